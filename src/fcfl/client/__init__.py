@@ -1,0 +1,1 @@
+"""What a client computes on its own rows."""

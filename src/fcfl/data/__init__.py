@@ -1,0 +1,1 @@
+"""Rows: tables, built-in sets, and how they become clients."""

@@ -1,0 +1,35 @@
+"""What can go wrong, as a tree.
+
+FCFLError
+├── DataError (also a ValueError)   a table, column or built-in set cannot be used
+├── ReportError                     a client sent something that is not a report
+├── AbsentClientError               a client did not answer and its last report is too old
+├── CheckpointError                 a checkpoint is torn, missing or of another run
+└── SolverError                     an inner solver failed on a problem that has a solution
+
+Bad arguments raise ``ValueError`` or ``TypeError``.
+"""
+
+
+class FCFLError(Exception):
+    """Base of every error this package raises on its own account."""
+
+
+class DataError(FCFLError, ValueError):
+    """A table, column or built-in data set cannot be used."""
+
+
+class ReportError(FCFLError):
+    """A client sent something that is not a valid report."""
+
+
+class AbsentClientError(FCFLError):
+    """A client did not answer, and its last report is older than allowed."""
+
+
+class CheckpointError(FCFLError):
+    """A checkpoint is torn, missing or belongs to another run."""
+
+
+class SolverError(FCFLError):
+    """An inner solver failed on a problem that has a solution."""

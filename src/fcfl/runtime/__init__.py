@@ -1,0 +1,1 @@
+"""Where clients run, and the one loop that asks them."""

@@ -1,0 +1,1 @@
+"""What the server computes from reports; it never sees rows."""

@@ -1,0 +1,1 @@
+"""Baselines of the literature, on the same reports and the same loop."""
