@@ -1,0 +1,50 @@
+r"""Group rates of a classifier, smooth and hard, as functions of its logits.
+
+A rate is the mean of a selection score ``s(z)`` over the rows of one group. Training uses the
+smooth score :math:`s(z) = \sigma(10 z)`, which is the paper's :math:`1/(1+((1-h)/h)^{10})` with
+:math:`h = \sigma(z)`; people are told the hard one, :math:`s(z) = [z \ge 0]`.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from fcfl._types import Matrix, RateId, Vector
+from fcfl.data.client_data import ClientData
+
+SHARPNESS = 10.0
+
+
+def smooth_selection(logits: Vector) -> Vector:
+    r"""Smooth selection score :math:`\sigma(10 z)`, in [0, 1]."""
+    score: Vector = expit(SHARPNESS * logits)
+    return score
+
+
+def smooth_selection_slope(score: Vector) -> Vector:
+    """Derivative of the smooth score with respect to the logit, from the score itself."""
+    return SHARPNESS * score * (1.0 - score)
+
+
+def smooth_selection_bend(score: Vector) -> Vector:
+    """Second derivative of the smooth score with respect to the logit."""
+    return SHARPNESS**2 * score * (1.0 - score) * (1.0 - 2.0 * score)
+
+
+def hard_selection(logits: Vector) -> NDArray[np.bool_]:
+    """Hard decision: selected when the logit is at least zero."""
+    return logits >= 0.0
+
+
+def rate_members(data: ClientData, rates: Sequence[RateId]) -> Matrix:
+    """Which rows each rate averages over: 0/1, one column per rate, shape (rows, rates)."""
+    members = np.zeros((data.n_rows, len(rates)))
+    for column, rate in enumerate(rates):
+        code = data.levels[rate.attribute].index(rate.group)
+        inside = data.groups[rate.attribute] == code
+        if rate.kind != "selection":
+            inside = inside & (data.y == (1.0 if rate.kind == "true_positive" else 0.0))
+        members[:, column] = inside
+    return members

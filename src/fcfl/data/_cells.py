@@ -1,0 +1,135 @@
+"""The cells of a table: a column is numbers or text, whatever its pandas type."""
+
+import numbers as abstract
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import pandas as pd
+
+from fcfl._checks import did_you_mean
+from fcfl._types import Vector
+from fcfl.errors import DataError
+
+from .client_data import Index
+
+Kind = Literal["number", "category"]
+Frame: TypeAlias = Any  # a pandas.DataFrame; pandas is untyped
+Column: TypeAlias = Any  # a pandas.Series
+
+_NUMBERS = {"integer", "floating", "mixed-integer-float", "decimal", "empty"}
+_TEXT = {"string", "boolean", "categorical", "mixed", "mixed-integer"}
+_WHOLE_FLOAT = re.compile(r"-?\d+\.0")
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """A column as text: one code per row into sorted ``levels``, -1 where the cell is empty."""
+
+    codes: Index
+    levels: tuple[str, ...]
+
+
+def named_columns(frame: Frame) -> Frame:
+    """Return the frame with its column names as text, all different."""
+    renamed = frame.rename(columns=str)
+    twice = renamed.columns[renamed.columns.duplicated()]
+    if len(twice):
+        raise DataError(f"Column {twice[0]!r} occurs twice in the table. Rename one of the two.")
+    return renamed
+
+
+def check_columns(frame: Frame, names: Sequence[str]) -> None:
+    """Refuse a frame without one of the named columns."""
+    absent = [name for name in names if name not in frame.columns]
+    if absent:
+        listed = ", ".join(repr(name) for name in absent)
+        what = "column" if len(absent) == 1 else "columns"
+        raise DataError(f"The table has no {what} {listed}. {did_you_mean(absent[0], frame)}")
+
+
+def kind_of(column: Column) -> Kind:
+    """Say whether a column holds numbers or text; true-or-false columns count as text."""
+    dtype = column.dtype
+    if isinstance(dtype, pd.StringDtype) or pd.api.types.is_bool_dtype(dtype):
+        return "category"
+    if pd.api.types.is_numeric_dtype(dtype) and dtype.kind in "iuf":
+        return "number"
+    content = pd.api.types.infer_dtype(column, skipna=True)
+    if content in _NUMBERS:
+        return "number"
+    if content in _TEXT:
+        return "category"
+    what = "dates or times" if re.match("date|time|period", content) else f"{content} values"
+    raise DataError(
+        f"Column {column.name!r} holds {what}, which cannot be used as they are. "
+        "Convert it to a number, for example days since a fixed day, or drop it."
+    )
+
+
+def text_of(value: object) -> str:
+    """Return the text of one cell, without spaces around it; whole floats lose their ``.0``."""
+    if isinstance(value, (str, bool, np.bool_)):
+        return str(value).strip()
+    if isinstance(value, abstract.Integral):
+        return str(int(value))
+    if isinstance(value, abstract.Real):
+        number = float(value)
+        return str(int(number)) if number.is_integer() and abs(number) < 1e15 else repr(number)
+    return str(value).strip()
+
+
+def texts(column: Column) -> Texts:
+    """Read a column as text. The loop is over distinct values, not over rows."""
+    try:
+        codes, uniques = pd.factorize(column)
+    except TypeError:
+        raise DataError(
+            f"Column {column.name!r} holds lists or other nested values. "
+            "Split it into plain columns or drop it."
+        ) from None
+    names = [text_of(value) for value in uniques]
+    levels = sorted(set(names) - {""})
+    position = {level: code for code, level in enumerate(levels)}
+    # The last entry is where a code of -1, an empty cell, points.
+    lookup = np.array([position.get(name, -1) for name in names] + [-1], dtype=np.intp)
+    return Texts(lookup[codes], tuple(levels))
+
+
+def identifiers(column: Column) -> Texts:
+    """Read a column of names; a column of whole numbers written as ``12.0`` gives ``12``."""
+    found = texts(column)
+    if all(_WHOLE_FLOAT.fullmatch(level) for level in found.levels):
+        return Texts(found.codes, tuple(level[:-2] for level in found.levels))
+    return found
+
+
+def numbers(column: Column) -> Vector:
+    """Read a column as finite numbers, NaN where the cell is empty."""
+    if kind_of(column) == "number":
+        values = pd.to_numeric(column).to_numpy(dtype=np.float64, na_value=np.nan)
+    else:
+        values = _parse(column)
+    n_infinite = int(np.isinf(values).sum())
+    if n_infinite:
+        raise DataError(
+            f"Column {column.name!r} has {n_infinite} infinite "
+            f"{'value' if n_infinite == 1 else 'values'}. Replace them by numbers or leave "
+            "the cells empty."
+        )
+    return np.asarray(values, dtype=np.float64)
+
+
+def _parse(column: Column) -> Vector:
+    found = texts(column)
+    parsed = pd.to_numeric(pd.Series(found.levels, dtype=object), errors="coerce")
+    values = parsed.to_numpy(dtype=np.float64)
+    bad = np.flatnonzero(np.isnan(values))
+    if bad.size:
+        raise DataError(
+            f"Column {column.name!r} must hold numbers, got {found.levels[bad[0]]!r}. "
+            "Leave the cell empty if the value is unknown."
+        )
+    return np.append(values, np.nan)[found.codes]

@@ -1,0 +1,84 @@
+"""Built-in data sets by name, and a description of any federation."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fcfl._checks import did_you_mean
+from fcfl._types import ClientId, Vector
+from fcfl.errors import DataError
+
+from .adult import adult, adult_5
+from .table import Federation
+
+BUILTIN = {
+    "adult": "Census income, original split, clients PhD and non-PhD (the paper's protocol)",
+    "adult-5": "Census income, pooled, all features, five clients that differ in the attribute",
+    "adult-occupation": "Census income, original split, the twelve largest occupations as clients",
+}
+
+
+def load_builtin(
+    name: str,
+    *,
+    sensitive: Sequence[str] | None = None,
+    seed: int = 0,
+    test_size: float = 0.3,
+    clients: str | int | None = None,
+) -> Federation:
+    """Load a built-in set.
+
+    Parameters
+    ----------
+    name : a key of ``BUILTIN``
+    sensitive : by default race for ``adult``, sex for the others
+    seed, test_size : used by ``adult-5``; the others keep the original split
+    clients : for ``adult`` "phd" or "occupation", for ``adult-5`` how many
+    """
+    if name == "adult":
+        return adult(sensitive or ("race",), str(clients or "phd"))
+    if name == "adult-5":
+        n_clients = _count("clients", clients, 5)
+        return adult_5(sensitive or ("sex",), n_clients, seed=seed, test_size=test_size)
+    if name == "adult-occupation":
+        return adult(sensitive or ("sex",), "occupation")
+    raise DataError(f"There is no built-in set {name!r}. {did_you_mean(name, BUILTIN)}")
+
+
+def describe(federation: Federation) -> list[dict[str, Any]]:
+    """Describe each client: rows, label rate, and both again for each of its groups.
+
+    Label rates are over training and test rows together, None where there are no rows.
+    """
+    return [_describe_client(federation, client) for client in federation.clients]
+
+
+def _describe_client(federation: Federation, client: ClientId) -> dict[str, Any]:
+    train, test = federation.train[client], federation.test[client]
+    y = np.concatenate([train.y, test.y])
+    attributes = {}
+    for name, levels in federation.levels.items():
+        codes = np.concatenate([train.groups[name], test.groups[name]])
+        attributes[name] = {
+            level: {"rows": int((codes == code).sum()), "positive_rate": _rate(y[codes == code])}
+            for code, level in enumerate(levels)
+        }
+    return {
+        "name": client,
+        "train_rows": train.n_rows,
+        "test_rows": test.n_rows,
+        "positive_rate": _rate(y),
+        "groups": attributes,
+    }
+
+
+def _rate(y: Vector) -> float | None:
+    return float(y.mean()) if y.size else None
+
+
+def _count(name: str, value: str | int | None, default: int) -> int:
+    try:
+        return default if value is None else int(value)
+    except ValueError:
+        raise DataError(f"`{name}` must be a number of clients, got {value!r}.") from None

@@ -1,0 +1,193 @@
+"""Which columns say client, label and group, and what they say."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from fcfl._checks import did_you_mean
+from fcfl._types import Vector
+from fcfl.errors import DataError
+
+from ._cells import Column, Frame, Texts, identifiers, text_of
+from .client_data import Codes
+
+MAX_NUMERIC_GROUPS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The part each column plays; all others are features.
+
+    Parameters
+    ----------
+    client, label : names of columns
+    sensitive : names of the columns whose groups are compared
+    drop : names of columns to leave out
+    positive : the label value that counts as 1
+        By default the larger number, or the last text in sorted order.
+    """
+
+    client: str
+    label: str
+    sensitive: tuple[str, ...]
+    drop: tuple[str, ...] = ()
+    positive: str | None = None
+
+    def __post_init__(self) -> None:
+        seen: dict[str, str] = {}
+        for role, name in self.roles():
+            if name in seen:
+                raise DataError(
+                    f"Column {name!r} must have one role, got `{seen[name]}` and `{role}`. "
+                    "Name a different column for one of them."
+                )
+            seen[name] = role
+
+    def roles(self) -> Iterator[tuple[str, str]]:
+        """Yield (role, column)."""
+        yield "client", self.client
+        yield "label", self.label
+        yield from (("sensitive", name) for name in self.sensitive)
+        yield from (("drop", name) for name in self.drop)
+
+    @property
+    def names(self) -> list[str]:
+        """Every column with a role."""
+        return [name for _, name in self.roles()]
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Per row: client, label and groups; codes point into the sorted names."""
+
+    client: Texts
+    y: Vector
+    groups: Mapping[str, Codes]
+    levels: Mapping[str, tuple[str, ...]]
+    labels: tuple[str, str]
+
+
+def check_roles(frame: Frame, columns: Columns) -> None:
+    """Refuse a table without one of the named columns."""
+    for role, name in columns.roles():
+        if name not in frame.columns:
+            raise DataError(
+                f"`{role}` must be a column of the table, got {name!r}. "
+                f"{did_you_mean(name, frame.columns)}"
+            )
+
+
+def read_roles(
+    frame: Frame,
+    columns: Columns,
+    levels: Mapping[str, Sequence[str]] | None = None,
+    labels: tuple[str, str] | None = None,
+) -> Roles:
+    """Read the columns with a role. ``levels`` and ``labels`` are found unless they are given."""
+    client = _clients(frame[columns.client])
+    label = identifiers(frame[columns.label])
+    _check_labelled(label, client, columns.label)
+    pair = labels or _label_pair(label.levels, columns)
+    given = levels or {}
+    found = {name: _groups(frame[name], given.get(name)) for name in columns.sensitive}
+    return Roles(
+        client,
+        _binary(label, pair, columns.label),
+        {name: texts.codes.astype(np.int32) for name, texts in found.items()},
+        {name: texts.levels for name, texts in found.items()},
+        pair,
+    )
+
+
+def _clients(column: Column) -> Texts:
+    clients = identifiers(column)
+    empty = int((clients.codes < 0).sum())
+    if empty:
+        raise DataError(
+            f"Client column {column.name!r} is empty in {empty} of {len(column)} rows. "
+            "Fill it in or remove these rows."
+        )
+    if not clients.levels:
+        raise DataError("The table must have rows of at least one client, got none.")
+    return clients
+
+
+def _check_labelled(label: Texts, client: Texts, name: str) -> None:
+    empty = np.bincount(client.codes[label.codes < 0], minlength=len(client.levels))
+    if empty.any():
+        worst = int(empty.argmax())
+        others = int(empty.sum() - empty[worst])
+        elsewhere = f" and in {_rows(others)} of other clients" if others else ""
+        raise DataError(
+            f"Label column {name!r} is empty in {_rows(int(empty[worst]))} of client "
+            f"{client.levels[worst]!r}{elsewhere}. Remove the rows without a label."
+        )
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count} rows"
+
+
+def _label_pair(values: tuple[str, ...], columns: Columns) -> tuple[str, str]:
+    """Return the negative and the positive value of the label."""
+    if len(values) != 2:
+        shown = ", ".join(repr(value) for value in values[:5]) + (", …" if len(values) > 5 else "")
+        raise DataError(
+            f"Label column {columns.label!r} must have two values, got {len(values)}: {shown}. "
+            "Map them to 0 and 1."
+        )
+    if columns.positive is None:
+        negative, positive = sorted(values, key=_number_or_text)
+        return negative, positive
+    positive = text_of(columns.positive)
+    if positive not in values:
+        raise DataError(
+            f"`positive` must be a value of label column {columns.label!r}, got "
+            f"{columns.positive!r}. {did_you_mean(positive, values)}"
+        )
+    return next(value for value in values if value != positive), positive
+
+
+def _number_or_text(value: str) -> tuple[float, str]:
+    number = pd.to_numeric(value, errors="coerce")
+    return (0.0 if np.isnan(number) else float(number)), value
+
+
+def _binary(label: Texts, pair: tuple[str, str], name: str) -> Vector:
+    strange = [value for value in label.levels if value not in pair]
+    if strange:
+        raise DataError(
+            f"Label column {name!r} must hold {pair[0]!r} or {pair[1]!r}, got {strange[0]!r}."
+        )
+    is_positive = np.array([value == pair[1] for value in label.levels], dtype=np.float64)
+    return is_positive[label.codes]
+
+
+def _groups(column: Column, given: Sequence[str] | None) -> Texts:
+    found = identifiers(column)
+    if not found.levels and given is None:
+        raise DataError(f"Sensitive column {column.name!r} is empty in every row. Choose another.")
+    if len(found.levels) > MAX_NUMERIC_GROUPS and _all_numbers(found.levels):
+        raise DataError(
+            f"Sensitive column {column.name!r} is a number with {len(found.levels)} distinct "
+            f"values, more than {MAX_NUMERIC_GROUPS}. Bin it first, for example into age bands."
+        )
+    return found if given is None else _recode(found, tuple(given), str(column.name))
+
+
+def _all_numbers(levels: tuple[str, ...]) -> bool:
+    return bool(pd.to_numeric(pd.Series(levels, dtype=object), errors="coerce").notna().all())
+
+
+def _recode(found: Texts, levels: tuple[str, ...], name: str) -> Texts:
+    """Return the same texts as codes into the agreed ``levels``."""
+    for level in found.levels:
+        if level not in levels:
+            raise DataError(
+                f"Sensitive column {name!r} has the unknown group {level!r}. "
+                f"{did_you_mean(level, levels)}"
+            )
+    lookup = np.array([levels.index(level) for level in found.levels] + [-1], dtype=np.intp)
+    return Texts(lookup[found.codes], levels)

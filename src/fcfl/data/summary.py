@@ -1,0 +1,125 @@
+"""What a client says about its columns so that all clients can encode them alike."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import reduce
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from fcfl._types import Vector
+from fcfl.errors import DataError
+
+from ._cells import Frame, Kind, check_columns, kind_of, named_columns, numbers, texts
+
+
+@dataclass(frozen=True, slots=True)
+class NumberSummary:
+    """Count, mean and sum of squared deviations ``m2`` of the cells that hold a number."""
+
+    kind: ClassVar[Kind] = "number"
+    n: int = 0
+    mean: float = 0.0
+    m2: float = 0.0
+    missing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CategorySummary:
+    """How often each level occurs."""
+
+    kind: ClassVar[Kind] = "category"
+    counts: Mapping[str, int]
+    missing: int = 0
+
+    @property
+    def n(self) -> int:
+        """Cells that hold a level."""
+        return sum(self.counts.values())
+
+
+Summary: TypeAlias = NumberSummary | CategorySummary
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """One client's summary of each column, in the order of its table."""
+
+    columns: Mapping[str, Summary]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the statistics as plain JSON values."""
+        return {
+            name: {"kind": summary.kind, **asdict(summary)}
+            for name, summary in self.columns.items()
+        }
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> "Statistics":
+        """Rebuild statistics from ``to_dict``."""
+        return cls({name: _summary_from(entry) for name, entry in plain.items()})
+
+
+def summarise(frame: Frame, columns: Sequence[str]) -> Statistics:
+    """Summarise the named columns of one client's rows."""
+    frame = named_columns(frame)
+    check_columns(frame, columns)
+    return Statistics({name: _summary(frame[name]) for name in columns})
+
+
+def merge_numbers(parts: Iterable[NumberSummary]) -> NumberSummary:
+    """Summary of the pooled cells, by the pairwise update of Chan, Golub and LeVeque."""
+    return reduce(_merge_two, parts, NumberSummary())
+
+
+def merge_categories(parts: Iterable[CategorySummary]) -> CategorySummary:
+    """Summary of the pooled cells, levels sorted."""
+    counts: Counter[str] = Counter()
+    missing = 0
+    for part in parts:
+        counts.update(part.counts)
+        missing += part.missing
+    return CategorySummary(dict(sorted(counts.items())), missing)
+
+
+def _merge_two(a: NumberSummary, b: NumberSummary) -> NumberSummary:
+    missing = a.missing + b.missing
+    if a.n == 0 or b.n == 0:
+        full = b if a.n == 0 else a
+        return NumberSummary(full.n, full.mean, full.m2, missing)
+    n = a.n + b.n
+    shift = b.mean - a.mean
+    m2 = a.m2 + b.m2 + shift * shift * (a.n * b.n / n)
+    return NumberSummary(n, a.mean + shift * (b.n / n), m2, missing)
+
+
+def _summary(column: Any) -> Summary:
+    if kind_of(column) == "number":
+        return _number_summary(numbers(column), str(column.name))
+    found = texts(column)
+    missing = int((found.codes < 0).sum())
+    counts = np.bincount(found.codes[found.codes >= 0], minlength=len(found.levels))
+    return CategorySummary(dict(zip(found.levels, counts.tolist(), strict=True)), missing)
+
+
+def _number_summary(values: Vector, name: str) -> NumberSummary:
+    known = values[~np.isnan(values)]
+    missing = values.size - known.size
+    if not known.size:
+        return NumberSummary(missing=missing)
+    with np.errstate(over="ignore", invalid="ignore"):
+        # Taken from the first value, so that a constant column has m2 exactly 0.
+        shifted = known - known[0]
+        centre = shifted.mean()
+        m2 = float(np.square(shifted - centre).sum())
+    if not np.isfinite(m2):
+        raise DataError(f"Column {name!r} has values too large to standardise. Rescale or drop it.")
+    return NumberSummary(known.size, float(known[0] + centre), m2, missing)
+
+
+def _summary_from(entry: Mapping[str, Any]) -> Summary:
+    kinds = {"number": NumberSummary, "category": CategorySummary}
+    fields = {name: value for name, value in entry.items() if name != "kind"}
+    summary: Summary = kinds[entry["kind"]](**fields)
+    return summary

@@ -1,0 +1,69 @@
+r"""The paper's synthetic problem (section 5.2): two non-convex objectives in twenty dimensions.
+
+.. math:: l_1(\theta) = 1 - e^{-|\theta - 1/\sqrt n|^2}, \qquad
+          l_2(\theta) = 1 - e^{-|\theta + 1/\sqrt n|^2}
+
+:math:`l_1` is minimised under :math:`l_2 \le \epsilon`. Here it is one client whose loss is
+:math:`l_1` and whose only group rate is :math:`l_2`, which also lies in [0, 1].
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fcfl._types import Matrix, Point, RateId, Report, Vector
+
+CLIENT = "synthetic"
+RATE = RateId("selection", "objective", "l2")
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticClient:
+    """Reports the two objectives, their gradients and the curvature of their weighted sum."""
+
+    n_params: int = 20
+
+    @property
+    def center(self) -> Vector:
+        """Minimiser of the first objective; the second's is its negative."""
+        return np.full(self.n_params, 1.0 / np.sqrt(self.n_params))
+
+    def report(self, point: Point) -> Report:
+        """Both objectives at ``point``."""
+        value_1, grad_1, hess_1 = _bump(point.params - self.center)
+        value_2, grad_2, hess_2 = _bump(point.params + self.center)
+        one = np.ones(1)
+        values = Report(1.0, value_1, one, np.array([value_2]))
+        if point.want == "values":
+            return values
+        curvature = None
+        if point.want == "curvature":
+            weights = (point.curvature_weights or {})[CLIENT]
+            curvature = weights.loss * hess_1 + weights.rates[0] * hess_2
+        return Report(1.0, value_1, one, values.rates, grad_1, grad_2[None, :], curvature)
+
+
+def _bump(offset: Vector) -> tuple[float, Vector, Matrix]:
+    """Value, gradient and Hessian of ``1 - exp(-|offset|²)``."""
+    height = float(np.exp(-(offset @ offset)))
+    hessian = 2 * height * (np.eye(offset.size) - 2 * np.outer(offset, offset))
+    return 1.0 - height, 2 * height * offset, hessian
+
+
+def start(*, feasible: bool, n_params: int = 20, seed: int = 0) -> Vector:
+    """A starting point that keeps every budget from .2 up, or one that exceeds every budget to .8.
+
+    Both have a first objective above .9, so that it can fall all the way to the constrained
+    optimum.
+    """
+    center = np.full(n_params, 1.0 / np.sqrt(n_params))
+    sideways = np.random.default_rng(seed).standard_normal(n_params)
+    sideways -= (sideways @ center) * center
+    sideways /= np.linalg.norm(sideways)
+    return -0.9 * center + 0.1 * sideways if feasible else 0.1 * center + 1.25 * sideways
+
+
+def constrained_optimum(budget: float) -> float:
+    r"""Smallest :math:`l_1` under :math:`l_2 \le` ``budget``; it lies between the minimisers."""
+    distance = np.sqrt(-np.log1p(-budget))
+    return float(1.0 - np.exp(-((2.0 - min(distance, 2.0)) ** 2)))

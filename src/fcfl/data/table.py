@@ -1,0 +1,215 @@
+"""A table with a client column becomes a federation: training and test rows of each client."""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fcfl._types import ClientId
+from fcfl.errors import DataError
+
+from ._cells import Frame, named_columns
+from ._notes import data_notes
+from .client_data import ClientData, Index, client_seed, stratified_split
+from .encoding import Cells, Schema
+from .roles import Columns, Roles, check_roles, read_roles
+from .summary import Statistics, summarise
+
+_UNNAMED = re.compile(r"Unnamed: \d+|__index_level_\d+__|")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Federation:
+    """Every client's rows, encoded alike.
+
+    ``test`` has an entry for every client, of zero rows where nothing was held out. ``labels``
+    are the negative and the positive value. ``notes`` are sentences for the user. ``checksum``
+    identifies the rows, their split and their columns.
+    """
+
+    train: dict[ClientId, ClientData]
+    test: dict[ClientId, ClientData]
+    schema: Schema
+    columns: Columns
+    labels: tuple[str, str]
+    levels: dict[str, tuple[str, ...]]
+    notes: tuple[str, ...]
+    checksum: str
+
+    @property
+    def clients(self) -> tuple[ClientId, ...]:
+        """Names of the clients, sorted as text."""
+        return tuple(self.train)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Training or test rows, ordered by client; client i has rows ``bounds[i]:bounds[i+1]``."""
+
+    rows: Index
+    bounds: Index
+
+    def of_client(self, code: int) -> Index:
+        return self.rows[self.bounds[code] : self.bounds[code + 1]]
+
+
+def feature_columns(frame: Frame, columns: Columns) -> list[str]:
+    """Names of the columns without a role; columns without a name are left out."""
+    roles = set(columns.names)
+    names = (str(name) for name in frame.columns)
+    return [name for name in names if name not in roles and not _UNNAMED.fullmatch(name)]
+
+
+def federate(
+    frame: Frame,
+    columns: Columns,
+    *,
+    test_size: float = 0.3,
+    seed: int = 0,
+    test_frame: Frame | None = None,
+    schema: Schema | None = None,
+    levels: Mapping[str, Sequence[str]] | None = None,
+    labels: tuple[str, str] | None = None,
+) -> Federation:
+    """Split a table by client, hold out test rows, and encode the features.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    columns : Columns
+    test_size : share of each client's rows to hold out, stratified by label and groups
+    seed : seed of the split; a client's split does not depend on the other clients
+    test_frame : DataFrame, optional
+        The test rows; then nothing is held out of ``frame``.
+    schema : Schema, optional
+        By default agreed from the clients' statistics of their training rows.
+    levels, labels : optional
+        Groups of each sensitive column, and (negative, positive), where they are agreed already.
+    """
+    frames = [named_columns(part) for part in (frame, test_frame) if part is not None]
+    for part in frames:
+        check_roles(part, columns)
+    roles_frame = pd.concat([part[columns.names] for part in frames], ignore_index=True)
+    roles = read_roles(roles_frame, columns, levels, labels)
+    in_test = _in_test(roles, len(frames[0]), None if test_frame is not None else test_size, seed)
+    train, test = (_part(roles, np.flatnonzero(mask)) for mask in (~in_test, in_test))
+    _check_trained(roles, train)
+    schema = _checked(schema, columns) or _agree_schema(frames[0], columns, roles, train)
+    cells = tuple(np.concatenate(parts) for parts in zip(*map(schema.read, frames), strict=True))
+    notes = data_notes(roles, columns, np.diff(train.bounds), ~in_test)
+    unnamed = [name for name in frames[0].columns if _UNNAMED.fullmatch(name)]
+    notes += [f"Column {name!r} has no name in the file and was left out." for name in unnamed]
+    return Federation(
+        _client_data(roles, cells, schema, train),
+        _client_data(roles, cells, schema, test),
+        schema,
+        columns,
+        roles.labels,
+        dict(roles.levels),
+        (*notes, *schema.notes),
+        _checksum(roles, cells, schema, (train, test)),
+    )
+
+
+def _in_test(roles: Roles, n_given: int, test_size: float | None, seed: int) -> NDArray[np.bool_]:
+    """Mark the test rows: those of the second table, or each client's share of the only one."""
+    marked = np.arange(roles.y.size) >= n_given
+    if test_size is None:
+        return marked
+    strata = _strata(roles)
+    everyone = _part(roles, np.arange(roles.y.size))
+    for code, client in enumerate(roles.client.levels):
+        rows = everyone.of_client(code)
+        _, held_out = stratified_split(strata[rows], test_size, client_seed(seed, client))
+        marked[rows[held_out]] = True
+    return marked
+
+
+def _strata(roles: Roles) -> Index:
+    """One code for each combination of label and groups."""
+    code = roles.y.astype(np.intp)
+    for name, groups in roles.groups.items():
+        code = code * (len(roles.levels[name]) + 1) + groups + 1
+        code = np.unique(code, return_inverse=True)[1]  # keeps many attributes from overflowing
+    return code
+
+
+def _part(roles: Roles, rows: Index) -> _Part:
+    codes = roles.client.codes[rows]
+    sizes = np.bincount(codes, minlength=len(roles.client.levels))
+    return _Part(rows[np.argsort(codes, kind="stable")], np.append(0, np.cumsum(sizes)))
+
+
+def _check_trained(roles: Roles, train: _Part) -> None:
+    idle = np.flatnonzero(np.diff(train.bounds) == 0)
+    if idle.size:
+        raise DataError(
+            f"Client {roles.client.levels[idle[0]]!r} has test rows but no training rows. "
+            "Remove it from the test table or add training rows."
+        )
+
+
+def _checked(schema: Schema | None, columns: Columns) -> Schema | None:
+    """Refuse a given schema that would learn from the label, the client or a group."""
+    for column in schema.columns if schema else ():
+        if column.name in columns.names:
+            raise DataError(
+                f"`schema` must not use column {column.name!r}, which has a role of its own."
+            )
+    return schema
+
+
+def _agree_schema(frame: Frame, columns: Columns, roles: Roles, train: _Part) -> Schema:
+    features = feature_columns(frame, columns)
+    statistics = {
+        client: _summarise(frame.iloc[train.of_client(code)], features, client)
+        for code, client in enumerate(roles.client.levels)
+    }
+    schema = Schema.from_statistics(statistics)
+    if not schema.columns:
+        raise DataError(
+            "The table must have at least one feature column that varies, besides client, "
+            f"label, sensitive and dropped columns, got {features or 'none'}."
+        )
+    return schema
+
+
+def _summarise(rows: Frame, features: list[str], client: ClientId) -> Statistics:
+    try:
+        return summarise(rows, features)
+    except DataError as error:
+        raise DataError(f"Client {client!r}: {error}") from None
+
+
+def _client_data(
+    roles: Roles, cells: Sequence[Cells], schema: Schema, part: _Part
+) -> dict[ClientId, ClientData]:
+    X = schema.encode([column[part.rows] for column in cells], part.rows.size)
+    clients = {}
+    for code, client in enumerate(roles.client.levels):
+        rows = part.of_client(code)
+        groups = {name: codes[rows] for name, codes in roles.groups.items()}
+        within = slice(part.bounds[code], part.bounds[code + 1])
+        clients[client] = ClientData(X[within], roles.y[rows], groups, roles.levels)
+    return clients
+
+
+def _checksum(
+    roles: Roles, cells: Sequence[Cells], schema: Schema, parts: tuple[_Part, _Part]
+) -> str:
+    """Hash the cells before scaling, whose last digit may differ between machines."""
+    names = [column.feature_names for column in schema.columns]
+    head = (names, roles.client.levels, roles.labels, sorted(roles.levels.items()))
+    digest = hashlib.sha256(repr(head).encode())
+    groups = [codes for _, codes in sorted(roles.groups.items())]
+    for part in parts:
+        digest.update(part.bounds.astype("<i8").tobytes())
+        columns: list[Cells] = [roles.y, *groups, *cells]
+        for column in columns:
+            kind = "<f8" if column.dtype.kind == "f" else "<i8"
+            digest.update((column[part.rows] + 0).astype(kind).tobytes())
+    return digest.hexdigest()

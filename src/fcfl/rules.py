@@ -1,0 +1,136 @@
+"""Disparity rules: what is compared between groups, and how much may differ.
+
+>>> rule = Difference("demographic_parity", "race", 0.05)
+>>> round(rule.disparity([0.30, 0.24]), 3)
+0.06
+>>> rule.budget_of("phd")
+0.05
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, TypeAlias
+
+from fcfl._checks import check_budget, check_choice, check_clients_known
+from fcfl._types import ClientId, RateId, RateKind
+
+Metric = Literal["demographic_parity", "equal_opportunity", "equalized_odds"]
+Scope = Literal["client", "global"]
+Budget: TypeAlias = float | Mapping[ClientId, float] | None
+
+RATE_KINDS: dict[str, tuple[RateKind, ...]] = {
+    "demographic_parity": ("selection",),
+    "equal_opportunity": ("true_positive",),
+    "equalized_odds": ("true_positive", "false_positive"),
+}
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """What both rules share: metric, attribute, budget and the rows they apply to.
+
+    ``budget`` is one number for every client, a mapping with one number per client (a client that
+    is left out is unconstrained), or ``None``: measured, not constrained. ``scope="global"``
+    compares the groups over all clients' rows together.
+    """
+
+    metric: Metric
+    attribute: str
+    budget: Budget = None
+    scope: Scope = "client"
+
+    def __post_init__(self) -> None:
+        check_choice("metric", self.metric, RATE_KINDS)
+        check_choice("scope", self.scope, ("client", "global"))
+        if isinstance(self.budget, Mapping):
+            if self.scope == "global":
+                raise ValueError("`budget` must be one number for scope 'global', got a mapping.")
+            for client, value in self.budget.items():
+                check_budget(f"budget[{client!r}]", value)
+        elif self.budget is not None:
+            check_budget("budget", self.budget)
+
+    @property
+    def kinds(self) -> tuple[RateKind, ...]:
+        """The rates this metric compares."""
+        return RATE_KINDS[self.metric]
+
+    def budget_of(self, client: ClientId | None) -> float | None:
+        """Budget of a client, or of the whole when ``client`` is ``None``."""
+        if isinstance(self.budget, Mapping):
+            return None if client is None else self.budget.get(client)
+        return self.budget
+
+
+@dataclass(frozen=True)
+class Difference(_Rule):
+    """The largest minus the smallest group rate is at most the budget."""
+
+    name: ClassVar[str] = "difference"
+
+    @staticmethod
+    def disparity(rates: Sequence[float]) -> float:
+        """Largest minus smallest rate; 0 when all groups are selected alike."""
+        return max(rates) - min(rates)
+
+    @staticmethod
+    def worst(disparities: Iterable[float]) -> float:
+        """The largest of several differences."""
+        return max(disparities)
+
+    @staticmethod
+    def pair_row(budget: float) -> tuple[float, float, float]:
+        """Row ``r_a - r_b <= budget`` as (weight of a, weight of b, bound)."""
+        return 1.0, -1.0, budget
+
+
+@dataclass(frozen=True)
+class Ratio(_Rule):
+    """The smallest divided by the largest group rate is at least the budget (four-fifths: 0.8)."""
+
+    name: ClassVar[str] = "ratio"
+
+    @staticmethod
+    def disparity(rates: Sequence[float]) -> float:
+        """Smallest divided by largest rate; 1 when all groups are selected alike, or nobody is."""
+        return min(rates) / max(rates) if max(rates) > 0 else 1.0
+
+    @staticmethod
+    def worst(disparities: Iterable[float]) -> float:
+        """The smallest of several ratios."""
+        return min(disparities)
+
+    @staticmethod
+    def pair_row(budget: float) -> tuple[float, float, float]:
+        """Row ``budget * r_a - r_b <= 0`` as (weight of a, weight of b, bound)."""
+        return budget, -1.0, 0.0
+
+
+Rule: TypeAlias = Difference | Ratio
+
+
+def rates_needed(rules: Iterable[Rule], levels: Mapping[str, Sequence[str]]) -> tuple[RateId, ...]:
+    """Every (kind, attribute, group) that some rule compares, each once, in a stable order."""
+    needed: dict[RateId, None] = {}
+    for rule in rules:
+        if rule.attribute not in levels:
+            raise ValueError(
+                f"`attribute` must be one of the sensitive columns "
+                f"{', '.join(map(repr, levels))}, got {rule.attribute!r}."
+            )
+        for kind in rule.kinds:
+            for group in levels[rule.attribute]:
+                needed[RateId(kind, rule.attribute, group)] = None
+    return tuple(needed)
+
+
+def check_budget_clients(rules: Iterable[Rule], clients: Sequence[ClientId]) -> None:
+    """Refuse a budget for a client that is not there."""
+    for rule in rules:
+        if isinstance(rule.budget, Mapping):
+            check_clients_known("budget", rule.budget, clients)
+
+
+def without_budgets(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    """The same comparisons, measured but not constrained."""
+    return tuple(replace(rule, budget=None) for rule in rules)

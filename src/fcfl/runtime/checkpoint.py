@@ -1,0 +1,120 @@
+"""A run's progress on disk: written atomically, with a checksum, the previous one kept.
+
+A checkpoint is one file: a line with a magic word and the SHA-256 of what follows, then an .npz
+of the arrays (read without pickle) and the rest as JSON inside it.
+"""
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fcfl._types import CurvatureWeights, Point, Report, Request
+from fcfl.errors import CheckpointError
+from fcfl.runtime.codec import decode, encode
+from fcfl.runtime.loop import Progress, Remembered, Tally
+from fcfl.server.baselines.fedavg import FedAvgState
+from fcfl.server.constraints import Constraints, Row
+from fcfl.server.problem import Problem
+from fcfl.server.two_stage import TwoStageState
+
+_MAGIC = b"fcfl-checkpoint-1"
+_CLASSES: dict[str, type] = {
+    cls.__name__: cls
+    for cls in (
+        Progress, Remembered, Tally, Request, Point, CurvatureWeights, Report, Problem, Constraints,
+        Row, TwoStageState, FedAvgState,
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A progress read back, and a sentence when the newest file could not be used."""
+
+    progress: Progress[Any]
+    warning: str | None = None
+
+
+def checkpoint_path(folder: Path) -> Path:
+    """Where a run's newest checkpoint lies."""
+    return folder / "checkpoint.fcfl"
+
+
+def previous_path(folder: Path) -> Path:
+    """Where the one before it lies."""
+    return folder / "checkpoint.previous.fcfl"
+
+
+def save_checkpoint(folder: Path, progress: Progress[Any]) -> None:
+    """Write ``progress`` so that at every moment at least one whole checkpoint exists."""
+    newest = checkpoint_path(folder)
+    replace_file(newest, _pack(progress), keep=previous_path(folder))
+
+
+def replace_file(path: Path, content: bytes, *, keep: Path | None = None) -> None:
+    """Write ``content`` to ``path`` in one step: a reader sees the old file or the new one."""
+    draft = path.with_name(path.name + ".draft")
+    try:
+        with open(draft, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if keep is not None and path.exists():
+            os.replace(path, keep)
+        os.replace(draft, path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def load_checkpoint(folder: Path) -> Loaded:
+    """Read the newest whole checkpoint; a torn one is told and the previous one used."""
+    newest, previous = checkpoint_path(folder), previous_path(folder)
+    if not newest.exists() and not previous.exists():
+        raise CheckpointError(f"There is no checkpoint in {str(folder)!r}; start without resuming.")
+    try:
+        return Loaded(_unpack(newest))
+    except (CheckpointError, FileNotFoundError) as error:
+        if not previous.exists():
+            raise
+        told = f"{error} The previous checkpoint is used."
+        return Loaded(_unpack(previous), told)
+
+
+def _pack(progress: Progress[Any]) -> bytes:
+    tree, arrays = encode(progress)
+    text = np.frombuffer(json.dumps(tree).encode(), dtype=np.uint8)
+    buffer = io.BytesIO()
+    np.savez(buffer, json=text, **_savable(arrays))
+    content = buffer.getvalue()
+    return b"%s %s\n%s" % (_MAGIC, hashlib.sha256(content).hexdigest().encode(), content)
+
+
+def _savable(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: np.ascontiguousarray(array) for key, array in arrays.items()}
+
+
+def _unpack(path: Path) -> Progress[Any]:
+    head, _, content = path.read_bytes().partition(b"\n")
+    magic, _, checksum = head.partition(b" ")
+    if magic != _MAGIC or hashlib.sha256(content).hexdigest().encode() != checksum:
+        raise CheckpointError(f"The checkpoint {str(path)!r} is torn: its checksum does not match.")
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+            arrays = {key: stored[key] for key in stored.files}
+        progress = decode(json.loads(arrays.pop("json").tobytes()), arrays, _CLASSES)
+    except (KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        raise CheckpointError(
+            f"The checkpoint {str(path)!r} was written by another version of fcfl ({error})."
+        ) from error
+    if not isinstance(progress, Progress):
+        raise CheckpointError(f"The checkpoint {str(path)!r} holds no run.")
+    return progress

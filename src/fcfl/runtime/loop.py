@@ -1,0 +1,144 @@
+"""The one training loop; every method and every runtime goes through it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Generic, Protocol, TypeVar
+
+from fcfl._checks import check_report
+from fcfl._types import ClientId, Point, Report, Reports, Request
+from fcfl.errors import AbsentClientError
+from fcfl.server.method import Method, RoundInfo, State
+
+S = TypeVar("S", bound=State)
+
+
+class Runtime(Protocol):
+    """Where clients run: it answers one question. A client that did not answer is left out."""
+
+    def evaluate(self, request: Request) -> Reports: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """The last report of a client, and for how many rounds it has stood in for it."""
+
+    report: Report
+    age: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What a run has cost: points evaluated by each client, by kind, and bytes they sent."""
+
+    values: int = 0
+    gradients: int = 0
+    curvatures: int = 0
+    bytes_from_clients: int = 0
+
+    def plus(self, request: Request, reports: Reports) -> "Tally":
+        """This tally and one more exchange."""
+        wants = [point.want for point in request.points]
+        sent = sum(report.nbytes for answers in reports.values() for report in answers)
+        return Tally(
+            self.values + wants.count("values"),
+            self.gradients + wants.count("gradients"),
+            self.curvatures + wants.count("curvature"),
+            self.bytes_from_clients + sent,
+        )
+
+
+@dataclass(frozen=True)
+class Progress(Generic[S]):
+    """Everything a run needs to go on: this is what a checkpoint holds."""
+
+    state: S
+    tally: Tally = field(default_factory=Tally)
+    memory: Mapping[ClientId, Remembered] = field(default_factory=dict)
+
+
+def run(
+    method: Method[S], progress: Progress[S], runtime: Runtime, *, max_age: int = 0
+) -> Iterator[tuple[Progress[S], RoundInfo]]:
+    """Exchange requests and reports until the method is done, yielding after every round.
+
+    The last report of a client that does not answer stays in force for at most ``max_age`` rounds;
+    after that `AbsentClientError` names it. A budget does not vanish because its owner is offline.
+    """
+    while progress.state.status == "running":
+        request = progress.state.request
+        answers = runtime.evaluate(request)
+        reports, memory = admit(request, answers, progress, max_age)
+        state, info = method.step(progress.state, reports)
+        tally = progress.tally.plus(request, answers)
+        progress = Progress(state, tally, memory)
+        yield progress, info
+
+
+def admit(
+    request: Request, answers: Reports, progress: Progress[S], max_age: int
+) -> tuple[Reports, Mapping[ClientId, Remembered]]:
+    """Validate what arrived and fill in for who is absent."""
+    problem = progress.state.problem
+    strangers = [name for name in answers if name not in problem.clients]
+    if strangers:
+        raise AbsentClientError(
+            f"Client {strangers[0]!r} answered but is not part of this run; "
+            f"its clients are {', '.join(map(repr, problem.clients[:12]))}."
+        )
+    reports: dict[ClientId, tuple[Report, ...]] = {}
+    memory: dict[ClientId, Remembered] = {}
+    for name in problem.clients:
+        last = progress.memory.get(name)
+        if name in answers:
+            if len(answers[name]) != len(request.points):
+                raise _short(name, len(answers[name]), len(request.points))
+            for point, report in zip(request.points, answers[name], strict=True):
+                check_report(name, report, point, problem.n_rates)
+            reports[name] = answers[name]
+            last = _remember(last, request.points, answers[name]) if max_age else None
+        else:
+            last = _stand_in(name, last, request.points, max_age)
+            reports[name] = tuple(last.report for _ in request.points)
+        if last is not None:
+            memory[name] = last
+    return reports, memory
+
+
+def _remember(
+    last: Remembered | None, points: tuple[Point, ...], answers: tuple[Report, ...]
+) -> Remembered:
+    """Keep the richest report: one without gradients does not replace one with."""
+    ranks = ("values", "gradients", "curvature")
+    best = max(range(len(points)), key=lambda i: ranks.index(points[i].want))
+    if last is not None and answers[best].loss_grad is None and last.report.loss_grad is not None:
+        return replace(last, age=0)
+    return Remembered(answers[best])
+
+
+def _stand_in(
+    name: ClientId, last: Remembered | None, points: tuple[Point, ...], max_age: int
+) -> Remembered:
+    """The last report of an absent client, one round older, or an error that names it."""
+    needs_grads = any(point.want != "values" for point in points)
+    needs_curvature = any(point.want == "curvature" for point in points)
+    usable = last is not None and not (
+        (needs_grads and last.report.loss_grad is None)
+        or (needs_curvature and last.report.curvature is None)
+    )
+    if last is None or not usable:
+        raise AbsentClientError(
+            f"Client {name!r} did not answer and has not reported before. "
+            "Training cannot go on without it: its budget would be unknown."
+        )
+    if last.age >= max_age:
+        raise AbsentClientError(
+            f"Client {name!r} did not answer, and its last report is {last.age + 1} rounds old "
+            f"(`max_age` is {max_age}). Resume when it is back."
+        )
+    return replace(last, age=last.age + 1)
+
+
+def _short(name: ClientId, got: int, expected: int) -> AbsentClientError:
+    return AbsentClientError(
+        f"Client {name!r} sent {got} reports for a request of {expected} points."
+    )

@@ -1,0 +1,208 @@
+"""Rules become linear rows over group rates; reports become violations and their gradients.
+
+Every rule of METHOD is one inequality ``row · r - bound <= 0`` over the stacked rates of all
+clients, feasible when ``<= 0``. Rows that bound the same disparity (both signs, all pairs of
+groups) form a *block*; a block's violation is its largest row, which is the paper's ``|D_k| -
+budget_k``.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from fcfl._types import ClientId, Matrix, RateId, Vector
+from fcfl.rules import Rule
+
+_DENSE_ENTRIES = 100_000  # below this a dense matrix is faster than a sparse one
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One inequality, by name: ``weight_a * rate_a - rate_b <= bound``.
+
+    ``client`` is ``None`` for a rule over all clients' rows together.
+    """
+
+    client: ClientId | None
+    rule: str
+    metric: str
+    attribute: str
+    kind: str
+    group_a: str
+    group_b: str
+    budget: float
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Linear rows over the stacked rates (client by client), in sparse triples.
+
+    ``blocks[i]`` is the block of row ``i``; rows of a block are adjacent.
+    """
+
+    rows: tuple[Row, ...]
+    blocks: NDArray[np.int64]
+    bounds: Vector
+    entry_row: NDArray[np.int64]
+    entry_column: NDArray[np.int64]
+    entry_value: Vector
+    n_columns: int
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def matrix(self) -> Any:
+        """The linear map from stacked rates to rows, dense when small."""
+        shape = (len(self.rows), self.n_columns)
+        triples = (self.entry_value, (self.entry_row, self.entry_column))
+        matrix = sparse.csr_array(triples, shape=shape)
+        return matrix.toarray() if shape[0] * shape[1] <= _DENSE_ENTRIES else matrix
+
+    @cached_property
+    def block_starts(self) -> NDArray[np.int64]:
+        """Index of the first row of each block."""
+        return np.flatnonzero(np.diff(self.blocks, prepend=-1))
+
+    def violations(self, rates: Vector) -> Vector:
+        """``matrix @ rates - bounds``, feasible where ``<= 0``."""
+        violations: Vector = self.matrix @ rates - self.bounds
+        return violations
+
+    def gradients(self, rate_grads: Matrix, rows: NDArray[np.int64]) -> Matrix:
+        """Gradients of the chosen rows' violations."""
+        gradients: Matrix = self.matrix[rows] @ rate_grads
+        return gradients
+
+    def worst_rows(self, violations: Vector) -> NDArray[np.int64]:
+        """For each block the row with the largest violation."""
+        if len(self.rows) == 0:
+            return np.zeros(0, dtype=np.int64)
+        largest = np.maximum.reduceat(violations, self.block_starts)
+        candidates = np.flatnonzero(violations >= largest[self.blocks])
+        _, first = np.unique(self.blocks[candidates], return_index=True)
+        return candidates[first]
+
+
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    """Whose rates a row compares: one client's, or those of all clients' rows together.
+
+    ``shares[i, q]`` is the weight of client ``members[i]``'s rate ``q`` in the holder's rate ``q``.
+    """
+
+    client: ClientId | None
+    counts: Vector
+    members: NDArray[np.int64]
+    shares: Matrix
+
+
+def _holders(rule: Rule, clients: Sequence[ClientId], group_rows: Matrix) -> Iterator[_Holder]:
+    if rule.scope == "global":
+        total = group_rows.sum(axis=0)
+        yield _Holder(None, total, np.arange(len(clients)), group_rows / np.maximum(total, 1.0))
+        return
+    for position, (client, counts) in enumerate(zip(clients, group_rows, strict=True)):
+        yield _Holder(client, counts, np.array([position]), np.ones((1, counts.size)))
+
+
+def build_constraints(
+    rules: Sequence[Rule],
+    clients: Sequence[ClientId],
+    rates: Sequence[RateId],
+    group_rows: Matrix,
+    min_group_rows: float = 1.0,
+) -> tuple[Constraints, tuple[str, ...]]:
+    """Rows of all rules, and a sentence for every group that has too few rows to be compared.
+
+    ``group_rows`` has one row per client and one column per rate.
+    """
+    builder = _Builder(len(rates), len(clients))
+    notes: dict[str, None] = {}
+    for rule in rules:
+        for holder in _holders(rule, clients, group_rows):
+            budget = rule.budget_of(holder.client)
+            if budget is None:
+                continue
+            builder.open_block()
+            for kind in rule.kinds:
+                compared = [
+                    (column, rate)
+                    for column, rate in enumerate(rates)
+                    if rate.kind == kind and rate.attribute == rule.attribute
+                ]
+                present = [(c, r) for c, r in compared if holder.counts[c] >= min_group_rows]
+                for column, rate in compared:
+                    if (column, rate) not in present:
+                        notes[_too_few(holder.client, rate, holder.counts[column])] = None
+                for (column_a, a), (column_b, b) in permutations(present, 2):
+                    names = (kind, a.group, b.group, budget)
+                    row = Row(holder.client, rule.name, rule.metric, rule.attribute, *names)
+                    weight_a, weight_b, bound = rule.pair_row(budget)
+                    builder.add(row, bound, holder, ((column_a, weight_a), (column_b, weight_b)))
+    return builder.build(), tuple(notes)
+
+
+def _too_few(client: ClientId | None, rate: RateId, n_rows: float) -> str:
+    labels = {"selection": "", "true_positive": " with label 1", "false_positive": " with label 0"}
+    holder = "The clients together have" if client is None else f"Client {client!r} has"
+    return (
+        f"{holder} {n_rows:g} rows{labels[rate.kind]} of {rate.attribute} = {rate.group!r}: "
+        "that group is left out of the comparison."
+    )
+
+
+class _Builder:
+    """Collects rows and their sparse entries."""
+
+    def __init__(self, n_rates: int, n_clients: int) -> None:
+        self.n_rates = n_rates
+        self.n_columns = n_rates * n_clients
+        self.n_blocks = 0
+        self.rows: list[Row] = []
+        self.blocks: list[int] = []
+        self.bounds: list[float] = []
+        self.entries: list[tuple[int, int, float]] = []
+
+    def open_block(self) -> None:
+        """Start a new block; one that stayed empty does not count."""
+        self.n_blocks = self.blocks[-1] + 1 if self.blocks else 0
+
+    def add(
+        self, row: Row, bound: float, holder: _Holder, sides: Iterable[tuple[int, float]]
+    ) -> None:
+        for column, weight in sides:
+            for member, share in zip(holder.members, holder.shares[:, column], strict=True):
+                if share:
+                    place = int(member) * self.n_rates + column
+                    self.entries.append((len(self.rows), place, weight * float(share)))
+        self.rows.append(row)
+        self.blocks.append(self.n_blocks)
+        self.bounds.append(bound)
+
+    def build(self) -> Constraints:
+        triples = np.array(self.entries, dtype=np.float64).reshape(-1, 3)
+        return Constraints(
+            rows=tuple(self.rows),
+            blocks=np.array(self.blocks, dtype=np.int64),
+            bounds=np.array(self.bounds, dtype=np.float64),
+            entry_row=triples[:, 0].astype(np.int64),
+            entry_column=triples[:, 1].astype(np.int64),
+            entry_value=triples[:, 2].copy(),
+            n_columns=self.n_columns,
+        )
+
+
+def bound_rate(client: ClientId, rate: RateId, bound: float) -> Constraints:
+    """The single row ``rate <= bound`` for a problem with one client and one rate."""
+    builder = _Builder(1, 1)
+    row = Row(client, "bound", "rate", rate.attribute, rate.kind, rate.group, rate.group, bound)
+    holder = _Holder(client, np.ones(1), np.array([0]), np.ones((1, 1)))
+    builder.add(row, bound, holder, [(0, 1.0)])
+    return builder.build()

@@ -1,0 +1,103 @@
+"""The problem a method solves, and one point of it as the server sees it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fcfl._types import ClientId, Matrix, RateId, Report, Reports, Vector
+from fcfl.rules import Rule
+from fcfl.server.constraints import Constraints, build_constraints
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Clients, their row counts, the constraints, and the L2 weight added to every loss."""
+
+    clients: tuple[ClientId, ...]
+    n_rows: Vector
+    n_rates: int
+    constraints: Constraints
+    l2: float = 0.0
+
+
+def state_problem(
+    rules: Sequence[Rule],
+    rates: Sequence[RateId],
+    reports: Reports,
+    *,
+    l2: float = 0.0,
+    min_group_rows: float = 1.0,
+) -> tuple[Problem, tuple[str, ...]]:
+    """State the problem from the rules and one report per client (only its counts are used).
+
+    Also returns a sentence for every group that is left out because it has too few rows.
+    """
+    clients = tuple(reports)
+    counts = np.array([reports[client][0].group_rows for client in clients])
+    counts = counts.reshape(len(clients), len(rates))
+    constraints, notes = build_constraints(rules, clients, rates, counts, min_group_rows)
+    n_rows = np.array([reports[client][0].n_rows for client in clients])
+    return Problem(clients, n_rows, len(rates), constraints, l2), notes
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """All clients' losses, violations and, if they were asked for, gradients at one point."""
+
+    problem: Problem
+    params: Vector
+    reports: tuple[Report, ...]
+
+    @cached_property
+    def losses(self) -> Vector:
+        """Loss of each client, the L2 term included."""
+        data_losses = np.array([report.loss for report in self.reports])
+        return data_losses + 0.5 * self.problem.l2 * (self.params @ self.params)
+
+    @cached_property
+    def loss_grads(self) -> Matrix:
+        """Gradient of each client's loss, one row per client."""
+        rows = [report.loss_grad for report in self.reports]
+        if any(row is None for row in rows):
+            raise ValueError("This point was asked for values only; it has no gradients.")
+        return np.array(rows) + self.problem.l2 * self.params
+
+    @cached_property
+    def rates(self) -> Vector:
+        """Smooth rates of all clients, stacked."""
+        return np.concatenate([report.rates for report in self.reports])
+
+    @cached_property
+    def violations(self) -> Vector:
+        """Violation of every row, feasible where ``<= 0``."""
+        return self.problem.constraints.violations(self.rates)
+
+    @cached_property
+    def worst_rows(self) -> NDArray[np.int64]:
+        """The row that decides each block."""
+        return self.problem.constraints.worst_rows(self.violations)
+
+    @property
+    def block_violations(self) -> Vector:
+        """Violation of each block: the paper's disparity minus budget."""
+        return self.violations[self.worst_rows]
+
+    def violation_grads(self, rows: NDArray[np.int64]) -> Matrix:
+        """Gradients of the violations of ``rows``."""
+        stacked = np.concatenate([report.rate_grads for report in self.reports])
+        return self.problem.constraints.gradients(stacked, rows)
+
+    @property
+    def largest_violation(self) -> float:
+        """The largest violation, minus infinity without constraints."""
+        return float(self.violations.max()) if self.violations.size else -np.inf
+
+
+def evaluate_point(
+    problem: Problem, params: Vector, reports: Reports, index: int = 0
+) -> Evaluation:
+    """What the reports say about point ``index`` of the request."""
+    return Evaluation(problem, params, tuple(reports[c][index] for c in problem.clients))
