@@ -5,6 +5,7 @@ FCFLError
 ├── ReportError                     a client sent something that is not a report
 ├── AbsentClientError               a client did not answer and its last report is too old
 ├── CheckpointError                 a checkpoint is torn, missing or of another run
+├── Interrupted                     a run was stopped from outside and can be resumed
 └── SolverError                     an inner solver failed on a problem that has a solution
 
 Bad arguments raise ``ValueError`` or ``TypeError``.
@@ -33,3 +34,7 @@ class CheckpointError(FCFLError):
 
 class SolverError(FCFLError):
     """An inner solver failed on a problem that has a solution."""
+
+
+class Interrupted(FCFLError):
+    """A run was stopped from outside; what it had is in its checkpoint."""

@@ -1,0 +1,209 @@
+"""What a run is made of, as one frozen value that is also a TOML file."""
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from fcfl._checks import check_budget, check_choice, check_non_negative, check_positive
+from fcfl._types import ClientId
+from fcfl.rules import RATE_KINDS, Difference, Ratio, Rule, Scope
+from fcfl.server.baselines.fedavg import FedAvg
+from fcfl.server.two_stage import TwoStage
+
+EVERYONE_ELSE = "*"  # key of a budget mapping that stands for all clients not named
+
+METHODS: dict[str, str] = {
+    "two-stage": "the method of FCFL (Cui et al., 2021): min-max under the budgets, then Pareto",
+    "fedavg": "the mean loss over all rows; keeps no budget",
+}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Settings of one run; every field has the name of its command-line option.
+
+    ``table`` is a path or the name of a built-in set. ``budget`` is a number for every client or one
+    per client, the key ``"*"`` standing for all others. ``relative_budget`` w gives every client w
+    times the disparity it has without budgets. ``ratio`` asks for at least that ratio of group rates
+    (0.8 is the four-fifths rule). ``published`` takes the behaviour of the authors' public code where
+    it differs from their paper.
+    """
+
+    table: str
+    client: str | None = None
+    label: str | None = None
+    sensitive: tuple[str, ...] = ()
+    positive: str | None = None
+    drop: tuple[str, ...] = ()
+    metric: str = "demographic_parity"
+    budget: float | Mapping[ClientId, float] | None = None
+    relative_budget: float | None = None
+    ratio: float | None = None
+    scope: Literal["client", "global", "both"] = "client"
+    method: str = "two-stage"
+    published: bool = False
+    step_size: float | None = None
+    rounds: tuple[int, ...] | None = None
+    l2: float = 0.0
+    start: Literal["zero", "uniform"] = "zero"
+    seed: int = 0
+    test_size: float = 0.3
+
+    def __post_init__(self) -> None:
+        check_choice("metric", self.metric, RATE_KINDS)
+        check_choice("method", self.method, METHODS)
+        check_choice("scope", self.scope, ("client", "global", "both"))
+        check_choice("start", self.start, ("zero", "uniform"))
+        check_non_negative("l2", self.l2)
+        if not 0 <= self.test_size < 1:
+            raise ValueError(f"`test_size` must be at least 0 and below 1, got {self.test_size!r}.")
+        if self.seed < 0:
+            raise ValueError(f"`seed` must be zero or a positive number, got {self.seed!r}.")
+        if self.relative_budget is not None:
+            check_positive("relative_budget", self.relative_budget)
+            if self.budget is not None:
+                raise ValueError("Give `budget` or `relative_budget`, not both.")
+        if self.ratio is not None:
+            check_budget("ratio", self.ratio)
+        if isinstance(self.budget, Mapping):
+            if self.scope != "client":
+                raise ValueError(f"Budgets by client need scope 'client', got {self.scope!r}.")
+            for client, value in self.budget.items():
+                check_budget(f"budget[{client!r}]", value)
+        elif self.budget is not None:
+            check_budget("budget", self.budget)
+        self.make_method()
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether any budget is given."""
+        return any(b is not None for b in (self.budget, self.relative_budget, self.ratio))
+
+    def make_method(self) -> TwoStage | FedAvg:
+        """The method with its options."""
+        if self.method == "fedavg":
+            if self.published:
+                raise ValueError("`published` belongs to method 'two-stage', got 'fedavg'.")
+            chosen: dict[str, Any] = {} if self.step_size is None else {"step_size": self.step_size}
+            if self.rounds is not None:
+                chosen["rounds"] = _one_count(self.rounds)
+            return FedAvg(**chosen)
+        pair = {} if self.rounds is None else {"rounds": _two_counts(self.rounds)}
+        if self.published:
+            return TwoStage.published(0.03 if self.step_size is None else self.step_size, **pair)
+        size = {} if self.step_size is None else {"step_size": self.step_size}
+        return TwoStage(**size, **pair)
+
+    def make_rules(
+        self,
+        attributes: Sequence[str],
+        clients: Sequence[ClientId],
+        relative_budgets: Sequence[Mapping[ClientId, float]] | None = None,
+    ) -> tuple[Rule, ...]:
+        """One rule per attribute and scope, and one more where a ratio is asked for.
+
+        ``relative_budgets`` has one mapping per attribute, measured beforehand.
+        """
+        rules: list[Rule] = []
+        scopes: tuple[Scope, ...] = ("client", "global") if self.scope == "both" else (self.scope,)
+        metric: Any = self.metric
+        for position, attribute in enumerate(attributes):
+            budget = self.budget
+            if isinstance(budget, Mapping):
+                budget = for_every_client(budget, clients)
+            if relative_budgets is not None:
+                budget = relative_budgets[position]
+            for scope in scopes:
+                if self.ratio is None or budget is not None:
+                    rules.append(Difference(metric, attribute, budget, scope))
+                if self.ratio is not None:
+                    rules.append(Ratio(metric, attribute, self.ratio, scope))
+        return tuple(rules)
+
+    def to_toml(self) -> str:
+        """The settings as a TOML file; what is unset is left out."""
+        lines = ["# Settings of an fcfl run.", ""]
+        for key, value in asdict(self).items():
+            if value is not None:
+                lines.append(f"{key.replace('_', '-')} = {_toml(value)}")
+        return "\n".join(lines) + "\n"
+
+    @classmethod
+    def from_toml(cls, path: Path) -> "Experiment":
+        """Read settings written by `to_toml` or by hand."""
+        with open(path, "rb") as file:
+            try:
+                table = tomllib.load(file)
+            except tomllib.TOMLDecodeError as error:
+                raise ValueError(f"Cannot read the settings {str(path)!r}: {error}.") from None
+        given = {key.replace("-", "_"): value for key, value in table.items()}
+        known = {field.name for field in fields(cls)}
+        for key in given:
+            if key not in known:
+                raise ValueError(f"`{key}` in {str(path)!r} is no setting of a run.")
+        for key in ("sensitive", "drop", "rounds"):
+            if key in given:
+                given[key] = tuple(given[key])
+        return cls(**given)
+
+
+def for_every_client(
+    budget: Mapping[ClientId, float], clients: Sequence[ClientId]
+) -> dict[ClientId, float]:
+    """Write out the budget of all others."""
+    named = {client: value for client, value in budget.items() if client != EVERYONE_ELSE}
+    if EVERYONE_ELSE not in budget:
+        return named
+    return {client: budget[EVERYONE_ELSE] for client in clients if client not in named} | named
+
+
+def parse_budget(text: str) -> float | dict[ClientId, float]:
+    """``0.05``; ``north=0.05,south=0.1``; ``0.05,south=0.1``: all at .05 but one."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    budgets: dict[ClientId, float] = {}
+    for part in parts:
+        client, equals, number = part.rpartition("=")
+        key = client.strip() if equals else EVERYONE_ELSE
+        try:
+            value = float(number)
+        except ValueError:
+            raise ValueError(
+                f"`budget` must be a number or client=number, got {part!r}. "
+                "Example: --budget 0.05 or --budget north=0.05,south=0.1"
+            ) from None
+        if key in budgets:
+            raise ValueError(f"`budget` gives {key!r} twice.")
+        budgets[key] = check_budget("budget" if key == EVERYONE_ELSE else f"budget[{key!r}]", value)
+    if not budgets:
+        raise ValueError("`budget` is empty. Example: --budget 0.05")
+    return budgets[EVERYONE_ELSE] if list(budgets) == [EVERYONE_ELSE] else budgets
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{json.dumps(str(k))} = {_toml(v)}" for k, v in value.items())
+        return "{ " + inner + " }"
+    if isinstance(value, (tuple, list)):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    return repr(value)
+
+
+def _one_count(rounds: tuple[int, ...]) -> int:
+    if len(rounds) != 1:
+        raise ValueError(f"`rounds` must be one count for this method, got {rounds!r}.")
+    return rounds[0]
+
+
+def _two_counts(rounds: tuple[int, ...]) -> tuple[int, int]:
+    if len(rounds) != 2:
+        raise ValueError(
+            f"`rounds` must be two counts for 'two-stage', such as 800,1500, got {rounds!r}."
+        )
+    return rounds[0], rounds[1]

@@ -1,0 +1,248 @@
+"""What is trained: a table's clients with a linear model, or the paper's synthetic problem."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from fcfl._types import ClientId, Point, RateId, Report, Request, Vector
+from fcfl.client.evaluate import count_rows
+from fcfl.client.linear import LinearClient, linear_client, linear_logits
+from fcfl.data import BUILTIN, Columns, Federation, federate, load_builtin, read_table, synthetic
+from fcfl.errors import DataError
+from fcfl.experiment.model_file import LinearModel
+from fcfl.experiment.results import (
+    Findings,
+    clients_section,
+    global_section,
+    smooth_disparities,
+    worst_client,
+)
+from fcfl.experiment.settings import Experiment
+from fcfl.rules import Rule, check_budget_clients, rates_needed, without_budgets
+from fcfl.runtime.in_process import InProcess
+from fcfl.server.constraints import bound_rate
+from fcfl.server.problem import Problem, state_problem
+
+
+class Task(Protocol):
+    """A training task: clients that report, and how to tell what a model does for them."""
+
+    @property
+    def runtime(self) -> InProcess: ...  # noqa: D102
+    @property
+    def notes(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def checksum(self) -> str: ...  # noqa: D102
+    def first_params(self, experiment: Experiment) -> Vector: ...  # noqa: D102
+    def state(self, l2: float) -> tuple[Problem, tuple[str, ...]]: ...  # noqa: D102
+    def sections(self, params: Vector) -> dict[str, Any]: ...  # noqa: D102
+    def relative_budgets(self, params: Vector, share: float) -> list[dict[str, float]]: ...  # noqa: D102
+    def with_relative_budgets(self, budgets: Sequence[Mapping[str, float]]) -> "Task": ...  # noqa: D102
+    def save_model(self, params: Vector, folder: Path) -> None: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class TableTask:
+    """A table's clients, each with a linear model's reports on its training rows."""
+
+    experiment: Experiment
+    federation: Federation
+    rules: tuple[Rule, ...]
+    rates: tuple[RateId, ...]
+    clients: Mapping[ClientId, LinearClient]
+
+    @property
+    def runtime(self) -> InProcess:
+        """All clients in this process."""
+        return InProcess(self.clients)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know about the table."""
+        return self.federation.notes
+
+    @property
+    def checksum(self) -> str:
+        """Identifies the rows, their split and their columns."""
+        return self.federation.checksum
+
+    def first_params(self, experiment: Experiment) -> Vector:
+        """Zero, where every group is treated alike, or the linear layer's customary start."""
+        n_params = self.federation.schema.n_features + 1
+        if experiment.start == "zero":
+            return np.zeros(n_params)
+        spread = 1.0 / np.sqrt(max(n_params - 1, 1))
+        return np.random.default_rng(experiment.seed).uniform(-spread, spread, n_params)
+
+    def state(self, l2: float) -> tuple[Problem, tuple[str, ...]]:
+        """The problem, and a sentence for each group that cannot be compared."""
+        anywhere = Request((Point(np.zeros(self.federation.schema.n_features + 1)),))
+        return state_problem(self.rules, self.rates, self.runtime.evaluate(anywhere), l2=l2)
+
+    def find(self, params: Vector) -> Findings:
+        """Hard counts of all rows and smooth reports of the training rows."""
+        parts = []
+        for data in (self.federation.train, self.federation.test):
+            logits = {c: linear_logits(data[c].X, params) for c in data}
+            parts.append({c: count_rows(logits[c], data[c], self.rates) for c in data})
+        answers = self.runtime.evaluate(Request((Point(params),)))
+        reports: dict[ClientId, Report] = {c: answers[c][0] for c in answers}
+        return Findings(self.rates, self.rules, parts[0], parts[1], reports)
+
+    def sections(self, params: Vector) -> dict[str, Any]:
+        """The parts of the result that speak of rows."""
+        found = self.find(params)
+        clients = clients_section(found)
+        return {
+            "worst_client": worst_client(clients),
+            "clients": clients,
+            "global": global_section(found),
+        }
+
+    def relative_budgets(self, params: Vector, share: float) -> list[dict[str, float]]:
+        """``share`` times each client's smooth disparity on training rows, per attribute."""
+        found = self.find(params)
+        measured = [rule for rule in without_budgets(self.rules) if rule.name == "difference"]
+        return [
+            {c: min(share * v, 1.0) for c, v in smooth_disparities(found, rule).items()}
+            for rule in dict.fromkeys(measured)
+            if rule.scope == "client"
+        ]
+
+    def with_relative_budgets(self, budgets: Sequence[Mapping[str, float]]) -> "TableTask":
+        """The same task with the measured budgets in force."""
+        attributes = self.federation.columns.sensitive
+        rules = self.experiment.make_rules(attributes, self.federation.clients, budgets)
+        return replace(self, rules=rules)
+
+    def save_model(self, params: Vector, folder: Path) -> None:
+        """Write ``model.json``."""
+        federation = self.federation
+        labels, column = federation.labels, federation.columns.label
+        LinearModel(params, federation.schema, labels, column).save(folder / "model.json")
+
+
+@dataclass(frozen=True)
+class SyntheticTask:
+    """The paper's synthetic problem: minimise one objective, the other within the budget."""
+
+    experiment: Experiment
+    client: synthetic.SyntheticClient
+
+    @property
+    def runtime(self) -> InProcess:
+        """One client."""
+        return InProcess({synthetic.CLIENT: self.client})
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Nothing to say about rows: there are none."""
+        return ()
+
+    @property
+    def checksum(self) -> str:
+        """There are no rows."""
+        return "synthetic"
+
+    def first_params(self, experiment: Experiment) -> Vector:
+        """``zero``: a start that keeps the budget; ``uniform``: one that exceeds it."""
+        return synthetic.start(feasible=experiment.start == "zero", seed=experiment.seed)
+
+    def state(self, l2: float) -> tuple[Problem, tuple[str, ...]]:
+        """The problem with its single row."""
+        budget = self.experiment.budget
+        bound = 1.0 if budget is None else float(budget)  # type: ignore[arg-type]
+        row = bound_rate(synthetic.CLIENT, synthetic.RATE, bound)
+        return Problem((synthetic.CLIENT,), np.ones(1), 1, row, l2), ()
+
+    def sections(self, params: Vector) -> dict[str, Any]:
+        """Both objectives, the second as the only disparity."""
+        report = self.client.report(Point(params))
+        value = float(report.rates[0])
+        entry = {
+            "metric": "l2", "attribute": "objective", "rule": "bound", "value": value,
+            "smooth": value, "low": None, "high": None, "budget": self.experiment.budget,
+            "verdict": None, "price": None, "smallest_verifiable": None, "groups": [],
+        }  # fmt: skip
+        train = {
+            "loss": report.loss,
+            "accuracy": None,
+            "balanced_accuracy": None,
+            "disparities": [entry],
+        }
+        nothing = {"loss": None, "accuracy": None, "balanced_accuracy": None, "disparities": []}
+        client = {"rows": {"train": 0, "test": 0}, "train": train, "test": nothing}
+        worst = {"name": synthetic.CLIENT, "train_loss": report.loss, "test_accuracy": None}
+        return {
+            "worst_client": worst,
+            "clients": {synthetic.CLIENT: client},
+            "global": {"train": train, "test": nothing},
+        }
+
+    def relative_budgets(self, params: Vector, share: float) -> list[dict[str, float]]:
+        """Not defined here."""
+        raise DataError("The synthetic problem has no relative budget; give `--budget`.")
+
+    def with_relative_budgets(self, budgets: Sequence[Mapping[str, float]]) -> "SyntheticTask":
+        """Not reached: `relative_budgets` refuses first."""
+        return self
+
+    def save_model(self, params: Vector, folder: Path) -> None:
+        """Write the parameters; there is nothing to predict with them."""
+        text = "\n".join(repr(float(value)) for value in params)
+        (folder / "params.txt").write_text(text + "\n", encoding="utf-8")
+
+
+def open_task(experiment: Experiment) -> TableTask | SyntheticTask:
+    """Load what the experiment names."""
+    if experiment.table == "synthetic":
+        if isinstance(experiment.budget, Mapping) or experiment.ratio is not None:
+            raise DataError("The synthetic problem takes one number as `--budget`, no ratio.")
+        return SyntheticTask(experiment, synthetic.SyntheticClient())
+    federation = open_federation(experiment)
+    rules = experiment.make_rules(federation.columns.sensitive, federation.clients)
+    check_budget_clients(rules, federation.clients)
+    rates = rates_needed(rules, federation.levels)
+    clients = {name: linear_client(name, data, rates) for name, data in federation.train.items()}
+    return TableTask(experiment, federation, rules, rates, clients)
+
+
+def open_federation(experiment: Experiment) -> Federation:
+    """A built-in set by name, else a table with the named columns."""
+    if experiment.table in BUILTIN:
+        return load_builtin(
+            experiment.table,
+            sensitive=experiment.sensitive or None,
+            seed=experiment.seed,
+            test_size=experiment.test_size,
+        )
+    missing = [
+        f"--{option}"
+        for option, value in (
+            ("client", experiment.client),
+            ("label", experiment.label),
+            ("sensitive", experiment.sensitive),
+        )
+        if not value
+    ]
+    looks_like_a_name = "." not in experiment.table and not Path(experiment.table).exists()
+    if looks_like_a_name:
+        raise DataError(
+            f"There is no file and no built-in set {experiment.table!r}. "
+            f"Built in: {', '.join(BUILTIN)}, synthetic."
+        )
+    if missing:
+        raise DataError(f"A table needs {' and '.join(missing)}: the names of its columns.")
+    columns = Columns(
+        str(experiment.client),
+        str(experiment.label),
+        experiment.sensitive,
+        experiment.drop,
+        experiment.positive,
+    )
+    text = (columns.client, *columns.sensitive)
+    frame = read_table(experiment.table, text=text)
+    return federate(frame, columns, test_size=experiment.test_size, seed=experiment.seed)
