@@ -1,4 +1,4 @@
-"""A trained linear model as one JSON file: how to encode a row, the weights, what the answers mean."""
+"""A trained linear model as one JSON file: the encoding of a row, the weights, the labels."""
 
 import json
 from collections.abc import Mapping

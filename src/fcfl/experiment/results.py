@@ -8,7 +8,7 @@ import numpy as np
 
 from fcfl._types import ClientId, RateId, Report, Vector
 from fcfl.client.evaluate import Counts, pool_counts
-from fcfl.rules import Rule
+from fcfl.rules import Rule, without_budgets
 
 SCHEMA = 1
 
@@ -50,8 +50,6 @@ def global_section(found: Findings) -> dict[str, Any]:
 
 def unconstrained(rules: Sequence[Rule]) -> list[Rule]:
     """The same comparisons where no budget applies."""
-    from fcfl.rules import without_budgets
-
     return list(dict.fromkeys(without_budgets(rules)))
 
 

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ CHECKPOINT_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that came to an end: its folder, its result, and whether budgets are met in training."""
+    """A run that came to an end; ``budgets_met`` speaks of smooth disparities on training rows."""
 
     folder: Path
     result: dict[str, Any]
@@ -104,7 +104,8 @@ def train(
     keeper = _Keeper(folder, tell)
     with History(folder / "history.jsonl", rounds_kept=sum(progress.state.rounds)) as history:
         try:
-            for progress, info in run(method, progress, task.runtime):
+            for reached, info in run(method, progress, task.runtime):
+                progress = reached
                 history.append(info)
                 if keeper.is_due():
                     history.flush()
@@ -171,7 +172,7 @@ def _measure_budgets(
     watch: Watch | None,
     tell: Callable[[str], None],
 ) -> Task:
-    """Train without budgets first; each client's disparity there is what budgets are relative to."""
+    """Train without budgets first: the disparities there are what budgets are relative to."""
     place = folder / "unconstrained"
     place.mkdir(exist_ok=True)
     tell("Training without budgets first, to measure what they are relative to.")
@@ -210,16 +211,10 @@ def compose_result(
         "seed": experiment.seed,
         "fcfl_version": __version__,
         **task.sections(state.params),
-        "settings": {k: v for k, v in _plain(experiment).items() if v is not None},
+        "settings": {k: v for k, v in asdict(experiment).items() if v is not None},
         "data": {"table": experiment.table, "sha256": task.checksum},
         "notes": [*task.notes, *notes],
     }
-
-
-def _plain(experiment: Experiment) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return json.loads(json.dumps(asdict(experiment)))  # type: ignore[no-any-return]
 
 
 def _largest_violation(task: Task, progress: Progress[Any]) -> float:

@@ -25,11 +25,11 @@ METHODS: dict[str, str] = {
 class Experiment:
     """Settings of one run; every field has the name of its command-line option.
 
-    ``table`` is a path or the name of a built-in set. ``budget`` is a number for every client or one
-    per client, the key ``"*"`` standing for all others. ``relative_budget`` w gives every client w
-    times the disparity it has without budgets. ``ratio`` asks for at least that ratio of group rates
-    (0.8 is the four-fifths rule). ``published`` takes the behaviour of the authors' public code where
-    it differs from their paper.
+    ``table`` is a path or the name of a built-in set. ``budget`` is a number for every client or
+    one per client, the key ``"*"`` standing for all others. ``relative_budget`` w gives every
+    client w times the disparity it has without budgets. ``ratio`` asks for at least that ratio of
+    group rates (0.8 is the four-fifths rule). ``published`` takes the behaviour of the authors'
+    public code where it differs from their paper.
     """
 
     table: str
@@ -84,18 +84,23 @@ class Experiment:
 
     def make_method(self) -> TwoStage | FedAvg:
         """The method with its options."""
+        options: dict[str, Any] = {}
+        if self.step_size is not None:
+            options["step_size"] = self.step_size
+        if self.rounds is not None:
+            stages = 1 if self.method == "fedavg" else 2
+            if len(self.rounds) != stages:
+                raise ValueError(
+                    f"`rounds` must be {stages} count(s) for {self.method!r}, got {self.rounds!r}."
+                )
+            options["rounds"] = self.rounds[0] if stages == 1 else self.rounds
         if self.method == "fedavg":
             if self.published:
                 raise ValueError("`published` belongs to method 'two-stage', got 'fedavg'.")
-            chosen: dict[str, Any] = {} if self.step_size is None else {"step_size": self.step_size}
-            if self.rounds is not None:
-                chosen["rounds"] = _one_count(self.rounds)
-            return FedAvg(**chosen)
-        pair = {} if self.rounds is None else {"rounds": _two_counts(self.rounds)}
+            return FedAvg(**options)
         if self.published:
-            return TwoStage.published(0.03 if self.step_size is None else self.step_size, **pair)
-        size = {} if self.step_size is None else {"step_size": self.step_size}
-        return TwoStage(**size, **pair)
+            return TwoStage.published(**{"step_size": 0.03, **options})
+        return TwoStage(**options)
 
     def make_rules(
         self,
@@ -193,17 +198,3 @@ def _toml(value: Any) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     return repr(value)
-
-
-def _one_count(rounds: tuple[int, ...]) -> int:
-    if len(rounds) != 1:
-        raise ValueError(f"`rounds` must be one count for this method, got {rounds!r}.")
-    return rounds[0]
-
-
-def _two_counts(rounds: tuple[int, ...]) -> tuple[int, int]:
-    if len(rounds) != 2:
-        raise ValueError(
-            f"`rounds` must be two counts for 'two-stage', such as 800,1500, got {rounds!r}."
-        )
-    return rounds[0], rounds[1]

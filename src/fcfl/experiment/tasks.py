@@ -173,7 +173,12 @@ class SyntheticTask:
             "balanced_accuracy": None,
             "disparities": [entry],
         }
-        nothing = {"loss": None, "accuracy": None, "balanced_accuracy": None, "disparities": []}
+        nothing: dict[str, Any] = {
+            "loss": None,
+            "accuracy": None,
+            "balanced_accuracy": None,
+            "disparities": [],
+        }
         client = {"rows": {"train": 0, "test": 0}, "train": train, "test": nothing}
         worst = {"name": synthetic.CLIENT, "train_loss": report.loss, "test_accuracy": None}
         return {

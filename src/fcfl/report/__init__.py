@@ -1,0 +1,1 @@
+"""Result files for people. Reads files only: anything shown can be shown again without training."""

@@ -1,0 +1,109 @@
+"""What several tests share: made-up clients, numerical derivatives, and a bitwise comparison."""
+
+import struct
+from dataclasses import fields, is_dataclass
+
+import numpy as np
+from scipy import sparse
+
+from fcfl._types import Point, Request
+from fcfl.client.linear import linear_client
+from fcfl.data.client_data import ClientData
+from fcfl.rules import Difference, rates_needed
+from fcfl.runtime.in_process import InProcess
+from fcfl.runtime.loop import Progress, run
+from fcfl.server.problem import state_problem
+
+RACE = {"race": ("black", "white")}
+TWO_ATTRIBUTES = {"race": ("black", "white", "other"), "sex": ("f", "m")}
+
+
+def made_up_data(seed, n_rows=60, n_features=4, levels=None, as_sparse=False):
+    """Rows with many repeats, labels that depend on features and group, and unknown groups."""
+    levels = RACE if levels is None else levels
+    rng = np.random.default_rng(seed)
+    X = rng.integers(-1, 2, (n_rows, n_features)).astype(np.float64)
+    X[: n_rows // 2] *= rng.standard_normal(n_features)
+    groups = {}
+    for name, names in levels.items():
+        groups[name] = rng.integers(0, len(names), n_rows).astype(np.int32)
+        groups[name][rng.random(n_rows) < 0.1] = -1
+    leaning = X @ rng.standard_normal(n_features) + next(iter(groups.values()))
+    y = (leaning + rng.logistic(size=n_rows) > 0.5).astype(np.float64)
+    return ClientData(sparse.csr_array(X) if as_sparse else X, y, groups, levels)
+
+
+def made_up_clients(seed, n_clients=3, **options):
+    """Several made-up clients that differ in size and in their rows."""
+    size = options.pop("n_rows", 60)
+    return {
+        f"client-{k}": made_up_data([seed, k], n_rows=size + 10 * k, **options)
+        for k in range(n_clients)
+    }
+
+
+def all_rates(levels):
+    """Every kind of rate of every group."""
+    metrics = ("demographic_parity", "equalized_odds")
+    rules = [Difference(metric, name) for name in levels for metric in metrics]
+    return rates_needed(rules, levels)
+
+
+def pose(datas, rules, *, l2=0.0, min_group_rows=1.0):
+    """The problem the rules state over these clients, and the clients in this process."""
+    levels = next(iter(datas.values())).levels
+    rates = rates_needed(rules, levels)
+    runtime = InProcess({name: linear_client(name, data, rates) for name, data in datas.items()})
+    zero = np.zeros(next(iter(datas.values())).n_features + 1)
+    reports = runtime.evaluate(Request((Point(zero),)))
+    problem, _ = state_problem(rules, rates, reports, l2=l2, min_group_rows=min_group_rows)
+    return problem, runtime
+
+
+def train(method, problem, runtime, params):
+    """Every (progress, info) of a run, the start first with no info."""
+    progress = Progress(method.init(params, problem))
+    return [(progress, None), *run(method, progress, runtime)]
+
+
+def zeros_for(runtime):
+    """The zero parameters of a runtime's linear clients."""
+    return np.zeros(next(iter(runtime.clients.values())).n_params)
+
+
+def slope_along_axes(function, at, step=1e-3):
+    """Five-point central differences of an array-valued function; the last axis is the parameter.
+
+    The error is of order ``step**4``, so that float64 gives ten digits for the sharp scores too.
+    """
+    columns = []
+    for axis in np.eye(at.size) * step:
+        near = np.asarray(function(at + axis)) - np.asarray(function(at - axis))
+        far = np.asarray(function(at + 2 * axis)) - np.asarray(function(at - 2 * axis))
+        columns.append((8 * near - far) / (12 * step))
+    return np.stack(columns, axis=-1)
+
+
+def assert_derivative(claimed, function, at, relative=1e-6, step=1e-3):
+    """The claimed derivative is what finite differences measure, relative to its size."""
+    measured = slope_along_axes(function, at, step)
+    assert claimed.shape == measured.shape
+    assert np.abs(claimed - measured).max() <= relative * max(np.abs(measured).max(), 1e-3)
+
+
+def identical(left, right):
+    """Two values agree in every type, key order, shape and bit."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, np.ndarray):
+        alike = left.dtype == right.dtype and left.shape == right.shape
+        return alike and left.tobytes() == right.tobytes()
+    if is_dataclass(left):
+        return all(identical(getattr(left, f.name), getattr(right, f.name)) for f in fields(left))
+    if isinstance(left, tuple):
+        return len(left) == len(right) and all(map(identical, left, right))
+    if isinstance(left, dict):
+        return list(left) == list(right) and all(identical(left[k], right[k]) for k in left)
+    if isinstance(left, float):
+        return struct.pack("d", left) == struct.pack("d", right)
+    return left == right
