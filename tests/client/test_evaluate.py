@@ -52,7 +52,9 @@ def test_the_kinds_of_a_group_add_up():
     for attribute, groups in TWO_ATTRIBUTES.items():
         for group in groups:
             places = {
-                r.kind: q for q, r in enumerate(RATES) if (r.attribute, r.group) == (attribute, group)
+                r.kind: q
+                for q, r in enumerate(RATES)
+                if (r.attribute, r.group) == (attribute, group)
             }
             for part in (counts.group_rows, counts.group_selected):
                 whole = part[places["selection"]]

@@ -60,7 +60,7 @@ def start(*, feasible: bool, n_params: int = 20, seed: int = 0) -> Vector:
     sideways = np.random.default_rng(seed).standard_normal(n_params)
     sideways -= (sideways @ center) * center
     sideways /= np.linalg.norm(sideways)
-    return -0.9 * center + 0.1 * sideways if feasible else 0.1 * center + 1.25 * sideways
+    return -0.9 * center + 0.1 * sideways if feasible else 1.5 * sideways - 0.3 * center
 
 
 def constrained_optimum(budget: float) -> float:

@@ -120,6 +120,7 @@ def safest_weights(gramian: Matrix, protect: Matrix) -> Vector:
     with ``s`` the row scale of ``P G``. The optimum is positive unless the gradients' hull holds 0.
     """
     slopes = unit_scale(protect @ gramian)
+    slopes = slopes[slopes.any(axis=1)]  # a flat objective would hold the common slope at zero
     n = gramian.shape[0]
     gain = np.zeros(n + 1)
     gain[n] = 1.0

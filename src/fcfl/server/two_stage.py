@@ -5,10 +5,11 @@ most zero, and lowers the latter without raising the former otherwise. Stage 2 l
 loss without raising any client's loss or the violation. We write ``params - step * d`` with ``d``
 in the hull of the gradients and protect with ``d · g >= 0``; the paper's ``d`` is ours negated.
 
-A fixed step proves nothing: a direction orthogonal to a loss raises it at second order. With
-``max_trials > 0`` a step is accepted only if Lemma 1 (stage 1) or Lemma 2 (stage 2) of the
-paper's appendix holds for it, and a feasible iterate stays feasible; a refused step is halved and
-turned towards the direction that lowers everything protected.
+A fixed step proves nothing: a direction orthogonal to a loss raises it at second order, and a
+step that lowers the losses may break a budget. With ``max_trials > 0`` a step is accepted only if
+Lemma 1 (stage 1) or Lemma 2 (stage 2) of the paper's appendix holds for it and a feasible iterate
+stays feasible. A refused step is halved and tilted, within the hull, towards a direction that
+lowers everything protected; a step that would break a budget to first order is turned along it.
 """
 
 from dataclasses import dataclass, replace
@@ -28,16 +29,19 @@ from fcfl.server.method import FEASIBILITY_TOLERANCE, RoundInfo, Status, describ
 from fcfl.server.problem import Evaluation, Problem, evaluate_point
 from fcfl.server.smooth_max import smooth_max
 
-_FULL_TURN = 2  # refusals until a trial goes wholly in the safe direction
+_NOTCHES = 5  # refusals until a trial goes wholly in the other direction; each doubles the tilt
+_Aim = tuple[Vector, Vector | None, float | None, tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class TwoStageState:
     """The iterate, the step being tried from it, and what the trial must not make worse.
 
-    ``direction`` is the programme's, ``safe_direction`` lowers everything protected; ``turns``
-    counts how far the trial has been turned from the one to the other. Stage 2 computes the safe
-    direction only once it is ``cautious``: after its first refused step.
+    A trial goes along ``direction``, tilted towards ``other`` by ``tilt`` notches. When ``landing``
+    is given, ``other`` is the violation's gradient: the trial is turned towards it just so far that
+    the violation, now ``landing``, is zero after the step to first order, then tilted towards their
+    bisector. Stage 2 computes the other direction only once it is ``cautious``: after its first
+    refused step.
     """
 
     problem: Problem
@@ -50,11 +54,12 @@ class TwoStageState:
     steps: tuple[int, int]
     temperatures: tuple[float, float]
     step_size: float
-    turns: int
+    tilt: int
     trials: int
     cautious: bool
     direction: Vector | None
-    safe_direction: Vector | None
+    other: Vector | None
+    landing: float | None
     losses: Vector
     violations: Vector
 
@@ -153,11 +158,12 @@ class TwoStage:
             steps=(0, 0),
             temperatures=self.temperatures,
             step_size=self.step_size,
-            turns=0,
+            tilt=0,
             trials=0,
             cautious=False,
             direction=None,
-            safe_direction=None,
+            other=None,
+            landing=None,
             losses=np.zeros(0),
             violations=np.zeros(0),
         )
@@ -186,12 +192,16 @@ class TwoStage:
         if self.max_trials == 0:
             return True
         delta_l, delta_g = state.temperatures
-        allowed = max(smooth_max(state.violations, delta_g)[0], 0.0)
-        if smooth_max(trial.block_violations, delta_g)[0] > allowed:
+        before = smooth_max(state.violations, delta_g)[0]
+        after = smooth_max(trial.block_violations, delta_g)[0]
+        if after > max(before, 0.0):
             return False
         if state.stage == 2:
-            return bool((trial.losses <= state.losses).all())
-        return smooth_max(trial.losses, delta_l)[0] <= smooth_max(state.losses, delta_l)[0]
+            none_rises = bool((trial.losses <= state.losses).all())
+            return none_rises and bool(trial.losses.mean() < state.losses.mean())
+        loss = smooth_max(state.losses, delta_l)[0]
+        trial_loss = smooth_max(trial.losses, delta_l)[0]
+        return trial_loss <= loss and (trial_loss < loss or after < before)
 
     def _move(self, state: TwoStageState, at: Evaluation) -> TwoStageState:
         """Make the trial the iterate and choose the direction from there."""
@@ -200,7 +210,7 @@ class TwoStage:
                 state,
                 steps=_add(state.steps, state.stage),
                 step_size=min(2.0 * state.step_size, self.step_size),
-                turns=max(state.turns - 1, 0),
+                tilt=max(state.tilt - 1, 0),
             )
         state = replace(
             state, params=at.params, trials=0, losses=at.losses, violations=at.block_violations
@@ -210,13 +220,13 @@ class TwoStage:
         return self._aim(state, at)
 
     def _try_shorter(self, state: TwoStageState) -> TwoStageState:
-        """Halve the step and turn it towards the safe direction; give up after ``max_trials``."""
-        if state.safe_direction is None:
+        """Halve the step and tilt it; give up after ``max_trials``."""
+        if state.other is None:
             return replace(state, cautious=True, direction=None, request=_ask(state.params))
         state = replace(
             state,
             step_size=state.step_size / 2,
-            turns=min(state.turns + 1, _FULL_TURN + 2),
+            tilt=min(state.tilt + 1, _NOTCHES),
             trials=state.trials + 1,
         )
         if state.trials <= self.max_trials:
@@ -228,11 +238,16 @@ class TwoStage:
         return self._finish_stage(state, None, "converged")
 
     def _trial_point(self, state: TwoStageState) -> Vector:
-        direction = state.direction
+        direction, other = state.direction, state.other
         assert direction is not None
-        if state.safe_direction is not None:
-            share = min(state.turns / _FULL_TURN, 1.0)
-            direction = (1 - share) * direction + share * state.safe_direction
+        if other is not None and self.max_trials > 0:
+            if state.landing is not None:
+                share = _share_to_land(direction, other, state.landing / state.step_size)
+                mixed = (1 - share) * direction + share * other
+                other = bisector_weights(direction, other) @ np.array([direction, other])
+                direction = mixed
+            tilt = 2.0 ** (state.tilt - _NOTCHES) if state.tilt else 0.0
+            direction = (1 - tilt) * direction + tilt * other
         return state.params - state.step_size * (direction + self.weight_decay * state.params)
 
     # --- choosing a direction ---------------------------------------------------------------------
@@ -240,31 +255,33 @@ class TwoStage:
     def _aim(self, state: TwoStageState, at: Evaluation) -> TwoStageState:
         """Direction from the iterate, temperatures after it, and the first trial."""
         aim = self._stage_1 if state.stage == 1 else self._stage_2
-        direction, safe, temperatures = aim(state, at)
+        direction, other, landing, temperatures = aim(state, at)
         if not direction.any() and temperatures == state.temperatures:
             return self._finish_stage(state, at, "converged")
-        state = replace(state, direction=direction, safe_direction=safe, temperatures=temperatures)
+        state = replace(
+            state, direction=direction, other=other, landing=landing, temperatures=temperatures
+        )
         return replace(state, request=_ask(self._trial_point(state)))
 
-    def _stage_1(
-        self, state: TwoStageState, at: Evaluation
-    ) -> tuple[Vector, Vector | None, tuple[float, float]]:
+    def _stage_1(self, state: TwoStageState, at: Evaluation) -> _Aim:
         """Eq. 12 and 13 in closed form, then the decay of eq. 14."""
         delta_l, delta_g = state.temperatures
         loss_grad = smooth_max(at.losses, delta_l)[1] @ at.loss_grads
         if at.block_violations.size == 0:
-            return loss_grad, loss_grad, self._decayed(state, loss_grad, loss_grad, loss_grad)
+            cooled = self._decayed(state, loss_grad, loss_grad, loss_grad)
+            return loss_grad, loss_grad, None, cooled
         smooth_violation, shares = smooth_max(at.block_violations, delta_g)
         violation_grad = shares @ at.violation_grads(at.worst_rows)
         violation = smooth_violation if self.feasible_by == "smooth" else at.largest_violation
         pair = np.array([loss_grad, violation_grad])
-        direction = two_gradient_weights(loss_grad, violation_grad, exceeded=violation > 0) @ pair
-        safe = bisector_weights(loss_grad, violation_grad) @ pair
-        return direction, safe, self._decayed(state, direction, loss_grad, violation_grad)
+        weights = two_gradient_weights(loss_grad, violation_grad, exceeded=violation > 0)
+        direction = weights @ pair
+        cooled = self._decayed(state, direction, loss_grad, violation_grad)
+        if violation > 0:
+            return direction, bisector_weights(loss_grad, violation_grad) @ pair, None, cooled
+        return direction, violation_grad, violation, cooled
 
-    def _stage_2(
-        self, state: TwoStageState, at: Evaluation
-    ) -> tuple[Vector, Vector | None, tuple[float, float]]:
+    def _stage_2(self, state: TwoStageState, at: Evaluation) -> _Aim:
         """Eq. 15: improve the mean loss, protect every loss and the smooth-maximum violation."""
         n = at.losses.size
         extra, shares = self._violation_rows(state, at)
@@ -277,7 +294,7 @@ class TwoStage:
         gramian = jacobian @ jacobian.T
         direction = descent_weights(gramian, improve, protect) @ jacobian
         safe = safest_weights(gramian, protect) @ jacobian if state.cautious else None
-        return direction, safe, state.temperatures
+        return direction, safe, None, state.temperatures
 
     def _violation_rows(self, state: TwoStageState, at: Evaluation) -> tuple[Matrix, Vector]:
         """Disparity gradients of stage 2 and their shares in the smooth maximum."""
@@ -329,9 +346,15 @@ class TwoStage:
 
 def _restart(state: TwoStageState, step_size: float) -> TwoStageState:
     """Forget the direction and start with a full step."""
-    return replace(
-        state, direction=None, safe_direction=None, step_size=step_size, turns=0, trials=0
-    )
+    return replace(state, direction=None, other=None, step_size=step_size, tilt=0, trials=0)
+
+
+def _share_to_land(direction: Vector, other: Vector, slope_needed: float) -> float:
+    """Smallest share of ``other`` in the mix whose product with ``other`` is ``slope_needed``."""
+    slope, steepest = direction @ other, other @ other
+    if slope >= slope_needed or steepest <= slope:
+        return 0.0
+    return min(float((slope_needed - slope) / (steepest - slope)), 1.0)
 
 
 def _ask(params: Vector) -> Request:
