@@ -105,5 +105,6 @@ def identical(left, right):
     if isinstance(left, dict):
         return list(left) == list(right) and all(identical(left[k], right[k]) for k in left)
     if isinstance(left, float):
-        return struct.pack("d", left) == struct.pack("d", right)
+        both_nan = left != left and right != right  # JSON has one NaN
+        return both_nan or struct.pack("d", left) == struct.pack("d", right)
     return left == right

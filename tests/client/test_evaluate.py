@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
-from helpers import TWO_ATTRIBUTES, all_rates, made_up_data
 
 from fcfl._types import Point
 from fcfl.client.evaluate import count_rows, pool_counts
 from fcfl.client.linear import linear_client, linear_logits
 from fcfl.data.client_data import ClientData
+from helpers import TWO_ATTRIBUTES, all_rates, made_up_data
 
 RATES = all_rates(TWO_ATTRIBUTES)
 

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
-from helpers import TWO_ATTRIBUTES, all_rates, assert_derivative, made_up_data
 from scipy import sparse
 
 from fcfl._types import CurvatureWeights, Point
 from fcfl.client.linear import linear_client, linear_logits
 from fcfl.data.client_data import ClientData
 from fcfl.rules import Difference, rates_needed
+from helpers import TWO_ATTRIBUTES, all_rates, assert_derivative, made_up_data
 
 RATES = all_rates(TWO_ATTRIBUTES)
 SEEDS = range(4)

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from helpers import TWO_ATTRIBUTES, all_rates, assert_derivative, made_up_data
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +10,7 @@ from fcfl.client.rates import (
     smooth_selection_bend,
     smooth_selection_slope,
 )
+from helpers import TWO_ATTRIBUTES, all_rates, assert_derivative, made_up_data
 
 logits = st.floats(-60, 60, allow_nan=False)
 

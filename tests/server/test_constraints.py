@@ -4,13 +4,13 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from helpers import TWO_ATTRIBUTES, assert_derivative, made_up_clients, pose
 
 from fcfl._types import Point, RateId, Request
 from fcfl.rules import RATE_KINDS, Difference, Ratio, rates_needed
 from fcfl.server import constraints as constraints_module
 from fcfl.server.constraints import bound_rate, build_constraints
 from fcfl.server.problem import evaluate_point
+from helpers import TWO_ATTRIBUTES, assert_derivative, made_up_clients, pose
 
 METRICS = tuple(RATE_KINDS)
 RULES = (Difference, Ratio)
@@ -29,10 +29,8 @@ def violation_by_hand(rule, rates, values, counts, client):
 
     ``client`` is a position, or ``None`` for all clients' rows together.
     """
-    if client is None:
-        held = (counts * values).sum(axis=0) / counts.sum(axis=0)
-    else:
-        held = values[client]
+    pooled = (counts * values).sum(axis=0) / counts.sum(axis=0)
+    held = pooled if client is None else values[client]
     worst = -np.inf
     for kind in RATE_KINDS[rule.metric]:
         r = [
@@ -146,8 +144,8 @@ def test_no_budgets_make_no_rows():
     assert len(constraints) == 0 and notes == ()
     assert constraints.violations(values.ravel()).shape == (0,)
     assert constraints.worst_rows(np.zeros(0)).shape == (0,)
-    empty = constraints.gradients(np.zeros((values.size, 3)), np.zeros(0, dtype=np.int64))
-    assert empty.shape == (0, 3)
+    no_rows = np.zeros(0, dtype=np.int64)
+    assert constraints.gradients(lambda column: np.zeros(3), no_rows, 3).shape == (0, 3)
 
 
 def test_no_rules_at_all():
@@ -156,11 +154,13 @@ def test_no_rules_at_all():
     assert constraints.violations(np.zeros(0)).shape == (0,)
 
 
+@pytest.mark.parametrize("entries", [100_000, 0], ids=["dense", "sparse"])
 @pytest.mark.parametrize("scope", ["client", "global"])
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("kind", RULES)
-def test_gradients_are_the_derivatives_of_the_violations(kind, metric, scope):
-    """The chain rule through the reports of real clients."""
+def test_gradients_are_the_derivatives_of_the_violations(kind, metric, scope, entries, monkeypatch):
+    """The chain rule through the reports of real clients, forwards, along a line and backwards."""
+    monkeypatch.setattr(constraints_module, "_DENSE_ENTRIES", entries)
     rules = [kind(metric, attribute, 0.3, scope) for attribute in TWO_ATTRIBUTES]
     datas = made_up_clients(1, levels=TWO_ATTRIBUTES)
     problem, runtime = pose(datas, rules)
@@ -173,7 +173,15 @@ def test_gradients_are_the_derivatives_of_the_violations(kind, metric, scope):
     gradients = at(params, "gradients").violation_grads(every)
     assert_derivative(gradients, lambda p: at(p).violations, params)
     some = every[::-2]
-    np.testing.assert_array_equal(at(params, "gradients").violation_grads(some), gradients[some])
+    here = at(params, "gradients")
+    np.testing.assert_allclose(here.violation_grads(some), gradients[some], atol=1e-15)
+    line = np.random.default_rng(3).standard_normal(5)
+    np.testing.assert_allclose(here.slopes(line)[0], here.loss_grads @ line, atol=1e-14)
+    np.testing.assert_allclose(here.slopes(line)[1], gradients @ line, atol=1e-14)
+    prices = np.random.default_rng(4).random(len(problem.constraints))
+    net = problem.constraints.weigh_rates(prices)
+    stacked = np.concatenate([report.rate_grads for report in here.reports])
+    np.testing.assert_allclose(net @ stacked, prices @ gradients, atol=1e-13)
 
 
 def test_rules_over_all_clients_compare_the_rates_of_the_pooled_rows():
@@ -200,7 +208,10 @@ def test_rules_over_all_clients_compare_the_rates_of_the_pooled_rows():
 
 
 def test_the_order_of_clients_only_permutes():
-    rules = [Difference("equalized_odds", "race", 0.1), Ratio("demographic_parity", "sex", 0.8, "global")]
+    rules = [
+        Difference("equalized_odds", "race", 0.1),
+        Ratio("demographic_parity", "sex", 0.8, "global"),
+    ]
     rates = rates_needed(rules, TWO_ATTRIBUTES)
     values, counts = made_up_rates(4, rates)
     named = {}
@@ -214,8 +225,7 @@ def test_the_order_of_clients_only_permutes():
         assert [found[row] for row in named] == pytest.approx(list(named.values()), abs=1e-15)
 
 
-# --- groups that are too small
-----------------------------------------------------------------------
+# --- groups that are too small ---
 
 
 def test_an_absent_group_leaves_out_its_rows_and_is_named():
@@ -296,5 +306,6 @@ def test_an_unconstrained_client_is_not_told_about_its_absent_groups():
 def test_a_bound_on_one_rate():
     constraints = bound_rate("a", RateId("selection", "objective", "l2"), 0.4)
     assert constraints.violations(np.array([0.7])) == pytest.approx([0.3])
-    assert constraints.gradients(np.array([[1.0, 2.0]]), np.array([0])).tolist() == [[1.0, 2.0]]
+    gradients = constraints.gradients([np.array([1.0, 2.0])].__getitem__, np.array([0]), 2)
+    assert gradients.tolist() == [[1.0, 2.0]]
     assert constraints.worst_rows(np.array([0.3])).tolist() == [0]

@@ -184,7 +184,7 @@ def test_all_gradients_zero():
     assert_on_the_simplex(safest_weights(gramian, protect))
 
 
-# --- the two solvers --------------------------------------------------------------------------------
+# --- the two solvers ---
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -215,7 +215,7 @@ def test_pivots_give_up_rather_than_guess():
     assert _by_pivots(np.array([1.0, 0.5]), infeasible) is None
 
 
-# --- stage 1 ----------------------------------------------------------------------------------------
+# --- stage 1 ---
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -260,7 +260,7 @@ def test_the_bisector_lowers_both(scale):
         assert slopes[0] == pytest.approx(slopes[1], rel=1e-9)  # at the same angle to both
 
 
-# --- the safe direction -----------------------------------------------------------------------------
+# --- the safe direction ---
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -305,7 +305,7 @@ def test_a_vanished_gradient_does_not_cost_the_others_their_slope():
         assert slopes[1:].min() > 1e-6
 
 
-# --- scaling ----------------------------------------------------------------------------------------
+# --- scaling ---
 
 
 @pytest.mark.parametrize("scale", [1e-300, *SCALES, 1e300])

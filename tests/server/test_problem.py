@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
-from helpers import RACE, TWO_ATTRIBUTES, assert_derivative, made_up_clients, pose
 
 from fcfl._types import Point, Request
 from fcfl.rules import Difference
 from fcfl.server.problem import evaluate_point
+from helpers import RACE, TWO_ATTRIBUTES, assert_derivative, made_up_clients, pose
 
 RULES = [Difference("demographic_parity", "race", 0.1)]
 
@@ -23,6 +23,8 @@ def test_every_loss_carries_the_l2_term_and_its_gradient(l2):
     without = evaluation(bare, runtime, params)
     np.testing.assert_allclose(at.losses, without.losses + l2 / 2 * params @ params)
     assert_derivative(at.loss_grads, lambda p: evaluation(problem, runtime, p).losses, params)
+    line = np.random.default_rng(1).standard_normal(5)
+    np.testing.assert_allclose(at.slopes(line)[0], at.loss_grads @ line, atol=1e-14)
     np.testing.assert_array_equal(at.violations, without.violations)
 
 
@@ -62,6 +64,8 @@ def test_a_point_asked_for_values_only_has_no_gradients():
     at = evaluation(problem, runtime, np.zeros(5), "values")
     with pytest.raises(ValueError, match="asked for values only"):
         _ = at.loss_grads
+    with pytest.raises(ValueError, match="asked for values only"):
+        at.violation_grads(at.worst_rows)
 
 
 def test_the_largest_violation_is_that_of_the_worst_block():

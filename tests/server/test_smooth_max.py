@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
-from helpers import assert_derivative
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fcfl.server.smooth_max import smooth_max
+from helpers import assert_derivative
 
 SCALES = [1e-8, 1e-4, 1.0, 1e4, 1e8]
 values = st.lists(st.floats(-10, 10), min_size=1, max_size=12)

@@ -23,10 +23,8 @@ def distinct_rows(X: Any) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         X = X.sorted_indices()
         X.eliminate_zeros()
     directions = np.random.default_rng(0).standard_normal((n_features, 2))
-    if sparse.issparse(X):
-        keys = X @ directions
-    else:  # BLAS rounds a row by where it stands; einsum treats all rows alike
-        keys = np.einsum("ij,jk->ik", X, directions)
+    # BLAS rounds a row by where it stands; einsum treats all rows alike.
+    keys = X @ directions if sparse.issparse(X) else np.einsum("ij,jk->ik", X, directions)
     order = np.lexsort(keys.T)
     fresh = np.ones(n_rows, dtype=bool)
     alike = np.flatnonzero((keys[order[1:]] == keys[order[:-1]]).all(axis=1)) + 1

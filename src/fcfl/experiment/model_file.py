@@ -1,7 +1,8 @@
 """A trained linear model as one JSON file: the encoding of a row, the weights, the labels."""
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from scipy.special import expit
 from fcfl._types import Vector
 from fcfl.client.linear import linear_logits
 from fcfl.client.rates import hard_selection
-from fcfl.data import Schema, read_table
+from fcfl.data import Category, Schema, read_table
 from fcfl.errors import DataError, FCFLError
 from fcfl.runtime.checkpoint import replace_file
 
@@ -46,7 +47,7 @@ class LinearModel:
 
     def save(self, path: Path) -> None:
         """Write the model."""
-        names = (*self.schema.feature_names, "(intercept)")
+        names = _told_apart((*self.schema.feature_names, "(intercept)"))
         content = {
             "kind": _KIND,
             "label": self.label_column,
@@ -57,6 +58,18 @@ class LinearModel:
         replace_file(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
 
 
+def _told_apart(names: Iterable[str]) -> list[str]:
+    """The names, a number added where one has occurred before: level ``b=c`` of column ``a``."""
+    apart: dict[str, None] = {}
+    for name in names:
+        unused, count = name, 1
+        while unused in apart:
+            count += 1
+            unused = f"{name} ({count})"
+        apart[unused] = None
+    return list(apart)
+
+
 def load_model(folder: Path) -> LinearModel:
     """Read the model of a run's folder (or the file itself)."""
     path = folder / "model.json" if folder.is_dir() else folder
@@ -65,19 +78,54 @@ def load_model(folder: Path) -> LinearModel:
     try:
         content: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if content["kind"] != _KIND:
-            raise DataError(f"{str(path)!r} holds a model of kind {content['kind']!r}.")
+            raise DataError(f"{str(path)!r} holds a model of unknown kind {content['kind']!r}.")
         params = np.array(list(content["weights"].values()), dtype=np.float64)
-        negative, positive = content["labels"]
+        negative, positive = map(str, content["labels"])
         schema = Schema.from_dict(content["schema"])
-    except (KeyError, TypeError, ValueError, UnicodeDecodeError) as error:
-        if isinstance(error, FCFLError):
-            raise
-        raise DataError(f"{str(path)!r} is not a model written by fcfl ({error}).") from None
+        label = str(content["label"])
+    except FCFLError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        why = f"no {error}" if isinstance(error, KeyError) else error
+        raise DataError(f"{str(path)!r} is not a whole model written by fcfl ({why}).") from None
     if params.size != schema.n_features + 1 or not np.isfinite(params).all():
         raise DataError(f"{str(path)!r} is not a whole model: its weights do not fit its schema.")
-    return LinearModel(params, schema, (negative, positive), content["label"])
+    return LinearModel(params, schema, (negative, positive), label)
 
 
 def predict_file(folder: Path, table: Path) -> Any:
     """Predictions for a table on disk, as the table with two more columns."""
-    return load_model(folder).predict(read_table(table))
+    model = load_model(folder)
+    return model.predict(read_table(table, text=_text_columns(model.schema)))
+
+
+def _text_columns(schema: Schema) -> list[str]:
+    """Categories that CSV gave as text: there ``01`` stays ``01`` though no letter is in sight."""
+    return [
+        column.name
+        for column in schema.columns
+        if isinstance(column, Category) and any(map(_is_plain_text, column.levels))
+    ]
+
+
+def _is_plain_text(level: str) -> bool:
+    """Whether the level would not be read as a number or a truth value."""
+    try:
+        float(level)
+    except ValueError:
+        return level.lower() not in ("true", "false")
+    return False
+
+
+def write_predictions(predictions: Any, path: Path) -> None:
+    """Write a table as Parquet or CSV, by its name, in one step."""
+    draft = path.with_name(f".draft-{path.name}")  # keeps the suffix, which says how to compress
+    try:
+        if path.suffix.lower() == ".parquet":
+            predictions.to_parquet(draft, index=False)
+        else:
+            predictions.to_csv(draft, index=False)
+        os.replace(draft, path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise

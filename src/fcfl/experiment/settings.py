@@ -7,7 +7,13 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from fcfl._checks import check_budget, check_choice, check_non_negative, check_positive
+from fcfl._checks import (
+    check_budget,
+    check_choice,
+    check_non_negative,
+    check_positive,
+    did_you_mean,
+)
 from fcfl._types import ClientId
 from fcfl.rules import RATE_KINDS, Difference, Ratio, Rule, Scope
 from fcfl.server.baselines.fedavg import FedAvg
@@ -64,10 +70,16 @@ class Experiment:
             raise ValueError(f"`seed` must be zero or a positive number, got {self.seed!r}.")
         if self.relative_budget is not None:
             check_positive("relative_budget", self.relative_budget)
-            if self.budget is not None:
-                raise ValueError("Give `budget` or `relative_budget`, not both.")
-        if self.ratio is not None:
-            check_budget("ratio", self.ratio)
+            if self.budget is not None or self.ratio is not None:
+                other = "budget" if self.budget is not None else "ratio"
+                raise ValueError(f"Give `{other}` or `relative_budget`, not both.")
+            if self.scope != "client":
+                raise ValueError(f"`relative_budget` needs scope 'client', got {self.scope!r}.")
+        if self.ratio is not None and not 0 <= self.ratio <= 1:
+            raise ValueError(
+                f"`ratio` must be a number from 0 to 1, got {self.ratio!r}. "
+                "The four-fifths rule is 0.8."
+            )
         if isinstance(self.budget, Mapping):
             if self.scope != "client":
                 raise ValueError(f"Budgets by client need scope 'client', got {self.scope!r}.")
@@ -88,10 +100,11 @@ class Experiment:
         if self.step_size is not None:
             options["step_size"] = self.step_size
         if self.rounds is not None:
-            stages = 1 if self.method == "fedavg" else 2
+            stages, wanted = (1, "one count") if self.method == "fedavg" else (2, "two counts")
             if len(self.rounds) != stages:
+                given = ",".join(map(str, self.rounds))
                 raise ValueError(
-                    f"`rounds` must be {stages} count(s) for {self.method!r}, got {self.rounds!r}."
+                    f"`rounds` must be {wanted} for method {self.method!r}, got {given}."
                 )
             options["rounds"] = self.rounds[0] if stages == 1 else self.rounds
         if self.method == "fedavg":
@@ -144,15 +157,19 @@ class Experiment:
                 table = tomllib.load(file)
             except tomllib.TOMLDecodeError as error:
                 raise ValueError(f"Cannot read the settings {str(path)!r}: {error}.") from None
-        given = {key.replace("-", "_"): value for key, value in table.items()}
-        known = {field.name for field in fields(cls)}
-        for key in given:
-            if key not in known:
-                raise ValueError(f"`{key}` in {str(path)!r} is no setting of a run.")
-        for key in ("sensitive", "drop", "rounds"):
-            if key in given:
-                given[key] = tuple(given[key])
-        return cls(**given)
+        known = {field.name.replace("_", "-"): field.name for field in fields(cls)}
+        given: dict[str, Any] = {}
+        for key, value in table.items():
+            name = key.replace("_", "-")
+            if name not in known:
+                raise ValueError(
+                    f"`{key}` in {str(path)!r} is no setting of a run. {did_you_mean(name, known)}"
+                )
+            given[known[name]] = tuple(value) if isinstance(value, list) else value
+        try:
+            return cls(**given)
+        except TypeError as error:
+            raise ValueError(f"The settings {str(path)!r} do not fit: {error}.") from None
 
 
 def for_every_client(
@@ -168,6 +185,8 @@ def for_every_client(
 def parse_budget(text: str) -> float | dict[ClientId, float]:
     """``0.05``; ``north=0.05,south=0.1``; ``0.05,south=0.1``: all at .05 but one."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts:
+        raise ValueError("`budget` is empty. Example: --budget 0.05")
     budgets: dict[ClientId, float] = {}
     for part in parts:
         client, equals, number = part.rpartition("=")
@@ -175,26 +194,30 @@ def parse_budget(text: str) -> float | dict[ClientId, float]:
         try:
             value = float(number)
         except ValueError:
-            raise ValueError(
-                f"`budget` must be a number or client=number, got {part!r}. "
-                "Example: --budget 0.05 or --budget north=0.05,south=0.1"
-            ) from None
+            raise _no_budget(part) from None
+        if not key:
+            raise _no_budget(part)
         if key in budgets:
-            raise ValueError(f"`budget` gives {key!r} twice.")
+            whom = "without a client" if key == EVERYONE_ELSE else f"for client {key!r}"
+            raise ValueError(f"`budget` must not have two numbers {whom}, got {text!r}.")
         budgets[key] = check_budget("budget" if key == EVERYONE_ELSE else f"budget[{key!r}]", value)
-    if not budgets:
-        raise ValueError("`budget` is empty. Example: --budget 0.05")
     return budgets[EVERYONE_ELSE] if list(budgets) == [EVERYONE_ELSE] else budgets
+
+
+def _no_budget(part: str) -> ValueError:
+    return ValueError(
+        f"`budget` must be a number or client=number, got {part!r}. "
+        "Example: --budget 0.05 or --budget north=0.05,south=0.1"
+    )
 
 
 def _toml(value: Any) -> str:
     if isinstance(value, Mapping):
-        inner = ", ".join(f"{json.dumps(str(k))} = {_toml(v)}" for k, v in value.items())
-        return "{ " + inner + " }"
+        return "{ " + ", ".join(f"{_toml(str(k))} = {_toml(v)}" for k, v in value.items()) + " }"
     if isinstance(value, (tuple, list)):
         return "[" + ", ".join(_toml(item) for item in value) + "]"
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):  # TOML's escapes are JSON's, but it also wants DEL escaped
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return repr(value)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fcfl._checks import did_you_mean
 from fcfl._types import ClientId, Point, RateId, Report, Request, Vector
 from fcfl.client.evaluate import count_rows
 from fcfl.client.linear import LinearClient, linear_client, linear_logits
@@ -22,6 +23,7 @@ from fcfl.experiment.results import (
 )
 from fcfl.experiment.settings import Experiment
 from fcfl.rules import Rule, check_budget_clients, rates_needed, without_budgets
+from fcfl.runtime.checkpoint import replace_file
 from fcfl.runtime.in_process import InProcess
 from fcfl.server.constraints import bound_rate
 from fcfl.server.problem import Problem, state_problem
@@ -184,28 +186,27 @@ class SyntheticTask:
         return {
             "worst_client": worst,
             "clients": {synthetic.CLIENT: client},
-            "global": {"train": train, "test": nothing},
+            "global": {"train": train | {"disparities": []}, "test": nothing},
         }
 
     def relative_budgets(self, params: Vector, share: float) -> list[dict[str, float]]:
-        """Not defined here."""
-        raise DataError("The synthetic problem has no relative budget; give `--budget`.")
+        """Not reached: `open_task` refuses a relative budget."""
+        raise NotImplementedError
 
     def with_relative_budgets(self, budgets: Sequence[Mapping[str, float]]) -> "SyntheticTask":
-        """Not reached: `relative_budgets` refuses first."""
-        return self
+        """Not reached either."""
+        raise NotImplementedError
 
     def save_model(self, params: Vector, folder: Path) -> None:
         """Write the parameters; there is nothing to predict with them."""
         text = "\n".join(repr(float(value)) for value in params)
-        (folder / "params.txt").write_text(text + "\n", encoding="utf-8")
+        replace_file(folder / "params.txt", (text + "\n").encode())
 
 
 def open_task(experiment: Experiment) -> TableTask | SyntheticTask:
     """Load what the experiment names."""
     if experiment.table == "synthetic":
-        if isinstance(experiment.budget, Mapping) or experiment.ratio is not None:
-            raise DataError("The synthetic problem takes one number as `--budget`, no ratio.")
+        _check_synthetic(experiment)
         return SyntheticTask(experiment, synthetic.SyntheticClient())
     federation = open_federation(experiment)
     rules = experiment.make_rules(federation.columns.sensitive, federation.clients)
@@ -215,32 +216,39 @@ def open_task(experiment: Experiment) -> TableTask | SyntheticTask:
     return TableTask(experiment, federation, rules, rates, clients)
 
 
+def _check_synthetic(experiment: Experiment) -> None:
+    if isinstance(experiment.budget, Mapping) or experiment.ratio is not None:
+        raise DataError("The synthetic problem takes one number as `--budget`, no ratio.")
+    if experiment.relative_budget is not None:
+        raise DataError("The synthetic problem has no relative budget; give `--budget`.")
+    if experiment.sensitive:
+        raise DataError(
+            "The synthetic problem has no rows and no columns; leave `--sensitive` out."
+        )
+    _check_columns_left_out(experiment)
+
+
 def open_federation(experiment: Experiment) -> Federation:
     """A built-in set by name, else a table with the named columns."""
-    if experiment.table in BUILTIN:
+    table = experiment.table
+    if table in BUILTIN:
+        _check_columns_left_out(experiment)
         return load_builtin(
-            experiment.table,
+            table,
             sensitive=experiment.sensitive or None,
             seed=experiment.seed,
             test_size=experiment.test_size,
         )
-    missing = [
-        f"--{option}"
-        for option, value in (
-            ("client", experiment.client),
-            ("label", experiment.label),
-            ("sensitive", experiment.sensitive),
-        )
-        if not value
-    ]
-    looks_like_a_name = "." not in experiment.table and not Path(experiment.table).exists()
-    if looks_like_a_name:
+    if "." not in table and not Path(table).exists():
+        known = [*BUILTIN, "synthetic"]
         raise DataError(
-            f"There is no file and no built-in set {experiment.table!r}. "
-            f"Built in: {', '.join(BUILTIN)}, synthetic."
+            f"There is no file and no built-in set {table!r}. {did_you_mean(table, known)}"
         )
+    if Path(table).is_dir():
+        raise DataError(f"{table!r} is a folder; name a CSV or Parquet file.")
+    missing = columns_missing(experiment)
     if missing:
-        raise DataError(f"A table needs {' and '.join(missing)}: the names of its columns.")
+        raise DataError(missing)
     columns = Columns(
         str(experiment.client),
         str(experiment.label),
@@ -248,6 +256,26 @@ def open_federation(experiment: Experiment) -> Federation:
         experiment.drop,
         experiment.positive,
     )
-    text = (columns.client, *columns.sensitive)
-    frame = read_table(experiment.table, text=text)
+    frame = read_table(table, text=(columns.client, *columns.sensitive))
     return federate(frame, columns, test_size=experiment.test_size, seed=experiment.seed)
+
+
+def columns_missing(experiment: Experiment) -> str | None:
+    """A sentence when a table is named without the columns it needs."""
+    if experiment.table in (*BUILTIN, "synthetic"):
+        return None
+    needed = ("client", "label", "sensitive")
+    absent = [f"--{name}" for name in needed if not getattr(experiment, name)]
+    if not absent:
+        return None
+    options = " and ".join(filter(None, [", ".join(absent[:-1]), absent[-1]]))
+    return f"A table needs {options}: the names of its columns."
+
+
+def _check_columns_left_out(experiment: Experiment) -> None:
+    """Refuse options that a built-in set would silently ignore."""
+    for option in ("client", "label", "positive", "drop"):
+        if getattr(experiment, option):
+            raise DataError(
+                f"The built-in set {experiment.table!r} knows its columns; leave `--{option}` out."
+            )

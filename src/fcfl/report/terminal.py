@@ -1,13 +1,17 @@
-"""A result on the screen: one table, one line per client and rule."""
+"""A result on the screen: tables that fit 80 columns, and one sentence that sums them up."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console, RenderableType
-from rich.markup import escape
+from rich import box
+from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 MOST_CLIENTS = 40  # rows shown; the rest is in result.json
+MOST_NAMED = 3  # exceeded budgets the headline spells out
+TOLERANCE = 1e-6  # a smooth disparity that exceeds its budget by less counts as met
+TOGETHER = "all rows"
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -15,41 +19,83 @@ def number(value: float | None, digits: int = 4) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-def result_table(result: Mapping[str, Any]) -> Table:
-    """Accuracy, disparity and budget of each client, the worst-served first."""
+def plain(name: str) -> str:
+    """A name as it is, but without characters that would steer the terminal."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in name)
+
+
+def result_tables(result: Mapping[str, Any]) -> Iterator[Table]:
+    """One table for each rule, the worst-served client first."""
     clients = list(by_loss(result["clients"]))[:MOST_CLIENTS]
-    rules = {rule_name(entry) for _, client in clients for entry in client["train"]["disparities"]}
-    title = f"{result['method']}, {result['status']}"
-    table = Table(title=": ".join([title, *rules]) if len(rules) == 1 else title)
-    table.title_justify = "left"
-    table.add_column("client", overflow="fold")
-    headings = ("rows\ntrain", "rows\ntest", "loss\ntrain", "accuracy\ntest")
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    if len(rules) > 1:
-        table.add_column("rule", overflow="fold")
-    for heading in ("disparity\ntrain, smooth", "disparity\ntest, hard", "budget"):
-        table.add_column(heading, justify="right")
-    for name, client in clients:
-        facts = [
-            escape(name),
-            str(client["rows"]["train"]),
-            str(client["rows"]["test"]),
-            number(client["train"]["loss"]),
-            number(client["test"]["accuracy"]),
-        ]
-        for train, test in _rules(client):
-            rule = [rule_name(train)] if len(rules) > 1 else []
-            hard = number(test["value"] if test else None)
-            table.add_row(*facts, *rule, number(train["smooth"]), hard, number(train["budget"], 3))
-            facts = [""] * len(facts)
+    together = _together(result)
+    entries = [*clients[0][1]["train"]["disparities"], *together["train"]["disparities"]]
+    for rule, kind in {rule_name(entry): entry["rule"] for entry in entries}.items():
+        table = _table(f"{result['method']}: {rule}")
+        for heading in ("train\nrows", "test\nrows", "train\nloss", "test\naccuracy"):
+            _numbers(table, heading)
+        what = {"ratio": "ratio", "bound": "value"}.get(kind, "disparity")
+        for heading in (f"{what}\ntrain\nsmooth", f"{what}\ntest\nhard"):
+            _numbers(table, heading)
+        _numbers(table, "budget")
+        for name, client in clients:
+            _add_row(table, name, client, rule)
+        if len(clients) > 1:
+            table.add_section()
+            _add_row(table, TOGETHER, together, rule)
+        yield table
+
+
+def _table(title: str) -> Table:
+    table = Table(
+        title=Text(plain(title)),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        collapse_padding=True,
+    )
+    table.add_column("client", overflow="fold", min_width=6, vertical="bottom")
     return table
+
+
+def _numbers(table: Table, heading: str) -> None:
+    table.add_column(heading, justify="right", no_wrap=True, min_width=_width(heading))
+
+
+def _width(heading: str) -> int:
+    return max(len(line) for line in heading.split("\n"))
+
+
+def _add_row(table: Table, name: str, who: Mapping[str, Any], rule: str) -> None:
+    train, test = _entry(who["train"], rule), _entry(who["test"], rule)
+    table.add_row(
+        Text(plain(name)),
+        str(who["rows"]["train"]),
+        str(who["rows"]["test"]),
+        number(who["train"]["loss"]),
+        number(who["test"]["accuracy"]),
+        number(train.get("smooth")),
+        number(test.get("value")),
+        number(train.get("budget"), 3),
+    )
+
+
+def _entry(part: Mapping[str, Any], rule: str) -> Mapping[str, Any]:
+    entries: Iterable[Mapping[str, Any]] = part["disparities"]
+    return next((entry for entry in entries if rule_name(entry) == rule), {})
+
+
+def _together(result: Mapping[str, Any]) -> dict[str, Any]:
+    """All clients' rows as one more line of the table."""
+    clients = result["clients"].values()
+    rows = {part: sum(client["rows"][part] for client in clients) for part in ("train", "test")}
+    return {"rows": rows, **result["global"]}
 
 
 def rule_name(entry: Mapping[str, Any]) -> str:
     """What is compared, in few words."""
     metric = entry["metric"].replace("_", " ")
-    return escape(f"{metric} {entry['rule']}, {entry['attribute']}")
+    return f"{metric} {entry['rule']}, {entry['attribute']}"
 
 
 def by_loss(clients: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
@@ -57,56 +103,73 @@ def by_loss(clients: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
     return sorted(clients.items(), key=lambda item: -(item[1]["train"]["loss"] or 0.0))
 
 
-def _rules(client: Mapping[str, Any]) -> list[tuple[Any, Any]]:
-    test = client["test"]["disparities"] or [None] * len(client["train"]["disparities"])
-    return list(zip(client["train"]["disparities"], test, strict=True))
+def budgets(result: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Everyone with a budget, and the entry about it, on training rows."""
+    for name, who in [*result["clients"].items(), (TOGETHER, result["global"])]:
+        for entry in who["train"]["disparities"]:
+            if entry["budget"] is not None:
+                yield name, entry
+
+
+def is_exceeded(entry: Mapping[str, Any]) -> bool:
+    """Whether the smooth disparity breaks its budget: above a difference's, below a ratio's."""
+    gap = float(entry["smooth"] - entry["budget"])
+    return (-gap if entry["rule"] == "ratio" else gap) > TOLERANCE
 
 
 def headline(result: Mapping[str, Any]) -> str:
-    """One sentence: who is served worst, which budgets are exceeded on training rows."""
+    """Who is served worst, and how many budgets are met on training rows."""
     worst = result["worst_client"]
-    over, budgets = 0, 0
-    parts = [client["train"] for client in result["clients"].values()]
-    for part in [*parts, result["global"]["train"]]:
-        for entry in part["disparities"]:
-            if entry["budget"] is None or entry["smooth"] is None:
-                continue
-            budgets += 1
-            gap = entry["smooth"] - entry["budget"]
-            over += (-gap if entry["rule"] == "ratio" else gap) > 1e-6
-    served = f"Worst served: {worst['name']}, training loss {number(worst['train_loss'])}"
+    served = f"Worst served: {plain(worst['name'])}, training loss {number(worst['train_loss'])}"
     if worst["test_accuracy"] is not None:
         served += f", test accuracy {number(worst['test_accuracy'])}"
-    if not budgets:
+    given = list(budgets(result))
+    if not given:
         return f"{served}. No budget was set."
-    kept = f"{budgets - over} of {budgets} budgets met on training rows (smooth disparity)"
-    return f"{served}. {kept}."
+    known = [(name, entry) for name, entry in given if entry["smooth"] is not None]
+    exceeded = [(name, entry) for name, entry in known if is_exceeded(entry)]
+    met = f"{len(known) - len(exceeded)} of {len(given)} budgets met on the training rows (smooth)"
+    if exceeded:
+        met += f". Not met: {_named(exceeded)}"
+    if len(known) < len(given):
+        met += f". Without two groups to compare: {len(given) - len(known)}"
+    return f"{served}. {met}."
+
+
+def _named(exceeded: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    named = [
+        f"{plain(name)} {number(entry['smooth'])}, budget {number(entry['budget'], 3)}"
+        for name, entry in exceeded[:MOST_NAMED]
+    ]
+    more = [f"{len(exceeded) - MOST_NAMED} more"] if len(exceeded) > MOST_NAMED else []
+    return "; ".join(named + more)
 
 
 def print_result(console: Console, result: Mapping[str, Any]) -> None:
-    """The table, the headline, and how training ended."""
-    console.print(result_table(result))
+    """The tables, the headline, and how training ended."""
+    for table in result_tables(result):
+        console.print(table, "")
     if len(result["clients"]) > MOST_CLIENTS:
-        console.print(f"… and {len(result['clients']) - MOST_CLIENTS} more clients in result.json")
+        more = len(result["clients"]) - MOST_CLIENTS
+        console.print(f"… and {more} more clients in result.json", highlight=False)
     console.print(headline(result), markup=False, highlight=False)
     console.print(result["message"], markup=False, highlight=False)
 
 
-def comparison_table(results: Mapping[str, Mapping[str, Any]]) -> RenderableType:
+def comparison_table(results: Mapping[str, Mapping[str, Any]]) -> Table:
     """Several runs on the same rows side by side: accuracy and hard disparity on test rows."""
-    table = Table(title="On held-out rows", title_justify="left")
-    table.add_column("client")
-    table.add_column("rows", justify="right")
+    table = _table("Test rows, hard decisions")
+    _numbers(table, "rows")
     for label in results:
-        table.add_column(f"accuracy\n{label}", justify="right")
+        _numbers(table, f"accuracy\n{label}")
     for label in results:
-        table.add_column(f"disparity\n{label}", justify="right")
-    table.add_column("budget", justify="right")
+        _numbers(table, f"disparity\n{label}")
+    _numbers(table, "budget")
     first = next(iter(results.values()))
     for name, client in by_loss(first["clients"]):
         tests = [result["clients"][name]["test"] for result in results.values()]
         table.add_row(
-            escape(name),
+            Text(plain(name)),
             str(client["rows"]["test"]),
             *[number(test["accuracy"]) for test in tests],
             *[number(test["disparities"][0]["value"]) for test in tests],
@@ -116,23 +179,27 @@ def comparison_table(results: Mapping[str, Mapping[str, Any]]) -> RenderableType
 
 
 def federation_table(name: str, clients: Sequence[Mapping[str, Any]]) -> Table:
-    """Rows, label rate and groups of each client of a data set."""
-    table = Table(title=escape(name), title_justify="left")
-    table.add_column("client")
-    for heading in ("train rows", "test rows", "label rate"):
-        table.add_column(heading, justify="right")
-    table.add_column("groups: rows (label rate)")
+    """Rows and label rate of each client of a data set, and of each of its groups."""
+    table = _table(name)
+    for heading in ("train\nrows", "test\nrows", "label\nrate"):
+        _numbers(table, heading)
+    table.add_column("group", overflow="fold", vertical="bottom")
+    for heading in ("group\nrows", "group\nlabel rate"):
+        _numbers(table, heading)
     for client in clients[:MOST_CLIENTS]:
-        groups = "\n".join(
-            f"{attribute} = {group}: {facts['rows']} ({number(facts['positive_rate'], 3)})"
-            for attribute, levels in client["groups"].items()
-            for group, facts in levels.items()
-        )
-        table.add_row(
-            escape(client["name"]),
-            str(client["train_rows"]),
-            str(client["test_rows"]),
-            number(client["positive_rate"], 3),
-            escape(groups),
-        )
+        facts = [
+            Text(plain(client["name"])),
+            Text(str(client["train_rows"])),
+            Text(str(client["test_rows"])),
+            Text(number(client["positive_rate"], 3)),
+        ]
+        for attribute, levels in client["groups"].items():
+            for group, about in levels.items():
+                table.add_row(
+                    *facts,
+                    Text(plain(f"{attribute} = {group}")),
+                    str(about["rows"]),
+                    number(about["positive_rate"], 3),
+                )
+                facts = [Text()] * len(facts)
     return table

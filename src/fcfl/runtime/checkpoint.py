@@ -111,7 +111,7 @@ def _unpack(path: Path) -> Progress[Any]:
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             arrays = {key: stored[key] for key in stored.files}
         progress = decode(json.loads(arrays.pop("json").tobytes()), arrays, _CLASSES)
-    except (KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+    except (EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise CheckpointError(
             f"The checkpoint {str(path)!r} was written by another version of fcfl ({error})."
         ) from error

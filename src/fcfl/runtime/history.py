@@ -42,7 +42,7 @@ class History:
 def read_history(path: Path) -> list[dict[str, Any]]:
     """All whole lines of a history file; a torn last line is left out."""
     rounds: list[dict[str, Any]] = []
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8", errors="replace") as file:  # torn inside a character, too
         for line in file:
             try:
                 rounds.append(json.loads(line))

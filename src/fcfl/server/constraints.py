@@ -6,7 +6,7 @@ groups) form a *block*; a block's violation is its largest row, which is the pap
 budget_k``.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import permutations
@@ -70,15 +70,34 @@ class Constraints:
         """Index of the first row of each block."""
         return np.flatnonzero(np.diff(self.blocks, prepend=-1))
 
+    def apply(self, rates: Vector) -> Vector:
+        """``matrix @ rates``: the rows' left-hand sides, or their change with the rates."""
+        left: Vector = self.matrix @ rates
+        return left
+
     def violations(self, rates: Vector) -> Vector:
         """``matrix @ rates - bounds``, feasible where ``<= 0``."""
-        violations: Vector = self.matrix @ rates - self.bounds
-        return violations
+        return self.apply(rates) - self.bounds
 
-    def gradients(self, rate_grads: Matrix, rows: NDArray[np.int64]) -> Matrix:
-        """Gradients of the chosen rows' violations."""
-        gradients: Matrix = self.matrix[rows] @ rate_grads
+    def gradients(
+        self, rate_grad: Callable[[int], Vector], rows: NDArray[np.int64], n_params: int
+    ) -> Matrix:
+        """Gradients of the chosen rows, from the gradients of the rates they touch."""
+        chosen = self.matrix[rows]
+        if sparse.issparse(chosen):
+            touched = np.unique(chosen.indices)
+            chosen = chosen[:, touched].toarray()
+        else:
+            touched = np.flatnonzero(chosen.any(axis=0))
+            chosen = chosen[:, touched]
+        rates = np.array([rate_grad(int(column)) for column in touched])
+        gradients: Matrix = chosen @ rates.reshape(touched.size, n_params)
         return gradients
+
+    def weigh_rates(self, row_weights: Vector) -> Vector:
+        """``matrix.T @ row_weights``: the net weight of each rate in a sum of rows."""
+        weights: Vector = self.matrix.T @ row_weights
+        return weights
 
     def worst_rows(self, violations: Vector) -> NDArray[np.int64]:
         """For each block the row with the largest violation."""

@@ -60,10 +60,7 @@ class Evaluation:
     @cached_property
     def loss_grads(self) -> Matrix:
         """Gradient of each client's loss, one row per client."""
-        rows = [report.loss_grad for report in self.reports]
-        if any(row is None for row in rows):
-            raise ValueError("This point was asked for values only; it has no gradients.")
-        return np.array(rows) + self.problem.l2 * self.params
+        return np.array([self.loss_grad(client) for client in range(len(self.reports))])
 
     @cached_property
     def rates(self) -> Vector:
@@ -86,9 +83,30 @@ class Evaluation:
         return self.violations[self.worst_rows]
 
     def violation_grads(self, rows: NDArray[np.int64]) -> Matrix:
-        """Gradients of the violations of ``rows``."""
-        stacked = np.concatenate([report.rate_grads for report in self.reports])
-        return self.problem.constraints.gradients(stacked, rows)
+        """Gradients of the violations of ``rows``; only the rates they touch are gathered."""
+        return self.problem.constraints.gradients(self._rate_grad, rows, self.params.size)
+
+    def _rate_grad(self, column: int) -> Vector:
+        client, rate = divmod(column, self.problem.n_rates)
+        grads = self.reports[client].rate_grads
+        if grads is None:
+            raise ValueError("This point was asked for values only; it has no gradients.")
+        gradient: Vector = grads[rate]
+        return gradient
+
+    def loss_grad(self, client: int) -> Vector:
+        """Gradient of one client's loss."""
+        grad = self.reports[client].loss_grad
+        if grad is None:
+            raise ValueError("This point was asked for values only; it has no gradients.")
+        return grad + self.problem.l2 * self.params
+
+    def slopes(self, direction: Vector) -> tuple[Vector, Vector]:
+        """Derivatives of all losses and of all violations along ``direction``."""
+        losses = np.array([report.loss_grad @ direction for report in self.reports])  # type: ignore[operator]
+        losses += self.problem.l2 * (self.params @ direction)
+        rates = np.concatenate([report.rate_grads @ direction for report in self.reports])  # type: ignore[operator]
+        return losses, self.problem.constraints.apply(rates)
 
     @property
     def largest_violation(self) -> float:

@@ -1,0 +1,39 @@
+"""Budgets that cannot be met together: which to relax, by how much, and what they conflict with."""
+
+import numpy as np
+
+from fcfl._types import Vector
+from fcfl.server.constraints import Row
+from fcfl.server.method import FEASIBILITY_TOLERANCE
+from fcfl.server.problem import Evaluation
+
+
+def to_relax(at: Evaluation) -> list[tuple[Row, float]]:
+    """Rows exceeded at a point of least total violation, and by how much, the largest first.
+
+    The penalty is a sum of violations, so that few rows carry all of what is missing.
+    """
+    rows = at.problem.constraints.rows
+    over = np.flatnonzero(at.violations > FEASIBILITY_TOLERANCE)
+    listed = [(rows[i], float(at.violations[i])) for i in over]
+    return sorted(listed, key=lambda item: -item[1])
+
+
+def holding_against(at: Evaluation, row_weights: Vector) -> list[Row]:
+    """Rows that are met but press against the exceeded ones."""
+    rows = at.problem.constraints.rows
+    met = at.violations <= FEASIBILITY_TOLERANCE
+    return [rows[i] for i in np.flatnonzero(met & (row_weights > FEASIBILITY_TOLERANCE))]
+
+
+def conflict_sentence(at: Evaluation, row_weights: Vector) -> str:
+    """Name the budgets to relax, by how much, and those they conflict with."""
+    relax = ", ".join(f"{_name(row)} by {amount:.3g}" for row, amount in to_relax(at)[:5])
+    against = list(dict.fromkeys(_name(row) for row in holding_against(at, row_weights)))[:5]
+    why = f", which conflicts with {', '.join(against)}" if against else ""
+    return f"The budgets cannot be met together. Relax {relax}{why}."
+
+
+def _name(row: Row) -> str:
+    whose = "the budget over all clients" if row.client is None else f"the budget of {row.client!r}"
+    return f"{whose} ({row.metric}, {row.attribute})"

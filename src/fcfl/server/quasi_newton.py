@@ -1,0 +1,139 @@
+r"""Curvature of the Lagrangian, exact or by damped limited-memory BFGS.
+
+Either is a positive definite ``B`` behind two operations: `whiten` gives rows ``W`` with
+``W W^T = J B^{-1} J^T``, `solve` gives ``B^{-1} g``. That is all a step needs.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from fcfl._types import Matrix, Vector
+
+_DAMPING = 0.2  # Powell's: curvature along a step is at least this share of the model's
+
+
+class Curvature(Protocol):
+    """A positive definite matrix, known by what it does."""
+
+    def whiten(self, rows: Matrix) -> Matrix: ...  # noqa: D102
+    def solve(self, gradient: Vector) -> Vector: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Exact:
+    """A dense matrix made positive definite: ``B = L L^T``."""
+
+    factor: Matrix
+
+    @classmethod
+    def from_hessian(
+        cls, hessian: Matrix, active: Matrix | None = None, floor: float = 1e-8
+    ) -> "Exact":
+        """A positive definite matrix that gives the Newton step where there is one.
+
+        The Hessian itself if it is positive definite. Else with a multiple of ``active.T @
+        active``: along the gradients of active rows the step is fixed by those rows, so this
+        changes nothing but the sign of curvature. Else with absolute eigenvalues, at least
+        ``floor`` times the largest.
+        """
+        symmetric = (hessian + hessian.T) / 2
+        largest = max(float(np.abs(symmetric).max()), 1.0)
+        margin = floor * largest * np.eye(symmetric.shape[0])
+        for candidate in _convexified(symmetric, active):
+            try:
+                np.linalg.cholesky(candidate - margin)
+                return cls(np.asarray(np.linalg.cholesky(candidate), dtype=np.float64))
+            except np.linalg.LinAlgError:
+                continue
+        values, vectors = np.linalg.eigh(symmetric)
+        lifted = np.maximum(np.abs(values), floor * largest)
+        root: Matrix = np.asarray(np.linalg.qr((vectors * np.sqrt(lifted)).T, mode="r"))
+        return cls(root.T)
+
+    def whiten(self, rows: Matrix) -> Matrix:
+        """``W = J L^{-T}``."""
+        whitened: Matrix = solve_triangular(self.factor, rows.T, lower=True).T
+        return whitened
+
+    def solve(self, gradient: Vector) -> Vector:
+        """``B^{-1} g``."""
+        inner = solve_triangular(self.factor, gradient, lower=True)
+        solved: Vector = solve_triangular(self.factor, inner, lower=True, trans="T")
+        return solved
+
+
+def _convexified(hessian: Matrix, active: Matrix | None) -> Iterator[Matrix]:
+    """The Hessian, then with more and more of the active rows' own curvature."""
+    yield hessian
+    if active is None or not active.any():
+        return
+    along = active.T @ active
+    unit = np.abs(hessian).max() / np.abs(along).max()
+    for factor in (1.0, 10.0, 100.0):
+        yield hessian + factor * unit * along
+
+
+@dataclass(frozen=True)
+class LimitedMemory:
+    r"""BFGS from the last pairs of steps ``s`` and gradient changes ``y``, oldest first.
+
+    The inverse is :math:`V_k^T \dots V_1^T \gamma V_1 \dots V_k + \sum_i \rho_i (\cdot)(\cdot)^T`
+    with :math:`V = I - \rho y s^T`; it is never formed.
+    """
+
+    steps: Matrix
+    changes: Matrix
+    scale: float = 1.0
+
+    def whiten(self, rows: Matrix) -> Matrix:
+        r"""Rows of a factor of ``J B^{-1} J^T``, by the first loop of the two-loop recursion.
+
+        :math:`g^T B^{-1} g = \gamma |q|^2 + \sum_i \rho_i (s_i^T q_i)^2`, a sum of squares: nothing
+        cancels.
+        """
+        rest = rows.copy()
+        extra = np.empty((rows.shape[0], self.steps.shape[0]))
+        for i in range(self.steps.shape[0] - 1, -1, -1):
+            s, y = self.steps[i], self.changes[i]
+            rho = 1.0 / (s @ y)
+            along = rest @ s
+            extra[:, i] = np.sqrt(rho) * along
+            rest -= np.outer(rho * along, y)
+        return np.hstack([np.sqrt(self.scale) * rest, extra])
+
+    def solve(self, gradient: Vector) -> Vector:
+        """``B^{-1} g`` by the two-loop recursion."""
+        rest = gradient.copy()
+        weights = np.empty(self.steps.shape[0])
+        for i in range(self.steps.shape[0] - 1, -1, -1):
+            s, y = self.steps[i], self.changes[i]
+            weights[i] = (s @ rest) / (s @ y)
+            rest -= weights[i] * y
+        rest *= self.scale
+        for i, (s, y) in enumerate(zip(self.steps, self.changes, strict=True)):
+            rest += (weights[i] - (y @ rest) / (s @ y)) * s
+        return rest
+
+    def updated(self, s: Vector, y: Vector, Bs: Vector, memory: int) -> "LimitedMemory":
+        """With one more pair, damped so that ``s · y`` stays positive, the oldest dropped.
+
+        ``Bs`` is the product of the present matrix with the step.
+        """
+        model = s @ Bs
+        if not model > 0:
+            return self
+        if s @ y < _DAMPING * model:
+            share = (1 - _DAMPING) * model / (model - s @ y)
+            y = share * y + (1 - share) * Bs
+        steps = np.vstack([self.steps, s])[-memory:]
+        changes = np.vstack([self.changes, y])[-memory:]
+        return LimitedMemory(steps, changes, float((s @ y) / (y @ y)))
+
+
+def no_memory(n_params: int, scale: float = 1.0) -> LimitedMemory:
+    """The identity, before any step."""
+    return LimitedMemory(np.zeros((0, n_params)), np.zeros((0, n_params)), scale)

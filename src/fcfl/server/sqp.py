@@ -1,0 +1,375 @@
+"""Our fast method: sequential quadratic programming for the min-max problem under budgets.
+
+Each round linearises all losses and violations at the iterate, takes the curvature of the
+Lagrangian (exact, a sum over clients, or learnt from gradients), and solves one small quadratic
+programme for the step and the multipliers. Stage 1 minimises the largest loss; stage 2 the mean
+loss with no client above its loss of stage 1 (plus a small slack, without which the feasible set
+has no interior). With a fixed temperature instead of the maximum, one stage is enough: its
+optimum is Pareto-optimal.
+
+A request carries the full step with everything the next round needs, and shorter steps with values
+only: when the full step is refused, the line search is already answered.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from fcfl._checks import check_choice, check_non_negative, check_positive
+from fcfl._types import CurvatureWeights, Matrix, Point, Reports, Request, Vector
+from fcfl.server.conflict import conflict_sentence
+from fcfl.server.method import FEASIBILITY_TOLERANCE, RoundInfo, Status, describe_round
+from fcfl.server.problem import Evaluation, Problem, evaluate_point
+from fcfl.server.quasi_newton import Curvature, Exact, LimitedMemory, no_memory
+from fcfl.server.subproblem import Step, Target, kkt_residual, solve_step
+
+EXACT_PARAMS = 2000  # up to here a client sends its n × n part of the curvature
+_ARMIJO = 1e-4  # share of the promised decrease that a step must deliver
+_SHORTEST = 1e-12  # step length at which the search gives up
+_PENALTY_LIMIT = 1e6
+
+
+@dataclass(frozen=True)
+class SQPState:
+    """The iterate, the step being tried, the multipliers, and what has been learnt of curvature.
+
+    ``lengths[i]`` is the step length of the request's point ``i``. ``settled`` says that the first
+    point is the next iterate, its values being known to do.
+    """
+
+    problem: Problem
+    params: Vector
+    request: Request
+    status: Status
+    message: str
+    stage: int
+    rounds: tuple[int, int]
+    caps: Vector
+    penalty: float
+    direction: Vector
+    lengths: tuple[float, ...]
+    settled: bool
+    merits: tuple[float, ...]
+    decrease: float
+    loss_weights: Vector
+    row_weights: Vector
+    lagrangian_grad: Vector
+    memory: LimitedMemory
+    kkt: float
+    prices: Vector
+    worst_weights: Vector
+    cut_short: bool
+
+
+@dataclass(frozen=True)
+class SQP:
+    r"""Options of the fast method.
+
+    Parameters
+    ----------
+    consistency
+        ``"max"`` minimises the largest loss (the paper); a temperature :math:`\delta` the smooth
+        maximum: small is near the maximum, infinite is the mean of the clients' losses.
+    curvature
+        ``"exact"``: each client sends its part of the Lagrangian's Hessian; ``"lbfgs"``: learnt
+        from gradients, for any number of parameters; ``"auto"``: exact up to 2,000 parameters.
+    rounds
+        At most so many exchanges in each stage.
+    tolerance
+        KKT residual at which a stage ends.
+    lookahead
+        Shorter step lengths that are asked for together with the full step.
+    rich
+        So many of the lengths, the full one first, are asked for with everything the next iterate
+        needs; the others with values only. Taking one of those costs a second round.
+    penalty
+        First weight of a violation in the merit; raised when a budget needs more.
+    slack
+        How much a client's loss may rise in stage 2.
+    patience
+        A step is compared with the worst merit of so many last iterates, so that the curvature of
+        the constraints does not block full steps (the Maratos effect).
+    """
+
+    consistency: Literal["max"] | float = "max"
+    curvature: Literal["auto", "exact", "lbfgs"] = "auto"
+    rounds: tuple[int, int] = (200, 200)
+    tolerance: float = 1e-6
+    lookahead: tuple[float, ...] = (0.5, 0.2, 0.05, 0.01)
+    rich: int = 3
+    penalty: float = 10.0
+    slack: float = 1e-4
+    patience: int = 4
+    memory: int = 20
+    name: str = "sqp"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.consistency, str):
+            check_choice("consistency", self.consistency, ("max",))
+        elif not self.consistency > 0:
+            raise ValueError(
+                f"`consistency` must be 'max' or a positive number, got {self.consistency!r}."
+            )
+        check_choice("curvature", self.curvature, ("auto", "exact", "lbfgs"))
+        check_positive("tolerance", self.tolerance)
+        check_positive("penalty", self.penalty)
+        check_non_negative("slack", self.slack)
+        for length in self.lookahead:
+            if not 0 < length < 1:
+                raise ValueError(f"`lookahead` must hold lengths between 0 and 1, got {length!r}.")
+        if len(self.rounds) != 2 or min(self.rounds) < 0 or self.rounds[0] < 1:
+            raise ValueError(f"`rounds` must be two counts, one a stage, got {self.rounds!r}.")
+
+    def fraction_done(self, state: SQPState) -> float:
+        """How far the residual has come on the way to the tolerance, in powers of ten."""
+        if state.status != "running":
+            return 1.0
+        decades = np.log10(max(state.kkt, self.tolerance) / self.tolerance)
+        part = 1.0 - min(decades / 6.0, 1.0)
+        stages = 2 if self.consistency == "max" and len(state.problem.clients) > 1 else 1
+        return float((state.stage - 1 + part) / stages)
+
+    def is_exact(self, n_params: int) -> bool:
+        """Whether clients send curvature."""
+        return self.curvature == "exact" or (self.curvature == "auto" and n_params <= EXACT_PARAMS)
+
+    def init(self, params: Vector, problem: Problem) -> SQPState:
+        """Ask for everything at ``params``, every client weighing the same."""
+        params = np.asarray(params, dtype=np.float64)
+        n_clients, n_rows = len(problem.clients), len(problem.constraints)
+        state = SQPState(
+            problem=problem,
+            params=params,
+            request=Request(()),
+            status="running",
+            message="",
+            stage=1,
+            rounds=(0, 0),
+            caps=np.zeros(0),
+            penalty=self.penalty,
+            direction=np.zeros(params.size),
+            lengths=(1.0,),
+            settled=True,
+            merits=(),
+            decrease=0.0,
+            loss_weights=np.full(n_clients, 1.0 / n_clients),
+            row_weights=np.zeros(n_rows),
+            lagrangian_grad=np.zeros(0),
+            memory=no_memory(params.size),
+            kkt=np.inf,
+            prices=np.zeros(n_rows),
+            worst_weights=np.zeros(n_clients),
+            cut_short=False,
+        )
+        return replace(state, request=self._request(state))
+
+    def step(self, state: SQPState, reports: Reports) -> tuple[SQPState, RoundInfo]:
+        """Take the longest acceptable step of the request, or search on."""
+        points = [
+            evaluate_point(state.problem, point.params, reports, index)
+            for index, point in enumerate(state.request.points)
+        ]
+        stage = state.stage
+        first, second = state.rounds
+        state = replace(state, rounds=(first + (stage == 1), second + (stage == 2)))
+        accepted = next((i for i, at in enumerate(points) if self._accepts(state, i, at)), None)
+        if accepted is None:
+            shown, length = points[-1], 0.0
+            state = self._shorten(state, min(state.lengths) / 4, settled=False)
+        else:
+            shown, length = points[accepted], state.lengths[accepted]
+            if state.request.points[accepted].want == "values":
+                state = self._shorten(state, length, settled=True)
+            else:
+                state = self._arrive(replace(state, lengths=(length,)), shown)
+        return state, describe_round(shown, round=sum(state.rounds), stage=stage, step=length)
+
+    # --- the line search --------------------------------------------------------------------------
+
+    def _accepts(self, state: SQPState, index: int, at: Evaluation) -> bool:
+        if state.settled:
+            return index == 0
+        merit = self._target(state).merit(at, state.penalty)
+        promised = _ARMIJO * state.lengths[index] * state.decrease
+        return merit <= max(state.merits) - promised
+
+    def _shorten(self, state: SQPState, length: float, *, settled: bool) -> SQPState:
+        """Ask for a shorter step: a known good one, or another look further in."""
+        if length < _SHORTEST:
+            return self._finish_stage(replace(state, cut_short=True), None)
+        lengths = (length,) if settled else (length, *(length * part for part in self.lookahead))
+        state = replace(state, lengths=lengths, settled=settled)
+        if self._out_of_rounds(state):
+            return self._finish_stage(replace(state, cut_short=True), None)
+        return replace(state, request=self._request(state))
+
+    def _request(self, state: SQPState) -> Request:
+        """The longest steps with all the next iterate needs, the others with values."""
+        exact = self.is_exact(state.params.size)
+        weights = _curvature_weights(state) if exact else None
+        points = []
+        for position, length in enumerate(state.lengths):
+            params = state.params + length * state.direction
+            if position >= max(self.rich, 1):
+                points.append(Point(params, "values"))
+            else:
+                points.append(Point(params, "curvature" if exact else "gradients", weights))
+        return Request(tuple(points))
+
+    # --- a new iterate ----------------------------------------------------------------------------
+
+    def _arrive(self, state: SQPState, at: Evaluation) -> SQPState:
+        """Make ``at`` the iterate, solve for the next step, and see whether the stage is over."""
+        curvature: Curvature
+        if self.is_exact(at.params.size):
+            curvature = Exact.from_hessian(self._hessian(state, at), _active_grads(state, at))
+        else:
+            state = replace(state, memory=self._learn(state, at))
+            curvature = state.memory
+        return self._aim(replace(state, params=at.params), at, curvature)
+
+    def _aim(self, state: SQPState, at: Evaluation, curvature: Curvature) -> SQPState:
+        target = self._target(state)
+        step, penalty = self._solve(at, target, curvature, state.penalty)
+        kkt = kkt_residual(at, target, step)
+        n_caps = state.caps.size
+        state = replace(
+            state,
+            penalty=penalty,
+            merits=_recent(state, target.merit(at, penalty), penalty, self.patience),
+            direction=step.direction,
+            lengths=(1.0, *self.lookahead),
+            settled=False,
+            decrease=step.decrease(penalty),
+            loss_weights=_loss_weights(target, at, step),
+            row_weights=step.constraint_weights[n_caps:],
+            lagrangian_grad=step.lagrangian_grad,
+            kkt=kkt,
+        )
+        steepest = float(np.abs(step.lagrangian_grad).max())
+        still = max(steepest, step.decrease(penalty)) <= self.tolerance
+        if kkt <= self.tolerance or (still and penalty >= _PENALTY_LIMIT):
+            return self._finish_stage(state, (at, curvature))
+        if still:  # stationary for this penalty, yet a budget is exceeded: it must weigh more
+            return self._aim(replace(state, penalty=10 * penalty, merits=()), at, curvature)
+        if self._out_of_rounds(state):
+            return self._finish_stage(replace(state, cut_short=True), (at, curvature))
+        return replace(state, request=self._request(state))
+
+    def _solve(
+        self, at: Evaluation, target: Target, curvature: Curvature, penalty: float
+    ) -> tuple[Step, float]:
+        """The step, with a penalty large enough if the linearised budgets can be met at all."""
+        step = solve_step(at, target, curvature, penalty)
+        if step.shortfall <= FEASIBILITY_TOLERANCE or penalty >= _PENALTY_LIMIT:
+            return step, penalty
+        firmer = solve_step(at, target, curvature, _PENALTY_LIMIT)
+        if firmer.shortfall > FEASIBILITY_TOLERANCE:
+            return step, penalty
+        needed = 2.0 * float(firmer.constraint_weights.max(initial=0.0))
+        return firmer, min(max(penalty, needed), _PENALTY_LIMIT)
+
+    def _hessian(self, state: SQPState, at: Evaluation) -> Matrix:
+        """Hessian of the Lagrangian: the clients' parts, the L2 term, and the tilt's own term."""
+        hessian = at.problem.l2 * state.loss_weights.sum() * np.eye(at.params.size)
+        for report in at.reports:
+            assert report.curvature is not None
+            hessian += report.curvature
+        temperature = self._target(state).temperature
+        if temperature is not None and np.isfinite(temperature):
+            weights = self._target(state).loss_weights(at.losses)
+            centred = at.loss_grads - weights @ at.loss_grads
+            hessian += (centred.T * (weights / temperature)) @ centred
+        return np.asarray(hessian)
+
+    def _learn(self, state: SQPState, at: Evaluation) -> LimitedMemory:
+        """One more pair: the step taken, and how the Lagrangian's gradient changed along it."""
+        if state.lagrangian_grad.size == 0:
+            return state.memory
+        taken = at.params - state.params
+        length = state.lengths[0]
+        change = _lagrangian_grad(state, self._target(state), at) - state.lagrangian_grad
+        return state.memory.updated(taken, change, -length * state.lagrangian_grad, self.memory)
+
+    # --- stages -----------------------------------------------------------------------------------
+
+    def _target(self, state: SQPState) -> Target:
+        if state.stage == 2:
+            return Target(np.inf, state.caps)
+        return Target(None if self.consistency == "max" else float(self.consistency), state.caps)
+
+    def _out_of_rounds(self, state: SQPState) -> bool:
+        return state.rounds[state.stage - 1] >= self.rounds[state.stage - 1]
+
+    def _finish_stage(self, state: SQPState, here: tuple[Evaluation, Curvature] | None) -> SQPState:
+        """Go on to stage 2, or end. ``here`` is the iterate, when it was just evaluated."""
+        if state.stage == 1:
+            state = replace(state, prices=state.row_weights, worst_weights=state.loss_weights)
+        violated = here is not None and here[0].largest_violation > FEASIBILITY_TOLERANCE
+        pareto = self.consistency == "max" and len(state.problem.clients) > 1
+        if state.stage == 1 and pareto and here and not violated and self.rounds[1] > 0:
+            at, curvature = here
+            caps = at.losses + self.slack
+            return self._aim(replace(state, stage=2, caps=caps, merits=()), at, curvature)
+        return self._end(state, here[0] if here else None)
+
+    def _end(self, state: SQPState, at: Evaluation | None) -> SQPState:
+        counts = f"{state.rounds[0]} + {state.rounds[1]} rounds"
+        if at is not None and at.largest_violation > FEASIBILITY_TOLERANCE and not state.cut_short:
+            message = conflict_sentence(at, state.row_weights)
+            return replace(state, status="infeasible", message=message)
+        if state.cut_short:
+            message = f"Stopped at a KKT residual of {state.kkt:.1e} after {counts}."
+            return replace(state, status="stopped", message=message)
+        message = f"KKT residual {state.kkt:.1e} after {counts}."
+        return replace(state, status="converged", message=message)
+
+
+def _recent(state: SQPState, merit: float, penalty: float, patience: int) -> tuple[float, ...]:
+    """The last merits; those under another penalty do not compare."""
+    before = state.merits if penalty == state.penalty else ()
+    return (*before, merit)[-patience:]
+
+
+def _loss_weights(target: Target, at: Evaluation, step: Step) -> Vector:
+    """Weight of each client's loss in the Lagrangian, predicted for the end of the step."""
+    if target.temperature is None:
+        weights = step.objective_weights.copy()
+    else:
+        weights = target.loss_weights(at.losses + at.slopes(step.direction)[0])
+    weights[: target.caps.size] += step.constraint_weights[: target.caps.size]
+    return weights
+
+
+def _lagrangian_grad(state: SQPState, target: Target, at: Evaluation) -> Vector:
+    """Gradient of the Lagrangian at ``at`` under the state's multipliers."""
+    weights = state.loss_weights
+    if target.temperature is not None:
+        capped = np.zeros(weights.size)
+        capped[: state.caps.size] = state.loss_weights[: state.caps.size] - 1.0 / weights.size
+        weights = target.loss_weights(at.losses) + (capped if state.caps.size else 0.0)
+    active = np.flatnonzero(state.row_weights)
+    gradient: Vector = weights @ at.loss_grads
+    if active.size:
+        gradient = gradient + state.row_weights[active] @ at.violation_grads(active)
+    return gradient
+
+
+def _active_grads(state: SQPState, at: Evaluation) -> Matrix:
+    """Gradients of the rows with weight; those of the worst losses relative to their mean."""
+    rows = np.flatnonzero(state.row_weights > 0)
+    worst = np.flatnonzero(state.loss_weights > 0)
+    losses = np.array([at.loss_grad(int(k)) for k in worst])
+    shares = state.loss_weights[worst] / state.loss_weights[worst].sum()
+    return np.vstack([losses - shares @ losses, at.violation_grads(rows)])
+
+
+def _curvature_weights(state: SQPState) -> dict[str, CurvatureWeights]:
+    """Each client's weights in the Lagrangian: of its loss, and net of each of its rates."""
+    problem = state.problem
+    rates = problem.constraints.weigh_rates(state.row_weights).reshape(-1, problem.n_rates)
+    return {
+        client: CurvatureWeights(float(state.loss_weights[i]), rates[i])
+        for i, client in enumerate(problem.clients)
+    }

@@ -1,0 +1,89 @@
+"""A made-up table of hospital stays, and the command line as a person would use it."""
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # of click 8.5 about typer 0.20
+    from typer.testing import CliRunner
+
+    from fcfl.cli import app
+
+COLUMNS = ("--client", "hospital", "--label", "died", "--sensitive", "race")
+SHORT = ("--rounds", "20,20")
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def stays(n_rows=240, seed=0, hospitals=("north", "south", "west"), races=("black", "white")):
+    """Numbers, text, empty cells; who dies depends on age, ward and race."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "hospital": np.resize(hospitals, n_rows),
+            "race": rng.choice(races, n_rows),
+            "sex": rng.choice(["f", "m"], n_rows),
+            "age": rng.normal(60, 15, n_rows).round(),
+            "ward": rng.choice(["icu", "er", "07"], n_rows),
+        }
+    )
+    leaning = (frame["age"] - 60) / 15 + (frame["ward"] == "icu") + (frame["race"] == races[0])
+    frame["died"] = np.where(leaning + rng.logistic(size=n_rows) > 1, "yes", "no")
+    frame.loc[rng.random(n_rows) < 0.1, "age"] = np.nan
+    frame.loc[rng.random(n_rows) < 0.1, "ward"] = None
+    return frame
+
+
+def written(frame, path):
+    """The path of the table on disk."""
+    frame.to_parquet(path) if path.suffix == ".parquet" else frame.to_csv(path, index=False)
+    return path
+
+
+def fcfl(*arguments):
+    """Run a command in this process."""
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def only_error(outcome, code=1):
+    """The sentence of the one line that says what is wrong."""
+    lines = [line for line in outcome.stderr.splitlines() if not line.startswith("note: ")]
+    assert outcome.exit_code == code, (outcome.exit_code, outcome.output)
+    assert len(lines) == 1, outcome.stderr
+    assert lines[0].startswith("error: ")
+    assert "Traceback" not in outcome.output
+    return lines[0].removeprefix("error: ")
+
+
+def result_of(folder):
+    return json.loads((folder / "result.json").read_text(encoding="utf-8"))
+
+
+def weights_of(folder):
+    """The weights as text: equal text is equal bits."""
+    return json.loads((folder / "model.json").read_text(encoding="utf-8"), parse_float=str)[
+        "weights"
+    ]
+
+
+def start_process(*arguments, checkpoint_seconds=0.05, **options):
+    """Run a command in a process of its own that writes checkpoints often."""
+    program = (
+        "import signal, sys; import fcfl.experiment.running as running\n"
+        f"running.CHECKPOINT_SECONDS = {checkpoint_seconds}\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from fcfl.cli import main; main()"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **ONE_THREAD},
+        **options,
+    )

@@ -1,0 +1,100 @@
+import copy
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from fcfl._types import Point, Request
+from fcfl.client.linear import linear_client
+from fcfl.data.client_data import ClientData
+from fcfl.rules import Difference
+from fcfl.server.baselines.fedavg import FedAvg
+from helpers import RACE, identical, made_up_clients, pose, train, zeros_for
+
+BUDGETS = [Difference("demographic_parity", "race", 0.0)]
+
+
+def pooled_optimum(datas, l2):
+    """Minimiser of the mean loss over all clients' rows together, by BFGS."""
+    together = linear_client(
+        "all",
+        ClientData(
+            np.concatenate([d.X for d in datas.values()]),
+            np.concatenate([d.y for d in datas.values()]),
+            {"race": np.concatenate([d.groups["race"] for d in datas.values()])},
+            RACE,
+        ),
+        (),
+    )
+
+    def loss(params):
+        report = together.report(Point(params, "gradients"))
+        return report.loss + l2 / 2 * params @ params, report.loss_grad + l2 * params
+
+    return minimize(loss, np.zeros(5), jac=True, method="BFGS", options={"gtol": 1e-9}).x
+
+
+@pytest.mark.parametrize("rules", [[], BUDGETS], ids=["free", "budgets it knows nothing of"])
+@pytest.mark.parametrize("seed", range(3))
+def test_it_converges_to_the_optimum_of_the_pooled_rows(seed, rules):
+    datas = made_up_clients(seed, levels=RACE)
+    problem, runtime = pose(datas, rules, l2=1e-2)
+    method = FedAvg(step_size=1.0, rounds=5000, tolerance=1e-9)
+    state = train(method, problem, runtime, zeros_for(runtime))[-1][0].state
+    assert state.status == "converged"
+    assert state.message.startswith("The mean loss is stationary after")
+    np.testing.assert_allclose(state.params, pooled_optimum(datas, 1e-2), atol=1e-6)
+
+
+def test_one_step_is_the_weighted_mean_of_the_gradients():
+    datas = made_up_clients(0, levels=RACE)
+    problem, runtime = pose(datas, [], l2=0.0)
+    start = np.random.default_rng(0).standard_normal(5)
+    reports = runtime.evaluate(Request((Point(start, "gradients"),)))
+    rows = np.array([data.n_rows for data in datas.values()])
+    mean = sum(
+        n / rows.sum() * reports[name][0].loss_grad for n, name in zip(rows, datas, strict=True)
+    )
+    method = FedAvg(step_size=0.3, rounds=2)
+    state = train(method, problem, runtime, start)[-1][0].state
+    np.testing.assert_allclose(state.params, start - 0.3 * mean, rtol=1e-13)
+
+
+def test_it_stops_after_its_rounds_at_the_point_it_last_saw():
+    problem, runtime = pose(made_up_clients(0, levels=RACE), [])
+    method = FedAvg(rounds=4, tolerance=0.0)
+    rounds = train(method, problem, runtime, zeros_for(runtime))
+    states = [progress.state for progress, _ in rounds]
+    assert states[-1].status == "stopped" and states[-1].message == "All 4 rounds taken."
+    assert [method.fraction_done(state) for state in states] == [0.0, 0.25, 0.5, 0.75, 1.0]
+    infos = [info for _, info in rounds[1:]]
+    assert [info.round for info in infos] == [1, 2, 3, 4]
+    assert [info.mean_loss for info in infos] == sorted(
+        (info.mean_loss for info in infos), reverse=True
+    )
+
+
+def test_step_is_pure():
+    problem, runtime = pose(made_up_clients(0, levels=RACE), BUDGETS)
+    method = FedAvg(rounds=5)
+    state = method.init(zeros_for(runtime), problem)
+    while state.status == "running":
+        reports = runtime.evaluate(state.request)
+        kept = copy.deepcopy((state, reports))
+        first, second = method.step(state, reports), method.step(state, reports)
+        assert identical(first, second)
+        assert identical((state, reports), kept)
+        state = first[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"step_size": 0}, r"`step_size` must be a positive number, got 0\."),
+        ({"rounds": 0}, r"`rounds` must be a positive number, got 0\."),
+        ({"tolerance": -1}, r"`tolerance` must be zero or a positive number, got -1\."),
+    ],
+)
+def test_a_bad_option_is_refused(options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        FedAvg(**options)

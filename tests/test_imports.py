@@ -1,0 +1,67 @@
+"""What each part needs in order to be imported, tried in a fresh interpreter."""
+
+import pkgutil
+import subprocess
+import sys
+import textwrap
+
+import fcfl
+
+OPTIONAL = {"fcfl.client.torch_model", "fcfl.runtime.flower"}  # the extras' own modules
+MODULES = sorted(
+    module.name
+    for module in pkgutil.walk_packages(fcfl.__path__, "fcfl.")
+    if not any(module.name.startswith(optional) for optional in OPTIONAL)
+)
+SERVER = [name for name in MODULES if name.startswith("fcfl.server")]
+
+
+def import_without(blocked, modules, *, bare=False):
+    """Import ``modules`` in an interpreter where ``blocked`` cannot be.
+
+    With ``bare`` the package's own ``__init__`` is not run, so that a module is judged by what it
+    imports itself.
+    """
+    script = """
+        import importlib, sys, types
+        blocked, modules, bare, folder = eval(sys.argv[1])
+        for name in blocked:
+            sys.modules[name] = None
+        if bare:
+            package = types.ModuleType("fcfl")
+            package.__path__ = [folder]
+            sys.modules["fcfl"] = package
+        for name in modules:
+            importlib.import_module(name)
+        print(len(modules))
+    """
+    arguments = repr((list(blocked), list(modules), bare, fcfl.__path__[0]))
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [str(len(modules))]
+
+
+def test_everything_but_the_extras_works_without_them():
+    assert "fcfl.server.two_stage" in MODULES and "fcfl.runtime.loop" in MODULES
+    import_without(["torch", "flwr", "sklearn", "safetensors"], ["fcfl", *MODULES])
+
+
+def test_the_server_needs_neither_tables_nor_a_client():
+    assert len(SERVER) >= 7
+    blocked = ["pandas", "pyarrow", "torch", "flwr", "sklearn", "fcfl.data", "fcfl.client"]
+    import_without(blocked, SERVER, bare=True)
+
+
+def test_reading_a_checkpoint_needs_no_tables():
+    modules = ["fcfl.runtime.loop", "fcfl.runtime.checkpoint", "fcfl.runtime.history"]
+    import_without(["pandas", "pyarrow", "torch", "flwr", "fcfl.data"], modules, bare=True)
+
+
+def test_the_clients_sums_need_no_server():
+    modules = ["fcfl.client.rates", "fcfl.client.merge", "fcfl.client.linear"]
+    import_without(["torch", "flwr", "fcfl.server", "fcfl.runtime"], modules, bare=True)
