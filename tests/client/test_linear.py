@@ -189,6 +189,20 @@ def test_a_group_without_rows_has_rate_and_gradient_zero():
     assert not ask(client, params, "curvature", nothing_of_it).curvature.any()
 
 
+def test_a_group_of_one_row_has_that_rows_score():
+    data = made_up_data(0, levels=TWO_ATTRIBUTES)
+    codes = np.where(np.arange(data.n_rows) == 7, 1, 0)
+    data = ClientData(data.X, data.y, {**data.groups, "sex": codes}, data.levels)
+    params = np.random.default_rng(0).standard_normal(data.n_features + 1) / 3
+    report = ask(linear_client("a", data, RATES), params)
+    one = [(r.kind, r.attribute, r.group) for r in RATES].index(("selection", "sex", "m"))
+    score = 1 / (1 + np.exp(-10 * linear_logits(data.X[7:8], params)[0]))
+    assert report.group_rows[one] == 1
+    assert report.rates[one] == pytest.approx(score, rel=1e-13)
+    slope = 10 * score * (1 - score) * np.append(data.X[7], 1.0)
+    np.testing.assert_allclose(report.rate_grads[one], slope, rtol=1e-12)
+
+
 @pytest.mark.parametrize("as_sparse", [False, True])
 def test_no_rates_and_no_features_are_fine(as_sparse):
     data = made_up_data(0, as_sparse=as_sparse)

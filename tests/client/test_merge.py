@@ -81,6 +81,15 @@ def test_real_valued_rows_are_all_merged_wherever_they_stand(as_sparse):
     assert_all_merged(X, representatives)
 
 
+@pytest.mark.parametrize("as_matrix", [np.asarray, sparse.csr_array])
+def test_rows_that_no_projection_tells_apart_are_not_merged(as_matrix):
+    """Next to 1e16 a difference of 1e-12 is lost in any sum."""
+    X = as_matrix(np.array([[1e16, 1e-12], [1e16, 2e-12], [1e16, 0.0], [1e16, -5e-324]]))
+    representatives, which = distinct_rows(X)
+    assert representatives.size == 4
+    assert_is_a_partition(X, representatives, which)
+
+
 def test_no_rows_and_no_features():
     for as_matrix in (np.asarray, sparse.csr_array):
         representatives, which = distinct_rows(as_matrix(np.zeros((0, 3))))

@@ -10,6 +10,7 @@ import pytest
 from fcfl.errors import CheckpointError, DataError, FCFLError
 from fcfl.experiment import Experiment, run_experiment
 from fcfl.experiment.model_file import load_model, predict_file, write_predictions
+from fcfl.runtime.checkpoint import checkpoint_path, previous_path
 from hospital import result_of, stays, weights_of, written
 
 TABLE = {"client": "hospital", "label": "died", "sensitive": ("race",)}
@@ -340,9 +341,12 @@ def test_bad_input_leaves_the_folder_as_it_was(tmp_path):
 
 def test_a_new_run_forgets_the_checkpoints_of_the_old_one(tmp_path):
     first = run_on(tmp_path, rounds=(5, 5))
+    assert checkpoint_path(first.folder).exists()
+    previous_path(first.folder).write_bytes(checkpoint_path(first.folder).read_bytes())
     experiment = Experiment(str(tmp_path / "stays.csv"), **TABLE, rounds=(6, 6))
 
     def stop(info, share):
+        assert list(first.folder.glob("checkpoint*")) == []
         raise KeyboardInterrupt
 
     with pytest.raises(FCFLError, match="Stopped after round 1"):

@@ -190,20 +190,22 @@ def test_all_gradients_zero():
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", [*SHAPES, (60, 20)], ids=str)
 def test_pivots_agree_with_highs_whenever_they_answer(shape, kind):
+    """However early they are made to stop."""
     answered = 0
-    for seed in range(20):
+    for seed in range(10):
         gramian, improve, protect = stage_2(made_up_jacobian(shape, kind, seed), seed)
         gain = scaled((gramian @ improve)[None, :])[0]
         slopes = scaled(protect @ gramian)
-        quick = _by_pivots(gain, slopes)
-        if quick is None:
-            continue
-        answered += 1
-        assert_on_the_simplex(quick)
-        assert (slopes @ quick).min() >= -1e-9
         prices = dual_optimum(gain, slopes)[1]
-        slack = 1e-7 * (1 + prices.sum())
-        assert gain @ quick == pytest.approx(gain @ _by_highs(gain, slopes), abs=slack)
+        best = gain @ _by_highs(gain, slopes)
+        for max_pivots in (1, 2, 3, 4, 60):
+            quick = _by_pivots(gain, slopes, max_pivots)
+            if quick is None:
+                continue
+            answered += 1
+            assert_on_the_simplex(quick)
+            assert (slopes @ quick).min() >= -1e-9
+            assert gain @ quick == pytest.approx(best, abs=1e-7 * (1 + prices.sum()))
     assert answered > 0
 
 

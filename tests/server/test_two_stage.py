@@ -12,6 +12,7 @@ from fcfl._types import Point, Request
 from fcfl.data.adult import adult
 from fcfl.errors import DataError
 from fcfl.rules import Difference, Ratio
+from fcfl.server.direction import descent_weights, two_gradient_weights
 from fcfl.server.problem import evaluate_point
 from fcfl.server.smooth_max import smooth_max
 from fcfl.server.two_stage import TwoStage
@@ -350,6 +351,24 @@ def test_published_takes_every_step(rules):
     assert rounds[-1][1].steps == (20, 10)
 
 
+@pytest.mark.parametrize("feasible_by", ["smooth", "hard"])
+def test_budgets_count_as_met_by_the_smooth_or_by_the_hard_maximum(feasible_by):
+    """Where the two disagree, the first step tells which one decides."""
+    problem, runtime = made_up_problem(RULES["difference"], l2=0.0)
+    start = zeros_for(runtime)
+    at = evaluate(problem, runtime, start)
+    smooth, shares = smooth_max(at.block_violations, 0.5)
+    assert at.largest_violation < 0 < smooth
+    loss = smooth_max(at.losses, 0.5)[1] @ at.loss_grads
+    violation = shares @ at.violation_grads(at.worst_rows)
+    pair = np.array([loss, violation])
+    direction = two_gradient_weights(*pair, exceeded=feasible_by == "smooth") @ pair
+    options = {"temperatures": (0.5, 0.5), "max_trials": 0, "rounds": (1, 0)}
+    method = TwoStage(step_size=0.3, feasible_by=feasible_by, **options)
+    end = train(method, problem, runtime, start)[-1][0].state
+    np.testing.assert_allclose(end.params, start - 0.3 * direction, atol=1e-15)
+
+
 def test_published_cools_each_temperature_by_its_own_gradient():
     """δ × 0.01 when 0.1·‖d‖ <= δ and δ > 1e-4, each with the gradient it smooths."""
     problem, runtime = made_up_problem(RULES["difference"], seed=2, l2=0.0)
@@ -385,6 +404,37 @@ def test_as_written_both_temperatures_cool_when_the_direction_is_short():
         cooler = (max(0.5 * delta_l, 1e-3), max(0.5 * delta_g, 1e-3))
         assert after.temperatures == (cooler if short else (delta_l, delta_g))
     assert rounds[-1][1].temperatures == (1e-3, 1e-3)
+
+
+@pytest.mark.parametrize("rules", ["difference", "by client"])
+def test_published_stage_2_searches_the_hull_of_the_losses_and_one_disparity_row(rules):
+    """The row is that of the smooth maximum of the disparities.
+
+    It is zero while all disparities are below one budget; own budgets are ignored.
+    """
+    problem, runtime = made_up_problem(RULES[rules], l2=0.0)
+    threshold = 0.05 if rules == "difference" else 0.0
+    kept_or_exceeded = set()
+    for start in ("zero", "random"):
+        params = made_up_start(start, runtime, 0)
+        method = TwoStage.published(0.3, (3, 12))
+        for _, state, _ in recorded(method, problem, runtime, params):
+            if state.stage == 1 or state.status != "running":
+                continue
+            at = evaluate(problem, runtime, state.params)
+            bounds = problem.constraints.bounds[at.worst_rows]
+            disparities = at.block_violations + bounds
+            shares = smooth_max(disparities, state.temperatures[1])[1]
+            row = shares @ at.violation_grads(at.worst_rows)
+            kept = disparities.max() < threshold
+            kept_or_exceeded.add(kept)
+            jacobian = np.vstack([at.loss_grads, np.zeros_like(row) if kept else row])
+            n = len(at.losses)
+            improve = np.append(np.full(n, 1 / n), 0.0)
+            weights = descent_weights(jacobian @ jacobian.T, improve, np.eye(n + 1))
+            onward = state.params - 0.3 * (weights @ jacobian + 1e-4 * state.params)
+            np.testing.assert_allclose(state.request.points[0].params, onward, atol=1e-9)
+    assert kept_or_exceeded == ({True, False} if rules == "difference" else {False})
 
 
 def test_ignoring_own_budgets_changes_nothing_when_all_budgets_are_equal():

@@ -222,9 +222,7 @@ def _check_synthetic(experiment: Experiment) -> None:
     if experiment.relative_budget is not None:
         raise DataError("The synthetic problem has no relative budget; give `--budget`.")
     if experiment.sensitive:
-        raise DataError(
-            "The synthetic problem has no rows and no columns; leave `--sensitive` out."
-        )
+        raise DataError("The synthetic problem has no columns; leave `--sensitive` out.")
     _check_columns_left_out(experiment)
 
 

@@ -14,6 +14,7 @@ tolerance left. A solution is judged by its own KKT residual, never by a solver'
 was made by measurement: docs/qp-solvers.md.
 """
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ import daqp
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.linalg import LinAlgWarning, solve
 
 from fcfl._types import Matrix, Vector
 from fcfl.errors import SolverError
@@ -29,22 +31,23 @@ from fcfl.errors import SolverError
 _SMALL = 400  # variables up to which the active-set method is the faster one
 _GOOD = 1e-9  # scaled KKT residual at which a solution is taken
 _USABLE = 1e-6  # scaled KKT residual above which no solver has solved it
+_EXACT = 1e-14  # nothing is left to gain
 _TINY = 1e-300
 
 
 @dataclass(frozen=True)
 class _Dual:
-    """The programme with ``c`` shifted on the simplex, so that its largest entry there is zero."""
+    """The programme with ``c`` shifted on the simplex, so that its largest entry there is zero.
+
+    ``gramian`` is ``W @ W.T``, ``lengths`` the root of its diagonal.
+    """
 
     W: Matrix
+    gramian: Matrix
     c: Vector
     on_simplex: NDArray[np.bool_]
     upper: Vector
-
-    @property
-    def lengths(self) -> Vector:
-        squared: Vector = (self.W * self.W).sum(axis=1)
-        return np.sqrt(squared)
+    lengths: Vector
 
     def tidy(self, x: Vector) -> Vector:
         """The nearest feasible point, nearly: clipped, and summing to one on the simplex."""
@@ -55,10 +58,13 @@ class _Dual:
         return x
 
     def pull(self, x: Vector) -> tuple[Vector, float]:
-        """Scaled gradient of the objective (positive: wants to grow), and the simplex's level."""
+        """Gradient of the objective (positive: wants to grow), and the simplex's level.
+
+        Scaled by the size of its terms, so that rounding stays near 1e-16 however they cancel.
+        """
         q = self.c - self.W @ (self.W.T @ x)
         level = float(x[self.on_simplex] @ q[self.on_simplex])
-        scale = max(np.abs(self.c).max(), np.abs(q - self.c).max(), _TINY)
+        scale = max(np.abs(self.c).max(), self.lengths.max() * (self.lengths @ x), _TINY)
         return (q - level * self.on_simplex) / scale, level
 
     def residual(self, x: Vector) -> float:
@@ -75,19 +81,15 @@ def solve_dual_qp(W: Matrix, c: Vector, n_simplex: int, upper: Vector) -> Vector
     """
     if not (np.isfinite(W).all() and np.isfinite(c).all()):
         raise SolverError("The step's quadratic programme has a non-finite entry.")
-    if W.shape[1] > W.shape[0]:
-        W = np.asarray(np.linalg.qr(W.T, mode="r")).T  # the same inner products in fewer columns
-    on_simplex = np.arange(W.shape[0]) < n_simplex
-    bounds = np.concatenate([np.ones(n_simplex), upper])
-    dual = _Dual(W, c - on_simplex * c[:n_simplex].max(), on_simplex, bounds)
     if n_simplex == 1 and upper.size == 0:
         return np.ones(1)
+    dual = _pose(W, c, n_simplex, upper)
     best, best_residual = np.full(c.size, np.nan), np.inf
     for attempt in _attempts(dual):
         x = attempt(dual)
         if not np.isfinite(x).all():
             continue
-        x = _polish(dual, dual.tidy(x))
+        x = _newton(dual, dual.tidy(x), steps=3)
         residual = dual.residual(x)
         if residual < best_residual:
             best, best_residual = x, residual
@@ -101,14 +103,31 @@ def solve_dual_qp(W: Matrix, c: Vector, n_simplex: int, upper: Vector) -> Vector
     return best
 
 
+def _pose(W: Matrix, c: Vector, n_simplex: int, upper: Vector) -> _Dual:
+    m, n = W.shape
+    if n > m and m <= _SMALL:
+        W = np.asarray(np.linalg.qr(W.T, mode="r")).T  # the same inner products in fewer columns
+    gramian = W @ W.T
+    on_simplex = np.arange(m) < n_simplex
+    bounds = np.concatenate([np.ones(n_simplex), upper])
+    shifted = c - on_simplex * c[:n_simplex].max()
+    return _Dual(W, gramian, shifted, on_simplex, bounds, np.sqrt(np.diag(gramian)))
+
+
 def _attempts(dual: _Dual) -> list[Callable[[_Dual], Vector]]:
     """Solvers in the order in which they are tried."""
     typical = max(float(np.median(dual.lengths**2)), np.abs(dual.c).max(), _TINY)
     active_set = [lambda d: _by_daqp(d, 1e-14), lambda d: _by_daqp(d, 3e-13)]
     interior = [lambda d: _by_clarabel(d, typical), lambda d: _by_clarabel(d, 1.0)]
     if dual.c.size > _SMALL:
-        return [*interior, *active_set]
+        return [_by_guessing, *interior, *active_set]
     return [active_set[0], interior[0], active_set[1], interior[1]]
+
+
+def _by_guessing(dual: _Dual) -> Vector:
+    """Guess which variables are free, solve for them, guess again: the primal-dual active set."""
+    start = np.where(dual.on_simplex, 1.0 / dual.on_simplex.sum(), 0.0)
+    return _newton(dual, start, steps=60, monotone=False)
 
 
 def _by_daqp(dual: _Dual, dual_tolerance: float) -> Vector:
@@ -121,10 +140,10 @@ def _by_daqp(dual: _Dual, dual_tolerance: float) -> Vector:
     longest = lengths[on].max() or lengths.max() or 1.0
     objective = max(longest**2, np.abs(dual.c).max())
     scale = np.where(on | (lengths == 0), 1.0, np.clip(lengths / longest, 1e-8, 1e8))
-    V = dual.W / (scale * np.sqrt(objective))[:, None]
+    inverse = 1.0 / (scale * np.sqrt(objective))
     m = dual.c.size
     x, *_ = daqp.solve(
-        V @ V.T,
+        dual.gramian * np.outer(inverse, inverse),
         -dual.c / scale / objective,
         on[None].astype(np.float64),
         np.append(np.where(on, 1e30, dual.upper * scale), 1.0),
@@ -159,23 +178,49 @@ def _by_clarabel(dual: _Dual, objective: float) -> Vector:
     return np.array(clarabel.DefaultSolver(P, q, A, h, cones, settings).solve().z)[:m]
 
 
-def _polish(dual: _Dual, x: Vector) -> Vector:
-    """Up to three least-norm Newton steps on the free variables, while the residual falls."""
-    on, W = dual.on_simplex, dual.W
-    residual = dual.residual(x)
-    for _ in range(3):
-        pull, level = dual.pull(x)
-        free = (x > -pull) & (on | (x < dual.upper - pull))
-        fixed = np.where((pull < 0) | on, 0.0, dual.upper)
-        y = np.where(free, x, fixed)
-        F, sums = W[free], on[free, None].astype(np.float64)
-        scale = max((F * F).sum(axis=1).max(initial=0.0), _TINY)
-        K = np.block([[F @ F.T / scale, sums], [sums.T, np.zeros((1, 1))]])
-        defect = (dual.c[free] - F @ (W.T @ y) - level * sums[:, 0]) / scale
-        step = np.linalg.lstsq(K, np.append(defect, 1.0 - y[on].sum()), rcond=1e-13)[0]
-        y[free] += step[:-1]
-        y = dual.tidy(y)
-        if not dual.residual(y) < residual:
+def _newton(dual: _Dual, x: Vector, *, steps: int, monotone: bool = True) -> Vector:
+    """Newton steps on the variables that look free; the best point seen.
+
+    ``monotone`` stops at the first step that does not lower the residual.
+    """
+    best, best_residual = x, dual.residual(x)
+    for _ in range(steps):
+        x = dual.tidy(_newton_step(dual, x))
+        residual = dual.residual(x)
+        if residual < best_residual:
+            best, best_residual = x, residual
+        elif monotone:
             break
-        x, residual = y, dual.residual(y)
-    return x
+        if best_residual <= _EXACT:
+            break
+    return best
+
+
+def _newton_step(dual: _Dual, x: Vector) -> Vector:
+    """Solve for the free variables with the others at their bounds; least norm where singular."""
+    on = dual.on_simplex
+    pull, level = dual.pull(x)
+    free = (x > -pull) & (on | (x < dual.upper - pull))
+    y = np.where(free, x, np.where((pull < 0) | on, 0.0, dual.upper))
+    sums = on[free, None].astype(np.float64)
+    scale = max((dual.lengths[free] ** 2).max(initial=0.0), _TINY)
+    K = np.block([[dual.gramian[np.ix_(free, free)] / scale, sums], [sums.T, np.zeros((1, 1))]])
+    defect = (dual.c[free] - dual.gramian[free] @ y - level * sums[:, 0]) / scale
+    target = np.append(defect, 1.0 - y[on].sum())
+    y[free] += _solve_symmetric(K, target)[:-1]
+    return y
+
+
+def _solve_symmetric(K: Matrix, target: Vector) -> Vector:
+    """A direct solve when large and regular, else the least-norm solution."""
+    if target.size > _SMALL // 4:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", LinAlgWarning)
+            try:
+                direct: Vector = solve(K, target, assume_a="sym")
+                if np.isfinite(direct).all():
+                    return direct
+            except (LinAlgWarning, np.linalg.LinAlgError):
+                pass
+    least: Vector = np.linalg.lstsq(K, target, rcond=1e-13)[0]
+    return least

@@ -82,7 +82,8 @@ class SQP:
         Shorter step lengths that are asked for together with the full step.
     rich
         So many of the lengths, the full one first, are asked for with everything the next iterate
-        needs; the others with values only. Taking one of those costs a second round.
+        needs; the others with values only. Taking one of those costs a second round. By default 3
+        with exact curvature, 2 otherwise.
     penalty
         First weight of a violation in the merit; raised when a budget needs more.
     slack
@@ -97,11 +98,11 @@ class SQP:
     rounds: tuple[int, int] = (200, 200)
     tolerance: float = 1e-6
     lookahead: tuple[float, ...] = (0.5, 0.2, 0.05, 0.01)
-    rich: int = 3
+    rich: int | None = None
     penalty: float = 10.0
     slack: float = 1e-4
-    patience: int = 4
-    memory: int = 20
+    patience: int = 10
+    memory: int = 30
     name: str = "sqp"
 
     def __post_init__(self) -> None:
@@ -208,10 +209,11 @@ class SQP:
         """The longest steps with all the next iterate needs, the others with values."""
         exact = self.is_exact(state.params.size)
         weights = _curvature_weights(state) if exact else None
+        rich = (3 if exact else 2) if self.rich is None else max(self.rich, 1)
         points = []
         for position, length in enumerate(state.lengths):
             params = state.params + length * state.direction
-            if position >= max(self.rich, 1):
+            if position >= rich:
                 points.append(Point(params, "values"))
             else:
                 points.append(Point(params, "curvature" if exact else "gradients", weights))

@@ -126,8 +126,9 @@ def solve_step(at: Evaluation, target: Target, curvature: Curvature, penalty: fl
         broken = _outside(after_b > _ROW_TOLERANCE, constraint)
         if worse.size == 0 and broken.size == 0:
             break
-        objective = np.concatenate([objective, _worst(worse, after_a)])
-        constraint = np.sort(np.concatenate([constraint, _worst(broken, after_b)]))
+        more = max(_FIRST_ROWS, objective.size + constraint.size)
+        objective = np.concatenate([objective, _worst(worse, after_a, more)])
+        constraint = np.sort(np.concatenate([constraint, _worst(broken, after_b, more)]))
     shortfall = float(np.maximum(after_b, 0.0).sum())
     return Step(
         direction,
@@ -152,8 +153,8 @@ def _outside(wanted: NDArray[np.bool_], inside: NDArray[np.int64]) -> NDArray[np
     return np.flatnonzero(wanted)
 
 
-def _worst(rows: NDArray[np.int64], values: Vector) -> NDArray[np.int64]:
-    return rows[np.argsort(-values[rows], kind="stable")[:_FIRST_ROWS]]
+def _worst(rows: NDArray[np.int64], values: Vector, most: int) -> NDArray[np.int64]:
+    return rows[np.argsort(-values[rows], kind="stable")[:most]]
 
 
 def _spread(weights: Vector, rows: NDArray[np.int64], size: int) -> Vector:

@@ -1,0 +1,46 @@
+"""Run all benchmarks or the named ones; exit code 1 when a claimed ratio does not hold."""
+
+import argparse
+import json
+import os
+import platform
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks import Measured
+from benchmarks.reports import report_and_autograd, server_and_clients
+
+BENCHMARKS = {"report": report_and_autograd, "server": server_and_clients}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", help=f"of: {', '.join(BENCHMARKS)}; default all")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers there")
+    options = parser.parse_args()
+    unknown = [name for name in options.names if name not in BENCHMARKS]
+    if unknown:
+        parser.error(f"there is no benchmark {unknown[0]!r}; known: {', '.join(BENCHMARKS)}")
+    threads = os.environ.get("OMP_NUM_THREADS", "all")
+    print(f"Python {platform.python_version()}, {platform.machine()}, threads: {threads}")
+    measured = {}
+    for name in options.names or BENCHMARKS:
+        measured[name] = BENCHMARKS[name]()
+        show(name, measured[name])
+    if options.json:
+        content = {name: asdict(m) | {"ratio": m.ratio} for name, m in measured.items()}
+        options.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return 0 if all(m.holds for m in measured.values()) else 1
+
+
+def show(name: str, measured: Measured) -> None:
+    width = max(len(measured.ours), len(measured.other))
+    verdict = "holds" if measured.holds else "DOES NOT HOLD"
+    print(f"\n{name}")
+    print(f"  {measured.ours:<{width}}  {measured.ours_ms:10.3f} ms")
+    print(f"  {measured.other:<{width}}  {measured.other_ms:10.3f} ms")
+    print(f"  ratio {measured.ratio:.3f}, claimed at most {measured.at_most:g}: {verdict}")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

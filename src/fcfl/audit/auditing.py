@@ -1,0 +1,209 @@
+"""The audit: every client against every rule, all rows together, and one sentence on what it says.
+
+Everything comes from counts, so it works where rows never leave their holder.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fcfl._checks import check_choice, check_fraction, did_you_mean
+from fcfl._types import ClientId, RateId
+from fcfl.rules import Rule, Scope, check_budget_clients, without_budgets
+
+from .disparities import compare
+from .intervals import METHOD
+from .performance import Counted, Estimate, accuracy, balanced_accuracy, pool
+from .verdicts import Evidence, judge
+
+Simultaneous = Literal["bonferroni", "none"]
+FailOn = Literal["exceeded", "undetermined"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartAudit:
+    """One client's rows, or all rows together; ``disparities`` in the order of the rules."""
+
+    n_rows: int
+    accuracy: Estimate | None
+    balanced_accuracy: Estimate | None
+    disparities: tuple[Evidence, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What the counts support.
+
+    ``client_rules`` are judged on every client, ``global_rules`` on ``overall``. ``alpha`` is the
+    level of each comparison of clients, after the split. ``statement`` says method and
+    simultaneity in one sentence.
+    """
+
+    clients: Mapping[ClientId, PartAudit]
+    overall: PartAudit
+    client_rules: tuple[Rule, ...]
+    global_rules: tuple[Rule, ...]
+    confidence: float
+    alpha: float
+    statement: str
+
+    def evidence(self) -> Iterator[tuple[ClientId | None, Rule, Evidence]]:
+        """Every piece of evidence with its client (``None``: all rows together) and rule."""
+        for client, part in self.clients.items():
+            for rule, found in zip(self.client_rules, part.disparities, strict=True):
+                yield client, rule, found
+        for rule, found in zip(self.global_rules, self.overall.disparities, strict=True):
+            yield None, rule, found
+
+    def notes(self) -> tuple[str, ...]:
+        """A sentence for every group that was left out, each once."""
+        found = {
+            f"{_holder(client)}: {note}": None
+            for client, _, evidence in self.evidence()
+            for note in evidence.notes
+        }
+        return tuple(found)
+
+
+def audit_clients(
+    rules: Sequence[Rule],
+    rates: Sequence[RateId],
+    counts: Mapping[ClientId, Counted],
+    *,
+    confidence: float = 0.95,
+    simultaneous: Simultaneous = "bonferroni",
+    min_group_rows: float = 1.0,
+) -> Audit:
+    """Hold every client's counts against the rules, and all counts together.
+
+    With ``simultaneous="bonferroni"`` the intervals of all clients and rules hold together with
+    probability ``confidence``, and so do those over all rows together; with ``"none"`` each holds
+    on its own. Intervals of accuracies hold each on their own. Where no rule has the scope
+    ``"client"`` (or ``"global"``), the others are measured there without a budget.
+    """
+    check_fraction("confidence", confidence)
+    check_choice("simultaneous", simultaneous, ("bonferroni", "none"))
+    check_budget_clients(rules, list(counts))
+    _check_counted(rules, rates, counts)
+    terms = _Terms(tuple(rates), 1 - confidence, simultaneous, min_group_rows)
+    client_rules, global_rules = _rules_at(rules, "client"), _rules_at(rules, "global")
+    everybody = pool(counts.values())
+    n_compared = terms.n_compared(client_rules, counts.values())
+    n_global = terms.n_compared(global_rules, [everybody])
+    alpha, global_alpha = terms.split(n_compared), terms.split(n_global)
+    return Audit(
+        {c: terms.audit(c, found, client_rules, alpha) for c, found in counts.items()},
+        terms.audit(None, everybody, global_rules, global_alpha),
+        client_rules,
+        global_rules,
+        confidence,
+        alpha,
+        _statement(confidence, simultaneous, n_compared, alpha),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """What every comparison of one audit shares."""
+
+    rates: tuple[RateId, ...]
+    alpha: float
+    simultaneous: Simultaneous
+    min_group_rows: float
+
+    def n_compared(self, rules: Sequence[Rule], holders: Iterable[Counted]) -> int:
+        """How many (holder, rule) have groups to compare; only row counts decide."""
+        return sum(
+            len(compare(rule, self.rates, counts.group_rows, self.min_group_rows).pairs) > 0
+            for counts in holders
+            for rule in rules
+        )
+
+    def split(self, n_compared: int) -> float:
+        """The level of each of several comparisons."""
+        return self.alpha / max(n_compared, 1) if self.simultaneous == "bonferroni" else self.alpha
+
+    def audit(
+        self, client: ClientId | None, counts: Counted, rules: Sequence[Rule], alpha: float
+    ) -> PartAudit:
+        """One holder of rows against all rules, each at level ``alpha``."""
+        selections = self.rates, counts.group_rows, counts.group_selected
+        least = self.min_group_rows
+        disparities = tuple(
+            judge(rule, *selections, rule.budget_of(client), alpha, min_group_rows=least)
+            for rule in rules
+        )
+        shares = accuracy(counts, self.alpha), balanced_accuracy(counts, self.alpha)
+        return PartAudit(counts.n_rows, *shares, disparities)
+
+
+def gate(audit: Audit, fail_on: FailOn) -> tuple[str, ...]:
+    """A sentence for every verdict that fails; none when the gate is passed.
+
+    ``"exceeded"`` fails where a budget is shown to be exceeded, ``"undetermined"`` also where it
+    is not shown to be met. What has no budget never fails.
+    """
+    check_choice("fail_on", fail_on, ("exceeded", "undetermined"))
+    failing = {"exceeded"} if fail_on == "exceeded" else {"exceeded", "undetermined"}
+    return tuple(
+        _failure(client, rule, evidence)
+        for client, rule, evidence in audit.evidence()
+        if evidence.verdict in failing
+    )
+
+
+def _rules_at(rules: Sequence[Rule], scope: Scope) -> tuple[Rule, ...]:
+    here = [rule for rule in rules if rule.scope == scope]
+    return tuple(dict.fromkeys(here or without_budgets(rules)))
+
+
+def _check_counted(
+    rules: Sequence[Rule], rates: Sequence[RateId], counts: Mapping[ClientId, Counted]
+) -> None:
+    """Refuse an audit of nobody, or by rates that were not counted."""
+    if not counts:
+        raise ValueError("`counts` must have at least one client, got none.")
+    counted = {(rate.kind, rate.attribute) for rate in rates}
+    for rule in rules:
+        absent = [kind for kind in rule.kinds if (kind, rule.attribute) not in counted]
+        if absent and ("selection", rule.attribute) in counted:
+            raise ValueError(
+                "`metric` must be 'demographic_parity' where rows have no label, "
+                f"got {rule.metric!r}. Name the label column."
+            )
+        if absent:
+            raise ValueError(
+                f"`attribute` must be one that was counted, got {rule.attribute!r}. "
+                f"{did_you_mean(rule.attribute, dict.fromkeys(name for _, name in counted))}"
+            )
+
+
+def _statement(confidence: float, simultaneous: Simultaneous, count: int, alpha: float) -> str:
+    head = f"Two-sided intervals ({METHOD})"
+    if simultaneous == "none":
+        return f"{head}, each with {_percent(confidence)} confidence on its own, not together."
+    if count <= 1:
+        return f"{head} with {_percent(confidence)} confidence; there is one comparison."
+    return (
+        f"{head} that hold together, with {_percent(confidence)} confidence, for all {count} "
+        f"comparisons of clients and rules (Bonferroni: each with {_percent(1 - alpha)})."
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.6g} %"
+
+
+def _failure(client: ClientId | None, rule: Rule, evidence: Evidence) -> str:
+    what = f"{rule.metric} {rule.name} by {rule.attribute}"
+    bound = "at most" if rule.name == "difference" else "at least"
+    budget = f"budget {bound} {evidence.budget:g}"
+    if evidence.value is None or evidence.low is None or evidence.high is None:
+        found = "cannot be measured"
+    else:
+        found = f"is {evidence.value:.3f} [{evidence.low:.3f}, {evidence.high:.3f}]"
+    return f"{_holder(client)}: {what} {found}, {budget}: {evidence.verdict}."
+
+
+def _holder(client: ClientId | None) -> str:
+    return "All clients together" if client is None else f"Client {client!r}"

@@ -1,0 +1,155 @@
+r"""Two-sided intervals of rates, and of the difference or ratio of two rates, from counts alone.
+
+A rate has its Jeffreys interval (statsmodels). Two rates are compared by MOVER, "method of
+variance estimates recovery" (Zou & Donner 2008; Donner & Zou 2012 for the ratio; Newcombe's
+interval is the same with Wilson's bounds):
+
+.. math:: p_a - p_b \;\in\; \Bigl[\,d - \sqrt{(p_a-l_a)^2 + (u_b-p_b)^2},\;
+                                    d + \sqrt{(u_a-p_a)^2 + (p_b-l_b)^2}\,\Bigr]
+
+Chosen by measurement, ``python -m benchmarks.coverage``: at 95 % it covers as well as Newcombe's
+and the score interval, and it is the one whose error stays near nominal at the levels that many
+simultaneous comparisons need (99.9 % and above), where the normal approximations of the others
+miss several times too often. The score interval of statsmodels 0.15 fails or is wrong for many
+counts (its issue 10269), so it was no candidate as it stands.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fcfl._checks import check_fraction
+from fcfl._types import Vector
+
+METHOD = "Jeffreys intervals of the rates, combined by MOVER"
+
+Interval: TypeAlias = tuple[float, float]
+Bounds: TypeAlias = tuple[Vector, Vector]
+
+
+@dataclass(frozen=True, slots=True)
+class RateIntervals:
+    """Rates and their bounds, elementwise ``0 <= low <= rate <= high <= 1``."""
+
+    rate: Vector
+    low: Vector
+    high: Vector
+
+    def take(self, indices: ArrayLike) -> "RateIntervals":
+        """The rates at these positions of the last axis."""
+        chosen = np.asarray(indices, dtype=np.intp)
+        return RateIntervals(*(x[..., chosen] for x in (self.rate, self.low, self.high)))
+
+
+def rate_intervals(selected: ArrayLike, rows: ArrayLike, alpha: float) -> RateIntervals:
+    """Jeffreys intervals of ``selected / rows``; every entry of ``rows`` must be positive.
+
+    Where nobody or everybody is selected the bound is 0 or 1, so that the interval has the rate.
+    """
+    # Imported here because statsmodels takes half a second that only an audit should pay.
+    from statsmodels.stats.proportion import proportion_confint
+
+    k, n = _checked_counts(selected, rows)
+    low, high = proportion_confint(k, n, alpha=check_fraction("alpha", alpha), method="jeffreys")
+    rate = k / n
+    low, high = np.where(k == 0, 0.0, low), np.where(k == n, 1.0, high)
+    return RateIntervals(rate, np.minimum(low, rate), np.maximum(high, rate))
+
+
+def difference_bounds(a: RateIntervals, b: RateIntervals) -> Bounds:
+    """Intervals of ``rate_a - rate_b``, within [-1, 1]; swapping a and b mirrors them."""
+    difference = a.rate - b.rate
+    below = np.hypot(a.rate - a.low, b.high - b.rate)
+    above = np.hypot(a.high - a.rate, b.rate - b.low)
+    return np.maximum(difference - below, -1.0), np.minimum(difference + above, 1.0)
+
+
+def ratio_bounds(a: RateIntervals, b: RateIntervals) -> Bounds:
+    r"""Intervals of ``rate_a / rate_b``, within [0, inf]; swapping a and b inverts them.
+
+    The bounds are the values :math:`\rho` at which the MOVER interval of
+    :math:`p_a - \rho\,p_b` just touches zero. With :math:`\delta_a = p_a - l_a` and
+    :math:`\delta_b = u_b - p_b` the lower one is
+
+    .. math:: \frac{p_a^2-\delta_a^2}{p_a p_b + \sqrt{p_b^2\delta_a^2 +
+              \delta_b^2 (p_a^2 - \delta_a^2)}}
+
+    and the upper one is the inverse of the lower one of b over a.
+    """
+    with np.errstate(divide="ignore"):
+        return _ratio_low(a, b), 1.0 / _ratio_low(b, a)
+
+
+def _ratio_low(a: RateIntervals, b: RateIntervals) -> Vector:
+    spread_a, spread_b = a.rate - a.low, b.high - b.rate
+    top = a.low * (a.rate + spread_a)  # p_a² - δ_a², without the cancellation
+    root = np.sqrt((b.rate * spread_a) ** 2 + spread_b**2 * top)
+    bottom = a.rate * b.rate + root
+    low: Vector = np.divide(top, bottom, out=np.zeros_like(top), where=top > 0)
+    return low
+
+
+def proportion_interval(selected: float, rows: float, alpha: float = 0.05) -> Interval | None:
+    """Interval of one rate, within [0, 1]; ``None`` without rows."""
+    if rows == 0:
+        return None
+    found = rate_intervals([selected], [rows], alpha)
+    return float(found.low[0]), float(found.high[0])
+
+
+def difference_interval(
+    selected_a: float, rows_a: float, selected_b: float, rows_b: float, alpha: float = 0.05
+) -> Interval | None:
+    """Interval of the signed difference of two rates; ``None`` where a group has no rows.
+
+    >>> low, high = difference_interval(12, 24, 80, 157)
+    >>> round(low, 3), round(high, 3)
+    (-0.215, 0.196)
+    """
+    if rows_a == 0 or rows_b == 0:
+        return None
+    found = rate_intervals([selected_a, selected_b], [rows_a, rows_b], alpha)
+    low, high = difference_bounds(found.take([0]), found.take([1]))
+    return float(low[0]), float(high[0])
+
+
+def ratio_interval(
+    selected_a: float, rows_a: float, selected_b: float, rows_b: float, alpha: float = 0.05
+) -> Interval | None:
+    """Interval of the ratio of two rates, within [0, inf]; ``None`` where a group has no rows."""
+    if rows_a == 0 or rows_b == 0:
+        return None
+    found = rate_intervals([selected_a, selected_b], [rows_a, rows_b], alpha)
+    low, high = ratio_bounds(found.take([0]), found.take([1]))
+    return float(low[0]), float(high[0])
+
+
+def balanced_accuracy_interval(
+    true_positive: float, positives: float, true_negative: float, negatives: float, alpha: float
+) -> Interval | None:
+    """Interval of the mean of the shares right among positives and among negatives.
+
+    That mean is ``(1 + difference) / 2`` for the difference between the true- and the
+    false-positive rate. Where only one class has rows it is that class's share.
+    """
+    if positives == 0:
+        return proportion_interval(true_negative, negatives, alpha)
+    if negatives == 0:
+        return proportion_interval(true_positive, positives, alpha)
+    false_positive = negatives - true_negative
+    bounds = difference_interval(true_positive, positives, false_positive, negatives, alpha)
+    return None if bounds is None else ((1 + bounds[0]) / 2, (1 + bounds[1]) / 2)
+
+
+def _checked_counts(selected: ArrayLike, rows: ArrayLike) -> tuple[Vector, Vector]:
+    given = np.asarray(selected, np.float64), np.asarray(rows, np.float64)
+    k, n = (np.array(values) for values in np.broadcast_arrays(*given))
+    wrong = ~((k >= 0) & (k <= n) & (n > 0) & np.isfinite(n))
+    if wrong.any():
+        raise ValueError(
+            "`selected` must lie between 0 and a positive number of rows, got "
+            f"{k[wrong][0]:g} of {n[wrong][0]:g}."
+        )
+    return k, n

@@ -1,0 +1,235 @@
+"""Policies: which groups are compared, and how much may differ, as a TOML file.
+
+::
+
+    min-group-rows = 20              # smaller groups are left out, and named; default 1
+
+    [groups]                         # compare only these; by default all groups
+    race = ["Black", "White"]
+
+    [[rule]]
+    metric = "demographic_parity"    # or "equal_opportunity", "equalized_odds"
+    attribute = "race"
+    kind = "difference"              # at most the budget; or "ratio": at least the budget
+    budget = 0.05                    # of every client; without it, measured but not bounded
+
+    [rule.clients]                   # clients with a budget of their own for the rule above
+    "Hospital 7" = 0.1
+
+    [[rule]]
+    metric = "equal_opportunity"
+    attribute = "sex"
+    kind = "ratio"
+    budget = 0.8
+    scope = "global"                 # over all clients' rows together; default "client"
+
+Only ``metric`` and ``attribute`` are required. Clients named under ``[rule.clients]`` of a rule
+without a ``budget`` are the only ones bounded by it.
+"""
+
+import hashlib
+import os
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fcfl._checks import check_budget, check_choice, check_clients_known, did_you_mean
+from fcfl._types import ClientId
+from fcfl.errors import DataError
+from fcfl.rules import Difference, Ratio, Rule
+
+_KINDS: dict[str, type[Difference] | type[Ratio]] = {"difference": Difference, "ratio": Ratio}
+_TOP_KEYS = ("min-group-rows", "groups", "rule")
+_RULE_KEYS = ("metric", "attribute", "kind", "budget", "scope", "clients")
+
+
+@dataclass(frozen=True)
+class PolicyRule:
+    """A rule with the budget of every client, and the budgets of clients with their own."""
+
+    rule: Rule
+    clients: Mapping[ClientId, float]
+
+    def for_clients(self, clients: Sequence[ClientId]) -> Rule:
+        """The rule with one budget per client, where they differ."""
+        if not self.clients:
+            return self.rule
+        check_clients_known("clients", self.clients, clients)
+        budgets = {c: self.clients.get(c, self.rule.budget_of(c)) for c in clients}
+        return replace(self.rule, budget={c: b for c, b in budgets.items() if b is not None})
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A policy file, checked.
+
+    ``groups`` are the groups to compare of the attributes that name them. ``sha256`` is that of
+    the file, for the record of a run.
+    """
+
+    policy_rules: tuple[PolicyRule, ...]
+    groups: Mapping[str, tuple[str, ...]]
+    min_group_rows: int
+    source: str
+    sha256: str
+
+    def rules(self, clients: Sequence[ClientId]) -> tuple[Rule, ...]:
+        """The rules for these clients; a budget for anybody else is refused."""
+        with _naming(f"Policy {self.source!r}"):
+            return tuple(rule.for_clients(clients) for rule in self.policy_rules)
+
+    def levels(self, levels: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+        """The groups to compare, out of those the data has."""
+        with _naming(f"Policy {self.source!r}"):
+            return compare_only(levels, self.groups)
+
+
+def read_policy(path: str | os.PathLike[str]) -> Policy:
+    """Read and check a policy file."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        why = error.strerror or error
+        raise DataError(f"Cannot read the policy {str(path)!r}: {why}. Check the path.") from None
+    where = f"Policy {str(path)!r}"
+    try:
+        table = tomllib.loads(content.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{where} is not TOML: {error}.") from None
+    _check_keys(where, table, _TOP_KEYS)
+    return Policy(
+        tuple(_read_rules(where, table.get("rule"))),
+        _read_groups(where, table.get("groups", {})),
+        _read_min_group_rows(where, table.get("min-group-rows", 1)),
+        str(path),
+        hashlib.sha256(content).hexdigest(),
+    )
+
+
+def compare_only(
+    levels: Mapping[str, Sequence[str]], groups: Mapping[str, Sequence[str]]
+) -> dict[str, tuple[str, ...]]:
+    """``levels``, reduced to the named ``groups`` of the attributes that ``groups`` has."""
+    for attribute, names in groups.items():
+        if attribute not in levels:
+            raise DataError(
+                f"`groups` must be of sensitive columns, got {attribute!r}. "
+                f"{did_you_mean(attribute, levels)}"
+            )
+        for name in names:
+            if name not in levels[attribute]:
+                raise DataError(
+                    f"`groups` of {attribute!r} must be in the data, got {name!r}. "
+                    f"{did_you_mean(name, levels[attribute])}"
+                )
+    return {name: tuple(groups.get(name, known)) for name, known in levels.items()}
+
+
+def stricter(
+    ours: Iterable[Rule], theirs: Iterable[Rule], clients: Sequence[ClientId]
+) -> tuple[Rule, ...]:
+    """All rules of both, and where both have one, for each client the tighter budget.
+
+    The tighter difference is the smaller one, the tighter ratio the larger one. No budget at all
+    is the loosest.
+    """
+    merged: dict[tuple[str, ...], Rule] = {}
+    for rule in (*ours, *theirs):
+        known = merged.get(_identity(rule))
+        merged[_identity(rule)] = rule if known is None else _tighter_rule(known, rule, clients)
+    return tuple(merged.values())
+
+
+def _identity(rule: Rule) -> tuple[str, ...]:
+    return rule.name, rule.metric, rule.attribute, rule.scope
+
+
+def _tighter_rule(one: Rule, other: Rule, clients: Sequence[ClientId]) -> Rule:
+    if not isinstance(one.budget, Mapping) and not isinstance(other.budget, Mapping):
+        return replace(one, budget=_tighter(one, one.budget, other.budget))
+    budgets = {c: _tighter(one, one.budget_of(c), other.budget_of(c)) for c in clients}
+    return replace(one, budget={c: b for c, b in budgets.items() if b is not None})
+
+
+def _tighter(rule: Rule, one: float | None, other: float | None) -> float | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other) if isinstance(rule, Difference) else max(one, other)
+
+
+@contextmanager
+def _naming(where: str) -> Iterator[None]:
+    """Put the place in the file before the sentence of a check."""
+    try:
+        yield
+    except ValueError as error:
+        raise DataError(f"{where}: {error}") from None
+
+
+def _check_keys(where: str, table: Mapping[str, Any], known: Sequence[str]) -> None:
+    for key, value in table.items():
+        if key not in known:
+            raise DataError(f"{where}: unknown key `{key}` = {value!r}. {did_you_mean(key, known)}")
+
+
+def _check_type(where: str, key: str, value: object, kind: type, what: str) -> None:
+    if not isinstance(value, kind):
+        raise DataError(f"{where}: `{key}` must be {what}, got {value!r}.")
+
+
+def _read_rules(where: str, rules: object) -> Iterator[PolicyRule]:
+    if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
+        raise DataError(f"{where}: `rule` must be one or more [[rule]] tables, got {rules!r}.")
+    seen: dict[tuple[str, ...], int] = {}
+    for number, table in enumerate(rules, start=1):
+        place = f"{where}, rule {number}"
+        found = _read_rule(place, table)
+        first = seen.setdefault(_identity(found.rule), number)
+        if first != number:
+            raise DataError(
+                f"{place} compares the same as rule {first}. Join them; single clients have "
+                "their budgets under [rule.clients]."
+            )
+        yield found
+
+
+def _read_rule(where: str, table: Mapping[str, Any]) -> PolicyRule:
+    _check_keys(where, table, _RULE_KEYS)
+    for key in ("metric", "attribute"):
+        if key not in table:
+            raise DataError(f"{where}: `{key}` must be given, got only {', '.join(table)}.")
+    for key in ("metric", "attribute", "kind", "scope"):
+        _check_type(where, key, table.get(key, ""), str, "text in quotes")
+    clients = table.get("clients", {})
+    _check_type(where, "clients", clients, dict, "a [rule.clients] table")
+    scope = table.get("scope", "client")
+    with _naming(where):
+        kind = _KINDS[check_choice("kind", table.get("kind", "difference"), _KINDS)]
+        rule = kind(table["metric"], table["attribute"], table.get("budget"), scope)
+        for client, budget in clients.items():
+            check_budget(f"clients.{client!r}", budget)
+    if clients and rule.scope == "global":
+        raise DataError(f"{where}: `clients` must be left out for scope 'global', got {clients!r}.")
+    return PolicyRule(rule, clients)
+
+
+def _read_groups(where: str, groups: object) -> dict[str, tuple[str, ...]]:
+    if not isinstance(groups, dict):
+        raise DataError(f"{where}: `groups` must be a [groups] table, got {groups!r}.")
+    for attribute, names in groups.items():
+        is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        if not is_list or len(set(names)) != len(names) or len(names) < 2:
+            raise DataError(
+                f"{where}: `groups.{attribute}` must be a list of two or more different texts, "
+                f"got {names!r}."
+            )
+    return {attribute: tuple(names) for attribute, names in groups.items()}
+
+
+def _read_min_group_rows(where: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise DataError(f"{where}: `min-group-rows` must be a whole number from 1, got {value!r}.")
+    return value

@@ -1,0 +1,168 @@
+"""Tables and the headline from hand-made results."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from fcfl.report.terminal import (
+    MOST_CLIENTS,
+    comparison_table,
+    federation_table,
+    headline,
+    is_exceeded,
+    number,
+    plain,
+    print_result,
+)
+
+
+def entry(smooth, budget, rule="difference", attribute="race", value=0.1):
+    return {
+        "metric": "demographic_parity", "attribute": attribute, "rule": rule, "value": value,
+        "smooth": smooth, "budget": budget,
+    }  # fmt: skip
+
+
+def part(loss, entries):
+    return {"loss": loss, "accuracy": 0.75, "balanced_accuracy": 0.7, "disparities": entries}
+
+
+def made_up_result(clients, together=()):
+    """A result whose clients have the given training losses and entries."""
+    section = {
+        name: {
+            "rows": {"train": 70, "test": 30},
+            "train": part(loss, entries),
+            "test": part(loss, entries),
+        }
+        for name, (loss, entries) in clients.items()
+    }
+    worst = max(clients, key=lambda name: clients[name][0])
+    return {
+        "method": "two-stage",
+        "status": "stopped",
+        "message": "All rounds taken.",
+        "worst_client": {"name": worst, "train_loss": clients[worst][0], "test_accuracy": 0.75},
+        "clients": section,
+        "global": {"train": part(0.5, list(together)), "test": part(0.5, list(together))},
+    }
+
+
+def shown(*things, width=80):
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    for thing in things:
+        if isinstance(thing, dict):
+            print_result(console, thing)
+        else:
+            console.print(thing)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("smooth", "budget", "rule", "exceeded"),
+    [
+        (0.05, 0.05, "difference", False),
+        (0.05 + 5e-7, 0.05, "difference", False),
+        (0.0501, 0.05, "difference", True),
+        (0.8, 0.8, "ratio", False),
+        (0.79, 0.8, "ratio", True),
+        (0.9, 0.8, "ratio", False),
+    ],
+)
+def test_a_difference_exceeds_from_above_and_a_ratio_from_below(smooth, budget, rule, exceeded):
+    assert is_exceeded(entry(smooth, budget, rule)) is exceeded
+
+
+def test_the_headline_counts_every_budget_once():
+    result = made_up_result(
+        {"a": (0.6, [entry(0.04, 0.05)]), "b": (0.5, [entry(0.0612, 0.05)])}, [entry(0.2, None)]
+    )
+    assert headline(result) == (
+        "Worst served: a, training loss 0.6000, test accuracy 0.7500. 1 of 2 budgets met on the "
+        "training rows (smooth). Not met: b 0.0612, budget 0.050."
+    )
+
+
+def test_the_headline_names_a_few_and_counts_the_others():
+    result = made_up_result({f"c{i}": (0.5, [entry(0.2, 0.1)]) for i in range(6)})
+    told = headline(result)
+    assert "0 of 6 budgets met" in told
+    assert told.endswith("c0 0.2000, budget 0.100; c1 0.2000, budget 0.100; c2 0.2000, "
+                         "budget 0.100; 3 more.")  # fmt: skip
+
+
+def test_the_headline_speaks_of_the_budget_of_all_rows_together():
+    result = made_up_result({"a": (0.6, [entry(0.04, None)])}, [entry(0.2, 0.1)])
+    assert "0 of 1 budgets met" in headline(result)
+    assert "Not met: all rows 0.2000, budget 0.100." in headline(result)
+
+
+def test_without_budgets_or_groups_the_headline_says_so():
+    assert headline(made_up_result({"a": (0.6, [entry(0.1, None)])})).endswith("No budget was set.")
+    assert headline(made_up_result({"a": (0.6, [entry(None, 0.1)])})).endswith(
+        "0 of 1 budgets met on the training rows (smooth). Without two groups to compare: 1."
+    )
+
+
+def test_the_worst_served_client_comes_first():
+    result = made_up_result({name: (loss, [entry(0.1, 0.2)]) for name, loss in
+                             {"low": 0.1, "high": 0.9, "middle": 0.5}.items()})  # fmt: skip
+    lines = shown(result).splitlines()
+    order = [line.split()[0] for line in lines if line.startswith(("low", "high", "middle"))]
+    assert order == ["high", "middle", "low"]
+
+
+def test_a_table_fits_80_columns_and_no_number_is_cut():
+    name = "Sankt-Katharinen-Krankenhaus " * 4
+    clients = {name: (0.123456, [entry(0.04, 0.05)]), "b": (0.2, [entry(0.01, 0.05)])}
+    text = shown(made_up_result(clients, [entry(0.1, 0.3)]))
+    assert max(map(len, text.splitlines())) <= 80
+    for cell in ("0.1235", "0.0400", "0.050", "0.7500", "disparity", "accuracy", "smooth", "hard"):
+        assert cell in text
+    assert "…" not in text
+    first_column = "".join(line.split("  ")[0] for line in text.splitlines())
+    assert "Krankenhaus" in first_column.replace(" ", "")
+
+
+def test_headings_say_ratio_where_a_ratio_is_compared():
+    text = shown(made_up_result({"a": (0.1, [entry(0.9, 0.8, "ratio")])}))
+    assert "demographic parity ratio, race" in text
+    assert "disparity" not in text
+
+
+def test_many_clients_are_cut_and_counted():
+    clients = {f"client-{i}": (0.5, [entry(0.1, 0.2)]) for i in range(MOST_CLIENTS + 7)}
+    text = shown(made_up_result(clients))
+    assert text.count("client-") == MOST_CLIENTS + 1  # the headline names one
+    assert "… and 7 more clients in result.json" in text
+
+
+@pytest.mark.parametrize("name", ["[bold]x[/bold]", "[/]", "<script>", "[link=a]b", "back\\"])
+def test_markup_in_names_is_shown_and_not_obeyed(name):
+    result = made_up_result({name: (0.9, [entry(0.1, 0.2, attribute=name)]), "b": (0.1, [])})
+    assert shown(result).count(name) == 3  # title, row, headline
+    described = {
+        "name": name, "train_rows": 1, "test_rows": 1, "positive_rate": 0.5,
+        "groups": {name: {name: {"rows": 2, "positive_rate": None}}},
+    }  # fmt: skip
+    assert shown(federation_table(name, [described])).count(name) == 4
+
+
+def test_control_characters_do_not_reach_the_terminal():
+    assert plain("a\x1b[31mb\nc") == "a\\x1b[31mb\\x0ac"
+    assert plain("Zürich 🏥 [x]") == "Zürich 🏥 [x]"
+
+
+def test_runs_are_compared_side_by_side():
+    one = made_up_result({"a": (0.6, [entry(0.1, 0.2, value=0.125)])})
+    two = made_up_result({"a": (0.5, [entry(0.1, None, value=0.25)])})
+    text = shown(comparison_table({"one": one, "two": two}))
+    (row,) = [line.split() for line in text.splitlines() if line.startswith("a ")]
+    assert row == ["a", "30", "0.7500", "0.7500", "0.1250", "0.2500", "0.200"]
+
+
+def test_a_missing_number_is_a_dash():
+    assert number(None) == "–"
+    assert number(0.12345) == "0.1235"
+    assert number(0.5, 1) == "0.5"

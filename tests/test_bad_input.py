@@ -1,0 +1,243 @@
+"""Bad input gets one sentence that names the column, client or value, or a sensible result."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hospital import COLUMNS, SHORT, fcfl, only_error, result_of, stays, written
+
+BOUNDED = ("--budget", "0.05")
+
+
+def train_on(tmp_path, table, *options, columns=COLUMNS, rounds=SHORT, name="stays.csv"):
+    """Train on a frame, a text or raw bytes."""
+    path = tmp_path / name
+    if isinstance(table, pd.DataFrame):
+        written(table, path)
+    else:
+        path.write_bytes(table if isinstance(table, bytes) else table.encode())
+    return fcfl("train", path, *columns, *rounds, "--out", tmp_path / "run", *options)
+
+
+def with_cell(column, value, row=3):
+    frame = stays()
+    frame[column] = frame[column].astype(object)
+    frame.loc[row, column] = value
+    return frame
+
+
+def at_north(column, value):
+    frame = stays()
+    frame.loc[frame["hospital"] == "north", column] = value
+    return frame
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ("", "The file '.*stays.csv' is empty. It needs a header and rows."),
+        ("hospital,died,race,age\n", "The file .* has no rows, only a header."),
+        (b"\x00\xff\xfe" * 20, "Cannot read '.*stays.csv': "),
+        ("hospital,died,race\na,1,b,2,3\n", "Cannot read '.*stays.csv': "),
+        ("died,died,race\n1,1,b\n", "Column 'died' occurs twice in "),
+        (
+            stays().rename(columns={"hospital": "hospitl"}),
+            "`client` must be a column of the table, got 'hospital'. Did you mean 'hospitl'?",
+        ),
+        (with_cell("died", None), "Label column 'died' is empty in 1 row of client 'north'. "),
+        (
+            with_cell("died", "maybe"),
+            "Label column 'died' must have two values, got 3: 'maybe', 'no', 'yes'. ",
+        ),
+        (stays().assign(died="no"), "Label column 'died' must have two values, got 1: 'no'."),
+        (with_cell("hospital", None), "Client column 'hospital' is empty in 1 of 240 rows."),
+        (stays().assign(race=None), "Sensitive column 'race' is empty in every row."),
+        (stays().assign(race=range(240)), "Sensitive column 'race' is a number with 240 distinct"),
+        (
+            stays()[["hospital", "died", "race"]],
+            "The table must have at least one feature column that varies.*got none.",
+        ),
+        (
+            stays()[["hospital", "died", "race"]].assign(k=1),
+            r"The table must have at least one feature column that varies.*got \['k'\]",
+        ),
+        (stays().assign(z=np.inf), "Client 'north': Column 'z' has 56 infinite values."),
+    ],
+    ids=lambda value: value[:30] if isinstance(value, str) else "table",
+)
+def test_a_table_that_cannot_be_used_is_told(tmp_path, table, sentence):
+    told = only_error(train_on(tmp_path, table, *BOUNDED))
+    assert pd.Series([told]).str.contains(sentence).all(), told
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "sentence"),
+    [
+        (("--budget", "-1"), 2, "`budget` must be a number from 0 to 1, got -1.0."),
+        (("--budget", "nan"), 2, "`budget` must be a number from 0 to 1, got nan."),
+        (("--budget", "2"), 2, "`budget` must be a number from 0 to 1, got 2.0."),
+        (("--budget", "abc"), 2, "`budget` must be a number or client=number, got 'abc'."),
+        (("--budget", "nroth=.1"), 1, "`budget` names client 'nroth', which is not in the data."),
+        (("--method", "sgd"), 2, "`method` must be one of two-stage, "),
+        (("--metric", "parity"), 2, "`metric` must be one of demographic_parity, "),
+        (("--scope", "site"), 2, "`scope` must be one of client, global, both, got 'site'."),
+        (("--rounds", "a"), 2, "`rounds` must be counts such as 800,1500, got 'a'."),
+        (("--rounds", ""), 2, "`rounds` must be counts such as 800,1500, got ''."),
+        (("--rounds", "5"), 2, "`rounds` must be two counts for method 'two-stage', got 5."),
+        (("--rounds", "-1,5"), 2, "`rounds` must be two counts"),
+        (("--method", "fedavg", "--rounds", "0"), 2, "`rounds` must be a positive number, got 0."),
+        (("--test-size", "1"), 2, "`test_size` must be at least 0 and below 1, got 1.0."),
+        (("--test-size", "-1"), 2, "`test_size` must be at least 0 and below 1, got -1.0."),
+        (("--seed", "-1"), 2, "`seed` must be zero or a positive number, got -1."),
+        (("--l2", "-1"), 2, "`l2` must be zero or a positive number, got -1.0."),
+        (("--l2", "nan"), 2, "`l2` must be zero or a positive number, got nan."),
+        (("--step-size", "0"), 2, "`step_size` must be a positive number, got 0.0."),
+        (("--ratio", "2"), 2, "`ratio` must be a number from 0 to 1, got 2.0."),
+        (("--sensitive", "hospital"), 1, "Column 'hospital' must have one role, got `client` and"),
+        (("--sensitive", "rcae"), 1, "`sensitive` must be a column of the table, got 'rcae'. Did"),
+        (("--positive", "maybe"), 1, "`positive` must be a value of label column 'died', got 'm"),
+        (("--drop", "nothing"), 1, "`drop` must be a column of the table, got 'nothing'."),
+    ],
+    ids=str,
+)
+def test_a_bad_option_is_told(tmp_path, options, code, sentence):
+    told = only_error(train_on(tmp_path, stays(), *options), code)
+    assert told.startswith(sentence), told
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_table_that_is_not_there_is_told(tmp_path):
+    assert only_error(fcfl("train", tmp_path, *COLUMNS)) == (
+        f"{str(tmp_path)!r} is a folder; name a CSV or Parquet file."
+    )
+    assert only_error(fcfl("train", tmp_path / "no.csv", *COLUMNS)).startswith("There is no file ")
+    assert only_error(fcfl("train", "adlt")) == (
+        "There is no file and no built-in set 'adlt'. Did you mean 'adult'?"
+    )
+    (tmp_path / "stays.txt").write_text("a\n1\n")
+    assert "must end in .csv, .csv.gz or .parquet." in only_error(
+        fcfl("train", tmp_path / "stays.txt", *COLUMNS)
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("adult", "--client", "x"), "The built-in set 'adult' knows its columns; leave `--client"),
+        (("adult", "--drop", "age"), "The built-in set 'adult' knows its columns; leave `--drop"),
+        (("synthetic", "--label", "y"), "The built-in set 'synthetic' knows its columns; leave"),
+        (("synthetic", "--sensitive", "y"), "The synthetic problem has no columns; leave `--sens"),
+        (("synthetic", "--ratio", "0.8"), "The synthetic problem takes one number as `--budget`"),
+        (("synthetic", "--budget", "a=0.8"), "The synthetic problem takes one number as `--budg"),
+        (("synthetic", "--relative-budget", "0.8"), "The synthetic problem has no relative budg"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(tmp_path, arguments, sentence):
+    told = only_error(fcfl("train", *arguments, "--out", tmp_path / "run"))
+    assert told.startswith(sentence)
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for out, sentence in {
+        tmp_path / "file": "' is a file; `--out` needs a folder.",
+        tmp_path / "file" / "run": "': Not a directory.",
+    }.items():
+        assert only_error(train_on(tmp_path, stays(), "--out", out)).endswith(sentence)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+# --- odd, and still trained -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("table", "note"),
+    [
+        (
+            pd.concat([stays(), stays().head(1).assign(hospital="solo")]),
+            "Only one training row at client 'solo'.",
+        ),
+        (at_north("died", "no"), "Only one label value among the training rows of client 'north'."),
+        (at_north("race", "white"), "Only one group of 'race' among the training rows of client"),
+        (at_north("race", None), "Rows without a value in 'race' count for the loss and belong"),
+        (stays().assign(k=1, s="x"), "Column 'k' is '1' in every training row and was left out."),
+        (stays().assign(e=np.nan), "Column 'e' is empty and was left out."),
+    ],
+    ids=["one row", "one class", "one group", "no group", "constant", "empty column"],
+)
+def test_a_meagre_table_is_trained_with_a_note(tmp_path, table, note):
+    outcome = train_on(tmp_path, table, *BOUNDED)
+    assert outcome.exit_code == 0, outcome.output
+    assert f"note: {note}" in outcome.stderr
+    for client in result_of(tmp_path / "run")["clients"].values():
+        (entry,) = client["train"]["disparities"]
+        assert entry["smooth"] is None or entry["smooth"] <= 0.05 + 1e-6
+
+
+def test_one_group_everywhere_leaves_nothing_to_compare_and_says_so(tmp_path):
+    outcome = train_on(tmp_path, stays().assign(race="white"), *BOUNDED)
+    assert outcome.exit_code == 0
+    told = " ".join(outcome.stdout.split())
+    assert (
+        "0 of 3 budgets met on the training rows (smooth). Without two groups to compare: 3."
+        in (told)
+    )
+
+
+def test_spaces_around_a_client_do_not_make_another_client(tmp_path):
+    frame = stays()
+    frame.loc[::7, "hospital"] = " " + frame.loc[::7, "hospital"] + " "
+    outcome = train_on(tmp_path, frame, "--budget", "north=0.05", name="stays.parquet")
+    assert outcome.exit_code == 0
+    assert result_of(tmp_path / "run")["clients"].keys() == {"north", "south", "west"}
+
+
+AWKWARD = [
+    "<script>alert(1)</script>",
+    "[bold]x[/bold]",
+    "[/]",
+    "Zürich 🏥",
+    "a=b c",
+    "back\\",
+    "all rows",
+    "a\x1b[31mred",
+    "a" * 90,
+]
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_awkward_client_names_are_kept_and_shown_as_they_are(tmp_path, name):
+    frame = stays().replace({"hospital": {"north": name}})
+    for suffix in ("csv", "parquet"):
+        outcome = train_on(
+            tmp_path, frame, "--budget", f"{name}=0.05", "--overwrite", name=f"stays.{suffix}"
+        )
+        assert outcome.exit_code == 0, outcome.output
+        entry = result_of(tmp_path / "run")["clients"][name]["train"]["disparities"][0]
+        assert entry["budget"] == 0.05
+        assert name.replace("\x1b", "\\x1b")[:8] in outcome.stdout
+        assert "\x1b" not in outcome.stdout
+        assert "1 of 1 budgets met" in " ".join(outcome.stdout.split())
+    assert fcfl("train", "--resume", "--out", tmp_path / "run").exit_code == 0
+
+
+def test_no_rounds_leave_the_first_parameters(tmp_path):
+    assert train_on(tmp_path, stays(), rounds=("--rounds", "0,0")).exit_code == 0
+    losses = {c["train"]["loss"] for c in result_of(tmp_path / "run")["clients"].values()}
+    assert [round(loss, 12) for loss in losses] == [round(float(np.log(2)), 12)] * len(losses)
+
+
+def test_no_test_rows_are_a_choice(tmp_path):
+    outcome = train_on(tmp_path, stays(), "--test-size", "0")
+    assert outcome.exit_code == 0
+    assert "test accuracy" not in outcome.stdout
+
+
+def test_two_hundred_thousand_rows_are_trained(tmp_path):
+    frame = stays(n_rows=200_000, hospitals=tuple(f"h{i}" for i in range(50)))
+    outcome = train_on(tmp_path, frame, *BOUNDED, rounds=("--rounds", "3,3"), name="s.parquet")
+    assert outcome.exit_code == 0, outcome.output
+    assert "… and 10 more clients in result.json" in outcome.stdout
+    rows = [client["rows"] for client in result_of(tmp_path / "run")["clients"].values()]
+    assert sum(part["train"] + part["test"] for part in rows) == 200_000
