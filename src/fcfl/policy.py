@@ -208,9 +208,11 @@ def _read_rule(where: str, table: Mapping[str, Any]) -> PolicyRule:
     scope = table.get("scope", "client")
     with _naming(where):
         kind = _KINDS[check_choice("kind", table.get("kind", "difference"), _KINDS)]
-        rule = kind(table["metric"], table["attribute"], table.get("budget"), scope)
+        if "budget" in table:
+            check_budget("budget", table["budget"])
         for client, budget in clients.items():
             check_budget(f"clients.{client!r}", budget)
+        rule = kind(table["metric"], table["attribute"], table.get("budget"), scope)
     if clients and rule.scope == "global":
         raise DataError(f"{where}: `clients` must be left out for scope 'global', got {clients!r}.")
     return PolicyRule(rule, clients)

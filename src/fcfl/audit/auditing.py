@@ -153,8 +153,8 @@ def gate(audit: Audit, fail_on: FailOn) -> tuple[str, ...]:
 
 
 def _rules_at(rules: Sequence[Rule], scope: Scope) -> tuple[Rule, ...]:
-    here = [rule for rule in rules if rule.scope == scope]
-    return tuple(dict.fromkeys(here or without_budgets(rules)))
+    here = tuple(rule for rule in rules if rule.scope == scope)
+    return here or tuple(dict.fromkeys(without_budgets(rules)))
 
 
 def _check_counted(

@@ -7,11 +7,12 @@ interval is the same with Wilson's bounds):
 .. math:: p_a - p_b \;\in\; \Bigl[\,d - \sqrt{(p_a-l_a)^2 + (u_b-p_b)^2},\;
                                     d + \sqrt{(u_a-p_a)^2 + (p_b-l_b)^2}\,\Bigr]
 
-Chosen by measurement, ``python -m benchmarks.coverage``: at 95 % it covers as well as Newcombe's
-and the score interval, and it is the one whose error stays near nominal at the levels that many
-simultaneous comparisons need (99.9 % and above), where the normal approximations of the others
-miss several times too often. The score interval of statsmodels 0.15 fails or is wrong for many
-counts (its issue 10269), so it was no candidate as it stands.
+Chosen by measurement (``python -m benchmarks.coverage``): at 95 % it covers .95 on average at every
+size from 20 to 2,000 rows, as Newcombe's and the score interval do, and it is the one whose misses
+stay near nominal at the levels that many simultaneous comparisons need. At 99.995 % it misses 1.3
+times as often as it should, the others 4 to 400 times. statsmodels' own score interval of a
+difference was no candidate: it fails for 190 of the 441 counts of 20 and 20 rows, and its formula
+has a wrong coefficient (statsmodels issue 10269).
 """
 
 from dataclasses import dataclass
@@ -48,11 +49,15 @@ def rate_intervals(selected: ArrayLike, rows: ArrayLike, alpha: float) -> RateIn
 
     Where nobody or everybody is selected the bound is 0 or 1, so that the interval has the rate.
     """
+    return _single_rates("jeffreys", selected, rows, alpha)
+
+
+def _single_rates(method: str, selected: ArrayLike, rows: ArrayLike, alpha: float) -> RateIntervals:
     # Imported here because statsmodels takes half a second that only an audit should pay.
     from statsmodels.stats.proportion import proportion_confint
 
     k, n = _checked_counts(selected, rows)
-    low, high = proportion_confint(k, n, alpha=check_fraction("alpha", alpha), method="jeffreys")
+    low, high = proportion_confint(k, n, alpha=check_fraction("alpha", alpha), method=method)
     rate = k / n
     low, high = np.where(k == 0, 0.0, low), np.where(k == n, 1.0, high)
     return RateIntervals(rate, np.minimum(low, rate), np.maximum(high, rate))
@@ -92,10 +97,14 @@ def _ratio_low(a: RateIntervals, b: RateIntervals) -> Vector:
 
 
 def proportion_interval(selected: float, rows: float, alpha: float = 0.05) -> Interval | None:
-    """Interval of one rate, within [0, 1]; ``None`` without rows."""
+    """Wilson's interval of one rate, within [0, 1]; ``None`` without rows.
+
+    For a statement on its own: at 95 % it covers .92 to .98 for any rate, Jeffreys' .88 to .99;
+    beyond 99 % it misses too often, which is why comparisons do not build on it.
+    """
     if rows == 0:
         return None
-    found = rate_intervals([selected], [rows], alpha)
+    found = _single_rates("wilson", [selected], [rows], alpha)
     return float(found.low[0]), float(found.high[0])
 
 

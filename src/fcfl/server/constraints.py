@@ -86,12 +86,10 @@ class Constraints:
         chosen = self.matrix[rows]
         if sparse.issparse(chosen):
             touched = np.unique(chosen.indices)
-            chosen = chosen[:, touched].toarray()
         else:
             touched = np.flatnonzero(chosen.any(axis=0))
-            chosen = chosen[:, touched]
         rates = np.array([rate_grad(int(column)) for column in touched])
-        gradients: Matrix = chosen @ rates.reshape(touched.size, n_params)
+        gradients: Matrix = chosen[:, touched] @ rates.reshape(touched.size, n_params)
         return gradients
 
     def weigh_rates(self, row_weights: Vector) -> Vector:

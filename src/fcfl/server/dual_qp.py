@@ -8,13 +8,12 @@ per variable: its gradient, whitened by the curvature. Rows may be equal, opposi
 than the columns, so the quadratic form is usually singular; the step ``W^T x`` is unique all the
 same.
 
-DAQP's active-set method solves the small ones, Clarabel's interior-point method the large ones
-and whatever DAQP gets wrong; a Newton step on the free variables then takes off what a solver's
-tolerance left. A solution is judged by its own KKT residual, never by a solver's word. The choice
-was made by measurement: docs/qp-solvers.md.
+DAQP's active-set method solves it, Clarabel's interior-point method what DAQP gets wrong and what
+is very large; Newton steps on the free variables then take off what a solver's tolerance left. A
+solution is judged by its own KKT residual, never by a solver's word. The choice was made by
+measurement: docs/qp-solvers.md.
 """
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -23,15 +22,15 @@ import daqp
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.linalg import LinAlgWarning, solve
 
 from fcfl._types import Matrix, Vector
 from fcfl.errors import SolverError
 
-_SMALL = 400  # variables up to which the active-set method is the faster one
+_SMALL = 3000  # variables up to which the active-set method comes first
+_REDUCE = 100  # variables up to which many columns are reduced to few beforehand
 _GOOD = 1e-9  # scaled KKT residual at which a solution is taken
 _USABLE = 1e-6  # scaled KKT residual above which no solver has solved it
-_EXACT = 1e-14  # nothing is left to gain
+_EXACT = 1e-13  # nothing is left to gain
 _TINY = 1e-300
 
 
@@ -89,7 +88,7 @@ def solve_dual_qp(W: Matrix, c: Vector, n_simplex: int, upper: Vector) -> Vector
         x = attempt(dual)
         if not np.isfinite(x).all():
             continue
-        x = _newton(dual, dual.tidy(x), steps=3)
+        x = _polish(dual, dual.tidy(x))
         residual = dual.residual(x)
         if residual < best_residual:
             best, best_residual = x, residual
@@ -105,7 +104,7 @@ def solve_dual_qp(W: Matrix, c: Vector, n_simplex: int, upper: Vector) -> Vector
 
 def _pose(W: Matrix, c: Vector, n_simplex: int, upper: Vector) -> _Dual:
     m, n = W.shape
-    if n > m and m <= _SMALL:
+    if n > m and m <= _REDUCE:
         W = np.asarray(np.linalg.qr(W.T, mode="r")).T  # the same inner products in fewer columns
     gramian = W @ W.T
     on_simplex = np.arange(m) < n_simplex
@@ -120,14 +119,8 @@ def _attempts(dual: _Dual) -> list[Callable[[_Dual], Vector]]:
     active_set = [lambda d: _by_daqp(d, 1e-14), lambda d: _by_daqp(d, 3e-13)]
     interior = [lambda d: _by_clarabel(d, typical), lambda d: _by_clarabel(d, 1.0)]
     if dual.c.size > _SMALL:
-        return [_by_guessing, *interior, *active_set]
+        return [*interior, *active_set]
     return [active_set[0], interior[0], active_set[1], interior[1]]
-
-
-def _by_guessing(dual: _Dual) -> Vector:
-    """Guess which variables are free, solve for them, guess again: the primal-dual active set."""
-    start = np.where(dual.on_simplex, 1.0 / dual.on_simplex.sum(), 0.0)
-    return _newton(dual, start, steps=60, monotone=False)
 
 
 def _by_daqp(dual: _Dual, dual_tolerance: float) -> Vector:
@@ -178,49 +171,36 @@ def _by_clarabel(dual: _Dual, objective: float) -> Vector:
     return np.array(clarabel.DefaultSolver(P, q, A, h, cones, settings).solve().z)[:m]
 
 
-def _newton(dual: _Dual, x: Vector, *, steps: int, monotone: bool = True) -> Vector:
-    """Newton steps on the variables that look free; the best point seen.
-
-    ``monotone`` stops at the first step that does not lower the residual.
-    """
-    best, best_residual = x, dual.residual(x)
-    for _ in range(steps):
-        x = dual.tidy(_newton_step(dual, x))
-        residual = dual.residual(x)
-        if residual < best_residual:
-            best, best_residual = x, residual
-        elif monotone:
+def _polish(dual: _Dual, x: Vector) -> Vector:
+    """Up to three Newton steps on the free variables, while the residual falls."""
+    residual = dual.residual(x)
+    for _ in range(3):
+        if residual <= _EXACT:
             break
-        if best_residual <= _EXACT:
+        y = dual.tidy(_newton_step(dual, x))
+        if not dual.residual(y) < residual:
             break
-    return best
+        x, residual = y, dual.residual(y)
+    return x
 
 
 def _newton_step(dual: _Dual, x: Vector) -> Vector:
-    """Solve for the free variables with the others at their bounds; least norm where singular."""
-    on = dual.on_simplex
-    pull, level = dual.pull(x)
-    free = (x > -pull) & (on | (x < dual.upper - pull))
-    y = np.where(free, x, np.where((pull < 0) | on, 0.0, dual.upper))
+    """Solve for the variables that look free, least norm, the others at their bounds.
+
+    A variable looks free when the minimum along it lies inside its bounds.
+    """
+    on, H = dual.on_simplex, dual.gramian
+    q = dual.c - dual.W @ (dual.W.T @ x)
+    level = float(x[on] @ q[on])
+    reach = x + (q - level * on) / np.maximum(np.diag(H), _TINY)
+    free = (reach > 0) & (on | (reach < dual.upper))
+    if not free[on].any():
+        free[int(np.argmax(np.where(on, reach, -np.inf)))] = True
+    y = np.where(free, x, np.where(on | (reach <= 0), 0.0, dual.upper))
     sums = on[free, None].astype(np.float64)
-    scale = max((dual.lengths[free] ** 2).max(initial=0.0), _TINY)
-    K = np.block([[dual.gramian[np.ix_(free, free)] / scale, sums], [sums.T, np.zeros((1, 1))]])
-    defect = (dual.c[free] - dual.gramian[free] @ y - level * sums[:, 0]) / scale
+    scale = max((dual.lengths[free] ** 2).max(), _TINY)
+    K = np.block([[H[np.ix_(free, free)] / scale, sums], [sums.T, np.zeros((1, 1))]])
+    defect = (dual.c[free] - H[free] @ y - level * sums[:, 0]) / scale
     target = np.append(defect, 1.0 - y[on].sum())
-    y[free] += _solve_symmetric(K, target)[:-1]
+    y[free] += np.linalg.lstsq(K, target, rcond=1e-13)[0][:-1]
     return y
-
-
-def _solve_symmetric(K: Matrix, target: Vector) -> Vector:
-    """A direct solve when large and regular, else the least-norm solution."""
-    if target.size > _SMALL // 4:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", LinAlgWarning)
-            try:
-                direct: Vector = solve(K, target, assume_a="sym")
-                if np.isfinite(direct).all():
-                    return direct
-            except (LinAlgWarning, np.linalg.LinAlgError):
-                pass
-    least: Vector = np.linalg.lstsq(K, target, rcond=1e-13)[0]
-    return least

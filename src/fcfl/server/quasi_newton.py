@@ -37,8 +37,8 @@ class Exact:
 
         The Hessian itself if it is positive definite. Else with a multiple of ``active.T @
         active``: along the gradients of active rows the step is fixed by those rows, so this
-        changes nothing but the sign of curvature. Else with absolute eigenvalues, at least
-        ``floor`` times the largest.
+        changes nothing but the sign of curvature. Else the last of these with absolute
+        eigenvalues, at least ``floor`` times the largest.
         """
         symmetric = (hessian + hessian.T) / 2
         largest = max(float(np.abs(symmetric).max()), 1.0)
@@ -49,7 +49,7 @@ class Exact:
                 return cls(np.asarray(np.linalg.cholesky(candidate), dtype=np.float64))
             except np.linalg.LinAlgError:
                 continue
-        values, vectors = np.linalg.eigh(symmetric)
+        values, vectors = np.linalg.eigh(candidate)
         lifted = np.maximum(np.abs(values), floor * largest)
         root: Matrix = np.asarray(np.linalg.qr((vectors * np.sqrt(lifted)).T, mode="r"))
         return cls(root.T)
@@ -67,14 +67,11 @@ class Exact:
 
 
 def _convexified(hessian: Matrix, active: Matrix | None) -> Iterator[Matrix]:
-    """The Hessian, then with more and more of the active rows' own curvature."""
+    """The Hessian, then with as much of the active rows' own curvature."""
     yield hessian
-    if active is None or not active.any():
-        return
-    along = active.T @ active
-    unit = np.abs(hessian).max() / np.abs(along).max()
-    for factor in (1.0, 10.0, 100.0):
-        yield hessian + factor * unit * along
+    if active is not None and active.any():
+        along = active.T @ active
+        yield hessian + np.abs(hessian).max() / np.abs(along).max() * along
 
 
 @dataclass(frozen=True)

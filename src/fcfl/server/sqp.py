@@ -27,6 +27,8 @@ from fcfl.server.subproblem import Step, Target, kkt_residual, solve_step
 EXACT_PARAMS = 2000  # up to here a client sends its n × n part of the curvature
 _ARMIJO = 1e-4  # share of the promised decrease that a step must deliver
 _SHORTEST = 1e-12  # step length at which the search gives up
+_NEAR = 3e-3  # KKT residual below which the rows with weight are taken for the active ones
+_FIRMER = 10.0  # factor by which a penalty is raised
 _PENALTY_LIMIT = 1e6
 
 
@@ -225,7 +227,8 @@ class SQP:
         """Make ``at`` the iterate, solve for the next step, and see whether the stage is over."""
         curvature: Curvature
         if self.is_exact(at.params.size):
-            curvature = Exact.from_hessian(self._hessian(state, at), _active_grads(state, at))
+            active = _active_grads(state, at) if state.kkt <= _NEAR else None
+            curvature = Exact.from_hessian(self._hessian(state, at), active)
         else:
             state = replace(state, memory=self._learn(state, at))
             curvature = state.memory
@@ -250,11 +253,12 @@ class SQP:
             kkt=kkt,
         )
         steepest = float(np.abs(step.lagrangian_grad).max())
-        still = max(steepest, step.decrease(penalty)) <= self.tolerance
+        no_relief = step.relief <= 0.1 * step.shortfall
+        still = no_relief and max(steepest, step.decrease(penalty)) <= self.tolerance
         if kkt <= self.tolerance or (still and penalty >= _PENALTY_LIMIT):
             return self._finish_stage(state, (at, curvature))
         if still:  # stationary for this penalty, yet a budget is exceeded: it must weigh more
-            return self._aim(replace(state, penalty=10 * penalty, merits=()), at, curvature)
+            return self._aim(replace(state, penalty=_FIRMER * penalty, merits=()), at, curvature)
         if self._out_of_rounds(state):
             return self._finish_stage(replace(state, cut_short=True), (at, curvature))
         return replace(state, request=self._request(state))
@@ -262,15 +266,15 @@ class SQP:
     def _solve(
         self, at: Evaluation, target: Target, curvature: Curvature, penalty: float
     ) -> tuple[Step, float]:
-        """The step, with a penalty large enough if the linearised budgets can be met at all."""
+        """The step, under a firmer penalty if that is what meets the linearised budgets."""
         step = solve_step(at, target, curvature, penalty)
         if step.shortfall <= FEASIBILITY_TOLERANCE or penalty >= _PENALTY_LIMIT:
             return step, penalty
-        firmer = solve_step(at, target, curvature, _PENALTY_LIMIT)
+        firmer = solve_step(at, target, curvature, _FIRMER * penalty)
         if firmer.shortfall > FEASIBILITY_TOLERANCE:
             return step, penalty
         needed = 2.0 * float(firmer.constraint_weights.max(initial=0.0))
-        return firmer, min(max(penalty, needed), _PENALTY_LIMIT)
+        return firmer, min(max(penalty, needed), _FIRMER * penalty)
 
     def _hessian(self, state: SQPState, at: Evaluation) -> Matrix:
         """Hessian of the Lagrangian: the clients' parts, the L2 term, and the tilt's own term."""

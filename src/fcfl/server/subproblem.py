@@ -71,17 +71,17 @@ class Target:
 
     def gradients(
         self, at: Evaluation, objective: NDArray[np.int64], constraint: NDArray[np.int64]
-    ) -> Matrix:
-        """Gradients of the chosen rows of both kinds."""
+    ) -> tuple[Matrix, Matrix]:
+        """Gradients of the chosen rows of both kinds; ``constraint`` is ascending."""
+        n_params, n_caps = at.params.size, self.caps.size
         if self.temperature is None:
-            first = np.array([at.loss_grad(int(k)) for k in objective])
+            objectives = [at.loss_grad(int(k)) for k in objective]
         else:
-            first = (self.loss_weights(at.losses) @ at.loss_grads)[None, :]
-        n_caps = self.caps.size
+            objectives = [self.loss_weights(at.losses) @ at.loss_grads for _ in objective]
         capped = [at.loss_grad(int(k)) for k in constraint if k < n_caps]
-        budgets = constraint[constraint >= n_caps] - n_caps
-        parts = [first, np.array(capped).reshape(len(capped), first.shape[1])]
-        return np.vstack([*parts, at.violation_grads(budgets)])
+        budgets = at.violation_grads(constraint[constraint >= n_caps] - n_caps)
+        kept = np.vstack([np.array(capped).reshape(-1, n_params), budgets]) if capped else budgets
+        return np.array(objectives).reshape(-1, n_params), kept
 
 
 @dataclass(frozen=True)
@@ -114,31 +114,61 @@ def solve_step(at: Evaluation, target: Target, curvature: Curvature, penalty: fl
     a = target.objectives(at.losses)
     b = target.constraints(at.losses, at.violations)
     objective, constraint = _largest(a), _largest(b)
+    rows = _gather(target, at, curvature, objective, constraint)
     while True:
-        jacobian = target.gradients(at, objective, constraint)
         values = np.concatenate([a[objective], b[constraint]])
         upper = np.full(constraint.size, penalty)
-        x = solve_dual_qp(curvature.whiten(jacobian), values, objective.size, upper)
-        lagrangian_grad = x @ jacobian
+        x = solve_dual_qp(np.vstack(rows.whitened), values, objective.size, upper)
+        x_objective, x_constraint = x[: objective.size], x[objective.size :]
+        lagrangian_grad = x_objective @ rows.plain[0] + x_constraint @ rows.plain[1]
         direction = -curvature.solve(lagrangian_grad)
         after_a, after_b = target.linearised(at, direction)
         worse = _outside(after_a > after_a[objective].max() + _ROW_TOLERANCE, objective)
         broken = _outside(after_b > _ROW_TOLERANCE, constraint)
         if worse.size == 0 and broken.size == 0:
             break
-        more = max(_FIRST_ROWS, objective.size + constraint.size)
-        objective = np.concatenate([objective, _worst(worse, after_a, more)])
-        constraint = np.sort(np.concatenate([constraint, _worst(broken, after_b, more)]))
+        most = max(_FIRST_ROWS, x.size)
+        worse, broken = _worst(worse, after_a, most), _worst(broken, after_b, most)
+        rows = rows.with_more(_gather(target, at, curvature, worse, broken))
+        objective = np.concatenate([objective, worse])
+        constraint = np.concatenate([constraint, broken])
     shortfall = float(np.maximum(after_b, 0.0).sum())
     return Step(
         direction,
-        _spread(x[: objective.size], objective, a.size),
-        _spread(x[objective.size :], constraint, b.size),
+        _spread(x_objective, objective, a.size),
+        _spread(x_constraint, constraint, b.size),
         lagrangian_grad,
         float(a.max() - after_a.max()),
         float(np.maximum(b, 0.0).sum()) - shortfall,
         shortfall,
     )
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Gradients of the working set, plain and whitened: objective rows and constraint rows."""
+
+    plain: tuple[Matrix, Matrix]
+    whitened: tuple[Matrix, Matrix]
+
+    def with_more(self, more: "_Rows") -> "_Rows":
+        return _Rows(_stack(self.plain, more.plain), _stack(self.whitened, more.whitened))
+
+
+def _stack(first: tuple[Matrix, Matrix], second: tuple[Matrix, Matrix]) -> tuple[Matrix, Matrix]:
+    return np.vstack([first[0], second[0]]), np.vstack([first[1], second[1]])
+
+
+def _gather(
+    target: Target,
+    at: Evaluation,
+    curvature: Curvature,
+    objective: NDArray[np.int64],
+    constraint: NDArray[np.int64],
+) -> _Rows:
+    """Gradients of the chosen rows; ``constraint`` is ascending."""
+    plain = target.gradients(at, objective, constraint)
+    return _Rows(plain, (curvature.whiten(plain[0]), curvature.whiten(plain[1])))
 
 
 def _largest(values: Vector) -> NDArray[np.int64]:
@@ -154,7 +184,7 @@ def _outside(wanted: NDArray[np.bool_], inside: NDArray[np.int64]) -> NDArray[np
 
 
 def _worst(rows: NDArray[np.int64], values: Vector, most: int) -> NDArray[np.int64]:
-    return rows[np.argsort(-values[rows], kind="stable")[:most]]
+    return np.sort(rows[np.argsort(-values[rows], kind="stable")[:most]])
 
 
 def _spread(weights: Vector, rows: NDArray[np.int64], size: int) -> Vector:

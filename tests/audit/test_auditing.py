@@ -1,0 +1,170 @@
+import numpy as np
+import pytest
+
+from fcfl.audit import Selections, audit_clients, gate, judge
+from fcfl.audit.intervals import balanced_accuracy_interval, proportion_interval
+from fcfl.client.evaluate import Counts
+from fcfl.rules import Difference, Ratio, rates_needed
+
+LEVELS = {"race": ("a", "b")}
+PARITY = Difference("demographic_parity", "race", 0.05)
+RATES = rates_needed([PARITY], LEVELS)
+
+
+def counts(rows, selected, confusion=(40, 10, 20, 30)):
+    return Counts(*confusion, 1.0, np.array(rows, float), np.array(selected, float))
+
+
+def clients():
+    return {
+        "large": counts([5000, 5000], [1500, 1505]),
+        "far": counts([5000, 5000], [1500, 2500]),
+        "small": counts([20, 30], [10, 14]),
+        "alone": counts([50, 0], [10, 0]),
+    }
+
+
+def verdicts(audit):
+    return {name: part.disparities[0].verdict for name, part in audit.clients.items()}
+
+
+def test_every_client_gets_its_verdict():
+    audit = audit_clients([PARITY], RATES, clients())
+    assert verdicts(audit) == {
+        "large": "met",
+        "far": "exceeded",
+        "small": "undetermined",
+        "alone": "undetermined",
+    }
+    assert audit.overall.disparities[0].verdict == "unconstrained"
+    assert audit.overall.disparities[0].value == pytest.approx(4019 / 10030 - 3020 / 10070)
+
+
+def test_intervals_are_simultaneous_over_clients_and_rules():
+    rules = [PARITY, Ratio("demographic_parity", "race", 0.8)]
+    audit = audit_clients(rules, RATES, clients())
+    assert audit.alpha == pytest.approx(0.05 / 6)  # 'alone' has nothing to compare
+    small = clients()["small"]
+    for rule, found in zip(rules, audit.clients["small"].disparities, strict=True):
+        budget = rule.budget
+        alone = judge(rule, RATES, small.group_rows, small.group_selected, budget, audit.alpha)
+        assert found == alone
+    assert "for all 6 comparisons" in audit.statement and "Bonferroni" in audit.statement
+    assert "99.1667 %" in audit.statement
+
+
+def test_each_on_its_own():
+    audit = audit_clients([PARITY], RATES, clients(), simultaneous="none", confidence=0.9)
+    assert audit.alpha == pytest.approx(0.1)
+    assert "90 % confidence on its own, not together" in audit.statement
+    one = audit_clients([PARITY], RATES, {"small": clients()["small"]}, confidence=0.9)
+    found = audit.clients["small"].disparities[0]
+    assert one.clients["small"].disparities[0].high == pytest.approx(found.high)
+    assert "there is one comparison" in one.statement
+
+
+def test_order_of_clients_does_not_matter():
+    forwards = audit_clients([PARITY], RATES, clients())
+    backwards = audit_clients([PARITY], RATES, dict(reversed(clients().items())))
+    assert dict(forwards.clients) == dict(backwards.clients)
+    assert forwards.overall == backwards.overall
+
+
+def test_scopes():
+    both = [PARITY, Difference("demographic_parity", "race", 0.2, scope="global")]
+    audit = audit_clients(both, RATES, clients())
+    assert audit.client_rules == (PARITY,) and audit.global_rules == (both[1],)
+    assert audit.overall.disparities[0].verdict == "met"
+    audit = audit_clients(both[1:], RATES, clients())
+    assert set(verdicts(audit).values()) == {"unconstrained"}
+
+
+def test_budgets_of_single_clients():
+    rule = Difference("demographic_parity", "race", {"far": 0.5})
+    assert verdicts(audit_clients([rule], RATES, clients()))["far"] == "met"
+    assert verdicts(audit_clients([rule], RATES, clients()))["large"] == "unconstrained"
+    rule = Difference("demographic_parity", "race", {"fra": 0.5})
+    with pytest.raises(ValueError, match=r"names client 'fra'.*Did you mean 'far'"):
+        audit_clients([rule], RATES, clients())
+
+
+def test_accuracies_have_intervals():
+    part = audit_clients([PARITY], RATES, clients()).clients["small"]
+    assert part.accuracy.value == pytest.approx(0.7)
+    assert (part.accuracy.low, part.accuracy.high) == proportion_interval(70, 100)
+    assert part.balanced_accuracy.value == pytest.approx((30 / 50 + 40 / 50) / 2)
+    found = (part.balanced_accuracy.low, part.balanced_accuracy.high)
+    assert found == balanced_accuracy_interval(30, 50, 40, 50, 0.05)
+
+
+def test_a_client_without_rows_has_no_accuracy():
+    empty = counts([0, 0], [0, 0], (0, 0, 0, 0))
+    part = audit_clients([PARITY], RATES, {"empty": empty}).clients["empty"]
+    assert (part.n_rows, part.accuracy, part.balanced_accuracy) == (0, None, None)
+    one_class = counts([5, 5], [1, 1], (8, 2, 0, 0))
+    part = audit_clients([PARITY], RATES, {"one": one_class}).clients["one"]
+    assert part.balanced_accuracy.value == pytest.approx(0.8)
+
+
+def test_rows_without_labels_have_no_accuracy():
+    found = {"a": Selections(50, np.array([20.0, 30]), np.array([10.0, 14]))}
+    audit = audit_clients([PARITY], RATES, found)
+    assert audit.clients["a"].accuracy is None and audit.overall.balanced_accuracy is None
+    assert audit.overall.n_rows == 50
+    with pytest.raises(ValueError, match="`metric` must be 'demographic_parity' where rows have"):
+        audit_clients([Difference("equal_opportunity", "race")], RATES, found)
+    with pytest.raises(ValueError, match=r"one that was counted, got 'rice'. Did you mean 'race'"):
+        audit_clients([Difference("demographic_parity", "rice")], RATES, found)
+
+
+def test_small_groups_are_named_with_their_client():
+    audit = audit_clients([PARITY], RATES, clients(), min_group_rows=25)
+    assert audit.notes() == (
+        "Client 'small': 20 rows of race = 'a', fewer than 25: "
+        "that group is left out of the comparison.",
+        "Client 'alone': 0 rows of race = 'b': that group is left out of the comparison.",
+    )
+
+
+def test_gate():
+    audit = audit_clients([PARITY], RATES, clients())
+    exceeded = gate(audit, "exceeded")
+    assert len(exceeded) == 1
+    assert exceeded[0].startswith("Client 'far': demographic_parity difference by race is 0.200 [")
+    assert exceeded[0].endswith("], budget at most 0.05: exceeded.")
+    undetermined = gate(audit, "undetermined")
+    assert [line.split(":")[0] for line in undetermined] == [
+        "Client 'far'",
+        "Client 'small'",
+        "Client 'alone'",
+    ]
+    assert "cannot be measured" in undetermined[2]
+    assert gate(audit_clients([PARITY], RATES, {"l": clients()["large"]}), "undetermined") == ()
+    unbounded = audit_clients([Difference("demographic_parity", "race")], RATES, clients())
+    assert gate(unbounded, "undetermined") == ()
+
+
+def test_a_global_budget_is_gated_too():
+    rule = Ratio("demographic_parity", "race", 0.9, scope="global")
+    (line,) = gate(audit_clients([rule], RATES, clients()), "exceeded")
+    assert line.startswith("All clients together: demographic_parity ratio by race is 0.7")
+    assert "budget at least 0.9" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"confidence": 1.0}, "`confidence` must lie between 0 and 1, got 1.0"),
+        ({"simultaneous": "holm"}, "`simultaneous` must be one of bonferroni, none, got 'holm'"),
+    ],
+)
+def test_bad_options(options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        audit_clients([PARITY], RATES, clients(), **options)
+
+
+def test_bad_gate_and_no_clients():
+    with pytest.raises(ValueError, match="`fail_on` must be one of exceeded, undetermined"):
+        gate(audit_clients([PARITY], RATES, clients()), "met")
+    with pytest.raises(ValueError, match="`counts` must have at least one client"):
+        audit_clients([PARITY], RATES, {})
