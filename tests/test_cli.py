@@ -197,7 +197,7 @@ def test_an_unforeseen_error_is_one_line_too(monkeypatch, tmp_path):
     def break_down(*arguments, **options):
         raise KeyError("gone")
 
-    monkeypatch.setattr("fcfl.cli.run_experiment", break_down)
+    monkeypatch.setattr("fcfl.cli.common.run_experiment", break_down)
     told = only_error(fcfl("train", "adult", "--out", tmp_path / "run"))
     assert told == "Unforeseen KeyError: 'gone'. See it with --debug."
 
