@@ -22,6 +22,7 @@ from .common import (
     TestSize,
     app,
     check_columns,
+    note,
     one_line_errors,
     out_console,
     say,
