@@ -2,17 +2,34 @@
 
 import difflib
 import math
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral, Real
+from typing import TypeGuard
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from fcfl._types import ClientId, Point, Report
+from fcfl._types import ClientId, CurvatureWeights, Point, Report, Vector
 from fcfl.errors import ReportError
+
+_NUMERIC = "iuf"  # numpy's kinds of real numbers
+_ROUNDING = 1e-9  # share by which a count may exceed another that it is part of
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether ``value`` is a real number, Python's or numpy's; a truth value is none."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def is_count(value: object) -> TypeGuard[int]:
+    """Whether ``value`` is a whole number, 0 or more."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0
 
 
 def check_budget(name: str, value: float) -> float:
     """Return ``value`` when it can bound a disparity, which lies between 0 and 1."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+    if not (is_number(value) and 0 <= value <= 1):
         raise ValueError(
             f"`{name}` must be a number from 0 to 1, got {value!r}. "
             "A disparity never exceeds 1, so 1 leaves a client unconstrained."
@@ -22,23 +39,56 @@ def check_budget(name: str, value: float) -> float:
 
 def check_positive(name: str, value: float) -> float:
     """Return ``value`` when it is a positive, finite number."""
-    if not (math.isfinite(value) and value > 0):
+    if not (is_number(value) and math.isfinite(value) and value > 0):
         raise ValueError(f"`{name}` must be a positive number, got {value!r}.")
     return float(value)
 
 
 def check_non_negative(name: str, value: float) -> float:
     """Return ``value`` when it is zero or a positive, finite number."""
-    if not (math.isfinite(value) and value >= 0):
+    if not (is_number(value) and math.isfinite(value) and value >= 0):
         raise ValueError(f"`{name}` must be zero or a positive number, got {value!r}.")
     return float(value)
 
 
 def check_fraction(name: str, value: float) -> float:
     """Return ``value`` when it lies strictly between 0 and 1."""
-    if not 0 < value < 1:
+    if not (is_number(value) and 0 < value < 1):
         raise ValueError(f"`{name}` must lie between 0 and 1, got {value!r}.")
     return float(value)
+
+
+def check_count(name: str, value: int) -> int:
+    """Return ``value`` when it is a whole number, 0 or more."""
+    if not is_count(value):
+        raise ValueError(f"`{name}` must be a whole number, 0 or more, got {value!r}.")
+    return int(value)
+
+
+def check_pair(name: str, value: Sequence[float]) -> None:
+    """Refuse what is not two numbers."""
+    if not (isinstance(value, (tuple, list)) and len(value) == 2 and all(map(is_number, value))):
+        raise ValueError(f"`{name}` must be a pair of numbers, got {value!r}.")
+
+
+def check_stage_rounds(name: str, value: Sequence[int]) -> None:
+    """Refuse what is not two counts."""
+    if not (isinstance(value, (tuple, list)) and len(value) == 2 and all(map(is_count, value))):
+        raise ValueError(f"`{name}` must be two counts, one a stage, got {value!r}.")
+
+
+def check_params(params: ArrayLike) -> Vector:
+    """Return ``params`` as a vector of finite numbers."""
+    try:
+        vector = np.asarray(params)
+    except ValueError:  # rows of unequal length
+        vector = np.array(None)
+    if vector.dtype.kind not in _NUMERIC or vector.ndim != 1:
+        raise ValueError(f"`params` must be a vector of numbers, got {reprlib.repr(params)}.")
+    strange = vector[~np.isfinite(vector)]
+    if strange.size:
+        raise ValueError(f"`params` must be finite, got {float(strange[0])!r} in it.")
+    return vector.astype(np.float64, copy=False)
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
@@ -69,34 +119,79 @@ def check_clients_known(name: str, given: Mapping[ClientId, object], known: Sequ
             )
 
 
+def check_curvature_weights(client: ClientId, point: Point) -> CurvatureWeights:
+    """Return the client's weights in the Lagrangian, without which it has no curvature."""
+    given = point.curvature_weights or {}
+    if client not in given:
+        names = ", ".join(map(repr, list(given)[:12])) or "none"
+        raise ValueError(
+            f"`curvature_weights` must name client {client!r} when a point wants curvature, "
+            f"got {names}."
+        )
+    return given[client]
+
+
 def check_report(client: ClientId, report: Report, point: Point, n_rates: int) -> None:
     """Refuse a report with a missing part, a wrong shape, a non-finite number or a false rate."""
-    n_params = point.params.size
-    parts: dict[str, tuple[object, tuple[int, ...]]] = {
-        "group_rows": (report.group_rows, (n_rates,)),
-        "rates": (report.rates, (n_rates,)),
-    }
-    if point.want != "values":
-        parts["loss_grad"] = (report.loss_grad, (n_params,))
-        parts["rate_grads"] = (report.rate_grads, (n_rates, n_params))
-    if point.want == "curvature":
-        parts["curvature"] = (report.curvature, (n_params, n_params))
-    for part, (array, shape) in parts.items():
-        if not isinstance(array, np.ndarray):
-            raise ReportError(f"Client {client!r} sent no `{part}`, which was asked for.")
-        if array.shape != shape:
-            raise ReportError(
-                f"Client {client!r} sent `{part}` of shape {array.shape}, expected {shape}."
-            )
-        if not np.isfinite(array).all():
-            raise ReportError(f"Client {client!r} sent a non-finite number in `{part}`.")
+    if not isinstance(report, Report):
+        raise ReportError(f"Client {client!r} sent {_a(report)} instead of a report.")
+    for part, shape in _parts_wanted(point, n_rates).items():
+        _check_part(client, part, getattr(report, part), shape)
+    if not is_number(report.loss):
+        raise ReportError(f"Client {client!r} sent a loss that is {_a(report.loss)}, no number.")
     if not math.isfinite(report.loss):
         raise ReportError(f"Client {client!r} sent a non-finite loss, {report.loss!r}.")
-    if not (math.isfinite(report.n_rows) and report.n_rows > 0):
+    if not (is_number(report.n_rows) and math.isfinite(report.n_rows) and report.n_rows > 0):
         raise ReportError(f"Client {client!r} sent a row count of {report.n_rows!r}.")
+    _check_shares(client, report)
+
+
+def _parts_wanted(point: Point, n_rates: int) -> dict[str, tuple[int, ...]]:
+    """The arrays a report on ``point`` must have, and their shapes."""
+    n_params = point.params.size
+    parts: dict[str, tuple[int, ...]] = {"group_rows": (n_rates,), "rates": (n_rates,)}
+    if point.want != "values":
+        parts |= {"loss_grad": (n_params,), "rate_grads": (n_rates, n_params)}
+    if point.want == "curvature":
+        parts |= {"curvature": (n_params, n_params)}
+    return parts
+
+
+def _check_part(client: ClientId, part: str, array: object, shape: tuple[int, ...]) -> None:
+    """Refuse what is not an array of finite numbers of this shape."""
+    if array is None:
+        raise ReportError(f"Client {client!r} sent no `{part}`, which was asked for.")
+    if not isinstance(array, np.ndarray):
+        raise ReportError(f"Client {client!r} sent {_a(array)} as `{part}`, expected an array.")
+    if array.dtype.kind not in _NUMERIC:
+        raise ReportError(
+            f"Client {client!r} sent `{part}` of type {array.dtype}, expected real numbers."
+        )
+    if array.shape != shape:
+        raise ReportError(
+            f"Client {client!r} sent `{part}` of shape {array.shape}, expected {shape}."
+        )
+    if not np.isfinite(array).all():
+        raise ReportError(f"Client {client!r} sent a non-finite number in `{part}`.")
+
+
+def _check_shares(client: ClientId, report: Report) -> None:
+    """Refuse groups of fewer rows than none or more than all, and rates outside [0, 1]."""
     if (report.group_rows < 0).any():
         raise ReportError(f"Client {client!r} sent a negative group count.")
+    most = float(report.group_rows.max(initial=0.0))
+    if most > report.n_rows * (1 + _ROUNDING):
+        raise ReportError(
+            f"Client {client!r} sent a group count of {most!r}, more than its {report.n_rows!r} "
+            "rows."
+        )
     outside = (report.rates < 0) | (report.rates > 1)
     if outside.any():
         rate = float(report.rates[outside][0])
         raise ReportError(f"Client {client!r} sent a rate of {rate!r}; rates lie between 0 and 1.")
+
+
+def _a(value: object) -> str:
+    """What kind of thing a value is, with its article."""
+    kind = type(value).__name__
+    return "nothing" if value is None else f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"

@@ -7,10 +7,10 @@ import typer
 
 from fcfl import __version__
 
-from . import describe, training
+from . import describe, sweeping, training
 from .common import app, out_console
 
-__all__ = ["app", "describe", "main", "training"]
+__all__ = ["app", "describe", "main", "sweeping", "training"]
 
 
 @app.callback(invoke_without_command=True)

@@ -129,7 +129,7 @@ def progress_bar(title: str) -> Iterator[Callable[[RoundInfo, float], None] | No
             progress.update(
                 task,
                 completed=share,
-                description=f"{title}, stage {info.stage}",
+                description=f"{title}, {info.note if info.stage == 0 else f'stage {info.stage}'}",
                 round=info.round,
                 loss=f"{info.worst_loss:.4f}",
                 violation=f"{info.largest_violation:+.4f}",
@@ -195,6 +195,17 @@ def _fail(sentence: str, code: int) -> NoReturn:
 def words(text: str | None) -> tuple[str, ...]:
     """A list given with commas."""
     return tuple(word.strip() for word in (text or "").split(",") if word.strip())
+
+
+def number_or_word(name: str, text: str | None, allowed: tuple[str, ...]) -> Any:
+    """A number, or one of a few words."""
+    if text is None or text in allowed:
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        options = " or ".join(repr(word) for word in allowed)
+        raise ValueError(f"`{name}` must be a number or {options}, got {text!r}.") from None
 
 
 def counts(text: str | None) -> tuple[int, ...] | None:

@@ -8,8 +8,8 @@ import typer
 
 from fcfl.errors import FCFLError
 from fcfl.experiment import Experiment
+from fcfl.experiment.folder import SETTINGS
 from fcfl.experiment.model_file import predict_file, write_predictions
-from fcfl.experiment.running import SETTINGS
 from fcfl.experiment.settings import METHODS, parse_budget
 from fcfl.report.terminal import comparison_table, print_result
 
@@ -30,6 +30,7 @@ from .common import (
     check_columns,
     counts,
     note,
+    number_or_word,
     one_line_errors,
     out_console,
     run_shown,
@@ -87,7 +88,7 @@ def train(
             help="client: budgets hold on each client's rows; global: on all rows together; both.",
         ),
     ] = "client",
-    method: Annotated[str, typer.Option(metavar="NAME", help=_methods_help())] = "two-stage",
+    method: Annotated[str, typer.Option(metavar="NAME", help=_methods_help())] = "sqp",
     published: Annotated[
         bool, typer.Option("--published", help="two-stage as the authors' code has it.")
     ] = False,
@@ -96,7 +97,25 @@ def train(
         str | None,
         typer.Option(metavar="N[,N]", help="Most steps; for two-stage two counts: 800,1500."),
     ] = None,
-    l2: Annotated[float, typer.Option("--l2", help="Weight of |params|²/2 in every loss.")] = 0.0,
+    l2: Annotated[
+        str | None,
+        typer.Option(
+            "--l2",
+            metavar="X|auto",
+            help="Weight of |params|²/2 in every loss; auto (default for sqp): cross-validated.",
+        ),
+    ] = None,
+    consistency: Annotated[
+        str | None,
+        typer.Option(
+            metavar="max|X|auto",
+            help="max: the largest loss (the paper); X: a smooth maximum, large is near the mean; "
+            "auto (default for sqp): cross-validated.",
+        ),
+    ] = None,
+    curvature: Annotated[
+        str, typer.Option(metavar="NAME", help="For sqp: exact, lbfgs, or auto by size.")
+    ] = "auto",
     start: Annotated[
         str, typer.Option(metavar="NAME", help="First parameters: zero, or uniform (random).")
     ] = "zero",
@@ -143,7 +162,9 @@ def train(
                     published=published,
                     step_size=step_size,
                     rounds=counts(rounds),
-                    l2=l2,
+                    l2=number_or_word("l2", l2, ("auto",)),
+                    consistency=number_or_word("consistency", consistency, ("max", "auto")),
+                    curvature=curvature,  # type: ignore[arg-type]
                     start=start,  # type: ignore[arg-type]
                     seed=seed,
                     test_size=test_size,

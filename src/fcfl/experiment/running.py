@@ -1,40 +1,34 @@
 """Run an experiment and write its folder; stopped half way, it goes on from its checkpoint."""
 
 import json
-import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fcfl import __version__
-from fcfl._types import Point, Request
-from fcfl.errors import CheckpointError, FCFLError, Interrupted
-from fcfl.experiment.results import SCHEMA
-from fcfl.experiment.settings import Experiment
-from fcfl.experiment.tasks import Task, open_task
-from fcfl.runtime.checkpoint import (
-    checkpoint_path,
-    load_checkpoint,
-    previous_path,
-    replace_file,
-    save_checkpoint,
+from fcfl._types import Point, Request, Vector
+from fcfl.experiment.folder import (
+    SELECTION,
+    UNCONSTRAINED,
+    check_folder,
+    prepare_folder,
+    write_json,
+    writing,
 )
-from fcfl.runtime.codec import same
-from fcfl.runtime.history import History
-from fcfl.runtime.loop import Progress, run
-from fcfl.server.method import FEASIBILITY_TOLERANCE, RoundInfo
-from fcfl.server.problem import evaluate_point
+from fcfl.experiment.results import SCHEMA
+from fcfl.experiment.selection import select
+from fcfl.experiment.settings import Experiment
+from fcfl.experiment.tasks import TableTask, Task, open_task
+from fcfl.experiment.training import Session, Watch, train
+from fcfl.runtime.loop import Progress
+from fcfl.server.method import FEASIBILITY_TOLERANCE
+from fcfl.server.prices import budget_prices, price_of
+from fcfl.server.problem import Evaluation, evaluate_point
+from fcfl.server.sqp import SQPState
 
-Watch = Callable[[RoundInfo, float], None]
-CHECKPOINT_SECONDS = 2.0
-SETTINGS = "experiment.toml"
-ROWS = "rows.sha256"
-UNCONSTRAINED = "unconstrained"  # folder of the run that relative budgets are measured on
+WEIGHT_SHOWN = 1e-3  # share in the worst loss above which a client is named
 
 
 @dataclass(frozen=True)
@@ -44,6 +38,7 @@ class Finished:
     folder: Path
     result: dict[str, Any]
     budgets_met: bool
+    params: Vector
 
 
 def run_experiment(
@@ -54,208 +49,75 @@ def run_experiment(
     overwrite: bool = False,
     watch: Watch | None = None,
     tell: Callable[[str], None] = lambda sentence: None,
+    first_params: Vector | None = None,
 ) -> Finished:
     """Train and write ``result.json``, ``model.json``, ``history.jsonl`` and the settings.
 
     ``watch`` is called after every round with its info and the share done; ``tell`` gets sentences
-    a person should read.
+    a person should read. ``first_params`` replaces the experiment's own start.
     """
     began = time.monotonic()
     check_folder(experiment, folder, resume=resume, overwrite=overwrite)
     task: Task = open_task(experiment)
     for note in task.notes:
         tell(note)
-    with _writing(folder):
+    session = Session(folder, resume, watch, tell)
+    with writing(folder):
         prepare_folder(experiment, task.checksum, folder, resume=resume, tell=tell)
+        settled, selection = choose_settings(experiment, task, session)
         if experiment.relative_budget is not None:
-            task = _measure_budgets(experiment, task, folder, resume, watch, tell)
-        progress, notes = train(experiment, task, folder, resume=resume, watch=watch, tell=tell)
-        result = compose_result(experiment, task, progress, notes)
+            task = measure_budgets(settled, task, session)
+        progress, notes = train(settled, task, session, first_params)
+        result = compose_result(settled, task, progress, [*task.notes, *notes])
+        result["selection"] = selection
         result["seconds"] = time.monotonic() - began
         task.save_model(progress.state.params, folder)
         write_json(folder / "result.json", result)
-    return Finished(folder, result, _largest_violation(task, progress) <= FEASIBILITY_TOLERANCE)
+    met = _evaluate(task, progress.state).largest_violation <= FEASIBILITY_TOLERANCE
+    return Finished(folder, result, met, progress.state.params)
 
 
-def check_folder(experiment: Experiment, folder: Path, *, resume: bool, overwrite: bool) -> None:
-    """Refuse to mix two runs in one folder, before any row is read."""
-    settings = folder / SETTINGS
-    if folder.exists() and not folder.is_dir():
-        raise FCFLError(f"{str(folder)!r} is a file; `--out` needs a folder.")
-    if resume and not settings.exists():
-        raise CheckpointError(f"There is no run to resume in {str(folder)!r}.")
-    kept = resume or (settings.exists() and not overwrite)
-    if kept and Experiment.from_toml(settings) != experiment:
-        raise FCFLError(
-            f"The folder {str(folder)!r} holds a run with other settings. "
-            "Choose another `--out`, or pass `--overwrite`."
-        )
+def choose_settings(
+    experiment: Experiment, task: Task, session: Session
+) -> tuple[Experiment, dict[str, Any] | None]:
+    """Settle what is left to cross-validation; chosen once, it is read back on resuming."""
+    if not experiment.wants_selection:
+        return experiment, None
+    if not isinstance(task, TableTask):
+        return experiment.settled(0.0, "max"), None
+    path = session.folder / SELECTION
+    if session.resume and path.exists():
+        chosen: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    else:
+        chosen = select(experiment, task, session.watch)
+        write_json(path, chosen)
+        session.tell(chosen["sentence"])
+    return experiment.settled(chosen["l2"], chosen["consistency"]), chosen
 
 
-def prepare_folder(
-    experiment: Experiment,
-    rows_sha256: str,
-    folder: Path,
-    *,
-    resume: bool,
-    tell: Callable[[str], None],
-) -> None:
-    """Write the settings and the rows' checksum; without ``resume``, clear an older run away."""
-    checksum = folder / ROWS
-    if resume:
-        if checksum.exists() and checksum.read_text(encoding="utf-8").strip() != rows_sha256:
-            raise CheckpointError(
-                f"The rows differ from those of the run in {str(folder)!r}; "
-                "it cannot be resumed with them."
-            )
-        return
-    if checkpoint_path(folder).exists() and not (folder / "result.json").exists():
-        tell(f"The unfinished run in {str(folder)!r} starts again; `--resume` would have gone on.")
-    folder.mkdir(parents=True, exist_ok=True)
-    for place in (folder, folder / UNCONSTRAINED):
-        for name in ("result.json", "model.json", "params.txt", "history.jsonl"):
-            (place / name).unlink(missing_ok=True)
-        checkpoint_path(place).unlink(missing_ok=True)
-        previous_path(place).unlink(missing_ok=True)
-    replace_file(checksum, (rows_sha256 + "\n").encode())
-    replace_file(folder / SETTINGS, experiment.to_toml().encode())
-
-
-@contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    """A folder that cannot be written is told in a sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise FCFLError(
-            f"Cannot write to the folder {str(folder)!r}: {error.strerror or error}."
-        ) from error
-
-
-def train(
-    experiment: Experiment,
-    task: Task,
-    folder: Path,
-    *,
-    resume: bool,
-    watch: Watch | None,
-    tell: Callable[[str], None],
-) -> tuple[Progress[Any], tuple[str, ...]]:
-    """The loop, with history and checkpoints in ``folder``; stopped, it says so and can go on."""
-    method: Any = experiment.make_method()
-    problem, notes = task.state(experiment.l2)
-    for note in notes:
-        tell(note)
-    progress = Progress(method.init(task.first_params(experiment), problem))
-    if resume:
-        progress = _resumed(folder, progress, tell)
-    keeper = _Keeper(folder, tell)
-    path = folder / "history.jsonl"
-    try:
-        with History(path, rounds_kept=sum(progress.state.rounds)) as history:
-            history.flush()
-            for reached, info in run(method, progress, task.runtime):
-                history.append(info)  # first: a line too many is cut on resuming, one less is lost
-                progress = reached
-                if keeper.is_due():
-                    history.flush()
-                    keeper.save(progress)
-                if watch is not None:
-                    watch(info, method.fraction_done(progress.state))
-    except KeyboardInterrupt:
-        keeper.save(progress)
-        raise Interrupted(f"Stopped after round {sum(progress.state.rounds)}.") from None
-    except FCFLError:
-        keeper.save(progress)
-        raise
-    except OSError:
-        _cut_torn_line(path)
-        keeper.save(progress)
-        raise
-    keeper.save(progress)
-    return progress, notes
-
-
-def _cut_torn_line(path: Path) -> None:
-    """Leave only whole lines of a file whose disk ran full; this needs no room."""
-    if path.exists():
-        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
-
-
-class _Keeper:
-    """Saves a checkpoint now and then; a full disk is told once and does not stop training."""
-
-    def __init__(self, folder: Path, tell: Callable[[str], None]) -> None:
-        self._folder = folder
-        self._tell = tell
-        self._last = time.monotonic()
-        self._failed = False
-
-    def is_due(self) -> bool:
-        return time.monotonic() - self._last >= CHECKPOINT_SECONDS
-
-    def save(self, progress: Progress[Any]) -> None:
-        self._last = time.monotonic()
-        try:
-            save_checkpoint(self._folder, progress)
-        except OSError as error:
-            if not self._failed:
-                self._tell(f"Cannot write a checkpoint ({error.strerror}); training goes on.")
-            self._failed = True
-
-
-def _resumed(folder: Path, fresh: Progress[Any], tell: Callable[[str], None]) -> Progress[Any]:
-    """The checkpoint's progress, if it is of the same problem; without one, the beginning."""
-    if not checkpoint_path(folder).exists() and not previous_path(folder).exists():
-        tell("No checkpoint was written before the run stopped; it starts from the beginning.")
-        return fresh
-    try:
-        loaded = load_checkpoint(folder)
-    except CheckpointError as error:
-        tell(f"{error} Starting from the beginning.")
-        return fresh
-    if loaded.warning:
-        tell(loaded.warning)
-    if not same(loaded.progress.state.problem, fresh.state.problem):
-        raise CheckpointError(
-            f"The checkpoint in {str(folder)!r} is of other rows or budgets than these; "
-            "it cannot be resumed with them."
-        )
-    return loaded.progress
-
-
-def _measure_budgets(
-    experiment: Experiment,
-    task: Task,
-    folder: Path,
-    resume: bool,
-    watch: Watch | None,
-    tell: Callable[[str], None],
-) -> Task:
+def measure_budgets(experiment: Experiment, task: Task, session: Session) -> Task:
     """Train without budgets first: the disparities there are what budgets are relative to."""
-    place = folder / UNCONSTRAINED
-    place.mkdir(exist_ok=True)
-    tell("Training without budgets first, to measure what they are relative to.")
+    session.tell("Training without budgets first, to measure what they are relative to.")
     share = experiment.relative_budget
     assert share is not None
-    started = resume and checkpoint_path(place).exists()
-    progress, _ = train(experiment, task, place, resume=started, watch=watch, tell=tell)
+    progress, _ = train(experiment, task, session.inside(UNCONSTRAINED))
     budgets = task.relative_budgets(progress.state.params, share)
     for position, by_client in enumerate(budgets):
         whose = f" for {experiment.sensitive[position]}" if len(budgets) > 1 else ""
         listed = ", ".join(f"{c!r} {v:.4f}" for c, v in list(by_client.items())[:12])
         more = ", …" if len(by_client) > 12 else ""
-        tell(
+        session.tell(
             f"Budgets{whose} are {share:g} of the smooth disparity without budgets: {listed}{more}."
         )
     return task.with_relative_budgets(budgets)
 
 
 def compose_result(
-    experiment: Experiment, task: Task, progress: Progress[Any], notes: tuple[str, ...]
+    experiment: Experiment, task: Task, progress: Progress[Any], notes: list[str]
 ) -> dict[str, Any]:
     """Everything ``result.json`` says."""
     state, tally = progress.state, progress.tally
+    sections = task.sections(state.params)
     return {
         "schema": SCHEMA,
         "method": experiment.method,
@@ -269,36 +131,39 @@ def compose_result(
         },
         "bytes_from_clients": tally.bytes_from_clients,
         "seconds": None,
-        "kkt_residual": None,
-        "l2": experiment.l2,
-        "consistency": "max" if experiment.method == "two-stage" else None,
+        "kkt_residual": getattr(state, "kkt", None),
+        "l2": experiment.l2_weight,
+        "consistency": experiment.consistency_or_default,
         "selection": None,
         "seed": experiment.seed,
         "fcfl_version": __version__,
-        **task.sections(state.params),
+        **sections,
+        **price_sections(task, state, sections),
         "settings": {k: v for k, v in asdict(experiment).items() if v is not None},
         "data": {"table": experiment.table, "sha256": task.checksum},
-        "notes": [*task.notes, *notes],
+        "notes": notes,
     }
 
 
-def _largest_violation(task: Task, progress: Progress[Any]) -> float:
-    state = progress.state
+def price_sections(task: Task, state: Any, sections: dict[str, Any]) -> dict[str, Any]:
+    """What each budget costs and who the worst clients are, for a method that knows.
+
+    Prices are also entered at each disparity of the training rows.
+    """
+    if not isinstance(state, SQPState):
+        return {}
+    prices = budget_prices(_evaluate(task, state), state.prices)
+    for client, section in [*sections["clients"].items(), (None, sections["global"])]:
+        for entry in section["train"]["disparities"]:
+            key = (entry["rule"], entry["metric"], entry["attribute"])
+            entry["price"] = price_of(prices, client, *key)
+    weights = zip(state.problem.clients, state.worst_weights, strict=True)
+    return {
+        "prices": [{**asdict(price), "sentence": price.sentence} for price in prices],
+        "worst_clients": {c: float(w) for c, w in weights if w > WEIGHT_SHOWN},
+    }
+
+
+def _evaluate(task: Task, state: Any) -> Evaluation:
     reports = task.runtime.evaluate(Request((Point(state.params),)))
-    return evaluate_point(state.problem, state.params, reports).largest_violation
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write JSON in one step; numbers that are not finite become null."""
-    text = json.dumps(_finite(content), indent=1, ensure_ascii=False, allow_nan=False)
-    replace_file(path, (text + "\n").encode())
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value
+    return evaluate_point(state.problem, state.params, reports)

@@ -3,7 +3,7 @@
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,12 +17,14 @@ from fcfl._checks import (
 from fcfl._types import ClientId
 from fcfl.rules import RATE_KINDS, Difference, Ratio, Rule, Scope
 from fcfl.server.baselines.fedavg import FedAvg
+from fcfl.server.sqp import SQP
 from fcfl.server.two_stage import TwoStage
 
 EVERYONE_ELSE = "*"  # key of a budget mapping that stands for all clients not named
 
 METHODS: dict[str, str] = {
-    "two-stage": "the method of FCFL (Cui et al., 2021): min-max under the budgets, then Pareto",
+    "sqp": "the same optimum in about fifteen rounds, with prices (default)",
+    "two-stage": "the method of FCFL (Cui et al., 2021), by gradient steps",
     "fedavg": "the mean loss over all rows; keeps no budget",
 }
 
@@ -35,7 +37,8 @@ class Experiment:
     one per client, the key ``"*"`` standing for all others. ``relative_budget`` w gives every
     client w times the disparity it has without budgets. ``ratio`` asks for at least that ratio of
     group rates (0.8 is the four-fifths rule). ``published`` takes the behaviour of the authors'
-    public code where it differs from their paper.
+    public code where it differs from their paper. ``l2`` and ``consistency`` are by default chosen
+    by cross-validation for sqp, 0 and the method's own for the others.
     """
 
     table: str
@@ -49,11 +52,13 @@ class Experiment:
     relative_budget: float | None = None
     ratio: float | None = None
     scope: Literal["client", "global", "both"] = "client"
-    method: str = "two-stage"
+    method: str = "sqp"
     published: bool = False
     step_size: float | None = None
     rounds: tuple[int, ...] | None = None
-    l2: float = 0.0
+    l2: float | Literal["auto"] | None = None
+    consistency: float | Literal["max", "auto"] | None = None
+    curvature: Literal["auto", "exact", "lbfgs"] = "auto"
     start: Literal["zero", "uniform"] = "zero"
     seed: int = 0
     test_size: float = 0.3
@@ -63,7 +68,12 @@ class Experiment:
         check_choice("method", self.method, METHODS)
         check_choice("scope", self.scope, ("client", "global", "both"))
         check_choice("start", self.start, ("zero", "uniform"))
-        check_non_negative("l2", self.l2)
+        if self.l2 not in (None, "auto"):
+            if isinstance(self.l2, str):
+                raise ValueError(f"`l2` must be a number or 'auto', got {self.l2!r}.")
+            check_non_negative("l2", self.l2)
+        if self.method != "sqp":
+            self._check_not_sqp()
         if not 0 <= self.test_size < 1:
             raise ValueError(f"`test_size` must be at least 0 and below 1, got {self.test_size!r}.")
         if self.seed < 0:
@@ -94,8 +104,64 @@ class Experiment:
         """Whether any budget is given."""
         return any(b is not None for b in (self.budget, self.relative_budget, self.ratio))
 
-    def make_method(self) -> TwoStage | FedAvg:
+    def _check_not_sqp(self) -> None:
+        """Refuse what only the fast method knows."""
+        if self.l2 == "auto":
+            raise ValueError(f"`l2` 'auto' belongs to method 'sqp', got {self.method!r}.")
+        own = ("max",) if self.method == "two-stage" else ()
+        if self.consistency is not None and self.consistency not in own:
+            raise ValueError(
+                f"`consistency` belongs to method 'sqp', got {self.consistency!r} "
+                f"for {self.method!r}."
+            )
+        if self.curvature != "auto":
+            raise ValueError(f"`curvature` belongs to method 'sqp', got {self.method!r}.")
+
+    @property
+    def l2_or_default(self) -> float | Literal["auto"]:
+        """The L2 weight, or that it is to be chosen."""
+        return ("auto" if self.method == "sqp" else 0.0) if self.l2 is None else self.l2
+
+    @property
+    def l2_weight(self) -> float:
+        """The L2 weight once it is settled."""
+        return 0.0 if self.l2_or_default == "auto" else float(self.l2_or_default)
+
+    @property
+    def consistency_or_default(self) -> float | Literal["max", "auto"] | None:
+        """What is minimised over clients: by default chosen for sqp, the method's own else."""
+        if self.consistency is not None:
+            return self.consistency
+        return {"sqp": "auto", "two-stage": "max"}.get(self.method)  # type: ignore[return-value]
+
+    @property
+    def wants_selection(self) -> bool:
+        """Whether anything is left to cross-validation."""
+        return "auto" in (self.l2_or_default, self.consistency_or_default)
+
+    def settled(self, l2: float, consistency: float | Literal["max"]) -> "Experiment":
+        """The same with what was left open chosen."""
+        return replace(self, l2=l2, consistency=consistency)
+
+    def make_method(self) -> SQP | TwoStage | FedAvg:
         """The method with its options."""
+        options = self._step_options()
+        if self.published and self.method != "two-stage":
+            raise ValueError(f"`published` belongs to method 'two-stage', got {self.method!r}.")
+        if self.method == "fedavg":
+            return FedAvg(**options)
+        if self.method == "two-stage":
+            if self.published:
+                return TwoStage.published(**{"step_size": 0.03, **options})
+            return TwoStage(**options)
+        if self.step_size is not None:
+            raise ValueError("`step_size` belongs to the gradient methods, got method 'sqp'.")
+        consistency: Any = self.consistency_or_default
+        options["consistency"] = "max" if consistency == "auto" else consistency
+        return SQP(curvature=self.curvature, **options)
+
+    def _step_options(self) -> dict[str, Any]:
+        """Step size and rounds, as the method takes them."""
         options: dict[str, Any] = {}
         if self.step_size is not None:
             options["step_size"] = self.step_size
@@ -107,13 +173,7 @@ class Experiment:
                     f"`rounds` must be {wanted} for method {self.method!r}, got {given}."
                 )
             options["rounds"] = self.rounds[0] if stages == 1 else self.rounds
-        if self.method == "fedavg":
-            if self.published:
-                raise ValueError("`published` belongs to method 'two-stage', got 'fedavg'.")
-            return FedAvg(**options)
-        if self.published:
-            return TwoStage.published(**{"step_size": 0.03, **options})
-        return TwoStage(**options)
+        return options
 
     def make_rules(
         self,

@@ -50,8 +50,8 @@ class RoundInfo:
 class Method(Protocol[S]):
     """A way to train: two pure functions, and how far a state is on the way."""
 
-    name: str
-
+    @property
+    def name(self) -> str: ...  # noqa: D102
     def init(self, params: Vector, problem: Problem) -> S: ...  # noqa: D102
     def step(self, state: S, reports: Reports) -> tuple[S, RoundInfo]: ...  # noqa: D102
     def fraction_done(self, state: S) -> float: ...  # noqa: D102

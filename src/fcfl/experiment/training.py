@@ -1,0 +1,136 @@
+"""The loop with a folder: history and checkpoints are written as it goes."""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fcfl._types import Vector
+from fcfl.errors import CheckpointError, FCFLError, Interrupted
+from fcfl.experiment.settings import Experiment
+from fcfl.experiment.tasks import Task
+from fcfl.runtime.checkpoint import (
+    checkpoint_path,
+    load_checkpoint,
+    previous_path,
+    save_checkpoint,
+)
+from fcfl.runtime.codec import same
+from fcfl.runtime.history import History
+from fcfl.runtime.loop import Progress, run
+from fcfl.server.method import RoundInfo
+
+Watch = Callable[[RoundInfo, float], None]
+CHECKPOINT_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Session:
+    """Where a run writes, whether it goes on from a checkpoint, and who is told.
+
+    ``watch`` is called after every round with its info and the share done; ``tell`` gets sentences
+    a person should read.
+    """
+
+    folder: Path
+    resume: bool = False
+    watch: Watch | None = None
+    tell: Callable[[str], None] = lambda sentence: None
+
+    def inside(self, name: str) -> "Session":
+        """The same for a folder in this one, which is made if absent."""
+        place = self.folder / name
+        place.mkdir(exist_ok=True)
+        return replace(self, folder=place, resume=self.resume and checkpoint_path(place).exists())
+
+
+def train(
+    experiment: Experiment,
+    task: Task,
+    session: Session,
+    first_params: Vector | None = None,
+) -> tuple[Progress[Any], tuple[str, ...]]:
+    """The loop; stopped, it says so and can go on. Also a sentence per group left out."""
+    method: Any = experiment.make_method()
+    problem, notes = task.state(experiment.l2_weight)
+    for note in notes:
+        session.tell(note)
+    start = task.first_params(experiment) if first_params is None else first_params
+    progress = Progress(method.init(start, problem))
+    if session.resume:
+        progress = _resumed(session.folder, progress, session.tell)
+    keeper = _Keeper(session.folder, session.tell)
+    path = session.folder / "history.jsonl"
+    try:
+        with History(path, rounds_kept=sum(progress.state.rounds)) as history:
+            history.flush()
+            for reached, info in run(method, progress, task.runtime):
+                history.append(info)  # first: a line too many is cut on resuming, one less is lost
+                progress = reached
+                if keeper.is_due():
+                    history.flush()
+                    keeper.save(progress)
+                if session.watch is not None:
+                    session.watch(info, method.fraction_done(progress.state))
+    except KeyboardInterrupt:
+        keeper.save(progress)
+        raise Interrupted(f"Stopped after round {sum(progress.state.rounds)}.") from None
+    except FCFLError:
+        keeper.save(progress)
+        raise
+    except OSError:
+        _cut_torn_line(path)
+        keeper.save(progress)
+        raise
+    keeper.save(progress)
+    return progress, notes
+
+
+def _cut_torn_line(path: Path) -> None:
+    """Leave only whole lines of a file whose disk ran full; this needs no room."""
+    if path.exists():
+        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
+
+
+class _Keeper:
+    """Saves a checkpoint now and then; a full disk is told once and does not stop training."""
+
+    def __init__(self, folder: Path, tell: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._tell = tell
+        self._last = time.monotonic()
+        self._failed = False
+
+    def is_due(self) -> bool:
+        return time.monotonic() - self._last >= CHECKPOINT_SECONDS
+
+    def save(self, progress: Progress[Any]) -> None:
+        self._last = time.monotonic()
+        try:
+            save_checkpoint(self._folder, progress)
+        except OSError as error:
+            if not self._failed:
+                self._tell(f"Cannot write a checkpoint ({error.strerror}); training goes on.")
+            self._failed = True
+
+
+def _resumed(folder: Path, fresh: Progress[Any], tell: Callable[[str], None]) -> Progress[Any]:
+    """The checkpoint's progress, if it is of the same problem; without one, the beginning."""
+    if not checkpoint_path(folder).exists() and not previous_path(folder).exists():
+        tell("No checkpoint was written before the run stopped; it starts from the beginning.")
+        return fresh
+    try:
+        loaded = load_checkpoint(folder)
+    except CheckpointError as error:
+        tell(f"{error} Starting from the beginning.")
+        return fresh
+    if loaded.warning:
+        tell(loaded.warning)
+    if not same(loaded.progress.state.problem, fresh.state.problem):
+        raise CheckpointError(
+            f"The checkpoint in {str(folder)!r} is of other rows or budgets than these; "
+            "it cannot be resumed with them."
+        )
+    return loaded.progress

@@ -1,0 +1,73 @@
+r"""Shadow prices: what a budget costs the worst-served client.
+
+The multiplier :math:`\mu_j` of a row is minus the derivative of the optimum with respect to its
+bound. A budget may stand in several rows (both signs, all pairs of groups); its price is their
+sum.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fcfl._types import ClientId, Vector
+from fcfl.server.constraints import Row
+from fcfl.server.problem import Evaluation
+
+_NOTHING = 1e-9  # a multiplier below this is rounding
+
+
+@dataclass(frozen=True)
+class Price:
+    """How much the objective falls per unit by which one budget is relaxed.
+
+    For a difference rule relaxing means a larger budget, for a ratio rule a smaller one. ``client``
+    is ``None`` for a budget over all clients' rows together.
+    """
+
+    client: ClientId | None
+    rule: str
+    metric: str
+    attribute: str
+    value: float
+
+    @property
+    def sentence(self) -> str:
+        """The price of one hundredth, in words."""
+        whose = "the budget over all rows" if self.client is None else f"{self.client}'s budget"
+        return (
+            f"Relaxing {whose} ({self.metric}, {self.attribute}) by .01 would lower the worst "
+            f"client's training loss by about {0.01 * self.value:.2g}."
+        )
+
+
+def budget_prices(at: Evaluation, row_weights: Vector) -> list[Price]:
+    """Prices of all budgets, the dearest first; budgets that cost nothing have price 0."""
+    totals: dict[tuple[ClientId | None, str, str, str], float] = {}
+    for index, row in enumerate(at.problem.constraints.rows):
+        key = (row.client, row.rule, row.metric, row.attribute)
+        weight = float(row_weights[index]) if row_weights[index] > _NOTHING else 0.0
+        totals[key] = totals.get(key, 0.0) + weight * _bound_slope(at, index, row)
+    listed = [Price(*key, value) for key, value in totals.items()]
+    return sorted(listed, key=lambda price: -price.value)
+
+
+def _bound_slope(at: Evaluation, index: int, row: Row) -> float:
+    """How fast a row is loosened as its budget is relaxed: 1, or the rate the ratio multiplies."""
+    if row.rule != "ratio" or row.budget == 0:
+        return 1.0
+    constraints = at.problem.constraints
+    entries = constraints.entry_row == index
+    multiplied = entries & (constraints.entry_value > 0)
+    rates = at.rates[constraints.entry_column[multiplied]]
+    return float(constraints.entry_value[multiplied] @ rates) / row.budget
+
+
+def price_of(
+    prices: Sequence[Price], client: ClientId | None, rule: str, metric: str, attribute: str
+) -> float | None:
+    """The price of one budget, ``None`` where there is no such budget."""
+    for price in prices:
+        if (price.client, price.rule, price.metric, price.attribute) == (
+            client, rule, metric, attribute,
+        ):  # fmt: skip
+            return price.value
+    return None
