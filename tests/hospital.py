@@ -16,7 +16,7 @@ with warnings.catch_warnings():
     from fcfl.cli import app
 
 COLUMNS = ("--client", "hospital", "--label", "died", "--sensitive", "race")
-SHORT = ("--rounds", "20,20")
+SHORT = ("--method", "two-stage", "--rounds", "20,20")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 

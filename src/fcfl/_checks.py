@@ -1,8 +1,8 @@
 """Argument checks: one function per question, one wording."""
 
 import difflib
-import math
 import reprlib
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import TypeGuard
@@ -22,6 +22,11 @@ def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
+def is_finite(value: object) -> TypeGuard[float]:
+    """Whether ``value`` is a number that float64 can hold."""
+    return is_number(value) and abs(value) <= sys.float_info.max
+
+
 def is_count(value: object) -> TypeGuard[int]:
     """Whether ``value`` is a whole number, 0 or more."""
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0
@@ -39,14 +44,14 @@ def check_budget(name: str, value: float) -> float:
 
 def check_positive(name: str, value: float) -> float:
     """Return ``value`` when it is a positive, finite number."""
-    if not (is_number(value) and math.isfinite(value) and value > 0):
+    if not (is_finite(value) and value > 0):
         raise ValueError(f"`{name}` must be a positive number, got {value!r}.")
     return float(value)
 
 
 def check_non_negative(name: str, value: float) -> float:
     """Return ``value`` when it is zero or a positive, finite number."""
-    if not (is_number(value) and math.isfinite(value) and value >= 0):
+    if not (is_finite(value) and value >= 0):
         raise ValueError(f"`{name}` must be zero or a positive number, got {value!r}.")
     return float(value)
 
@@ -139,9 +144,9 @@ def check_report(client: ClientId, report: Report, point: Point, n_rates: int) -
         _check_part(client, part, getattr(report, part), shape)
     if not is_number(report.loss):
         raise ReportError(f"Client {client!r} sent a loss that is {_a(report.loss)}, no number.")
-    if not math.isfinite(report.loss):
+    if not is_finite(report.loss):
         raise ReportError(f"Client {client!r} sent a non-finite loss, {report.loss!r}.")
-    if not (is_number(report.n_rows) and math.isfinite(report.n_rows) and report.n_rows > 0):
+    if not (is_finite(report.n_rows) and report.n_rows > 0):
         raise ReportError(f"Client {client!r} sent a row count of {report.n_rows!r}.")
     _check_shares(client, report)
 

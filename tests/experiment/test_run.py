@@ -19,7 +19,10 @@ RESULT_KEYS = {
     "seconds", "kkt_residual", "l2", "consistency", "selection", "seed", "fcfl_version",
     "worst_client", "clients", "global",
 }  # fmt: skip
-PART_KEYS = {"loss", "accuracy", "balanced_accuracy", "disparities"}
+PART_KEYS = {
+    "loss", "accuracy", "accuracy_interval", "balanced_accuracy", "balanced_accuracy_interval",
+    "disparities",
+}  # fmt: skip
 DISPARITY_KEYS = {
     "metric", "attribute", "rule", "value", "smooth", "low", "high", "budget", "verdict", "price",
     "smallest_verifiable",
@@ -31,7 +34,7 @@ def run_on(tmp_path, frame=None, suffix=".csv", told=None, **options):
     """Train a short while and return the finished run."""
     frame = stays() if frame is None else frame
     table = written(frame, tmp_path / f"stays{suffix}")
-    settings = {**TABLE, "rounds": (20, 20), **options}
+    settings = {**TABLE, "method": "two-stage", "rounds": (20, 20), **options}
     tell = (lambda sentence: None) if told is None else told.append
     return run_experiment(Experiment(str(table), **settings), tmp_path / "run", tell=tell)
 
@@ -314,7 +317,7 @@ def test_relative_budgets_are_shares_of_the_measured_disparities(tmp_path):
 
 
 def test_the_synthetic_problem_reaches_its_constrained_optimum(tmp_path):
-    experiment = Experiment("synthetic", budget=0.5, rounds=(400, 10))
+    experiment = Experiment("synthetic", budget=0.5, method="two-stage", rounds=(400, 10))
     finished = run_experiment(experiment, tmp_path / "run")
     train = result_of(finished.folder)["clients"]["synthetic"]["train"]
     optimum = 1 - math.exp(-((2 - math.sqrt(-math.log1p(-0.5))) ** 2))
@@ -343,7 +346,7 @@ def test_a_new_run_forgets_the_checkpoints_of_the_old_one(tmp_path):
     first = run_on(tmp_path, rounds=(5, 5))
     assert checkpoint_path(first.folder).exists()
     previous_path(first.folder).write_bytes(checkpoint_path(first.folder).read_bytes())
-    experiment = Experiment(str(tmp_path / "stays.csv"), **TABLE, rounds=(6, 6))
+    experiment = Experiment(str(tmp_path / "stays.csv"), **TABLE, method="two-stage", rounds=(6, 6))
 
     def stop(info, share):
         assert list(first.folder.glob("checkpoint*")) == []

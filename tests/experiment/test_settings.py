@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from fcfl.experiment.settings import EVERYONE_ELSE, Experiment, for_every_client, parse_budget
 from fcfl.rules import Difference, Ratio
 from fcfl.server.baselines.fedavg import FedAvg
+from fcfl.server.sqp import SQP
 from fcfl.server.two_stage import TwoStage
 
 NAMES = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=8)
@@ -19,9 +20,11 @@ def experiments(draw):
     by_client = st.dictionaries(NAMES, SHARES, min_size=1, max_size=3)
     one_of = [st.none(), SHARES] + ([by_client] if scope == "client" else [])
     budget = draw(st.one_of(one_of))
-    method = draw(st.sampled_from(["two-stage", "fedavg"]))
+    method = draw(st.sampled_from(["sqp", "two-stage", "fedavg"]))
     count = st.integers(1, 10**9)
-    rounds = st.tuples(count, count) if method == "two-stage" else st.tuples(count)
+    rounds = st.tuples(count) if method == "fedavg" else st.tuples(count, count)
+    sqp = method == "sqp"
+    positive = st.floats(1e-300, 1e300)
     return Experiment(
         table=draw(NAMES),
         client=draw(st.none() | NAMES),
@@ -35,9 +38,11 @@ def experiments(draw):
         scope=scope,
         method=method,
         published=method == "two-stage" and draw(st.booleans()),
-        step_size=draw(st.none() | st.floats(1e-300, 1e300)),
+        step_size=None if sqp else draw(st.none() | positive),
         rounds=draw(st.none() | rounds),
-        l2=draw(st.floats(0, 1e300)),
+        l2=draw(st.none() | st.floats(0, 1e300) | st.just("auto" if sqp else 0.0)),
+        consistency=draw(st.sampled_from([None, "max", "auto"]) | positive) if sqp else None,
+        curvature=draw(st.sampled_from(["auto", "exact", "lbfgs"])) if sqp else "auto",
         start=draw(st.sampled_from(["zero", "uniform"])),
         seed=draw(st.integers(0, 2**63 - 1)),
         test_size=draw(st.floats(0, 1, exclude_max=True)),
@@ -60,9 +65,11 @@ def test_awkward_names_survive_the_file(tmp_path, name):
 
 
 def test_unset_settings_are_not_written_and_all_others_are():
-    experiment = Experiment("t.csv", "c", "y", ("r",), rounds=(1, 2), step_size=0.1)
+    experiment = Experiment(
+        "t.csv", "c", "y", ("r",), method="two-stage", rounds=(1, 2), step_size=0.1, l2=0.1
+    )
     keys = [line.partition(" = ")[0] for line in experiment.to_toml().splitlines()[2:]]
-    unset = {"positive", "budget", "relative-budget", "ratio"}
+    unset = {"positive", "budget", "relative-budget", "ratio", "consistency"}
     assert set(keys) == {field.name.replace("_", "-") for field in fields(Experiment)} - unset
 
 
@@ -145,7 +152,7 @@ def test_the_budget_of_all_others_is_written_out():
     ("options", "sentence"),
     [
         ({"metric": "x"}, "`metric` must be one of demographic_parity, "),
-        ({"method": "x"}, "`method` must be one of two-stage, "),
+        ({"method": "x"}, "`method` must be one of sqp, two-stage, "),
         ({"scope": "x"}, "`scope` must be one of client, global, both, got 'x'"),
         ({"start": "x"}, "`start` must be one of zero, uniform"),
         ({"l2": -1.0}, "`l2` must be zero or a positive number"),
@@ -158,7 +165,14 @@ def test_the_budget_of_all_others_is_written_out():
         ({"ratio": 2.0}, r"`ratio` must be a number from 0 to 1, got 2\.0\. The four-fifths"),
         ({"ratio": float("nan")}, "`ratio` must be a number from 0 to 1, got nan"),
         ({"budget": {"a": 0.1}, "scope": "global"}, "Budgets by client need scope 'client'"),
-        ({"rounds": (5,)}, "`rounds` must be two counts for method 'two-stage', got 5"),
+        ({"rounds": (5,)}, "`rounds` must be two counts for method 'sqp', got 5"),
+        ({"l2": "x"}, "`l2` must be a number or 'auto', got 'x'"),
+        ({"consistency": 0.0}, "`consistency` must be 'max' or a positive number, got 0.0"),
+        ({"consistency": "x"}, "`consistency` must be one of max, got 'x'"),
+        ({"step_size": 0.1}, "`step_size` belongs to the gradient methods, got method 'sqp'"),
+        ({"l2": "auto", "method": "fedavg"}, "`l2` 'auto' belongs to method 'sqp', got 'fedavg'"),
+        ({"consistency": 1.0, "method": "two-stage"}, "`consistency` belongs to method 'sqp'"),
+        ({"curvature": "exact", "method": "fedavg"}, "`curvature` belongs to method 'sqp'"),
         ({"rounds": (5, 5), "method": "fedavg"}, "`rounds` must be one count for .*, got 5,5"),
         ({"published": True, "method": "fedavg"}, "`published` belongs to method 'two-stage'"),
     ],
@@ -169,8 +183,25 @@ def test_settings_that_do_not_fit_are_refused(options, sentence):
 
 
 def test_methods_get_their_options():
-    assert Experiment("t", rounds=(3, 4), step_size=0.2).make_method() == TwoStage(0.2, (3, 4))
-    assert Experiment("t", published=True).make_method() == TwoStage.published(0.03)
+    gradient = Experiment("t", method="two-stage", rounds=(3, 4), step_size=0.2)
+    assert gradient.make_method() == TwoStage(0.2, (3, 4))
+    public = Experiment("t", method="two-stage", published=True)
+    assert public.make_method() == TwoStage.published(0.03)
+    fast = Experiment("t", consistency=0.3, curvature="lbfgs", rounds=(5, 6))
+    assert fast.make_method() == SQP(0.3, "lbfgs", (5, 6))
+
+
+def test_what_is_open_is_chosen_and_nothing_else():
+    assert Experiment("t").wants_selection
+    assert Experiment("t", l2=0.1).wants_selection
+    assert not Experiment("t", l2=0.1, consistency="max").wants_selection
+    assert not Experiment("t", method="two-stage").wants_selection
+    settled = Experiment("t").settled(0.1, 0.3)
+    assert (settled.l2_weight, settled.consistency_or_default) == (0.1, 0.3)
+    assert Experiment("t", method="two-stage").l2_weight == 0.0
+
+
+def test_fedavg_takes_one_count_of_rounds():
     assert Experiment("t", method="fedavg", rounds=(7,)).make_method() == FedAvg(rounds=7)
 
 

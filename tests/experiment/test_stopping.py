@@ -12,7 +12,7 @@ import pytest
 
 from fcfl.data import load_adult_frames
 from fcfl.errors import DataError, Interrupted
-from fcfl.experiment import Experiment, run_experiment, running
+from fcfl.experiment import Experiment, run_experiment, training
 from fcfl.runtime.checkpoint import checkpoint_path, previous_path
 from hospital import (
     COLUMNS,
@@ -26,7 +26,8 @@ from hospital import (
     written,
 )
 
-ADULT = ("adult", "--sensitive", "race", "--budget", "0.05", "--rounds", "300,300")
+TWO_STAGE = ("--method", "two-stage", "--rounds")
+ADULT = ("adult", "--sensitive", "race", "--budget", "0.05", *TWO_STAGE, "300,300")
 PATIENCE = 120  # seconds until a process that should have got somewhere counts as hung
 
 
@@ -56,7 +57,7 @@ def adult(tmp_path_factory):
 def table(tmp_path_factory):
     """Arguments of a run that takes a second or so."""
     path = written(stays(n_rows=3000), tmp_path_factory.mktemp("table") / "stays.csv")
-    return (path, *COLUMNS, "--budget", "0.02", "--rounds", "500,500")
+    return (path, *COLUMNS, "--budget", "0.02", *TWO_STAGE, "1000,1000")
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +165,8 @@ def stop_after(n_rounds):
 
 def table_run(tmp_path, **options):
     table = written(stays(), tmp_path / "stays.csv")
-    settings = {"client": "hospital", "label": "died", "sensitive": ("race",), "rounds": (20, 20)}
+    settings = {"client": "hospital", "label": "died", "sensitive": ("race",)}
+    settings |= {"method": "two-stage", "rounds": (20, 20)}
     return Experiment(str(table), **{**settings, **options})
 
 
@@ -243,7 +245,7 @@ def run_with_largest_file(n_bytes, tmp_path, rounds):
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, n_bytes))
 
-    arguments = ("train", table, *COLUMNS, "--rounds", rounds, "--out", tmp_path / "run")
+    arguments = ("train", table, *COLUMNS, *TWO_STAGE, rounds, "--out", tmp_path / "run")
     process = start_process(*arguments, checkpoint_seconds=0.0, preexec_fn=limit)
     return finish(process)
 
@@ -282,8 +284,8 @@ def test_training_goes_on_where_checkpoints_cannot_be_written(tmp_path, monkeypa
     def full(folder, progress):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(running, "save_checkpoint", full)
-    monkeypatch.setattr(running, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(training, "save_checkpoint", full)
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
     told = []
     parts = run_experiment(experiment, tmp_path / "parts", tell=told.append)
     assert_same_run(parts.folder, whole.folder)

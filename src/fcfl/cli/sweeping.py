@@ -9,7 +9,7 @@ from rich.table import Table as Grid
 from fcfl.experiment import Experiment
 from fcfl.experiment.sweep import parse_budgets, run_sweep
 from fcfl.experiment.training import Session
-from fcfl.report.terminal import number
+from fcfl.report.terminal import number, plain
 
 from .common import (
     Client,
@@ -122,6 +122,6 @@ def curve_table(points: list[dict[str, Any]]) -> Grid:
     for point in points:
         told = (number(point[key]) for key in measured)
         table.add_row(
-            f"{point[first]:g}", str(point["rounds"]), plain_text(point["worst_client"]), *told
+            f"{point[first]:g}", str(point["rounds"]), plain(point["worst_client"]), *told
         )
     return table

@@ -12,6 +12,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit
 
+from fcfl._checks import check_curvature_weights
 from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, RateId, Report, Vector
 from fcfl.client.merge import distinct_rows, sum_by_row
 from fcfl.client.rates import (
@@ -65,7 +66,7 @@ class LinearClient:
         gradients = self._pull_back(self._residuals(probability, score, group_rows))
         curvature = None
         if point.want == "curvature":
-            weights = (point.curvature_weights or {})[self.name]
+            weights = check_curvature_weights(self.name, point)
             curvature = self._curvature(weights, probability, score, group_rows)
         return replace(
             values, loss_grad=gradients[0], rate_grads=gradients[1:], curvature=curvature

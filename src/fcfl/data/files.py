@@ -1,6 +1,7 @@
 """Tables on disk."""
 
 import os
+import re
 import warnings
 import zlib
 from collections.abc import Callable, Sequence
@@ -36,7 +37,7 @@ def read_table(path: str | os.PathLike[str], *, text: Sequence[str] = ()) -> Fra
     except DataError:
         raise
     except _UNREADABLE as error:
-        raise DataError(f"Cannot read {str(path)!r}: {_first_line(error)}.") from None
+        raise DataError(f"Cannot read {str(path)!r}: {_reason(error)}.") from None
     if not len(frame):
         raise DataError(f"The file {str(path)!r} has no rows, only a header.")
     return named_columns(frame)
@@ -74,6 +75,14 @@ def _read_parquet(path: Path, text: Sequence[str]) -> Frame:
     return frame if is_plain else frame.reset_index()
 
 
-def _first_line(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
+    """What is wrong with the file, in our words where pandas' are about its own workings."""
+    way_out = "; a cell with a comma in it needs quotes"
+    if isinstance(error, pd.errors.ParserWarning):
+        return f"its first row has more cells than the header{way_out}"
+    long_row = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
+    if long_row:
+        expected, line, found = long_row.groups()
+        return f"line {line} has {found} cells instead of {expected}{way_out}"
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0].rstrip(".")

@@ -14,6 +14,7 @@ from ._cells import Column, Frame, Texts, identifiers, text_of
 from .client_data import Codes
 
 MAX_NUMERIC_GROUPS = 20
+_ONE_LABEL = "Add rows with the other value, or choose another label."
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ def _label_pair(values: tuple[str, ...], columns: Columns) -> tuple[str, str]:
         shown = ", ".join(repr(value) for value in values[:5]) + (", …" if len(values) > 5 else "")
         raise DataError(
             f"Label column {columns.label!r} must have two values, got {len(values)}: {shown}. "
-            "Map them to 0 and 1."
+            + ("Map them to 0 and 1." if len(values) > 2 else _ONE_LABEL)
         )
     if columns.positive is None:
         negative, positive = sorted(values, key=_number_or_text)

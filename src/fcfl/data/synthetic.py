@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fcfl._checks import check_curvature_weights
 from fcfl._types import Matrix, Point, RateId, Report, Vector
 
 CLIENT = "synthetic"
@@ -38,7 +39,7 @@ class SyntheticClient:
             return values
         curvature = None
         if point.want == "curvature":
-            weights = (point.curvature_weights or {})[CLIENT]
+            weights = check_curvature_weights(CLIENT, point)
             curvature = weights.loss * hess_1 + weights.rates[0] * hess_2
         return Report(1.0, value_1, one, values.rates, grad_1, grad_2[None, :], curvature)
 

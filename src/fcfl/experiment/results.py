@@ -1,16 +1,48 @@
 """What a run found out, as the plain data of ``result.json``."""
 
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from importlib.metadata import version
+from typing import Any, Literal
 
 import numpy as np
 
+from fcfl import __version__
 from fcfl._types import ClientId, RateId, Report, Vector
-from fcfl.client.evaluate import Counts, pool_counts
-from fcfl.rules import Rule, without_budgets
+from fcfl.audit import Audit, Evidence, Estimate, PartAudit, Selections, audit_clients
+from fcfl.audit.auditing import Simultaneous
+from fcfl.audit.disparities import compare, disparity_value
+from fcfl.audit.performance import Counted, pool
+from fcfl.client.evaluate import Counts
+from fcfl.rules import Rule
 
 SCHEMA = 1
+
+Part = Literal["train", "test"]
+
+
+@dataclass(frozen=True)
+class AuditTerms:
+    """How sure the intervals of a result are, and which groups are too small to compare."""
+
+    confidence: float = 0.95
+    simultaneous: Simultaneous = "bonferroni"
+    min_group_rows: float = 1.0
+
+    def audit(
+        self, rules: Sequence[Rule], rates: Sequence[RateId], counts: Mapping[ClientId, Counted]
+    ) -> Audit:
+        """Hold counts against rules on these terms."""
+        return audit_clients(
+            rules,
+            rates,
+            counts,
+            confidence=self.confidence,
+            simultaneous=self.simultaneous,
+            min_group_rows=self.min_group_rows,
+        )
 
 
 @dataclass(frozen=True)
@@ -22,118 +54,137 @@ class Findings:
     train: Mapping[ClientId, Counts]
     test: Mapping[ClientId, Counts]
     reports: Mapping[ClientId, Report]
+    terms: AuditTerms = AuditTerms()
+
+    @cached_property
+    def audits(self) -> dict[Part, Audit]:
+        """What the rows of each part can support."""
+        parts: dict[Part, Mapping[ClientId, Counts]] = {"train": self.train, "test": self.test}
+        return {name: self.terms.audit(self.rules, self.rates, parts[name]) for name in parts}
 
 
 def clients_section(found: Findings) -> dict[ClientId, Any]:
     """Rows, losses, accuracies and disparities of each client."""
-    rules = [rule for rule in found.rules if rule.scope == "client"] or unconstrained(found.rules)
+    train, test = found.audits["train"], found.audits["test"]
     section = {}
-    for client in found.train:
-        train, test = found.train[client], found.test[client]
+    for client, counts in found.train.items():
+        smooth = found.reports[client].rates
+        trained = describe(counts, train.clients[client], train.client_rules, found.rates)
+        add_smooth(trained, counts, train.client_rules, found, smooth)
+        held_out = found.test[client]
         section[client] = {
-            "rows": {"train": train.n_rows, "test": test.n_rows},
-            "train": part(train, rules, found.rates, client, found.reports[client].rates),
-            "test": part(test, rules, found.rates, client),
+            "rows": {"train": counts.n_rows, "test": held_out.n_rows},
+            "train": trained,
+            "test": describe(held_out, test.clients[client], test.client_rules, found.rates),
         }
     return section
 
 
 def global_section(found: Findings) -> dict[str, Any]:
     """The same for all clients' rows together."""
-    rules = [rule for rule in found.rules if rule.scope == "global"] or unconstrained(found.rules)
+    train, test = found.audits["train"], found.audits["test"]
+    counts = pool(found.train.values())
+    trained = describe(counts, train.overall, train.global_rules, found.rates)
     smooth = _pooled_rates(list(found.reports.values()))
+    add_smooth(trained, counts, train.global_rules, found, smooth)
+    held_out = pool(found.test.values())
     return {
-        "train": part(pool_counts(found.train.values()), rules, found.rates, None, smooth),
-        "test": part(pool_counts(found.test.values()), rules, found.rates, None),
+        "train": trained,
+        "test": describe(held_out, test.overall, test.global_rules, found.rates),
     }
 
 
-def unconstrained(rules: Sequence[Rule]) -> list[Rule]:
-    """The same comparisons where no budget applies."""
-    return list(dict.fromkeys(without_budgets(rules)))
+def audit_section(found: Findings) -> dict[str, Any]:
+    """How sure the intervals are, of the held-out rows or, without any, of the training rows."""
+    part: Part = "test" if any(c.n_rows for c in found.test.values()) else "train"
+    return audit_terms_section(found.terms, found.audits[part])
 
 
-def part(
-    counts: Counts,
-    rules: Sequence[Rule],
-    rates: Sequence[RateId],
-    client: ClientId | None,
-    smooth_rates: Vector | None = None,
+def audit_terms_section(terms: AuditTerms, audit: Audit) -> dict[str, Any]:
+    """The sentence on intervals, and the numbers in it."""
+    return {
+        "confidence": terms.confidence,
+        "simultaneous": terms.simultaneous,
+        "min_group_rows": terms.min_group_rows,
+        "statement": audit.statement,
+    }
+
+
+def describe(
+    counts: Counted, audited: PartAudit, rules: Sequence[Rule], rates: Sequence[RateId]
 ) -> dict[str, Any]:
-    """One client's training or test rows."""
+    """One holder's rows: what was counted, and what that supports."""
+    entries = zip(rules, audited.disparities, strict=True)
     return {
-        "loss": counts.loss_sum / counts.n_rows if counts.n_rows else None,
-        "accuracy": accuracy(counts),
-        "balanced_accuracy": balanced_accuracy(counts),
-        "disparities": [disparity(r, counts, rates, client, smooth_rates) for r in rules],
+        "loss": _mean_loss(counts),
+        **_share("accuracy", audited.accuracy),
+        **_share("balanced_accuracy", audited.balanced_accuracy),
+        "disparities": [disparity(rule, found, counts, rates) for rule, found in entries],
     }
-
-
-def accuracy(counts: Counts) -> float | None:
-    """Share of rows decided as labelled."""
-    right = counts.true_positive + counts.true_negative
-    return right / counts.n_rows if counts.n_rows else None
-
-
-def balanced_accuracy(counts: Counts) -> float | None:
-    """Mean of the shares right among positives and among negatives; of one where only one is."""
-    positives = counts.true_positive + counts.false_negative
-    negatives = counts.true_negative + counts.false_positive
-    shares = [
-        right / total
-        for right, total in ((counts.true_positive, positives), (counts.true_negative, negatives))
-        if total
-    ]
-    return sum(shares) / len(shares) if shares else None
 
 
 def disparity(
-    rule: Rule,
-    counts: Counts,
-    rates: Sequence[RateId],
-    client: ClientId | None,
-    smooth_rates: Vector | None,
+    rule: Rule, found: Evidence, counts: Counted, rates: Sequence[RateId]
 ) -> dict[str, Any]:
-    """One entry D of the result: a rule's hard value, its smooth one, its budget and its groups."""
+    """One entry D of the result: a rule's hard value, its interval, its verdict, its groups."""
     return {
         "metric": rule.metric,
         "attribute": rule.attribute,
         "rule": rule.name,
-        "value": _value(rule, counts.group_selected, counts.group_rows, rates),
-        "smooth": None
-        if smooth_rates is None
-        else _value(rule, smooth_rates * counts.group_rows, counts.group_rows, rates),
-        "low": None,
-        "high": None,
-        "budget": rule.budget_of(client),
-        "verdict": None,
+        "value": found.value,
+        "smooth": None,
+        "low": found.low,
+        "high": found.high,
+        "budget": found.budget,
+        "verdict": found.verdict,
         "price": None,
-        "smallest_verifiable": None,
-        "groups": [
-            {
-                "rate": rate.kind,
-                "group": rate.group,
-                "rows": int(counts.group_rows[i]),
-                "selected": int(counts.group_selected[i]),
-            }
-            for i, rate in enumerate(rates)
-            if rate.attribute == rule.attribute and rate.kind in rule.kinds
-        ],
+        "smallest_verifiable": found.smallest_verifiable,
+        "groups": _groups(rule, counts, rates),
+        "notes": list(found.notes),
     }
 
 
-def _value(rule: Rule, selected: Vector, rows: Vector, rates: Sequence[RateId]) -> float | None:
-    """The disparity between groups that have rows; ``None`` where fewer than two have."""
-    values = []
-    for kind in rule.kinds:
-        present = [
-            float(selected[i] / rows[i])
-            for i, rate in enumerate(rates)
-            if rate.kind == kind and rate.attribute == rule.attribute and rows[i] > 0
-        ]
-        if len(present) >= 2:
-            values.append(rule.disparity(present))
-    return rule.worst(values) if values else None
+def add_smooth(
+    part: dict[str, Any],
+    counts: Counted,
+    rules: Sequence[Rule],
+    found: Findings,
+    smooth_rates: Vector,
+) -> None:
+    """Put the smooth disparities, which only training knows, into a part of training rows."""
+    for entry, rule in zip(part["disparities"], rules, strict=True):
+        entry["smooth"] = _smooth(rule, smooth_rates, counts.group_rows, found)
+
+
+def _mean_loss(counts: Counted) -> float | None:
+    if isinstance(counts, Selections) or not counts.n_rows:
+        return None
+    return counts.loss_sum / counts.n_rows
+
+
+def _share(name: str, found: Estimate | None) -> dict[str, Any]:
+    if found is None:
+        return {name: None, f"{name}_interval": None}
+    return {name: found.value, f"{name}_interval": [found.low, found.high]}
+
+
+def _groups(rule: Rule, counts: Counted, rates: Sequence[RateId]) -> list[dict[str, Any]]:
+    return [
+        {
+            "rate": rate.kind,
+            "group": rate.group,
+            "rows": int(counts.group_rows[i]),
+            "selected": int(counts.group_selected[i]),
+        }
+        for i, rate in enumerate(rates)
+        if rate.attribute == rule.attribute and rate.kind in rule.kinds
+    ]
+
+
+def _smooth(rule: Rule, smooth_rates: Vector, rows: Vector, found: Findings) -> float | None:
+    """The smooth disparity between the groups that are compared."""
+    compared = compare(rule, found.rates, rows, found.terms.min_group_rows)
+    return disparity_value(rule, compared, smooth_rates * rows, rows)
 
 
 def _pooled_rates(reports: Sequence[Report]) -> Vector:
@@ -146,13 +197,11 @@ def _pooled_rates(reports: Sequence[Report]) -> Vector:
 
 def smooth_disparities(found: Findings, rule: Rule) -> dict[ClientId, float]:
     """Each client's smooth disparity on its training rows, where it has one."""
-    values = {}
-    for client, report in found.reports.items():
-        selected = report.rates * report.group_rows
-        value = _value(rule, selected, report.group_rows, found.rates)
-        if value is not None:
-            values[client] = value
-    return values
+    values = {
+        client: _smooth(rule, report.rates, report.group_rows, found)
+        for client, report in found.reports.items()
+    }
+    return {client: value for client, value in values.items() if value is not None}
 
 
 def worst_client(section: Mapping[ClientId, Any]) -> dict[str, Any]:
@@ -163,3 +212,10 @@ def worst_client(section: Mapping[ClientId, Any]) -> dict[str, Any]:
         "train_loss": section[name]["train"]["loss"],
         "test_accuracy": section[name]["test"]["accuracy"],
     }
+
+
+def versions() -> dict[str, str]:
+    """What computed a result."""
+    packages = ("numpy", "scipy", "pandas", "statsmodels")
+    python = platform.python_version()
+    return {"fcfl": __version__, "python": python} | {name: version(name) for name in packages}

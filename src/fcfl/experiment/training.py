@@ -23,7 +23,7 @@ from fcfl.runtime.loop import Progress, run
 from fcfl.server.method import RoundInfo
 
 Watch = Callable[[RoundInfo, float], None]
-CHECKPOINT_SECONDS = 2.0
+CHECKPOINT_SECONDS = 0.5  # the first is written after the first round
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class _Keeper:
     def __init__(self, folder: Path, tell: Callable[[str], None]) -> None:
         self._folder = folder
         self._tell = tell
-        self._last = time.monotonic()
+        self._last = -CHECKPOINT_SECONDS
         self._failed = False
 
     def is_due(self) -> bool:

@@ -9,7 +9,7 @@ import io
 import json
 import os
 import zipfile
-from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,18 @@ from fcfl.runtime.loop import Progress, Remembered, Tally
 from fcfl.server.baselines.fedavg import FedAvgState
 from fcfl.server.constraints import Constraints, Row
 from fcfl.server.problem import Problem
+from fcfl.server.quasi_newton import LimitedMemory
+from fcfl.server.sqp import SQPState
 from fcfl.server.two_stage import TwoStageState
 
 _MAGIC = b"fcfl-checkpoint-1"
 _CLASSES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
-        Progress, Remembered, Tally, Request, Point, CurvatureWeights, Report, Problem, Constraints,
-        Row, TwoStageState, FedAvgState,
+        Progress, Remembered, Tally,
+        Request, Point, CurvatureWeights, Report,
+        Problem, Constraints, Row,
+        TwoStageState, FedAvgState, SQPState, LimitedMemory,
     )
 }  # fmt: skip
 
@@ -54,13 +58,20 @@ def previous_path(folder: Path) -> Path:
 
 
 def save_checkpoint(folder: Path, progress: Progress[Any]) -> None:
-    """Write ``progress`` so that at every moment at least one whole checkpoint exists."""
+    """Write ``progress`` so that at every moment at least one whole checkpoint exists.
+
+    The newest one becomes the previous one, unless it is torn: then the previous one stays.
+    """
     newest = checkpoint_path(folder)
-    replace_file(newest, _pack(progress), keep=previous_path(folder))
+    keep = previous_path(folder) if _is_whole(newest) else None
+    replace_file(newest, _pack(progress), keep=keep)
 
 
 def replace_file(path: Path, content: bytes, *, keep: Path | None = None) -> None:
-    """Write ``content`` to ``path`` in one step: a reader sees the old file or the new one."""
+    """Write ``content`` to ``path`` in one step: a reader sees the old file or the new one.
+
+    The old one is renamed to ``keep``, if that is given.
+    """
     draft = path.with_name(path.name + ".draft")
     try:
         with open(draft, "wb") as file:
@@ -73,6 +84,17 @@ def replace_file(path: Path, content: bytes, *, keep: Path | None = None) -> Non
     except OSError:
         draft.unlink(missing_ok=True)
         raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make renames outlast a power cut, where the system lets a folder be synced."""
+    with suppress(OSError):  # Windows and some network drives refuse; the files themselves are safe
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def load_checkpoint(folder: Path) -> Loaded:
@@ -82,7 +104,7 @@ def load_checkpoint(folder: Path) -> Loaded:
         raise CheckpointError(f"There is no checkpoint in {str(folder)!r}; start without resuming.")
     try:
         return Loaded(_unpack(newest))
-    except (CheckpointError, FileNotFoundError) as error:
+    except CheckpointError as error:
         if not previous.exists():
             raise
         told = f"{error} The previous checkpoint is used."
@@ -90,19 +112,28 @@ def load_checkpoint(folder: Path) -> Loaded:
 
 
 def _pack(progress: Progress[Any]) -> bytes:
-    tree, arrays = encode(progress)
+    arrays: dict[str, Any]
+    tree, arrays = encode(progress, _CLASSES)
     text = np.frombuffer(json.dumps(tree).encode(), dtype=np.uint8)
     buffer = io.BytesIO()
-    np.savez(buffer, json=text, **_savable(arrays))
+    np.savez(buffer, json=text, **arrays)
     content = buffer.getvalue()
     return b"%s %s\n%s" % (_MAGIC, hashlib.sha256(content).hexdigest().encode(), content)
 
 
-def _savable(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: np.ascontiguousarray(array) for key, array in arrays.items()}
+def _is_whole(path: Path) -> bool:
+    """Whether a checkpoint could be read back."""
+    try:
+        _unpack(path)
+    except (CheckpointError, OSError):
+        return False
+    return True
 
 
 def _unpack(path: Path) -> Progress[Any]:
+    if not path.is_file():
+        what = "is not a file" if path.exists() else "is missing"
+        raise CheckpointError(f"The checkpoint {str(path)!r} {what}.")
     head, _, content = path.read_bytes().partition(b"\n")
     magic, _, checksum = head.partition(b" ")
     if magic != _MAGIC or hashlib.sha256(content).hexdigest().encode() != checksum:

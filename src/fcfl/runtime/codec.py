@@ -14,29 +14,50 @@ import numpy as np
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
-def encode(value: Any) -> tuple[Any, Arrays]:
-    """Split ``value`` into a JSON tree and the arrays it refers to."""
+def encode(value: Any, classes: Mapping[str, type] | None = None) -> tuple[Any, Arrays]:
+    """Split ``value`` into a JSON tree and the arrays it refers to.
+
+    What could not be read back is refused with `TypeError`: also a dataclass that is not in
+    ``classes``, when they are given.
+    """
     arrays: Arrays = {}
-    return _encode(value, arrays), arrays
+    return _encode(value, arrays, classes), arrays
 
 
-def _encode(value: Any, arrays: Arrays) -> Any:
+def _encode(value: Any, arrays: Arrays, classes: Mapping[str, type] | None) -> Any:
     if isinstance(value, np.ndarray):
-        key = f"a{len(arrays)}"
-        arrays[key] = value
-        return {"array": key}
+        return _encode_array(value, arrays)
     if is_dataclass(value) and not isinstance(value, type):
-        parts = {f.name: _encode(getattr(value, f.name), arrays) for f in fields(value)}
-        return {"type": type(value).__name__, "fields": parts}
+        name = type(value).__name__
+        if classes is not None and classes.get(name) is not type(value):
+            raise TypeError(
+                f"Cannot write a {name} into a checkpoint: its class is not registered."
+            )
+        parts = {f.name: _encode(getattr(value, f.name), arrays, classes) for f in fields(value)}
+        return {"type": name, "fields": parts}
     if isinstance(value, tuple):
-        return {"tuple": [_encode(item, arrays) for item in value]}
+        return {"tuple": [_encode(item, arrays, classes) for item in value]}
     if isinstance(value, Mapping):
-        return {"map": [[key, _encode(item, arrays)] for key, item in value.items()]}
+        return {"map": [[_key(key), _encode(item, arrays, classes)] for key, item in value.items()]}
     if isinstance(value, np.generic):
-        return value.item()
+        value = value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise TypeError(f"Cannot write a {type(value).__name__} into a checkpoint.")
+
+
+def _encode_array(array: np.ndarray[Any, Any], arrays: Arrays) -> Any:
+    if array.dtype.hasobject:
+        raise TypeError("Cannot write an array of objects into a checkpoint.")
+    key = f"a{len(arrays)}"
+    arrays[key] = array
+    return {"array": key}
+
+
+def _key(key: Any) -> str:
+    if not isinstance(key, str):
+        raise TypeError(f"Cannot write a map with the key {key!r} into a checkpoint; use text.")
+    return key
 
 
 def decode(tree: Any, arrays: Mapping[str, Any], classes: Mapping[str, type]) -> Any:

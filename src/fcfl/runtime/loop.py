@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
-from fcfl._checks import check_report
+from fcfl._checks import check_count, check_report
 from fcfl._types import ClientId, Point, Report, Reports, Request
-from fcfl.errors import AbsentClientError
+from fcfl.errors import AbsentClientError, ReportError
 from fcfl.server.method import Method, RoundInfo, State
 
 S = TypeVar("S", bound=State)
@@ -64,6 +64,13 @@ def run(
     The last report of a client that does not answer stays in force for at most ``max_age`` rounds;
     after that `AbsentClientError` names it. A budget does not vanish because its owner is offline.
     """
+    check_count("max_age", max_age)
+    return _rounds(method, progress, runtime, max_age)
+
+
+def _rounds(
+    method: Method[S], progress: Progress[S], runtime: Runtime, max_age: int
+) -> Iterator[tuple[Progress[S], RoundInfo]]:
     while progress.state.status == "running":
         request = progress.state.request
         answers = runtime.evaluate(request)
@@ -81,7 +88,7 @@ def admit(
     problem = progress.state.problem
     strangers = [name for name in answers if name not in problem.clients]
     if strangers:
-        raise AbsentClientError(
+        raise ReportError(
             f"Client {strangers[0]!r} answered but is not part of this run; "
             f"its clients are {', '.join(map(repr, problem.clients[:12]))}."
         )
@@ -90,18 +97,32 @@ def admit(
     for name in problem.clients:
         last = progress.memory.get(name)
         if name in answers:
-            if len(answers[name]) != len(request.points):
-                raise _short(name, len(answers[name]), len(request.points))
-            for point, report in zip(request.points, answers[name], strict=True):
-                check_report(name, report, point, problem.n_rates)
+            _check_answers(name, answers[name], request.points, problem.n_rates)
             reports[name] = answers[name]
             last = _remember(last, request.points, answers[name]) if max_age else None
         else:
+            if last is None:
+                raise _unknown(name, is_first_round=not any(progress.state.rounds))
             last = _stand_in(name, last, request.points, max_age)
             reports[name] = tuple(last.report for _ in request.points)
         if last is not None:
             memory[name] = last
     return reports, memory
+
+
+def _check_answers(
+    name: ClientId, answers: tuple[Report, ...], points: tuple[Point, ...], n_rates: int
+) -> None:
+    """Refuse what is not one valid report for each point."""
+    if not isinstance(answers, (tuple, list)):
+        kind = type(answers).__name__
+        raise ReportError(f"Client {name!r} sent one {kind}, expected a tuple of reports.")
+    if len(answers) != len(points):
+        raise ReportError(
+            f"Client {name!r} sent {len(answers)} reports for a request of {len(points)} points."
+        )
+    for point, report in zip(points, answers, strict=True):
+        check_report(name, report, point, n_rates)
 
 
 def _remember(
@@ -116,29 +137,35 @@ def _remember(
 
 
 def _stand_in(
-    name: ClientId, last: Remembered | None, points: tuple[Point, ...], max_age: int
+    name: ClientId, last: Remembered, points: tuple[Point, ...], max_age: int
 ) -> Remembered:
     """The last report of an absent client, one round older, or an error that names it."""
-    needs_grads = any(point.want != "values" for point in points)
-    needs_curvature = any(point.want == "curvature" for point in points)
-    usable = last is not None and not (
-        (needs_grads and last.report.loss_grad is None)
-        or (needs_curvature and last.report.curvature is None)
-    )
-    if last is None or not usable:
-        raise AbsentClientError(
-            f"Client {name!r} did not answer and has not reported before. "
-            "Training cannot go on without it: its budget would be unknown."
-        )
     if last.age >= max_age:
+        rounds = "1 round" if last.age == 0 else f"{last.age + 1} rounds"
         raise AbsentClientError(
-            f"Client {name!r} did not answer, and its last report is {last.age + 1} rounds old "
+            f"Client {name!r} did not answer, and its last report is {rounds} old "
             f"(`max_age` is {max_age}). Resume when it is back."
+        )
+    wants = {point.want for point in points}
+    lacks_grads = wants != {"values"} and last.report.loss_grad is None
+    lacks_curvature = "curvature" in wants and last.report.curvature is None
+    if lacks_grads or lacks_curvature:
+        part = "gradients" if lacks_grads else "curvature"
+        raise AbsentClientError(
+            f"Client {name!r} did not answer, and its last report has no {part}, "
+            "which this round needs. Resume when it is back."
         )
     return replace(last, age=last.age + 1)
 
 
-def _short(name: ClientId, got: int, expected: int) -> AbsentClientError:
+def _unknown(name: ClientId, *, is_first_round: bool) -> AbsentClientError:
+    """Nothing can stand in for the client: it never reported, or its reports were not kept."""
+    if is_first_round:
+        return AbsentClientError(
+            f"Client {name!r} did not answer and has not reported before. "
+            "Training cannot go on without it: its budget would be unknown."
+        )
     return AbsentClientError(
-        f"Client {name!r} sent {got} reports for a request of {expected} points."
+        f"Client {name!r} did not answer, and with `max_age` 0 none of its earlier reports was "
+        "kept. Resume when it is back."
     )

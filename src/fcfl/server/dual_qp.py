@@ -131,14 +131,20 @@ def _by_daqp(dual: _Dual, dual_tolerance: float) -> Vector:
     """
     lengths, on = dual.lengths, dual.on_simplex
     longest = lengths[on].max() or lengths.max() or 1.0
-    objective = max(longest**2, np.abs(dual.c).max())
-    scale = np.where(on | (lengths == 0), 1.0, np.clip(lengths / longest, 1e-8, 1e8))
+    c, typical = dual.c, 1.0  # the size of a weight
+    flat = on & (lengths == 0)
+    if flat.any() and np.abs(c).max() > 0:  # a row that costs nothing may take nearly all weight
+        c = c - on * c[flat].max()
+        typical = min(1.0, np.abs(c).max() / longest**2)
+    objective = typical * max(typical * longest**2, np.abs(c).max())
+    relative = np.where(on, 1.0, np.clip(lengths / longest, 1e-8, 1e8))
+    scale = np.where(lengths == 0, 1.0, relative / typical)
     inverse = 1.0 / (scale * np.sqrt(objective))
     m = dual.c.size
     x, *_ = daqp.solve(
         dual.gramian * np.outer(inverse, inverse),
-        -dual.c / scale / objective,
-        on[None].astype(np.float64),
+        -c / scale / objective,
+        (on / scale)[None],
         np.append(np.where(on, 1e30, dual.upper * scale), 1.0),
         np.append(np.zeros(m), 1.0),
         np.append(np.zeros(m), 5).astype(np.int32),
@@ -192,7 +198,8 @@ def _newton_step(dual: _Dual, x: Vector) -> Vector:
     on, H = dual.on_simplex, dual.gramian
     q = dual.c - dual.W @ (dual.W.T @ x)
     level = float(x[on] @ q[on])
-    reach = x + (q - level * on) / np.maximum(np.diag(H), _TINY)
+    with np.errstate(over="ignore"):  # along a zero row nothing bends
+        reach = x + (q - level * on) / np.maximum(np.diag(H), _TINY)
     free = (reach > 0) & (on | (reach < dual.upper))
     if not free[on].any():
         free[int(np.argmax(np.where(on, reach, -np.inf)))] = True

@@ -130,6 +130,16 @@ class LimitedMemory:
         changes = np.vstack([self.changes, y])[-memory:]
         return LimitedMemory(steps, changes, float((s @ y) / (y @ y)))
 
+    @property
+    def n_pairs(self) -> int:
+        """How many pairs are remembered."""
+        return int(self.steps.shape[0])
+
+    def newer_half(self) -> "LimitedMemory":
+        """The newer half of the pairs; of one, none."""
+        older = (self.n_pairs + 1) // 2
+        return LimitedMemory(self.steps[older:], self.changes[older:], self.scale)
+
 
 def no_memory(n_params: int, scale: float = 1.0) -> LimitedMemory:
     """The identity, before any step."""

@@ -237,6 +237,11 @@ class SQP:
     def _aim(self, state: SQPState, at: Evaluation, curvature: Curvature) -> SQPState:
         target = self._target(state)
         step, penalty = self._solve(at, target, curvature, state.penalty)
+        if isinstance(curvature, LimitedMemory):
+            while curvature.n_pairs and not step.is_sound(penalty):
+                curvature = curvature.newer_half()
+                step, penalty = self._solve(at, target, curvature, state.penalty)
+            state = replace(state, memory=curvature)
         kkt = kkt_residual(at, target, step)
         n_caps = state.caps.size
         state = replace(
@@ -252,16 +257,26 @@ class SQP:
             lagrangian_grad=step.lagrangian_grad,
             kkt=kkt,
         )
-        steepest = float(np.abs(step.lagrangian_grad).max())
-        no_relief = step.relief <= 0.1 * step.shortfall
-        still = no_relief and max(steepest, step.decrease(penalty)) <= self.tolerance
-        if kkt <= self.tolerance or (still and penalty >= _PENALTY_LIMIT):
+        if kkt <= self.tolerance:
             return self._finish_stage(state, (at, curvature))
-        if still:  # stationary for this penalty, yet a budget is exceeded: it must weigh more
+        if self._is_stuck(at, target, step, penalty):
+            if penalty >= _PENALTY_LIMIT:
+                return self._give_up(state, at)
             return self._aim(replace(state, penalty=_FIRMER * penalty, merits=()), at, curvature)
         if self._out_of_rounds(state):
             return self._finish_stage(replace(state, cut_short=True), (at, curvature))
         return replace(state, request=self._request(state))
+
+    def _is_stuck(self, at: Evaluation, target: Target, step: Step, penalty: float) -> bool:
+        """Whether a constraint is exceeded at a stationary point of the merit: it must weigh more.
+
+        Under the largest penalty that is a stationary point of the sum of the violations.
+        """
+        exceeded = target.constraints(at.losses, at.violations).max(initial=0.0)
+        no_relief = step.relief <= 0.1 * step.shortfall
+        steepest = float(np.abs(step.lagrangian_grad).max())
+        still = max(steepest, step.decrease(penalty)) <= self.tolerance
+        return bool(exceeded > FEASIBILITY_TOLERANCE and no_relief and still)
 
     def _solve(
         self, at: Evaluation, target: Target, curvature: Curvature, penalty: float
@@ -312,24 +327,30 @@ class SQP:
         """Go on to stage 2, or end. ``here`` is the iterate, when it was just evaluated."""
         if state.stage == 1:
             state = replace(state, prices=state.row_weights, worst_weights=state.loss_weights)
-        violated = here is not None and here[0].largest_violation > FEASIBILITY_TOLERANCE
-        pareto = self.consistency == "max" and len(state.problem.clients) > 1
-        if state.stage == 1 and pareto and here and not violated and self.rounds[1] > 0:
-            at, curvature = here
-            caps = at.losses + self.slack
-            return self._aim(replace(state, stage=2, caps=caps, merits=()), at, curvature)
-        return self._end(state, here[0] if here else None)
-
-    def _end(self, state: SQPState, at: Evaluation | None) -> SQPState:
+            if here is not None and self._wants_pareto(state, here[0]):
+                at, curvature = here
+                caps = at.losses + self.slack
+                return self._aim(replace(state, stage=2, caps=caps, merits=()), at, curvature)
         counts = f"{state.rounds[0]} + {state.rounds[1]} rounds"
-        if at is not None and at.largest_violation > FEASIBILITY_TOLERANCE and not state.cut_short:
-            message = conflict_sentence(at, state.row_weights)
-            return replace(state, status="infeasible", message=message)
         if state.cut_short:
             message = f"Stopped at a KKT residual of {state.kkt:.1e} after {counts}."
             return replace(state, status="stopped", message=message)
         message = f"KKT residual {state.kkt:.1e} after {counts}."
         return replace(state, status="converged", message=message)
+
+    def _wants_pareto(self, state: SQPState, at: Evaluation) -> bool:
+        """Whether there is a stage 2, and a point that keeps the budgets for it to start from."""
+        met = at.largest_violation <= max(FEASIBILITY_TOLERANCE, self.tolerance)
+        several = self.consistency == "max" and len(state.problem.clients) > 1
+        return several and met and self.rounds[1] > 0
+
+    def _give_up(self, state: SQPState, at: Evaluation) -> SQPState:
+        """End at a stationary point of the violation; prices there would say nothing."""
+        if state.stage == 2:
+            return self._finish_stage(replace(state, cut_short=True), None)
+        message = conflict_sentence(at, state.row_weights)
+        weights = state.loss_weights
+        return replace(state, status="infeasible", message=message, worst_weights=weights)
 
 
 def _recent(state: SQPState, merit: float, penalty: float, patience: int) -> tuple[float, ...]:

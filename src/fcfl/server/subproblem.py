@@ -104,6 +104,14 @@ class Step:
         """How much the linearised merit falls under ``penalty``."""
         return self.gain + penalty * self.relief
 
+    def is_sound(self, penalty: float) -> bool:
+        """Whether the merit falls by half of ``d · B d`` or more, as with any solution it does.
+
+        It does not where a nearly singular curvature has made the step a matter of rounding.
+        """
+        bend = -float(self.lagrangian_grad @ self.direction)
+        return self.decrease(penalty) >= 0.25 * bend - _ROW_TOLERANCE * (1.0 + penalty)
+
 
 def solve_step(at: Evaluation, target: Target, curvature: Curvature, penalty: float) -> Step:
     """The programme's solution, by working sets: a row enters only if it would be violated.

@@ -8,8 +8,10 @@ in the hull of the gradients and protect with ``d · g >= 0``; the paper's ``d``
 A fixed step proves nothing: a direction orthogonal to a loss raises it at second order, and a
 step that lowers the losses may break a budget. With ``max_trials > 0`` a step is accepted only if
 Lemma 1 (stage 1) or Lemma 2 (stage 2) of the paper's appendix holds for it and a feasible iterate
-stays feasible. A refused step is halved and tilted, within the hull, towards a direction that
-lowers everything protected; a step that would break a budget to first order is turned along it.
+stays feasible. From an infeasible one, no step of stage 1 raises the smooth maximum of the
+violations, and no step of stage 2 raises any of them or exceeds another budget. A refused step is
+halved and tilted, within the hull, towards a direction that lowers everything protected; a step
+that would break a budget to first order is turned along it.
 """
 
 from dataclasses import dataclass, replace
@@ -17,7 +19,16 @@ from typing import Literal
 
 import numpy as np
 
-from fcfl._checks import check_choice, check_fraction, check_non_negative, check_positive
+from fcfl._checks import (
+    check_choice,
+    check_count,
+    check_fraction,
+    check_non_negative,
+    check_pair,
+    check_params,
+    check_positive,
+    check_stage_rounds,
+)
 from fcfl._types import Matrix, Point, Reports, Request, Vector
 from fcfl.server.direction import (
     bisector_weights,
@@ -113,10 +124,12 @@ class TwoStage:
 
     def __post_init__(self) -> None:
         check_positive("step_size", self.step_size)
-        for temperature in (*self.temperatures, self.coldest):
+        check_stage_rounds("rounds", self.rounds)
+        check_pair("temperatures", self.temperatures)
+        for temperature in self.temperatures:
             check_positive("temperatures", temperature)
-        if len(self.rounds) != 2 or min(self.rounds) < 0:
-            raise ValueError(f"`rounds` must be two counts, one a stage, got {self.rounds!r}.")
+        check_positive("coldest", self.coldest)
+        check_count("max_trials", self.max_trials)
         check_fraction("decay", self.decay)
         check_non_negative("decay_below", self.decay_below)
         check_non_negative("weight_decay", self.weight_decay)
@@ -147,17 +160,18 @@ class TwoStage:
 
     def init(self, params: Vector, problem: Problem) -> TwoStageState:
         """Ask for the gradients at ``params``."""
+        params = check_params(params)
         return TwoStageState(
             problem=problem,
-            params=np.asarray(params, dtype=np.float64),
+            params=params,
             request=_ask(params),
             status="running",
             message="",
             stage=1,
             rounds=(0, 0),
             steps=(0, 0),
-            temperatures=self.temperatures,
-            step_size=self.step_size,
+            temperatures=(float(self.temperatures[0]), float(self.temperatures[1])),
+            step_size=float(self.step_size),
             tilt=0,
             trials=0,
             cautious=False,
@@ -188,13 +202,13 @@ class TwoStage:
     # --- accepting a step -------------------------------------------------------------------------
 
     def _accepts(self, state: TwoStageState, trial: Evaluation) -> bool:
-        """Whether Lemma 1 or 2 holds, no budget is newly exceeded and no violation grows."""
+        """Whether Lemma 1 (stage 1) or Lemma 2 (stage 2) holds and the budgets allow it."""
         if self.max_trials == 0:
             return True
         delta_l, delta_g = state.temperatures
         before = smooth_max(state.violations, delta_g)[0]
         after = smooth_max(trial.block_violations, delta_g)[0]
-        if after > max(before, 0.0):
+        if after > max(before, 0.0) or not _keeps_budgets(state, trial.block_violations):
             return False
         if state.stage == 2:
             none_rises = bool((trial.losses <= state.losses).all())
@@ -340,13 +354,26 @@ class TwoStage:
             return self._aim(state, at) if at else replace(state, request=_ask(state.params))
         violation = float(state.violations.max()) if state.violations.size else -np.inf
         if violation > FEASIBILITY_TOLERANCE:
-            why = "infeasible"
-        return replace(state, status=why, message=_sentence(why, state, violation))
+            used_up = state.steps[0] >= self.rounds[0]
+            return replace(state, status="infeasible", message=_exceeded(state, violation, used_up))
+        return replace(state, status=why, message=_sentence(why, state))
 
 
 def _restart(state: TwoStageState, step_size: float) -> TwoStageState:
     """Forget the direction and start with a full step."""
     return replace(state, direction=None, other=None, step_size=step_size, tilt=0, trials=0)
+
+
+def _keeps_budgets(state: TwoStageState, violations: Vector) -> bool:
+    """Whether no budget that is met gets exceeded and no violation grows.
+
+    On the way to feasibility, in stage 1 with a budget exceeded, it is the smooth maximum that must
+    not grow: one budget may give way to another. Holding every one of them fast jams the method.
+    """
+    before = state.violations
+    if state.stage == 1 and (before > 0).any():
+        return True
+    return bool((violations <= np.maximum(before, 0.0)).all())
 
 
 def _share_to_land(direction: Vector, other: Vector, slope_needed: float) -> float:
@@ -366,13 +393,24 @@ def _add(counts: tuple[int, int], stage: int) -> tuple[int, int]:
     return (first + 1, second) if stage == 1 else (first, second + 1)
 
 
-def _sentence(why: Status, state: TwoStageState, violation: float) -> str:
+def _exceeded(state: TwoStageState, violation: float, used_up: bool) -> str:
+    """Why a run ends with a budget exceeded, by how stage 1 ended, and what may help."""
     steps = f"after {state.steps[0]} + {state.steps[1]} steps"
-    if why == "infeasible":
+    where = f"with a budget exceeded by {violation:.2g} on the training rows"
+    if used_up:
         return (
-            f"Stopped {steps} with a budget exceeded by {violation:.2g} on the training rows. "
-            "More rounds, a smaller step or a larger budget may help."
+            f"The rounds of stage 1 are used up ({steps}) {where}. "
+            "More of them, a smaller step or a larger budget may help."
         )
+    return (
+        f"No step lowers the violation without raising the worst loss ({steps}), {where}. "
+        "Begin with `start='zero'`, where a linear model selects all groups alike and every budget "
+        "is met."
+    )
+
+
+def _sentence(why: Status, state: TwoStageState) -> str:
+    steps = f"after {state.steps[0]} + {state.steps[1]} steps"
     if why == "converged":
         return f"No step lowers a loss without raising another or breaking a budget ({steps})."
     return f"All rounds taken ({steps})."

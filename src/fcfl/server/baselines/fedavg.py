@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fcfl._checks import check_non_negative, check_positive
+from fcfl._checks import check_count, check_non_negative, check_params, check_positive
 from fcfl._types import Point, Reports, Request, Vector
 from fcfl.server.method import RoundInfo, Status, describe_round
 from fcfl.server.problem import Problem, evaluate_point
@@ -40,6 +40,7 @@ class FedAvg:
     def __post_init__(self) -> None:
         check_positive("step_size", self.step_size)
         check_positive("rounds", self.rounds)
+        check_count("rounds", self.rounds)
         check_non_negative("tolerance", self.tolerance)
 
     def fraction_done(self, state: FedAvgState) -> float:
@@ -48,6 +49,7 @@ class FedAvg:
 
     def init(self, params: Vector, problem: Problem) -> FedAvgState:
         """Ask for the gradients at ``params``."""
+        params = check_params(params)
         request = Request((Point(params, "gradients"),))
         return FedAvgState(problem, params, request, "running", "", (0,))
 
