@@ -10,13 +10,18 @@ from fcfl._checks import (
     check_budget,
     check_choice,
     check_clients_known,
+    check_count,
+    check_curvature_weights,
     check_fraction,
     check_non_negative,
+    check_pair,
+    check_params,
     check_positive,
     check_report,
+    check_stage_rounds,
     did_you_mean,
 )
-from fcfl._types import Point, Report
+from fcfl._types import CurvatureWeights, Point, Report
 from fcfl.errors import ReportError
 
 numbers = st.floats(allow_nan=True, allow_infinity=True)
@@ -45,6 +50,90 @@ def test_each_check_accepts_exactly_its_range(value):
 def test_a_budget_is_a_number(value):
     with pytest.raises(ValueError, match=r"`budget` must be a number from 0 to 1, got .*\."):
         check_budget("budget", value)
+
+
+@pytest.mark.parametrize(
+    "value", [True, np.True_, "1", None, [0.1], 1j, 10**400, np.zeros(1)], ids=repr
+)
+@pytest.mark.parametrize("check", [check_positive, check_non_negative, check_fraction])
+def test_what_is_no_number_is_refused_by_name(check, value):
+    with pytest.raises(ValueError, match=r"^`step_size` must .*, got .*\.$"):
+        check("step_size", value)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [np.int64(1), np.uint8(1), np.float32(0.5), np.float64(0.5), np.float16(0.5)],
+    ids=repr,
+)
+def test_numbers_of_numpy_are_numbers(number):
+    for check in (check_budget, check_positive, check_non_negative):
+        assert accepted(check, number)
+    assert check_budget("budget", np.int64(0)) == 0.0
+    with pytest.raises(ValueError, match="`budget` must be a number from 0 to 1"):
+        check_budget("budget", np.float32("nan"))
+
+
+@pytest.mark.parametrize("value", [0, 7, np.int64(3), 10**400], ids=repr)
+def test_a_count_is_a_whole_number(value):
+    assert check_count("max_age", value) == value
+
+
+@pytest.mark.parametrize("value", [-1, 1.0, 0.5, True, "3", None, np.float64(3), np.nan], ids=repr)
+def test_what_is_no_count_is_refused(value):
+    with pytest.raises(
+        ValueError, match=r"^`max_age` must be a whole number, 0 or more, got .*\.$"
+    ):
+        check_count("max_age", value)
+    with pytest.raises(ValueError, match=r"^`rounds` must be two counts, one a stage, got \("):
+        check_stage_rounds("rounds", (value, 3))
+
+
+NO_PAIRS = [5, None, "12", (1,), (1, 2, 3), ("a", "b"), (1, None), {1, 2}, np.ones((2, 2))]
+
+
+@pytest.mark.parametrize("value", NO_PAIRS, ids=repr)
+def test_a_pair_has_two_numbers(value):
+    check_pair("temperatures", [0.1, np.float32(0.2)])
+    check_stage_rounds("rounds", [np.int64(0), 3])
+    with pytest.raises(ValueError, match=r"^`temperatures` must be a pair of numbers, got"):
+        check_pair("temperatures", value)
+    with pytest.raises(ValueError, match=r"^`rounds` must be two counts, one a stage, got"):
+        check_stage_rounds("rounds", value)
+
+
+@pytest.mark.parametrize(
+    "params", [[1, 2], (0.5,), [], np.arange(3), np.ones(2, dtype=np.float32)], ids=repr
+)
+def test_parameters_become_a_vector(params):
+    vector = check_params(params)
+    assert vector.dtype == np.float64 and vector.tolist() == list(params)
+
+
+NO_VECTORS = ["abc", None, 3.0, [[1.0, 2.0]], [[1], [2, 3]], ["1", "2"], [1j], [None], [True]]
+
+
+@pytest.mark.parametrize("params", [*NO_VECTORS, np.zeros((2, 2)), np.zeros(())], ids=repr)
+def test_parameters_that_are_no_vector_are_refused(params):
+    with pytest.raises(ValueError, match=r"^`params` must be a vector of numbers, got .*\.$"):
+        check_params(params)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_parameters_are_finite(bad):
+    with pytest.raises(ValueError, match=rf"^`params` must be finite, got {bad} in it\.$"):
+        check_params([0.0, bad, 1.0])
+
+
+def test_curvature_needs_the_weights_of_the_client():
+    weights = CurvatureWeights(1.0, np.zeros(2))
+    point = Point(np.zeros(3), "curvature", {"south": weights})
+    assert check_curvature_weights("south", point) is weights
+    sentence = r"^`curvature_weights` must name client 'north' when a point wants curvature, got "
+    with pytest.raises(ValueError, match=sentence + r"'south'\.$"):
+        check_curvature_weights("north", point)
+    with pytest.raises(ValueError, match=sentence + r"none\.$"):
+        check_curvature_weights("north", Point(np.zeros(3), "curvature"))
 
 
 def test_a_choice_lists_its_options():
@@ -140,3 +229,52 @@ def test_a_rate_outside_its_range_is_refused(rate):
     assert f"a rate of {float(rate)!r}; rates lie between 0 and 1" in refuse(
         rates=np.array([0, rate])
     )
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"), [(None, "nothing"), ({}, "a dict"), (0.5, "a float"), ((), "a tuple")]
+)
+def test_what_is_no_report_is_refused(sent, told):
+    with pytest.raises(ReportError, match=rf"^Client 'north' sent {told} instead of a report\.$"):
+        check_report("north", sent, Point(np.zeros(N_PARAMS)), N_RATES)
+
+
+@pytest.mark.parametrize(
+    ("loss", "told"),
+    [(None, "nothing"), ("0.5", "a str"), (True, "a bool"), (1j, "a complex"), ([0.5], "a list")],
+)
+def test_a_loss_is_a_number(loss, told):
+    assert refuse(loss=loss) == f"Client 'north' sent a loss that is {told}, no number."
+
+
+@pytest.mark.parametrize("n_rows", [None, "10", True, 1j, 10**400])
+def test_a_row_count_is_a_number(n_rows):
+    assert refuse(n_rows=n_rows) == f"Client 'north' sent a row count of {n_rows!r}."
+
+
+@pytest.mark.parametrize("number", [1, np.float32(1), np.int64(1), 1.0], ids=repr)
+def test_numbers_of_any_kind_make_a_report(number):
+    report = replace(whole_report(), loss=number, n_rows=10 * number)
+    report = replace(report, group_rows=np.array([4, 6]), loss_grad=np.ones(N_PARAMS, np.float32))
+    check_report("north", report, Point(np.zeros(N_PARAMS), "curvature"), N_RATES)
+
+
+@pytest.mark.parametrize("dtype", [object, str, complex, bool, "datetime64[s]"], ids=str)
+@pytest.mark.parametrize("part", ARRAYS)
+def test_an_array_of_anything_but_real_numbers_is_refused(part, dtype):
+    array = getattr(whole_report(), part).astype(np.int64).astype(dtype)
+    sentence = refuse(**{part: array})
+    assert sentence.endswith(f"sent `{part}` of type {array.dtype}, expected real numbers.")
+
+
+@pytest.mark.parametrize("part", ARRAYS)
+def test_a_list_is_no_array(part):
+    array = getattr(whole_report(), part).tolist()
+    assert refuse(**{part: array}).endswith(f"sent a list as `{part}`, expected an array.")
+
+
+def test_a_group_has_no_more_rows_than_its_client():
+    sentence = refuse(group_rows=np.array([4.0, 10.5]))
+    assert sentence.endswith("sent a group count of 10.5, more than its 10.0 rows.")
+    rounded = replace(whole_report(), group_rows=np.array([0.0, np.nextafter(10.0, 11.0)]))
+    check_report("north", rounded, Point(np.zeros(N_PARAMS), "curvature"), N_RATES)

@@ -106,3 +106,12 @@ def test_sums_by_row_are_the_sums_by_row(n_distinct, seed):
     sums = sum_by_row(values, which, n_distinct)
     for row in range(n_distinct):
         np.testing.assert_array_equal(sums[row], values[which == row].sum(axis=0))
+
+
+@pytest.mark.parametrize("as_matrix", [np.asarray, sparse.csr_array])
+def test_colliding_projections_cost_merging_and_nothing_else(as_matrix):
+    """Rows alike in every projection, mixed: some equal ones stay apart, no others come together."""
+    X = as_matrix(np.array([[1e16, 1e-12 * (k % 3)] for k in range(30)]))
+    representatives, which = distinct_rows(X)
+    assert_is_a_partition(X, representatives, which)
+    assert 3 <= representatives.size <= 30

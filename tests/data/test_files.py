@@ -46,6 +46,8 @@ def test_byte_order_mark_and_spaces_after_commas(tmp_path):
         ("t.csv", b"a,b\n", "t.csv' has no rows"),
         ("t.csv", b"a,b\n1,2\n1,2,3\n", "Cannot read .*t.csv.*line 3"),
         ("t.csv", b"a,b\n1,2,3\n1,2,3\n", "Cannot read .*t.csv"),
+        ("t.csv", b"a,b\n1,2\n1,2,3\n", "t.csv': line 3 has 3 cells instead of 2; a cell with a "),
+        ("t.csv", b"a,b\n1,2,3\n1,2\n", "t.csv': its first row has more cells than the header; "),
         ("t.csv", b"a\n\xff\xfe\n", "Cannot read .*t.csv.*utf-8"),
         ("t.csv", b"a,b,a\n1,2,3\n", "Column 'a' occurs twice in .*t.csv"),
         ("t.csv.gz", b"not gzip", "Cannot read .*t.csv.gz"),

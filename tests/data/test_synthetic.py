@@ -95,3 +95,9 @@ def test_the_two_stage_method_finds_the_constrained_optimum(budget, feasible):
         rates = [p.state.violations[0] + budget for p, _ in rounds[1:]]
         if feasible:
             assert max(rates) <= budget  # it never left
+
+
+@pytest.mark.parametrize("weights", [None, {"other": CurvatureWeights(1.0, np.ones(1))}])
+def test_curvature_without_weights_is_refused(weights):
+    with pytest.raises(ValueError, match=rf"`curvature_weights` must name client '{CLIENT}'"):
+        client.report(Point(np.zeros(20), "curvature", weights))

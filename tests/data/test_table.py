@@ -271,6 +271,7 @@ BAD_TABLES = {
     ),
     "many labels": (lambda f: f.assign(y=np.arange(300)), r"two values, got 300: .*, …\. Map"),
     "one label": (lambda f: f.assign(y=1), "'y' must have two values, got 1: '1'"),
+    "a way out": (lambda f: f.assign(y=1), r"got 1: '1'\. Add rows with the other value, or"),
     "constant features": (
         lambda f: f.assign(age=1, ward="x"),
         r"at least one feature column that varies.*got \['age', 'ward'\]",

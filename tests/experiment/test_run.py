@@ -10,7 +10,7 @@ import pytest
 from fcfl.errors import CheckpointError, DataError, FCFLError
 from fcfl.experiment import Experiment, run_experiment
 from fcfl.experiment.model_file import load_model, predict_file, write_predictions
-from fcfl.runtime.checkpoint import checkpoint_path, previous_path
+from fcfl.runtime.checkpoint import checkpoint_path, load_checkpoint, previous_path
 from hospital import result_of, stays, weights_of, written
 
 TABLE = {"client": "hospital", "label": "died", "sensitive": ("race",)}
@@ -349,7 +349,8 @@ def test_a_new_run_forgets_the_checkpoints_of_the_old_one(tmp_path):
     experiment = Experiment(str(tmp_path / "stays.csv"), **TABLE, method="two-stage", rounds=(6, 6))
 
     def stop(info, share):
-        assert list(first.folder.glob("checkpoint*")) == []
+        assert not previous_path(first.folder).exists()
+        assert load_checkpoint(first.folder).progress.state.rounds == (1, 0)
         raise KeyboardInterrupt
 
     with pytest.raises(FCFLError, match="Stopped after round 1"):

@@ -14,7 +14,7 @@ from helpers import identical
 CLASSES = {cls.__name__: cls for cls in (CurvatureWeights, Point, Report)}
 
 floats = st.one_of(st.floats(), st.sampled_from([-0.0, 0.0, 5e-324, float("nan"), float("-inf")]))
-vectors = npst.arrays(np.float64, npst.array_shapes(min_dims=1, max_dims=2, max_side=3))
+vectors = npst.arrays(np.float64, npst.array_shapes(min_dims=0, max_dims=2, max_side=3))
 arrays = st.one_of(
     vectors,
     npst.arrays(np.int64, st.integers(0, 3)),
@@ -68,6 +68,8 @@ DIFFERENT = [
     (np.zeros(2), -np.zeros(2)),
     (np.zeros(2), np.zeros(2, dtype=np.int64)),
     (np.zeros(0), None),
+    (np.zeros(()), np.zeros(1)),
+    (np.zeros(()), 0.0),
     (np.array([1.0]), np.array([1.0 + 2**-52])),
 ]
 
@@ -106,3 +108,37 @@ def test_what_cannot_be_written_is_refused_by_its_kind(value):
         TypeError, match=rf"Cannot write a {type(value).__name__} into a checkpoint"
     ):
         encode({"k": (value,)})
+
+
+OBJECTS = [
+    np.array([None, 1.0]),
+    np.array(["a"], dtype=object),
+    np.array(None),
+    np.array([], dtype=object),
+    np.zeros(1, dtype=[("x", object)]),
+]
+
+
+@pytest.mark.parametrize("array", OBJECTS, ids=repr)
+def test_an_array_of_objects_is_refused(array):
+    with pytest.raises(TypeError, match="Cannot write an array of objects into a checkpoint"):
+        encode({"k": (array,)})
+
+
+@pytest.mark.parametrize("key", [1, 1.0, None, True, ("a",), b"a"], ids=repr)
+def test_a_map_with_a_key_that_is_no_text_is_refused(key):
+    with pytest.raises(TypeError, match=r"Cannot write a map with the key .*; use text"):
+        encode(({key: 1},))
+
+
+@pytest.mark.parametrize("scalar", [np.complex128(1j), np.datetime64("2020-01-01")], ids=repr)
+def test_a_scalar_that_is_no_number_is_refused(scalar):
+    with pytest.raises(TypeError, match="Cannot write a (complex|date) into a checkpoint"):
+        encode((scalar,))
+
+
+def test_a_class_that_could_not_be_read_back_is_not_written():
+    encode((1, Stranger()), {"Stranger": Stranger})
+    for classes in (CLASSES, {"Stranger": Report}):
+        with pytest.raises(TypeError, match="Cannot write a Stranger .*: its class is not registe"):
+            encode((1, Stranger()), classes)

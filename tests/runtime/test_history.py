@@ -1,4 +1,5 @@
 import json
+import os
 from dataclasses import asdict
 
 import pytest
@@ -90,3 +91,39 @@ def test_no_rounds(tmp_path):
     path = tmp_path / "history.jsonl"
     write(path, [])
     assert read_history(path) == []
+
+
+@pytest.mark.parametrize("kept", [0, 3, 5])
+def test_a_run_killed_right_after_it_is_resumed_has_lost_no_line(tmp_path, kept):
+    """Before anything is appended, flushed or closed, the kept lines are on disk."""
+    path = tmp_path / "history.jsonl"
+    write(path, range(1, 6))
+    history = History(path, rounds_kept=kept)
+    try:
+        assert [line["round"] for line in read_history(path)] == list(range(1, kept + 1))
+    finally:
+        history.__exit__()
+
+
+def test_a_full_disk_at_resuming_leaves_the_history_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "history.jsonl"
+    write(path, range(1, 6))
+    before = path.read_bytes()
+
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        History(path, rounds_kept=5)
+    assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_what_is_kept_stays_as_it_was_to_the_byte(tmp_path):
+    path = tmp_path / "history.jsonl"
+    with History(path) as history:
+        history.append(info(1, largest_violation=float("-inf"), worst_loss=1e-300))
+        history.append(info(2, client="a\nb\u2028"))
+    before = path.read_bytes()
+    write(path, [], rounds_kept=2)
+    assert path.read_bytes() == before

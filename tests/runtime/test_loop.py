@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fcfl._types import CurvatureWeights, Point, Request
-from fcfl.errors import AbsentClientError, FCFLError, ReportError
+from fcfl.errors import AbsentClientError, ReportError
 from fcfl.rules import Difference
 from fcfl.runtime.in_process import InProcess
 from fcfl.runtime.loop import Progress, Remembered, Tally, admit, run
@@ -106,6 +106,11 @@ BAD_PARTS = {
     "rate_grads": {"rate_grads": np.full((2, 5), np.inf)},
     "rate_grads shape": {"rate_grads": np.zeros((5, 2))},
     "no rate_grads": {"rate_grads": None},
+    "loss of text": {"loss": "0.5"},
+    "no loss": {"loss": None},
+    "rates of text": {"rates": np.array(["0.5", "0.5"])},
+    "objects": {"loss_grad": np.full(5, None)},
+    "group larger than its client": {"group_rows": np.array([1.0, 1e6])},
 }
 
 
@@ -131,14 +136,24 @@ def test_a_missing_curvature_is_refused(posed):
 def test_too_few_or_too_many_reports_are_refused(n_reports, posed):
     changed = {2: {"client-0": lambda reports: reports * n_reports}}
     sentence = rf"Client 'client-0' sent {n_reports} reports for a request of 1 points"
-    with pytest.raises(FCFLError, match=sentence):
+    with pytest.raises(ReportError, match=sentence):
         go(METHODS["two-stage"], posed, changed=changed)
+
+
+@pytest.mark.parametrize("answer", [None, "report"])
+def test_an_answer_that_is_no_tuple_of_reports_is_refused(answer, posed):
+    for sent, sentence in (
+        (answer, "'client-0' sent one (NoneType|str), expected a tuple of reports"),
+        ((answer,), "'client-0' sent (nothing|a str) instead of a report"),
+    ):
+        with pytest.raises(ReportError, match=sentence):
+            go(METHODS["two-stage"], posed, changed={2: {"client-0": lambda _, s=sent: s}})
 
 
 def test_a_stranger_is_refused(posed):
     answer = posed[1].evaluate(Request((Point(np.zeros(5), "gradients"),)))["client-0"]
     changed = {2: {"mallory": lambda _: answer}}
-    with pytest.raises(FCFLError, match=r"Client 'mallory' answered but is not part of this run"):
+    with pytest.raises(ReportError, match=r"Client 'mallory' answered but is not part of this run"):
         go(METHODS["two-stage"], posed, changed=changed)
 
 
@@ -164,6 +179,34 @@ def test_without_patience_an_absent_client_stops_the_run(posed):
     for when in (1, 3):
         with pytest.raises(AbsentClientError, match="Client 'client-1' did not answer"):
             go(METHODS["fedavg"], posed, absent={when: ["client-1"]})
+
+
+def test_without_patience_a_client_that_answered_before_is_not_said_to_be_new(posed):
+    with pytest.raises(AbsentClientError, match="did not answer and has not reported before"):
+        go(METHODS["fedavg"], posed, absent={1: ["client-1"]})
+    sentence = (
+        r"^Client 'client-1' did not answer, and with `max_age` 0 none of its earlier reports was "
+        r"kept\. Resume when it is back\.$"
+    )
+    with pytest.raises(AbsentClientError, match=sentence):
+        go(METHODS["fedavg"], posed, absent={3: ["client-1"]})
+
+
+def test_patience_that_is_withdrawn_is_told(posed):
+    problem, runtime = posed
+    method = METHODS["fedavg"]
+    progress = next(iter(run(method, begin(method, problem, runtime), runtime, max_age=1)))[0]
+    gone = Scripted(runtime, absent={1: ["client-1"]})
+    with pytest.raises(AbsentClientError, match=r"last report is 1 round old \(`max_age` is 0\)"):
+        next(iter(run(method, progress, gone)))
+
+
+@pytest.mark.parametrize("max_age", [-1, 1.5, True, "2", None, float("inf")], ids=repr)
+def test_patience_is_a_whole_number_of_rounds(max_age, posed):
+    problem, runtime = posed
+    method = METHODS["fedavg"]
+    with pytest.raises(ValueError, match=r"^`max_age` must be a whole number, 0 or more, got"):
+        run(method, begin(method, problem, runtime), runtime, max_age=max_age)
 
 
 def test_a_client_that_never_answered_has_nothing_to_stand_in_for_it(posed):
@@ -231,12 +274,26 @@ def test_a_report_without_gradients_does_not_stand_in_where_they_are_needed(pose
         return reports, replace(progress, memory=memory)
 
     _, knows_values = after(values, progress)
-    with pytest.raises(AbsentClientError, match="'client-0'"):
+    sentence = "'client-0' did not answer, and its last report has no gradients, which this round"
+    with pytest.raises(AbsentClientError, match=sentence):
         after(gradients, knows_values, ["client-0"])
     _, knows_more = after(gradients, progress)
     _, knows_more = after(values, knows_more)  # a poorer report does not replace a richer one
     reports, _ = after(gradients, knows_more, ["client-0"])
     assert reports["client-0"][0].loss_grad is not None
+
+
+def test_a_report_without_curvature_does_not_stand_in_where_it_is_needed(posed):
+    problem, runtime = posed
+    weights = {name: CurvatureWeights(1.0, np.zeros(2)) for name in problem.clients}
+    gradients, curvature = (
+        Request((Point(np.zeros(5), want, weights),)) for want in ("gradients", "curvature")
+    )
+    progress = begin(METHODS["fedavg"], problem, runtime)
+    _, memory = admit(gradients, runtime.evaluate(gradients), progress, 1)
+    some = {k: v for k, v in runtime.evaluate(curvature).items() if k != "client-0"}
+    with pytest.raises(AbsentClientError, match="'client-0' .* its last report has no curvature"):
+        admit(curvature, some, replace(progress, memory=memory), 1)
 
 
 def test_the_richest_report_of_a_round_is_remembered(posed):

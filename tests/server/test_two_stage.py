@@ -103,6 +103,14 @@ def assert_budgets_are_kept_or_approached(rounds):
                 assert after.violations.max() <= 0
 
 
+def assert_no_budget_is_given_up(rounds):
+    """Where all budgets are met, and always in stage 2: none becomes exceeded, none grows."""
+    for stage in (1, 2):
+        for before, after in accepted(rounds, stage):
+            if stage == 2 or not (before.violations > 0).any():
+                assert (after.violations <= np.maximum(before.violations, 0.0)).all()
+
+
 def assert_states_tell_the_truth(rounds, problem, runtime):
     """Losses and violations in the state are those of its parameters."""
     for _, after, _ in rounds[:: max(len(rounds) // 20, 1)]:
@@ -123,6 +131,7 @@ def assert_lemmas(rounds, problem, runtime):
     assert_cooling_lowers_the_smooth_maximum(rounds)
     assert_lemma_2(rounds)
     assert_budgets_are_kept_or_approached(rounds)
+    assert_no_budget_is_given_up(rounds)
     assert_states_tell_the_truth(rounds, problem, runtime)
     assert_refused_steps_move_nothing(rounds)
 
@@ -188,6 +197,42 @@ def test_an_infeasible_start_becomes_feasible():
     rounds = recorded(TwoStage(step_size=1.0, rounds=(200, 0)), problem, runtime, params)
     assert rounds[-1][1].violations.max() <= 0
     assert rounds[-1][1].status == "stopped"
+
+
+@pytest.mark.parametrize(("rules", "seed"), [("difference", 3), ("stacked", 3)])
+def test_stage_2_gives_up_no_budget_though_stage_1_left_some_exceeded(rules, seed):
+    problem, runtime = made_up_problem(RULES[rules], seed)
+    params = made_up_start("random", runtime, seed)
+    rounds = recorded(TwoStage(step_size=1.0, rounds=(3, 60)), problem, runtime, params)
+    assert rounds[-1][1].violations.max() > 0 and rounds[-1][1].stage == 2
+    assert_lemmas(rounds, problem, runtime)
+
+
+@pytest.mark.parametrize("temperature", [0.05, 0.5])
+def test_met_budgets_stay_met_though_their_smooth_maximum_is_above_zero(temperature):
+    """A hot smooth maximum may be lowered by exceeding one budget; that is refused."""
+    problem, runtime = made_up_problem(RULES["difference"], seed=2)
+    start = zeros_for(runtime)
+    at = evaluate(problem, runtime, start)
+    assert at.largest_violation < 0 < smooth_max(at.block_violations, temperature)[0]
+    method = TwoStage(step_size=1.0, rounds=(40, 20), temperatures=(0.1, temperature))
+    rounds = recorded(method, problem, runtime, start)
+    assert accepted(rounds, 1)
+    assert all((state.violations <= 0).all() for _, state, _ in rounds)
+
+
+def test_on_the_way_to_feasibility_one_budget_may_give_way_to_another():
+    """Holding every budget fast would end this run at its start, with budgets exceeded."""
+    problem, runtime = made_up_problem(RULES["stacked"], seed=1)
+    params = made_up_start("random", runtime, 1)
+    rounds = recorded(TwoStage(step_size=1.0, rounds=(200, 0)), problem, runtime, params)
+    gives_way = [
+        (after.violations > np.maximum(before.violations, 0.0)).any()
+        for before, after in accepted(rounds, stage=1)
+    ]
+    assert any(gives_way)
+    assert rounds[-1][1].violations.max() <= 0
+    assert_lemmas(rounds, problem, runtime)
 
 
 # --- where it ends ---
@@ -269,6 +314,30 @@ def test_it_ends_infeasible_when_a_budget_is_still_exceeded(rounds):
     assert state.status == "infeasible"
     assert "with a budget exceeded by" in state.message
     assert state.violations.max() > 0
+
+
+def test_rounds_that_are_used_up_are_told_from_steps_that_do_not_help():
+    problem, runtime = made_up_problem(RULES["by client"], seed=3)
+    params = made_up_start("random", runtime, 3)
+    few, many = (
+        train(TwoStage(step_size=1.0, rounds=r), problem, runtime, params)[-1][0].state
+        for r in ((2, 2), (500, 0))
+    )
+    assert few.status == many.status == "infeasible"
+    assert few.message.startswith("The rounds of stage 1 are used up (after 2 + ")
+    assert "More of them" in few.message and "zero" not in few.message
+    assert many.steps[0] < 500
+    assert many.message.startswith("No step lowers the violation without raising the worst loss")
+    assert "Begin with `start='zero'`" in many.message and "More of them" not in many.message
+
+
+def test_from_zero_every_budget_is_met_at_every_step():
+    """What the message of an infeasible end recommends."""
+    problem, runtime = made_up_problem(RULES["by client"], seed=3)
+    method = TwoStage(step_size=1.0, rounds=(60, 20))
+    rounds = recorded(method, problem, runtime, zeros_for(runtime))
+    assert all((state.violations <= 0).all() for _, state, _ in rounds)
+    assert rounds[-1][1].status != "infeasible"
 
 
 @pytest.mark.parametrize("rounds", [(0, 0), (0, 4), (4, 0)])
@@ -473,7 +542,17 @@ def test_weight_decay_shrinks_the_parameters_with_every_step():
         ({"rounds": (5,)}, r"`rounds` must be two counts, one a stage, got \(5,\)\."),
         ({"rounds": (5, -1)}, r"`rounds` must be two counts, one a stage, got \(5, -1\)\."),
         ({"temperatures": (0.1, 0.0)}, r"`temperatures` must be a positive number, got 0\.0\."),
-        ({"coldest": -1.0}, r"must be a positive number, got -1\.0\."),
+        ({"coldest": -1.0}, r"`coldest` must be a positive number, got -1\.0\."),
+        ({"coldest": None}, r"`coldest` must be a positive number, got None\."),
+        ({"step_size": True}, r"`step_size` must be a positive number, got True\."),
+        ({"step_size": "1"}, r"`step_size` must be a positive number, got '1'\."),
+        ({"rounds": 5}, r"`rounds` must be two counts, one a stage, got 5\."),
+        ({"rounds": (5.5, 1)}, r"`rounds` must be two counts, one a stage, got \(5\.5, 1\)\."),
+        ({"rounds": "ab"}, r"`rounds` must be two counts, one a stage, got 'ab'\."),
+        ({"temperatures": 0.1}, r"`temperatures` must be a pair of numbers, got 0\.1\."),
+        ({"temperatures": (1, 1, 1)}, r"`temperatures` must be a pair of numbers, got \(1, 1, 1\)"),
+        ({"max_trials": -1}, r"`max_trials` must be a whole number, 0 or more, got -1\."),
+        ({"max_trials": 2.5}, r"`max_trials` must be a whole number, 0 or more, got 2\.5\."),
         ({"decay": 1.0}, r"`decay` must lie between 0 and 1, got 1\.0\."),
         ({"decay_below": -1.0}, r"`decay_below` must be zero or a positive number, got -1\.0\."),
         ({"weight_decay": -1.0}, r"`weight_decay` must be zero or a positive number, got -1\.0"),
@@ -487,3 +566,30 @@ def test_weight_decay_shrinks_the_parameters_with_every_step():
 def test_a_bad_option_is_refused(options, sentence):
     with pytest.raises(ValueError, match=sentence):
         TwoStage(**options)
+
+
+def test_lists_and_numpy_numbers_do_as_well():
+    problem, runtime = made_up_problem(RULES["difference"])
+    plain = TwoStage(step_size=1.0, rounds=(4, 4), temperatures=(0.125, 0.002), max_trials=9)
+    other = TwoStage(
+        step_size=np.float64(1),
+        rounds=[np.int64(4), 4],
+        temperatures=[np.float32(0.125), 0.002],
+        max_trials=np.int64(9),
+    )
+    start = [0.0] * zeros_for(runtime).size
+    ends = [train(method, problem, runtime, start)[-1][0].state for method in (plain, other)]
+    assert identical(*(end.params for end in ends)) and ends[0].message == ends[1].message
+
+
+@pytest.mark.parametrize("params", [[[0.0]], "zero", None], ids=repr)
+def test_parameters_that_are_no_vector_are_refused(params):
+    problem, _ = made_up_problem([])
+    with pytest.raises(ValueError, match=r"^`params` must be a vector of numbers, got"):
+        TwoStage().init(params, problem)
+
+
+def test_parameters_are_finite():
+    problem, _ = made_up_problem([])
+    with pytest.raises(ValueError, match=r"^`params` must be finite, got nan"):
+        TwoStage().init([0.0, np.nan, 0.0, 0.0, 0.0], problem)

@@ -127,33 +127,48 @@ def _by_daqp(dual: _Dual, dual_tolerance: float) -> Vector:
     """Active set on the dense dual, constraint rows brought to the objective rows' length.
 
     DAQP's default tolerance ends its proximal loop too early on a scaled singular form and reports
-    success; 1e-14 to 3e-13 is where it is right.
+    success; 1e-14 to 3e-13 is where it is right. Rows of length zero do not bend the form and are
+    left out: of the objectives among them, the largest takes the weight that the others leave.
     """
-    lengths, on = dual.lengths, dual.on_simplex
-    longest = lengths[on].max() or lengths.max() or 1.0
-    c, typical = dual.c, 1.0  # the size of a weight
-    flat = on & (lengths == 0)
-    if flat.any() and np.abs(c).max() > 0:  # a row that costs nothing may take nearly all weight
-        c = c - on * c[flat].max()
-        typical = min(1.0, np.abs(c).max() / longest**2)
-    objective = typical * max(typical * longest**2, np.abs(c).max())
-    relative = np.where(on, 1.0, np.clip(lengths / longest, 1e-8, 1e8))
-    scale = np.where(lengths == 0, 1.0, relative / typical)
+    on = dual.on_simplex
+    flat = dual.lengths == 0
+    x = np.where(flat & ~on & (dual.c > 0), dual.upper, 0.0)
+    c, rest = dual.c, int(np.argmax(np.where(flat & on, dual.c, -np.inf)))
+    has_rest = bool((flat & on).any())
+    if has_rest:
+        c = c - c[rest] * on
+    if not flat.all():
+        x[~flat] = _daqp_of_curved(dual, c, ~flat, dual_tolerance, fills=not has_rest)
+    if has_rest:
+        x[rest] = max(1.0 - x[on].sum(), 0.0)
+    return x
+
+
+def _daqp_of_curved(
+    dual: _Dual, c: Vector, rows: NDArray[np.bool_], dual_tolerance: float, *, fills: bool
+) -> Vector:
+    """Weights of rows that bend; they fill the simplex, or sum to at most one on it."""
+    on, lengths, c = dual.on_simplex[rows], dual.lengths[rows], c[rows]
+    longest = lengths[on].max(initial=0.0) or lengths.max()
+    largest = np.abs(c).max()
+    weight = 1.0 if fills else min(1.0, largest / longest**2 or 1.0)  # the size of a weight
+    objective = weight * max(weight * longest**2, largest)
+    scale = np.where(on, 1.0, np.clip(lengths / longest, 1e-8, 1e8)) / weight
     inverse = 1.0 / (scale * np.sqrt(objective))
-    m = dual.c.size
-    x, *_ = daqp.solve(
-        dual.gramian * np.outer(inverse, inverse),
+    m = c.size
+    solved, *_ = daqp.solve(
+        dual.gramian[np.ix_(rows, rows)] * np.outer(inverse, inverse),
         -c / scale / objective,
         (on / scale)[None],
-        np.append(np.where(on, 1e30, dual.upper * scale), 1.0),
-        np.append(np.zeros(m), 1.0),
-        np.append(np.zeros(m), 5).astype(np.int32),
+        np.append(np.where(on, 1e30, dual.upper[rows] * scale), 1.0),
+        np.append(np.zeros(m), 1.0 if fills else -1e30),
+        np.append(np.zeros(m), 5 if fills else 0).astype(np.int32),
         primal_tol=1e-11,
         dual_tol=dual_tolerance,
         iter_limit=5 * m + 500,
     )
-    solution: Vector = np.asarray(x, dtype=np.float64) / scale
-    return solution
+    weights: Vector = np.asarray(solved, dtype=np.float64) / scale
+    return weights
 
 
 def _by_clarabel(dual: _Dual, objective: float) -> Vector:

@@ -91,10 +91,30 @@ def test_step_is_pure():
     ("options", "sentence"),
     [
         ({"step_size": 0}, r"`step_size` must be a positive number, got 0\."),
+        ({"step_size": True}, r"`step_size` must be a positive number, got True\."),
         ({"rounds": 0}, r"`rounds` must be a positive number, got 0\."),
+        ({"rounds": 2.5}, r"`rounds` must be a whole number, 0 or more, got 2\.5\."),
+        ({"rounds": "3"}, r"`rounds` must be a positive number, got '3'\."),
         ({"tolerance": -1}, r"`tolerance` must be zero or a positive number, got -1\."),
     ],
 )
 def test_a_bad_option_is_refused(options, sentence):
     with pytest.raises(ValueError, match=sentence):
         FedAvg(**options)
+
+
+def test_it_starts_from_a_list_too():
+    problem, runtime = pose(made_up_clients(0, levels=RACE), [])
+    method = FedAvg(rounds=3)
+    ends = [
+        train(method, problem, runtime, start)[-1][0].state
+        for start in ([0, 0, 0, 0, 0], zeros_for(runtime))
+    ]
+    assert identical(*ends)
+
+
+@pytest.mark.parametrize("params", [[[0.0]], "zero", None, [0.0, np.inf]], ids=repr)
+def test_parameters_that_are_no_finite_vector_are_refused(params):
+    problem, _ = pose(made_up_clients(0, levels=RACE), [])
+    with pytest.raises(ValueError, match=r"^`params` must be (a vector of numbers|finite), got"):
+        FedAvg().init(params, problem)
