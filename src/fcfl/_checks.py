@@ -1,8 +1,8 @@
 """Argument checks: one function per question, one wording."""
 
 import difflib
+import math
 import reprlib
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import TypeGuard
@@ -24,7 +24,10 @@ def is_number(value: object) -> TypeGuard[float]:
 
 def is_finite(value: object) -> TypeGuard[float]:
     """Whether ``value`` is a number that float64 can hold."""
-    return is_number(value) and abs(value) <= sys.float_info.max
+    try:
+        return is_number(value) and math.isfinite(value)
+    except OverflowError:  # an integer of more than 308 digits
+        return False
 
 
 def is_count(value: object) -> TypeGuard[int]:

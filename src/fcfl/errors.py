@@ -2,7 +2,7 @@
 
 FCFLError
 ├── DataError (also a ValueError)   a table, column or built-in set cannot be used
-├── ReportError                     a client sent something that is not a report
+├── ReportError                     an answer is not a valid report, or not of a client of the run
 ├── AbsentClientError               a client did not answer and its last report is too old
 ├── CheckpointError                 a checkpoint is torn, missing or of another run
 ├── Interrupted                     a run was stopped from outside and can be resumed
@@ -21,7 +21,7 @@ class DataError(FCFLError, ValueError):
 
 
 class ReportError(FCFLError):
-    """A client sent something that is not a valid report."""
+    """An answer is not a valid report, or its sender is not part of the run."""
 
 
 class AbsentClientError(FCFLError):

@@ -245,3 +245,10 @@ def test_a_client_without_rows_is_refused_by_name():
     rates = rates_needed([Difference("demographic_parity", "race")], data.levels)
     with pytest.raises(ValueError, match=r"Client 'b' has no training rows\."):
         linear_client("b", data, rates)
+
+
+@pytest.mark.parametrize("weights", [None, {"b": some_weights(0)}], ids=["none", "another's"])
+def test_curvature_without_weights_is_refused(weights):
+    _, client, params = made_up(0)
+    with pytest.raises(ValueError, match=r"^`curvature_weights` must name client 'a' when a point"):
+        client.report(Point(params, "curvature", weights))

@@ -110,7 +110,7 @@ def test_sums_by_row_are_the_sums_by_row(n_distinct, seed):
 
 @pytest.mark.parametrize("as_matrix", [np.asarray, sparse.csr_array])
 def test_colliding_projections_cost_merging_and_nothing_else(as_matrix):
-    """Rows alike in every projection, mixed: some equal ones stay apart, no others come together."""
+    """Of mixed rows with the same projections, equal ones may stay apart; no others meet."""
     X = as_matrix(np.array([[1e16, 1e-12 * (k % 3)] for k in range(30)]))
     representatives, which = distinct_rows(X)
     assert_is_a_partition(X, representatives, which)

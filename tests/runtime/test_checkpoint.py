@@ -260,12 +260,12 @@ def test_a_failed_rename_leaves_a_whole_checkpoint_and_no_draft(
 
 
 def test_a_torn_checkpoint_never_takes_the_place_of_a_whole_one(some, tmp_path, fail_at_rename):
-    """A run resumed from the previous file saves again, and the power goes between the renames."""
+    """A run resumed from the previous file saves again, and the power goes at its one rename."""
     for progress in some:
         save_checkpoint(tmp_path, progress)
     tear(checkpoint_path(tmp_path), "cut", 0.5)
     resumed = load_checkpoint(tmp_path).progress
-    fail_at_rename(2)
+    fail_at_rename(1)
     with pytest.raises(OSError, match="no power"):
         save_checkpoint(tmp_path, resumed)
     assert identical(load_checkpoint(tmp_path).progress, resumed)

@@ -292,7 +292,7 @@ def test_a_report_without_curvature_does_not_stand_in_where_it_is_needed(posed):
     progress = begin(METHODS["fedavg"], problem, runtime)
     _, memory = admit(gradients, runtime.evaluate(gradients), progress, 1)
     some = {k: v for k, v in runtime.evaluate(curvature).items() if k != "client-0"}
-    with pytest.raises(AbsentClientError, match="'client-0' .* its last report has no curvature"):
+    with pytest.raises(AbsentClientError, match=r"'client-0' .* its last report has no curv"):
         admit(curvature, some, replace(progress, memory=memory), 1)
 
 
