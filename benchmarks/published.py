@@ -1,7 +1,7 @@
 """The authors' public figures on Adult, again: their options, step sizes and rounds, many seeds.
 
-`python -m benchmarks.published [SEEDS]` prints, for each setting, the figures of the authors' one run
-and the mean, spread and nearest of ours over random starts. Only the start is random here.
+`python -m benchmarks.published [SEEDS]` prints, for each setting, the figures of the authors' one
+run and the mean, spread and nearest of ours over random starts. Only the start is random here.
 """
 
 import sys
@@ -20,13 +20,15 @@ from fcfl.server.problem import state_problem
 from fcfl.server.two_stage import TwoStage
 
 CLIENTS = ("phd", "non-phd")
+DP, EO = "demographic_parity", "equal_opportunity"
+LONG, SHORT = (800, 1500), (800, 220)
 FIGURES: dict[str, tuple[Any, ...]] = {
-    # name: attribute, metric, budget, step, rounds, accuracies, signed disparities (group A minus rest)
-    "race DP .05": ("race", "demographic_parity", 0.05, 0.03, (800, 1500), (0.7293, 0.8196), (0.0005, 0.0453)),
-    "race DP .01": ("race", "demographic_parity", 0.01, 0.015, (800, 1500), (0.7017, 0.7971), (-0.0029, 0.0034)),
-    "race EO .05": ("race", "equal_opportunity", 0.05, 0.1, (800, 220), (0.7238, 0.8137), (-0.0545, 0.0226)),
-    "sex EO .05": ("sex", "equal_opportunity", 0.05, 0.1, (800, 220), (0.6961, 0.8184), (0.0006, -0.0424)),
-}  # fmt: skip
+    # attribute, metric, budget, step, rounds, accuracies, signed disparities (group A minus rest)
+    "race DP .05": ("race", DP, 0.05, 0.03, LONG, (0.7293, 0.8196), (0.0005, 0.0453)),
+    "race DP .01": ("race", DP, 0.01, 0.015, LONG, (0.7017, 0.7971), (-0.0029, 0.0034)),
+    "race EO .05": ("race", EO, 0.05, 0.1, SHORT, (0.7238, 0.8137), (-0.0545, 0.0226)),
+    "sex EO .05": ("sex", EO, 0.05, 0.1, SHORT, (0.6961, 0.8184), (0.0006, -0.0424)),
+}
 
 
 def reproduce(name: str, seed: int) -> tuple[list[float], list[float]]:

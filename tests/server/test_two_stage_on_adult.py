@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-
 from benchmarks.published import FIGURES, is_near, reproduce
+
 from fcfl._types import Point, Request
 from fcfl.client.linear import linear_client
 from fcfl.data import adult

@@ -88,6 +88,16 @@ def train(
             help="client: budgets hold on each client's rows; global: on all rows together; both.",
         ),
     ] = "client",
+    policy: Annotated[
+        Path | None, typer.Option(help="TOML file with rules and budgets, instead of the above.")
+    ] = None,
+    confidence: Annotated[
+        float | None,
+        typer.Option(
+            help="Train against tighter budgets, so that held-out disparities keep the given ones "
+            "with this probability: 0.9."
+        ),
+    ] = None,
     method: Annotated[str, typer.Option(metavar="NAME", help=_methods_help())] = "sqp",
     published: Annotated[
         bool, typer.Option("--published", help="two-stage as the authors' code has it.")
@@ -158,6 +168,8 @@ def train(
                     relative_budget=relative_budget,
                     ratio=ratio,
                     scope=scope,  # type: ignore[arg-type]
+                    policy=None if policy is None else str(policy),
+                    confidence=confidence,
                     method=method,
                     published=published,
                     step_size=step_size,

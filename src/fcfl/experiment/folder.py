@@ -17,6 +17,7 @@ ROWS = "rows.sha256"
 SELECTION = "selection.json"
 _WRITTEN = ("result.json", "model.json", "params.txt", "history.jsonl", SELECTION, "report.html")
 UNCONSTRAINED = "unconstrained"  # folder of the run that relative budgets are measured on
+UNTIGHTENED = "untightened"  # folder of the run that margins are measured on
 
 
 def check_folder(experiment: Experiment, folder: Path, *, resume: bool, overwrite: bool) -> None:
@@ -54,7 +55,7 @@ def prepare_folder(
     if checkpoint_path(folder).exists() and not (folder / "result.json").exists():
         tell(f"The unfinished run in {str(folder)!r} starts again; `--resume` would have gone on.")
     folder.mkdir(parents=True, exist_ok=True)
-    for place in (folder, folder / UNCONSTRAINED):
+    for place in (folder, folder / UNCONSTRAINED, folder / UNTIGHTENED):
         for name in _WRITTEN:
             (place / name).unlink(missing_ok=True)
         checkpoint_path(place).unlink(missing_ok=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from fcfl import __version__
 from fcfl._types import ClientId, RateId, Report, Vector
-from fcfl.audit import Audit, Evidence, Estimate, PartAudit, Selections, audit_clients
+from fcfl.audit import Audit, Estimate, Evidence, PartAudit, Selections, audit_clients
 from fcfl.audit.auditing import Simultaneous
 from fcfl.audit.disparities import compare, disparity_value
 from fcfl.audit.performance import Counted, pool

@@ -9,9 +9,11 @@ from typing import Any
 
 from fcfl import __version__
 from fcfl._types import Point, Request, Vector
+from fcfl.errors import FCFLError
 from fcfl.experiment.folder import (
     SELECTION,
     UNCONSTRAINED,
+    UNTIGHTENED,
     check_folder,
     prepare_folder,
     write_json,
@@ -21,6 +23,7 @@ from fcfl.experiment.results import SCHEMA
 from fcfl.experiment.selection import select
 from fcfl.experiment.settings import Experiment
 from fcfl.experiment.tasks import TableTask, Task, open_task
+from fcfl.experiment.tightening import tighten
 from fcfl.experiment.training import Session, Watch, train
 from fcfl.runtime.loop import Progress
 from fcfl.server.method import FEASIBILITY_TOLERANCE
@@ -67,8 +70,11 @@ def run_experiment(
         settled, selection = choose_settings(experiment, task, session)
         if experiment.relative_budget is not None:
             task = measure_budgets(settled, task, session)
-        progress, notes = train(settled, task, session, first_params)
-        result = compose_result(settled, task, progress, [*task.notes, *notes])
+        notes: tuple[str, ...] = ()
+        if experiment.confidence is not None:
+            task, first_params, notes = tighten_budgets(settled, task, session, first_params)
+        progress, left_out = train(settled, task, session, first_params)
+        result = compose_result(settled, task, progress, [*task.notes, *left_out, *notes])
         result["selection"] = selection
         result["seconds"] = time.monotonic() - began
         task.save_model(progress.state.params, folder)
@@ -110,6 +116,19 @@ def measure_budgets(experiment: Experiment, task: Task, session: Session) -> Tas
             f"Budgets{whose} are {share:g} of the smooth disparity without budgets: {listed}{more}."
         )
     return task.with_relative_budgets(budgets)
+
+
+def tighten_budgets(
+    experiment: Experiment, task: Task, session: Session, first_params: Vector | None
+) -> tuple[Task, Vector, tuple[str, ...]]:
+    """Train with the budgets as they are, then lower each by the margin its rows need."""
+    if not isinstance(task, TableTask) or experiment.confidence is None:
+        raise FCFLError("`confidence` needs a table.")
+    progress, _ = train(experiment, task, session.inside(UNTIGHTENED), first_params)
+    tightened = tighten(task, progress.state.params, experiment.confidence)
+    for note in tightened.notes:
+        session.tell(note)
+    return tightened.task, progress.state.params, tightened.notes
 
 
 def compose_result(

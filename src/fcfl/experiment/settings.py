@@ -10,6 +10,7 @@ from typing import Any, Literal
 from fcfl._checks import (
     check_budget,
     check_choice,
+    check_fraction,
     check_non_negative,
     check_positive,
     did_you_mean,
@@ -38,7 +39,9 @@ class Experiment:
     client w times the disparity it has without budgets. ``ratio`` asks for at least that ratio of
     group rates (0.8 is the four-fifths rule). ``published`` takes the behaviour of the authors'
     public code where it differs from their paper. ``l2`` and ``consistency`` are by default chosen
-    by cross-validation for sqp, 0 and the method's own for the others.
+    by cross-validation for sqp, 0 and the method's own for the others. ``policy`` is a file that
+    says all about budgets; ``confidence`` trains against tighter ones, so that held-out
+    disparities keep them that often.
     """
 
     table: str
@@ -52,6 +55,8 @@ class Experiment:
     relative_budget: float | None = None
     ratio: float | None = None
     scope: Literal["client", "global", "both"] = "client"
+    policy: str | None = None
+    confidence: float | None = None
     method: str = "sqp"
     published: bool = False
     step_size: float | None = None
@@ -90,6 +95,12 @@ class Experiment:
                 f"`ratio` must be a number from 0 to 1, got {self.ratio!r}. "
                 "The four-fifths rule is 0.8."
             )
+        if self.policy is not None and (self.is_constrained or self.scope != "client"):
+            raise ValueError("Give a `policy` or budgets and scope, not both.")
+        if self.confidence is not None:
+            check_fraction("confidence", self.confidence)
+            if self.ratio is not None or self.scope != "client":
+                raise ValueError("`confidence` needs difference budgets of scope 'client'.")
         if isinstance(self.budget, Mapping):
             if self.scope != "client":
                 raise ValueError(f"Budgets by client need scope 'client', got {self.scope!r}.")

@@ -22,6 +22,7 @@ from fcfl.experiment.results import (
     worst_client,
 )
 from fcfl.experiment.settings import Experiment
+from fcfl.policy import read_policy
 from fcfl.rules import Rule, check_budget_clients, rates_needed, without_budgets
 from fcfl.runtime.checkpoint import replace_file
 from fcfl.runtime.in_process import InProcess
@@ -48,13 +49,18 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class TableTask:
-    """A table's clients, each with a linear model's reports on its training rows."""
+    """A table's clients, each with a linear model's reports on its training rows.
+
+    ``rules`` are what was asked for; ``rules_in_force`` what is trained against, where it differs.
+    """
 
     experiment: Experiment
     federation: Federation
     rules: tuple[Rule, ...]
     rates: tuple[RateId, ...]
     clients: Mapping[ClientId, LinearClient]
+    min_group_rows: float = 1.0
+    rules_in_force: tuple[Rule, ...] | None = None
 
     @property
     def runtime(self) -> InProcess:
@@ -82,7 +88,13 @@ class TableTask:
     def state(self, l2: float) -> tuple[Problem, tuple[str, ...]]:
         """The problem, and a sentence for each group that cannot be compared."""
         anywhere = Request((Point(np.zeros(self.federation.schema.n_features + 1)),))
-        return state_problem(self.rules, self.rates, self.runtime.evaluate(anywhere), l2=l2)
+        return state_problem(
+            self.rules_in_force or self.rules,
+            self.rates,
+            self.runtime.evaluate(anywhere),
+            l2=l2,
+            min_group_rows=self.min_group_rows,
+        )
 
     def find(self, params: Vector) -> Findings:
         """Hard counts of all rows and smooth reports of the training rows."""
@@ -209,11 +221,17 @@ def open_task(experiment: Experiment) -> TableTask | SyntheticTask:
         _check_synthetic(experiment)
         return SyntheticTask(experiment, synthetic.SyntheticClient())
     federation = open_federation(experiment)
-    rules = experiment.make_rules(federation.columns.sensitive, federation.clients)
+    levels, min_group_rows = dict(federation.levels), 1
+    if experiment.policy is None:
+        rules = experiment.make_rules(federation.columns.sensitive, federation.clients)
+    else:
+        policy = read_policy(experiment.policy)
+        rules, levels = policy.rules(federation.clients), policy.levels(levels)
+        min_group_rows = policy.min_group_rows
     check_budget_clients(rules, federation.clients)
-    rates = rates_needed(rules, federation.levels)
+    rates = rates_needed(rules, levels)
     clients = {name: linear_client(name, data, rates) for name, data in federation.train.items()}
-    return TableTask(experiment, federation, rules, rates, clients)
+    return TableTask(experiment, federation, rules, rates, clients, min_group_rows)
 
 
 def _check_synthetic(experiment: Experiment) -> None:

@@ -112,11 +112,10 @@ def load_checkpoint(folder: Path) -> Loaded:
 
 
 def _pack(progress: Progress[Any]) -> bytes:
-    arrays: dict[str, Any]
     tree, arrays = encode(progress, _CLASSES)
     text = np.frombuffer(json.dumps(tree).encode(), dtype=np.uint8)
     buffer = io.BytesIO()
-    np.savez(buffer, json=text, **arrays)
+    np.savez(buffer, **dict[str, Any](arrays, json=text))
     content = buffer.getvalue()
     return b"%s %s\n%s" % (_MAGIC, hashlib.sha256(content).hexdigest().encode(), content)
 
