@@ -1,7 +1,7 @@
 """How often held-out disparities keep their budget, with and without `--confidence 0.9`.
 
-`python -m benchmarks.confidence [SPLITS]`: Adult, sex, five Dirichlet clients (`adult-5`), budget .05,
-random re-splits. Counted are clients with enough rows: those whose margin is below the budget.
+`python -m benchmarks.confidence [SPLITS]`: Adult, sex, five Dirichlet clients (`adult-5`), budget
+.05, random re-splits. Counted are clients with enough rows: those whose margin is below the budget.
 """
 
 import json
