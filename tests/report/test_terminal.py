@@ -9,12 +9,9 @@ from fcfl.report.terminal import (
     MOST_CLIENTS,
     comparison_table,
     federation_table,
-    headline,
-    is_exceeded,
-    number,
-    plain,
     print_result,
 )
+from fcfl.report.words import headline, is_exceeded, number, plain
 
 
 def entry(smooth, budget, rule="difference", attribute="race", value=0.1):
@@ -115,11 +112,16 @@ def test_the_worst_served_client_comes_first():
 
 def test_a_table_fits_80_columns_and_no_number_is_cut():
     name = "Sankt-Katharinen-Krankenhaus " * 4
-    clients = {name: (0.123456, [entry(0.04, 0.05)]), "b": (0.2, [entry(0.01, 0.05)])}
+    judged = {"low": 0.0, "high": 0.19, "verdict": "undetermined"}
+    clients = {
+        name: (0.123456, [entry(0.04, 0.0525) | judged]),
+        "b": (0.2, [entry(0.01, 0.05) | judged | {"verdict": "met"}]),
+    }
     text = shown(made_up_result(clients, [entry(0.1, 0.3)]))
     assert max(map(len, text.splitlines())) <= 80
-    for cell in ("0.1235", "0.0400", "0.050", "0.7500", "disparity", "accuracy", "smooth", "hard"):
+    for cell in ("0.1235", "0.0400", "0.0525", "0.750", "smooth", "hard", ".000–.190"):
         assert cell in text
+    assert "undetermined" in text and " met" in text
     assert "…" not in text
     first_column = "".join(line.split("  ")[0] for line in text.splitlines())
     assert "Krankenhaus" in first_column.replace(" ", "")
@@ -128,7 +130,7 @@ def test_a_table_fits_80_columns_and_no_number_is_cut():
 def test_headings_say_ratio_where_a_ratio_is_compared():
     text = shown(made_up_result({"a": (0.1, [entry(0.9, 0.8, "ratio")])}))
     assert "demographic parity ratio, race" in text
-    assert "disparity" not in text
+    assert "difference" not in text
 
 
 def test_many_clients_are_cut_and_counted():

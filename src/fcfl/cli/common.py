@@ -15,6 +15,7 @@ from fcfl.data import BUILTIN
 from fcfl.errors import FCFLError, Interrupted
 from fcfl.experiment import Experiment, Finished, run_experiment
 from fcfl.experiment.tasks import columns_missing
+from fcfl.report.page import write_page
 from fcfl.server.method import RoundInfo
 
 FAILED, WRONG_USAGE, INFEASIBLE = 1, 2, 3
@@ -89,7 +90,7 @@ def run_shown(
     """Run with a progress bar; stopped, say how to go on."""
     try:
         with progress_bar(experiment.method) as watch:
-            return run_experiment(
+            finished = run_experiment(
                 experiment,
                 folder,
                 resume=resume,
@@ -97,6 +98,8 @@ def run_shown(
                 watch=watch,
                 tell=tell or note,
             )
+        write_page(folder)
+        return finished
     except Interrupted as stopped:
         command = f"fcfl train --resume --out {shlex.quote(str(folder))}"
         raise Interrupted(f"{stopped} Go on with: {command}") from None

@@ -9,6 +9,7 @@ from rich.table import Table as Grid
 from fcfl.experiment import Experiment
 from fcfl.experiment.sweep import parse_budgets, run_sweep
 from fcfl.experiment.training import Session
+from fcfl.report.page import write_page
 from fcfl.report.terminal import number, plain
 
 from .common import (
@@ -102,6 +103,7 @@ def sweep(
         with progress_bar("sweep") as watch:
             session = Session(folder, resume, watch, note)
             curve = run_sweep(experiment, values, session, relative=relative is not None)
+        write_page(folder)
         out_console.print(curve_table(curve["points"]))
         say(f"Written to {folder}")
 

@@ -8,44 +8,48 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from .claims import TOGETHER, claims_of, judged_part, rule_of
+from .comparison import run_summary
+from .words import headline, verdict_sentence, worst_sentence
+from .words import number as number
+from .words import plain as plain
+
 MOST_CLIENTS = 40  # rows shown; the rest is in result.json
-MOST_NAMED = 3  # exceeded budgets the headline spells out
-TOLERANCE = 1e-6  # a smooth disparity that exceeds its budget by less counts as met
-TOGETHER = "all rows"
-
-
-def number(value: float | None, digits: int = 4) -> str:
-    """A number for a table, a dash where there is none."""
-    return "–" if value is None else f"{value:.{digits}f}"
-
-
-def plain(name: str) -> str:
-    """A name as it is, but without characters that would steer the terminal."""
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in name)
+STYLES = {"met": "green", "exceeded": "bold red", "undetermined": "yellow"}
 
 
 def result_tables(result: Mapping[str, Any]) -> Iterator[Table]:
     """One table for each rule, the worst-served client first."""
     clients = list(by_loss(result["clients"]))[:MOST_CLIENTS]
     together = _together(result)
-    entries = [*clients[0][1]["train"]["disparities"], *together["train"]["disparities"]]
+    part = judged_part(result)
+    entries = [*clients[0][1][part]["disparities"], *together[part]["disparities"]]
     for rule, kind in {rule_name(entry): entry["rule"] for entry in entries}.items():
         table = _table(f"{result['method']}: {rule}")
-        for heading in ("train\nrows", "test\nrows", "train\nloss", "test\naccuracy"):
+        for heading in _headings(result, kind):
             _numbers(table, heading)
-        what = {"ratio": "ratio", "bound": "value"}.get(kind, "disparity")
-        for heading in (f"{what}\ntrain\nsmooth", f"{what}\ntest\nhard"):
-            _numbers(table, heading)
-        _numbers(table, "budget")
+        table.add_column("verdict", no_wrap=True, vertical="bottom")
         for name, client in clients:
-            _add_row(table, name, client, rule)
+            _add_row(table, name, client, rule, result)
         if len(clients) > 1:
             table.add_section()
-            _add_row(table, TOGETHER, together, rule)
+            _add_row(table, TOGETHER, together, rule, result)
         yield table
 
 
-def _table(title: str) -> Table:
+def _headings(result: Mapping[str, Any], kind: str) -> list[str]:
+    """What the numbers of a client are; an audit has trained nothing."""
+    value = {"ratio": "ratio", "bound": "value"}.get(kind, "differ-\nence")
+    if result["method"] == "audit":
+        return ["rows", "accu-\nracy", value, "interval", "budget"]
+    part = judged_part(result)
+    return [
+        f"{part}\nrows", "train\nloss", f"{part}\naccu-\nracy", "train\nsmooth", f"{part}\nhard",
+        "interval", "budget",
+    ]  # fmt: skip
+
+
+def _table(title: str, first: str = "client") -> Table:
     table = Table(
         title=Text(plain(title)),
         title_justify="left",
@@ -54,7 +58,7 @@ def _table(title: str) -> Table:
         pad_edge=False,
         collapse_padding=True,
     )
-    table.add_column("client", overflow="fold", min_width=6, vertical="bottom")
+    table.add_column(first, overflow="fold", min_width=6, vertical="bottom")
     return table
 
 
@@ -66,18 +70,33 @@ def _width(heading: str) -> int:
     return max(len(line) for line in heading.split("\n"))
 
 
-def _add_row(table: Table, name: str, who: Mapping[str, Any], rule: str) -> None:
-    train, test = _entry(who["train"], rule), _entry(who["test"], rule)
-    table.add_row(
-        Text(plain(name)),
-        str(who["rows"]["train"]),
-        str(who["rows"]["test"]),
-        number(who["train"]["loss"]),
-        number(who["test"]["accuracy"]),
-        number(train.get("smooth")),
-        number(test.get("value")),
-        number(train.get("budget"), 3),
-    )
+def _add_row(
+    table: Table, name: str, who: Mapping[str, Any], rule: str, result: Mapping[str, Any]
+) -> None:
+    part = judged_part(result)
+    train, judged = _entry(who["train"], rule), _entry(who[part], rule)
+    found = [number(judged.get("value"), 3), _short_interval(judged), _budget(judged)]
+    share = number(who[part]["accuracy"], 3)
+    rows = str(who["rows"][part])
+    if result["method"] == "audit":
+        cells = [rows, share, *found]
+    else:
+        cells = [rows, number(who["train"]["loss"]), share, number(train.get("smooth")), *found]
+    verdict = judged.get("verdict")
+    shown = Text(verdict, STYLES[verdict]) if verdict in STYLES else Text("–")
+    table.add_row(Text(plain(name)), *cells, shown)
+
+
+def _short_interval(entry: Mapping[str, Any]) -> str:
+    low, high = entry.get("low"), entry.get("high")
+    if low is None or high is None:
+        return "–"
+    return "–".join(f"{end:.3f}".removeprefix("0") for end in (low, high))
+
+
+def _budget(entry: Mapping[str, Any]) -> str:
+    budget = entry.get("budget")
+    return "–" if budget is None else f"{budget:.4g}"
 
 
 def _entry(part: Mapping[str, Any], rule: str) -> Mapping[str, Any]:
@@ -94,66 +113,55 @@ def _together(result: Mapping[str, Any]) -> dict[str, Any]:
 
 def rule_name(entry: Mapping[str, Any]) -> str:
     """What is compared, in few words."""
-    metric = entry["metric"].replace("_", " ")
-    return f"{metric} {entry['rule']}, {entry['attribute']}"
+    return str(rule_of(entry))
 
 
 def by_loss(clients: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-    """Clients from the largest training loss to the smallest."""
-    return sorted(clients.items(), key=lambda item: -(item[1]["train"]["loss"] or 0.0))
+    """Clients from the largest training loss, or the lowest accuracy, to the best served."""
 
+    def served(item: tuple[str, Any]) -> tuple[float, float]:
+        loss, accuracy = item[1]["train"]["loss"], item[1]["test"]["accuracy"]
+        return -(loss or 0.0), 1.0 if loss is not None or accuracy is None else accuracy
 
-def budgets(result: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Everyone with a budget, and the entry about it, on training rows."""
-    for name, who in [*result["clients"].items(), (TOGETHER, result["global"])]:
-        for entry in who["train"]["disparities"]:
-            if entry["budget"] is not None:
-                yield name, entry
-
-
-def is_exceeded(entry: Mapping[str, Any]) -> bool:
-    """Whether the smooth disparity breaks its budget: above a difference's, below a ratio's."""
-    gap = float(entry["smooth"] - entry["budget"])
-    return (-gap if entry["rule"] == "ratio" else gap) > TOLERANCE
-
-
-def headline(result: Mapping[str, Any]) -> str:
-    """Who is served worst, and how many budgets are met on training rows."""
-    worst = result["worst_client"]
-    served = f"Worst served: {plain(worst['name'])}, training loss {number(worst['train_loss'])}"
-    if worst["test_accuracy"] is not None:
-        served += f", test accuracy {number(worst['test_accuracy'])}"
-    given = list(budgets(result))
-    if not given:
-        return f"{served}. No budget was set."
-    known = [(name, entry) for name, entry in given if entry["smooth"] is not None]
-    exceeded = [(name, entry) for name, entry in known if is_exceeded(entry)]
-    met = f"{len(known) - len(exceeded)} of {len(given)} budgets met on the training rows (smooth)"
-    if exceeded:
-        met += f". Not met: {_named(exceeded)}"
-    if len(known) < len(given):
-        met += f". Without two groups to compare: {len(given) - len(known)}"
-    return f"{served}. {met}."
-
-
-def _named(exceeded: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
-    named = [
-        f"{plain(name)} {number(entry['smooth'])}, budget {number(entry['budget'], 3)}"
-        for name, entry in exceeded[:MOST_NAMED]
-    ]
-    more = [f"{len(exceeded) - MOST_NAMED} more"] if len(exceeded) > MOST_NAMED else []
-    return "; ".join(named + more)
+    return sorted(clients.items(), key=served)
 
 
 def print_result(console: Console, result: Mapping[str, Any]) -> None:
-    """The tables, the headline, and how training ended."""
+    """The tables, what the judged rows say, the headline, and how training ended."""
     for table in result_tables(result):
         console.print(table, "")
     if len(result["clients"]) > MOST_CLIENTS:
         more = len(result["clients"]) - MOST_CLIENTS
         console.print(f"… and {more} more clients in result.json", highlight=False)
-    console.print(headline(result), markup=False, highlight=False)
-    console.print(result["message"], markup=False, highlight=False)
+    for sentence in summary_sentences(result):
+        console.print(sentence, markup=False, highlight=False)
+
+
+def summary_sentences(result: Mapping[str, Any]) -> list[str]:
+    """What the page says on its first screen, and how the run ended."""
+    told = [headline(result)]
+    if any(claim.verdict in STYLES for claim in claims_of(result)):
+        told += [verdict_sentence(result), worst_sentence(result) or ""]
+    return [sentence for sentence in (*told, result["message"]) if sentence]
+
+
+def runs_table(results: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Several runs in one line each."""
+    table = _table("Runs", "run")
+    headings = ("training\nloss", "accu-\nracy", "differ-\nence", "met", "ex-\nceeded")
+    for heading in (*headings, "undeter-\nmined"):
+        _numbers(table, heading)
+    for name, result in results.items():
+        run = run_summary(name, result)
+        verdicts = [str(run["counts"][v]) for v in ("met", "exceeded", "undetermined")]
+        table.add_row(
+            Text(plain(name)),
+            number(run["train_loss"]),
+            number(run["lowest_accuracy"], 3),
+            number(run["largest"], 3),
+            *verdicts,
+        )
+    return table
 
 
 def comparison_table(results: Mapping[str, Mapping[str, Any]]) -> Table:

@@ -1,0 +1,152 @@
+"""Sentences about a result. A budget is met, exceeded or undetermined; nothing is ever more."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from .claims import TOGETHER, Claim, claims_of, count_verdicts, rows_called, worst_first
+
+MOST_NAMED = 3  # exceeded budgets the headline spells out
+TOLERANCE = 1e-6  # a smooth disparity that exceeds its budget by less counts as met
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A number for a table, a dash where there is none."""
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def plain(name: str) -> str:
+    """A name as it is, but without characters that would steer a terminal or a line of text."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in name)
+
+
+def interval(low: float | None, high: float | None, digits: int = 3) -> str:
+    """Both ends, a dash where there is no interval."""
+    if low is None or high is None:
+        return "–"
+    return f"{low:.{digits}f} to {high:.{digits}f}"
+
+
+def verdict_sentence(result: Mapping[str, Any]) -> str:
+    """How many budgets are met, exceeded and undetermined on the judged rows."""
+    claims = [claim for claim in claims_of(result) if claim.budget is not None]
+    if not claims:
+        return "No budget was set: disparities are measured, not judged."
+    counts = count_verdicts(claims)
+    if counts["not judged"]:
+        return f"{_budgets(len(claims))} set, not judged on {rows_called(result)}."
+    met = f"{counts['met']} of {_budgets(len(claims))} met on {rows_called(result)}"
+    return f"{met}, {counts['exceeded']} exceeded, {counts['undetermined']} undetermined."
+
+
+def worst_sentence(result: Mapping[str, Any]) -> str | None:
+    """The claim that matters most, with its rows and its interval."""
+    claims = claims_of(result)
+    judged = [claim for claim in claims if claim.budget is not None] or claims
+    return claim_sentence(worst_first(judged)[0]) if judged else None
+
+
+def claim_sentence(claim: Claim) -> str:
+    """``phd: budget 0.05 undetermined on 181 rows (smallest group 24), …``."""
+    who, what = plain(claim.holder), plain(claim.of.in_words)
+    if claim.value is None:
+        return f"{who}: {what} cannot be measured, fewer than two groups have enough rows."
+    on = f"on {_rows(claim.rows)}"
+    if claim.smallest_group is not None:
+        on += f" (smallest group {claim.smallest_group:,})"
+    found = f"{what} is {number(claim.value, 3)}"
+    if claim.low is not None:
+        found += f", interval {interval(claim.low, claim.high)}"
+    if claim.budget is None:
+        return f"{who}: {found} {on}; no budget."
+    return f"{who}: budget {claim.budget:g} {claim.verdict} {on}: {found}.{_reach(claim)}"
+
+
+def _reach(claim: Claim) -> str:
+    """What the rows could show at all, where they decide nothing."""
+    if claim.verdict != "undetermined" or claim.smallest_verifiable is None:
+        return ""
+    side = "above" if claim.of.is_ratio else "below"
+    return f" These rows cannot verify a budget {side} {claim.smallest_verifiable:.3f}."
+
+
+def served_sentence(result: Mapping[str, Any]) -> str | None:
+    """Who is served worst, where that is known."""
+    worst = result["worst_client"]
+    if worst["name"] is None:
+        return None
+    facts = []
+    if worst["train_loss"] is not None:
+        facts.append(f"training loss {number(worst['train_loss'])}")
+    if worst["test_accuracy"] is not None:
+        rows = "accuracy" if result["method"] == "audit" else "test accuracy"
+        facts.append(f"{rows} {number(worst['test_accuracy'])}")
+    return f"Worst served: {', '.join([plain(worst['name']), *facts])}."
+
+
+def price_sentence(claim: Claim, result: Mapping[str, Any]) -> str:
+    """What one hundredth of a budget costs."""
+    whose = "the budget over all rows" if claim.holder == TOGETHER else f"{claim.holder}'s budget"
+    saved = 0.01 * (claim.price or 0.0)
+    return (
+        f"Relaxing {plain(whose)} ({plain(claim.of.in_words)}) by 0.01 would lower "
+        f"{minimised(result)} by about {saved:.2g}."
+    )
+
+
+def minimised(result: Mapping[str, Any]) -> str:
+    """What training minimises, and so what prices are paid in."""
+    if result.get("consistency") in (None, "max"):
+        return "the worst client's training loss"
+    return "the smooth maximum of the clients' training losses"
+
+
+# --- training rows --------------------------------------------------------------------------------
+
+
+def budgets(result: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Everyone with a budget, and the entry about it, on training rows."""
+    for name, who in [*result["clients"].items(), (TOGETHER, result["global"])]:
+        for entry in who["train"]["disparities"]:
+            if entry["budget"] is not None:
+                yield name, entry
+
+
+def is_exceeded(entry: Mapping[str, Any]) -> bool:
+    """Whether the smooth disparity breaks its budget: above a difference's, below a ratio's."""
+    gap = float(entry["smooth"] - entry["budget"])
+    return (-gap if entry["rule"] == "ratio" else gap) > TOLERANCE
+
+
+def headline(result: Mapping[str, Any]) -> str:
+    """Who is served worst, and how many budgets are met on training rows."""
+    served = served_sentence(result) or "Who is served worst is not known without labels."
+    if result["method"] == "audit":
+        return served
+    given = list(budgets(result))
+    if not given:
+        return f"{served} No budget was set."
+    known = [(name, entry) for name, entry in given if entry["smooth"] is not None]
+    exceeded = [(name, entry) for name, entry in known if is_exceeded(entry)]
+    met = f"{len(known) - len(exceeded)} of {len(given)} budgets met on the training rows (smooth)"
+    if exceeded:
+        met += f". Not met: {_named(exceeded)}"
+    if len(known) < len(given):
+        met += f". Without two groups to compare: {len(given) - len(known)}"
+    return f"{served} {met}."
+
+
+def _named(exceeded: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    named = [
+        f"{plain(name)} {number(entry['smooth'])}, budget {number(entry['budget'], 3)}"
+        for name, entry in exceeded[:MOST_NAMED]
+    ]
+    more = [f"{len(exceeded) - MOST_NAMED} more"] if len(exceeded) > MOST_NAMED else []
+    return "; ".join(named + more)
+
+
+def _budgets(count: int) -> str:
+    return f"{count} budget" if count == 1 else f"{count} budgets"
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count:,} rows"
