@@ -4,16 +4,12 @@ import json
 import os
 import subprocess
 import sys
-import warnings
 
 import numpy as np
 import pandas as pd
+from typer.testing import CliRunner
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # of click 8.5 about typer 0.20
-    from typer.testing import CliRunner
-
-    from fcfl.cli import app
+from fcfl.cli import app
 
 COLUMNS = ("--client", "hospital", "--label", "died", "--sensitive", "race")
 SHORT = ("--method", "two-stage", "--rounds", "20,20")

@@ -4,12 +4,11 @@ import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, get_type_hints
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from typer.core import TyperArgument, TyperCommand
 
 from fcfl.data import BUILTIN
 from fcfl.errors import FCFLError, Interrupted
@@ -19,17 +18,6 @@ from fcfl.report.page import write_page
 from fcfl.server.method import RoundInfo
 
 FAILED, WRONG_USAGE, INFEASIBLE = 1, 2, 3
-
-
-class Command(TyperCommand):
-    """A command whose arguments keep their help, which typer below 0.21 loses under click 8.5."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        hints = get_type_hints(self.callback, include_extras=True)
-        for parameter in self.params:
-            if isinstance(parameter, TyperArgument) and not parameter.help:
-                parameter.help = hints[str(parameter.name)].__metadata__[0].help
 
 
 class WrongUsage(Exception):

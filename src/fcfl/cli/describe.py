@@ -12,7 +12,6 @@ from fcfl.report.terminal import MOST_CLIENTS, federation_table
 
 from .common import (
     Client,
-    Command,
     Debug,
     Drop,
     Label,
@@ -32,7 +31,6 @@ from .common import (
 
 
 @app.command(
-    cls=Command,
     epilog="Examples:\n\n  fcfl data\n\n  fcfl data adult --sensitive sex\n\n"
     "  fcfl data a.csv --client site --label died --sensitive race",
 )

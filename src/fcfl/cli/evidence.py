@@ -12,7 +12,6 @@ from fcfl.report.page import write_comparison, write_page
 from fcfl.report.terminal import print_result, runs_table
 
 from .common import (
-    Command,
     Debug,
     Sensitive,
     WrongUsage,
@@ -31,7 +30,6 @@ MOST_NOTES = 8  # on the screen; all are in result.json and on the page
 
 
 @app.command(
-    cls=Command,
     epilog="Examples:\n\n"
     "  fcfl audit p.csv --client branch --label y --prediction yhat --sensitive sex --ratio 0.8\n\n"
     "  fcfl audit p.csv --client site --prediction score --threshold 0.5 --sensitive race "
@@ -149,7 +147,6 @@ def audit(
 
 
 @app.command(
-    cls=Command,
     epilog="Examples:\n\n  fcfl report runs/mine\n\n"
     "  fcfl report runs/a runs/b --out comparison.html",
 )

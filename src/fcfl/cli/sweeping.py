@@ -10,11 +10,10 @@ from fcfl.experiment import Experiment
 from fcfl.experiment.sweep import parse_budgets, run_sweep
 from fcfl.experiment.training import Session
 from fcfl.report.page import write_page
-from fcfl.report.terminal import number, plain
+from fcfl.report.words import number, plain
 
 from .common import (
     Client,
-    Command,
     Debug,
     Drop,
     Label,
@@ -37,7 +36,6 @@ from .common import (
 
 
 @app.command(
-    cls=Command,
     epilog="Examples:\n\n  fcfl sweep adult --sensitive race --budgets 0.2,0.1,0.05,0.02,0.01\n\n"
     "  fcfl sweep adult --sensitive race --relative 1.0,0.8,0.6,0.4,0.2",
 )

@@ -16,7 +16,6 @@ from fcfl.report.terminal import comparison_table, print_result
 from .common import (
     INFEASIBLE,
     Client,
-    Command,
     Debug,
     Drop,
     Label,
@@ -45,7 +44,6 @@ def _methods_help() -> str:
 
 
 @app.command(
-    cls=Command,
     epilog="Examples:\n\n"
     "  fcfl train a.csv --client site --label died --sensitive race --budget 0.05\n\n"
     "  fcfl train adult --sensitive sex --budget 0.05,phd=0.1 --out runs/mine\n\n"
@@ -190,9 +188,7 @@ def train(
             raise typer.Exit(INFEASIBLE)
 
 
-@app.command(
-    cls=Command, epilog="Example:\n\n  fcfl predict runs/mine new.csv --out predictions.csv"
-)
+@app.command(epilog="Example:\n\n  fcfl predict runs/mine new.csv --out predictions.csv")
 def predict(
     model: Annotated[Path, typer.Argument(help="Folder of a training run, or its model.json.")],
     table: Annotated[Path, typer.Argument(help="CSV or Parquet file with the same columns.")],
@@ -216,7 +212,7 @@ def predict(
         note(f"{count} {'row' if count == 1 else 'rows'} written to {out}")
 
 
-@app.command(cls=Command)
+@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("runs/demo"),
     seed: Seed = 0,

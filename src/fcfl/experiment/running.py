@@ -19,7 +19,7 @@ from fcfl.experiment.folder import (
     write_json,
     writing,
 )
-from fcfl.experiment.results import SCHEMA
+from fcfl.experiment.results import SCHEMA, versions
 from fcfl.experiment.selection import select
 from fcfl.experiment.settings import Experiment
 from fcfl.experiment.tasks import TableTask, Task, open_task
@@ -160,6 +160,7 @@ def compose_result(
         **price_sections(task, state, sections),
         "settings": {k: v for k, v in asdict(experiment).items() if v is not None},
         "data": {"table": experiment.table, "sha256": task.checksum},
+        "versions": versions(),
         "notes": notes,
     }
 

@@ -15,7 +15,9 @@ from fcfl.data import BUILTIN, Columns, Federation, federate, load_builtin, read
 from fcfl.errors import DataError
 from fcfl.experiment.model_file import LinearModel
 from fcfl.experiment.results import (
+    AuditTerms,
     Findings,
+    audit_section,
     clients_section,
     global_section,
     smooth_disparities,
@@ -59,7 +61,7 @@ class TableTask:
     rules: tuple[Rule, ...]
     rates: tuple[RateId, ...]
     clients: Mapping[ClientId, LinearClient]
-    min_group_rows: float = 1.0
+    min_group_rows: int = 1
     rules_in_force: tuple[Rule, ...] | None = None
 
     @property
@@ -104,7 +106,8 @@ class TableTask:
             parts.append({c: count_rows(logits[c], data[c], self.rates) for c in data})
         answers = self.runtime.evaluate(Request((Point(params),)))
         reports: dict[ClientId, Report] = {c: answers[c][0] for c in answers}
-        return Findings(self.rates, self.rules, parts[0], parts[1], reports)
+        terms = AuditTerms(min_group_rows=self.min_group_rows)
+        return Findings(self.rates, self.rules, parts[0], parts[1], reports, terms)
 
     def sections(self, params: Vector) -> dict[str, Any]:
         """The parts of the result that speak of rows."""
@@ -114,6 +117,7 @@ class TableTask:
             "worst_client": worst_client(clients),
             "clients": clients,
             "global": global_section(found),
+            "audit": audit_section(found),
         }
 
     def relative_budgets(self, params: Vector, share: float) -> list[dict[str, float]]:

@@ -65,7 +65,6 @@ def train(
     path = session.folder / "history.jsonl"
     try:
         with History(path, rounds_kept=sum(progress.state.rounds)) as history:
-            history.flush()
             for reached, info in run(method, progress, task.runtime):
                 history.append(info)  # first: a line too many is cut on resuming, one less is lost
                 progress = reached
