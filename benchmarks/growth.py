@@ -1,0 +1,73 @@
+"""How one server step of the fast method grows with clients, parameters and budgets.
+
+`python -m benchmarks.growth`: made-up reports (losses .5 ± .05, gradients of length about 1 with a
+shared part, group rates .5 ± .02, so that about one budget in twelve is exceeded), curvature by
+L-BFGS. Memory is what the step allocates beside the reports. Exits 1 unless 1,000 clients × 10,000
+parameters take less than 2 s and less than three times the memory of the reports in all.
+"""
+
+import sys
+import time
+import tracemalloc
+
+import numpy as np
+
+from fcfl import SQP, Difference
+from fcfl._types import Report, Reports
+from fcfl.rules import rates_needed
+from fcfl.server.problem import state_problem
+
+
+def made_up_reports(n_clients: int, n_params: int, n_groups: int) -> Reports:
+    rng = np.random.default_rng(0)
+    shared = rng.standard_normal(n_params)
+    root = np.sqrt(n_params)
+    return {
+        f"client-{k:04d}": (
+            Report(
+                100.0,
+                float(rng.normal(0.5, 0.05)),
+                np.full(n_groups, 50.0),
+                np.clip(0.5 + rng.normal(0, 0.02, n_groups), 0, 1),
+                (shared + rng.standard_normal(n_params)) / root,
+                rng.standard_normal((n_groups, n_params)) / root,
+            ),
+        )
+        for k in range(n_clients)
+    }
+
+
+def one_step(n_clients: int, n_params: int, n_groups: int) -> tuple[float, float, float, int]:
+    """Seconds, memory of the reports and beside them (MB), and rows of all budgets."""
+    reports = made_up_reports(n_clients, n_params, n_groups)
+    groups = tuple(f"group {g}" for g in range(n_groups))
+    rules = [Difference("demographic_parity", "attribute", 0.05)]
+    problem, _ = state_problem(rules, rates_needed(rules, {"attribute": groups}), reports)
+    method = SQP(curvature="lbfgs")
+    state = method.init(np.zeros(n_params), problem)
+    began = time.perf_counter()
+    method.step(state, reports)
+    seconds = time.perf_counter() - began
+    tracemalloc.start()
+    method.step(state, reports)
+    beside = tracemalloc.get_traced_memory()[1] / 1e6
+    tracemalloc.stop()
+    sent = sum(report.nbytes for answers in reports.values() for report in answers) / 1e6
+    return seconds, sent, beside, len(problem.constraints)
+
+
+def main() -> int:
+    cases = [(n, 1_000, 2) for n in (2, 10, 100, 1_000)]
+    cases += [(10, n, 2) for n in (100, 10_000, 100_000, 1_000_000)]
+    cases += [(100, 1_000, g) for g in (3, 5, 10)]
+    cases += [(1_000, 10_000, 2)]
+    print(f"{'clients':>8}{'parameters':>12}{'budget rows':>13}{'seconds':>9}{'reports MB':>12}"
+          f"{'beside MB':>11}")  # fmt: skip
+    for case in cases:
+        seconds, sent, beside, rows = one_step(*case)
+        print(f"{case[0]:8}{case[1]:12,}{rows:13,}{seconds:9.3f}{sent:12.1f}{beside:11.1f}")
+    return int(seconds >= 2.0 or sent + beside >= 3 * sent)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
