@@ -13,6 +13,7 @@ from scipy.linalg import solve_triangular
 
 from fcfl._types import Matrix, Vector
 
+_SHARES = (1e-3, 1e-2, 1e-1, 1.0)  # of the largest curvature, added across active rows
 _DAMPING = 0.2  # Powell's: curvature along a step is at least this share of the model's
 
 
@@ -21,6 +22,7 @@ class Curvature(Protocol):
 
     def whiten(self, rows: Matrix) -> Matrix: ...  # noqa: D102
     def solve(self, gradient: Vector) -> Vector: ...  # noqa: D102
+    def scaled(self, factor: float) -> "Curvature": ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -35,10 +37,10 @@ class Exact:
     ) -> "Exact":
         """A positive definite matrix that gives the Newton step where there is one.
 
-        The Hessian itself if it is positive definite. Else with a multiple of ``active.T @
-        active``: along the gradients of active rows the step is fixed by those rows, so this
-        changes nothing but the sign of curvature. Else the last of these with absolute
-        eigenvalues, at least ``floor`` times the largest.
+        The Hessian itself if it is positive definite. Else with curvature added in the span of
+        ``active``: there the step is fixed by those rows, so this changes nothing but the sign of
+        curvature. Else the last of these with absolute eigenvalues, at least ``floor`` times the
+        largest.
         """
         symmetric = (hessian + hessian.T) / 2
         largest = max(float(np.abs(symmetric).max()), 1.0)
@@ -65,13 +67,22 @@ class Exact:
         solved: Vector = solve_triangular(self.factor, inner, lower=True, trans="T")
         return solved
 
+    def scaled(self, factor: float) -> "Exact":
+        """``factor * B``."""
+        return Exact(np.sqrt(factor) * self.factor)
+
 
 def _convexified(hessian: Matrix, active: Matrix | None) -> Iterator[Matrix]:
-    """The Hessian, then with as much of the active rows' own curvature."""
+    """The Hessian, then with more and more curvature across the active rows."""
     yield hessian
-    if active is not None and active.any():
-        along = active.T @ active
-        yield hessian + np.abs(hessian).max() / np.abs(along).max() * along
+    if active is None or not active.any():
+        return
+    lengths = np.linalg.norm(active, axis=1, keepdims=True)
+    _, sizes, directions = np.linalg.svd(active / np.maximum(lengths, 1e-300), full_matrices=False)
+    across = directions[sizes > 1e-8 * sizes[0]]
+    largest = np.abs(hessian).sum(axis=1).max()
+    for share in _SHARES:
+        yield hessian + (share * largest * across.T) @ across
 
 
 @dataclass(frozen=True)
@@ -129,6 +140,10 @@ class LimitedMemory:
         steps = np.vstack([self.steps, s])[-memory:]
         changes = np.vstack([self.changes, y])[-memory:]
         return LimitedMemory(steps, changes, float((s @ y) / (y @ y)))
+
+    def scaled(self, factor: float) -> "LimitedMemory":
+        """``factor * B``."""
+        return LimitedMemory(self.steps, factor * self.changes, self.scale / factor)
 
     @property
     def n_pairs(self) -> int:

@@ -28,8 +28,10 @@ EXACT_PARAMS = 2000  # up to here a client sends its n × n part of the curvatur
 _ARMIJO = 1e-4  # share of the promised decrease that a step must deliver
 _SHORTEST = 1e-12  # step length at which the search gives up
 _NEAR = 3e-3  # KKT residual below which the rows with weight are taken for the active ones
+_WEIGHT = 1e-8  # a multiplier below this is rounding
 _FIRMER = 10.0  # factor by which a penalty is raised
 _PENALTY_LIMIT = 1e6
+_RESCALINGS = 8  # of the curvature, until it agrees with the step
 
 
 @dataclass(frozen=True)
@@ -227,7 +229,7 @@ class SQP:
         """Make ``at`` the iterate, solve for the next step, and see whether the stage is over."""
         curvature: Curvature
         if self.is_exact(at.params.size):
-            active = _active_grads(state, at) if state.kkt <= _NEAR else None
+            active = _active_grads(state, self._target(state), at) if state.kkt <= _NEAR else None
             curvature = Exact.from_hessian(self._hessian(state, at), active)
         else:
             state = replace(state, memory=self._learn(state, at))
@@ -236,11 +238,8 @@ class SQP:
 
     def _aim(self, state: SQPState, at: Evaluation, curvature: Curvature) -> SQPState:
         target = self._target(state)
-        step, penalty = self._solve(at, target, curvature, state.penalty)
+        step, penalty, curvature = self._find_step(state, at, curvature)
         if isinstance(curvature, LimitedMemory):
-            while curvature.n_pairs and not step.is_sound(penalty):
-                curvature = curvature.newer_half()
-                step, penalty = self._solve(at, target, curvature, state.penalty)
             state = replace(state, memory=curvature)
         kkt = kkt_residual(at, target, step)
         n_caps = state.caps.size
@@ -266,6 +265,32 @@ class SQP:
         if self._out_of_rounds(state):
             return self._finish_stage(replace(state, cut_short=True), (at, curvature))
         return replace(state, request=self._request(state))
+
+    def _find_step(
+        self, state: SQPState, at: Evaluation, curvature: Curvature
+    ) -> tuple[Step, float, Curvature]:
+        """The step, its penalty, and the curvature it was found with.
+
+        The caps' multipliers may be many times larger after a step than before, and the curvature
+        with them: it is scaled until the weights it stands for and those of the step agree. Where
+        rounding decides the step, what was learnt of curvature longest ago is forgotten.
+        """
+        target = self._target(state)
+        step, penalty = self._solve(at, target, curvature, state.penalty)
+        assumed = float(state.loss_weights.sum())
+        for _ in range(_RESCALINGS if target.caps.size else 0):
+            ratio = float(_loss_weights(target, at, step).sum()) / assumed
+            if 0.5 <= ratio <= 2.0:
+                break
+            assumed *= ratio**0.5  # not all the way: a stiffer model wants smaller multipliers
+            curvature = curvature.scaled(ratio**0.5)
+            step, penalty = self._solve(at, target, curvature, state.penalty)
+        while isinstance(curvature, LimitedMemory) and curvature.n_pairs:
+            if step.is_sound(penalty):
+                break
+            curvature = curvature.newer_half()
+            step, penalty = self._solve(at, target, curvature, state.penalty)
+        return step, penalty, curvature
 
     def _is_stuck(self, at: Evaluation, target: Target, step: Step, penalty: float) -> bool:
         """Whether a constraint is exceeded at a stationary point of the merit: it must weigh more.
@@ -383,13 +408,22 @@ def _lagrangian_grad(state: SQPState, target: Target, at: Evaluation) -> Vector:
     return gradient
 
 
-def _active_grads(state: SQPState, at: Evaluation) -> Matrix:
-    """Gradients of the rows with weight; those of the worst losses relative to their mean."""
-    rows = np.flatnonzero(state.row_weights > 0)
-    worst = np.flatnonzero(state.loss_weights > 0)
-    losses = np.array([at.loss_grad(int(k)) for k in worst])
-    shares = state.loss_weights[worst] / state.loss_weights[worst].sum()
-    return np.vstack([losses - shares @ losses, at.violation_grads(rows)])
+def _active_grads(state: SQPState, target: Target, at: Evaluation) -> Matrix:
+    """Gradients of what the step holds fixed to first order.
+
+    These are the budgets and the caps with weight and, of the largest losses, the differences from
+    their mean.
+    """
+    weights = state.loss_weights
+    held = [at.violation_grads(np.flatnonzero(state.row_weights > _WEIGHT))]
+    if target.temperature is None:
+        worst = np.flatnonzero(weights > _WEIGHT)
+        losses = np.array([at.loss_grad(int(k)) for k in worst])
+        held.append(losses - weights[worst] @ losses / weights[worst].sum())
+    elif target.caps.size:
+        capped = np.flatnonzero(weights > 1.0 / weights.size + _WEIGHT)
+        held.extend(at.loss_grad(int(k))[None] for k in capped)
+    return np.vstack(held)
 
 
 def _curvature_weights(state: SQPState) -> dict[str, CurvatureWeights]:
