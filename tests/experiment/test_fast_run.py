@@ -27,7 +27,7 @@ def test_open_settings_are_chosen_and_told(table, tmp_path):
     selection = finished.result["selection"]
     assert finished.result["l2"] == selection["l2"]
     assert finished.result["consistency"] == selection["consistency"]
-    assert len(selection["table"]) == 20
+    assert len(selection["table"]) == 24
     assert selection["sentence"] in told
     assert finished.budgets_met
     assert finished.result["status"] == "converged"

@@ -1,10 +1,11 @@
 """Choose the L2 weight and the consistency by cross-validation inside the clients.
 
-Every client splits its own training rows into folds and says, for each candidate, only sums over
-the rows it held out: their count, the sum of their losses and of the squares. A candidate is
-judged by the worst-served client's held-out loss; among those within one standard error of the
-best, the one with the lowest mean loss is taken. Where that is flat, min-max buys the worst
-client nothing, and the result says so.
+Every client splits its own training rows into folds, scores each candidate on the rows it held
+out, and says only sums over them: their count, the sum of the losses under each candidate, and the
+sums of their products. A candidate is judged by the worst-served client's held-out loss. Among
+those not worse than the best by more than half a standard error of the difference, on the same
+rows, the one with the lowest mean loss is taken. The result says how flat it was, and when min-max
+buys the worst client nothing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,11 +15,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fcfl._types import ClientId, Point, Request, Vector
+from fcfl._types import ClientId, Matrix, Point, Request, Vector
 from fcfl.client.linear import linear_client, linear_logits
 from fcfl.data import ClientData
 from fcfl.data.client_data import client_seed
-from fcfl.errors import SolverError
 from fcfl.experiment.settings import Experiment
 from fcfl.experiment.tasks import TableTask
 from fcfl.experiment.training import Watch
@@ -29,8 +29,9 @@ from fcfl.server.problem import state_problem
 from fcfl.server.sqp import SQP
 
 N_FOLDS = 5
-L2_GRID = (1e-1, 1e-2, 1e-3, 1e-4)
-CONSISTENCY_GRID: tuple[float | Literal["max"], ...] = (10.0, 1.0, 0.3, 0.1, "max")
+L2_GRID = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4)
+CONSISTENCY_GRID: tuple[float | Literal["max"], ...] = (10.0, 1.0, 0.3, "max")
+SLACK = 0.5  # standard errors that the worst client may be behind the best candidate
 MOST_ROWS = 100_000  # used for choosing; more rows would not change the choice
 _TOLERANCE = 1e-4  # KKT residual of a fit that is only compared
 
@@ -41,30 +42,42 @@ Candidate = tuple[float, float | Literal["max"]]
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What a client says about rows it held out: sums only."""
+    """What a client says about rows it held out: sums over them, for all candidates at once.
+
+    ``loss_sums[i]`` sums the losses under candidate i, ``product_sums[i, j]`` their products under
+    i and j.
+    """
 
     n_rows: int
-    loss_sum: float
-    loss_square_sum: float
+    loss_sums: Vector
+    product_sums: Matrix
 
     def plus(self, other: "HeldOut") -> "HeldOut":
         """The sums of both."""
         return HeldOut(
             self.n_rows + other.n_rows,
-            self.loss_sum + other.loss_sum,
-            self.loss_square_sum + other.loss_square_sum,
+            self.loss_sums + other.loss_sums,
+            self.product_sums + other.product_sums,
         )
 
     @property
-    def mean(self) -> float:
-        """Mean loss of the rows."""
-        return self.loss_sum / self.n_rows
+    def means(self) -> Vector:
+        """Mean loss under each candidate."""
+        return self.loss_sums / self.n_rows
 
-    @property
-    def standard_error(self) -> float:
-        """Standard error of that mean."""
-        variance = max(self.loss_square_sum / self.n_rows - self.mean**2, 0.0)
+    def standard_error(self, i: int, j: int | None = None) -> float:
+        """Standard error of candidate i's mean loss, or of its difference from candidate j's."""
+        square, shift = self.product_sums[i, i], self.means[i]
+        if j is not None:
+            square = square - 2 * self.product_sums[i, j] + self.product_sums[j, j]
+            shift = shift - self.means[j]
+        variance = max(square / self.n_rows - shift**2, 0.0)
         return float(np.sqrt(variance / max(self.n_rows - 1, 1)))
+
+
+def sum_up(losses: Matrix) -> HeldOut:
+    """Sums of a client's held-out losses, one row per row and one column per candidate."""
+    return HeldOut(losses.shape[0], losses.sum(axis=0), losses.T @ losses)
 
 
 def select(experiment: Experiment, task: TableTask, watch: Watch | None = None) -> dict[str, Any]:
@@ -75,15 +88,20 @@ def select(experiment: Experiment, task: TableTask, watch: Watch | None = None) 
     scored = [c for c in rows if folds[c].max() >= 0]
     if not scored:
         return _nothing_to_hold_out(experiment)
-    sums: dict[Candidate, dict[ClientId, HeldOut]] = {candidate: {} for candidate in candidates}
-    fits = 0
+    totals: dict[ClientId, HeldOut] = {}
     for fold in range(N_FOLDS):
-        for candidate, held_out in _fit_path(experiment, task, rows, folds, fold, candidates):
-            _accumulate(sums[candidate], held_out)
-            fits += 1
+        losses: dict[ClientId, list[Vector]] = {}
+        for done, by_client in enumerate(
+            _fit_path(experiment, task, rows, folds, fold, candidates)
+        ):
+            for client, vector in by_client.items():
+                losses.setdefault(client, []).append(vector)
             if watch is not None:
-                watch(_CHOOSING, fits / (N_FOLDS * len(candidates)))
-    return _decide(sums)
+                watch(_CHOOSING, (fold + (done + 1) / len(candidates)) / N_FOLDS)
+        for client, columns in losses.items():
+            more = sum_up(np.column_stack(columns))
+            totals[client] = totals[client].plus(more) if client in totals else more
+    return decide(candidates, totals)
 
 
 def _candidates(experiment: Experiment) -> list[Candidate]:
@@ -130,8 +148,8 @@ def _fit_path(
     folds: Mapping[ClientId, NDArray[np.intp]],
     fold: int,
     candidates: list[Candidate],
-) -> Iterator[tuple[Candidate, dict[ClientId, HeldOut] | None]]:
-    """Fit all candidates without the fold's rows, each from the one before; score on those rows."""
+) -> Iterator[dict[ClientId, Vector]]:
+    """Fit each candidate without the fold's rows, from the one before; losses of those rows."""
     kept = {c: rows[c].take(np.flatnonzero(folds[c] != fold)) for c in rows}
     away = {c: rows[c].take(np.flatnonzero(folds[c] == fold)) for c in rows}
     runtime = InProcess({c: linear_client(c, data, task.rates) for c, data in kept.items()})
@@ -142,72 +160,65 @@ def _fit_path(
         method = SQP(
             consistency, curvature=experiment.curvature, rounds=(60, 0), tolerance=_TOLERANCE
         )
-        try:
-            for progress, _ in run(method, Progress(method.init(params, problem)), runtime):
-                params = progress.state.params
-        except SolverError:
-            yield (l2, consistency), None
-            continue
-        yield (l2, consistency), {c: held_out(away[c], params) for c in away if away[c].n_rows}
+        for progress, _ in run(method, Progress(method.init(params, problem)), runtime):
+            params = progress.state.params
+        yield {c: row_losses(data, params) for c, data in away.items() if data.n_rows}
 
 
-def held_out(data: ClientData, params: Vector) -> HeldOut:
-    """Sums of the losses of one client's rows."""
+def row_losses(data: ClientData, params: Vector) -> Vector:
+    """Cross-entropy of each row."""
     logits = linear_logits(data.X, params)
-    losses = np.logaddexp(0.0, logits) - data.y * logits
-    return HeldOut(data.n_rows, float(losses.sum()), float(losses @ losses))
+    losses: Vector = np.logaddexp(0.0, logits) - data.y * logits
+    return losses
 
 
-def _accumulate(total: dict[ClientId, HeldOut], more: Mapping[ClientId, HeldOut] | None) -> None:
-    for client, sums in (more or {}).items():
-        total[client] = total[client].plus(sums) if client in total else sums
-
-
-def _decide(sums: Mapping[Candidate, Mapping[ClientId, HeldOut]]) -> dict[str, Any]:
-    """The one-standard-error rule."""
-    table = [_line(candidate, by_client) for candidate, by_client in sums.items() if by_client]
-    best = min(table, key=lambda line: line["worst_loss"])
-    near = best["worst_loss"] + best["worst_loss_standard_error"]
-    chosen = min(
-        (line for line in table if line["worst_loss"] <= near), key=lambda line: line["mean_loss"]
-    )
-    spread = max(line["worst_loss"] for line in table) - best["worst_loss"]
+def decide(candidates: list[Candidate], totals: Mapping[ClientId, HeldOut]) -> dict[str, Any]:
+    """The lowest mean loss among those near the best for the worst client."""
+    table = [_line(candidate, i, totals) for i, candidate in enumerate(candidates)]
+    best = min(range(len(table)), key=lambda i: table[i]["worst_loss"])
+    for i, line in enumerate(table):
+        worst = totals[line["worst_client"]]
+        line["standard_error_of_difference"] = worst.standard_error(i, best)
+        behind = line["worst_loss"] - table[best]["worst_loss"]
+        line["near_best"] = bool(behind <= SLACK * line["standard_error_of_difference"])
+    near = [line for line in table if line["near_best"]]
+    chosen = min(near, key=lambda line: line["mean_loss"])
     return {
         "l2": chosen["l2"],
         "consistency": chosen["consistency"],
         "folds": N_FOLDS,
-        "best": best,
+        "best": table[best],
         "chosen": chosen,
-        "within_one_standard_error": sum(line["worst_loss"] <= near for line in table),
-        "spread": spread,
+        "near_best": len(near),
+        "spread": max(line["worst_loss"] for line in table) - table[best]["worst_loss"],
         "table": table,
-        "sentence": _sentence(chosen, best, table, near),
+        "sentence": _sentence(chosen, table[best], table),
     }
 
 
-def _line(candidate: Candidate, by_client: Mapping[ClientId, HeldOut]) -> dict[str, Any]:
-    worst = max(by_client, key=lambda client: by_client[client].mean)
+def _line(candidate: Candidate, i: int, totals: Mapping[ClientId, HeldOut]) -> dict[str, Any]:
+    worst = max(totals, key=lambda client: totals[client].means[i])
     return {
         "l2": candidate[0],
         "consistency": candidate[1],
         "worst_client": worst,
-        "worst_loss": by_client[worst].mean,
-        "worst_loss_standard_error": by_client[worst].standard_error,
-        "mean_loss": float(np.mean([sums.mean for sums in by_client.values()])),
+        "worst_loss": float(totals[worst].means[i]),
+        "worst_loss_standard_error": totals[worst].standard_error(i),
+        "mean_loss": float(np.mean([sums.means[i] for sums in totals.values()])),
     }
 
 
 def _sentence(
-    chosen: Mapping[str, Any], best: Mapping[str, Any], table: list[dict[str, Any]], near: float
+    chosen: Mapping[str, Any], best: Mapping[str, Any], table: list[dict[str, Any]]
 ) -> str:
     """What was chosen, how flat it was, and whether min-max bought anything."""
-    within = sum(line["worst_loss"] <= near for line in table)
+    near = sum(line["near_best"] for line in table)
     said = (
         f"Chose l2 {chosen['l2']:g} and consistency {_tilt(chosen['consistency'])} by "
         f"{N_FOLDS}-fold cross-validation: held-out loss of the worst client "
-        f"({chosen['worst_client']}) {chosen['worst_loss']:.4f}; the best is "
-        f"{best['worst_loss']:.4f} ± {best['worst_loss_standard_error']:.4f}, and {within} of "
-        f"{len(table)} settings are within that."
+        f"({chosen['worst_client']}) {chosen['worst_loss']:.4f} ± "
+        f"{chosen['worst_loss_standard_error']:.4f}; the best is {best['worst_loss']:.4f}, and "
+        f"{near} of {len(table)} settings are within half a standard error of it."
     )
     at_max = [line["worst_loss"] for line in table if line["consistency"] == "max"]
     others = [line["worst_loss"] for line in table if line["consistency"] != "max"]
