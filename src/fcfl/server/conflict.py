@@ -31,7 +31,7 @@ def conflict_sentence(at: Evaluation, row_weights: Vector) -> str:
     relax = ", ".join(f"{_name(row)} by {amount:.3g}" for row, amount in to_relax(at)[:5])
     against = list(dict.fromkeys(_name(row) for row in holding_against(at, row_weights)))[:5]
     why = f", which conflicts with {', '.join(against)}" if against else ""
-    return f"The budgets cannot be met together. Relax {relax}{why}."
+    return f"The budgets cannot be met together near this model. Relax {relax}{why}."
 
 
 def _name(row: Row) -> str:

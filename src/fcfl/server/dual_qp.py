@@ -29,6 +29,7 @@ from fcfl.errors import SolverError
 _SMALL = 3000  # variables up to which the active-set method comes first
 _REDUCE = 100  # variables up to which many columns are reduced to few beforehand
 _GOOD = 1e-9  # scaled KKT residual at which a solution is taken
+_BETTER = 1e-12  # the same where a second solver costs nothing: up to _REDUCE variables
 _USABLE = 1e-6  # scaled KKT residual above which no solver has solved it
 _EXACT = 1e-13  # nothing is left to gain
 _TINY = 1e-300
@@ -83,6 +84,7 @@ def solve_dual_qp(W: Matrix, c: Vector, n_simplex: int, upper: Vector) -> Vector
     if n_simplex == 1 and upper.size == 0:
         return np.ones(1)
     dual = _pose(W, c, n_simplex, upper)
+    good = _BETTER if c.size <= _REDUCE else _GOOD
     best, best_residual = np.full(c.size, np.nan), np.inf
     for attempt in _attempts(dual):
         x = attempt(dual)
@@ -92,7 +94,7 @@ def solve_dual_qp(W: Matrix, c: Vector, n_simplex: int, upper: Vector) -> Vector
         residual = dual.residual(x)
         if residual < best_residual:
             best, best_residual = x, residual
-        if residual <= _GOOD:
+        if residual <= good:
             return best
     if best_residual > _USABLE:
         raise SolverError(

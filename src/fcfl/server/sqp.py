@@ -104,7 +104,7 @@ class SQP:
     lookahead: tuple[float, ...] = (0.5, 0.2, 0.05, 0.01)
     rich: int | None = None
     penalty: float = 10.0
-    slack: float = 1e-4
+    slack: float = 5e-5
     patience: int = 10
     memory: int = 30
     name: str = "sqp"
