@@ -315,6 +315,14 @@ def test_screening_rows_never_changes_the_step(monkeypatch, seed, caps):
     assert few.decrease(10.0) == pytest.approx(everything.decrease(10.0), abs=1e-8)
 
 
+def test_a_start_that_is_no_vector_of_numbers_is_refused():
+    problem, runtime = pose(made_up_clients(0), RULES["difference"])
+    start = zeros_for(runtime)
+    start[0] = np.nan
+    with pytest.raises(ValueError, match="`params` must be finite, got nan"):
+        SQP().init(start, problem)
+
+
 def test_a_step_is_pure():
     problem, runtime = pose(made_up_clients(0), RULES["difference"], l2=1e-2)
     method = SQP()
@@ -343,6 +351,9 @@ def test_a_refused_full_step_costs_no_second_round_when_a_rich_shorter_one_does(
         ({"curvature": "x"}, "`curvature` must be one of auto, exact, lbfgs, got 'x'"),
         ({"lookahead": (2.0,)}, "`lookahead` must hold lengths between 0 and 1, got 2.0"),
         ({"tolerance": 0.0}, "`tolerance` must be a positive number"),
+        ({"rounds": (5,)}, "`rounds` must be two counts, one a stage"),
+        ({"rounds": (0, 5)}, "`rounds` of stage 1, `patience` and `memory` must be at least 1"),
+        ({"memory": 1.5}, "`memory` must be a whole number"),
     ],
 )
 def test_bad_options_are_refused(options, sentence):

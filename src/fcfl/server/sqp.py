@@ -16,7 +16,14 @@ from typing import Literal
 
 import numpy as np
 
-from fcfl._checks import check_choice, check_non_negative, check_positive
+from fcfl._checks import (
+    check_choice,
+    check_count,
+    check_non_negative,
+    check_params,
+    check_positive,
+    check_stage_rounds,
+)
 from fcfl._types import CurvatureWeights, Matrix, Point, Reports, Request, Vector
 from fcfl.server.conflict import conflict_sentence
 from fcfl.server.method import FEASIBILITY_TOLERANCE, RoundInfo, Status, describe_round
@@ -123,8 +130,11 @@ class SQP:
         for length in self.lookahead:
             if not 0 < length < 1:
                 raise ValueError(f"`lookahead` must hold lengths between 0 and 1, got {length!r}.")
-        if len(self.rounds) != 2 or min(self.rounds) < 0 or self.rounds[0] < 1:
-            raise ValueError(f"`rounds` must be two counts, one a stage, got {self.rounds!r}.")
+        check_stage_rounds("rounds", self.rounds)
+        for name in ("patience", "memory"):
+            check_count(name, getattr(self, name))
+        if min(self.rounds[0], self.patience, self.memory) < 1:
+            raise ValueError("`rounds` of stage 1, `patience` and `memory` must be at least 1.")
 
     def fraction_done(self, state: SQPState) -> float:
         """How far the residual has come on the way to the tolerance, in powers of ten."""
@@ -141,7 +151,7 @@ class SQP:
 
     def init(self, params: Vector, problem: Problem) -> SQPState:
         """Ask for everything at ``params``, every client weighing the same."""
-        params = np.asarray(params, dtype=np.float64)
+        params = check_params(params)
         n_clients, n_rows = len(problem.clients), len(problem.constraints)
         state = SQPState(
             problem=problem,
@@ -429,7 +439,8 @@ def _active_grads(state: SQPState, target: Target, at: Evaluation) -> Matrix:
 def _curvature_weights(state: SQPState) -> dict[str, CurvatureWeights]:
     """Each client's weights in the Lagrangian: of its loss, and net of each of its rates."""
     problem = state.problem
-    rates = problem.constraints.weigh_rates(state.row_weights).reshape(-1, problem.n_rates)
+    shape = (len(problem.clients), problem.n_rates)
+    rates = problem.constraints.weigh_rates(state.row_weights).reshape(shape)
     return {
         client: CurvatureWeights(float(state.loss_weights[i]), rates[i])
         for i, client in enumerate(problem.clients)
