@@ -1,15 +1,15 @@
-"""Choosing by cross-validation: folds, sums, and the rule that decides."""
+"""Choosing by cross-validation: folds, sums and the rule, each by hand; then the whole."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.helpers import made_up_data
-from tests.hospital import stays, written
 
-from fcfl.experiment import Experiment
+from fcfl.experiment import Experiment, selection
 from fcfl.experiment.selection import (
+    CONSISTENCY_GRID,
+    L2_GRID,
     N_FOLDS,
-    HeldOut,
-    _candidates,
     decide,
     fold_of_rows,
     row_losses,
@@ -17,81 +17,265 @@ from fcfl.experiment.selection import (
     sum_up,
 )
 from fcfl.experiment.tasks import open_task
+from helpers import TWO_ATTRIBUTES, made_up_data
+from hospital import stays, written
+
+TABLE = {"client": "hospital", "label": "died", "sensitive": ("race",)}
 
 
-def test_folds_part_the_rows_evenly_within_labels_and_groups():
-    data = made_up_data(0, n_rows=200)
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    return str(written(stays(n_rows=150), tmp_path_factory.mktemp("tables") / "stays.csv"))
+
+
+def task_of(table, **options):
+    experiment = Experiment(table, **TABLE, budget=0.05, **options)
+    return experiment, open_task(experiment)
+
+
+# --- folds ---
+
+
+@pytest.mark.parametrize("n_rows", [10, 11, 57, 203])
+def test_folds_partition_the_rows_evenly(n_rows):
+    folds = fold_of_rows(made_up_data(0, n_rows=n_rows), 0, "a")
+    sizes = np.bincount(folds, minlength=N_FOLDS)
+    assert sizes.size == N_FOLDS
+    assert sizes.sum() == n_rows
+    assert np.ptp(sizes) <= 1
+
+
+def test_folds_spread_labels_and_groups():
+    """Each label's rows are dealt to folds as evenly as their number allows, so are the groups'."""
+    data = made_up_data(3, n_rows=200, levels=TWO_ATTRIBUTES)
     folds = fold_of_rows(data, 0, "a")
-    assert set(folds) == set(range(N_FOLDS))
-    for value in (0.0, 1.0):
-        counts = np.bincount(folds[data.y == value], minlength=N_FOLDS)
-        assert np.ptp(counts) <= 2 * 3  # three groups a label, each even to one row
-    assert np.array_equal(folds, fold_of_rows(data, 0, "a"))
-    assert not np.array_equal(folds, fold_of_rows(data, 0, "b"))
+    for label in (0.0, 1.0):
+        assert np.ptp(np.bincount(folds[data.y == label], minlength=N_FOLDS)) <= 1
+        for code in (-1, 0, 1):
+            inside = (data.y == label) & (data.groups["sex"] == code)
+            assert np.ptp(np.bincount(folds[inside], minlength=N_FOLDS)) <= 1
 
 
-def test_a_client_with_few_rows_holds_nothing_out():
-    assert (fold_of_rows(made_up_data(0, n_rows=2 * N_FOLDS - 1), 0, "a") == -1).all()
+def test_folds_depend_on_the_client_and_the_seed_alone():
+    data = made_up_data(1, n_rows=100)
+    first = fold_of_rows(data, 7, "a")
+    np.testing.assert_array_equal(first, fold_of_rows(data, 7, "a"))
+    assert not np.array_equal(first, fold_of_rows(data, 8, "a"))
+    assert not np.array_equal(first, fold_of_rows(data, 7, "b"))
 
 
-def test_sums_of_two_folds_are_those_of_all_rows():
-    losses = np.random.default_rng(0).random((30, 3))
-    whole, parts = sum_up(losses), sum_up(losses[:11]).plus(sum_up(losses[11:]))
-    assert parts.n_rows == 30
-    assert parts.means == pytest.approx(losses.mean(0))
-    assert parts.product_sums == pytest.approx(whole.product_sums)
-    plain = losses[:, 1].std(ddof=1) / np.sqrt(30)
-    paired = (losses[:, 1] - losses[:, 0]).std(ddof=1) / np.sqrt(30)
-    assert parts.standard_error(1) == pytest.approx(plain)
-    assert parts.standard_error(1, 0) == pytest.approx(paired)
+def test_the_folds_of_a_client_do_not_depend_on_who_else_takes_part(table):
+    experiment, task = task_of(table)
+    fewer = dict(list(task.federation.train.items())[:2])
+    alone = replace(task, federation=replace(task.federation, train=fewer))
+    for client, data in selection._usable_rows(alone, 0).items():
+        whole = selection._usable_rows(task, 0)[client]
+        np.testing.assert_array_equal(
+            fold_of_rows(data, 0, client), fold_of_rows(whole, 0, client)
+        )
 
 
-def test_row_losses_are_cross_entropies():
-    data = made_up_data(1)
-    params = np.random.default_rng(0).standard_normal(data.n_features + 1)
+def test_a_tiny_client_holds_nothing_out():
+    assert set(fold_of_rows(made_up_data(0, n_rows=9), 0, "a")) == {-1}
+    assert set(fold_of_rows(made_up_data(0, n_rows=10), 0, "a")) == set(range(N_FOLDS))
+
+
+def test_very_many_rows_are_thinned_at_random_and_few_are_not(table, monkeypatch):
+    _, task = task_of(table)
+    monkeypatch.setattr(selection, "MOST_ROWS", 0)  # 500 rows a client are always used
+    for client, data in selection._usable_rows(task, 0).items():
+        assert data.n_rows == task.federation.train[client].n_rows
+    large = made_up_data(0, n_rows=900)
+    several = replace(task, federation=replace(task.federation, train={"a": large}))
+    once, again = (selection._usable_rows(several, 3)["a"] for _ in range(2))
+    assert once.n_rows == 500
+    np.testing.assert_array_equal(once.y, again.y)
+    other = selection._usable_rows(several, 4)["a"]
+    assert not np.array_equal(once.X, other.X)
+
+
+# --- sums ---
+
+
+def test_row_losses_are_the_cross_entropy():
+    data = made_up_data(0, n_rows=20)
+    params = np.random.default_rng(0).standard_normal(5)
     p = 1 / (1 + np.exp(-(data.X @ params[:-1] + params[-1])))
     expected = -np.where(data.y == 1, np.log(p), np.log(1 - p))
-    assert row_losses(data, params) == pytest.approx(expected)
+    np.testing.assert_allclose(row_losses(data, params), expected)
 
 
-def told(means, spread=0.0, n=400):
-    """Sums of rows whose losses have these means under each candidate, differing by ``spread``."""
+def test_sums_give_means_and_standard_errors_of_rows_never_seen():
+    losses = np.random.default_rng(1).gamma(2.0, 0.3, (40, 3))
+    sums = sum_up(losses)
+    np.testing.assert_allclose(sums.means, losses.mean(axis=0))
+    for i in range(3):
+        assert sums.standard_error(i) == pytest.approx(losses[:, i].std(ddof=1) / np.sqrt(40))
+        for j in range(3):
+            apart = losses[:, i] - losses[:, j]
+            expected = apart.std(ddof=1) / np.sqrt(40)
+            assert sums.standard_error(i, j) == pytest.approx(expected, abs=1e-9)
+
+
+def test_sums_of_parts_are_the_sums_of_the_whole():
+    losses = np.random.default_rng(2).gamma(2.0, 0.3, (30, 2))
+    parts = sum_up(losses[:11]).plus(sum_up(losses[11:]))
+    whole = sum_up(losses)
+    assert parts.n_rows == 30
+    np.testing.assert_allclose(parts.loss_sums, whole.loss_sums)
+    np.testing.assert_allclose(parts.product_sums, whole.product_sums)
+
+
+def test_one_row_has_no_spread():
+    assert sum_up(np.array([[0.3, 0.4]])).standard_error(0) == 0.0
+
+
+# --- the rule ---
+
+
+def noisy(means, sd, n_rows=100, seed=0):
+    """Held-out losses with exactly these means, whose differences between columns have noise."""
+    noise = np.random.default_rng(seed).standard_normal((n_rows, len(means)))
+    return sum_up(np.array(means) + sd * (noise - noise.mean(axis=0)))
+
+
+GRID = [(0.1, 10.0), (0.1, "max"), (0.01, 10.0)]
+
+
+def test_without_noise_the_worst_clients_best_setting_is_taken():
+    totals = {"a": noisy([0.50, 0.52, 0.49], 0.0), "b": noisy([0.3, 0.1, 0.4], 0.0)}
+    chosen = decide(GRID, totals)
+    assert (chosen["l2"], chosen["consistency"]) == (0.01, 10.0)
+    assert chosen["best"] == chosen["chosen"]
+    assert chosen["near_best"] == 1
+    assert chosen["spread"] == pytest.approx(0.03)
+
+
+def test_within_the_noise_the_lowest_mean_is_taken():
+    """The worst client cannot tell the settings apart; the other one can."""
+    totals = {"a": noisy([0.500, 0.499, 0.501], 0.5), "b": noisy([0.30, 0.35, 0.20], 0.0)}
+    chosen = decide(GRID, totals)
+    assert (chosen["l2"], chosen["consistency"]) == (0.01, 10.0)
+    assert chosen["best"]["consistency"] == "max"
+    assert chosen["near_best"] == 3
+
+
+def test_the_slack_is_half_a_standard_error_of_the_paired_difference():
+    """What counts is the noise of the difference on the same rows, not that of either mean."""
     rng = np.random.default_rng(0)
-    noise = rng.standard_normal((n, len(means)))
-    noise -= noise.mean(0)
-    return sum_up(np.array(means) + spread * noise)
+    common = rng.gamma(2.0, 0.5, 400)
+    noise = rng.standard_normal(400)
+    noise = (noise - noise.mean()) / noise.std(ddof=1)
+    other = sum_up(np.column_stack([np.full(400, 0.1), np.full(400, 0.01)]))
+    for behind, expected in ((0.45, 0.01), (0.55, 0.1)):
+        standard_error = 0.2 / np.sqrt(400)
+        worse = common + 0.2 * noise + behind * standard_error
+        totals = {"a": sum_up(np.column_stack([common, worse])), "b": other}
+        chosen = decide([(0.1, "max"), (0.01, "max")], totals)
+        assert chosen["l2"] == expected
+        line = chosen["table"][1]
+        assert line["standard_error_of_difference"] == pytest.approx(standard_error)
+        assert line["near_best"] is (expected == 0.01)
 
 
-def test_the_lowest_mean_near_the_best_of_the_worst_client_wins():
-    candidates = [(0.1, 10.0), (0.01, 10.0), (0.01, "max")]
-    clear = {"a": told([0.50, 0.52, 0.60]), "b": told([0.4, 0.3, 0.3])}
-    assert decide(candidates, clear)["l2"] == 0.1
-    noisy = {"a": told([0.50, 0.52, 0.60], spread=0.6), "b": told([0.4, 0.3, 0.3])}
-    choice = decide(candidates, noisy)
-    assert (choice["l2"], choice["consistency"]) == (0.01, 10.0)
-    assert choice["best"]["l2"] == 0.1
-    assert choice["best"]["worst_client"] == "a"
-    assert "Min-max buys the worst client nothing" in choice["sentence"]
+def test_each_setting_is_judged_by_its_own_worst_client():
+    totals = {"a": noisy([0.6, 0.2, 0.5], 0.0), "b": noisy([0.3, 0.7, 0.4], 0.0)}
+    table = decide(GRID, totals)["table"]
+    assert [line["worst_client"] for line in table] == ["a", "b", "a"]
+    assert [line["worst_loss"] for line in table] == pytest.approx([0.6, 0.7, 0.5])
+    assert [line["mean_loss"] for line in table] == pytest.approx([0.45, 0.45, 0.45])
 
 
-def test_min_max_is_not_belittled_where_it_helps():
-    choice = decide([(0.1, 10.0), (0.1, "max")], {"a": told([0.6, 0.5]), "b": told([0.3, 0.4])})
-    assert choice["consistency"] == "max"
-    assert "buys" not in choice["sentence"]
+def test_the_sentence_says_when_min_max_buys_nothing():
+    nothing = decide(GRID, {"a": noisy([0.50, 0.52, 0.49], 0.0)})["sentence"]
+    assert nothing.endswith("Min-max buys the worst client nothing on held-out rows.")
+    assert "Chose l2 0.01 and consistency 10" in nothing
+    assert "the worst client (a) 0.4900" in nothing
+    something = decide(GRID, {"a": noisy([0.50, 0.40, 0.49], 0.0)})["sentence"]
+    assert "consistency max" in something
+    assert "buys" not in something
+    only_max = decide([(0.1, "max")], {"a": noisy([0.5], 0.0)})["sentence"]
+    assert "buys" not in only_max
 
 
-def test_what_is_given_is_not_varied():
-    assert {l2 for l2, _ in _candidates(Experiment("t", l2=0.5))} == {0.5}
-    tilts = {tilt for _, tilt in _candidates(Experiment("t", consistency="max"))}
-    assert tilts == {"max"}
+# --- the whole ---
 
 
-def test_choosing_twice_gives_the_same_and_reports_progress(tmp_path):
-    table = str(written(stays(), tmp_path / "stays.csv"))
-    experiment = Experiment(table, "hospital", "died", ("race",), l2="auto", consistency="max")
-    shares = []
-    first = select(experiment, open_task(experiment), lambda info, share: shares.append(share))
-    again = select(experiment, open_task(experiment))
+def test_the_grid_holds_what_is_open_and_nothing_else(table):
+    def grid(**options):
+        return selection._candidates(Experiment(table, **TABLE, budget=0.05, **options))
+
+    assert len(grid()) == len(L2_GRID) * len(CONSISTENCY_GRID)
+    assert grid(l2=0.02) == [(0.02, tilt) for tilt in CONSISTENCY_GRID]
+    assert grid(consistency="max") == [(weight, "max") for weight in L2_GRID]
+    assert grid(consistency=0.5) == [(weight, 0.5) for weight in L2_GRID]
+
+
+def test_every_candidate_is_scored_on_every_row_once(table, monkeypatch):
+    experiment, task = task_of(table, consistency=1.0)
+    seen = {}
+    monkeypatch.setattr(
+        selection, "decide", lambda candidates, totals: seen.update(totals) or {"n": candidates}
+    )
+    assert len(select(experiment, task)["n"]) == len(L2_GRID)
+    for client, sums in seen.items():
+        assert sums.n_rows == task.federation.train[client].n_rows
+        assert sums.loss_sums.shape == (len(L2_GRID),)
+        assert sums.product_sums.shape == (len(L2_GRID), len(L2_GRID))
+
+
+def test_held_out_rows_are_not_trained_on(table, monkeypatch):
+    """Each fit sees exactly the rows outside its fold."""
+    experiment, task = task_of(table, l2=0.01, consistency=1.0)
+    trained = []
+    build = selection.linear_client
+
+    def watched(name, data, rates):
+        trained.append((name, data.n_rows))
+        return build(name, data, rates)
+
+    monkeypatch.setattr(selection, "linear_client", watched)
+    select(experiment, task)
+    for client, data in task.federation.train.items():
+        folds = fold_of_rows(data, 0, client)
+        kept = [rows for name, rows in trained if name == client]
+        assert kept == [int((folds != fold).sum()) for fold in range(N_FOLDS)]
+
+
+def test_it_is_deterministic_and_depends_on_the_seed(table):
+    experiment, task = task_of(table, consistency=1.0)
+    first, again = select(experiment, task), select(experiment, task)
     assert first == again
-    assert shares == sorted(shares) and shares[-1] == pytest.approx(1)
-    assert isinstance(sum_up(np.ones((2, 1))), HeldOut)
+    other = select(replace(experiment, seed=5), task)
+    assert other["table"] != first["table"]
+
+
+def test_progress_rises_to_one(table):
+    experiment, task = task_of(table, consistency=1.0)
+    shares = []
+    select(experiment, task, lambda info, share: shares.append((info.stage, share)))
+    assert [stage for stage, _ in shares] == [0] * (N_FOLDS * len(L2_GRID))
+    assert np.all(np.diff([share for _, share in shares]) > 0)
+    assert shares[-1][1] == pytest.approx(1.0)
+
+
+def test_a_tiny_client_is_trained_on_but_not_scored(tmp_path):
+    """Its rows are few, not worthless: its budget and its loss still count in every fit."""
+    frame = stays(n_rows=150)
+    west = frame.index[frame["hospital"] == "west"][12:]  # 8 of 12 rows are for training
+    path = written(frame.drop(west), tmp_path / "stays.csv")
+    experiment, task = task_of(str(path), l2=0.01, consistency="max")
+    assert task.federation.train["west"].n_rows < 2 * N_FOLDS
+    chosen = select(experiment, task)
+    assert chosen["folds"] == N_FOLDS
+    assert all(line["worst_client"] != "west" for line in chosen["table"])
+
+
+def test_only_tiny_clients_leave_a_middle_value(tmp_path):
+    path = written(stays(n_rows=30), tmp_path / "stays.csv")
+    experiment, task = task_of(str(path))
+    chosen = select(experiment, task)
+    assert (chosen["l2"], chosen["consistency"], chosen["folds"]) == (1e-2, 1.0, 0)
+    assert "No client has the 10 training rows" in chosen["sentence"]
+    kept = select(replace(experiment, l2=0.5, consistency="max"), task)
+    assert (kept["l2"], kept["consistency"]) == (0.5, "max")

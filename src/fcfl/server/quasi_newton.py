@@ -13,6 +13,7 @@ from scipy.linalg import solve_triangular
 
 from fcfl._types import Matrix, Vector
 
+_FEW_ENTRIES = 100_000  # up to here row by row: threads cost milliseconds on a busy machine
 _SHARES = (1e-3, 1e-2, 1e-1, 1.0)  # of the largest curvature, added across active rows
 _DAMPING = 0.2  # Powell's: curvature along a step is at least this share of the model's
 
@@ -58,6 +59,9 @@ class Exact:
 
     def whiten(self, rows: Matrix) -> Matrix:
         """``W = J L^{-T}``."""
+        if rows.size <= _FEW_ENTRIES:
+            solved = [solve_triangular(self.factor, row, lower=True) for row in rows]
+            return np.array(solved).reshape(rows.shape)
         whitened: Matrix = solve_triangular(self.factor, rows.T, lower=True).T
         return whitened
 
