@@ -70,9 +70,7 @@ def test_the_folds_of_a_client_do_not_depend_on_who_else_takes_part(table):
     alone = replace(task, federation=replace(task.federation, train=fewer))
     for client, data in selection._usable_rows(alone, 0).items():
         whole = selection._usable_rows(task, 0)[client]
-        np.testing.assert_array_equal(
-            fold_of_rows(data, 0, client), fold_of_rows(whole, 0, client)
-        )
+        np.testing.assert_array_equal(fold_of_rows(data, 0, client), fold_of_rows(whole, 0, client))
 
 
 def test_a_tiny_client_holds_nothing_out():
