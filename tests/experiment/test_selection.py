@@ -65,7 +65,7 @@ def test_folds_depend_on_the_client_and_the_seed_alone():
 
 
 def test_the_folds_of_a_client_do_not_depend_on_who_else_takes_part(table):
-    experiment, task = task_of(table)
+    _, task = task_of(table)
     fewer = dict(list(task.federation.train.items())[:2])
     alone = replace(task, federation=replace(task.federation, train=fewer))
     for client, data in selection._usable_rows(alone, 0).items():
