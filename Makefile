@@ -10,17 +10,20 @@ help:
 	@echo "make bench  the speed claims, as ratios measured in one run"
 	@echo "make venv   the development environment in .venv; make clean removes what was made"
 
-venv: .venv/ready
-.venv/ready: pyproject.toml constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+# The demo needs no torch and no Flower; the tests need everything.
+.venv/core: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[adult,dev]'
+	$(PIP) -e '.[adult]'
 	touch $@
 
-.venv/ready-torch: .venv/ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'torch==2.13.0'
+venv: .venv/ready
+.venv/ready: .venv/core
+	$(PIP) -e '.[adult,torch,flower,dev]'
 	touch $@
 
-demo: venv
+demo: .venv/core
 	$(BIN)/fcfl demo --out runs/demo
 
 test: venv
@@ -32,7 +35,7 @@ lint: venv
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: .venv/ready-torch
+bench: venv
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks
 
 clean:

@@ -719,6 +719,18 @@ def test_rounds_are_counted_and_limited(curvature):
     assert state.message.endswith(f"after 4 + {state.rounds[1]} rounds.")
 
 
+def test_stage_2_begins_only_from_a_point_that_keeps_the_budgets():
+    """Out of rounds while a budget is exceeded, there is nothing to improve on."""
+    problem, runtime = pose(made_up_clients(2), PARITY, l2=1e-2)
+    far = 2 * np.random.default_rng(2).standard_normal(5)
+    assert evaluate(problem, runtime, far).largest_violation > 0.01
+    state = drive(SQP(rounds=(1, 50)), problem, runtime, far)
+    assert (state.status, state.rounds) == ("stopped", (1, 0))
+    inside = drive(SQP(rounds=(1, 50)), problem, runtime)
+    assert inside.rounds[1] > 0
+    assert inside.status == "stopped"  # stage 1 was cut short, whatever stage 2 does
+
+
 def test_info_describes_rounds_in_order_and_progress_ends_at_one():
     problem, runtime = pose(made_up_clients(0), PARITY, l2=1e-2)
     method = SQP()
