@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -170,6 +172,28 @@ def test_every_row_twice_says_the_same_about_twice_as_many(seed):
     np.testing.assert_array_equal(doubled.group_rows, 2 * once.group_rows)
     np.testing.assert_allclose(doubled.loss_grad, once.loss_grad, atol=1e-14)
     np.testing.assert_allclose(doubled.rate_grads, once.rate_grads, atol=1e-14)
+
+
+@pytest.mark.parametrize("as_sparse", [False, True])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_weight_of_k_is_k_equal_rows(seed, as_sparse):
+    data, _, params = made_up(seed, as_sparse=as_sparse)
+    copies = np.random.default_rng(seed).integers(0, 4, data.n_rows)
+    repeated = linear_client("a", data.take(np.repeat(np.arange(data.n_rows), copies)), RATES)
+    weighted = linear_client("a", replace(data, weights=copies), RATES)
+    weights = some_weights(seed)
+    reports = [ask(c, params, "curvature", weights) for c in (weighted, repeated)]
+    assert_reports_agree(*reports, tolerance=1e-13)
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e-3, 1e8])
+def test_the_scale_of_weights_moves_no_mean(scale):
+    data, client, params = made_up(0)
+    scaled = linear_client("a", replace(data, weights=np.full(data.n_rows, scale)), RATES)
+    weights = some_weights(0)
+    one, other = (ask(c, params, "curvature", weights) for c in (client, scaled))
+    sized = replace(other, n_rows=other.n_rows / scale, group_rows=other.group_rows / scale)
+    assert_reports_agree(one, sized, tolerance=1e-12)
 
 
 def test_a_group_without_rows_has_rate_and_gradient_zero():

@@ -34,6 +34,8 @@ def test_take_selects_rows_everywhere(container):
     assert X.tolist() == [[6, 7], [0, 1]]
     assert data.y.tolist() == [0, 0]
     assert data.groups["sex"].tolist() == [1, 0]
+    assert data.weights is None
+    assert make(weights=[1, 2, 3, 4]).take([3, 0]).weights.tolist() == [4, 1]
 
 
 def test_zero_rows_are_allowed():
@@ -52,6 +54,10 @@ def test_zero_rows_are_allowed():
         ({"groups": {"sex": [0, 1]}}, r"`groups\['sex'\]` must have one value"),
         ({"groups": {"sex": [0, 1, 2, 0]}}, "codes from -1 to 1, got 2"),
         ({"groups": {"sex": [0, 1, -2, 0]}}, "codes from -1 to 1, got -2"),
+        ({"weights": [1, 2]}, "`weights` must have one value for each of the 4 rows"),
+        ({"weights": [1, 2, -1, 0]}, "`weights` must be zero or positive numbers, got -1"),
+        ({"weights": [1, 2, np.nan, 0]}, "`weights` must be zero or positive numbers, got nan"),
+        ({"weights": [0, 0, 0, 0]}, "`weights` must not all be zero"),
         ({"groups": {"race": [0, 0, 0, 0]}}, "`groups` and `levels` must name the same"),
     ],
 )

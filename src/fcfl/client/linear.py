@@ -57,7 +57,7 @@ class LinearClient:
         logits = linear_logits(self.X, point.params)
         score = smooth_selection(logits)
         loss = self.row_counts @ np.logaddexp(0.0, logits) - self.positive_counts @ logits
-        group_rows = np.maximum(self.group_rows, 1.0)
+        group_rows = np.where(self.group_rows > 0, self.group_rows, 1.0)
         rates = np.clip((score @ self.member_counts) / group_rows, 0.0, 1.0)
         values = Report(self.n_rows, float(loss / self.n_rows), self.group_rows, rates)
         if point.want == "values":
@@ -114,12 +114,13 @@ def _weighted_gramian(X: Any, X_transposed: Any, diagonal: Vector) -> Matrix:
 
 
 def linear_client(name: ClientId, data: ClientData, rates: Sequence[RateId]) -> LinearClient:
-    """Merge the identical rows of ``data`` and count what each of them stands for."""
+    """Merge the identical rows of ``data`` and count, by weight, what each of them stands for."""
     if data.n_rows == 0:
         raise ValueError(f"Client {name!r} has no training rows.")
     representatives, which = distinct_rows(data.X)
-    members = rate_members(data, rates)
-    facts = np.column_stack([np.ones(data.n_rows), data.y, members])
+    facts = np.column_stack([np.ones(data.n_rows), data.y, rate_members(data, rates)])
+    if data.weights is not None:
+        facts *= data.weights[:, None]
     counts = sum_by_row(facts, which, representatives.size)
     X = data.X[representatives]
     transposed = X.T.tocsr() if sparse.issparse(X) else np.ascontiguousarray(X.T)
@@ -130,6 +131,6 @@ def linear_client(name: ClientId, data: ClientData, rates: Sequence[RateId]) -> 
         row_counts=np.ascontiguousarray(counts[:, 0]),
         positive_counts=np.ascontiguousarray(counts[:, 1]),
         member_counts=np.ascontiguousarray(counts[:, 2:]),
-        n_rows=float(data.n_rows),
-        group_rows=members.sum(axis=0),
+        n_rows=float(facts[:, 0].sum()),
+        group_rows=facts[:, 2:].sum(axis=0),
     )

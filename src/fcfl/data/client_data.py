@@ -29,12 +29,15 @@ class ClientData:
         The code is a position in ``levels[attribute]``. A row with code -1 counts for the loss
         and belongs to no group.
     levels : mapping from attribute to the names of its groups, the same for all clients
+    weights : one non-negative number per row, optional
+        How many rows each stands for in loss and rates; by default one.
     """
 
     X: Features
     y: Vector
     groups: Mapping[str, Codes]
     levels: Mapping[str, tuple[str, ...]]
+    weights: Vector | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "X", _features(self.X))
@@ -47,6 +50,8 @@ class ClientData:
         groups = {name: self._codes(name, codes) for name, codes in self.groups.items()}
         object.__setattr__(self, "groups", groups)
         object.__setattr__(self, "levels", {k: tuple(v) for k, v in self.levels.items()})
+        if self.weights is not None:
+            object.__setattr__(self, "weights", _weights(self.weights, self.n_rows))
 
     def _codes(self, name: str, codes: ArrayLike) -> Codes:
         array = _vector(f"groups[{name!r}]", codes, self.n_rows)
@@ -73,7 +78,8 @@ class ClientData:
         """Return the rows at ``index``, in that order."""
         rows = np.asarray(index, dtype=np.intp)
         groups = {name: codes[rows] for name, codes in self.groups.items()}
-        return ClientData(self.X[rows], self.y[rows], groups, self.levels)
+        weights = None if self.weights is None else self.weights[rows]
+        return ClientData(self.X[rows], self.y[rows], groups, self.levels, weights)
 
 
 def client_seed(seed: int, client: ClientId) -> np.random.SeedSequence:
@@ -135,6 +141,16 @@ def _labels(y: ArrayLike, n_rows: int) -> Vector:
     if wrong.any():
         raise DataError(f"`y` must hold 0 and 1, got {labels[wrong][0]:g}.")
     return labels
+
+
+def _weights(weights: ArrayLike, n_rows: int) -> Vector:
+    vector = _vector("weights", weights, n_rows)
+    wrong = ~(np.isfinite(vector) & (vector >= 0))
+    if wrong.any():
+        raise DataError(f"`weights` must be zero or positive numbers, got {vector[wrong][0]:g}.")
+    if n_rows and not vector.any():
+        raise DataError("`weights` must not all be zero.")
+    return vector
 
 
 def _vector(name: str, values: ArrayLike, n_rows: int) -> Matrix:
