@@ -162,7 +162,31 @@ def _parts_wanted(point: Point, n_rates: int) -> dict[str, tuple[int, ...]]:
         parts |= {"loss_grad": (n_params,), "rate_grads": (n_rates, n_params)}
     if point.want == "curvature":
         parts |= {"curvature": (n_params, n_params)}
+    if point.local is not None:
+        parts |= {"local_params": (n_params,)}
+    if point.set_losses:
+        parts |= {"set_losses": (2, n_rates)}
+    if point.kernel is not None:
+        n_sets, n_points = len(point.kernel.sets), point.kernel.references.shape[0]
+        parts |= {"kernel_sums": (2 + n_sets, n_points)}
+        if point.want != "values":
+            parts |= {"kernel_grads": (1 + n_sets, n_params)}
     return parts
+
+
+def part_missing(report: Report, points: Iterable[Point]) -> str | None:
+    """The first part that some point asks for and the report has not, in words."""
+    words = {
+        "loss_grad": "gradients",
+        "rate_grads": "gradients",
+        "curvature": "curvature",
+        "local_params": "local model",
+        "set_losses": "losses by group",
+        "kernel_sums": "kernel sums",
+        "kernel_grads": "kernel gradients",
+    }
+    wanted = {part for point in points for part in _parts_wanted(point, report.rates.size)}
+    return next((words[p] for p in words if p in wanted and getattr(report, p) is None), None)
 
 
 def _check_part(client: ClientId, part: str, array: object, shape: tuple[int, ...]) -> None:

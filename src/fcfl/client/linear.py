@@ -13,7 +13,19 @@ from scipy import sparse
 from scipy.special import expit
 
 from fcfl._checks import check_curvature_weights
-from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, RateId, Report, Vector
+from fcfl._types import (
+    ClientId,
+    CurvatureWeights,
+    KernelQuestion,
+    LocalTraining,
+    Matrix,
+    Point,
+    RateId,
+    Report,
+    Vector,
+)
+from fcfl.client.kernel_sums import gaussian_kernel, kernel_sums
+from fcfl.client.local_training import Items, set_weights_of, train_locally
 from fcfl.client.merge import distinct_rows, sum_by_row
 from fcfl.client.rates import (
     rate_members,
@@ -53,13 +65,21 @@ class LinearClient:
         return int(self.X.shape[1]) + 1
 
     def report(self, point: Point) -> Report:
-        """Loss and smooth rates at ``point``, with gradients and curvature as it wants."""
+        """Loss and smooth rates at ``point``, with gradients and whatever else it wants."""
         logits = linear_logits(self.X, point.params)
         score = smooth_selection(logits)
         loss = self.row_counts @ np.logaddexp(0.0, logits) - self.positive_counts @ logits
         group_rows = np.where(self.group_rows > 0, self.group_rows, 1.0)
         rates = np.clip((score @ self.member_counts) / group_rows, 0.0, 1.0)
         values = Report(self.n_rows, float(loss / self.n_rows), self.group_rows, rates)
+        if point.local is not None:
+            values = replace(values, local_params=self._train(point.params, point.local))
+        if point.set_losses:
+            values = replace(values, set_losses=self._set_losses(logits, group_rows))
+        if point.kernel is not None:
+            sums, grads = self._kernel(point.kernel, logits)
+            grads = grads if point.want != "values" else None
+            values = replace(values, kernel_sums=sums, kernel_grads=grads)
         if point.want == "values":
             return values
         probability = expit(logits)
@@ -87,6 +107,44 @@ class LinearClient:
         gradients[:, :-1] = (self.X_transposed @ residuals).T
         gradients[:, -1] = residuals.sum(axis=0)
         return gradients
+
+    def _train(self, start: Vector, training: LocalTraining) -> Vector:
+        """Steps on items: each distinct row once with label 0 and once with label 1."""
+        n_distinct = self.row_counts.size
+        added = set_weights_of(training, self.name, self.group_rows.size) @ self.member_counts.T
+        counts = np.concatenate([self.row_counts - self.positive_counts, self.positive_counts])
+        weights = counts + added.ravel()
+        totals, positives = weights.reshape(2, -1).sum(axis=0), weights[n_distinct:]
+        there = np.flatnonzero(counts > 0)
+
+        def summed_gradient(params: Vector, items: Items | None) -> Vector:
+            if items is None:
+                pull = totals * expit(linear_logits(self.X, params)) - positives
+                return self._pull_back(pull[:, None])[0]
+            label, place = np.divmod(there[items], n_distinct)
+            X = self.X[place]
+            pull = weights[there[items]] * (expit(linear_logits(X, params)) - label)
+            return np.append(X.T @ pull, pull.sum())
+
+        return train_locally(start, training, self.name, counts[there], summed_gradient)
+
+    def _set_losses(self, logits: Vector, group_rows: Vector) -> Matrix:
+        """Mean loss of each set's rows if their label were 0, and if it were 1."""
+        losses = np.array([np.logaddexp(0.0, logits), np.logaddexp(0.0, -logits)])
+        means: Matrix = (losses @ self.member_counts) / group_rows
+        return means
+
+    def _kernel(self, question: KernelQuestion, logits: Vector) -> tuple[Matrix, Matrix]:
+        """Sums by reference point, and gradients of the weighted sums."""
+        kernel = gaussian_kernel(self.X, question.references, question.bandwidth)
+        losses = self.row_counts * np.logaddexp(0.0, logits) - self.positive_counts * logits
+        sets = list(question.sets)
+        centred = self.member_counts[:, sets] - self.row_counts[:, None] * question.centres
+        sums = kernel_sums(kernel, self.row_counts, losses, centred, logits)
+        residuals = np.column_stack(
+            [self.row_counts * expit(logits) - self.positive_counts, centred]
+        )
+        return sums, self._pull_back(residuals * (kernel @ question.weights)[:, None])
 
     def _curvature(
         self, weights: CurvatureWeights, probability: Vector, score: Vector, group_rows: Vector

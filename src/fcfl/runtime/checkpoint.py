@@ -16,7 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from fcfl._types import CurvatureWeights, Point, Report, Request
+from fcfl._types import (
+    CurvatureWeights,
+    KernelQuestion,
+    LocalTraining,
+    Point,
+    RateId,
+    Report,
+    Request,
+)
 from fcfl.errors import CheckpointError
 from fcfl.runtime.codec import decode, encode
 from fcfl.runtime.loop import Progress, Remembered, Tally
@@ -32,7 +40,7 @@ _CLASSES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
         Progress, Remembered, Tally,
-        Request, Point, CurvatureWeights, Report,
+        Request, Point, CurvatureWeights, LocalTraining, KernelQuestion, Report, RateId,
         Problem, Constraints, Row,
         TwoStageState, FedAvgState, SQPState, LimitedMemory,
     )

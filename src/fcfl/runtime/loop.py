@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
-from fcfl._checks import check_count, check_report
+from fcfl._checks import check_count, check_report, part_missing
 from fcfl._types import ClientId, Point, Report, Reports, Request
 from fcfl.errors import AbsentClientError, ReportError
 from fcfl.server.method import Method, RoundInfo, State
@@ -146,11 +146,8 @@ def _stand_in(
             f"Client {name!r} did not answer, and its last report is {rounds} old "
             f"(`max_age` is {max_age}). Resume when it is back."
         )
-    wants = {point.want for point in points}
-    lacks_grads = wants != {"values"} and last.report.loss_grad is None
-    lacks_curvature = "curvature" in wants and last.report.curvature is None
-    if lacks_grads or lacks_curvature:
-        part = "gradients" if lacks_grads else "curvature"
+    part = part_missing(last.report, points)
+    if part is not None:
         raise AbsentClientError(
             f"Client {name!r} did not answer, and its last report has no {part}, "
             "which this round needs. Resume when it is back."

@@ -14,13 +14,20 @@ from fcfl.server.constraints import Constraints, build_constraints
 
 @dataclass(frozen=True)
 class Problem:
-    """Clients, their row counts, the constraints, and the L2 weight added to every loss."""
+    """Clients, their row counts, the constraints, and the L2 weight added to every loss.
+
+    ``comparisons`` are the positions of rates that some rule compares with each other, budget or
+    not. ``references`` are rows disclosed to the server, for the one method that needs them.
+    """
 
     clients: tuple[ClientId, ...]
     n_rows: Vector
     n_rates: int
     constraints: Constraints
     l2: float = 0.0
+    rates: tuple[RateId, ...] = ()
+    comparisons: tuple[tuple[int, ...], ...] = ()
+    references: Matrix | None = None
 
 
 def state_problem(
@@ -40,7 +47,17 @@ def state_problem(
     counts = counts.reshape(len(clients), len(rates))
     constraints, notes = build_constraints(rules, clients, rates, counts, min_group_rows)
     n_rows = np.array([reports[client][0].n_rows for client in clients])
-    return Problem(clients, n_rows, len(rates), constraints, l2), notes
+    rates, compared = tuple(rates), compared_rates(rules, rates)
+    return Problem(clients, n_rows, len(rates), constraints, l2, rates, compared), notes
+
+
+def compared_rates(rules: Sequence[Rule], rates: Sequence[RateId]) -> tuple[tuple[int, ...], ...]:
+    """Positions of the rates that some rule compares with each other, each comparison once."""
+    kinds = dict.fromkeys((kind, rule.attribute) for rule in rules for kind in rule.kinds)
+    return tuple(
+        tuple(i for i, rate in enumerate(rates) if (rate.kind, rate.attribute) == key)
+        for key in kinds
+    )
 
 
 @dataclass(frozen=True)
