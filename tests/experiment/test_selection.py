@@ -4,14 +4,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fcfl.experiment import Experiment, selection
 from fcfl.experiment.selection import (
     CONSISTENCY_GRID,
     L2_GRID,
     N_FOLDS,
+    Rows,
     decide,
     fold_of_rows,
+    lowest_between,
     row_losses,
     select,
     sum_up,
@@ -28,9 +32,10 @@ def table(tmp_path_factory):
     return str(written(stays(n_rows=150), tmp_path_factory.mktemp("tables") / "stays.csv"))
 
 
-def task_of(table, **options):
+def rows_of(table, **options):
     experiment = Experiment(table, **TABLE, budget=0.05, **options)
-    return experiment, open_task(experiment)
+    task = open_task(experiment)
+    return experiment, Rows(task.federation.train, task.rules, task.rates)
 
 
 # --- folds ---
@@ -65,11 +70,10 @@ def test_folds_depend_on_the_client_and_the_seed_alone():
 
 
 def test_the_folds_of_a_client_do_not_depend_on_who_else_takes_part(table):
-    _, task = task_of(table)
-    fewer = dict(list(task.federation.train.items())[:2])
-    alone = replace(task, federation=replace(task.federation, train=fewer))
-    for client, data in selection._usable_rows(alone, 0).items():
-        whole = selection._usable_rows(task, 0)[client]
+    _, rows = rows_of(table)
+    fewer = dict(list(rows.clients.items())[:2])
+    for client, data in selection._usable(fewer, 0).items():
+        whole = selection._usable(rows.clients, 0)[client]
         np.testing.assert_array_equal(fold_of_rows(data, 0, client), fold_of_rows(whole, 0, client))
 
 
@@ -79,16 +83,15 @@ def test_a_tiny_client_holds_nothing_out():
 
 
 def test_very_many_rows_are_thinned_at_random_and_few_are_not(table, monkeypatch):
-    _, task = task_of(table)
+    _, rows = rows_of(table)
     monkeypatch.setattr(selection, "MOST_ROWS", 0)  # 500 rows a client are always used
-    for client, data in selection._usable_rows(task, 0).items():
-        assert data.n_rows == task.federation.train[client].n_rows
+    for client, data in selection._usable(rows.clients, 0).items():
+        assert data.n_rows == rows.clients[client].n_rows
     large = made_up_data(0, n_rows=900)
-    several = replace(task, federation=replace(task.federation, train={"a": large}))
-    once, again = (selection._usable_rows(several, 3)["a"] for _ in range(2))
+    once, again = (selection._usable({"a": large}, 3)["a"] for _ in range(2))
     assert once.n_rows == 500
     np.testing.assert_array_equal(once.y, again.y)
-    other = selection._usable_rows(several, 4)["a"]
+    other = selection._usable({"a": large}, 4)["a"]
     assert not np.array_equal(once.X, other.X)
 
 
@@ -151,7 +154,7 @@ def test_without_noise_the_worst_clients_best_setting_is_taken():
 
 def test_within_the_noise_the_lowest_mean_is_taken():
     """The worst client cannot tell the settings apart; the other one can."""
-    totals = {"a": noisy([0.500, 0.499, 0.501], 0.5), "b": noisy([0.30, 0.35, 0.20], 0.0)}
+    totals = {"a": noisy([0.502, 0.499, 0.501], 0.5), "b": noisy([0.30, 0.35, 0.20], 0.0)}
     chosen = decide(GRID, totals)
     assert (chosen["l2"], chosen["consistency"]) == (0.01, 10.0)
     assert chosen["best"]["consistency"] == "max"
@@ -165,15 +168,15 @@ def test_the_slack_is_half_a_standard_error_of_the_paired_difference():
     noise = rng.standard_normal(400)
     noise = (noise - noise.mean()) / noise.std(ddof=1)
     other = sum_up(np.column_stack([np.full(400, 0.1), np.full(400, 0.01)]))
-    for behind, expected in ((0.45, 0.01), (0.55, 0.1)):
+    for behind, expected in ((0.45, 10.0), (0.55, "max")):
         standard_error = 0.2 / np.sqrt(400)
         worse = common + 0.2 * noise + behind * standard_error
         totals = {"a": sum_up(np.column_stack([common, worse])), "b": other}
-        chosen = decide([(0.1, "max"), (0.01, "max")], totals)
-        assert chosen["l2"] == expected
+        chosen = decide([(0.1, "max"), (0.1, 10.0)], totals)
+        assert chosen["consistency"] == expected
         line = chosen["table"][1]
         assert line["standard_error_of_difference"] == pytest.approx(standard_error)
-        assert line["near_best"] is (expected == 0.01)
+        assert line["near_best"] is (expected == 10.0)
 
 
 def test_each_setting_is_judged_by_its_own_worst_client():
@@ -182,6 +185,39 @@ def test_each_setting_is_judged_by_its_own_worst_client():
     assert [line["worst_client"] for line in table] == ["a", "b", "a"]
     assert [line["worst_loss"] for line in table] == pytest.approx([0.6, 0.7, 0.5])
     assert [line["mean_loss"] for line in table] == pytest.approx([0.45, 0.45, 0.45])
+
+
+@settings(max_examples=50, deadline=None)
+@given(lowest=st.floats(-5.0, -3.0), bend=st.floats(0.001, 1.0), shift=st.floats(-1.0, 1.0))
+def test_the_l2_weight_is_the_minimum_of_a_parabola_in_its_logarithm(lowest, bend, shift):
+    weights = list(L2_GRID)
+    losses = [shift + bend * (np.log(weight) - lowest) ** 2 for weight in weights]
+    assert lowest_between(weights, losses) == pytest.approx(np.exp(lowest), rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("losses", "expected"),
+    [
+        ([0.5, 0.6, 0.7], 0.1),  # lowest at the end: the parabola is not followed beyond it
+        ([0.7, 0.6, 0.5], 0.01),
+        ([0.5, 0.9, 0.5, 0.9], 0.1),  # it opens downwards through the points near the first
+        ([0.5, 0.5, 0.5], 0.1),
+        ([0.6, 0.5], 0.03),  # two points make no parabola
+        ([0.5], 0.1),
+    ],
+)
+def test_the_l2_weight_stays_within_what_was_tried(losses, expected):
+    weights = [0.1, 0.03, 0.01, 0.003][: len(losses)]
+    assert lowest_between(weights, losses) == expected
+
+
+def test_one_noisy_point_moves_the_l2_weight_little():
+    weights = list(L2_GRID)
+    losses = [0.5 + 0.01 * (np.log(weight) - np.log(1e-2)) ** 2 for weight in weights]
+    noisy_losses = [*losses]
+    noisy_losses[4] = losses[2] - 1e-4  # 1e-3 looks best by a hair
+    assert lowest_between(weights, losses) == pytest.approx(0.01, rel=0.05)
+    assert 2e-3 < lowest_between(weights, noisy_losses) < 6e-3
 
 
 def test_the_sentence_says_when_min_max_buys_nothing():
@@ -200,31 +236,32 @@ def test_the_sentence_says_when_min_max_buys_nothing():
 
 
 def test_the_grid_holds_what_is_open_and_nothing_else(table):
-    def grid(**options):
-        return selection._candidates(Experiment(table, **TABLE, budget=0.05, **options))
+    def grid(n_clients=3, **options):
+        return selection._candidates(Experiment(table, **TABLE, budget=0.05, **options), n_clients)
 
     assert len(grid()) == len(L2_GRID) * len(CONSISTENCY_GRID)
     assert grid(l2=0.02) == [(0.02, tilt) for tilt in CONSISTENCY_GRID]
     assert grid(consistency="max") == [(weight, "max") for weight in L2_GRID]
     assert grid(consistency=0.5) == [(weight, 0.5) for weight in L2_GRID]
+    assert grid(n_clients=1) == [(weight, "max") for weight in L2_GRID]
 
 
 def test_every_candidate_is_scored_on_every_row_once(table, monkeypatch):
-    experiment, task = task_of(table, consistency=1.0)
+    experiment, rows = rows_of(table, consistency=1.0)
     seen = {}
     monkeypatch.setattr(
         selection, "decide", lambda candidates, totals: seen.update(totals) or {"n": candidates}
     )
-    assert len(select(experiment, task)["n"]) == len(L2_GRID)
+    assert len(select(experiment, rows)["n"]) == len(L2_GRID)
     for client, sums in seen.items():
-        assert sums.n_rows == task.federation.train[client].n_rows
+        assert sums.n_rows == rows.clients[client].n_rows
         assert sums.loss_sums.shape == (len(L2_GRID),)
         assert sums.product_sums.shape == (len(L2_GRID), len(L2_GRID))
 
 
 def test_held_out_rows_are_not_trained_on(table, monkeypatch):
     """Each fit sees exactly the rows outside its fold."""
-    experiment, task = task_of(table, l2=0.01, consistency=1.0)
+    experiment, rows = rows_of(table, l2=0.01, consistency=1.0)
     trained = []
     build = selection.linear_client
 
@@ -233,25 +270,25 @@ def test_held_out_rows_are_not_trained_on(table, monkeypatch):
         return build(name, data, rates)
 
     monkeypatch.setattr(selection, "linear_client", watched)
-    select(experiment, task)
-    for client, data in task.federation.train.items():
+    select(experiment, rows)
+    for client, data in rows.clients.items():
         folds = fold_of_rows(data, 0, client)
-        kept = [rows for name, rows in trained if name == client]
+        kept = [n_rows for name, n_rows in trained if name == client]
         assert kept == [int((folds != fold).sum()) for fold in range(N_FOLDS)]
 
 
 def test_it_is_deterministic_and_depends_on_the_seed(table):
-    experiment, task = task_of(table, consistency=1.0)
-    first, again = select(experiment, task), select(experiment, task)
+    experiment, rows = rows_of(table, consistency=1.0)
+    first, again = select(experiment, rows), select(experiment, rows)
     assert first == again
-    other = select(replace(experiment, seed=5), task)
+    other = select(replace(experiment, seed=5), rows)
     assert other["table"] != first["table"]
 
 
 def test_progress_rises_to_one(table):
-    experiment, task = task_of(table, consistency=1.0)
+    experiment, rows = rows_of(table, consistency=1.0)
     shares = []
-    select(experiment, task, lambda info, share: shares.append((info.stage, share)))
+    select(experiment, rows, lambda info, share: shares.append((info.stage, share)))
     assert [stage for stage, _ in shares] == [0] * (N_FOLDS * len(L2_GRID))
     assert np.all(np.diff([share for _, share in shares]) > 0)
     assert shares[-1][1] == pytest.approx(1.0)
@@ -262,18 +299,18 @@ def test_a_tiny_client_is_trained_on_but_not_scored(tmp_path):
     frame = stays(n_rows=150)
     west = frame.index[frame["hospital"] == "west"][12:]  # 8 of 12 rows are for training
     path = written(frame.drop(west), tmp_path / "stays.csv")
-    experiment, task = task_of(str(path), l2=0.01, consistency="max")
-    assert task.federation.train["west"].n_rows < 2 * N_FOLDS
-    chosen = select(experiment, task)
+    experiment, rows = rows_of(str(path), l2=0.01, consistency="max")
+    assert rows.clients["west"].n_rows < 2 * N_FOLDS
+    chosen = select(experiment, rows)
     assert chosen["folds"] == N_FOLDS
     assert all(line["worst_client"] != "west" for line in chosen["table"])
 
 
 def test_only_tiny_clients_leave_a_middle_value(tmp_path):
     path = written(stays(n_rows=30), tmp_path / "stays.csv")
-    experiment, task = task_of(str(path))
-    chosen = select(experiment, task)
+    experiment, rows = rows_of(str(path))
+    chosen = select(experiment, rows)
     assert (chosen["l2"], chosen["consistency"], chosen["folds"]) == (1e-2, 1.0, 0)
     assert "No client has the 10 training rows" in chosen["sentence"]
-    kept = select(replace(experiment, l2=0.5, consistency="max"), task)
+    kept = select(replace(experiment, l2=0.5, consistency="max"), rows)
     assert (kept["l2"], kept["consistency"]) == (0.5, "max")

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from tests.helpers import made_up_clients, pose, train, zeros_for
 
 from fcfl._types import Point, Request
 from fcfl.rules import Difference, Ratio
 from fcfl.server.prices import budget_prices, price_of
 from fcfl.server.problem import evaluate_point
 from fcfl.server.sqp import SQP
+from helpers import made_up_clients, pose, train, zeros_for
 
 DP = "demographic_parity"
 
@@ -50,7 +50,6 @@ def test_every_budget_has_a_price_the_dearest_first_and_others_none():
     assert [price.value for price in prices] == sorted((p.value for p in prices), reverse=True)
     assert {price.client for price in prices} == set(problem.clients)
     dearest = prices[0]
-    assert dearest.client in dearest.sentence
     assert price_of(prices, dearest.client, "difference", DP, "race") == dearest.value
     assert price_of(prices, "nobody", "difference", DP, "race") is None
     assert np.isfinite([price.value for price in prices]).all()

@@ -124,6 +124,14 @@ def train(
     curvature: Annotated[
         str, typer.Option(metavar="NAME", help="For sqp: exact, lbfgs, or auto by size.")
     ] = "auto",
+    excess_loss: Annotated[
+        bool,
+        typer.Option(
+            "--excess-loss",
+            help="Compare what clients lose beyond their own best model, not their losses; "
+            "l2 0.001 and consistency max unless given.",
+        ),
+    ] = False,
     start: Annotated[
         str, typer.Option(metavar="NAME", help="First parameters: zero, or uniform (random).")
     ] = "zero",
@@ -175,6 +183,7 @@ def train(
                     l2=number_or_word("l2", l2, ("auto",)),
                     consistency=number_or_word("consistency", consistency, ("max", "auto")),
                     curvature=curvature,  # type: ignore[arg-type]
+                    excess_loss=excess_loss,
                     start=start,  # type: ignore[arg-type]
                     seed=seed,
                     test_size=test_size,

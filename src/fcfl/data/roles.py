@@ -87,12 +87,12 @@ def read_roles(
     labels: tuple[str, str] | None = None,
 ) -> Roles:
     """Read the columns with a role. ``levels`` and ``labels`` are found unless they are given."""
-    client = _clients(frame[columns.client])
+    client = read_clients(frame[columns.client])
     label = identifiers(frame[columns.label])
     _check_labelled(label, client, columns.label)
     pair = labels or _label_pair(label.levels, columns)
     given = levels or {}
-    found = {name: _groups(frame[name], given.get(name)) for name in columns.sensitive}
+    found = {name: read_groups(frame[name], given.get(name)) for name in columns.sensitive}
     return Roles(
         client,
         _binary(label, pair, columns.label),
@@ -102,7 +102,8 @@ def read_roles(
     )
 
 
-def _clients(column: Column) -> Texts:
+def read_clients(column: Column) -> Texts:
+    """Whose row it is; nobody's is refused."""
     clients = identifiers(column)
     empty = int((clients.codes < 0).sum())
     if empty:
@@ -166,7 +167,8 @@ def _binary(label: Texts, pair: tuple[str, str], name: str) -> Vector:
     return is_positive[label.codes]
 
 
-def _groups(column: Column, given: Sequence[str] | None) -> Texts:
+def read_groups(column: Column, given: Sequence[str] | None = None) -> Texts:
+    """The groups of one sensitive column, as codes into ``given`` where these are agreed."""
     found = identifiers(column)
     if not found.levels and given is None:
         raise DataError(f"Sensitive column {column.name!r} is empty in every row. Choose another.")

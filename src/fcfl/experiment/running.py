@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fcfl import __version__
-from fcfl._types import Point, Request, Vector
+from fcfl._types import ClientId, Point, Request, Vector
 from fcfl.errors import FCFLError
 from fcfl.experiment.folder import (
     SELECTION,
@@ -20,7 +20,7 @@ from fcfl.experiment.folder import (
     writing,
 )
 from fcfl.experiment.results import SCHEMA, versions
-from fcfl.experiment.selection import select
+from fcfl.experiment.selection import Rows, select
 from fcfl.experiment.settings import Experiment
 from fcfl.experiment.tasks import TableTask, Task, open_task
 from fcfl.experiment.tightening import tighten
@@ -28,7 +28,7 @@ from fcfl.experiment.training import Session, Watch, train
 from fcfl.runtime.loop import Progress
 from fcfl.server.method import FEASIBILITY_TOLERANCE
 from fcfl.server.prices import budget_prices, price_of
-from fcfl.server.problem import Evaluation, evaluate_point
+from fcfl.server.problem import Evaluation, Problem, evaluate_point
 from fcfl.server.sqp import SQPState
 
 WEIGHT_SHOWN = 1e-3  # share in the worst loss above which a client is named
@@ -95,7 +95,8 @@ def choose_settings(
     if session.resume and path.exists():
         chosen: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     else:
-        chosen = select(experiment, task, session.watch)
+        rows = Rows(task.federation.train, task.rules, task.rates, task.min_group_rows)
+        chosen = select(experiment, rows, session.watch)
         write_json(path, chosen)
         session.tell(chosen["sentence"])
     return experiment.settled(chosen["l2"], chosen["consistency"]), chosen
@@ -153,6 +154,7 @@ def compose_result(
         "kkt_residual": getattr(state, "kkt", None),
         "l2": experiment.l2_weight,
         "consistency": experiment.consistency_or_default,
+        "own_best_losses": own_best_section(state.problem),
         "selection": None,
         "seed": experiment.seed,
         "fcfl_version": __version__,
@@ -163,6 +165,13 @@ def compose_result(
         "versions": versions(),
         "notes": notes,
     }
+
+
+def own_best_section(problem: Problem) -> dict[ClientId, float] | None:
+    """The lowest loss each client could have on its own, where losses count from there."""
+    if problem.own_best_losses is None:
+        return None
+    return dict(zip(problem.clients, problem.own_best_losses.tolist(), strict=True))
 
 
 def price_sections(task: Task, state: Any, sections: dict[str, Any]) -> dict[str, Any]:
@@ -179,7 +188,7 @@ def price_sections(task: Task, state: Any, sections: dict[str, Any]) -> dict[str
             entry["price"] = price_of(prices, client, *key)
     weights = zip(state.problem.clients, state.worst_weights, strict=True)
     return {
-        "prices": [{**asdict(price), "sentence": price.sentence} for price in prices],
+        "prices": [asdict(price) for price in prices],
         "worst_clients": {c: float(w) for c, w in weights if w > WEIGHT_SHOWN},
     }
 

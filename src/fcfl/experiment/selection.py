@@ -2,26 +2,28 @@
 
 Every client splits its own training rows into folds, scores each candidate on the rows it held
 out, and says only sums over them: their count, the sum of the losses under each candidate, and the
-sums of their products. A candidate is judged by the worst-served client's held-out loss. Among
-those not worse than the best by more than half a standard error of the difference, on the same
-rows, the one with the lowest mean loss is taken. The result says how flat it was, and when min-max
-buys the worst client nothing.
+sums of their products. A candidate is judged by the worst-served client's held-out loss. Of those
+not worse than the best by more than half a standard error of the difference, on the same rows, the
+one with the lowest mean loss decides the consistency. The L2 weight is then where a parabola in its
+logarithm, through that consistency's losses near their lowest, has its minimum: neighbours share
+most of their noise, a single lowest point does not say much. The result says how flat it was, and
+when min-max buys the worst client nothing.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fcfl._types import ClientId, Matrix, Point, Request, Vector
+from fcfl._types import ClientId, Matrix, Point, RateId, Request, Vector
 from fcfl.client.linear import linear_client, linear_logits
 from fcfl.data import ClientData
 from fcfl.data.client_data import client_seed
 from fcfl.experiment.settings import Experiment
-from fcfl.experiment.tasks import TableTask
 from fcfl.experiment.training import Watch
+from fcfl.rules import Rule
 from fcfl.runtime.in_process import InProcess
 from fcfl.runtime.loop import Progress, run
 from fcfl.server.method import RoundInfo
@@ -31,6 +33,9 @@ from fcfl.server.sqp import SQP
 N_FOLDS = 5
 L2_GRID = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4)
 CONSISTENCY_GRID: tuple[float | Literal["max"], ...] = (10.0, 1.0, 0.3, "max")
+REACH = (
+    2  # steps of the L2 grid on either side of the lowest loss that the parabola is drawn through
+)
 SLACK = 0.5  # standard errors that the worst client may be behind the best candidate
 MOST_ROWS = 100_000  # used for choosing; more rows would not change the choice
 _TOLERANCE = 1e-4  # KKT residual of a fit that is only compared
@@ -41,14 +46,24 @@ Candidate = tuple[float, float | Literal["max"]]
 
 
 @dataclass(frozen=True)
+class Rows:
+    """The rows to choose by, and what is compared between their groups."""
+
+    clients: Mapping[ClientId, ClientData]
+    rules: Sequence[Rule]
+    rates: Sequence[RateId]
+    min_group_rows: float = 1.0
+
+
+@dataclass(frozen=True)
 class HeldOut:
     """What a client says about rows it held out: sums over them, for all candidates at once.
 
     ``loss_sums[i]`` sums the losses under candidate i, ``product_sums[i, j]`` their products under
-    i and j.
+    i and j. Rows count by their weight.
     """
 
-    n_rows: int
+    n_rows: float
     loss_sums: Vector
     product_sums: Matrix
 
@@ -75,49 +90,53 @@ class HeldOut:
         return float(np.sqrt(variance / max(self.n_rows - 1, 1)))
 
 
-def sum_up(losses: Matrix) -> HeldOut:
+def sum_up(losses: Matrix, weights: Vector | None = None) -> HeldOut:
     """Sums of a client's held-out losses, one row per row and one column per candidate."""
-    return HeldOut(losses.shape[0], losses.sum(axis=0), losses.T @ losses)
+    if weights is None:
+        weights = np.ones(losses.shape[0])
+    return HeldOut(float(weights.sum()), weights @ losses, losses.T @ (weights[:, None] * losses))
 
 
-def select(experiment: Experiment, task: TableTask, watch: Watch | None = None) -> dict[str, Any]:
+def select(experiment: Experiment, rows: Rows, watch: Watch | None = None) -> dict[str, Any]:
     """Cross-validate all candidates; the choice, the table and one sentence of reading."""
-    candidates = _candidates(experiment)
-    rows = _usable_rows(task, experiment.seed)
-    folds = {c: fold_of_rows(rows[c], experiment.seed, c) for c in rows}
-    scored = [c for c in rows if folds[c].max() >= 0]
-    if not scored:
+    candidates = _candidates(experiment, len(rows.clients))
+    rows = replace(rows, clients=_usable(rows.clients, experiment.seed))
+    folds = {c: fold_of_rows(data, experiment.seed, c) for c, data in rows.clients.items()}
+    if all(fold.max() < 0 for fold in folds.values()):
         return _nothing_to_hold_out(experiment)
     totals: dict[ClientId, HeldOut] = {}
     for fold in range(N_FOLDS):
-        losses: dict[ClientId, list[Vector]] = {}
-        for done, by_client in enumerate(
-            _fit_path(experiment, task, rows, folds, fold, candidates)
-        ):
-            for client, vector in by_client.items():
-                losses.setdefault(client, []).append(vector)
+        away = {c: np.flatnonzero(folds[c] == fold) for c in folds}
+        held_out = {c: rows.clients[c].take(index) for c, index in away.items() if index.size}
+        losses: dict[ClientId, list[Vector]] = {client: [] for client in held_out}
+        for done, params in enumerate(_fit_path(experiment, rows, folds, fold, candidates)):
+            for client, data in held_out.items():
+                losses[client].append(row_losses(data, params))
             if watch is not None:
                 watch(_CHOOSING, (fold + (done + 1) / len(candidates)) / N_FOLDS)
         for client, columns in losses.items():
-            more = sum_up(np.column_stack(columns))
+            more = sum_up(np.column_stack(columns), held_out[client].weights)
             totals[client] = totals[client].plus(more) if client in totals else more
     return decide(candidates, totals)
 
 
-def _candidates(experiment: Experiment) -> list[Candidate]:
-    """The grid, from much to little regularised, from the mean towards the maximum."""
+def _candidates(experiment: Experiment, n_clients: int) -> list[Candidate]:
+    """The grid, from much to little regularised, from the mean towards the maximum.
+
+    One client alone is both.
+    """
     l2, consistency = experiment.l2_or_default, experiment.consistency_or_default
     weights = L2_GRID if l2 == "auto" else (float(l2),)
-    tilts: Any = CONSISTENCY_GRID if consistency == "auto" else (consistency,)
+    grid = CONSISTENCY_GRID if n_clients > 1 else ("max",)
+    tilts: Any = grid if consistency == "auto" else (consistency,)
     return [(weight, tilt) for weight in weights for tilt in tilts]
 
 
-def _usable_rows(task: TableTask, seed: int) -> dict[ClientId, ClientData]:
+def _usable(clients: Mapping[ClientId, ClientData], seed: int) -> dict[ClientId, ClientData]:
     """Each client's training rows, a random part of them where there are very many."""
-    train = task.federation.train
-    most = max(MOST_ROWS // len(train), 500)
+    most = max(MOST_ROWS // len(clients), 500)
     rows = {}
-    for client, data in train.items():
+    for client, data in clients.items():
         if data.n_rows > most:
             random = np.random.default_rng(client_seed(seed, client))
             data = data.take(np.sort(random.permutation(data.n_rows)[:most]))
@@ -143,26 +162,26 @@ def fold_of_rows(data: ClientData, seed: int, client: ClientId) -> NDArray[np.in
 
 def _fit_path(
     experiment: Experiment,
-    task: TableTask,
-    rows: Mapping[ClientId, ClientData],
+    rows: Rows,
     folds: Mapping[ClientId, NDArray[np.intp]],
     fold: int,
     candidates: list[Candidate],
-) -> Iterator[dict[ClientId, Vector]]:
-    """Fit each candidate without the fold's rows, from the one before; losses of those rows."""
-    kept = {c: rows[c].take(np.flatnonzero(folds[c] != fold)) for c in rows}
-    away = {c: rows[c].take(np.flatnonzero(folds[c] == fold)) for c in rows}
-    runtime = InProcess({c: linear_client(c, data, task.rates) for c, data in kept.items()})
-    params = np.zeros(task.federation.schema.n_features + 1)
+) -> Iterator[Vector]:
+    """Fit each candidate without the fold's rows, from where the one before ended."""
+    kept = {c: data.take(np.flatnonzero(folds[c] != fold)) for c, data in rows.clients.items()}
+    runtime = InProcess({c: linear_client(c, data, rows.rates) for c, data in kept.items()})
+    params = np.zeros(next(iter(kept.values())).n_features + 1)
     counted = runtime.evaluate(Request((Point(params),)))
     for l2, consistency in candidates:
-        problem, _ = state_problem(task.rules, task.rates, counted, l2=l2)
+        problem, _ = state_problem(
+            rows.rules, rows.rates, counted, l2=l2, min_group_rows=rows.min_group_rows
+        )
         method = SQP(
             consistency, curvature=experiment.curvature, rounds=(60, 0), tolerance=_TOLERANCE
         )
         for progress, _ in run(method, Progress(method.init(params, problem)), runtime):
             params = progress.state.params
-        yield {c: row_losses(data, params) for c, data in away.items() if data.n_rows}
+        yield params
 
 
 def row_losses(data: ClientData, params: Vector) -> Vector:
@@ -173,7 +192,7 @@ def row_losses(data: ClientData, params: Vector) -> Vector:
 
 
 def decide(candidates: list[Candidate], totals: Mapping[ClientId, HeldOut]) -> dict[str, Any]:
-    """The lowest mean loss among those near the best for the worst client."""
+    """The lowest mean loss among those near the best for the worst client; then the L2 weight."""
     table = [_line(candidate, i, totals) for i, candidate in enumerate(candidates)]
     best = min(range(len(table)), key=lambda i: table[i]["worst_loss"])
     for i, line in enumerate(table):
@@ -182,18 +201,38 @@ def decide(candidates: list[Candidate], totals: Mapping[ClientId, HeldOut]) -> d
         behind = line["worst_loss"] - table[best]["worst_loss"]
         line["near_best"] = bool(behind <= SLACK * line["standard_error_of_difference"])
     near = [line for line in table if line["near_best"]]
-    chosen = min(near, key=lambda line: line["mean_loss"])
+    consistency = min(near, key=lambda line: line["mean_loss"])["consistency"]
+    curve = [line for line in table if line["consistency"] == consistency]
+    l2 = lowest_between([line["l2"] for line in curve], [line["worst_loss"] for line in curve])
+    chosen = min(curve, key=lambda line: abs(np.log(line["l2"] / l2)) if l2 else 0.0)
     return {
-        "l2": chosen["l2"],
-        "consistency": chosen["consistency"],
+        "l2": l2,
+        "consistency": consistency,
         "folds": N_FOLDS,
         "best": table[best],
         "chosen": chosen,
         "near_best": len(near),
         "spread": max(line["worst_loss"] for line in table) - table[best]["worst_loss"],
         "table": table,
-        "sentence": _sentence(chosen, table[best], table),
+        "sentence": _sentence(l2, chosen, table[best], table),
     }
+
+
+def lowest_between(weights: list[float], losses: list[float]) -> float:
+    """The L2 weight, to two digits, where a parabola in its logarithm is lowest.
+
+    It is drawn through the losses near the lowest one, and never left; where it does not open
+    upwards, the lowest loss's own weight is taken.
+    """
+    lowest = int(np.argmin(losses))
+    near = slice(max(lowest - REACH, 0), lowest + REACH + 1)
+    if len(losses[near]) < 3:
+        return weights[lowest]
+    logs = np.log(weights[near])
+    bend, slope, _ = np.polyfit(logs, losses[near], 2)
+    if bend <= 0:
+        return weights[lowest]
+    return float(f"{np.exp(np.clip(-slope / (2 * bend), logs.min(), logs.max())):.2g}")
 
 
 def _line(candidate: Candidate, i: int, totals: Mapping[ClientId, HeldOut]) -> dict[str, Any]:
@@ -209,16 +248,18 @@ def _line(candidate: Candidate, i: int, totals: Mapping[ClientId, HeldOut]) -> d
 
 
 def _sentence(
-    chosen: Mapping[str, Any], best: Mapping[str, Any], table: list[dict[str, Any]]
+    l2: float, chosen: Mapping[str, Any], best: Mapping[str, Any], table: list[dict[str, Any]]
 ) -> str:
     """What was chosen, how flat it was, and whether min-max bought anything."""
     near = sum(line["near_best"] for line in table)
+    nearby = "" if l2 == chosen["l2"] else f" at l2 {chosen['l2']:g}"
     said = (
-        f"Chose l2 {chosen['l2']:g} and consistency {_tilt(chosen['consistency'])} by "
+        f"Chose l2 {l2:g} and consistency {_tilt(chosen['consistency'])} by "
         f"{N_FOLDS}-fold cross-validation: held-out loss of the worst client "
         f"({chosen['worst_client']}) {chosen['worst_loss']:.4f} ± "
-        f"{chosen['worst_loss_standard_error']:.4f}; the best is {best['worst_loss']:.4f}, and "
-        f"{near} of {len(table)} settings are within half a standard error of it."
+        f"{chosen['worst_loss_standard_error']:.4f}{nearby}; the best is "
+        f"{best['worst_loss']:.4f}, and {near} of {len(table)} settings are within half a standard "
+        "error of it."
     )
     at_max = [line["worst_loss"] for line in table if line["consistency"] == "max"]
     others = [line["worst_loss"] for line in table if line["consistency"] != "max"]

@@ -21,6 +21,7 @@ from fcfl.server.baselines.fedavg import FedAvg
 from fcfl.server.sqp import SQP
 from fcfl.server.two_stage import TwoStage
 
+EXCESS_L2 = 1e-3  # cross-validation compares losses, not what is lost beyond one's own best
 EVERYONE_ELSE = "*"  # key of a budget mapping that stands for all clients not named
 
 METHODS: dict[str, str] = {
@@ -41,7 +42,8 @@ class Experiment:
     public code where it differs from their paper. ``l2`` and ``consistency`` are by default chosen
     by cross-validation for sqp, 0 and the method's own for the others. ``policy`` is a file that
     says all about budgets; ``confidence`` trains against tighter ones, so that held-out
-    disparities keep them that often.
+    disparities keep them that often. ``excess_loss`` compares what each client loses beyond its
+    own best model, for clients whose labels are not equally hard to predict.
     """
 
     table: str
@@ -64,6 +66,7 @@ class Experiment:
     l2: float | Literal["auto"] | None = None
     consistency: float | Literal["max", "auto"] | None = None
     curvature: Literal["auto", "exact", "lbfgs"] = "auto"
+    excess_loss: bool = False
     start: Literal["zero", "uniform"] = "zero"
     seed: int = 0
     test_size: float = 0.3
@@ -79,6 +82,8 @@ class Experiment:
             check_non_negative("l2", self.l2)
         if self.method != "sqp":
             self._check_not_sqp()
+        if self.excess_loss:
+            self._check_excess_loss()
         if not 0 <= self.test_size < 1:
             raise ValueError(f"`test_size` must be at least 0 and below 1, got {self.test_size!r}.")
         if self.seed < 0:
@@ -128,10 +133,25 @@ class Experiment:
         if self.curvature != "auto":
             raise ValueError(f"`curvature` belongs to method 'sqp', got {self.method!r}.")
 
+    def _check_excess_loss(self) -> None:
+        if self.method not in ("sqp", "two-stage"):
+            raise ValueError(
+                f"`excess_loss` belongs to methods 'sqp' and 'two-stage', got {self.method!r}."
+            )
+        if "auto" in (self.l2, self.consistency):
+            raise ValueError(
+                "`excess_loss` needs `l2` as a number and `consistency` as 'max' or a number; "
+                "cross-validation compares losses."
+            )
+
     @property
     def l2_or_default(self) -> float | Literal["auto"]:
         """The L2 weight, or that it is to be chosen."""
-        return ("auto" if self.method == "sqp" else 0.0) if self.l2 is None else self.l2
+        if self.l2 is not None:
+            return self.l2
+        if self.excess_loss:
+            return EXCESS_L2
+        return "auto" if self.method == "sqp" else 0.0
 
     @property
     def l2_weight(self) -> float:
@@ -143,6 +163,8 @@ class Experiment:
         """What is minimised over clients: by default chosen for sqp, the method's own else."""
         if self.consistency is not None:
             return self.consistency
+        if self.excess_loss:
+            return "max"
         return {"sqp": "auto", "two-stage": "max"}.get(self.method)  # type: ignore[return-value]
 
     @property

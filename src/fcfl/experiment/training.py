@@ -20,6 +20,7 @@ from fcfl.runtime.checkpoint import (
 from fcfl.runtime.codec import same
 from fcfl.runtime.history import History
 from fcfl.runtime.loop import Progress, run
+from fcfl.runtime.own_best import with_own_best
 from fcfl.server.method import RoundInfo
 
 Watch = Callable[[RoundInfo, float], None]
@@ -58,6 +59,8 @@ def train(
     for note in notes:
         session.tell(note)
     start = task.first_params(experiment) if first_params is None else first_params
+    if experiment.excess_loss:
+        problem = with_own_best(problem, task.runtime, start)
     progress = Progress(method.init(start, problem))
     if session.resume:
         progress = _resumed(session.folder, progress, session.tell)

@@ -10,11 +10,13 @@ from rich.text import Text
 
 from .claims import TOGETHER, claims_of, judged_part, rule_of
 from .comparison import run_summary
-from .words import headline, verdict_sentence, worst_sentence
+from .views import dear_claims
+from .words import headline, price_sentence, verdict_sentence, worst_sentence
 from .words import number as number
 from .words import plain as plain
 
 MOST_CLIENTS = 40  # rows shown; the rest is in result.json
+MOST_PRICES = 3
 STYLES = {"met": "green", "exceeded": "bold red", "undetermined": "yellow"}
 
 
@@ -142,6 +144,7 @@ def summary_sentences(result: Mapping[str, Any]) -> list[str]:
     told = [headline(result)]
     if any(claim.verdict in STYLES for claim in claims_of(result)):
         told += [verdict_sentence(result), worst_sentence(result) or ""]
+    told += [price_sentence(claim, result) for claim in dear_claims(result)[:MOST_PRICES]]
     return [sentence for sentence in (*told, result["message"]) if sentence]
 
 

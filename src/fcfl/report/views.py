@@ -72,12 +72,18 @@ def _client_dots(found: Sequence[Claim], accuracy: Mapping[str, float | None]) -
     ]
 
 
-def price_view(result: Mapping[str, Any]) -> dict[str, Any] | None:
+def dear_claims(result: Mapping[str, Any]) -> list[Claim]:
     """Budgets that cost the worst client something, the dearest first."""
+    dear = [claim for claim in claims_of(result) if (claim.price or 0.0) > 0.0]
+    return sorted(dear, key=lambda claim: -(claim.price or 0.0))
+
+
+def price_view(result: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The dear budgets with a bar each, how many cost nothing, and who pays."""
     known = [claim for claim in claims_of(result) if claim.price is not None]
     if not known:
         return None
-    dear = sorted((c for c in known if (c.price or 0) > 0), key=lambda c: -(c.price or 0))
+    dear = dear_claims(result)
     scale = Scale(0.0, max([claim.price or 0.0 for claim in dear], default=1.0), 0.0, 100.0)
     return {
         "rows": [

@@ -95,9 +95,10 @@ def price_sentence(claim: Claim, result: Mapping[str, Any]) -> str:
 
 def minimised(result: Mapping[str, Any]) -> str:
     """What training minimises, and so what prices are paid in."""
+    kind = "excess training loss" if result.get("own_best_losses") else "training loss"
     if result.get("consistency") in (None, "max"):
-        return "the worst client's training loss"
-    return "the smooth maximum of the clients' training losses"
+        return f"the worst client's {kind}"
+    return f"the smooth maximum of the clients' {kind}es"
 
 
 # --- training rows --------------------------------------------------------------------------------

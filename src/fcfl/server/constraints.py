@@ -123,7 +123,8 @@ class _Holder:
 def _holders(rule: Rule, clients: Sequence[ClientId], group_rows: Matrix) -> Iterator[_Holder]:
     if rule.scope == "global":
         total = group_rows.sum(axis=0)
-        yield _Holder(None, total, np.arange(len(clients)), group_rows / np.maximum(total, 1.0))
+        shares = group_rows / np.where(total > 0, total, 1.0)
+        yield _Holder(None, total, np.arange(len(clients)), shares)
         return
     for position, (client, counts) in enumerate(zip(clients, group_rows, strict=True)):
         yield _Holder(client, counts, np.array([position]), np.ones((1, counts.size)))

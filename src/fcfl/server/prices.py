@@ -29,15 +29,6 @@ class Price:
     attribute: str
     value: float
 
-    @property
-    def sentence(self) -> str:
-        """The price of one hundredth, in words."""
-        whose = "the budget over all rows" if self.client is None else f"{self.client}'s budget"
-        return (
-            f"Relaxing {whose} ({self.metric}, {self.attribute}) by .01 would lower the worst "
-            f"client's training loss by about {0.01 * self.value:.2g}."
-        )
-
 
 def budget_prices(at: Evaluation, row_weights: Vector) -> list[Price]:
     """Prices of all budgets, the dearest first; budgets that cost nothing have price 0."""

@@ -17,7 +17,9 @@ class Problem:
     """Clients, their row counts, the constraints, and the L2 weight added to every loss.
 
     ``comparisons`` are the positions of rates that some rule compares with each other, budget or
-    not. ``references`` are rows disclosed to the server, for the one method that needs them.
+    not. ``references`` are rows disclosed to the server, for the one method that needs them. With
+    ``own_best_losses`` a client's loss counts from the lowest it could have on its own, so that
+    one whose labels are hard to predict for anybody does not decide everything.
     """
 
     clients: tuple[ClientId, ...]
@@ -28,6 +30,7 @@ class Problem:
     rates: tuple[RateId, ...] = ()
     comparisons: tuple[tuple[int, ...], ...] = ()
     references: Matrix | None = None
+    own_best_losses: Vector | None = None
 
 
 def state_problem(
@@ -70,9 +73,11 @@ class Evaluation:
 
     @cached_property
     def losses(self) -> Vector:
-        """Loss of each client, the L2 term included."""
-        data_losses = np.array([report.loss for report in self.reports])
-        return data_losses + 0.5 * self.problem.l2 * (self.params @ self.params)
+        """Loss of each client, the L2 term included, less its own best where that is known."""
+        losses = np.array([report.loss for report in self.reports])
+        losses += 0.5 * self.problem.l2 * (self.params @ self.params)
+        own_best = self.problem.own_best_losses
+        return losses if own_best is None else losses - own_best
 
     @cached_property
     def loss_grads(self) -> Matrix:

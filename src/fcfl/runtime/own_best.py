@@ -1,0 +1,31 @@
+"""The lowest loss each client could have if the model were its own, without any budget."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from fcfl._types import Point, Request, Vector
+from fcfl.runtime.in_process import InProcess
+from fcfl.runtime.loop import Progress, run
+from fcfl.server.problem import Problem, evaluate_point, state_problem
+from fcfl.server.sqp import SQP
+
+_ROUNDS = 300  # for networks; a linear model takes about ten
+
+
+def with_own_best(problem: Problem, runtime: InProcess, params: Vector) -> Problem:
+    """The problem in excess losses: every client is first trained alone, from ``params``."""
+    bests = [_own_best(problem, runtime, client, params) for client in problem.clients]
+    return replace(problem, own_best_losses=np.array(bests))
+
+
+def _own_best(problem: Problem, runtime: InProcess, client: str, params: Vector) -> float:
+    alone = InProcess({client: runtime.clients[client]})
+    counted = alone.evaluate(Request((Point(params),)))
+    free, _ = state_problem((), problem.rates, counted, l2=problem.l2)
+    method = SQP(rounds=(_ROUNDS, 0))
+    state = method.init(params, free)
+    for progress, _ in run(method, Progress(state), alone):
+        state = progress.state
+    reports = alone.evaluate(Request((Point(state.params),)))
+    return float(evaluate_point(free, state.params, reports).losses[0])
