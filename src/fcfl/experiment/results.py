@@ -1,7 +1,7 @@
 """What a run found out, as the plain data of ``result.json``."""
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -15,12 +15,14 @@ from fcfl.audit import Audit, Estimate, Evidence, PartAudit, Selections, audit_c
 from fcfl.audit.auditing import Simultaneous
 from fcfl.audit.disparities import compare, disparity_value
 from fcfl.audit.performance import Counted, pool
-from fcfl.client.evaluate import Counts
+from fcfl.client.evaluate import Counts, count_rows
+from fcfl.data import ClientData
 from fcfl.rules import Rule
 
 SCHEMA = 1
 
 Part = Literal["train", "test"]
+PARTS: tuple[Part, Part] = ("train", "test")
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,34 @@ class Findings:
         """What the rows of each part can support."""
         parts: dict[Part, Mapping[ClientId, Counts]] = {"train": self.train, "test": self.test}
         return {name: self.terms.audit(self.rules, self.rates, parts[name]) for name in parts}
+
+
+def find(
+    rules: Sequence[Rule],
+    rates: Sequence[RateId],
+    parts: Mapping[Part, Mapping[ClientId, ClientData]],
+    logits: Callable[[Any], Vector],
+    reports: Mapping[ClientId, Report],
+    min_group_rows: float = 1.0,
+) -> Findings:
+    """Count hard decisions on the rows of both parts under a model's logits."""
+    train, test = (
+        {c: count_rows(logits(data.X), data, rates) for c, data in parts[part].items()}
+        for part in PARTS
+    )
+    terms = AuditTerms(min_group_rows=min_group_rows)
+    return Findings(tuple(rates), tuple(rules), train, test, reports, terms)
+
+
+def row_sections(found: Findings) -> dict[str, Any]:
+    """The parts of a result that speak of rows."""
+    clients = clients_section(found)
+    return {
+        "worst_client": worst_client(clients),
+        "clients": clients,
+        "global": global_section(found),
+        "audit": audit_section(found),
+    }
 
 
 def clients_section(found: Findings) -> dict[ClientId, Any]:

@@ -22,7 +22,7 @@ from fcfl.experiment.folder import (
 from fcfl.experiment.results import SCHEMA, versions
 from fcfl.experiment.selection import Rows, select
 from fcfl.experiment.settings import Experiment
-from fcfl.experiment.tasks import TableTask, Task, open_task
+from fcfl.experiment.tasks import TableTask, Task, Told, open_task
 from fcfl.experiment.tightening import tighten
 from fcfl.experiment.training import Session, Watch, train
 from fcfl.runtime.loop import Progress
@@ -133,7 +133,7 @@ def tighten_budgets(
 
 
 def compose_result(
-    experiment: Experiment, task: Task, progress: Progress[Any], notes: list[str]
+    experiment: Experiment, task: Told, progress: Progress[Any], notes: list[str]
 ) -> dict[str, Any]:
     """Everything ``result.json`` says."""
     state, tally = progress.state, progress.tally
@@ -174,7 +174,7 @@ def own_best_section(problem: Problem) -> dict[ClientId, float] | None:
     return dict(zip(problem.clients, problem.own_best_losses.tolist(), strict=True))
 
 
-def price_sections(task: Task, state: Any, sections: dict[str, Any]) -> dict[str, Any]:
+def price_sections(task: Told, state: Any, sections: dict[str, Any]) -> dict[str, Any]:
     """What each budget costs and who the worst clients are, for a method that knows.
 
     Prices are also entered at each disparity of the training rows.
@@ -193,6 +193,6 @@ def price_sections(task: Task, state: Any, sections: dict[str, Any]) -> dict[str
     }
 
 
-def _evaluate(task: Task, state: Any) -> Evaluation:
+def _evaluate(task: Told, state: Any) -> Evaluation:
     reports = task.runtime.evaluate(Request((Point(state.params),)))
     return evaluate_point(state.problem, state.params, reports)

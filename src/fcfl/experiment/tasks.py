@@ -8,21 +8,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from fcfl._checks import did_you_mean
-from fcfl._types import ClientId, Point, RateId, Report, Request, Vector
-from fcfl.client.evaluate import count_rows
+from fcfl._types import ClientId, Point, RateId, Request, Vector
 from fcfl.client.linear import LinearClient, linear_client, linear_logits
 from fcfl.data import BUILTIN, Columns, Federation, federate, load_builtin, read_table, synthetic
 from fcfl.errors import DataError
 from fcfl.experiment.model_file import LinearModel
-from fcfl.experiment.results import (
-    AuditTerms,
-    Findings,
-    audit_section,
-    clients_section,
-    global_section,
-    smooth_disparities,
-    worst_client,
-)
+from fcfl.experiment.results import Findings, find, row_sections, smooth_disparities
 from fcfl.experiment.settings import Experiment
 from fcfl.policy import read_policy
 from fcfl.rules import Rule, check_budget_clients, rates_needed, without_budgets
@@ -32,18 +23,23 @@ from fcfl.server.constraints import bound_rate
 from fcfl.server.problem import Problem, state_problem
 
 
-class Task(Protocol):
-    """A training task: clients that report, and how to tell what a model does for them."""
+class Told(Protocol):
+    """Clients that report, and what a model does for them: all that a result speaks of."""
 
     @property
     def runtime(self) -> InProcess: ...  # noqa: D102
     @property
-    def notes(self) -> tuple[str, ...]: ...  # noqa: D102
-    @property
     def checksum(self) -> str: ...  # noqa: D102
+    def sections(self, params: Vector) -> dict[str, Any]: ...  # noqa: D102
+
+
+class Task(Told, Protocol):
+    """A training task from its first parameters to its model's file."""
+
+    @property
+    def notes(self) -> tuple[str, ...]: ...  # noqa: D102
     def first_params(self, experiment: Experiment) -> Vector: ...  # noqa: D102
     def state(self, l2: float) -> tuple[Problem, tuple[str, ...]]: ...  # noqa: D102
-    def sections(self, params: Vector) -> dict[str, Any]: ...  # noqa: D102
     def relative_budgets(self, params: Vector, share: float) -> list[dict[str, float]]: ...  # noqa: D102
     def with_relative_budgets(self, budgets: Sequence[Mapping[str, float]]) -> "Task": ...  # noqa: D102
     def save_model(self, params: Vector, folder: Path) -> None: ...  # noqa: D102
@@ -100,25 +96,19 @@ class TableTask:
 
     def find(self, params: Vector) -> Findings:
         """Hard counts of all rows and smooth reports of the training rows."""
-        parts = []
-        for data in (self.federation.train, self.federation.test):
-            logits = {c: linear_logits(data[c].X, params) for c in data}
-            parts.append({c: count_rows(logits[c], data[c], self.rates) for c in data})
         answers = self.runtime.evaluate(Request((Point(params),)))
-        reports: dict[ClientId, Report] = {c: answers[c][0] for c in answers}
-        terms = AuditTerms(min_group_rows=self.min_group_rows)
-        return Findings(self.rates, self.rules, parts[0], parts[1], reports, terms)
+        return find(
+            self.rules,
+            self.rates,
+            {"train": self.federation.train, "test": self.federation.test},
+            lambda X: linear_logits(X, params),
+            {client: reports[0] for client, reports in answers.items()},
+            self.min_group_rows,
+        )
 
     def sections(self, params: Vector) -> dict[str, Any]:
         """The parts of the result that speak of rows."""
-        found = self.find(params)
-        clients = clients_section(found)
-        return {
-            "worst_client": worst_client(clients),
-            "clients": clients,
-            "global": global_section(found),
-            "audit": audit_section(found),
-        }
+        return row_sections(self.find(params))
 
     def relative_budgets(self, params: Vector, share: float) -> list[dict[str, float]]:
         """``share`` times each client's smooth disparity on training rows, per attribute."""
