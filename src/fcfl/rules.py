@@ -109,9 +109,17 @@ class Ratio(_Rule):
 Rule: TypeAlias = Difference | Ratio
 
 
-def rates_needed(rules: Iterable[Rule], levels: Mapping[str, Sequence[str]]) -> tuple[RateId, ...]:
-    """Every (kind, attribute, group) that some rule compares, each once, in a stable order."""
+def rates_needed(
+    rules: Iterable[Rule],
+    levels: Mapping[str, Sequence[str]],
+    also: Iterable[RateKind] = (),
+) -> tuple[RateId, ...]:
+    """Every (kind, attribute, group) that some rule compares, each once, in a stable order.
+
+    Then those of the kinds in ``also`` for the same attributes: some methods need them.
+    """
     needed: dict[RateId, None] = {}
+    rules = list(rules)
     for rule in rules:
         if rule.attribute not in levels:
             raise ValueError(
@@ -121,7 +129,13 @@ def rates_needed(rules: Iterable[Rule], levels: Mapping[str, Sequence[str]]) -> 
         for kind in rule.kinds:
             for group in levels[rule.attribute]:
                 needed[RateId(kind, rule.attribute, group)] = None
-    return tuple(needed)
+    more = [
+        RateId(kind, attribute, group)
+        for attribute in dict.fromkeys(rule.attribute for rule in rules)
+        for kind in also
+        for group in levels[attribute]
+    ]
+    return tuple(needed | dict.fromkeys(more))
 
 
 def check_budget_clients(rules: Iterable[Rule], clients: Sequence[ClientId]) -> None:

@@ -77,9 +77,7 @@ class LinearClient:
         if point.set_losses:
             values = replace(values, set_losses=self._set_losses(logits, group_rows))
         if point.kernel is not None:
-            sums, grads = self._kernel(point.kernel, logits)
-            grads = grads if point.want != "values" else None
-            values = replace(values, kernel_sums=sums, kernel_grads=grads)
+            values = self._with_kernel(values, point, point.kernel, logits)
         if point.want == "values":
             return values
         probability = expit(logits)
@@ -120,11 +118,13 @@ class LinearClient:
         def summed_gradient(params: Vector, items: Items | None) -> Vector:
             if items is None:
                 pull = totals * expit(linear_logits(self.X, params)) - positives
-                return self._pull_back(pull[:, None])[0]
+                whole: Vector = self._pull_back(pull[:, None])[0]
+                return whole
             label, place = np.divmod(there[items], n_distinct)
             X = self.X[place]
             pull = weights[there[items]] * (expit(linear_logits(X, params)) - label)
-            return np.append(X.T @ pull, pull.sum())
+            gradient: Vector = np.append(X.T @ pull, pull.sum())
+            return gradient
 
         return train_locally(start, training, self.name, counts[there], summed_gradient)
 
@@ -134,17 +134,20 @@ class LinearClient:
         means: Matrix = (losses @ self.member_counts) / group_rows
         return means
 
-    def _kernel(self, question: KernelQuestion, logits: Vector) -> tuple[Matrix, Matrix]:
-        """Sums by reference point, and gradients of the weighted sums."""
+    def _with_kernel(
+        self, report: Report, point: Point, question: KernelQuestion, logits: Vector
+    ) -> Report:
+        """The report with sums by reference point, and gradients of the weighted sums."""
         kernel = gaussian_kernel(self.X, question.references, question.bandwidth)
         losses = self.row_counts * np.logaddexp(0.0, logits) - self.positive_counts * logits
         sets = list(question.sets)
         centred = self.member_counts[:, sets] - self.row_counts[:, None] * question.centres
         sums = kernel_sums(kernel, self.row_counts, losses, centred, logits)
-        residuals = np.column_stack(
-            [self.row_counts * expit(logits) - self.positive_counts, centred]
-        )
-        return sums, self._pull_back(residuals * (kernel @ question.weights)[:, None])
+        if point.want == "values":
+            return replace(report, kernel_sums=sums)
+        pulls = np.column_stack([self.row_counts * expit(logits) - self.positive_counts, centred])
+        grads = self._pull_back(pulls * (kernel @ question.weights)[:, None])
+        return replace(report, kernel_sums=sums, kernel_grads=grads)
 
     def _curvature(
         self, weights: CurvatureWeights, probability: Vector, score: Vector, group_rows: Vector

@@ -17,7 +17,7 @@ from fcfl._checks import (
 )
 from fcfl._types import ClientId
 from fcfl.rules import RATE_KINDS, Difference, Ratio, Rule, Scope
-from fcfl.server.baselines.fedavg import FedAvg
+from fcfl.server.baselines import BASELINES, Baseline
 from fcfl.server.sqp import SQP
 from fcfl.server.two_stage import TwoStage
 
@@ -28,6 +28,16 @@ METHODS: dict[str, str] = {
     "sqp": "the same optimum in about fifteen rounds, with prices (default)",
     "two-stage": "the method of FCFL (Cui et al., 2021), by gradient steps",
     "fedavg": "the mean loss over all rows; keeps no budget",
+    "fair-reg": "the sum of the clients' losses and disparities; a price, so no budget is kept",
+    "q-ffl": "losses to the power 6, so that clients become more alike; keeps no budget",
+    "afl": "the worst mixture of clients, by descent and ascent; keeps no budget",
+    "mmpf": "the worst client's loss, by re-weighing whole fits; keeps no budget",
+    "agnostic-fair": "the loss and covariance under the worst reweighing of rows; discloses 50 "
+    "rows, keeps no budget",
+    "fedmgda": "every client's loss, until one could only gain at another's cost; keeps no budget",
+    "fairfed": "reweighed local losses, averaged by how near each client's disparity is to that of "
+    "all rows; keeps no budget",
+    "fedfb": "losses whose weights steer the selection rates of all rows together; keeps no budget",
 }
 
 
@@ -176,13 +186,16 @@ class Experiment:
         """The same with what was left open chosen."""
         return replace(self, l2=l2, consistency=consistency)
 
-    def make_method(self) -> SQP | TwoStage | FedAvg:
+    def make_method(self) -> SQP | TwoStage | Baseline:
         """The method with its options."""
         options = self._step_options()
         if self.published and self.method != "two-stage":
             raise ValueError(f"`published` belongs to method 'two-stage', got {self.method!r}.")
-        if self.method == "fedavg":
-            return FedAvg(**options)
+        if self.method in BASELINES:
+            baseline = BASELINES[self.method]
+            if any(field.name == "seed" for field in fields(baseline)):
+                options["seed"] = self.seed
+            return baseline(**options)
         if self.method == "two-stage":
             if self.published:
                 return TwoStage.published(**{"step_size": 0.03, **options})
@@ -199,7 +212,7 @@ class Experiment:
         if self.step_size is not None:
             options["step_size"] = self.step_size
         if self.rounds is not None:
-            stages, wanted = (1, "one count") if self.method == "fedavg" else (2, "two counts")
+            stages, wanted = (1, "one count") if self.method in BASELINES else (2, "two counts")
             if len(self.rounds) != stages:
                 given = ",".join(map(str, self.rounds))
                 raise ValueError(

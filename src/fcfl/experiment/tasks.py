@@ -13,12 +13,14 @@ from fcfl.client.linear import LinearClient, linear_client, linear_logits
 from fcfl.data import BUILTIN, Columns, Federation, federate, load_builtin, read_table, synthetic
 from fcfl.errors import DataError
 from fcfl.experiment.model_file import LinearModel
+from fcfl.experiment.references import reference_rows
 from fcfl.experiment.results import Findings, find, row_sections, smooth_disparities
 from fcfl.experiment.settings import Experiment
 from fcfl.policy import read_policy
 from fcfl.rules import Rule, check_budget_clients, rates_needed, without_budgets
 from fcfl.runtime.checkpoint import replace_file
 from fcfl.runtime.in_process import InProcess
+from fcfl.runtime.loop import Runtime
 from fcfl.server.constraints import bound_rate
 from fcfl.server.problem import Problem, state_problem
 
@@ -27,7 +29,7 @@ class Told(Protocol):
     """Clients that report, and what a model does for them: all that a result speaks of."""
 
     @property
-    def runtime(self) -> InProcess: ...  # noqa: D102
+    def runtime(self) -> Runtime: ...  # noqa: D102
     @property
     def checksum(self) -> str: ...  # noqa: D102
     def sections(self, params: Vector) -> dict[str, Any]: ...  # noqa: D102
@@ -86,13 +88,19 @@ class TableTask:
     def state(self, l2: float) -> tuple[Problem, tuple[str, ...]]:
         """The problem, and a sentence for each group that cannot be compared."""
         anywhere = Request((Point(np.zeros(self.federation.schema.n_features + 1)),))
-        return state_problem(
+        problem, notes = state_problem(
             self.rules_in_force or self.rules,
             self.rates,
             self.runtime.evaluate(anywhere),
             l2=l2,
             min_group_rows=self.min_group_rows,
         )
+        n_references = getattr(self.experiment.make_method(), "n_references", 0)
+        if not n_references:
+            return problem, notes
+        rows = reference_rows(self.federation.train, n_references, self.experiment.seed)
+        told = f"{rows.shape[0]} training rows are reference points: the server sees them."
+        return replace(problem, references=rows), (*notes, told)
 
     def find(self, params: Vector) -> Findings:
         """Hard counts of all rows and smooth reports of the training rows."""
@@ -223,7 +231,8 @@ def open_task(experiment: Experiment) -> TableTask | SyntheticTask:
         rules, levels = policy.rules(federation.clients), policy.levels(levels)
         min_group_rows = policy.min_group_rows
     check_budget_clients(rules, federation.clients)
-    rates = rates_needed(rules, levels)
+    method = experiment.make_method()
+    rates = rates_needed(rules, levels, getattr(method, "rate_kinds", ()))
     clients = {name: linear_client(name, data, rates) for name, data in federation.train.items()}
     return TableTask(experiment, federation, rules, rates, clients, min_group_rows)
 
@@ -235,6 +244,8 @@ def _check_synthetic(experiment: Experiment) -> None:
         raise DataError("The synthetic problem has no relative budget; give `--budget`.")
     if experiment.sensitive:
         raise DataError("The synthetic problem has no columns; leave `--sensitive` out.")
+    if hasattr(experiment.make_method(), "rate_kinds"):
+        raise DataError(f"The synthetic problem has no rows, which {experiment.method!r} needs.")
     _check_columns_left_out(experiment)
 
 

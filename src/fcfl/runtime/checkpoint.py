@@ -28,7 +28,15 @@ from fcfl._types import (
 from fcfl.errors import CheckpointError
 from fcfl.runtime.codec import decode, encode
 from fcfl.runtime.loop import Progress, Remembered, Tally
+from fcfl.server.baselines.afl import AFLState
+from fcfl.server.baselines.agnostic_fair import AgnosticFairState
+from fcfl.server.baselines.fair_reg import FairRegState
+from fcfl.server.baselines.fairfed import FairFedState
 from fcfl.server.baselines.fedavg import FedAvgState
+from fcfl.server.baselines.fedfb import FedFBState
+from fcfl.server.baselines.fedmgda import FedMGDAState
+from fcfl.server.baselines.mmpf import MMPFState
+from fcfl.server.baselines.q_ffl import QFFLState
 from fcfl.server.constraints import Constraints, Row
 from fcfl.server.problem import Problem
 from fcfl.server.quasi_newton import LimitedMemory
@@ -42,7 +50,9 @@ _CLASSES: dict[str, type] = {
         Progress, Remembered, Tally,
         Request, Point, CurvatureWeights, LocalTraining, KernelQuestion, Report, RateId,
         Problem, Constraints, Row,
-        TwoStageState, FedAvgState, SQPState, LimitedMemory,
+        TwoStageState, SQPState, LimitedMemory,
+        FedAvgState, FairRegState, QFFLState, AFLState, MMPFState, AgnosticFairState,
+        FedMGDAState, FairFedState, FedFBState,
     )
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""FedAvg with one full-batch step a round: gradient descent on the mean loss over all rows.
+"""FedAvg (McMahan et al., 2017): the mean loss over all rows, by local or full-batch steps.
 
 It knows no budgets; it is the reference that shows what keeping them costs.
 """
@@ -7,64 +7,76 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fcfl._checks import check_count, check_non_negative, check_params, check_positive
+from fcfl._checks import check_params
 from fcfl._types import Point, Reports, Request, Vector
-from fcfl.server.method import RoundInfo, Status, describe_round
+from fcfl.server.baselines.common import (
+    Iterate,
+    after_round,
+    check_local,
+    local_models,
+    local_training,
+    row_shares,
+)
+from fcfl.server.method import RoundInfo, describe_round
 from fcfl.server.problem import Problem, evaluate_point
 
 
 @dataclass(frozen=True)
-class FedAvgState:
-    """The iterate; the request asks for its gradients."""
-
-    problem: Problem
-    params: Vector
-    request: Request
-    status: Status
-    message: str
-    rounds: tuple[int, ...]
+class FedAvgState(Iterate):
+    """The iterate; the request asks for its gradients, or for local models from there."""
 
 
 @dataclass(frozen=True)
 class FedAvg:
-    r"""Step :math:`\theta \leftarrow \theta - \eta \sum_k (n_k / n) \nabla l_k`.
+    r"""Average of local models :math:`\theta \leftarrow \sum_k (n_k / n) \theta_k`.
 
-    Stops when the gradient's largest entry is at most ``tolerance``.
+    Without ``local_epochs`` every client takes one full-batch step, so that the average is
+    :math:`\theta - \eta \sum_k (n_k / n) \nabla l_k` and the fixed point the pooled optimum. Local
+    epochs save rounds and move the fixed point away from it, the more the clients differ. Stops
+    when the step divided by its size has no entry above ``tolerance``.
     """
 
     step_size: float = 0.5
     rounds: int = 1000
     tolerance: float = 1e-5
+    local_epochs: int = 0
+    batch_rows: int = 0
+    seed: int = 0
     name: str = "fedavg"
 
     def __post_init__(self) -> None:
-        check_positive("step_size", self.step_size)
-        check_positive("rounds", self.rounds)
-        check_count("rounds", self.rounds)
-        check_non_negative("tolerance", self.tolerance)
+        check_local(self, fewest=0)
 
     def fraction_done(self, state: FedAvgState) -> float:
         """Share of the rounds taken."""
         return state.rounds[0] / self.rounds
 
     def init(self, params: Vector, problem: Problem) -> FedAvgState:
-        """Ask for the gradients at ``params``."""
+        """Ask about ``params``."""
         params = check_params(params)
-        request = Request((Point(params, "gradients"),))
-        return FedAvgState(problem, params, request, "running", "", (0,))
+        return FedAvgState(problem, params, self._ask(params, problem, 0), "running", "", (0,))
+
+    def _ask(self, params: Vector, problem: Problem, taken: int) -> Request:
+        if self.local_epochs == 0:
+            return Request((Point(params, "gradients"),))
+        return Request((Point(params, local=local_training(self, problem, taken)),))
 
     def step(self, state: FedAvgState, reports: Reports) -> tuple[FedAvgState, RoundInfo]:
         """Take one step, or stop."""
-        at = evaluate_point(state.problem, state.request.points[0].params, reports)
+        problem = state.problem
+        at = evaluate_point(problem, state.request.points[0].params, reports)
         taken = state.rounds[0] + 1
-        gradient = (state.problem.n_rows / state.problem.n_rows.sum()) @ at.loss_grads
-        state = replace(state, params=at.params, rounds=(taken,))
-        if np.abs(gradient).max() <= self.tolerance:
-            message = f"The mean loss is stationary after {taken} rounds."
-            state = replace(state, status="converged", message=message)
-        elif taken >= self.rounds:
-            state = replace(state, status="stopped", message=f"All {taken} rounds taken.")
+        if self.local_epochs == 0:
+            update = row_shares(problem) @ at.loss_grads
         else:
-            onward = at.params - self.step_size * gradient
-            state = replace(state, request=Request((Point(onward, "gradients"),)))
+            update = (
+                at.params - row_shares(problem) @ local_models(problem, reports)
+            ) / self.step_size
+        still = bool(np.abs(update).max() <= self.tolerance)
+        what = "The mean loss is stationary" if self.local_epochs == 0 else "The average stands"
+        state = replace(state, params=at.params)
+        state = after_round(state, taken, self.rounds, stationary=what if still else None)
+        if state.status == "running":
+            onward = at.params - self.step_size * update
+            state = replace(state, request=self._ask(onward, problem, taken))
         return state, describe_round(at, round=taken, stage=1, step=self.step_size)
