@@ -3,6 +3,7 @@
 ::
 
     min-group-rows = 20              # smaller groups are left out, and named; default 1
+    withhold-below = 10              # a site's own: rarer levels are not named to the server
 
     [groups]                         # compare only these; by default all groups
     race = ["Black", "White"]
@@ -42,7 +43,7 @@ from fcfl.errors import DataError
 from fcfl.rules import Difference, Ratio, Rule
 
 _KINDS: dict[str, type[Difference] | type[Ratio]] = {"difference": Difference, "ratio": Ratio}
-_TOP_KEYS = ("min-group-rows", "groups", "rule")
+_TOP_KEYS = ("min-group-rows", "withhold-below", "groups", "rule")
 _RULE_KEYS = ("metric", "attribute", "kind", "budget", "scope", "clients")
 
 
@@ -66,8 +67,9 @@ class PolicyRule:
 class Policy:
     """A policy file, checked.
 
-    ``groups`` are the groups to compare of the attributes that name them. ``sha256`` is that of
-    the file, for the record of a run.
+    ``groups`` are the groups to compare of the attributes that name them. ``withhold_below``
+    matters where a site keeps its rows to itself. ``sha256`` is that of the file, for the record
+    of a run.
     """
 
     policy_rules: tuple[PolicyRule, ...]
@@ -75,6 +77,7 @@ class Policy:
     min_group_rows: int
     source: str
     sha256: str
+    withhold_below: int = 1
 
     def rules(self, clients: Sequence[ClientId]) -> tuple[Rule, ...]:
         """The rules for these clients; a budget for anybody else is refused."""
@@ -103,9 +106,10 @@ def read_policy(path: str | os.PathLike[str]) -> Policy:
     return Policy(
         tuple(_read_rules(where, table.get("rule"))),
         _read_groups(where, table.get("groups", {})),
-        _read_min_group_rows(where, table.get("min-group-rows", 1)),
+        _read_rows(where, "min-group-rows", table.get("min-group-rows", 1)),
         str(path),
         hashlib.sha256(content).hexdigest(),
+        _read_rows(where, "withhold-below", table.get("withhold-below", 1)),
     )
 
 
@@ -231,7 +235,7 @@ def _read_groups(where: str, groups: object) -> dict[str, tuple[str, ...]]:
     return {attribute: tuple(names) for attribute, names in groups.items()}
 
 
-def _read_min_group_rows(where: str, value: object) -> int:
+def _read_rows(where: str, key: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise DataError(f"{where}: `min-group-rows` must be a whole number from 1, got {value!r}.")
+        raise DataError(f"{where}: `{key}` must be a whole number from 1, got {value!r}.")
     return value

@@ -6,9 +6,10 @@ from .catalog import BUILTIN, describe, load_builtin
 from .client_data import ClientData, client_seed, stratified_split
 from .encoding import Category, Number, Schema
 from .files import read_table
+from .own_table import OwnTable, open_own_table
 from .partition import dirichlet_clients
 from .roles import Columns
-from .summary import CategorySummary, NumberSummary, Statistics, summarise
+from .summary import CategorySummary, NumberSummary, Statistics, summarise, withhold
 from .table import Federation, feature_columns, federate
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Federation",
     "Number",
     "NumberSummary",
+    "OwnTable",
     "Schema",
     "Statistics",
     "adult",
@@ -31,7 +33,9 @@ __all__ = [
     "federate",
     "load_adult_frames",
     "load_builtin",
+    "open_own_table",
     "read_table",
     "stratified_split",
     "summarise",
+    "withhold",
 ]

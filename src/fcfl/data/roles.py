@@ -90,7 +90,7 @@ def read_roles(
     client = read_clients(frame[columns.client])
     label = identifiers(frame[columns.label])
     _check_labelled(label, client, columns.label)
-    pair = labels or _label_pair(label.levels, columns)
+    pair = labels or label_pair(label.levels, columns)
     given = levels or {}
     found = {name: read_groups(frame[name], given.get(name)) for name in columns.sensitive}
     return Roles(
@@ -132,7 +132,7 @@ def _rows(count: int) -> str:
     return "1 row" if count == 1 else f"{count} rows"
 
 
-def _label_pair(values: tuple[str, ...], columns: Columns) -> tuple[str, str]:
+def label_pair(values: tuple[str, ...], columns: Columns) -> tuple[str, str]:
     """Return the negative and the positive value of the label."""
     if len(values) != 2:
         shown = ", ".join(repr(value) for value in values[:5]) + (", …" if len(values) > 5 else "")

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from typing import Any, ClassVar, TypeAlias
 
@@ -66,6 +66,23 @@ def summarise(frame: Frame, columns: Sequence[str]) -> Statistics:
     frame = named_columns(frame)
     check_columns(frame, columns)
     return Statistics({name: _summary(frame[name]) for name in columns})
+
+
+def withhold(statistics: Statistics, least: int) -> Statistics:
+    """The same without what fewer than ``least`` rows stand behind.
+
+    Levels that are rarer are not named, a number known in fewer rows counts as unknown in all, and
+    fewer empty cells count as none.
+    """
+    return Statistics({name: _withhold(part, least) for name, part in statistics.columns.items()})
+
+
+def _withhold(summary: Summary, least: int) -> Summary:
+    missing = summary.missing if summary.missing >= least else 0
+    if isinstance(summary, CategorySummary):
+        counts = {level: count for level, count in summary.counts.items() if count >= least}
+        return CategorySummary(counts, missing)
+    return replace(summary if summary.n >= least else NumberSummary(), missing=missing)
 
 
 def merge_numbers(parts: Iterable[NumberSummary]) -> NumberSummary:

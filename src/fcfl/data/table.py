@@ -120,7 +120,7 @@ def _in_test(roles: Roles, n_given: int, test_size: float | None, seed: int) -> 
     marked = np.arange(roles.y.size) >= n_given
     if test_size is None:
         return marked
-    strata = _strata(roles)
+    strata = strata_of(roles)
     everyone = _part(roles, np.arange(roles.y.size))
     for code, client in enumerate(roles.client.levels):
         rows = everyone.of_client(code)
@@ -129,7 +129,7 @@ def _in_test(roles: Roles, n_given: int, test_size: float | None, seed: int) -> 
     return marked
 
 
-def _strata(roles: Roles) -> Index:
+def strata_of(roles: Roles) -> Index:
     """One code for each combination of label and groups."""
     code = roles.y.astype(np.intp)
     for name, groups in roles.groups.items():

@@ -19,6 +19,7 @@ from fcfl.runtime.checkpoint import (
 )
 from fcfl.runtime.codec import same
 from fcfl.runtime.history import History
+from fcfl.runtime.in_process import InProcess
 from fcfl.runtime.loop import Progress, run
 from fcfl.runtime.own_best import with_own_best
 from fcfl.server.method import RoundInfo
@@ -32,13 +33,14 @@ class Session:
     """Where a run writes, whether it goes on from a checkpoint, and who is told.
 
     ``watch`` is called after every round with its info and the share done; ``tell`` gets sentences
-    a person should read.
+    a person should read. The last report of an absent client stays in force for ``max_age`` rounds.
     """
 
     folder: Path
     resume: bool = False
     watch: Watch | None = None
     tell: Callable[[str], None] = lambda sentence: None
+    max_age: int = 0
 
     def inside(self, name: str) -> "Session":
         """The same for a folder in this one, which is made if absent."""
@@ -52,14 +54,17 @@ def train(
     task: Task,
     session: Session,
     first_params: Vector | None = None,
+    method: Any = None,
 ) -> tuple[Progress[Any], tuple[str, ...]]:
     """The loop; stopped, it says so and can go on. Also a sentence per group left out."""
-    method: Any = experiment.make_method()
+    method = experiment.make_method() if method is None else method
     problem, notes = task.state(experiment.l2_weight)
     for note in notes:
         session.tell(note)
     start = task.first_params(experiment) if first_params is None else first_params
     if experiment.excess_loss:
+        if not isinstance(task.runtime, InProcess):
+            raise FCFLError("`excess_loss` needs all clients in one process.")
         problem = with_own_best(problem, task.runtime, start)
     progress = Progress(method.init(start, problem))
     if session.resume:
@@ -68,7 +73,7 @@ def train(
     path = session.folder / "history.jsonl"
     try:
         with History(path, rounds_kept=sum(progress.state.rounds)) as history:
-            for reached, info in run(method, progress, task.runtime):
+            for reached, info in run(method, progress, task.runtime, max_age=session.max_age):
                 history.append(info)  # first: a line too many is cut on resuming, one less is lost
                 progress = reached
                 if keeper.is_due():

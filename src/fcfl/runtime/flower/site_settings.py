@@ -1,0 +1,106 @@
+"""What a site decides for itself: its name, its files, its policy."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fcfl._checks import did_you_mean
+from fcfl._types import ClientId
+from fcfl.errors import DataError
+from fcfl.policy import Policy, read_policy, stricter
+from fcfl.rules import Rule
+
+KEYS = ("name", "table", "test-table", "policy", "cache")
+
+
+@dataclass(frozen=True)
+class SiteSettings:
+    """A site's node config, checked. Paths are absolute: an app runs in a folder of Flower's."""
+
+    name: ClientId
+    table: Path
+    test_table: Path | None = None
+    policy: Path | None = None
+    cache: Path | None = None
+
+    @classmethod
+    def from_node_config(cls, config: Mapping[str, Any]) -> "SiteSettings":
+        """Read what ``--node-config`` gave to the SuperNode."""
+        for key in config:
+            if key not in KEYS:
+                raise DataError(f"`{key}` is no key of a site. {did_you_mean(key, KEYS)}")
+        name = config.get("name")
+        if not isinstance(name, str) or not name.strip() or name != name.strip():
+            raise DataError(f"`name` must be the site's name, text in quotes, got {name!r}.")
+        if config.get("table") is None:
+            raise DataError("`table` must be the path of the site's CSV or Parquet file.")
+        places = {
+            key.replace("-", "_"): _absolute(key, config[key]) for key in KEYS[1:] if key in config
+        }
+        return cls(name, **places)
+
+    @cached_property
+    def read_policy(self) -> Policy | None:
+        """The policy file, if the site has one."""
+        if self.policy is None:
+            return None
+        policy = read_policy(self.policy)
+        if policy.groups:
+            raise DataError(
+                f"Policy {str(self.policy)!r}: `groups` belongs to the server's policy; the groups "
+                "compared must be the same at all sites. Use `min-group-rows` here."
+            )
+        return policy
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules the site insists on, with its own budgets only."""
+        return () if self.read_policy is None else self.read_policy.rules([self.name])
+
+    @property
+    def min_group_rows(self) -> int:
+        """Of smaller groups the site reports nothing."""
+        return 1 if self.read_policy is None else self.read_policy.min_group_rows
+
+    @property
+    def withhold_below(self) -> int:
+        """Rarer levels are not named to the server."""
+        return 1 if self.read_policy is None else self.read_policy.withhold_below
+
+    @property
+    def cache_folder(self) -> Path:
+        """Where encoded rows are kept, readable by this account only."""
+        if self.cache is not None:
+            return self.cache
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fcfl"
+
+
+def check_rules_kept(name: ClientId, own: Sequence[Rule], in_force: Sequence[Rule]) -> None:
+    """Refuse to take part when the rules in force are looser for this site than its own."""
+    who = [name]
+    known = {_identity(rule): _budget(rule, name) for rule in in_force}
+    for rule in stricter(in_force, own, who):
+        wanted = _budget(rule, name)
+        if _identity(rule) not in known or known[_identity(rule)] != wanted:
+            raise DataError(
+                f"The rules in force must be at least as strict as this site's policy: "
+                f"{rule.metric} of {rule.attribute!r} as a {rule.name} with a budget of {wanted}, "
+                f"got {known.get(_identity(rule), 'no such rule')}."
+            )
+
+
+def _identity(rule: Rule) -> tuple[str, ...]:
+    return rule.name, rule.metric, rule.attribute, rule.scope
+
+
+def _budget(rule: Rule, name: ClientId) -> float | None:
+    return rule.budget_of(None if rule.scope == "global" else name)
+
+
+def _absolute(key: str, value: object) -> Path:
+    if not isinstance(value, str) or not Path(value).is_absolute():
+        raise DataError(f"`{key}` must be an absolute path in quotes, got {value!r}.")
+    return Path(value)

@@ -1,0 +1,145 @@
+"""The sites as a runtime: the same question as in one process, asked by letter."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from fcfl._types import ClientId, Point, Report, Reports, Request, Vector
+from fcfl.errors import AbsentClientError, ReportError
+from fcfl.runtime.flower.checks import check_counted, check_introduction, check_reported
+from fcfl.runtime.flower.correspondence import Correspondence, Traffic
+from fcfl.runtime.flower.letters import (
+    Agreement,
+    Answer,
+    Count,
+    Counted,
+    Evaluate,
+    Introduction,
+    Reported,
+    Terms,
+)
+from fcfl.runtime.flower.post import Post
+
+T = TypeVar("T")
+
+
+class Sites:
+    """Sites that hold their own rows. One that does not answer, or not well, is left out.
+
+    ``failures`` says why, for those left out of the last exchange.
+    """
+
+    def __init__(
+        self,
+        post: Post,
+        names: Sequence[ClientId],
+        terms: Terms,
+        *,
+        timeout: float = 600.0,
+        tell: Callable[[str], None] = lambda sentence: None,
+    ) -> None:
+        self._letters = Correspondence(post, names, terms, timeout=timeout, tell=tell)
+        self._agreement: Agreement | None = None
+        self._counted: tuple[Vector, Reports] | None = None
+
+    @property
+    def names(self) -> tuple[ClientId, ...]:
+        """All sites of the run, sorted as text."""
+        return self._letters.names
+
+    @property
+    def traffic(self) -> Mapping[ClientId, Traffic]:
+        """What each site has cost so far."""
+        return self._letters.traffic
+
+    @property
+    def exchanges(self) -> int:
+        """How often all sites were asked something."""
+        return self._letters.exchanges
+
+    @property
+    def failures(self) -> Mapping[ClientId, str]:
+        """Why sites were left out of the last exchange."""
+        return self._letters.failures
+
+    def meet(self) -> dict[ClientId, Introduction]:
+        """What every site says of itself; all must come."""
+
+        def check(answer: Answer) -> None:
+            if isinstance(answer, Introduction):
+                check_introduction(answer)
+
+        return self._letters.meet(check)
+
+    def agree(self, agreement: Agreement) -> None:
+        """From now on questions are asked on these terms."""
+        self._agreement = agreement
+
+    def evaluate(self, request: Request) -> Reports:
+        """Every site's reports on every point, of those that answered."""
+        known = self._already_counted(request)
+        if known is not None:
+            return known
+        agreement = self._agreed()
+        n_rates = len(agreement.rates)
+
+        def check(answer: Answer) -> None:
+            check_reported(_expect(answer, Reported), request, n_rates)
+
+        answers = self._letters.ask(
+            lambda name: Evaluate(agreement, request_for(name, request)), check
+        )
+        return {name: _expect(found, Reported).reports for name, found in answers.items()}
+
+    def count(self, params: Vector) -> dict[ClientId, Counted]:
+        """Hard counts of every site's rows under a model; all must answer."""
+        agreement = self._agreed()
+
+        def check(answer: Answer) -> None:
+            check_counted(_expect(answer, Counted), Point(params), len(agreement.rates))
+
+        answers = self._letters.ask(lambda name: Count(agreement, params), check)
+        if self.failures:
+            name, sentence = next(iter(self.failures.items()))
+            raise AbsentClientError(
+                f"Site {name!r} did not say how the model does on its rows: {sentence} "
+                "Resume when it is back."
+            )
+        counted = {name: _expect(found, Counted) for name, found in answers.items()}
+        reports: dict[ClientId, tuple[Report, ...]] = {c: (counted[c].report,) for c in counted}
+        self._counted = (params, reports)
+        return counted
+
+    def _already_counted(self, request: Request) -> Reports | None:
+        """Reports on a model whose rows were just counted cost no second exchange."""
+        if self._counted is None or len(request.points) != 1:
+            return None
+        params, reports = self._counted
+        point = request.points[0]
+        is_known = point.want == "values" and np.array_equal(point.params, params)
+        return reports if is_known else None
+
+    def _agreed(self) -> Agreement:
+        if self._agreement is None:
+            raise ValueError("`agree` must come before a question about rows.")
+        return self._agreement
+
+
+def request_for(name: ClientId, request: Request) -> Request:
+    """The request with the weights of one client only: the others' are not its business."""
+    points = []
+    for point in request.points:
+        weights = point.curvature_weights
+        if weights is not None:
+            point = replace(point, curvature_weights={name: weights[name]})
+        points.append(point)
+    return Request(tuple(points))
+
+
+def _expect(answer: Answer, kind: type[T]) -> T:
+    if not isinstance(answer, kind):
+        sent, wanted = type(answer).__name__, kind.__name__
+        raise ReportError(f"Client {answer.name!r} sent {sent} instead of {wanted}.")
+    return answer
