@@ -1,15 +1,17 @@
 """The command that lists and describes data sets."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table as Grid
+from typer.core import TyperCommand
 
 from fcfl.data import BUILTIN, describe
 from fcfl.experiment import Experiment
 from fcfl.experiment.tasks import open_federation
 from fcfl.report.terminal import MOST_CLIENTS, federation_table
 
+from . import eicu
 from .common import (
     Client,
     Debug,
@@ -30,9 +32,20 @@ from .common import (
 )
 
 
+class _Data(TyperCommand):
+    """`fcfl data TABLE`, and `fcfl data eicu` as a command of its own with its own options."""
+
+    def make_context(self, info_name: Any, args: list[str], *rest: Any, **more: Any) -> Any:
+        if args[:1] == ["eicu"]:
+            return eicu.command.make_context(f"{info_name} eicu", args[1:], *rest, **more)
+        return super().make_context(info_name, args, *rest, **more)
+
+
 @app.command(
+    cls=_Data,
     epilog="Examples:\n\n  fcfl data\n\n  fcfl data adult --sensitive sex\n\n"
-    "  fcfl data a.csv --client site --label died --sensitive race",
+    "  fcfl data a.csv --client site --label died --sensitive race\n\n"
+    "  fcfl data eicu --help",
 )
 def data(
     table: Annotated[
@@ -48,11 +61,15 @@ def data(
     test_size: TestSize = 0.3,
     debug: Debug = False,
 ) -> None:
-    """List the built-in data sets, or describe one: rows, groups, label rates."""
+    """List the built-in data sets, or describe one: rows, groups, label rates.
+
+    fcfl data eicu DIR makes a table of hospital stays from the eICU tables; it
+    has options of its own.
+    """
     with one_line_errors(debug):
         if table is None:
             sets = Grid.grid(padding=(0, 2))
-            for name, what in {**BUILTIN, "synthetic": _SYNTHETIC}.items():
+            for name, what in {**BUILTIN, "synthetic": _SYNTHETIC, "eicu": _EICU}.items():
                 sets.add_row(f"[bold]{name}[/]", what)
             out_console.print(sets, "\nDescribe one with: fcfl data NAME", highlight=False)
             return
@@ -82,3 +99,4 @@ def data(
 
 
 _SYNTHETIC = "Two non-convex objectives in 20 dimensions (the paper, section 5.2), no rows"
+_EICU = "Hospital stays, from your own copy of the tables: fcfl data eicu --help"

@@ -2,10 +2,10 @@
 
 import json
 import os
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fcfl import __version__
 from fcfl.errors import DataError
 
 from .prepare import Prepared
@@ -31,7 +31,7 @@ def cohort_record(prepared: Prepared) -> dict[str, Any]:
     options = prepared.options
     return {
         "schema": 1,
-        "fcfl_version": __version__,
+        "fcfl_version": version("fcfl"),
         "features": options.features,
         "label": options.label,
         "client": options.client,
