@@ -117,10 +117,8 @@ def eicu(
         for sentence in prepared.notes:
             note(sentence)
         out_console.print(flow_table(prepared), "", clients_table(prepared), "")
-        rows_left = len(prepared.frame)
-        say(
-            f"{rows_left} stays, {len(prepared.features)} inputs, written to {out}; flow in {beside}"
-        )
+        size = f"{len(prepared.frame)} stays, {len(prepared.features)} inputs"
+        say(f"{size}, written to {out}; the counts to {beside}")
         say(f"Next: {next_command(prepared, out)}")
 
 
