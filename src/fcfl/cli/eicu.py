@@ -104,14 +104,14 @@ def eicu(
         if made_up:
             with usage():
                 check_made_up(hospitals, stays)
-            with reading_bar("writing") as watch:
+            with table_bar("writing", each=False) as watch:
                 rows = make_up(folder, hospitals, stays, seed, watch)
             _tell_made_up(folder, rows, stays)
             return
         with usage():
             options = Options(features, label, client, min_stays, words(sensitive))
             check_out(out)
-        with reading_bar("reading") as watch:
+        with table_bar("reading", each=True) as watch:
             prepared = prepare(folder, options, watch)
         beside = write_prepared(prepared, out)
         for sentence in prepared.notes:
@@ -147,24 +147,22 @@ def _check_fitting(context: typer.Context, made_up: bool) -> None:
 
 
 @contextmanager
-def reading_bar(verb: str) -> Iterator[Callable[[str, float], None] | None]:
-    """One bar per large table, where somebody can see it."""
+def table_bar(verb: str, *, each: bool) -> Iterator[Callable[[str, float], None] | None]:
+    """A bar for each table or one for all of them, where somebody can see it."""
     if not err_console.is_terminal:
         yield None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err_console, transient=True) as progress:
         task: TaskID | None = None
-        current, before = "", 1.0
+        current = ""
 
         def watch(table: str, share: float) -> None:
-            nonlocal task, current, before
-            if task is None or table != current or share < before:
-                if task is not None and verb == "reading":
-                    progress.update(task, completed=1.0)
-                task = progress.add_task(f"{verb} {table}", total=1.0)
-            current, before = table, share
-            progress.update(task, completed=share)
+            nonlocal task, current
+            if task is None or (each and table != current):
+                task = progress.add_task("", total=1.0)
+            current = table
+            progress.update(task, completed=share, description=f"{verb} {table}")
 
         yield watch
 

@@ -9,10 +9,9 @@ the full ones, the open demo, or the made-up ones of :func:`make_up`::
 
 from .made_up_files import make_up
 from .output import check_out, clients, cohort_path, write_prepared
-from .prepare import CLIENTS, FEATURES, Options, Prepared, prepare
+from .prepare import FEATURES, Options, Prepared, prepare
 
 __all__ = [
-    "CLIENTS",
     "FEATURES",
     "Options",
     "Prepared",

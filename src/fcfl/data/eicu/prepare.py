@@ -28,7 +28,6 @@ FEATURES = {
     "day1-all": "the same and first values, 82 in all",
     "apache": "worst values of day one that APACHE keeps; needs neither nurseCharting nor lab",
 }
-CLIENTS = ("hospital", "region")
 MIN_STAYS = {"hospital": 1500, "region": 1}
 
 _ALWAYS = ("patient", "apachePatientResult", "apachePredVar")
@@ -120,28 +119,38 @@ def prepare(folder: Path, options: Options, watch: Watch | None = None) -> Prepa
 
 
 def needed_tables(options: Options) -> dict[str, str]:
-    """Tables without which the options cannot be served, and what needs each."""
-    what = f"--features {options.features}"
-    own = ("apacheApsVar",) if options.features == "apache" else _CHARTS
-    needed = dict.fromkeys((*_ALWAYS, *own), what)
-    return needed | ({"hospital": "--client region"} if options.client == "region" else {})
+    """Tables without which the options cannot be served, and what to say where one is missing."""
+    download = f"which --features {options.features} needs. Download it into the folder"
+    needed = dict.fromkeys(_ALWAYS, download)
+    if options.features == "apache":
+        needed["apacheApsVar"] = download
+    else:
+        needed |= dict.fromkeys(_CHARTS, f"{download}, or use --features apache")
+    if options.client == "region":
+        needed["hospital"] = "which --client region needs. Download it into the folder"
+    return needed
 
 
 def gather(tables: Mapping[str, Table], options: Options, watch: Watch | None = None) -> Facts:
     """Read what the rules ask about each stay."""
     stays = read_stays(tables["patient"])
     charted = options.features != "apache"
-    span: Span
-    span = heart_rate_span(tables["nurseCharting"], stays, watch) if charted else unit_span(stays)
     plans = tables.get("carePlanGeneral")
     return Facts(
         stays,
-        span,
+        _charted_span(tables["nurseCharting"], stays, watch) if charted else unit_span(stays),
         charted,
         predicted_mortality(tables["apachePatientResult"], stays),
         first_care_limitation(plans, stays) if plans else None,
         LABELS[options.label](stays),
     )
+
+
+def _charted_span(charting: Table, stays: Frame, watch: Watch | None) -> Span:
+    """The table is read twice: which hours are of day one is known after the first time."""
+    if watch is None:
+        return heart_rate_span(charting, stays)
+    return heart_rate_span(charting, stays, lambda table, share: watch(f"{table}: times", share))
 
 
 def select(

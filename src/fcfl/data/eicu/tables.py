@@ -54,7 +54,7 @@ def find_tables(
     Parameters
     ----------
     folder : path
-    needed : table -> what needs it, for the sentence when it is missing
+    needed : table -> the words that follow its name where it is missing
     wished : tables that are used where they are there
     """
     if not folder.is_dir():
@@ -65,11 +65,11 @@ def find_tables(
             f"The folder {str(folder)!r} holds none of the eICU tables that are needed: "
             f"{', '.join(needed)}. Give the folder with patient.csv.gz and the others."
         )
-    for name, what in needed.items():
+    for name, words in needed.items():
         if name.lower() not in files:
             raise DataError(
                 f"The folder {str(folder)!r} has no table {name} ({name}.csv.gz or {name}.csv), "
-                f"which {what} needs. Download it into the folder."
+                f"{words}."
             )
     return {
         name: _open_table(name, files[name.lower()])
