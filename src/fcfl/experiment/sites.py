@@ -121,16 +121,21 @@ def run_sites(
         prepare_folder(experiment, task.checksum, folder, resume=run.resume, tell=tell)
         progress, left_out = train(experiment, task, session, method=run.make_method())
         result = compose_result(experiment, task, progress, [*task.notes, *left_out])
+        met = _budgets_met(task, progress.state)
         result["seconds"] = time.monotonic() - began
-        result["deployment"] = deployment_section(task)
+        result["deployment"] = {"budgets_met": met, **deployment_section(task)}
         if experiment.policy is not None:
             result["data"]["policy_sha256"] = read_policy(experiment.policy).sha256
         task.save_model(progress.state.params, folder)
         write_json(folder / "result.json", result)
-    params = progress.state.params
-    reports = sites.evaluate(Request((Point(params),)))
-    at = evaluate_point(progress.state.problem, params, reports)
-    return Finished(folder, result, at.largest_violation <= FEASIBILITY_TOLERANCE, params)
+    return Finished(folder, result, met, progress.state.params)
+
+
+def _budgets_met(task: SitesTask, state: Any) -> bool:
+    """Of smooth disparities on training rows, at the model whose rows were just counted."""
+    reports = task.sites.evaluate(Request((Point(state.params),)))
+    at = evaluate_point(state.problem, state.params, reports)
+    return at.largest_violation <= FEASIBILITY_TOLERANCE
 
 
 def open_sites(experiment: Experiment, run: SitesConfig, sites: Sites) -> SitesTask:

@@ -1,0 +1,330 @@
+"""Commands for sites that keep their rows: an app folder, certificates, a rehearsal."""
+
+import importlib.util
+import json
+import shlex
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fcfl._checks import did_you_mean
+from fcfl.errors import FCFLError, Interrupted
+from fcfl.experiment.site_config import CONFIG, SitesConfig
+from fcfl.report.terminal import print_result
+from fcfl.runtime.flower.machines import Machines
+
+from .common import (
+    INFEASIBLE,
+    Debug,
+    Drop,
+    Label,
+    Positive,
+    Sensitive,
+    app,
+    one_line_errors,
+    out_console,
+    say,
+    usage,
+    words,
+)
+from .flower_files import write_app
+
+CERTIFICATES = "certs"
+REHEARSAL = "rehearsal"
+
+flower = typer.Typer(
+    help="Train where rows never leave their owner, over Flower.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(flower, name="flower")
+
+Folder = Annotated[Path, typer.Argument(help="Folder of the app.", show_default=False)]
+Budget = Annotated[
+    str | None,
+    typer.Option(
+        metavar="BUDGET",
+        help="Largest difference of group rates: 0.05; by site: north=0.05,south=0.1; "
+        "for all but one: 0.05,south=0.1.",
+    ),
+]
+
+
+@flower.command(
+    epilog="Example:\n\n  fcfl flower new app --sites north,south,west --label died "
+    "--sensitive race --budget 0.05",
+)
+def new(
+    folder: Folder,
+    sites: Annotated[
+        str | None, typer.Option(metavar="NAME,…", help="Names of all sites, with commas.")
+    ] = None,
+    label: Label = None,
+    sensitive: Sensitive = None,
+    budget: Budget = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the files of an app that is there.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Write the folder of a Flower app: settings with comments, the two apps, a README.
+
+    What is not given here can be filled in later, in pyproject.toml.
+    """
+    with one_line_errors(debug):
+        given = {"sites": sites, "label": label, "sensitive": sensitive, "budget": budget}
+        known = {key: value for key, value in given.items() if value is not None}
+        for path in write_app(folder, known, overwrite=overwrite):
+            say(f"wrote {path}")
+        say(f"Next: fcfl flower certs {folder} --sites {sites or 'north,south'}")
+
+
+@flower.command(
+    epilog="Example:\n\n  fcfl flower certs app --sites north,south,west "
+    "--host superlink.example.org",
+)
+def certs(
+    folder: Folder,
+    sites: Annotated[str, typer.Option(metavar="NAME,…", help="Names of all sites, with commas.")],
+    host: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST,…",
+            help="Names or addresses under which sites reach the server. Loopback is added.",
+        ),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Make a CA, a server certificate and a key for each site, in FOLDER/certs.
+
+    What is there already is kept, so that a site can be added later. Private keys are
+    readable by this account only. Give each site ca.crt and its own key, nothing else.
+    """
+    with one_line_errors(debug):
+        _check_installed("cryptography")
+        from fcfl.runtime.flower.certificates import make_certificates
+
+        place = folder / CERTIFICATES
+        made = make_certificates(place, words(sites), words(host))
+        for name, path in made.items():
+            who = "public" if path.stat().st_mode & 0o044 else "private, keep it so"
+            say(f"wrote {place / name}  ({who})")
+        if not made:
+            say(f"Everything is in {place} already.")
+
+
+@flower.command(
+    epilog="Examples:\n\n  fcfl flower up app --sites north=north.csv,south=south.csv "
+    "--label died --sensitive race --budget 0.05\n\n"
+    "  fcfl flower up app --sites north=north.csv,south=south.csv --site-policy "
+    "north=north-policy.toml --set max-age=2\n\n"
+    "  fcfl flower up app --sites north=north.csv,south=south.csv --resume",
+)
+def up(
+    folder: Folder,
+    sites: Annotated[
+        str,
+        typer.Option(metavar="NAME=FILE,…", help="Every site with its CSV or Parquet file."),
+    ],
+    label: Label = None,
+    sensitive: Sensitive = None,
+    positive: Positive = None,
+    drop: Drop = None,
+    budget: Budget = None,
+    site_policy: Annotated[
+        str | None,
+        typer.Option(metavar="NAME=FILE,…", help="Policy files of sites that have one."),
+    ] = None,
+    site_timeout: Annotated[
+        float | None, typer.Option(help="Seconds to wait for a site in a round.")
+    ] = None,
+    max_age: Annotated[
+        int | None,
+        typer.Option(help="Rounds for which the last report of an absent site stays in force."),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Any other key of pyproject.toml; may be repeated."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write. Default: FOLDER/runs/rehearsal.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a run with other settings in --out.")
+    ] = False,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Without TLS and keys, even if FOLDER/certs is there."),
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Rehearse on this machine: a server and a node for each site, with your own files.
+
+    Starts them on 127.0.0.1, trains, and stops them, also on Ctrl-C. With FOLDER/certs
+    (from fcfl flower certs) TLS and node keys are on, as in the real thing.
+    A round takes about six seconds, whatever the model.
+
+    Exit codes: 0 budgets met on the training rows, 1 an error, 2 wrong usage,
+    3 done, but a budget is exceeded on the training rows.
+    """
+    with one_line_errors(debug):
+        _check_installed("flwr")
+        if not (folder / "pyproject.toml").exists():
+            raise FCFLError(
+                f"There is no app in {str(folder)!r}. Make it: fcfl flower new {folder}"
+            )
+        with usage():
+            files = _files("sites", sites)
+            policies = _files("site-policy", site_policy or "")
+            given = {
+                "label": label,
+                "sensitive": sensitive,
+                "positive": positive,
+                "drop": drop,
+                "budget": budget,
+                "site-timeout": site_timeout,
+                "max-age": max_age,
+            }
+            config = {
+                **_settings(setting or []),
+                **{key: value for key, value in given.items() if value is not None},
+                "sites": ",".join(files),
+                "out": str((out or folder / "runs" / REHEARSAL).absolute()),
+                "resume": resume,
+                "overwrite": overwrite,
+            }
+            run = SitesConfig.from_run_config(_app_config(folder) | config)
+            nodes = _node_configs(files, policies, folder)
+        certificates = _certificates(folder, list(files), insecure)
+        try:
+            _rehearse(folder, certificates, nodes, config)
+        except KeyboardInterrupt:
+            command = f"fcfl flower up {shlex.quote(str(folder))} --sites {shlex.quote(sites)}"
+            raise Interrupted(f"Stopped. Go on with: {command} … --resume") from None
+        result = json.loads((run.folder / "result.json").read_text(encoding="utf-8"))
+        print_result(out_console, result)
+        say(f"Written to {run.folder}")
+        if not result["deployment"]["budgets_met"]:
+            raise typer.Exit(INFEASIBLE)
+
+
+def _rehearse(
+    folder: Path,
+    certificates: Path | None,
+    nodes: Mapping[str, Mapping[str, str]],
+    config: Mapping[str, Any],
+) -> None:
+    """Start everything, show the run's own lines, stop everything."""
+    result = Path(config["out"]) / "result.json"
+    before = result.stat().st_mtime_ns if result.exists() else None
+    error = "It ended without a result."
+    place = folder / REHEARSAL
+    with Machines(place, certificates) as machines:
+        secure = "without TLS" if certificates is None else "with TLS and node keys"
+        say(f"Starting a server and {len(nodes)} sites on 127.0.0.1, {secure}; logs in {place}")
+        machines.start_superlink()
+        for name, node in nodes.items():
+            if certificates is not None:
+                machines.register(name)
+            machines.start_site(name, node)
+        for line in machines.run(folder, config):
+            _, marker, sentence = line.partition("fcfl: ")
+            if marker and sentence.startswith("error: "):
+                error = sentence.removeprefix("error: ")
+            elif marker:
+                say(sentence)
+    if not result.exists() or result.stat().st_mtime_ns == before:
+        raise FCFLError(f"{error} The logs are in {str(place)!r}.")
+
+
+def _certificates(folder: Path, sites: list[str], insecure: bool) -> Path | None:
+    place = folder / CERTIFICATES
+    if insecure or not place.exists():
+        return None
+    for name in sites:
+        if not (place / name).exists():
+            raise FCFLError(
+                f"Site {name!r} has no key in {str(place)!r}. Make it: fcfl flower certs {folder} "
+                f"--sites {','.join(sites)}"
+            )
+    return place
+
+
+def _node_configs(
+    files: Mapping[str, Path], policies: Mapping[str, Path], folder: Path
+) -> dict[str, dict[str, str]]:
+    """Each site's node config; its encoded rows are kept apart from everybody else's."""
+    for name in policies:
+        if name not in files:
+            raise ValueError(f"`site-policy` names {name!r}, which is not among `sites`.")
+    return {
+        name: {
+            "name": name,
+            "table": str(path),
+            "cache": str((folder / REHEARSAL / "cache" / str(position)).absolute()),
+            **({"policy": str(policies[name])} if name in policies else {}),
+        }
+        for position, (name, path) in enumerate(files.items())
+    }
+
+
+def _files(option: str, text: str) -> dict[str, Path]:
+    """``north=a.csv,south=b.csv`` as absolute paths of files that are there."""
+    found: dict[str, Path] = {}
+    for part in words(text):
+        name, equals, path = part.partition("=")
+        if not (equals and name.strip() and path.strip()):
+            raise ValueError(f"`{option}` must be NAME=FILE with commas, got {part!r}.")
+        if name.strip() in found:
+            raise ValueError(f"`{option}` must name every site once, got {name.strip()!r} twice.")
+        found[name.strip()] = Path(path.strip()).absolute()
+        if not found[name.strip()].is_file():
+            raise ValueError(f"`{option}`: there is no file {path.strip()!r}.")
+    return found
+
+
+def _settings(pairs: list[str]) -> dict[str, Any]:
+    """``key=value``, with the type the key has in an app's settings."""
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        if not equals:
+            raise ValueError(f"`set` must be KEY=VALUE, got {pair!r}.")
+        if key not in CONFIG:
+            raise ValueError(f"`{key}` is no key of a run. {did_you_mean(key, CONFIG)}")
+        settings[key] = _typed(key, value, type(CONFIG[key][0]))
+    return settings
+
+
+def _typed(key: str, value: str, kind: type) -> Any:
+    if kind is bool and value in ("true", "false"):
+        return value == "true"
+    try:
+        return value if kind is str else {int: int, float: float}[kind](value)
+    except (KeyError, ValueError):
+        wanted = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
+        raise ValueError(f"`{key}` must be {wanted}, got {value!r}.") from None
+
+
+def _app_config(folder: Path) -> dict[str, Any]:
+    """The settings in an app's pyproject.toml."""
+    path = folder / "pyproject.toml"
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        return dict(table["tool"]["flwr"]["app"]["config"])
+    except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
+        raise FCFLError(f"{str(path)!r} is no app of fcfl ({error}).") from None
+
+
+def _check_installed(package: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        raise FCFLError("This needs Flower, which is not installed: pip install 'fcfl[flower]'")

@@ -1,0 +1,109 @@
+"""The folder of a Flower app that trains with fcfl."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fcfl import __version__
+from fcfl.errors import FCFLError
+from fcfl.experiment.site_config import CONFIG
+
+FILES = ("pyproject.toml", "server_app.py", "client_app.py", "README.md", ".gitignore")
+
+_PYPROJECT = """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "fcfl-sites"
+version = "1.0.0"
+description = "One model for several sites, each within its disparity budget"
+license = "Apache-2.0"
+# Install these at the server and at every site; nothing is installed by a run.
+dependencies = ["fcfl[flower]=={version}"]
+
+[tool.hatch.build.targets.wheel]
+packages = ["."]
+
+[tool.flwr.app]
+publisher = "fcfl"
+# Only these files travel; keys, results and tables never do.
+fab-include = ["server_app.py", "client_app.py", "README.md"]
+
+[tool.flwr.app.components]
+serverapp = "server_app:app"
+clientapp = "client_app:app"
+
+# Every key can be set for one run: flwr run . CONNECTION --run-config 'budget="0.02"'
+[tool.flwr.app.config]
+{config}
+"""
+
+_SERVER = '''\
+"""The server's part: train over the sites, write the folder `out`, draw its page."""
+
+from fcfl.cli.serving import serve
+from fcfl.runtime.flower.server_app import server_app
+
+app = server_app(serve)
+'''
+
+_CLIENT = '''\
+"""A site's part: answer questions about its own table, which its node config names."""
+
+from fcfl.runtime.flower.client_app import app
+
+__all__ = ["app"]
+'''
+
+_README = """\
+# One model for several sites
+
+Made by `fcfl flower new`. The whole way, from certificates to a trained model, is in fcfl's
+`docs/deployment.md`; in short:
+
+    fcfl flower certs . --sites north,south --host superlink.example.org
+    fcfl flower up . --sites north=north.csv,south=south.csv     # a rehearsal on one machine
+
+At the server: `flower-superlink` with the certificates, `flwr supernode register` for every site's
+public key, then `flwr run . CONNECTION --stream`.
+
+At a site: a file `site.toml`
+
+    name = "north"                       # as in `sites` of pyproject.toml
+    table = "/srv/fcfl/north.csv"        # read here, never sent
+    policy = "/srv/fcfl/policy.toml"     # optional: what this site insists on
+
+and `flower-supernode … --node-config site.toml`.
+"""
+
+_IGNORED = "certs/\nrehearsal/\nruns/\n__pycache__/\n*.fab\n"
+
+
+def write_app(folder: Path, given: Mapping[str, Any], *, overwrite: bool = False) -> list[Path]:
+    """Write the app; ``given`` are config keys that are known already."""
+    if folder.exists() and not folder.is_dir():
+        raise FCFLError(f"{str(folder)!r} is a file; an app needs a folder.")
+    present = [name for name in FILES if (folder / name).exists()]
+    if present and not overwrite:
+        raise FCFLError(
+            f"{str(folder / present[0])!r} is there already. Choose another folder, or pass "
+            "`--overwrite`."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    known = {"out": str((folder / "runs" / "run").absolute())} | dict(given)
+    pyproject = _PYPROJECT.replace("{version}", __version__).replace("{config}", _config(known))
+    contents = (pyproject, _SERVER, _CLIENT, _README, _IGNORED)
+    for name, content in zip(FILES, contents, strict=True):
+        (folder / name).write_text(content, encoding="utf-8")
+    return [folder / name for name in FILES]
+
+
+def _config(given: Mapping[str, Any]) -> str:
+    lines = []
+    for key, (default, meaning) in CONFIG.items():
+        value = json.dumps(given.get(key, default), ensure_ascii=False)
+        lines += [f"# {meaning}", f"{key} = {value}"]
+    return "\n".join(lines)

@@ -1,0 +1,33 @@
+"""What a server app does: train over the sites, and draw the page of what came out."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from fcfl.experiment.sites import run_sites
+from fcfl.report.page import write_page
+from fcfl.runtime.flower.post import Post
+from fcfl.server.method import RoundInfo
+
+log = logging.getLogger("fcfl")
+
+
+def serve(post: Post, config: Mapping[str, Any]) -> None:
+    """Run as the config says; the log has a line for every round."""
+    finished = run_sites(post, config, watch=_watch, tell=log.info)
+    write_page(finished.folder)
+    result = finished.result
+    log.info("%s: %s", result["status"], result["message"])
+    met = "met" if finished.budgets_met else "exceeded"
+    log.info("Budgets are %s on the training rows. Written to %s", met, finished.folder)
+
+
+def _watch(info: RoundInfo, share: float) -> None:
+    log.info(
+        "round %d: worst loss %.4f (%s), largest violation %+.4f, %.0f %% done",
+        info.round,
+        info.worst_loss,
+        info.worst_client,
+        info.largest_violation,
+        100 * share,
+    )
