@@ -2,6 +2,7 @@ import copy
 
 import numpy as np
 import pytest
+from on_rows import different_clients
 from scipy.optimize import minimize
 
 from fcfl._types import Point, Request
@@ -118,3 +119,47 @@ def test_parameters_that_are_no_finite_vector_are_refused(params):
     problem, _ = pose(made_up_clients(0, levels=RACE), [])
     with pytest.raises(ValueError, match=r"^`params` must be (a vector of numbers|finite), got"):
         FedAvg().init(params, problem)
+
+
+# --- local epochs ---
+
+
+def test_one_local_full_batch_epoch_is_one_gradient_step():
+    datas = made_up_clients(1, levels=RACE)
+    problem, runtime = pose(datas, [], l2=1e-2)
+    ends = [
+        train(
+            FedAvg(step_size=0.3, rounds=20, local_epochs=n), problem, runtime, zeros_for(runtime)
+        )
+        for n in (0, 1)
+    ]
+    by_gradients, by_models = (rounds[-1][0].state.params for rounds in ends)
+    np.testing.assert_allclose(by_models, by_gradients, rtol=1e-12, atol=1e-15)
+
+
+def test_local_epochs_on_clients_that_are_alike_find_the_pooled_optimum():
+    data = made_up_clients(2, n_clients=1, levels=RACE)["client-0"]
+    datas = {"a": data, "b": data, "c": data}
+    problem, runtime = pose(datas, [], l2=1e-2)
+    method = FedAvg(step_size=0.5, rounds=2000, tolerance=1e-9, local_epochs=5)
+    state = train(method, problem, runtime, zeros_for(runtime))[-1][0].state
+    assert state.status == "converged"
+    np.testing.assert_allclose(state.params, pooled_optimum(datas, 1e-2), atol=1e-6)
+
+
+def test_local_epochs_on_clients_that_differ_end_beside_the_pooled_optimum():
+    """The known bias of local steps: of first order in the step size, and gone without them."""
+    datas = different_clients(3)
+    problem, runtime = pose(datas, [], l2=1e-2)
+    optimum = pooled_optimum(datas, 1e-2)
+
+    def distance(step_size, epochs):
+        method = FedAvg(step_size=step_size, rounds=40000, tolerance=1e-8, local_epochs=epochs)
+        state = train(method, problem, runtime, zeros_for(runtime))[-1][0].state
+        assert state.status == "converged" and state.message.startswith("The average stands")
+        return np.linalg.norm(state.params - optimum)
+
+    assert distance(0.4, 1) < 1e-5
+    biases = [distance(step, 10) for step in (0.1, 0.05, 0.025)]
+    assert biases[0] > 1e-3
+    assert 1.7 < biases[0] / biases[1] < 2.3 and 1.8 < biases[1] / biases[2] < 2.2

@@ -40,7 +40,9 @@ class FedMGDA:
 
     :math:`\lambda` is on the simplex and within ``freedom`` of the row shares :math:`n_k / n`: 0 is
     FedAvg on normalised gradients, 1 is MGDA. A step must lower :math:`\sum_k \lambda_k l_k/|g_k|`,
-    else it is halved. Stops at a Pareto-stationary point: :math:`|d| \le` ``tolerance``.
+    else it is halved. A gradient no longer than ``tolerance`` counts as zero and stays so: that
+    client cannot be helped further. Stops at a Pareto-stationary point, :math:`|d| \le`
+    ``tolerance``.
     """
 
     step_size: float = 1.0
@@ -78,10 +80,11 @@ class FedMGDA:
             state, note = replace(state, size=state.size / 2), "refused"
             still = state.size < _SHORTEST * self.step_size
         else:
-            weights, units = common_descent(at.loss_grads, row_shares(at.problem), self.freedom)
             norms = np.linalg.norm(at.loss_grads, axis=1)
-            pull = weights / np.where(norms > 0, norms, 1.0)
-            direction = weights @ units
+            inverse = np.where(norms > self.tolerance, 1.0 / np.maximum(norms, 1e-300), 0.0)
+            units = at.loss_grads * inverse[:, None]
+            weights = common_descent(units, row_shares(at.problem), self.freedom)
+            direction, pull = weights @ units, weights * inverse
             still, note = bool(np.linalg.norm(direction) <= self.tolerance), "accepted"
             state = replace(
                 state, params=at.params, direction=direction, pull=pull,
@@ -95,15 +98,10 @@ class FedMGDA:
         return state, describe_round(at, round=taken, stage=1, step=tried, note=note)
 
 
-def common_descent(gradients: Matrix, shares: Vector, freedom: float) -> tuple[Vector, Matrix]:
-    r"""Weights of the shortest :math:`\sum_k \lambda_k u_k`, and the :math:`u_k`, of length one.
-
-    A gradient of zero stays zero instead of becoming nan: that client cannot be helped further.
-    """
-    norms = np.linalg.norm(gradients, axis=1, keepdims=True)
-    units = gradients / np.where(norms > 0, norms, 1.0)
+def common_descent(units: Matrix, shares: Vector, freedom: float) -> Vector:
+    r"""Weights of the shortest :math:`\sum_k \lambda_k u_k` within ``freedom`` of the shares."""
     low, high = np.maximum(shares - freedom, 0.0), np.minimum(shares + freedom, 1.0)
-    return shortest_mixture(units @ units.T, low, high), units
+    return shortest_mixture(units @ units.T, low, high)
 
 
 def shortest_mixture(gramian: Matrix, low: Vector, high: Vector) -> Vector:
