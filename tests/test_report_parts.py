@@ -1,0 +1,94 @@
+"""The parts of a report that some baselines ask for are checked on arrival, and can be absent."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fcfl._checks import check_report, part_missing
+from fcfl._types import KernelQuestion, LocalTraining, Point, Request
+from fcfl.client.linear import linear_client
+from fcfl.errors import AbsentClientError, ReportError
+from fcfl.rules import Difference
+from fcfl.runtime.checkpoint import _CLASSES
+from fcfl.runtime.codec import decode, encode
+from fcfl.runtime.in_process import InProcess
+from fcfl.runtime.loop import Progress, run
+from fcfl.server.baselines import FairFed, FedAvg
+from fcfl.server.problem import state_problem
+from helpers import RACE, all_rates, identical, made_up_clients, made_up_data, pose, zeros_for
+
+RATES = all_rates(RACE)
+QUESTION = KernelQuestion(np.zeros((3, 4)), 1.0, (0,), np.zeros(1), np.ones(3))
+POINTS = {
+    "local_params": Point(np.zeros(5), local=LocalTraining(1, 0.1)),
+    "set_losses": Point(np.zeros(5), set_losses=True),
+    "kernel_sums": Point(np.zeros(5), kernel=QUESTION),
+    "kernel_grads": Point(np.zeros(5), "gradients", kernel=QUESTION),
+}
+
+
+def answer(point):
+    return linear_client("a", made_up_data(0), RATES).report(point)
+
+
+@pytest.mark.parametrize("part", POINTS)
+def test_a_part_that_was_asked_for_must_be_there_whole_and_finite(part):
+    point = POINTS[part]
+    report = answer(point)
+    check_report("a", report, point, len(RATES))
+    array = getattr(report, part)
+    wrong = [
+        (None, f"Client 'a' sent no `{part}`, which was asked for"),
+        (array[..., :-1], f"Client 'a' sent `{part}` of shape"),
+        (np.full_like(array, np.nan), f"Client 'a' sent a non-finite number in `{part}`"),
+        (array.astype(str), f"Client 'a' sent `{part}` of type"),
+        (array.tolist(), f"Client 'a' sent a list as `{part}`"),
+    ]
+    for value, sentence in wrong:
+        with pytest.raises(ReportError, match=sentence):
+            check_report("a", replace(report, **{part: value}), point, len(RATES))
+
+
+@pytest.mark.parametrize("part", POINTS)
+def test_what_an_old_report_lacks_is_named(part):
+    plain = answer(Point(np.zeros(5)))
+    assert part_missing(answer(POINTS[part]), [POINTS[part]]) is None
+    words = {
+        "local_params": "local model",
+        "set_losses": "losses by group",
+        "kernel_sums": "kernel sums",
+        "kernel_grads": "gradients",
+    }
+    assert part_missing(plain, [Point(np.zeros(5)), POINTS[part]]) == words[part]
+
+
+def test_a_client_that_leaves_before_its_first_local_model_stops_the_run():
+    datas = made_up_clients(0, levels=RACE)
+    method = FairFed(rounds=5)
+    runtime = InProcess({name: linear_client(name, data, RATES) for name, data in datas.items()})
+    counted = runtime.evaluate(Request((Point(zeros_for(runtime)),)))
+    problem, _ = state_problem([Difference("demographic_parity", "race")], RATES, counted)
+    rounds = run(method, Progress(method.init(zeros_for(runtime), problem)), runtime, max_age=9)
+    next(rounds)
+    gone = runtime.clients.pop("client-1")
+    assert gone.name == "client-1"
+    with pytest.raises(AbsentClientError, match=r"'client-1' did not answer.* has no local model"):
+        next(rounds)
+
+
+def test_an_absent_clients_last_local_model_stands_in():
+    problem, runtime = pose(made_up_clients(0, levels=RACE), [])
+    method = FedAvg(rounds=4, local_epochs=2)
+    rounds = run(method, Progress(method.init(zeros_for(runtime), problem)), runtime, max_age=1)
+    next(rounds)
+    runtime.clients.pop("client-1")
+    progress, _ = next(rounds)
+    assert progress.memory["client-1"].age == 1
+
+
+@pytest.mark.parametrize("part", POINTS)
+def test_requests_and_reports_survive_the_codec(part):
+    for value in (POINTS[part], answer(POINTS[part])):
+        tree, arrays = encode(value, _CLASSES)
+        assert identical(decode(tree, arrays, _CLASSES), value)
