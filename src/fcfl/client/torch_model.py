@@ -4,30 +4,39 @@ What a report needs of the model are its logits and how they change with the par
 rates are the functions of logits that the linear client uses; only the pull-back is torch's.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import expit
 from torch import Tensor, nn
 from torch.func import grad, jacfwd
 from torch.nn.functional import softplus
 
 from fcfl._checks import check_curvature_weights
-from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, RateId, Report, Vector
+from fcfl._types import (
+    ClientId,
+    CurvatureWeights,
+    LocalTraining,
+    Matrix,
+    Point,
+    RateId,
+    Report,
+    Vector,
+)
+from fcfl.client.local_training import Items, set_weights_of, train_locally
 from fcfl.client.rates import SHARPNESS, rate_members, smooth_selection, smooth_selection_slope
-from fcfl.client.torch_params import Network, as_features, as_network
-from fcfl.data._cells import texts
+from fcfl.client.torch_params import Network, as_network, to_numpy
+from fcfl.client.torch_rows import Groups, as_features, label_data, levels_with
 from fcfl.data.client_data import ClientData
-from fcfl.errors import DataError, ReportError
+from fcfl.errors import ReportError
 
 BATCH_ROWS = 4096
-EXACT_PARAMS = 500  # up to here exact curvature is worth its n backward passes
-_CURVATURE_ENTRIES = 2**22  # rows × directions that are differentiated at once
+MOST_EXACT = 2000  # parameters up to which a client computes its n × n part of the curvature
+_CURVATURE_ENTRIES = 2**20  # rows × directions that are differentiated at once
 
 
 class TorchClient:
@@ -49,7 +58,7 @@ class TorchClient:
         Refuses a row of any other group. By default the groups found in these rows; clients need
         not have the same, because rates go by name.
     weights : one non-negative number per row, optional
-    name : of the client, for messages; `train_module` gives it its key
+    name : of the client, for messages; `fcfl.torch.train_module` gives it its key
     device : where to compute, by default where the module's parameters are
     batch_rows : how many rows are evaluated at once
     """
@@ -59,7 +68,7 @@ class TorchClient:
         module: nn.Module,
         X: Any,
         y: ArrayLike,
-        groups: ArrayLike | Mapping[str, ArrayLike],
+        groups: Groups,
         *,
         levels: Mapping[str, Sequence[str]] | None = None,
         weights: ArrayLike | None = None,
@@ -68,10 +77,8 @@ class TorchClient:
         batch_rows: int = BATCH_ROWS,
     ) -> None:
         features = as_features(X)
-        codes, found = _coded(groups, levels or {})
-        nothing = np.zeros((features.shape[0], 0))  # rows may have any shape; the rest is checked
-        rest = ClientData(nothing, np.asarray(y), codes, found, _optional(weights))
-        self._set(as_network(module, device), features, rest, (), name, batch_rows)
+        data = label_data(features.shape[0], y, groups, levels or {}, weights)
+        self._set(as_network(module, device), features, data, (), name, batch_rows)
 
     def _set(
         self,
@@ -99,71 +106,70 @@ class TorchClient:
         """How many numbers are trained."""
         return self.network.n_params
 
-    @property
-    def levels(self) -> Mapping[str, tuple[str, ...]]:
-        """Names of the groups of each attribute."""
-        return self.data.levels
-
     def asked(self, name: ClientId, rates: Sequence[RateId]) -> "TorchClient":
         """The same rows under the name of the client, reporting these rates."""
-        levels = dict(self.data.levels)
-        for rate in rates:
-            known = levels.get(rate.attribute)
-            if known is None:
-                raise ValueError(
-                    f"Client {name!r} has no attribute {rate.attribute!r}; "
-                    f"it has {', '.join(map(repr, levels)) or 'none'}."
-                )
-            if rate.group not in known:
-                levels[rate.attribute] = (*known, rate.group)
         client = object.__new__(TorchClient)
-        data = replace(self.data, levels=levels)
+        data = replace(self.data, levels=levels_with(name, self.data.levels, rates))
         client._set(self.network, self.X, data, rates, name, self.batch_rows)
         return client
-
-    def report(self, point: Point) -> Report:
-        """Loss and smooth rates at ``point``, with gradients and curvature as it wants."""
-        want_grads = point.want != "values"
-        leaves = self.network.leaves(point.params, differentiable=want_grads)
-        loss, rates = 0.0, np.zeros(self._group_rows.size)
-        gradients = np.zeros((1 + rates.size, point.params.size)) if want_grads else None
-        for batch in self._batches():
-            with torch.set_grad_enabled(want_grads):
-                outputs = self.network.forward(leaves, self._rows(batch))
-            logits = self._finite(outputs)
-            score = smooth_selection(logits)
-            y, weights = self.data.y[batch], self._weights[batch]
-            loss += float(weights @ (np.logaddexp(0.0, logits) - y * logits))
-            rates += score @ self._members[batch]
-            if gradients is not None:
-                slope = smooth_selection_slope(score)
-                residuals = [weights * (expit(logits) - y), *(self._members[batch].T * slope)]
-                gradients += self.network.pull_back(outputs, leaves, np.array(residuals))
-        rates = np.clip(rates / self._divisors, 0.0, 1.0)
-        values = Report(self._n_rows, loss / self._n_rows, self._group_rows, rates)
-        if gradients is None:
-            return values
-        gradients /= np.append(self._n_rows, self._divisors)[:, None]
-        curvature = None
-        if point.want == "curvature":
-            curvature = self._curvature(point.params, check_curvature_weights(self.name, point))
-        return replace(
-            values, loss_grad=gradients[0], rate_grads=gradients[1:], curvature=curvature
-        )
 
     def logits(self, params: Vector) -> Vector:
         """The logits of all rows."""
         return self.network.logits(params, self.X, self.batch_rows)
 
-    def _batches(self, batch_rows: int | None = None) -> list[slice]:
-        size = batch_rows or self.batch_rows
-        return [slice(start, start + size) for start in range(0, self.data.n_rows, size)]
+    def report(self, point: Point) -> Report:
+        """Loss and smooth rates at ``point``, with gradients and whatever else it wants."""
+        self._check_wants(point)
+        wants_grads = point.want != "values"
+        leaves = self.network.leaves(point.params, differentiable=wants_grads)
+        loss, n_rates = 0.0, self._group_rows.size
+        rates, set_losses = np.zeros(n_rates), np.zeros((2, n_rates))
+        gradients = np.zeros((1 + n_rates, point.params.size)) if wants_grads else None
+        for batch in self._batches(self.batch_rows):
+            with torch.set_grad_enabled(wants_grads):
+                outputs = self.network.forward(leaves, self.network.rows(self.X, batch))
+            logits = self._finite(outputs)
+            y, weights, members = self.data.y[batch], self._weights[batch], self._members[batch]
+            score = smooth_selection(logits)
+            loss += float(weights @ (np.logaddexp(0.0, logits) - y * logits))
+            rates += score @ members
+            set_losses += np.logaddexp(0.0, [logits, -logits]) @ members
+            if gradients is not None:
+                slope = smooth_selection_slope(score)
+                residuals = np.array([weights * (expit(logits) - y), *(members.T * slope)])
+                gradients += self.network.pull_back(outputs, leaves, residuals)
+        rates = np.clip(rates / self._divisors, 0.0, 1.0)
+        report = Report(self._n_rows, loss / self._n_rows, self._group_rows, rates)
+        if point.set_losses:
+            report = replace(report, set_losses=set_losses / self._divisors)
+        if point.local is not None:
+            report = replace(report, local_params=self._train(point.params, point.local))
+        if gradients is not None:
+            gradients /= np.append(self._n_rows, self._divisors)[:, None]
+            report = replace(report, loss_grad=gradients[0], rate_grads=gradients[1:])
+        if point.want == "curvature":
+            weights_of = check_curvature_weights(self.name, point)
+            report = replace(report, curvature=self._curvature(point.params, weights_of))
+        return report
 
-    def _rows(self, batch: slice) -> Tensor:
-        return self.network.rows(self.X, batch.start, batch.stop)
+    def _check_wants(self, point: Point) -> None:
+        if point.kernel is not None:
+            raise ValueError(
+                f"Client {self.name!r} holds a torch module, which has no kernel sums. "
+                "Use a linear model with this method."
+            )
+        if point.want == "curvature" and self.n_params > MOST_EXACT:
+            raise ValueError(
+                f"`curvature` must be 'lbfgs' above {MOST_EXACT} parameters, got a request for the "
+                f"exact curvature of {self.n_params}."
+            )
+
+    def _batches(self, size: int) -> Iterator[slice]:
+        for start in range(0, self.data.n_rows, size):
+            yield slice(start, start + size)
 
     def _finite(self, outputs: Tensor) -> Vector:
-        logits: Vector = outputs.detach().to("cpu", torch.float64).numpy()
+        logits = to_numpy(outputs)
         if not np.isfinite(logits).all():
             strange = float(logits[~np.isfinite(logits)][0])
             raise ReportError(
@@ -172,32 +178,40 @@ class TorchClient:
             )
         return logits
 
+    def _train(self, start: Vector, training: LocalTraining) -> Vector:
+        """Steps on rows, each with its weight and what its sets add to it."""
+        added = set_weights_of(training, self.name, self._group_rows.size) @ self._members.T
+        weights = self._weights + np.where(self.data.y == 1.0, added[1], added[0])
+
+        def summed_gradient(params: Vector, items: Items | None) -> Vector:
+            rows = np.arange(self.data.n_rows) if items is None else items
+            leaves = self.network.leaves(params, differentiable=True)
+            total = np.zeros(params.size)
+            for first in range(0, rows.size, self.batch_rows):
+                some = rows[first : first + self.batch_rows]
+                outputs = self.network.forward(leaves, self.network.rows(self.X, some))
+                pull = weights[some] * (expit(self._finite(outputs)) - self.data.y[some])
+                total += self.network.pull_back(outputs, leaves, pull[None])[0]
+            return total
+
+        return train_locally(start, training, self.name, self._weights, summed_gradient)
+
     def _curvature(self, params: Vector, weights: CurvatureWeights) -> Matrix:
         r"""Hessian of :math:`\lambda l + \sum_q w_q r_q`, forward over reverse, by batches."""
-        network, n = self.network, params.size
+        network = self.network
         on_loss = weights.loss / self._n_rows * self._weights
         on_score = self._members @ (weights.rates / self._divisors)
-        shapes = [leaf.shape for leaf in network.leaves(params)]
-        dtypes = [leaf.dtype for leaf in network.leaves(params)]
-        sizes = [int(np.prod(shape)) for shape in shapes]
+        facts = torch.tensor(np.array([self.data.y, on_loss, on_score]), device=network.device)
 
         def lagrangian(flat: Tensor, rows: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
-            parts = [
-                part.reshape(shape).to(dtype)
-                for part, shape, dtype in zip(torch.split(flat, sizes), shapes, dtypes, strict=True)
-            ]
-            z = network.forward(parts, rows).double()
+            z = network.forward(network.leaves_of(flat), rows).double()
             return (a * (softplus(z) - y * z) + b * torch.sigmoid(SHARPNESS * z)).sum()
 
         flat = torch.tensor(params, device=network.device)
-        hessian = np.zeros((n, n))
-        for batch in self._batches(max(1, min(self.batch_rows, _CURVATURE_ENTRIES // n))):
-            facts = [
-                torch.tensor(part[batch], device=network.device)
-                for part in (self.data.y, on_loss, on_score)
-            ]
-            part = jacfwd(grad(lagrangian))(flat, self._rows(batch), *facts)
-            hessian += part.detach().to("cpu").numpy()
+        hessian = np.zeros((params.size, params.size))
+        for batch in self._batches(min(self.batch_rows, 1 + _CURVATURE_ENTRIES // params.size)):
+            rows = network.rows(self.X, batch)
+            hessian += to_numpy(jacfwd(grad(lagrangian))(flat, rows, *facts[:, batch]))
         return (hessian + hessian.T) / 2
 
 
@@ -214,39 +228,3 @@ def torch_client(
     client = object.__new__(TorchClient)
     client._set(as_network(module, device), data.X, data, rates, name, batch_rows)
     return client
-
-
-def _coded(
-    groups: ArrayLike | Mapping[str, ArrayLike], levels: Mapping[str, Sequence[str]]
-) -> tuple[dict[str, NDArray[np.int32]], dict[str, tuple[str, ...]]]:
-    """Codes and names of the groups of each attribute."""
-    named = groups if isinstance(groups, Mapping) else {"group": groups}
-    unknown = [name for name in levels if name not in named]
-    if unknown:
-        raise DataError(
-            f"`levels` must name attributes of `groups`, got {unknown[0]!r}; "
-            f"`groups` has {', '.join(map(repr, named))}."
-        )
-    codes, names = {}, {}
-    for attribute, values in named.items():
-        array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-        if array.ndim != 1:
-            raise DataError(
-                f"`groups` must hold one group name per row, got shape {array.shape} for "
-                f"{attribute!r}. Give several attributes as a mapping."
-            )
-        found = texts(pd.Series(array, dtype=object, name=attribute))
-        agreed = tuple(map(str, levels.get(attribute, found.levels)))
-        strangers = [level for level in found.levels if level not in agreed]
-        if strangers:
-            raise DataError(
-                f"`groups` must hold groups of `levels` {', '.join(map(repr, agreed))} for "
-                f"{attribute!r}, got {strangers[0]!r}."
-            )
-        lookup = np.array([agreed.index(level) for level in found.levels] + [-1], dtype=np.int32)
-        codes[attribute], names[attribute] = lookup[found.codes], agreed
-    return codes, names
-
-
-def _optional(values: ArrayLike | None) -> Vector | None:
-    return None if values is None else np.asarray(values, dtype=np.float64)

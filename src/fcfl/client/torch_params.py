@@ -5,8 +5,6 @@ uses the running statistics it came with, so that a row's logit depends on that 
 over rows may be taken batch by batch.
 """
 
-# ruff: noqa: TID251 - the half of fcfl.client.torch_model that knows parameters
-
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from fcfl._types import Matrix, Vector
-from fcfl.errors import DataError
 
 _FLOATS = (torch.float32, torch.float64)
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
@@ -46,7 +44,7 @@ class Network:
 
     def first_params(self) -> Vector:
         """The module's own weights, flattened: where training starts."""
-        return np.concatenate([_to_numpy(leaf).ravel() for leaf in self._leaves()])
+        return np.concatenate([to_numpy(leaf).ravel() for leaf in self._leaves()])
 
     def restored(self, params: Vector) -> nn.Module:
         """A copy of the module with these weights, in evaluation mode, on the module's device."""
@@ -62,7 +60,7 @@ class Network:
         leaves = self.leaves(params)
         with torch.no_grad():
             parts = [
-                _to_numpy(self.forward(leaves, self.rows(X, start, start + batch_rows)))
+                to_numpy(self.forward(leaves, self.rows(X, slice(start, start + batch_rows))))
                 for start in range(0, X.shape[0], batch_rows)
             ]
         return np.concatenate(parts) if parts else np.zeros(0)
@@ -72,6 +70,15 @@ class Network:
         return tuple(
             torch.tensor(part, dtype=leaf.dtype, device=self.device, requires_grad=differentiable)
             for part, leaf in zip(self._split(params), self._leaves(), strict=True)
+        )
+
+    def leaves_of(self, flat: Tensor) -> tuple[Tensor, ...]:
+        """The same from one flat tensor, through which torch may differentiate."""
+        leaves = self._leaves()
+        parts = torch.split(flat, [leaf.numel() for leaf in leaves])
+        return tuple(
+            part.reshape(leaf.shape).to(leaf.dtype)
+            for part, leaf in zip(parts, leaves, strict=True)
         )
 
     def _split(self, params: Vector) -> list[Vector]:
@@ -85,12 +92,12 @@ class Network:
         parts = np.split(params, np.cumsum(sizes)[:-1])
         return [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
 
-    def rows(self, X: Any, start: int, stop: int) -> Tensor:
+    def rows(self, X: Any, which: slice | NDArray[np.intp]) -> Tensor:
         """Rows of an array, a sparse matrix or a tensor, dense, where and as the module wants them.
 
         A tensor of whole numbers stays one: they may be indices.
         """
-        part = X[start:stop]
+        part = X[which]
         if not isinstance(part, Tensor):
             dense = part.toarray() if sparse.issparse(part) else np.asarray(part)
             return torch.tensor(dense, dtype=self.dtype, device=self.device)
@@ -129,7 +136,7 @@ class Network:
             parts = torch.autograd.grad(
                 logits, leaves, cotangent, retain_graph=True, materialize_grads=True
             )
-            row[:] = np.concatenate([_to_numpy(part).ravel() for part in parts])
+            row[:] = np.concatenate([to_numpy(part).ravel() for part in parts])
         return gradients
 
 
@@ -177,27 +184,7 @@ def _evaluating(module: nn.Module) -> Iterator[None]:
             part.training = True
 
 
-def as_features(X: Any) -> Any:
-    """A tensor, a csr_array or an ndarray, with rows along its first axis and finite entries."""
-    features: Any
-    if isinstance(X, Tensor):
-        features, finite = X.detach(), bool(torch.isfinite(X).all())
-    elif sparse.issparse(X):
-        features = sparse.csr_array(X)
-        finite = bool(np.isfinite(features.data).all())
-    else:
-        features = np.asarray(X)
-        if features.dtype.kind not in "biuf":
-            raise DataError(f"`X` must hold numbers, got {features.dtype}.")
-        finite = bool(np.isfinite(features).all())
-    if features.ndim < 1:
-        raise DataError("`X` must have one row per label, got a single number.")
-    if not finite:
-        raise DataError("`X` must hold finite numbers, got NaN or an infinite value.")
-    return features
-
-
-def _to_numpy(tensor: Tensor) -> Vector:
+def to_numpy(tensor: Tensor) -> Vector:
     """The same numbers in float64, on the host."""
     array: Vector = tensor.detach().to("cpu", torch.float64).numpy()
     return array

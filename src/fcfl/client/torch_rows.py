@@ -1,0 +1,104 @@
+"""Rows for a torch module: features of any shape, and groups by name."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from torch import Tensor
+
+from fcfl._types import ClientId, RateId
+from fcfl.data._cells import texts
+from fcfl.data.client_data import ClientData
+from fcfl.errors import DataError
+
+Groups = ArrayLike | Mapping[str, ArrayLike]
+
+
+def as_features(X: Any) -> Any:
+    """A tensor, a csr_array or an ndarray, with rows along its first axis and finite entries."""
+    features: Any
+    if isinstance(X, Tensor):
+        features, finite = X.detach(), bool(torch.isfinite(X).all())
+    elif sparse.issparse(X):
+        features = sparse.csr_array(X)
+        finite = bool(np.isfinite(features.data).all())
+    else:
+        features = np.asarray(X)
+        if features.dtype.kind not in "biuf":
+            raise DataError(f"`X` must hold numbers, got {features.dtype}.")
+        finite = bool(np.isfinite(features).all())
+    if features.ndim < 1:
+        raise DataError("`X` must have one row per label, got a single number.")
+    if not finite:
+        raise DataError("`X` must hold finite numbers, got NaN or an infinite value.")
+    return features
+
+
+def label_data(
+    n_rows: int,
+    y: ArrayLike,
+    groups: Groups,
+    levels: Mapping[str, Sequence[str]],
+    weights: ArrayLike | None,
+) -> ClientData:
+    """Labels, groups and weights, checked as those of any client; features are kept apart."""
+    named = groups if isinstance(groups, Mapping) else {"group": groups}
+    unknown = [name for name in levels if name not in named]
+    if unknown:
+        raise DataError(
+            f"`levels` must name attributes of `groups`, got {unknown[0]!r}; "
+            f"`groups` has {', '.join(map(repr, named))}."
+        )
+    coded = {name: _coded(name, values, levels.get(name)) for name, values in named.items()}
+    return ClientData(
+        np.zeros((n_rows, 0)),
+        np.asarray(y),
+        {name: codes for name, (codes, _) in coded.items()},
+        {name: names for name, (_, names) in coded.items()},
+        None if weights is None else np.asarray(weights),
+    )
+
+
+def _coded(
+    attribute: str, values: ArrayLike, given: Sequence[str] | None
+) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    """Codes of the rows' groups, -1 for none, and the names they stand for."""
+    array = np.asarray(values.cpu() if isinstance(values, Tensor) else values)
+    if array.ndim != 1:
+        raise DataError(
+            f"`groups` must hold one group name per row, got shape {array.shape} for "
+            f"{attribute!r}. Give several attributes as a mapping."
+        )
+    found = texts(pd.Series(array, dtype=object, name=attribute))
+    names = found.levels if given is None else tuple(map(str, given))
+    strangers = [level for level in found.levels if level not in names]
+    if strangers:
+        raise DataError(
+            f"`groups` must hold groups of `levels` ({', '.join(map(repr, names))}) for "
+            f"{attribute!r}, got {strangers[0]!r}."
+        )
+    lookup = np.array([names.index(level) for level in found.levels] + [-1], dtype=np.int32)
+    return lookup[found.codes], names
+
+
+def levels_with(
+    client: ClientId, levels: Mapping[str, tuple[str, ...]], rates: Sequence[RateId]
+) -> dict[str, tuple[str, ...]]:
+    """The client's groups and those that only other clients have, so that all rates have a place.
+
+    New names come last: codes stay what they are.
+    """
+    known = dict(levels)
+    for rate in rates:
+        if rate.attribute not in known:
+            raise ValueError(
+                f"Client {client!r} has no attribute {rate.attribute!r}; "
+                f"it has {', '.join(map(repr, known)) or 'none'}."
+            )
+        if rate.group not in known[rate.attribute]:
+            known[rate.attribute] = (*known[rate.attribute], rate.group)
+    return known
