@@ -19,7 +19,7 @@ Watch: TypeAlias = Callable[[str, float], None]  # name of a table, share of it 
 Batch: TypeAlias = Any  # a pyarrow.RecordBatch; pyarrow is untyped
 Frame: TypeAlias = Any  # a pandas.DataFrame
 
-BLOCK = 8 << 20  # bytes of text in a batch: large enough to be fast, small beside the sums
+BLOCK = 1 << 20  # bytes of text in a batch; the reader holds up to 32 of them ahead
 WHOLE, NUMBER, TEXT = pa.int64(), pa.float64(), pa.string()
 LEVELS = pa.dictionary(pa.int32(), pa.string())  # text of which few values differ
 _WORDS = {WHOLE: "whole numbers", NUMBER: "numbers"}
