@@ -7,10 +7,10 @@ import typer
 
 from fcfl import __version__
 
-from . import describe, evidence, flower, sweeping, training
+from . import comparing, describe, evidence, flower, sweeping, training
 from .common import app, out_console
 
-__all__ = ["app", "describe", "evidence", "flower", "main", "sweeping", "training"]
+__all__ = ["app", "comparing", "describe", "evidence", "flower", "main", "sweeping", "training"]
 
 
 @app.callback(invoke_without_command=True)

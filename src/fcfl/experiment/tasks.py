@@ -21,6 +21,7 @@ from fcfl.rules import Rule, check_budget_clients, rates_needed, without_budgets
 from fcfl.runtime.checkpoint import replace_file
 from fcfl.runtime.in_process import InProcess
 from fcfl.runtime.loop import Runtime
+from fcfl.server.baselines import BASELINES
 from fcfl.server.constraints import bound_rate
 from fcfl.server.problem import Problem, state_problem
 
@@ -95,7 +96,10 @@ class TableTask:
             l2=l2,
             min_group_rows=self.min_group_rows,
         )
-        n_references = getattr(self.experiment.make_method(), "n_references", 0)
+        method = self.experiment.make_method()
+        if self.experiment.method in BASELINES and problem.constraints.rows:
+            notes += (f"Method {method.name!r} knows no budgets; its model is only held to them.",)
+        n_references = getattr(method, "n_references", 0)
         if not n_references:
             return problem, notes
         rows = reference_rows(self.federation.train, n_references, self.experiment.seed)

@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from .claims import by_rule, claims_of, rows_called, worst_first
 from .comparison import comparison_view
 from .files import Run, read_results, read_run
+from .method_tables import methods_view
 from .svg import icon
 from .views import (
     client_rows,
@@ -40,9 +41,14 @@ def write_page(folder: Path, out: Path | None = None) -> Path:
     return _write(_page_at(out or folder), render_run(read_run(folder)))
 
 
-def write_comparison(folders: Sequence[Path], out: Path) -> Path:
-    """Draw several runs side by side; ``out`` is a file ending in .html, or a folder."""
-    view = comparison_view(read_results(folders))
+def write_comparison(
+    folders: Sequence[Path], out: Path, content: Mapping[str, Any] | None = None
+) -> Path:
+    """Draw several runs side by side; ``out`` is a file ending in .html, or a folder.
+
+    ``content`` is what a comparison of methods found over all seeds.
+    """
+    view = comparison_view(read_results(folders)) | methods_view(content)
     return _write(_page_at(out), _render("comparison.html", **view))
 
 
