@@ -1,6 +1,6 @@
 """Run the speed ratios, or what is named; exit code 1 when a claim does not hold.
 
-The studies (rounds, growth, qp, resplits) take longer and run only when they are named.
+The studies (rounds, growth, qp, resplits, eicu) take longer and run only when they are named.
 """
 
 import argparse
@@ -10,11 +10,14 @@ import platform
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks import Measured, growth, qp, resplits, rounds
+from benchmarks import Measured, eicu, growth, qp, resplits, rounds
 from benchmarks.reports import report_and_autograd, server_and_clients
 
 BENCHMARKS = {"report": report_and_autograd, "server": server_and_clients}
-STUDIES = {"rounds": rounds.main, "growth": growth.main, "qp": qp.main, "resplits": resplits.main}
+STUDIES = {
+    "rounds": rounds.main, "growth": growth.main, "qp": qp.main, "resplits": resplits.main,
+    "eicu": eicu.main,
+}  # fmt: skip
 
 
 def main() -> int:

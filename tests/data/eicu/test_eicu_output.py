@@ -98,7 +98,7 @@ def test_a_full_disk_leaves_the_old_file_and_no_draft(tmp_path):
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc to see open files")
 def test_stopped_while_reading_nothing_is_written(tmp_path):
-    make_up(tmp_path / "tables", 2, 2000)
+    make_up(tmp_path / "tables", 1, 2000)
     process = run(tmp_path / "tables", tmp_path / "stays.parquet")
     folder = Path(f"/proc/{process.pid}/fd")
     while process.poll() is None and not _has_open(folder, "nurseCharting.csv.gz"):
