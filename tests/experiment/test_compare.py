@@ -177,3 +177,14 @@ def test_the_interval_over_seeds_is_students():
     assert found["high"] - 2.0 == pytest.approx(4.302653 / np.sqrt(3), rel=1e-6)
     assert over_seeds([5.0]) == {"mean": 5.0, "low": None, "high": None, "sd": None}
     assert over_seeds([None])["mean"] is None
+
+
+@pytest.mark.parametrize("method", ["fair-reg", "fedfb"])
+def test_a_sweep_takes_a_baseline_too(method, table, tmp_path):
+    """It trains without the budgets, which only judge it: the same model at every point."""
+    options = ("--budgets", "0.3,0.1", "--method", method, "--out", tmp_path)
+    outcome = fcfl("sweep", table, *COLUMNS, *options)
+    assert outcome.exit_code == 0, outcome.output
+    points = json.loads((tmp_path / "sweep.json").read_text(encoding="utf-8"))["points"]
+    assert [point["budget"] for point in points] == [0.3, 0.1]
+    assert {result_of(tmp_path / point["folder"])["method"] for point in points} == {method}

@@ -59,6 +59,7 @@ def sweep(
         str | None,
         typer.Option(metavar="X,X,…", help="Shares of the disparity each client has without any."),
     ] = None,
+    method: Annotated[str, typer.Option(metavar="NAME", help="As for train.")] = "sqp",
     l2: Annotated[str | None, typer.Option("--l2", metavar="X|auto", help="As for train.")] = None,
     consistency: Annotated[
         str | None, typer.Option(metavar="max|X|auto", help="As for train.")
@@ -91,6 +92,7 @@ def sweep(
                 positive=positive,
                 drop=words(drop),
                 metric=metric,
+                method=method,
                 l2=number_or_word("l2", l2, ("auto",)),
                 consistency=number_or_word("consistency", consistency, ("max", "auto")),
                 seed=seed,

@@ -35,7 +35,8 @@ def run_sweep(
         folder = session.folder / f"{name.replace('_', '-')}-{value:g}"
         finished = _run_or_read(one, folder, session, params, position / len(budgets))
         params, last = finished.params, finished.result
-        experiment = experiment.settled(last["l2"], last["consistency"] or "max")
+        if experiment.wants_selection:
+            experiment = experiment.settled(last["l2"], last["consistency"])
         points.append(_point("relative" if relative else "budget", value, finished))
         session.folder.mkdir(parents=True, exist_ok=True)
         write_json(session.folder / "sweep.json", {"points": points})
