@@ -243,7 +243,7 @@ def _rehearse(
             elif marker:
                 say(sentence)
     if not result.exists() or result.stat().st_mtime_ns == before:
-        raise FCFLError(f"{error} The logs are in {str(place)!r}.")
+        raise FCFLError(f"{error} See {str(place / 'run.log')!r}, and the other logs beside it.")
 
 
 def _certificates(folder: Path, sites: list[str], insecure: bool) -> Path | None:

@@ -13,6 +13,7 @@ import numpy as np
 from fcfl import __version__
 from fcfl._types import ClientId, Point, Request, Vector
 from fcfl.errors import AbsentClientError
+from fcfl.experiment.absence import Cautious
 from fcfl.experiment.folder import check_folder, prepare_folder, write_json, writing
 from fcfl.experiment.model_file import LinearModel
 from fcfl.experiment.results import AuditTerms, Findings, row_sections
@@ -119,7 +120,8 @@ def run_sites(
     session = Session(folder, run.resume, watch, tell, run.max_age)
     with writing(folder), _telling_why(sites):
         prepare_folder(experiment, task.checksum, folder, resume=run.resume, tell=tell)
-        progress, left_out = train(experiment, task, session, method=run.make_method())
+        method = Cautious(run.make_method(), lambda: bool(sites.failures))
+        progress, left_out = train(experiment, task, session, method=method)
         result = compose_result(experiment, task, progress, [*task.notes, *left_out])
         met = _budgets_met(task, progress.state)
         result["seconds"] = time.monotonic() - began

@@ -111,7 +111,15 @@ class Machines:
             f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in config.items()
         ]
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        command = ["flwr", "run", str(app), CONNECTION, "--stream", "--run-config", str(path)]
+        command = [
+            "flwr",
+            "run",
+            str(app.absolute()),
+            CONNECTION,
+            "--stream",
+            "--run-config",
+            str(path),
+        ]
         with open(self.log("run"), "wb") as log:
             process = self._popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             self.processes["run"] = process

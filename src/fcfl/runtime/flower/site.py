@@ -31,7 +31,7 @@ from fcfl.runtime.flower.site_rows import EncodedRows, encoded_rows, open_rows, 
 from fcfl.runtime.flower.site_settings import SiteSettings, check_rules_kept
 
 log = logging.getLogger("fcfl")
-_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
+_QUOTED = re.compile(r"(?<!\w)'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _ANSWERED = ("params", "want", "curvature_weights")  # what docs/deployment.md says of a point
 _FORESEEN = (FCFLError, ValueError, TypeError, OSError, MemoryError)
 

@@ -56,7 +56,7 @@ class EncodedRows:
 
     def part(self, name: Part, agreement: Agreement) -> ClientData:
         """Training or held-out rows."""
-        with np.load(self.path, allow_pickle=False) as stored:
+        with open(self.path, "rb") as file, np.load(file, allow_pickle=False) as stored:
             groups = {
                 attribute: stored[f"{name}-group-{position}"]
                 for position, attribute in enumerate(agreement.terms.sensitive)
@@ -88,7 +88,7 @@ def _key(agreement: Agreement, checksum: str) -> str:
 
 def _is_whole(path: Path) -> bool:
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
             return bool(stored["whole"])
     except _TORN:
         return False
