@@ -27,7 +27,7 @@ demo: .venv/core
 	$(BIN)/fcfl demo --out runs/demo
 
 test: venv
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadscope
 
 lint: venv
 	$(BIN)/ruff check .

@@ -1,10 +1,13 @@
 """Federated learning whose model keeps each data holder's disparity budget.
 
-Rules say what may differ between groups, methods say how to train; `fcfl.experiment` runs a table
-to a folder, `fcfl.audit` judges predictions of any model.
+`FCFLClassifier` is the scikit-learn estimator. Rules say what may differ between groups, methods
+say how to train; `fcfl.experiment` runs a table to a folder, `fcfl.audit` judges predictions of
+any model, `fcfl.torch` trains networks.
 """
 
 __version__ = "0.1.0"
+
+from typing import TYPE_CHECKING, Any
 
 from fcfl.errors import FCFLError
 from fcfl.rules import Difference, Ratio
@@ -12,4 +15,25 @@ from fcfl.server.baselines.fedavg import FedAvg
 from fcfl.server.sqp import SQP
 from fcfl.server.two_stage import TwoStage
 
-__all__ = ["SQP", "Difference", "FCFLError", "FedAvg", "Ratio", "TwoStage", "__version__"]
+if TYPE_CHECKING:
+    from fcfl.estimator import FCFLClassifier
+
+__all__ = [
+    "SQP",
+    "Difference",
+    "FCFLClassifier",
+    "FCFLError",
+    "FedAvg",
+    "Ratio",
+    "TwoStage",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the estimator, and scikit-learn with it, when it is first asked for."""
+    if name != "FCFLClassifier":
+        raise AttributeError(f"module 'fcfl' has no attribute {name!r}")
+    from fcfl.estimator import FCFLClassifier
+
+    return FCFLClassifier

@@ -31,11 +31,9 @@ from fcfl.server.problem import state_problem
 from fcfl.server.sqp import SQP
 
 N_FOLDS = 5
-L2_GRID = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4)
-CONSISTENCY_GRID: tuple[float | Literal["max"], ...] = (10.0, 1.0, 0.3, "max")
-REACH = (
-    2  # steps of the L2 grid on either side of the lowest loss that the parabola is drawn through
-)
+L2_GRID = (1e-1, 5.6e-2, 3e-2, 1.8e-2, 1e-2, 5.6e-3, 3e-3, 1.8e-3, 1e-3, 5.6e-4, 3e-4)
+CONSISTENCY_GRID: tuple[float | Literal["max"], ...] = (10.0, 0.3, "max")
+REACH = 3  # steps of the L2 grid to either side of the lowest loss that the parabola goes through
 SLACK = 0.5  # standard errors that the worst client may be behind the best candidate
 MOST_ROWS = 100_000  # used for choosing; more rows would not change the choice
 _TOLERANCE = 1e-4  # KKT residual of a fit that is only compared

@@ -13,17 +13,16 @@ from fcfl.client.linear import LinearClient, linear_client, linear_logits
 from fcfl.data import BUILTIN, Columns, Federation, federate, load_builtin, read_table, synthetic
 from fcfl.errors import DataError
 from fcfl.experiment.model_file import LinearModel
-from fcfl.experiment.references import reference_rows
+from fcfl.experiment.posing import pose, rates_for
 from fcfl.experiment.results import Findings, find, row_sections, smooth_disparities
 from fcfl.experiment.settings import Experiment
 from fcfl.policy import read_policy
-from fcfl.rules import Rule, check_budget_clients, rates_needed, without_budgets
+from fcfl.rules import Rule, check_budget_clients, without_budgets
 from fcfl.runtime.checkpoint import replace_file
 from fcfl.runtime.in_process import InProcess
 from fcfl.runtime.loop import Runtime
-from fcfl.server.baselines import BASELINES
 from fcfl.server.constraints import bound_rate
-from fcfl.server.problem import Problem, state_problem
+from fcfl.server.problem import Problem
 
 
 class Told(Protocol):
@@ -89,22 +88,15 @@ class TableTask:
     def state(self, l2: float) -> tuple[Problem, tuple[str, ...]]:
         """The problem, and a sentence for each group that cannot be compared."""
         anywhere = Request((Point(np.zeros(self.federation.schema.n_features + 1)),))
-        problem, notes = state_problem(
+        return pose(
+            self.experiment,
             self.rules_in_force or self.rules,
             self.rates,
             self.runtime.evaluate(anywhere),
+            self.federation.train,
             l2=l2,
             min_group_rows=self.min_group_rows,
         )
-        method = self.experiment.make_method()
-        if self.experiment.method in BASELINES and problem.constraints.rows:
-            notes += (f"Method {method.name!r} knows no budgets; its model is only held to them.",)
-        n_references = getattr(method, "n_references", 0)
-        if not n_references:
-            return problem, notes
-        rows = reference_rows(self.federation.train, n_references, self.experiment.seed)
-        told = f"{rows.shape[0]} training rows are reference points: the server sees them."
-        return replace(problem, references=rows), (*notes, told)
 
     def find(self, params: Vector) -> Findings:
         """Hard counts of all rows and smooth reports of the training rows."""
@@ -235,8 +227,7 @@ def open_task(experiment: Experiment) -> TableTask | SyntheticTask:
         rules, levels = policy.rules(federation.clients), policy.levels(levels)
         min_group_rows = policy.min_group_rows
     check_budget_clients(rules, federation.clients)
-    method = experiment.make_method()
-    rates = rates_needed(rules, levels, getattr(method, "rate_kinds", ()))
+    rates = rates_for(experiment, rules, levels)
     clients = {name: linear_client(name, data, rates) for name, data in federation.train.items()}
     return TableTask(experiment, federation, rules, rates, clients, min_group_rows)
 

@@ -1,0 +1,5 @@
+"""The scikit-learn estimator."""
+
+from .classifier import FCFLClassifier
+
+__all__ = ["FCFLClassifier"]

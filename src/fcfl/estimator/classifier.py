@@ -1,0 +1,344 @@
+"""`FCFLClassifier`: one binary classifier for many data holders, each with a disparity budget."""
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fcfl._types import ClientId, Vector
+from fcfl.audit import Audit, audit_clients
+from fcfl.client.evaluate import count_rows
+from fcfl.client.linear import linear_client, linear_logits
+from fcfl.estimator.files import read_classifier, write_classifier
+from fcfl.estimator.fitting import Fit, Model, fit_rows
+from fcfl.estimator.inputs import client_column, row_weights, sensitive_columns, split_by_client
+from fcfl.experiment.settings import Experiment
+from fcfl.rules import Difference, Ratio, Rule, rates_needed
+
+NETWORK_L2, NETWORK_CONSISTENCY = 1e-4, 1.0  # a network is not cross-validated
+
+
+class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Binary classifier whose group rates keep each client's budget on the training rows.
+
+    A linear model by default (logistic regression with an L2 penalty), or any torch module with
+    one logit. Training minimises the worst client's loss, or a smooth maximum of all clients'
+    losses, subject to the budgets; see docs/method.md.
+
+    Parameters
+    ----------
+    budget : float, mapping, rule or sequence of rules, optional
+        The largest difference of group rates: one number for every client, or one per client,
+        where the key ``"*"`` stands for all others. Or rules, ``Difference(...)`` and
+        ``Ratio(...)``, which name metric, attribute and scope themselves. By default disparities
+        are measured, not bounded.
+    metric : {"demographic_parity", "equal_opportunity", "equalized_odds"}
+        What a budget that is not a rule bounds, for every sensitive feature.
+    scope : {"client", "global", "both"}
+        Whether such a budget holds on each client's rows, on all rows together, or both.
+    method : str
+        How to train: "sqp", "two-stage" or a baseline; ``fcfl train --help`` describes them.
+    l2 : float or "auto", optional
+        Weight of ``|params|**2 / 2`` in every loss. By default cross-validated inside the clients
+        for a linear model trained by "sqp", 0 for other methods, 0.0001 for a torch module.
+    consistency : float, "max" or "auto", optional
+        What is minimised over clients: their largest loss, or the smooth maximum at this
+        temperature (large is near the mean). By default cross-validated together with ``l2``;
+        1 for a torch module.
+    excess_loss : bool
+        Compare what each client loses beyond its own best model.
+    rounds : int or (int, int), optional
+        Most rounds, of each stage where the method has two.
+    min_group_rows : float
+        Groups with fewer rows (by weight) at a client are not compared there.
+    model : torch.nn.Module, optional
+        A module with one logit, trained from the weights it has. It is copied, not changed.
+    random_state : int, RandomState or None
+        Draws the folds of the cross-validation.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (2,)
+        The second one counts as selected.
+    coef_, intercept_ : ndarray of shape (1, n_features_in_) and (1,)
+        Of a linear model.
+    module_ : torch.nn.Module
+        The trained copy of ``model``.
+    clients_ : tuple of str
+    history_ : tuple of RoundInfo
+        Worst loss and largest violation of every round.
+    result_ : dict
+        Everything ``result.json`` of a run says; ``result_["selection"]`` is the cross-validation.
+    prices_ : list of dict
+        What each budget costs: the fall of the objective per unit it is relaxed. For "sqp".
+    audit_ : Audit
+        Rates, intervals and verdicts on the training rows. `audit` does the same for other rows.
+    n_iter_ : int
+        Rounds taken.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fcfl import FCFLClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((400, 3))
+    >>> sex = rng.choice(["f", "m"], 400)
+    >>> y = (X[:, 0] + (sex == "m") + rng.logistic(size=400) > 0).astype(int)
+    >>> site = rng.choice(["north", "south"], 400)
+    >>> X[:, 1] += sex == "m"
+    >>> model = FCFLClassifier(budget=0.05, l2=0.01, consistency="max")
+    >>> model = model.fit(X, y, clients=site, sensitive_features=sex)
+    >>> model.result_["message"][:12], len(model.prices_)
+    ('KKT residual', 2)
+    """
+
+    def __init__(
+        self,
+        budget: float | Mapping[ClientId, float] | Rule | Sequence[Rule] | None = None,
+        *,
+        metric: str = "demographic_parity",
+        scope: Literal["client", "global", "both"] = "client",
+        method: str = "sqp",
+        l2: float | Literal["auto"] | None = None,
+        consistency: float | Literal["max", "auto"] | None = None,
+        excess_loss: bool = False,
+        rounds: int | tuple[int, int] | None = None,
+        min_group_rows: float = 1.0,
+        model: Any = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.budget = budget
+        self.metric = metric
+        self.scope = scope
+        self.method = method
+        self.l2 = l2
+        self.consistency = consistency
+        self.excess_loss = excess_loss
+        self.rounds = rounds
+        self.min_group_rows = min_group_rows
+        self.model = model
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        clients: Any = None,
+        sensitive_features: Any = None,
+        sample_weight: Any = None,
+    ) -> "FCFLClassifier":
+        """Train on all clients' rows, which stay in this process.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame of numbers, of shape (n_rows, n_features)
+        y : array of shape (n_rows,) with two values
+        clients : array of shape (n_rows,), optional
+            Whose row it is. By default all rows are one client's.
+        sensitive_features : array, Series, DataFrame or mapping, optional
+            The groups of each row; several columns are several attributes. A row with an empty
+            cell counts for the loss and belongs to no group.
+        sample_weight : array of shape (n_rows,), optional
+            How many rows each stands for, in losses and in rates.
+        """
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
+        labels = self._encode_labels(y)
+        weights = row_weights(sample_weight, labels)
+        sensitive = sensitive_columns(sensitive_features, len(labels))
+        parts = split_by_client(X, labels, client_column(clients, len(labels)), sensitive, weights)
+        experiment = self._settings(tuple(sensitive))
+        rules = self._rules(experiment, list(sensitive), list(parts))
+        fitted = fit_rows(experiment, parts, rules, self._model(X.shape[1]), self.min_group_rows)
+        return self._learn(fitted, tuple(parts), rules, next(iter(parts.values())).levels)
+
+    def _encode_labels(self, y: Any) -> Vector:
+        check_classification_targets(y)
+        if type_of_target(y) != "binary":
+            raise ValueError(
+                "Only binary classification is supported. The type of the target is "
+                f"{type_of_target(y)}: `y` must have two classes."
+            )
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if self.classes_.size != 2:
+            raise ValueError(
+                f"`y` must have two classes, got one class: {str(self.classes_[0])!r}."
+            )
+        return codes.astype(np.float64)
+
+    def _settings(self, attributes: tuple[str, ...]) -> Experiment:
+        """The same settings as the command line's, checked by the same rules."""
+        is_rules = isinstance(self.budget, (Difference, Ratio, list, tuple))
+        l2, consistency = self.l2, self.consistency
+        if self.model is not None:
+            if "auto" in (l2, consistency):
+                raise ValueError(
+                    "`l2` and `consistency` must be numbers (or 'max') for a torch module; it is "
+                    "not cross-validated."
+                )
+            if self.method == "sqp":
+                l2 = NETWORK_L2 if l2 is None else l2
+                consistency = NETWORK_CONSISTENCY if consistency is None else consistency
+        rounds = (self.rounds,) if isinstance(self.rounds, int) else self.rounds
+        seed = self.random_state
+        if not isinstance(seed, (int, np.integer)):
+            seed = check_random_state(seed).randint(2**31)
+        return Experiment(
+            table="rows in memory",
+            sensitive=attributes,
+            metric=self.metric,
+            budget=None if is_rules else self.budget,  # type: ignore[arg-type]
+            scope=self.scope,
+            method=self.method,
+            l2=l2,
+            consistency=consistency,
+            curvature="lbfgs" if self.model is not None and self.method == "sqp" else "auto",
+            excess_loss=self.excess_loss,
+            rounds=None if rounds is None else tuple(rounds),
+            seed=int(seed),
+            test_size=0.0,
+        )
+
+    def _rules(
+        self, experiment: Experiment, attributes: list[str], clients: list[ClientId]
+    ) -> tuple[Rule, ...]:
+        """What is compared, and how much may differ."""
+        budget: Any = self.budget
+        if budget is not None and not attributes:
+            raise ValueError("`budget` needs `sensitive_features` in `fit`: the groups to compare.")
+        if isinstance(budget, (Difference, Ratio)):
+            return (budget,)
+        if isinstance(budget, (list, tuple)):
+            strange = [rule for rule in budget if not isinstance(rule, (Difference, Ratio))]
+            if strange:
+                raise ValueError(
+                    "`budget` must be a number, a mapping or rules such as Difference(...), got "
+                    f"{strange[0]!r} in a sequence."
+                )
+            return tuple(budget)
+        return experiment.make_rules(attributes, clients)
+
+    def _model(self, n_features: int) -> Model:
+        if self.model is None:
+            return Model(linear_client, linear_logits, np.zeros(n_features + 1))
+        from fcfl.estimator.network import network_model  # torch is imported when it is needed
+
+        model: Model = network_model(self.model)
+        return model
+
+    def _learn(
+        self,
+        fitted: Fit,
+        clients: tuple[ClientId, ...],
+        rules: tuple[Rule, ...],
+        levels: Mapping[str, tuple[str, ...]],
+    ) -> "FCFLClassifier":
+        self._take_params(fitted.params)
+        self.clients_ = clients
+        self.rules_ = rules
+        self.levels_ = dict(levels)
+        self.history_ = fitted.history
+        self.result_ = fitted.result
+        self.prices_ = fitted.result.get("prices", [])
+        self.audit_ = fitted.audit
+        self.n_iter_ = sum(fitted.result["rounds"].values())
+        if fitted.result["status"] != "converged" and self.rounds is None:
+            warnings.warn(fitted.result["message"], ConvergenceWarning, stacklevel=3)
+        return self
+
+    def _take_params(self, params: Vector) -> None:
+        """Set what prediction uses from the flat parameters."""
+        if self.model is None:
+            self.coef_, self.intercept_ = params[None, :-1].copy(), params[-1:].copy()
+        else:
+            from fcfl.estimator.network import trained_copy
+
+            self.module_ = trained_copy(self.model, params)
+
+    def decision_function(self, X: Any) -> Vector:
+        """Logit of each row; at least zero means the second class."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        if self.model is None:
+            return linear_logits(X, np.append(self.coef_, self.intercept_))
+        from fcfl.estimator.network import module_logits
+
+        return module_logits(self.module_, X)
+
+    def predict_proba(self, X: Any) -> Any:
+        """Probabilities of both classes."""
+        probability = expit(self.decision_function(X))
+        return np.column_stack([1.0 - probability, probability])
+
+    def predict(self, X: Any) -> Any:
+        """The class of each row."""
+        selected = self.decision_function(X) >= 0
+        return self.classes_[selected.astype(np.intp)]
+
+    def audit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        clients: Any = None,
+        sensitive_features: Any = None,
+        confidence: float = 0.95,
+    ) -> Audit:
+        """Rates, intervals and verdicts of these rows, against the budgets of `fit`."""
+        logits = self.decision_function(X)
+        found = np.isin(y, self.classes_)
+        if not np.all(found):
+            strange = str(np.asarray(y)[~found][0])
+            raise ValueError(f"`y` must hold the classes of `fit`, got {strange!r}.")
+        labels = (np.asarray(y) == self.classes_[1]).astype(np.float64)
+        sensitive = sensitive_columns(sensitive_features, labels.size)
+        missing = [name for name in self.levels_ if name not in sensitive]
+        if missing:
+            raise ValueError(f"`sensitive_features` must have {missing[0]!r}, as in `fit`.")
+        sensitive = {name: sensitive[name] for name in self.levels_}
+        column = client_column(clients, labels.size)
+        parts = split_by_client(logits[:, None], labels, column, sensitive, None, self.levels_)
+        rules = [_for_clients(rule, parts) for rule in self.rules_]
+        rates = rates_needed(rules, self.levels_)
+        counts = {c: count_rows(data.X[:, 0], data, rates) for c, data in parts.items()}
+        return audit_clients(
+            rules,
+            rates,
+            counts,
+            confidence=confidence,
+            min_group_rows=self.min_group_rows,
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted classifier to a folder: JSON, and safetensors for a torch module."""
+        check_is_fitted(self)
+        write_classifier(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path, *, model: Any = None) -> "FCFLClassifier":
+        """Read a classifier that `save` wrote; ``model`` is a module of the same architecture."""
+        classifier: FCFLClassifier = read_classifier(cls, Path(path), model)
+        return classifier
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _for_clients(rule: Rule, clients: Iterable[ClientId]) -> Rule:
+    """The rule without budgets of clients that have no rows here."""
+    if not isinstance(rule.budget, Mapping):
+        return rule
+    kept = {client: rule.budget[client] for client in clients if client in rule.budget}
+    return replace(rule, budget=kept)

@@ -1,0 +1,118 @@
+"""What `fit` is given beside X and y: whose rows they are, their groups, their weights."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fcfl._types import ClientId, Vector
+from fcfl.data import ClientData
+from fcfl.data.roles import read_clients, read_groups
+from fcfl.errors import DataError
+
+ONLY_CLIENT = "all rows"
+UNNAMED = "sensitive_feature"
+
+
+def sensitive_columns(given: Any, n_rows: int) -> dict[str, pd.Series]:
+    """The sensitive features by name: a frame's columns, a series' name, or numbered ones."""
+    if given is None:
+        return {}
+    if isinstance(given, pd.DataFrame):
+        columns = {str(name): given[name] for name in given.columns}
+    elif isinstance(given, Mapping):
+        columns = {str(name): pd.Series(list(column)) for name, column in given.items()}
+    elif isinstance(given, pd.Series):
+        columns = {UNNAMED if given.name is None else str(given.name): given}
+    else:
+        columns = _columns_of_array(np.asarray(given, dtype=object))
+    for name, column in columns.items():
+        _check_length(f"sensitive_features[{name!r}]", len(column), n_rows)
+    return {name: column.rename(name) for name, column in columns.items()}
+
+
+def _columns_of_array(array: NDArray[Any]) -> dict[str, pd.Series]:
+    if array.ndim == 1:
+        return {UNNAMED: pd.Series(array).infer_objects()}
+    if array.ndim != 2:
+        raise ValueError(f"`sensitive_features` must have one or two dimensions, got {array.ndim}.")
+    columns = (pd.Series(column).infer_objects() for column in array.T)
+    return {f"{UNNAMED}_{i}": column for i, column in enumerate(columns)}
+
+
+def client_column(given: Any, n_rows: int) -> pd.Series:
+    """Whose row it is; without ``clients`` all rows are one client's."""
+    if given is None:
+        return pd.Series([ONLY_CLIENT] * n_rows, name="clients")
+    column = given if isinstance(given, pd.Series) else pd.Series(np.asarray(given, dtype=object))
+    _check_length("clients", len(column), n_rows)
+    return column.infer_objects().rename("clients")
+
+
+def row_weights(given: Any, labels: Vector) -> Vector | None:
+    """One weight per row; both classes must keep some."""
+    if given is None:
+        return None
+    weights = np.asarray(given, dtype=np.float64)
+    if weights.ndim == 0:
+        weights = np.full(labels.size, weights)
+    if weights.ndim != 1:
+        raise ValueError(f"`sample_weight` must have one dimension, got {weights.ndim}.")
+    _check_length("sample_weight", weights.size, labels.size)
+    wrong = ~(np.isfinite(weights) & (weights >= 0))
+    if wrong.any():
+        raise ValueError(
+            f"`sample_weight` must be zero or positive numbers, got {weights[wrong][0]:g}."
+        )
+    if np.unique(labels[weights > 0]).size < 2:
+        raise ValueError(
+            "`sample_weight` must leave rows of both classes of `y`, got zero for all rows of one "
+            "class."
+        )
+    return weights
+
+
+def _check_length(name: str, length: int, n_rows: int) -> None:
+    if length != n_rows:
+        raise ValueError(
+            f"`{name}` must have one value for each of the {n_rows} rows of `X`, got {length}."
+        )
+
+
+def split_by_client(
+    X: Any,
+    y: Vector,
+    clients: pd.Series,
+    sensitive: Mapping[str, pd.Series],
+    weights: Vector | None = None,
+    levels: Mapping[str, Sequence[str]] | None = None,
+) -> dict[ClientId, ClientData]:
+    """Every client's rows, its name in sorted order; groups as codes into ``levels``.
+
+    Rows of weight zero are left out. The others' weights are scaled to one on average, so that
+    they count like rows.
+    """
+    try:
+        owners = read_clients(clients)
+        groups = {
+            name: read_groups(column, (levels or {}).get(name))
+            for name, column in sensitive.items()
+        }
+    except DataError as error:
+        raise ValueError(str(error)) from None
+    counted = np.ones(y.size, dtype=bool) if weights is None else weights > 0
+    scale = 1.0 if weights is None else weights[counted].mean()
+    parts = {}
+    for code, name in enumerate(owners.levels):
+        rows = np.flatnonzero((owners.codes == code) & counted)
+        if rows.size:
+            parts[name] = ClientData(
+                X[rows],
+                y[rows],
+                {name: found.codes[rows].astype(np.int32) for name, found in groups.items()},
+                {attribute: found.levels for attribute, found in groups.items()},
+                None if weights is None else weights[rows] / scale,
+            )
+    return parts

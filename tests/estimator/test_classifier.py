@@ -1,0 +1,385 @@
+"""What the estimator learns: the same optimum as a run, budgets kept, inputs of every kind."""
+
+import json
+import re
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from fairlearn.metrics import (
+    demographic_parity_difference,
+    equal_opportunity_difference,
+    equalized_odds_difference,
+)
+from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.metrics import accuracy_score
+
+from fcfl import Difference, FCFLClassifier, Ratio
+from fcfl.data import adult
+from fcfl.errors import DataError
+from fcfl.experiment import Experiment, run_experiment
+from fcfl.experiment.settings import METHODS
+
+SETTLED = {"l2": 0.01, "consistency": "max"}
+
+
+def rows(seed=0, n_rows=400):
+    """Two sites, two attributes; the score leaks group and site."""
+    rng = np.random.default_rng(seed)
+    sex, race = rng.choice(["f", "m"], n_rows), rng.choice(["black", "white"], n_rows)
+    site = rng.choice(["north", "south"], n_rows, p=[0.3, 0.7])
+    X = rng.standard_normal((n_rows, 4))
+    X[:, 1] += 1.5 * (sex == "m")
+    X[:, 2] += race == "white"
+    leaning = X[:, 0] + X[:, 1] + 0.5 * X[:, 2] * (site == "south") - 1
+    y = np.where(leaning + rng.logistic(size=n_rows) > 0, "yes", "no")
+    return X, y, site, pd.DataFrame({"sex": sex, "race": race})
+
+
+def disparity(model, client, position=0, key="smooth"):
+    return model.result_["clients"][client]["train"]["disparities"][position][key]
+
+
+# --- the same as a run ---
+
+
+def test_it_ends_where_the_command_line_does(tmp_path):
+    federation = adult(sensitive="race")
+    clients = federation.train
+    X = sparse.vstack([sparse.csr_array(data.X) for data in clients.values()])
+    y = np.concatenate([data.y for data in clients.values()])
+    names = np.repeat(list(clients), [data.n_rows for data in clients.values()])
+    race = np.concatenate(
+        [np.array(data.levels["race"])[data.groups["race"]] for data in clients.values()]
+    )
+    model = FCFLClassifier(0.05, l2=1e-3, consistency="max")
+    model.fit(X, y, clients=names, sensitive_features=pd.Series(race, name="race"))
+    experiment = Experiment("adult", sensitive=("race",), budget=0.05, l2=1e-3, consistency="max")
+    finished = run_experiment(experiment, tmp_path / "run")
+    found = np.append(model.coef_, model.intercept_)
+    np.testing.assert_allclose(found, finished.params, atol=1e-6)
+    for client in clients:
+        ours = model.result_["clients"][client]["train"]
+        theirs = finished.result["clients"][client]["train"]
+        assert ours["accuracy"] == theirs["accuracy"]
+        assert ours["loss"] == pytest.approx(theirs["loss"], abs=1e-8)
+        assert ours["disparities"][0]["value"] == theirs["disparities"][0]["value"]
+    same = ("schema", "method", "status", "l2", "consistency", "rounds", "settings", "versions")
+    assert [key for key in finished.result if key not in model.result_] == []
+    for key in set(same) - {"settings"}:
+        assert model.result_[key] == finished.result[key]
+
+
+def test_the_result_is_plain_data():
+    X, y, site, sensitive = rows()
+    model = FCFLClassifier(0.05, **SETTLED)
+    model.fit(X, y, clients=site, sensitive_features=sensitive)
+    assert json.loads(json.dumps(model.result_)) == json.loads(json.dumps(model.result_))
+    assert model.result_["status"] == "converged"
+    assert len(model.history_) == model.n_iter_ == sum(model.result_["rounds"].values())
+
+
+# --- budgets ---
+
+
+@pytest.mark.parametrize("metric", ["demographic_parity", "equal_opportunity", "equalized_odds"])
+def test_budgets_are_kept_on_the_training_rows_for_every_attribute(metric):
+    X, y, site, sensitive = rows()
+    free = FCFLClassifier(metric=metric, **SETTLED)
+    free.fit(X, y, clients=site, sensitive_features=sensitive)
+    bound = FCFLClassifier(0.05, metric=metric, **SETTLED)
+    bound.fit(X, y, clients=site, sensitive_features=sensitive)
+    for client in ("north", "south"):
+        assert disparity(free, client) > 0.1
+        for position in (0, 1):
+            assert disparity(bound, client, position) <= 0.05 + 1e-6
+
+
+def test_a_number_is_a_rule_for_every_attribute():
+    X, y, site, sensitive = rows()
+    named = [Difference("demographic_parity", name, 0.05) for name in ("sex", "race")]
+    fits = [
+        FCFLClassifier(budget, **SETTLED).fit(X, y, clients=site, sensitive_features=sensitive)
+        for budget in (0.05, named)
+    ]
+    assert fits[0].coef_.tobytes() == fits[1].coef_.tobytes()
+    assert fits[0].rules_ == tuple(named)
+
+
+def test_each_client_has_its_own_budget():
+    X, y, site, sensitive = rows()
+    model = FCFLClassifier({"north": 0.2, "*": 0.02}, **SETTLED)
+    model.fit(X, y, clients=site, sensitive_features=sensitive["sex"])
+    assert disparity(model, "north", key="budget") == 0.2
+    assert disparity(model, "south", key="budget") == 0.02
+    assert disparity(model, "north") <= 0.2 + 1e-6
+    assert disparity(model, "south") <= 0.02 + 1e-6
+
+
+def test_rules_of_several_kinds_hold_together():
+    X, y, site, sensitive = rows()
+    rules = [Ratio("demographic_parity", "sex", 0.8), Difference("equal_opportunity", "race", 0.1)]
+    model = FCFLClassifier(rules, **SETTLED)
+    model.fit(X, y, clients=site, sensitive_features=sensitive)
+    for client in ("north", "south"):
+        assert disparity(model, client, 0) >= 0.8 - 1e-6
+        assert disparity(model, client, 1) <= 0.1 + 1e-6
+
+
+def test_prices_say_what_relaxing_a_budget_saves():
+    X, y, site, sensitive = rows()
+    losses, h = {}, 1e-4
+    for budget in (0.05 - h, 0.05, 0.05 + h):
+        model = FCFLClassifier({"south": budget}, **SETTLED)
+        model.fit(X, y, clients=site, sensitive_features=sensitive["sex"])
+        losses[budget] = model.history_[model.result_["rounds"]["stage1"] - 1].worst_loss
+        if budget == 0.05:
+            price = next(p["value"] for p in model.prices_ if p["client"] == "south")
+    slope = (losses[0.05 + h] - losses[0.05 - h]) / (2 * h)
+    assert price > 0.01
+    assert price == pytest.approx(-slope, rel=0.05)
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "sqp"])
+def test_other_methods_train_too(method):
+    X, y, site, sensitive = rows(n_rows=200)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = FCFLClassifier(0.05, method=method, l2=0.01)
+        model.fit(X, y, clients=site, sensitive_features=sensitive["sex"])
+    assert model.result_["method"] == method
+    assert model.score(X, y) > 0.6
+    if method == "two-stage":
+        assert max(disparity(model, client) for client in model.clients_) <= 0.05 + 1e-6
+    else:
+        assert any("knows no budgets" in note for note in model.result_["notes"])
+
+
+def test_excess_losses_are_counted_from_each_clients_best():
+    X, y, site, sensitive = rows()
+    model = FCFLClassifier(0.05, excess_loss=True)
+    model.fit(X, y, clients=site, sensitive_features=sensitive["sex"])
+    best = model.result_["own_best_losses"]
+    assert set(best) == {"north", "south"}
+    l2 = model.result_["l2"] / 2 * (np.sum(model.coef_**2) + model.intercept_[0] ** 2)
+    for client, loss in best.items():
+        assert model.result_["clients"][client]["train"]["loss"] + l2 >= loss - 1e-9
+
+
+# --- fairlearn's numbers ---
+
+
+@pytest.mark.parametrize("budget", [None, 0.05])
+def test_pooled_rows_of_one_client_have_fairlearns_metrics(budget):
+    X, y, _, sensitive = rows(3)
+    sex, actual = sensitive["sex"], (y == "yes").astype(int)
+    metrics = {
+        "demographic_parity": demographic_parity_difference,
+        "equal_opportunity": equal_opportunity_difference,
+        "equalized_odds": equalized_odds_difference,
+    }
+    for metric, measure in metrics.items():
+        model = FCFLClassifier(budget, metric=metric, **SETTLED).fit(X, y, sensitive_features=sex)
+        predicted = (model.predict(X) == "yes").astype(int)
+        found = model.result_["clients"]["all rows"]["train"]
+        expected = measure(actual, predicted, sensitive_features=sex)
+        assert found["disparities"][0]["value"] == pytest.approx(expected, abs=1e-15)
+        assert found["accuracy"] == accuracy_score(actual, predicted)
+
+
+# --- inputs ---
+
+
+def test_every_container_gives_the_same_model():
+    X, y, site, sensitive = rows(n_rows=150)
+    names = ["a", "b", "c", "d"]
+    frame = pd.DataFrame(X, columns=names, index=np.arange(150)[::-1])
+    expected = FCFLClassifier(0.05, **SETTLED)
+    expected.fit(X, y, clients=site, sensitive_features=sensitive)
+    variants = [
+        (frame, pd.Series(y), pd.Series(site), {c: sensitive[c].tolist() for c in sensitive}),
+        (sparse.csc_matrix(X), y.tolist(), site.tolist(), sensitive.set_index(frame.index)),
+        (sparse.csr_array(X), y.astype(object), pd.Categorical(site), sensitive.astype("category")),
+    ]
+    for table, labels, clients, groups in variants:
+        model = FCFLClassifier(0.05, **SETTLED)
+        model.fit(table, labels, clients=clients, sensitive_features=groups)
+        np.testing.assert_allclose(model.coef_, expected.coef_, atol=1e-9)
+        assert model.clients_ == expected.clients_
+        assert model.rules_ == expected.rules_
+
+
+def test_arrays_name_their_attributes_by_position():
+    X, y, _, sensitive = rows(n_rows=150)
+    one = FCFLClassifier(**SETTLED).fit(X, y, sensitive_features=sensitive["sex"].to_numpy())
+    two = FCFLClassifier(**SETTLED).fit(X, y, sensitive_features=sensitive.to_numpy())
+    assert list(one.levels_) == ["sensitive_feature"]
+    assert list(two.levels_) == ["sensitive_feature_0", "sensitive_feature_1"]
+    assert one.clients_ == ("all rows",)
+
+
+def test_integer_weights_are_repeated_rows_under_budgets():
+    X, y, site, sensitive = rows(n_rows=200)
+    copies = np.random.default_rng(0).integers(0, 4, 200)
+    again = np.repeat(np.arange(200), copies)
+    weighted = FCFLClassifier(0.05, **SETTLED)
+    weighted.fit(X, y, clients=site, sensitive_features=sensitive["sex"], sample_weight=copies)
+    repeated = FCFLClassifier(0.05, **SETTLED)
+    repeated.fit(
+        X[again], y[again], clients=site[again], sensitive_features=sensitive["sex"].iloc[again]
+    )
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-7)
+    scaled = FCFLClassifier(0.05, **SETTLED)
+    scaled.fit(X, y, clients=site, sensitive_features=sensitive["sex"], sample_weight=copies * 1e-6)
+    np.testing.assert_allclose(weighted.coef_, scaled.coef_, atol=1e-7)
+
+
+def test_a_row_without_a_group_counts_for_the_loss_only():
+    X, y, site, sensitive = rows()
+    sex = sensitive["sex"].where(np.arange(len(y)) % 5 > 0)  # a fifth of the cells are empty
+    model = FCFLClassifier(0.02, **SETTLED).fit(X, y, clients=site, sensitive_features=sex)
+    groups = [disparity(model, client, key="groups") for client in model.clients_]
+    counted = sum(group["rows"] for found in groups for group in found)
+    assert counted == sex.notna().sum() < len(y)
+    assert sum(model.result_["clients"][c]["rows"]["train"] for c in model.clients_) == len(y)
+
+
+def test_names_are_taken_as_they_are():
+    X, y, _, sensitive = rows(n_rows=100)
+    names = np.where(X[:, 3] > 0, "<script>alert(1)</script>", "Zürich 医院")
+    model = FCFLClassifier(0.1, **SETTLED)
+    model.fit(X, y, clients=names, sensitive_features=sensitive["sex"])
+    assert set(model.clients_) == set(names)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"budget": -1}, "`budget` must be a number from 0 to 1, got -1"),
+        ({"budget": float("nan")}, "`budget` must be a number from 0 to 1, got nan"),
+        ({"budget": {"nowhere": 0.1}}, "names client 'nowhere', which is not in the data"),
+        ({"budget": [0.05]}, "rules such as Difference(...), got 0.05 in a sequence"),
+        ({"budget": Difference("demographic_parity", "age", 0.1)}, "sensitive columns 'sex'"),
+        ({"metric": "fairness"}, "`metric` must be one of demographic_parity"),
+        ({"method": "magic"}, "`method` must be one of sqp"),
+        ({"l2": -1.0}, "`l2` must be zero or a positive number, got -1.0"),
+        ({"sensitive_features": None}, "`budget` needs `sensitive_features` in `fit`"),
+        ({"clients": ["a", "b"]}, "`clients` must have one value for each of the 60 rows"),
+        ({"clients": [None] * 60}, "'clients' is empty in 60 of 60 rows"),
+        ({"sensitive_features": {"sex": ["f"]}}, "`sensitive_features['sex']` must have one value"),
+        ({"sensitive_features": np.arange(60)}, "Bin it first"),
+        ({"sample_weight": [1.0]}, "`sample_weight` must have one value for each of the 60 rows"),
+        (
+            {"sample_weight": [-1.0] * 60},
+            "`sample_weight` must be zero or positive numbers, got -1",
+        ),
+        ({"sample_weight": [0.0] * 60}, "got zero for all rows of one class"),
+        ({"y": ["yes"] * 60}, "`y` must have two classes, got one class: 'yes'"),
+        ({"y": np.arange(60) % 3}, "Only binary classification is supported"),
+    ],
+)
+def test_bad_arguments_get_one_sentence(change, sentence):
+    X, y, site, sensitive = rows(n_rows=60)
+    given = {"y": y, "clients": site, "sensitive_features": sensitive["sex"], **change}
+    in_fit = {name: given.pop(name) for name in [*given] if name in given and name in (
+        "y", "clients", "sensitive_features", "sample_weight")}  # fmt: skip
+    model = FCFLClassifier(**{"budget": 0.05, **SETTLED, **given})
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        model.fit(X, in_fit.pop("y"), **in_fit)
+
+
+def test_contradictory_budgets_warn_and_say_so():
+    rng = np.random.default_rng(0)
+    X = np.repeat(np.eye(2), 50, axis=0)
+    group = np.repeat(["a", "b"], 50)
+    y = rng.integers(0, 2, 100)
+    rule = Ratio("demographic_parity", "group", 0.9)
+    model = FCFLClassifier([rule], l2=1e-3, consistency="max", rounds=(1, 0))
+    model.fit(X, y, sensitive_features=pd.Series(group, name="group"))
+    assert model.result_["status"] == "stopped"  # the limit was asked for: no warning
+    with pytest.warns(ConvergenceWarning, match="rounds"):
+        FCFLClassifier(method="fedavg", l2=0.0).fit(X, group == "a")
+
+
+# --- evidence on other rows ---
+
+
+def test_an_audit_of_held_out_rows_judges_the_budgets_of_fit():
+    X, y, site, sensitive = rows(n_rows=900)
+    train, test = slice(0, 600), slice(600, None)
+    model = FCFLClassifier({"north": 0.05, "south": 0.3}, **SETTLED)
+    model.fit(X[train], y[train], clients=site[train], sensitive_features=sensitive[train])
+    held_out = model.audit(X[test], y[test], clients=site[test], sensitive_features=sensitive[test])
+    found = held_out.clients["north"].disparities[0]
+    assert found.budget == 0.05 and found.low <= found.value <= found.high
+    assert found.verdict == "undetermined"
+    in_north = site[test] == "north"
+    predicted = model.predict(X[test])[in_north] == "yes"
+    expected = demographic_parity_difference(
+        predicted, predicted, sensitive_features=sensitive["sex"][test][in_north]
+    )
+    assert found.value == pytest.approx(expected)
+    alone = model.audit(
+        X[test][in_north],
+        y[test][in_north],
+        clients=site[test][in_north],
+        sensitive_features=sensitive[test][in_north],
+    )
+    assert alone.clients["north"].disparities[0].value == found.value
+
+
+def test_an_audit_needs_the_groups_and_classes_of_fit():
+    X, y, site, sensitive = rows(n_rows=100)
+    with pytest.raises(NotFittedError):
+        FCFLClassifier().audit(X, y)
+    model = FCFLClassifier(0.1, **SETTLED)
+    model.fit(X, y, clients=site, sensitive_features=sensitive["sex"])
+    with pytest.raises(ValueError, match="must have 'sex', as in `fit`"):
+        model.audit(X, y, clients=site)
+    with pytest.raises(ValueError, match="the classes of `fit`, got 'maybe'"):
+        model.audit(X, ["maybe"] * 100, clients=site, sensitive_features=sensitive["sex"])
+    with pytest.raises(ValueError, match="unknown group 'x'"):
+        model.audit(X, y, clients=site, sensitive_features={"sex": ["x"] * 100})
+
+
+# --- files ---
+
+
+def test_a_saved_classifier_reads_back_whole(tmp_path):
+    X, y, site, sensitive = rows(n_rows=150)
+    frame = pd.DataFrame(X, columns=["a", "b", "c", "d"])
+    budget = [Difference("demographic_parity", "sex", {"north": 0.1})]
+    model = FCFLClassifier(budget, **SETTLED)
+    model.fit(frame, y, clients=site, sensitive_features=sensitive["sex"])
+    model.save(tmp_path / "model")
+    read = FCFLClassifier.load(tmp_path / "model")
+    assert read.decision_function(frame).tobytes() == model.decision_function(frame).tobytes()
+    assert (read.predict(frame) == model.predict(frame)).all()
+    assert read.coef_.tobytes() == model.coef_.tobytes()
+    assert read.result_ == json.loads(json.dumps(model.result_))
+    assert (read.audit_, read.history_) == (model.audit_, model.history_)
+    assert (read.rules_, read.clients_, read.levels_) == (
+        model.rules_, model.clients_, model.levels_,
+    )  # fmt: skip
+    assert read.feature_names_in_.tolist() == ["a", "b", "c", "d"]
+    assert [path.name for path in (tmp_path / "model").iterdir()] == ["classifier.json"]
+    again = read.fit(frame, y, clients=site, sensitive_features=sensitive["sex"])
+    assert again.coef_.tobytes() == model.coef_.tobytes()
+
+
+def test_a_folder_without_a_whole_classifier_is_refused(tmp_path):
+    with pytest.raises(DataError, match="There is no classifier in"):
+        FCFLClassifier.load(tmp_path)
+    path = tmp_path / "classifier.json"
+    for content, sentence in (
+        ("{", "is not a whole classifier"),
+        ('{"kind": "fcfl-linear-1"}', "holds a 'fcfl-linear-1'"),
+        ('{"kind": "fcfl-classifier-1"}', "is not a whole classifier"),
+    ):
+        path.write_text(content)
+        with pytest.raises(DataError, match=sentence):
+            FCFLClassifier.load(tmp_path)
+    with pytest.raises(NotFittedError):
+        FCFLClassifier().save(tmp_path)
