@@ -7,7 +7,12 @@ import textwrap
 
 import fcfl
 
-OPTIONAL = {"fcfl.client.torch_model", "fcfl.runtime.flower"}  # the extras' own modules
+OPTIONAL = {  # the extras' own modules
+    "fcfl.client.torch_",
+    "fcfl.estimator.network",
+    "fcfl.runtime.flower",
+    "fcfl.torch",
+}
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(fcfl.__path__, "fcfl.")
@@ -25,8 +30,11 @@ def import_without(blocked, modules, *, bare=False):
     script = """
         import importlib, sys, types
         blocked, modules, bare, folder = eval(sys.argv[1])
-        for name in blocked:
-            sys.modules[name] = None
+        class Blocked:
+            def find_spec(self, name, path=None, target=None):
+                if any(name == b or name.startswith(b + ".") for b in blocked):
+                    raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        sys.meta_path.insert(0, Blocked())
         if bare:
             package = types.ModuleType("fcfl")
             package.__path__ = [folder]
@@ -48,7 +56,7 @@ def import_without(blocked, modules, *, bare=False):
 
 def test_everything_but_the_extras_works_without_them():
     assert "fcfl.server.two_stage" in MODULES and "fcfl.runtime.loop" in MODULES
-    import_without(["torch", "flwr", "sklearn", "safetensors"], ["fcfl", *MODULES])
+    import_without(["torch", "flwr", "safetensors"], ["fcfl", *MODULES])
 
 
 def test_the_server_needs_neither_tables_nor_a_client():
@@ -65,3 +73,23 @@ def test_reading_a_checkpoint_needs_no_tables():
 def test_the_clients_sums_need_no_server():
     modules = ["fcfl.client.rates", "fcfl.client.merge", "fcfl.client.linear"]
     import_without(["torch", "flwr", "fcfl.server", "fcfl.runtime"], modules, bare=True)
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    """Neither the extras nor tables, statistics or the estimator's library."""
+    script = "import sys, fcfl; print(*sorted(name.partition('.')[0] for name in sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    heavy = {"torch", "flwr", "pandas", "matplotlib", "statsmodels", "sklearn", "pyarrow", "rich"}
+    assert not heavy & set(done.stdout.split())
+
+
+def test_the_estimator_is_there_when_asked_for():
+    script = "import fcfl, sys; fcfl.FCFLClassifier(); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_the_public_names_are_the_listed_ones():
+    assert all(hasattr(fcfl, name) for name in fcfl.__all__)
+    assert fcfl.__all__ == sorted(fcfl.__all__, key=lambda name: (not name.isupper(), name))

@@ -2,11 +2,11 @@
 
 Every client splits its own training rows into folds, scores each candidate on the rows it held
 out, and says only sums over them: their count, the sum of the losses under each candidate, and the
-sums of their products. A candidate is judged by the worst-served client's held-out loss. Of those
-not worse than the best by more than half a standard error of the difference, on the same rows, the
-one with the lowest mean loss decides the consistency. The L2 weight is then where a parabola in its
-logarithm, through that consistency's losses near their lowest, has its minimum: neighbours share
-most of their noise, a single lowest point does not say much. The result says how flat it was, and
+sums of their products. A candidate is judged by the worst-served client's held-out loss. Each
+consistency is taken at its best L2 weight; of those not worse than the best by more than half a
+standard error of the difference, on the same rows, the one with the lowest mean loss is chosen. The
+L2 weight is then where a parabola in its logarithm, through that consistency's losses near their
+lowest, has its minimum: a single lowest point is mostly noise. The result says how flat it was, and
 when min-max buys the worst client nothing.
 """
 
@@ -190,7 +190,7 @@ def row_losses(data: ClientData, params: Vector) -> Vector:
 
 
 def decide(candidates: list[Candidate], totals: Mapping[ClientId, HeldOut]) -> dict[str, Any]:
-    """The lowest mean loss among those near the best for the worst client; then the L2 weight."""
+    """The consistency with the lowest mean loss of those near the best; then the L2 weight."""
     table = [_line(candidate, i, totals) for i, candidate in enumerate(candidates)]
     best = min(range(len(table)), key=lambda i: table[i]["worst_loss"])
     for i, line in enumerate(table):
@@ -198,18 +198,22 @@ def decide(candidates: list[Candidate], totals: Mapping[ClientId, HeldOut]) -> d
         line["standard_error_of_difference"] = worst.standard_error(i, best)
         behind = line["worst_loss"] - table[best]["worst_loss"]
         line["near_best"] = bool(behind <= SLACK * line["standard_error_of_difference"])
-    near = [line for line in table if line["near_best"]]
-    consistency = min(near, key=lambda line: line["mean_loss"])["consistency"]
-    curve = [line for line in table if line["consistency"] == consistency]
+    curves = [
+        [line for line in table if line["consistency"] == consistency]
+        for consistency in dict.fromkeys(consistency for _, consistency in candidates)
+    ]
+    bests = [min(curve, key=lambda line: line["worst_loss"]) for curve in curves]
+    near = [i for i, line in enumerate(bests) if line["near_best"]]
+    curve = curves[min(near, key=lambda i: bests[i]["mean_loss"])]
     l2 = lowest_between([line["l2"] for line in curve], [line["worst_loss"] for line in curve])
     chosen = min(curve, key=lambda line: abs(np.log(line["l2"] / l2)) if l2 else 0.0)
     return {
         "l2": l2,
-        "consistency": consistency,
+        "consistency": chosen["consistency"],
         "folds": N_FOLDS,
         "best": table[best],
         "chosen": chosen,
-        "near_best": len(near),
+        "near_best": sum(line["near_best"] for line in table),
         "spread": max(line["worst_loss"] for line in table) - table[best]["worst_loss"],
         "table": table,
         "sentence": _sentence(l2, chosen, table[best], table),
