@@ -51,6 +51,7 @@ class Stage:
         self.folder, self.files, self.machines, self.app = folder, files, machines, app
         self.faults = folder / "faults"
         self.faults.mkdir()
+        self.over = threading.Event()
 
     def config(self, name):
         cache = self.folder / "cache" / name
@@ -64,6 +65,20 @@ class Stage:
         for name in self.files:
             if name not in self.machines.processes:
                 self.machines.start_site(name, self.config(name))
+
+    def supervise(self, name):
+        """Start a site again and again until it stays, as systemd would.
+
+        A SuperLink that still takes a killed node for alive refuses its key for up to a minute.
+        """
+
+        def keep_up():
+            while not self.over.wait(5):
+                if self.machines.processes[name].poll() is not None:
+                    self.machines.start_site(name, self.config(name))
+
+        self.machines.start_site(name, self.config(name))
+        threading.Thread(target=keep_up, daemon=True).start()
 
     def run(self, **config):
         """The lines of a run that fcfl itself wrote, as they come."""
@@ -115,6 +130,7 @@ def staged(folder, files, seconds, *, secure=True, faulty=False, **config):
         try:
             yield stage
         finally:
+            stage.over.set()
             bell.cancel()
 
 

@@ -358,3 +358,25 @@ def test_a_policy_on_a_column_that_is_not_compared_stops_the_run(files, tmp_path
     configs = node_configs(files, tmp_path, south=insisted)
     with pytest.raises(DataError, match=r"Site 'south' has a policy on 'sex'.*got 'race'"):
         train(InProcessPost(configs), tmp_path / "out", NAMES)
+
+
+# --- what a site is told --------------------------------------------------------------------------
+
+
+def test_a_site_is_told_nothing_of_the_others(files, tmp_path):
+    letters = {name: [] for name in NAMES}
+
+    class Listening(InProcessPost):
+        def send(self, node, content, seconds):
+            letters[self.configs[node]["name"]].append(content)
+            return super().send(node, content, seconds)
+
+    post = Listening(node_configs(files, tmp_path))
+    train(post, tmp_path / "out", NAMES, budget="north=0.0625,south=0.03125")
+    for name, budget, other, others in (
+        ("north", b"0.0625", b"south", b"0.03125"),
+        ("south", b"0.03125", b"north", b"0.0625"),
+    ):
+        assert len(letters[name]) > 3
+        assert any(budget in letter for letter in letters[name])
+        assert not any(other in letter or others in letter for letter in letters[name])

@@ -96,6 +96,8 @@ class Machines:
             if self.certificates is not None:
                 ca, key = self.certificates / "ca.crt", self.certificates / name
                 secure = ["--root-certificates", str(ca), "--auth-supernode-private-key", str(key)]
+        if name in self.processes:
+            self.stop(name)  # what a node that has ended leaves running
         path = self.folder / f"node-{len(list(self.folder.glob('node-*.toml')))}.toml"
         lines = [
             f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in config.items()

@@ -8,6 +8,7 @@ import numpy as np
 
 from fcfl._types import ClientId, Point, Report, Reports, Request, Vector
 from fcfl.errors import AbsentClientError, ReportError
+from fcfl.rules import Rule
 from fcfl.runtime.flower.checks import check_counted, check_introduction, check_reported
 from fcfl.runtime.flower.correspondence import Correspondence, Traffic
 from fcfl.runtime.flower.letters import (
@@ -89,7 +90,8 @@ class Sites:
             check_reported(_expect(answer, Reported), request, n_rates)
 
         answers = self._letters.ask(
-            lambda name: Evaluate(agreement, request_for(name, request)), check
+            lambda name: Evaluate(agreement_for(name, agreement), request_for(name, request)),
+            check,
         )
         return {name: _expect(found, Reported).reports for name, found in answers.items()}
 
@@ -100,7 +102,9 @@ class Sites:
         def check(answer: Answer) -> None:
             check_counted(_expect(answer, Counted), Point(params), len(agreement.rates))
 
-        answers = self._letters.ask(lambda name: Count(agreement, params), check)
+        answers = self._letters.ask(
+            lambda name: Count(agreement_for(name, agreement), params), check
+        )
         if self.failures:
             name, sentence = next(iter(self.failures.items()))
             raise AbsentClientError(
@@ -125,6 +129,22 @@ class Sites:
         if self._agreement is None:
             raise ValueError("`agree` must come before a question about rows.")
         return self._agreement
+
+
+def agreement_for(name: ClientId, agreement: Agreement) -> Agreement:
+    """The agreement without the budgets and checksums of others."""
+    return replace(
+        agreement,
+        rules=tuple(_budget_of(name, rule) for rule in agreement.rules),
+        checksums={name: agreement.checksums[name]},
+    )
+
+
+def _budget_of(name: ClientId, rule: Rule) -> Rule:
+    if not isinstance(rule.budget, Mapping):
+        return rule
+    own = rule.budget.get(name)
+    return replace(rule, budget=None if own is None else {name: own})
 
 
 def request_for(name: ClientId, request: Request) -> Request:

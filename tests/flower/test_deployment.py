@@ -1,0 +1,170 @@
+"""Real processes, and what can happen to them. Minutes: ``pytest -m deployment``."""
+
+# ruff: noqa: T201
+
+import os
+import signal
+import sys
+import time
+
+import pytest
+from in_one_process import hospitals, train_joined
+from stage import staged
+
+from fcfl.data import load_adult_frames
+from fcfl.data.adult import GROUPS
+from hospital import result_of, stays, weights_of
+
+pytest.importorskip("flwr")
+pytestmark = [
+    pytest.mark.deployment,
+    pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc"),
+]
+
+NAMES = ("north", "south")
+SHORT = {"rounds": "4,4"}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The weights of the same run in one process."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    train_joined(two_hospitals(folder), folder / "out", rounds=(4, 4))
+    return weights_of(folder / "out")
+
+
+def two_hospitals(folder):
+    return hospitals(folder, stays(300, hospitals=NAMES))
+
+
+def shown(lines, at=None):
+    """All lines, printed as they come; ``at`` maps the start of a line to what then happens."""
+    told = []
+    for line in lines:
+        print(f"{time.strftime('%H:%M:%S')} {line}")
+        told.append(line)
+        for start, act in (at or {}).items():
+            if line.startswith(start):
+                act()
+    return told
+
+
+def test_adult_as_two_supernodes_is_the_model_of_one_process(tmp_path):
+    files = adult_files(tmp_path)
+    with staged(tmp_path, files, 900, label="income") as stage:
+        stage.start()
+        shown(stage.run())
+    train_joined(files, tmp_path / "joined", label="income", client="client")
+    result = result_of(tmp_path / "out")
+    theirs, ours = (weights_of(tmp_path / place) for place in ("out", "joined"))
+    assert theirs.keys() == ours.keys()
+    assert max(abs(float(theirs[key]) - float(ours[key])) for key in ours) <= 1e-9
+    assert result["status"] == "converged" and sum(result["rounds"].values()) <= 40
+    section = result["deployment"]
+    print(
+        f"{section['exchanges']} exchanges, {result['seconds']:.0f} s, "
+        f"{section['bytes_from_sites']} bytes from sites, {section['bytes_to_sites']} to them"
+    )
+
+
+def adult_files(folder):
+    """Both original files together, doctorates and others, categories only, race in two groups."""
+    import pandas as pd
+
+    frame = pd.concat(load_adult_frames(), ignore_index=True).select_dtypes(exclude="number")
+    frame["race"] = frame["race"].where(frame["race"] == "White", GROUPS["race"][1])
+    frame["client"] = (frame["education"] == "Doctorate").map({True: "phd", False: "non-phd"})
+    frame.to_csv(folder / "joined.csv", index=False)
+    files = {}
+    for name, rows in frame.groupby("client"):
+        files[name] = folder / f"{name}.csv"
+        rows.drop(columns="client").to_csv(files[name], index=False)
+    return files
+
+
+@pytest.mark.parametrize("secure", [True, False], ids=["with keys", "without keys"])
+@pytest.mark.parametrize("pause", [0, 50], ids=["at once", "after 50 s"])
+def test_a_supernode_killed_in_a_round_and_started_again(tmp_path, undisturbed, secure, pause):
+    with staged(
+        tmp_path, two_hospitals(tmp_path), 420, secure=secure, faulty=True, **SHORT
+    ) as stage:
+
+        def kill_in_the_next_round():
+            busy = stage.faults / "south.busy"
+            busy.unlink()
+            stage.spoil("south", "sleeps", "5")
+            deadline = time.monotonic() + 60
+            while not busy.exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            stage.machines.kill("south")
+            print("SIGKILL to the SuperNode of the south, which had a letter in hand")
+            time.sleep(pause)
+            stage.supervise("south")
+
+        stage.start()
+        shown(stage.run(), {"round 1:": kill_in_the_next_round})
+    assert weights_of(tmp_path / "out") == undisturbed
+
+
+def test_a_site_that_raises_stops_the_run_by_name_and_it_can_be_resumed(tmp_path, undisturbed):
+    with staged(tmp_path, two_hospitals(tmp_path), 420, faulty=True, **SHORT) as stage:
+        stage.start()
+        told = shown(stage.run(), {"round 2:": lambda: stage.spoil("south", "raises")})
+        assert "Site 'south': its app failed: its app raised (Flower's code 2)" in told[-1]
+        assert told[-1].startswith("error: Client 'south' did not answer")
+        assert not (tmp_path / "out" / "result.json").exists()
+        shown(stage.run(resume=True))
+    assert weights_of(tmp_path / "out") == undisturbed
+
+
+def test_a_site_slower_than_the_timeout_is_stood_in_for(tmp_path):
+    late = {"site-timeout": 15.0, "max-age": 1}
+    with staged(tmp_path, two_hospitals(tmp_path), 420, faulty=True, **SHORT, **late) as stage:
+        stage.start()
+        told = shown(stage.run(), {"round 2:": lambda: stage.spoil("south", "sleeps", "25")})
+    assert [line for line in told if "'south' is absent: it did not answer within 15 s" in line]
+    result = result_of(tmp_path / "out")
+    assert sum(result["rounds"].values()) == 4
+
+
+def test_a_server_app_killed_goes_on_from_its_checkpoint_to_the_same_bits(tmp_path, undisturbed):
+    with staged(tmp_path, two_hospitals(tmp_path), 420, **SHORT) as stage:
+
+        def kill():
+            (pid,) = stage.server_app_pids()
+            os.kill(pid, signal.SIGKILL)
+            print(f"SIGKILL to the server app, process {pid}")
+            time.sleep(1)
+            stage.machines.stop("run")
+
+        stage.start()
+        told = shown(stage.run(), {"round 2:": kill})
+        assert not [line for line in told if line.startswith("round 4:")]
+        told = shown(stage.run(resume=True))
+        assert [line for line in told if line.startswith("round 4:")]
+        assert not [line for line in told if line.startswith("round 1:")]
+    assert weights_of(tmp_path / "out") == undisturbed
+
+
+def test_a_superlink_killed_and_started_again_takes_the_run_up(tmp_path, undisturbed):
+    with staged(tmp_path, two_hospitals(tmp_path), 420, **SHORT) as stage:
+
+        def kill():
+            stage.machines.kill("superlink")
+            print("SIGKILL to the SuperLink")
+
+        stage.start()
+        shown(stage.run(), {"round 2:": kill})
+        stage.start()  # keys are registered anew: this SuperLink has no database
+        shown(stage.run(resume=True))
+    assert weights_of(tmp_path / "out") == undisturbed
+
+
+def test_two_sites_with_one_name_are_refused(tmp_path):
+    with staged(tmp_path, two_hospitals(tmp_path), 240, secure=False, **SHORT) as stage:
+        stage.start()
+        config = stage.config("south") | {"table": str(stage.files["north"])}
+        stage.machines.start_site("impostor", config)
+        time.sleep(5)
+        told = shown(stage.run())
+    assert "Two nodes call themselves 'south'" in told[-1]
