@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from on_rows import different_clients, finish, losses_at, lowest_maximum, pose_for
-from scipy.optimize import minimize
 
 from fcfl.server.baselines.afl import AFL
 from fcfl.server.baselines.common import project_to_simplex
@@ -69,12 +68,15 @@ def test_the_projection_is_on_the_simplex_and_the_nearest_point(values):
         assert distance <= np.linalg.norm(other - point) * (1 + 1e-9)
 
 
-def test_the_projection_of_a_case_that_an_off_by_one_sum_gets_wrong():
-    """Leaving the entry itself out of its running sum keeps an entry that must become zero."""
-    point = np.array([0.9, 0.5, -0.25])
-    expected = minimize(
-        lambda x: ((x - point) ** 2).sum(), np.full(3, 1 / 3), bounds=[(0, 1)] * 3,
-        constraints={"type": "eq", "fun": lambda x: x.sum() - 1}, options={"ftol": 1e-14},
-    ).x  # fmt: skip
-    np.testing.assert_allclose(project_to_simplex(point), expected, atol=1e-6)
-    np.testing.assert_allclose(project_to_simplex(point), [0.7, 0.3, 0.0], atol=1e-12)
+@pytest.mark.parametrize(
+    ("point", "nearest"),
+    [
+        ([1.3, 0.2], [1.0, 0.0]),
+        ([0.2, 1.3], [0.0, 1.0]),
+        ([0.9, 0.5, -0.25], [0.7, 0.3, 0.0]),
+        ([0.75, 0.75, 0.2], [0.5, 0.5, 0.0]),
+    ],
+)
+def test_the_projection_of_small_cases(point, nearest):
+    """Leaving an entry out of its own running sum keeps .2 of the first, and the sum is 1.05."""
+    np.testing.assert_allclose(project_to_simplex(np.array(point)), nearest, atol=1e-12)

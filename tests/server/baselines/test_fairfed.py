@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -27,6 +29,19 @@ def test_the_weights_move_and_stay_on_the_simplex():
     assert (weights >= 0).all() and np.abs(weights.sum(axis=1) - 1).max() < 1e-12
     np.testing.assert_allclose(weights[0], problem.n_rows / problem.n_rows.sum())
     assert np.abs(weights[-1] - weights[0]).max() > 0.01
+
+
+def test_the_model_is_averaged_by_the_weights_that_moved():
+    """A public version moves weights that only a printed number uses."""
+    method = FairFed(rounds=6, beta=0.3)
+    problem, runtime = pose_for(method, different_clients(1))
+    states = [p.state for p, _ in train(method, problem, runtime, zeros_for(runtime))]
+    for before, after in pairwise(states[1:-1]):
+        reports = runtime.evaluate(before.request)
+        models = np.array([reports[c][0].local_params for c in problem.clients])
+        onward = after.request.points[0].params
+        np.testing.assert_allclose(onward, after.weights @ models, rtol=1e-12)
+    assert np.abs(states[-1].weights - states[0].weights).max() > 1e-3
 
 
 def test_without_beta_the_weights_are_the_row_shares():

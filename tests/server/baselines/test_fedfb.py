@@ -23,7 +23,7 @@ class Stubborn:
 
 
 def test_the_average_of_identical_models_is_that_model():
-    """A public version adds the first model once more before it divides."""
+    """A public version takes the first model whole, whatever its rows."""
     method = FedFB(rounds=3)
     problem, runtime = pose_for(method, made_up_clients(0, levels=RACE))
     model = np.array([1.0, -2.0, 3.0, 0.5, 7.0])
