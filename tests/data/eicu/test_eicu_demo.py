@@ -4,10 +4,12 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fcfl.data.eicu import Options, prepare
-from fcfl.data.eicu.events import INTAKE_OUTPUT, read_events
+from fcfl.data.eicu.events import INTAKE_OUTPUT, Events, read_events
+from fcfl.data.eicu.hourly import Window, hour_sums
 from fcfl.data.eicu.labels import los7, mortality, region
 from fcfl.data.eicu.stays import (
     DAY,
@@ -98,3 +100,24 @@ def test_the_cohort_flow_of_the_demo():
     }  # fmt: skip
     assert not (frame.select_dtypes("number") < 0).to_numpy().any()  # -1 is missing
     assert frame["age"].between(16, 90).all()
+
+
+@pytest.mark.skipif(not (DEMO / "los-dyn.parquet").is_file(), reason="needs los-dyn.parquet")
+def test_urine_agrees_with_others_who_read_the_same_rows(stays, tables):
+    """Hourly urine of the same demo as YAIB has it; it drops volumes above 2 l, so these do too."""
+    stream = read_events(tables["intakeOutput"], INTAKE_OUTPUT, stay_ids(stays))
+    modest = (_where(events, events.value <= 2000) for events in stream)
+    sums = hour_sums(modest, 1, np.zeros(len(stays)), Window(1, 24))
+    ours = pd.Series(sums.totals(0), index=stay_ids(stays), name="ours")
+    theirs = pd.read_parquet(DEMO / "los-dyn.parquet", columns=["stay_id", "time", "urine"])
+    first_day = theirs[theirs["time"] < pd.Timedelta(days=1)]
+    total = first_day.groupby("stay_id")["urine"].sum(min_count=1)
+    both = pd.concat([ours, total], axis=1, join="inner")
+    assert len(both) > 2000
+    assert (both["ours"].notna() == both["urine"].notna()).mean() > 0.97
+    both = both.dropna()
+    assert ((both["ours"] - both["urine"]).abs() <= 1).mean() > 0.93
+
+
+def _where(events, kept):
+    return Events(events.place[kept], events.channel[kept], events.offset[kept], events.value[kept])
