@@ -719,6 +719,32 @@ def test_rounds_are_counted_and_limited(curvature):
     assert state.message.endswith(f"after 4 + {state.rounds[1]} rounds.")
 
 
+@pytest.mark.parametrize("consistency", ["max", 0.1])
+def test_a_run_cut_short_ends_inside_its_budgets(consistency):
+    """Long before the optimum, from a start far outside, where every step bends the budgets."""
+    cut_short = []
+    for seed in range(6):
+        problem, runtime = pose(made_up_clients(seed), PARITY, l2=1e-4)
+        far = np.random.default_rng(seed).standard_normal(5)
+        method = SQP(curvature="lbfgs", consistency=consistency, rounds=(20, 0))
+        state, at = end_of(method, problem, runtime, far)
+        assert at.largest_violation <= 1e-6
+        cut_short.append(state.status == "stopped" and state.kkt > 1e-4)
+    assert sum(cut_short) >= 3
+
+
+@pytest.mark.parametrize("penalty", [1e1, 1e2, 1e3, 1e4])
+def test_a_penalty_far_above_the_prices_is_lowered_when_it_blocks_the_way(penalty):
+    problem, runtime = pose(made_up_clients(6), PARITY, l2=1e-3)
+    far = np.random.default_rng(6).standard_normal(5)
+    method = SQP(curvature="lbfgs", consistency=0.1, penalty=penalty)
+    state, at = end_of(method, problem, runtime, far)
+    assert state.status == "converged" and state.rounds[0] <= 60
+    assert state.penalty >= state.prices.max()
+    assert state.penalty < 100.0 or penalty < 100.0
+    assert at.largest_violation <= 1e-6
+
+
 def test_stage_2_begins_only_from_a_point_that_keeps_the_budgets():
     """Out of rounds while a budget is exceeded, there is nothing to improve on."""
     problem, runtime = pose(made_up_clients(2), PARITY, l2=1e-2)

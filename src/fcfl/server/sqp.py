@@ -29,7 +29,7 @@ from fcfl.server.conflict import conflict_sentence
 from fcfl.server.method import FEASIBILITY_TOLERANCE, RoundInfo, Status, describe_round
 from fcfl.server.problem import Evaluation, Problem, evaluate_point
 from fcfl.server.quasi_newton import Curvature, Exact, LimitedMemory, no_memory
-from fcfl.server.subproblem import Step, Target, kkt_residual, solve_step
+from fcfl.server.subproblem import Merit, Step, Target, kkt_residual, solve_step, weigh
 
 EXACT_PARAMS = 2000  # up to here a client sends its n × n part of the curvature
 _ARMIJO = 1e-4  # share of the promised decrease that a step must deliver
@@ -37,7 +37,11 @@ _SHORTEST = 1e-12  # step length at which the search gives up
 _NEAR = 3e-3  # KKT residual below which the rows with weight are taken for the active ones
 _WEIGHT = 1e-8  # a multiplier below this is rounding
 _FIRMER = 10.0  # factor by which a penalty is raised
+_SHORT_STEPS = 4  # full steps refused in a row, after which the penalty may be lowered
+_LEAST_PENALTY = 1.0  # down to here it may be lowered; losses are of order one
 _PENALTY_LIMIT = 1e6
+_LANDING_ROUNDS = 5  # of a stage that will be cut short
+_NEARLY = 100.0  # times the tolerance: from here a stage may converge in its last rounds
 _RESCALINGS = 8  # of the curvature, until it agrees with the step
 
 
@@ -58,11 +62,14 @@ class SQPState:
     rounds: tuple[int, int]
     caps: Vector
     penalty: float
+    least_penalty: float
     direction: Vector
     lengths: tuple[float, ...]
     settled: bool
-    merits: tuple[float, ...]
-    decrease: float
+    merits: tuple[Merit, ...]
+    promise: Merit
+    largest_weight: float
+    short_steps: int
     loss_weights: Vector
     row_weights: Vector
     lagrangian_grad: Vector
@@ -163,11 +170,14 @@ class SQP:
             rounds=(0, 0),
             caps=np.zeros(0),
             penalty=self.penalty,
+            least_penalty=min(_LEAST_PENALTY, self.penalty),
             direction=np.zeros(params.size),
             lengths=(1.0,),
             settled=True,
             merits=(),
-            decrease=0.0,
+            promise=(0.0, 0.0),
+            largest_weight=0.0,
+            short_steps=0,
             loss_weights=np.full(n_clients, 1.0 / n_clients),
             row_weights=np.zeros(n_rows),
             lagrangian_grad=np.zeros(0),
@@ -188,6 +198,7 @@ class SQP:
         stage = state.stage
         first, second = state.rounds
         state = replace(state, rounds=(first + (stage == 1), second + (stage == 2)))
+        state = self._relent(state, points[0]) if state.lengths[0] == 1.0 else state
         accepted = next((i for i, at in enumerate(points) if self._accepts(state, i, at)), None)
         if accepted is None:
             shown, length = points[-1], 0.0
@@ -205,9 +216,26 @@ class SQP:
     def _accepts(self, state: SQPState, index: int, at: Evaluation) -> bool:
         if state.settled:
             return index == 0
-        merit = self._target(state).merit(at, state.penalty)
-        promised = _ARMIJO * state.lengths[index] * state.decrease
-        return merit <= max(state.merits) - promised
+        merit = weigh(self._target(state).merit(at), state.penalty)
+        worst = max(weigh(before, state.penalty) for before in state.merits)
+        promised = weigh(state.promise, state.penalty)
+        return merit <= worst - _ARMIJO * state.lengths[index] * promised
+
+    def _relent(self, state: SQPState, full: Evaluation) -> SQPState:
+        """Count full steps refused in a row; after several, see whether the penalty is to blame.
+
+        A penalty far above the multipliers forbids every step on which a budget bends. If twice
+        the largest of them would let the full step pass, that is enough; one that was needed before
+        stays. Learnt curvature needs this; with the exact one it gained nothing (measured).
+        """
+        if state.settled or self._accepts(state, 0, full) or self.is_exact(full.params.size):
+            return replace(state, short_steps=0)
+        state = replace(state, short_steps=state.short_steps + 1)
+        enough = max(2.0 * state.largest_weight, state.least_penalty)
+        if state.short_steps < _SHORT_STEPS or enough >= state.penalty:
+            return state
+        relented = replace(state, penalty=enough)
+        return relented if self._accepts(relented, 0, full) else state
 
     def _shorten(self, state: SQPState, length: float, *, settled: bool) -> SQPState:
         """Ask for a shorter step: a known good one, or another look further in."""
@@ -248,19 +276,24 @@ class SQP:
 
     def _aim(self, state: SQPState, at: Evaluation, curvature: Curvature) -> SQPState:
         target = self._target(state)
-        step, penalty, curvature = self._find_step(state, at, curvature)
-        if isinstance(curvature, LimitedMemory):
-            state = replace(state, memory=curvature)
+        left, last = self._rounds_left(state), self._landing_rounds(state)
+        landing = 1 <= left <= last
+        stiff = curvature.scaled(10.0 ** (2 + last - left)) if landing else curvature
+        step, penalty, used = self._find_step(state, at, stiff)
+        if isinstance(used, LimitedMemory) and not landing:
+            state, curvature = replace(state, memory=used), used
         kkt = kkt_residual(at, target, step)
         n_caps = state.caps.size
         state = replace(
             state,
             penalty=penalty,
-            merits=_recent(state, target.merit(at, penalty), penalty, self.patience),
+            least_penalty=penalty if penalty > state.penalty else state.least_penalty,
+            merits=_recent(state, target.merit(at), penalty, self.patience),
             direction=step.direction,
             lengths=(1.0, *self.lookahead),
             settled=False,
-            decrease=step.decrease(penalty),
+            promise=(step.gain, step.relief),
+            largest_weight=float(step.constraint_weights.max(initial=0.0)),
             loss_weights=_loss_weights(target, at, step),
             row_weights=step.constraint_weights[n_caps:],
             lagrangian_grad=step.lagrangian_grad,
@@ -341,7 +374,8 @@ class SQP:
 
     def _learn(self, state: SQPState, at: Evaluation) -> LimitedMemory:
         """One more pair: the step taken, and how the Lagrangian's gradient changed along it."""
-        if state.lagrangian_grad.size == 0:
+        landed = self._rounds_left(state) < self._landing_rounds(state)
+        if state.lagrangian_grad.size == 0 or landed:
             return state.memory
         taken = at.params - state.params
         length = state.lengths[0]
@@ -355,8 +389,20 @@ class SQP:
             return Target(np.inf, state.caps)
         return Target(None if self.consistency == "max" else float(self.consistency), state.caps)
 
+    def _rounds_left(self, state: SQPState) -> int:
+        return self.rounds[state.stage - 1] - state.rounds[state.stage - 1]
+
     def _out_of_rounds(self, state: SQPState) -> bool:
-        return state.rounds[state.stage - 1] >= self.rounds[state.stage - 1]
+        return self._rounds_left(state) <= 0
+
+    def _landing_rounds(self, state: SQPState) -> int:
+        """How many of the stage's last rounds go to keeping the budgets, when it will be cut short.
+
+        Far from an optimum steps are long, and budgets that bend are exceeded after each of them.
+        Under an ever stiffer curvature a step does ever less but meet the linearised budgets.
+        """
+        near = state.kkt <= _NEARLY * self.tolerance
+        return 0 if near else min(_LANDING_ROUNDS, self.rounds[state.stage - 1] // 4)
 
     def _finish_stage(self, state: SQPState, here: tuple[Evaluation, Curvature] | None) -> SQPState:
         """Go on to stage 2, or end. ``here`` is the iterate, when it was just evaluated."""
@@ -388,9 +434,9 @@ class SQP:
         return replace(state, status="infeasible", message=message, worst_weights=weights)
 
 
-def _recent(state: SQPState, merit: float, penalty: float, patience: int) -> tuple[float, ...]:
-    """The last merits; those under another penalty do not compare."""
-    before = state.merits if penalty == state.penalty else ()
+def _recent(state: SQPState, merit: Merit, penalty: float, patience: int) -> tuple[Merit, ...]:
+    """The last merits; a firmer penalty begins anew."""
+    before = state.merits if penalty <= state.penalty else ()
     return (*before, merit)[-patience:]
 
 

@@ -8,6 +8,7 @@ solvable; ``s`` tells by how much the linearised constraints cannot be met.
 """
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,14 @@ from fcfl.server.smooth_max import smooth_max
 
 _FIRST_ROWS = 64  # rows of each kind in the first working set; more enter when they are violated
 _ROW_TOLERANCE = 1e-10  # by how much a row outside the working set may be violated
+
+Merit: TypeAlias = tuple[float, float]
+"""An objective and what a penalty multiplies; `weigh` adds them up."""
+
+
+def weigh(merit: Merit, penalty: float) -> float:
+    """The merit under ``penalty``."""
+    return merit[0] + penalty * merit[1]
 
 
 @dataclass(frozen=True)
@@ -54,10 +63,10 @@ class Target:
         """The constraint rows ``b``: caps first, then budgets."""
         return np.concatenate([losses - self.caps, violations]) if self.caps.size else violations
 
-    def merit(self, at: Evaluation, penalty: float) -> float:
-        """Largest objective plus the penalised violations: what the line search lowers."""
+    def merit(self, at: Evaluation) -> Merit:
+        """Largest objective, and the sum of the violations: what the line search lowers."""
         broken = np.maximum(self.constraints(at.losses, at.violations), 0.0).sum()
-        return float(self.objectives(at.losses).max() + penalty * broken)
+        return float(self.objectives(at.losses).max()), float(broken)
 
     def linearised(self, at: Evaluation, direction: Vector) -> tuple[Vector, Vector]:
         """Both kinds of rows after a step ``direction``, to first order."""
