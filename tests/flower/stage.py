@@ -52,6 +52,7 @@ class Stage:
         self.faults = folder / "faults"
         self.faults.mkdir()
         self.over = threading.Event()
+        self.supervisors = []
 
     def config(self, name):
         cache = self.folder / "cache" / name
@@ -78,7 +79,8 @@ class Stage:
                     self.machines.start_site(name, self.config(name))
 
         self.machines.start_site(name, self.config(name))
-        threading.Thread(target=keep_up, daemon=True).start()
+        self.supervisors.append(threading.Thread(target=keep_up, daemon=True))
+        self.supervisors[-1].start()
 
     def run(self, **config):
         """The lines of a run that fcfl itself wrote, as they come."""
@@ -131,6 +133,8 @@ def staged(folder, files, seconds, *, secure=True, faulty=False, **config):
             yield stage
         finally:
             stage.over.set()
+            for supervisor in stage.supervisors:
+                supervisor.join()
             bell.cancel()
 
 

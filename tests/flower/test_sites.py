@@ -241,7 +241,7 @@ class Unreliable(InProcessPost):
 
 
 def test_a_site_slower_than_the_timeout_is_absent_by_name(files, tmp_path):
-    post = Unreliable(node_configs(files, tmp_path), away=(5,))
+    post = Unreliable(node_configs(files, tmp_path), away=(5, 6))
     sentence = "Client 'south' did not answer.* it did not answer within 0.5 s"
     with pytest.raises(AbsentClientError, match=sentence):
         train(post, tmp_path / "out", NAMES, **{"site-timeout": 0.5})
@@ -262,12 +262,14 @@ def test_a_lost_letter_is_sent_again_in_the_same_round(files, tmp_path, undistur
     assert weights_of(tmp_path / "out") == undisturbed
 
 
-def test_a_letter_without_an_answer_is_sent_again(files, tmp_path, undisturbed, monkeypatch):
-    """A node that was killed and came back at once never answers the letter it had."""
-    monkeypatch.setattr(correspondence, "_REMIND", 0.2)
-    post = Unreliable(node_configs(files, tmp_path), away=(1, 4, 5))
-    train(post, tmp_path / "out", NAMES)
+def test_a_letter_without_an_answer_is_sent_again_once(files, tmp_path, undisturbed):
+    post = Unreliable(node_configs(files, tmp_path), away=(1, 4, 9))
+    train(post, tmp_path / "out", NAMES, **{"site-timeout": 1.0})
     assert weights_of(tmp_path / "out") == undisturbed
+    post = Unreliable(node_configs(files, tmp_path), away=range(4, 99))
+    with pytest.raises(AbsentClientError, match="did not answer within 1 s"):
+        train(post, tmp_path / "gone", NAMES, **{"site-timeout": 1.0})
+    assert post.letters == 5
 
 
 def test_a_site_that_comes_back_as_another_node_goes_on(files, tmp_path, undisturbed, monkeypatch):

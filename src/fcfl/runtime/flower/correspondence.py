@@ -22,7 +22,8 @@ from fcfl.runtime.wire import WireError
 PAUSE = 0.1  # seconds between looks into the letter box
 _LOOK = 1.0  # seconds between looks for nodes that come and go
 _RETRY = 3.0  # seconds after which a letter that was lost is sent again
-_REMIND = 60.0  # seconds without an answer after which a letter is sent again; then doubled
+_RETRY_APP = 30.0  # seconds after which a node whose app failed is asked again who it is
+_REMIND = 0.5  # share of the timeout after which a letter is sent again, once: a site may be slow
 
 Ask = Callable[[ClientId], Question]
 Check = Callable[[Answer], None]
@@ -54,7 +55,7 @@ class _Round:
     deadline: float
     is_meeting: bool = False
     due: dict[int, float] = field(default_factory=dict)
-    tries: dict[int, int] = field(default_factory=dict)
+    asked: set[int] = field(default_factory=set)
     answers: dict[ClientId, Answer] = field(default_factory=dict)
     failures: dict[ClientId, str] = field(default_factory=dict)
 
@@ -143,8 +144,9 @@ class Correspondence:
             content = seal(question(name))
         letter_id = self._post.send(node, content, max(current.deadline - now, 1.0))
         self._letters[letter_id] = _Letter(node, now, len(content), name is None)
-        tries = current.tries[node] = current.tries.get(node, 0) + 1
-        current.due[node] = now + _REMIND * 2 ** (tries - 1)
+        is_reminder = node in current.asked
+        current.asked.add(node)
+        current.due[node] = float("inf") if is_reminder else now + _REMIND * self._timeout
 
     def _take(self, reply: Reply, current: _Round, check: Check) -> None:
         """File a reply, by the letter it answers: the sender's id may be that of the post."""
@@ -179,10 +181,12 @@ class Correspondence:
         """No answer: a letter that was lost is sent again when the node is back."""
         whose = f"node {node}" if name is None else f"site {name!r}"
         if reply.can_retry:
+            current.asked.discard(node)
             current.due[node] = time.monotonic() + _RETRY
             self._tell(f"A letter to {whose} was lost: {reply.failure}")
         elif name is None:
-            current.due[node] = time.monotonic() + _REMIND
+            current.asked.discard(node)
+            current.due[node] = time.monotonic() + _RETRY_APP
             self._tell(f"The app of {whose} failed: {reply.failure}")
         else:
             current.due[node] = float("inf")
@@ -213,6 +217,7 @@ class Correspondence:
                 self.introductions[name] = answer
             else:  # it is back, or another has taken its name: both are asked
                 current.due.pop(sent.node)
+                current.asked.discard(sent.node)
         else:
             check(answer)
             if name in current.answers:

@@ -1,11 +1,12 @@
-"""A site's encoded rows, kept on its disk: every message is answered by a fresh process."""
+"""A site's encoded rows, kept on its disk: every message is answered by a fresh process.
+
+That process pays for what it imports, so nothing of the server is imported here.
+"""
 
 import hashlib
-import io
 import json
 import os
 import zipfile
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,6 @@ from scipy import sparse
 
 from fcfl.data import ClientData, Columns, OwnTable, open_own_table
 from fcfl.data.own_table import SITE
-from fcfl.runtime.checkpoint import replace_file
 from fcfl.runtime.codec import encode
 from fcfl.runtime.flower.letters import Agreement, Terms
 from fcfl.runtime.flower.site_settings import SiteSettings
@@ -109,12 +109,14 @@ def _write(path: Path, table: OwnTable, agreement: Agreement) -> None:
         arrays[f"{name}-y"] = rows.y
         for position, attribute in enumerate(agreement.terms.sensitive):
             arrays[f"{name}-group-{position}"] = rows.groups[attribute]
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    replace_file(path, buffer.getvalue())
-    with suppress(OSError):
-        os.chmod(path, 0o600)
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            np.savez(file, **arrays)
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _features(stored: Any, name: Part) -> Any:
