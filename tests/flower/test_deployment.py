@@ -9,11 +9,11 @@ import time
 
 import pytest
 from in_one_process import hospitals, train_joined
-from stage import staged
+from stage import descendants, is_running, staged
 
 from fcfl.data import load_adult_frames
 from fcfl.data.adult import GROUPS
-from hospital import result_of, stays, weights_of
+from hospital import fcfl, result_of, start_process, stays, weights_of
 
 pytest.importorskip("flwr")
 pytestmark = [
@@ -85,7 +85,7 @@ def adult_files(folder):
 @pytest.mark.parametrize("secure", [True, False], ids=["with keys", "without keys"])
 def test_a_supernode_killed_in_a_round_and_started_again(tmp_path, undisturbed, secure):
     with staged(
-        tmp_path, two_hospitals(tmp_path), 420, secure=secure, faulty=True, **SHORT
+        tmp_path, two_hospitals(tmp_path), 900, secure=secure, faulty=True, **SHORT
     ) as stage:
 
         def kill_in_the_next_round():
@@ -105,7 +105,7 @@ def test_a_supernode_killed_in_a_round_and_started_again(tmp_path, undisturbed, 
 
 
 def test_a_site_that_raises_stops_the_run_by_name_and_it_can_be_resumed(tmp_path, undisturbed):
-    with staged(tmp_path, two_hospitals(tmp_path), 420, faulty=True, **SHORT) as stage:
+    with staged(tmp_path, two_hospitals(tmp_path), 900, faulty=True, **SHORT) as stage:
         stage.start()
         told = shown(stage.run(), {"round 2:": lambda: stage.spoil("south", "raises")})
         assert "Site 'south': its app failed: its app raised (Flower's code 2)" in told[-1]
@@ -117,7 +117,7 @@ def test_a_site_that_raises_stops_the_run_by_name_and_it_can_be_resumed(tmp_path
 
 def test_a_site_slower_than_the_timeout_is_stood_in_for(tmp_path):
     late = {"site-timeout": 15.0, "max-age": 1}
-    with staged(tmp_path, two_hospitals(tmp_path), 420, faulty=True, **SHORT, **late) as stage:
+    with staged(tmp_path, two_hospitals(tmp_path), 900, faulty=True, **SHORT, **late) as stage:
         stage.start()
         told = shown(stage.run(), {"round 2:": lambda: stage.spoil("south", "sleeps", "25")})
     assert [line for line in told if "'south' is absent: it did not answer within 15 s" in line]
@@ -126,7 +126,7 @@ def test_a_site_slower_than_the_timeout_is_stood_in_for(tmp_path):
 
 
 def test_a_server_app_killed_goes_on_from_its_checkpoint_to_the_same_bits(tmp_path, undisturbed):
-    with staged(tmp_path, two_hospitals(tmp_path), 420, **SHORT) as stage:
+    with staged(tmp_path, two_hospitals(tmp_path), 900, **SHORT) as stage:
 
         def kill():
             (pid,) = stage.server_app_pids()
@@ -145,7 +145,7 @@ def test_a_server_app_killed_goes_on_from_its_checkpoint_to_the_same_bits(tmp_pa
 
 
 def test_a_superlink_killed_and_started_again_takes_the_run_up(tmp_path, undisturbed):
-    with staged(tmp_path, two_hospitals(tmp_path), 420, **SHORT) as stage:
+    with staged(tmp_path, two_hospitals(tmp_path), 900, **SHORT) as stage:
 
         def kill():
             stage.machines.kill("superlink")
@@ -159,10 +159,42 @@ def test_a_superlink_killed_and_started_again_takes_the_run_up(tmp_path, undistu
 
 
 def test_two_sites_with_one_name_are_refused(tmp_path):
-    with staged(tmp_path, two_hospitals(tmp_path), 240, secure=False, **SHORT) as stage:
+    with staged(tmp_path, two_hospitals(tmp_path), 900, secure=False, **SHORT) as stage:
         stage.start()
         config = stage.config("south") | {"table": str(stage.files["north"])}
         stage.machines.start_site("impostor", config)
         time.sleep(5)
         told = shown(stage.run())
     assert "Two nodes call themselves 'south'" in told[-1]
+
+
+def test_a_newcomer_from_nothing_to_a_result_with_ctrl_c_in_between(tmp_path, undisturbed):
+    files = two_hospitals(tmp_path)
+    app = tmp_path / "app"
+    sites = ",".join(f"{name}={path}" for name, path in files.items())
+    made = ("--sites", "north,south", "--label", "died", "--sensitive", "race", "--budget", "0.05")
+    assert fcfl("flower", "new", app, *made).exit_code == 0
+    assert fcfl("flower", "certs", app, "--sites", "north,south").exit_code == 0
+    up = ("flower", "up", app, "--sites", sites, "--set", "rounds=4,4")
+    process = start_process(*up)
+    started = set()
+    try:
+        for line in process.stdout:
+            print(line.rstrip())
+            if line.startswith("round 1:"):
+                started.update(descendants(process.pid))
+                process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 1
+        said = process.stderr.read()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+    print(said)
+    assert said.count("\n") == 1 and "Stopped. Go on with: fcfl flower up" in said
+    assert len(started) >= 5 and not [pid for pid in started if is_running(pid)]
+    outcome = fcfl(*up, "--resume")
+    print(outcome.output)
+    assert outcome.exit_code == 0 and "round 1:" not in outcome.output
+    assert weights_of(app / "runs" / "rehearsal") == undisturbed

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 from in_one_process import hospitals, train_joined
-from stage import descendants, staged
+from stage import descendants, is_running, staged
 
 from fcfl.runtime.flower.certificates import make_certificates
 from hospital import result_of, stays, weights_of
@@ -47,12 +47,4 @@ def test_a_real_run_is_the_run_of_one_process_and_keeps_others_out(tmp_path):
     assert result["deployment"]["exchanges"] == 6
     assert (tmp_path / "out" / "report.html").exists()
     assert not [line for line in told if "calls itself" in line]
-    assert everything and not [pid for pid in everything if _is_running(pid)]
-
-
-def _is_running(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    assert everything and not [pid for pid in everything if is_running(pid)]
