@@ -6,7 +6,7 @@ over rows may be taken batch by batch.
 """
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fcfl._types import Matrix, Vector
+from fcfl.errors import DataError
 
 _FLOATS = (torch.float32, torch.float64)
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
@@ -188,3 +189,30 @@ def to_numpy(tensor: Tensor) -> Vector:
     """The same numbers in float64, on the host."""
     array: Vector = tensor.detach().to("cpu", torch.float64).numpy()
     return array
+
+
+def state_arrays(module: nn.Module) -> dict[str, NDArray[Any]]:
+    """All weights and buffers by name, in their own types."""
+    return {
+        name: np.ascontiguousarray(tensor.detach().cpu().numpy())
+        for name, tensor in module.state_dict().items()
+    }
+
+
+def load_state(module: nn.Module, arrays: Mapping[str, NDArray[Any]], source: str) -> nn.Module:
+    """A copy of the module with these weights and buffers, in evaluation mode."""
+    own = module.state_dict()
+    for name in (*own, *arrays):
+        if name not in own or name not in arrays:
+            where = "`module`" if name not in own else repr(source)
+            raise DataError(
+                f"The weights of {source!r} do not fit `module`: {name!r} is not in {where}."
+            )
+        if tuple(own[name].shape) != arrays[name].shape:
+            raise DataError(
+                f"The weights of {source!r} do not fit `module`: {name!r} has shape "
+                f"{arrays[name].shape}, expected {tuple(own[name].shape)}."
+            )
+    loaded = copy.deepcopy(module)
+    loaded.load_state_dict({name: torch.tensor(array) for name, array in arrays.items()})
+    return loaded.eval()
