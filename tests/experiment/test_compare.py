@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fcfl.experiment.compare import over_seeds, parse_methods
-from fcfl.experiment.settings import METHODS
+from fcfl.experiment.settings import METHODS, Experiment
 from hospital import COLUMNS, fcfl, only_error, result_of, stays, written
 
 MOST = [name for name in METHODS if name != "two-stage"]  # its 2,300 rounds take too long
@@ -188,3 +188,45 @@ def test_a_sweep_takes_a_baseline_too(method, table, tmp_path):
     points = json.loads((tmp_path / "sweep.json").read_text(encoding="utf-8"))["points"]
     assert [point["budget"] for point in points] == [0.3, 0.1]
     assert {result_of(tmp_path / point["folder"])["method"] for point in points} == {method}
+
+
+# --- options that only one baseline knows ---
+
+
+def test_an_option_reaches_its_method_and_is_part_of_the_settings(table, tmp_path):
+    options = (
+        "--method",
+        "q-ffl",
+        "--option",
+        "q=0.5",
+        "--option",
+        "local-epochs=3",
+        "--rounds",
+        "4",
+    )
+    assert fcfl("train", table, *COLUMNS, *options, "--out", tmp_path).exit_code == 0
+    method = Experiment.from_toml(tmp_path / "experiment.toml").make_method()
+    assert (method.q, method.local_epochs, method.rounds) == (0.5, 3, 4)
+    assert result_of(tmp_path)["settings"]["options"] == {"q": 0.5, "local_epochs": 3}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("afl", "q=1"), "`options` must be of method 'afl', got 'q'. Known: 'weight_step'"),
+        (("fedfb", "batch-row=1"), "Did you mean 'batch_rows'?"),
+        (("sqp", "q=1"), "`options` belong to the baselines, got method 'sqp'."),
+        (("q-ffl", "q"), "`option` must be NAME=NUMBER, got 'q'."),
+        (("q-ffl", "q=many"), "`option` must be NAME=NUMBER, got 'q=many'."),
+        (
+            ("fedavg", "local-epochs=1.5"),
+            "`local_epochs` must be a whole number, 0 or more, got 1.5",
+        ),
+        (("q-ffl", "step-size=1"), "`options` must be of method 'q-ffl', got 'step_size'."),
+        (("fedavg", "tolerance=nan"), "`tolerance` must be zero or a positive number, got nan"),
+    ],
+)
+def test_a_wrong_option_is_one_line(table, options, sentence):
+    method, option = options
+    outcome = fcfl("train", table, *COLUMNS, "--method", method, "--option", option)
+    assert sentence in only_error(outcome, code=2)

@@ -70,7 +70,7 @@ def test_unset_settings_are_not_written_and_all_others_are():
     )
     keys = [line.partition(" = ")[0] for line in experiment.to_toml().splitlines()[2:]]
     unset = {"positive", "budget", "relative-budget", "ratio", "consistency"}
-    unset |= {"policy", "confidence"}
+    unset |= {"policy", "confidence", "options"}
     assert set(keys) == {field.name.replace("_", "-") for field in fields(Experiment)} - unset
 
 

@@ -10,7 +10,7 @@ from fcfl.errors import FCFLError
 from fcfl.experiment import Experiment
 from fcfl.experiment.folder import SETTINGS
 from fcfl.experiment.model_file import predict_file, write_predictions
-from fcfl.experiment.settings import METHODS, parse_budget
+from fcfl.experiment.settings import METHODS, parse_budget, parse_options
 from fcfl.report.terminal import comparison_table, print_result
 
 from .common import (
@@ -105,6 +105,13 @@ def train(
         str | None,
         typer.Option(metavar="N[,N]", help="Most steps; for two-stage two counts: 800,1500."),
     ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=X",
+            help="What only one baseline knows, such as q=10 or local-epochs=5; may be repeated.",
+        ),
+    ] = None,
     l2: Annotated[
         str | None,
         typer.Option(
@@ -180,6 +187,7 @@ def train(
                     published=published,
                     step_size=step_size,
                     rounds=counts(rounds),
+                    options=parse_options(option or ()),
                     l2=number_or_word("l2", l2, ("auto",)),
                     consistency=number_or_word("consistency", consistency, ("max", "auto")),
                     curvature=curvature,  # type: ignore[arg-type]

@@ -24,6 +24,8 @@ from fcfl.server.two_stage import TwoStage
 EXCESS_L2 = 1e-3  # cross-validation compares losses, not what is lost beyond one's own best
 EVERYONE_ELSE = "*"  # key of a budget mapping that stands for all clients not named
 
+_SHARED_OPTIONS = ("step_size", "rounds", "seed", "name")  # options of their own on every method
+
 METHODS: dict[str, str] = {
     "sqp": "the same optimum in about fifteen rounds, with prices (default)",
     "two-stage": "the method of FCFL (Cui et al., 2021), by gradient steps",
@@ -53,7 +55,8 @@ class Experiment:
     by cross-validation for sqp, 0 and the method's own for the others. ``policy`` is a file that
     says all about budgets; ``confidence`` trains against tighter ones, so that held-out
     disparities keep them that often. ``excess_loss`` compares what each client loses beyond its
-    own best model, for clients whose labels are not equally hard to predict.
+    own best model, for clients whose labels are not equally hard to predict. ``options`` are
+    numbers that only the chosen baseline knows, such as ``{"q": 10}``; docs/baselines.md has them.
     """
 
     table: str
@@ -73,6 +76,7 @@ class Experiment:
     published: bool = False
     step_size: float | None = None
     rounds: tuple[int, ...] | None = None
+    options: Mapping[str, float] | None = None
     l2: float | Literal["auto"] | None = None
     consistency: float | Literal["max", "auto"] | None = None
     curvature: Literal["auto", "exact", "lbfgs"] = "auto"
@@ -195,7 +199,9 @@ class Experiment:
             baseline = BASELINES[self.method]
             if any(field.name == "seed" for field in fields(baseline)):
                 options["seed"] = self.seed
-            return baseline(**options)
+            return baseline(**options | self._own_options(baseline))
+        if self.options:
+            raise ValueError(f"`options` belong to the baselines, got method {self.method!r}.")
         if self.method == "two-stage":
             if self.published:
                 return TwoStage.published(**{"step_size": 0.03, **options})
@@ -220,6 +226,18 @@ class Experiment:
                 )
             options["rounds"] = self.rounds[0] if stages == 1 else self.rounds
         return options
+
+    def _own_options(self, baseline: type[Baseline]) -> dict[str, Any]:
+        """Numbers that only this baseline knows."""
+        given = dict(self.options or {})
+        known = [f.name for f in fields(baseline) if f.name not in _SHARED_OPTIONS]
+        for name in given:
+            if name not in known:
+                raise ValueError(
+                    f"`options` must be of method {self.method!r}, got {name!r}. "
+                    f"{did_you_mean(name, known)}"
+                )
+        return given
 
     def make_rules(
         self,
@@ -308,6 +326,22 @@ def parse_budget(text: str) -> float | dict[ClientId, float]:
             raise ValueError(f"`budget` must not have two numbers {whom}, got {text!r}.")
         budgets[key] = check_budget("budget" if key == EVERYONE_ELSE else f"budget[{key!r}]", value)
     return budgets[EVERYONE_ELSE] if list(budgets) == [EVERYONE_ELSE] else budgets
+
+
+def parse_options(texts: Sequence[str]) -> dict[str, float] | None:
+    """``["q=10", "local-epochs=5"]`` as numbers, whole ones as such; nothing given: none."""
+    options: dict[str, float] = {}
+    for text in texts:
+        name, equals, number = text.partition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise ValueError(f"`option` must be NAME=NUMBER, got {text!r}. Example: --option q=10")
+        whole = value.is_integer() and "." not in number
+        options[name.strip().replace("-", "_")] = int(value) if whole else value
+    return options or None
 
 
 def _no_budget(part: str) -> ValueError:
