@@ -137,8 +137,8 @@ def test_what_goes_wrong_is_one_sentence(small, tmp_path):
         (["--out", "stays.csv"], "`out` must end in .parquet, got 'stays.csv'."),
         (["--seed", "1"], "--seed only goes with --made-up."),
         (["--made-up", "--label", "los7"], "--label only goes without --made-up."),
-        (["--made-up", "--stays", "3"], "`--stays` must be at least 24, got 3."),
-        (["--made-up", "--hospitals", "0"], "`--hospitals` must be at least 1, got 0."),
+        (["--made-up", "--stays", "3"], "`stays` must be at least 24, got 3."),
+        (["--made-up", "--hospitals", "0"], "`hospitals` must be at least 1, got 0."),
     ],
 )
 def test_wrong_usage(tmp_path, arguments, sentence):

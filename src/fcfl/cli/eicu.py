@@ -15,6 +15,7 @@ from fcfl.data.eicu import (
     Options,
     Prepared,
     check_out,
+    check_size,
     clients,
     make_up,
     prepare,
@@ -103,7 +104,7 @@ def eicu(
         _check_fitting(context, made_up)
         if made_up:
             with usage():
-                check_made_up(hospitals, stays)
+                check_size(hospitals, stays)
             with table_bar("writing", each=False) as watch:
                 rows = make_up(folder, hospitals, stays, seed, watch)
             _tell_made_up(folder, rows, stays)
@@ -123,13 +124,6 @@ def eicu(
 
 
 command = typer.main.get_command(_app)
-
-
-def check_made_up(hospitals: int, stays: int) -> None:
-    """Refuse numbers that are too small for tables in which every rule has work to do."""
-    for name, value, least in (("hospitals", hospitals, 1), ("stays", stays, 24)):
-        if value < least:
-            raise ValueError(f"`--{name}` must be at least {least}, got {value}.")
 
 
 def _check_fitting(context: typer.Context, made_up: bool) -> None:

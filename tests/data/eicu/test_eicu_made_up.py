@@ -125,6 +125,19 @@ def test_made_up_tables_may_be_replaced_by_others(tmp_path):
     assert not [path for path in tmp_path.iterdir() if "draft" in path.name]
 
 
+def test_stopped_on_the_way_every_table_in_the_folder_is_whole(tmp_path):
+    def stop(table, share):
+        if table == "carePlanGeneral":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make_up(tmp_path, 1, 50, watch=stop)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"README.md", *(f"{name}.csv.gz" for name in list(COLUMNS)[:6])}
+    for name in names - {"README.md"}:
+        assert len(pd.read_csv(tmp_path / name)) > 0
+
+
 @pytest.mark.parametrize(("hospitals", "stays"), [(0, 100), (2, 2 * len(FLAWS) - 1)])
 def test_too_few_hospitals_or_stays(tmp_path, hospitals, stays):
     with pytest.raises(ValueError, match="must be at least"):

@@ -7,7 +7,7 @@ the full ones, the open demo, or the made-up ones of :func:`make_up`::
     write_prepared(prepared, Path("stays.parquet"))
 """
 
-from .made_up_files import make_up
+from .made_up_files import check_size, make_up
 from .output import check_out, clients, cohort_path, write_prepared
 from .prepare import FEATURES, Options, Prepared, prepare
 
@@ -16,6 +16,7 @@ __all__ = [
     "Options",
     "Prepared",
     "check_out",
+    "check_size",
     "clients",
     "cohort_path",
     "make_up",

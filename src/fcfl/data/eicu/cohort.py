@@ -53,7 +53,7 @@ class Step:
 
 
 def _not_icu(facts: Facts) -> Mask:
-    return np.asarray(~facts.stays["unittype"].str.lower().str.contains("icu").fillna(False))
+    return np.asarray(~facts.stays["unittype"].str.lower().str.contains("icu", na=False))
 
 
 def _no_heart_rate(facts: Facts) -> Mask | None:

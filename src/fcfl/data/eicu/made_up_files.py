@@ -2,6 +2,9 @@
 
 import gzip
 import os
+from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,8 @@ from .tables import Frame, Watch
 
 README = "README.md"
 _TITLE = "# Made-up tables in the schema of eICU"
-_FEWEST = 2 * len(FLAWS)
+_FEWEST_STAYS = 2 * len(FLAWS)
+_NO_HEADER = arrow_csv.WriteOptions(include_header=False, quoting_style="needed")
 
 
 def make_up(
@@ -38,10 +42,7 @@ def make_up(
     dict
         Rows of each table.
     """
-    if hospitals < 1:
-        raise ValueError(f"`hospitals` must be at least 1, got {hospitals!r}.")
-    if stays < _FEWEST:
-        raise ValueError(f"`stays` must be at least {_FEWEST} for each hospital, got {stays!r}.")
+    check_size(hospitals, stays)
     _check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     known = truth(hospitals, stays)
@@ -49,58 +50,48 @@ def make_up(
     rng = np.random.default_rng(seed)
     made = make_tables(draw_stays(known, rng), rng)
     rows: dict[str, int] = {}
-    name, part = next(made)
-    while name:
-        begun = name
-        with _TableWriter(folder, begun) as writer:
-            while name == begun:
-                writer.add(part)
-                name, part = next(made, ("", None))
-        rows[begun] = writer.rows
+    for name, parts in groupby(made, key=itemgetter(0)):
+        rows[name] = _write_table(folder, name, (part for _, part in parts))
         if watch:
-            watch(begun, len(rows) / len(COLUMNS))
+            watch(name, len(rows) / len(COLUMNS))
     return rows
 
 
-class _TableWriter:
-    """One table, written part by part to a draft that takes its name when it is whole."""
+def check_size(hospitals: int, stays: int) -> None:
+    """Refuse numbers too small for every rule to have work to do."""
+    for name, value, fewest in (("hospitals", hospitals, 1), ("stays", stays, _FEWEST_STAYS)):
+        if value < fewest:
+            raise ValueError(f"`{name}` must be at least {fewest}, got {value!r}.")
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self.path = folder / f"{name}.csv.gz"
-        self.draft = folder / f".draft-{name}"
-        self.columns = COLUMNS[name].split(",")
-        self.rows = 0
 
-    def __enter__(self) -> "_TableWriter":
-        self._raw = open(self.draft, "wb")
+def _write_table(folder: Path, name: str, parts: Iterable[Frame]) -> int:
+    """Write a table part by part to a draft, which takes its name when it is whole."""
+    path, draft = folder / f"{name}.csv.gz", folder / f".draft-{name}"
+    columns = COLUMNS[name].split(",")
+    rows = 0
+    try:
         # No time stamp: the same arguments give the same bytes.
-        self._file = gzip.GzipFile("", "wb", compresslevel=1, fileobj=self._raw, mtime=0)
-        self._file.write((",".join(self.columns) + "\n").encode())
-        return self
+        with (
+            open(draft, "wb") as raw,
+            gzip.GzipFile("", "wb", compresslevel=1, fileobj=raw, mtime=0) as file,
+        ):
+            file.write((",".join(columns) + "\n").encode())
+            for part in parts:
+                arrow_csv.write_csv(_published(part, columns, rows), file, _NO_HEADER)
+                rows += len(part)
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return rows
 
-    def add(self, part: Frame) -> None:
-        """Write some rows; the first column numbers them, absent columns are empty."""
-        size = len(part)
-        filled: dict[str, Any] = {name: part[name] for name in part.columns}
-        key = self.columns[0]
-        if key not in filled:
-            filled[key] = np.arange(self.rows + 1, self.rows + size + 1)
-        arrays = [
-            pa.Array.from_pandas(filled[name]) if name in filled else pa.nulls(size, pa.string())
-            for name in self.columns
-        ]
-        options = arrow_csv.WriteOptions(include_header=False, quoting_style="needed")
-        arrow_csv.write_csv(pa.Table.from_arrays(arrays, self.columns), self._file, options)
-        self.rows += size
 
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        try:
-            self._file.close()
-            self._raw.close()
-            if kind is None:
-                os.replace(self.draft, self.path)
-        finally:
-            self.draft.unlink(missing_ok=True)
+def _published(part: Frame, columns: list[str], rows_before: int) -> Any:
+    """All columns of a table: the first one numbers the rows, absent ones are empty."""
+    numbers = np.arange(rows_before + 1, rows_before + len(part) + 1)
+    filled = {columns[0]: numbers} | {name: part[name] for name in part.columns}
+    empty = pa.nulls(len(part), pa.string())
+    arrays = [pa.Array.from_pandas(filled[name]) if name in filled else empty for name in columns]
+    return pa.Table.from_arrays(arrays, columns)
 
 
 def _check_folder(folder: Path) -> None:

@@ -68,7 +68,7 @@ def read_stays(patient: Table) -> Frame:
 
 def _ages(texts: pd.Series, patient: Table) -> Vector:
     """Ages in years: ``> 89`` is 90."""
-    above = texts.str.startswith(">").fillna(False).astype(bool)
+    above = texts.str.startswith(">", na=False).astype(bool)
     numbers = pd.to_numeric(texts.where(~above), errors="coerce")
     strange = texts[numbers.isna() & texts.notna() & ~above]
     if len(strange):

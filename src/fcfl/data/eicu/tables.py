@@ -153,10 +153,12 @@ def read_batches(
 
 def read_frame(table: Table, columns: Mapping[str, Any]) -> Frame:
     """Read the named columns of a table that fits in memory; the first one is its key."""
-    batches = list(read_batches(table, columns))
     schema = pa.schema(list(columns.items()))
-    renamed = [batch.rename_columns(list(columns)) for batch in batches]
-    frame = pa.Table.from_batches(renamed, schema=schema).to_pandas()
+    batches = [
+        pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+        for batch in read_batches(table, columns)
+    ]
+    frame = pa.Table.from_batches(batches, schema=schema).to_pandas()
     key = next(iter(columns))
     if frame[key].isna().any():
         raise DataError(
