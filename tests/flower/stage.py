@@ -9,6 +9,7 @@ from pathlib import Path
 from fcfl.cli.flower_files import write_app
 from fcfl.runtime.flower.certificates import make_certificates
 from fcfl.runtime.flower.machines import Machines
+from fcfl.runtime.flower.processes import descendants
 
 FAULTY_CLIENT = """
 import os, time
@@ -142,20 +143,6 @@ def _end(machines):
     for process in list(machines.processes.values()):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-
-
-def descendants(pid):
-    """Processes that ``pid`` has started, and those they have started."""
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError, IndexError, ValueError):
-                stat = (entry / "stat").read_text()
-                parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
-    found = [pid]
-    for known in found:
-        found += [child for child, parent in parents.items() if parent == known]
-    return found[1:]
 
 
 def command_line(pid):

@@ -1,18 +1,15 @@
 """Commands for sites that keep their rows: an app folder, certificates, a rehearsal."""
 
-import importlib.util
 import json
 import shlex
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fcfl._checks import did_you_mean
 from fcfl.errors import FCFLError, Interrupted
-from fcfl.experiment.site_config import CONFIG, SitesConfig
+from fcfl.experiment.site_config import SitesConfig
 from fcfl.report.terminal import print_result
 from fcfl.runtime.flower.machines import Machines
 
@@ -31,9 +28,16 @@ from .common import (
     words,
 )
 from .flower_files import write_app
-
-CERTIFICATES = "certs"
-REHEARSAL = "rehearsal"
+from .flower_options import (
+    CERTIFICATES,
+    REHEARSAL,
+    app_config,
+    certificates_of,
+    check_installed,
+    named_files,
+    node_configs,
+    settings_of,
+)
 
 flower = typer.Typer(
     help="Train where rows never leave their owner, over Flower.",
@@ -105,7 +109,7 @@ def certs(
     readable by this account only. Give each site ca.crt and its own key, nothing else.
     """
     with one_line_errors(debug):
-        _check_installed("cryptography")
+        check_installed("cryptography")
         from fcfl.runtime.flower.certificates import make_certificates
 
         place = folder / CERTIFICATES
@@ -177,14 +181,14 @@ def up(
     3 done, but a budget is exceeded on the training rows.
     """
     with one_line_errors(debug):
-        _check_installed("flwr")
+        check_installed("flwr")
         if not (folder / "pyproject.toml").exists():
             raise FCFLError(
                 f"There is no app in {str(folder)!r}. Make it: fcfl flower new {folder}"
             )
         with usage():
-            files = _files("sites", sites)
-            policies = _files("site-policy", site_policy or "")
+            files = named_files("sites", sites)
+            policies = named_files("site-policy", site_policy or "")
             given = {
                 "label": label,
                 "sensitive": sensitive,
@@ -195,16 +199,16 @@ def up(
                 "max-age": max_age,
             }
             config = {
-                **_settings(setting or []),
+                **settings_of(setting or []),
                 **{key: value for key, value in given.items() if value is not None},
                 "sites": ",".join(files),
                 "out": str((out or folder / "runs" / REHEARSAL).absolute()),
                 "resume": resume,
                 "overwrite": overwrite,
             }
-            run = SitesConfig.from_run_config(_app_config(folder) | config)
-            nodes = _node_configs(files, policies, folder)
-        certificates = _certificates(folder, list(files), insecure)
+            run = SitesConfig.from_run_config(app_config(folder) | config)
+            nodes = node_configs(files, policies, folder)
+        certificates = certificates_of(folder, list(files), insecure)
         try:
             _rehearse(folder, certificates, nodes, config)
         except KeyboardInterrupt:
@@ -244,87 +248,3 @@ def _rehearse(
                 say(sentence)
     if not result.exists() or result.stat().st_mtime_ns == before:
         raise FCFLError(f"{error} See {str(place / 'run.log')!r}, and the other logs beside it.")
-
-
-def _certificates(folder: Path, sites: list[str], insecure: bool) -> Path | None:
-    place = folder / CERTIFICATES
-    if insecure or not place.exists():
-        return None
-    for name in sites:
-        if not (place / name).exists():
-            raise FCFLError(
-                f"Site {name!r} has no key in {str(place)!r}. Make it: fcfl flower certs {folder} "
-                f"--sites {','.join(sites)}"
-            )
-    return place
-
-
-def _node_configs(
-    files: Mapping[str, Path], policies: Mapping[str, Path], folder: Path
-) -> dict[str, dict[str, str]]:
-    """Each site's node config; its encoded rows are kept apart from everybody else's."""
-    for name in policies:
-        if name not in files:
-            raise ValueError(f"`site-policy` names {name!r}, which is not among `sites`.")
-    return {
-        name: {
-            "name": name,
-            "table": str(path),
-            "cache": str((folder / REHEARSAL / "cache" / str(position)).absolute()),
-            **({"policy": str(policies[name])} if name in policies else {}),
-        }
-        for position, (name, path) in enumerate(files.items())
-    }
-
-
-def _files(option: str, text: str) -> dict[str, Path]:
-    """``north=a.csv,south=b.csv`` as absolute paths of files that are there."""
-    found: dict[str, Path] = {}
-    for part in words(text):
-        name, equals, path = part.partition("=")
-        if not (equals and name.strip() and path.strip()):
-            raise ValueError(f"`{option}` must be NAME=FILE with commas, got {part!r}.")
-        if name.strip() in found:
-            raise ValueError(f"`{option}` must name every site once, got {name.strip()!r} twice.")
-        found[name.strip()] = Path(path.strip()).absolute()
-        if not found[name.strip()].is_file():
-            raise ValueError(f"`{option}`: there is no file {path.strip()!r}.")
-    return found
-
-
-def _settings(pairs: list[str]) -> dict[str, Any]:
-    """``key=value``, with the type the key has in an app's settings."""
-    settings: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, value = (part.strip() for part in pair.partition("="))
-        if not equals:
-            raise ValueError(f"`set` must be KEY=VALUE, got {pair!r}.")
-        if key not in CONFIG:
-            raise ValueError(f"`{key}` is no key of a run. {did_you_mean(key, CONFIG)}")
-        settings[key] = _typed(key, value, type(CONFIG[key][0]))
-    return settings
-
-
-def _typed(key: str, value: str, kind: type) -> Any:
-    if kind is bool and value in ("true", "false"):
-        return value == "true"
-    try:
-        return value if kind is str else {int: int, float: float}[kind](value)
-    except (KeyError, ValueError):
-        wanted = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
-        raise ValueError(f"`{key}` must be {wanted}, got {value!r}.") from None
-
-
-def _app_config(folder: Path) -> dict[str, Any]:
-    """The settings in an app's pyproject.toml."""
-    path = folder / "pyproject.toml"
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-        return dict(table["tool"]["flwr"]["app"]["config"])
-    except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
-        raise FCFLError(f"{str(path)!r} is no app of fcfl ({error}).") from None
-
-
-def _check_installed(package: str) -> None:
-    if importlib.util.find_spec(package) is None:
-        raise FCFLError("This needs Flower, which is not installed: pip install 'fcfl[flower]'")

@@ -2,21 +2,27 @@
 
 import json
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fcfl.errors import FCFLError
+from fcfl.runtime.flower.processes import (
+    HOST,
+    descendants,
+    free_port,
+    is_of_flower,
+    listens,
+    program,
+    signal_group,
+    undisturbed,
+)
 
-HOST = "127.0.0.1"
 CONNECTION = "rehearsal"
 _UP_SECONDS = 60.0
 _GRACE = 5.0  # seconds between asking a process to end and ending it
@@ -42,6 +48,7 @@ class Machines:
         self.certificates = None if certificates is None else certificates.absolute()
         self.port = free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._offspring: set[int] = set()  # a SuperLink starts some in sessions of their own
         self._home = self.folder / "flwr"
         self._home.mkdir(parents=True, exist_ok=True)
         self._write_connection()
@@ -50,9 +57,12 @@ class Machines:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with _undisturbed():
+        with undisturbed():
             for name in reversed(list(self.processes)):
                 self.stop(name)
+            for pid in filter(is_of_flower, self._offspring):
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
 
     @property
     def address(self) -> str:
@@ -74,7 +84,7 @@ class Machines:
         offline = ["--disable-runtime-dependency-installation"]
         self._start("superlink", ["flower-superlink", *secure, *listen, *offline, *options])
         deadline = time.monotonic() + _UP_SECONDS
-        while not _listens(self.port):
+        while not listens(self.port):
             if self.processes["superlink"].poll() is not None or time.monotonic() > deadline:
                 raise FCFLError(f"The SuperLink did not start; see {str(self.log('superlink'))!r}.")
             time.sleep(0.1)
@@ -135,7 +145,7 @@ class Machines:
     def flwr(self, *arguments: str, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
         """Run one command of Flower's to its end."""
         return subprocess.run(
-            [_program("flwr"), *arguments],
+            [program("flwr"), *arguments],
             env=self._environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -147,16 +157,18 @@ class Machines:
 
     def kill(self, name: str) -> None:
         """End a process as a power cut would."""
-        _signal(self.processes[name], signal.SIGKILL)
+        self._offspring.update(descendants(self.processes[name].pid))
+        signal_group(self.processes[name], signal.SIGKILL)
         self.processes.pop(name).wait()
 
     def stop(self, name: str) -> None:
         """Ask a process to end, then end it, with all it has started."""
         process = self.processes.pop(name)
-        _signal(process, signal.SIGTERM)
+        self._offspring.update(descendants(process.pid))
+        signal_group(process, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE)
-        _signal(process, signal.SIGKILL)
+        signal_group(process, signal.SIGKILL)
         process.wait()
         if process.stdout is not None:
             process.stdout.close()
@@ -171,7 +183,7 @@ class Machines:
 
     def _popen(self, command: Sequence[str], **output: Any) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [_program(command[0]), *command[1:]],
+            [program(command[0]), *command[1:]],
             env=self._environment(),
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
@@ -195,50 +207,10 @@ class Machines:
         )
 
 
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Without Ctrl-C, whose second press would leave processes behind."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def _write_toml(path: Path, config: Mapping[str, Any]) -> None:
     """Flat settings; TOML's text, numbers and truth values are JSON's."""
     lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in config.items()]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def free_port() -> int:
-    """A port of the loopback interface that nobody uses."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(1.0)
-        return probe.connect_ex((HOST, port)) == 0
-
-
-def _program(name: str) -> str:
-    """One of Flower's commands: beside this Python, or on the path."""
-    beside = Path(sys.executable).parent / name
-    found = str(beside) if beside.exists() else shutil.which(name)
-    if found is None:
-        raise FCFLError(f"There is no command {name!r}. Install it: pip install 'fcfl[flower]'")
-    return found
-
-
-def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
 
 
 def _last(text: str) -> str:
