@@ -4,12 +4,12 @@ import json
 
 import numpy as np
 import pytest
-from tests.hospital import stays, written
 
 from fcfl.errors import Interrupted
 from fcfl.experiment import Experiment, run_experiment
 from fcfl.experiment.sweep import parse_budgets, run_sweep
 from fcfl.experiment.training import Session
+from hospital import stays, written
 
 TABLE = {"client": "hospital", "label": "died", "sensitive": ("race",)}
 
