@@ -27,8 +27,9 @@ EVERYONE_ELSE = "*"  # key of a budget mapping that stands for all clients not n
 _SHARED_OPTIONS = ("step_size", "rounds", "seed", "name")  # options of their own on every method
 
 METHODS: dict[str, str] = {
-    "sqp": "the same optimum in about fifteen rounds, with prices (default)",
-    "two-stage": "the method of FCFL (Cui et al., 2021), by gradient steps",
+    "sqp": "the worst client's loss within every budget, in few rounds and with prices; budgets "
+    "hold on training rows, on new ones only nearly (default)",
+    "two-stage": "the same by the gradient steps of FCFL (Cui et al., 2021), thousands of rounds",
     "fedavg": "the mean loss over all rows; keeps no budget",
     "fair-reg": "the sum of the clients' losses and disparities; a price, so no budget is kept",
     "q-ffl": "losses to the power 6, so that clients become more alike; keeps no budget",
