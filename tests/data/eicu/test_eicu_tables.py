@@ -90,6 +90,18 @@ def test_a_renamed_column_is_named_with_its_file(tmp_path, table, column, option
     assert told.startswith(f"The table '{path}' has no column {column!r}. Did you mean '{column}s'")
 
 
+@pytest.mark.parametrize(
+    ("table", "column"), [("lab", "labname"), ("apachePredVar", "electivesurgery")]
+)
+def test_a_renamed_column_is_told_before_the_large_table_is_read(tmp_path, table, column):
+    """The large table is damaged too, but nobody has waited for that yet."""
+    write_tables(tmp_path, [stay()])
+    for path, text in ((tmp_path / f"{table}.csv", ""), (tmp_path / "nurseCharting.csv", "1,1")):
+        header = path.read_text().splitlines()[0].replace(column, "renamed")
+        path.write_text(f"{header}\n{text}")
+    assert f"{table}.csv' has no column {column!r}" in refused(tmp_path)
+
+
 def test_a_packed_table_that_is_cut_short(tmp_path):
     rng = np.random.default_rng(0)
     beats = [

@@ -38,6 +38,16 @@ class Source:
     channel_of: Callable[..., str | None]
     channels: Mapping[str, Channel]
 
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The columns to read, and their types."""
+        return {
+            "patientunitstayid": WHOLE,
+            self.offset: NUMBER,
+            **dict.fromkeys(self.labels, LEVELS),
+            self.value: self.value_type,
+        }
+
 
 CHARTING = Source(
     "nurseCharting",
@@ -81,13 +91,7 @@ def read_events(
     table, source : the file, and how it is read
     stays : sorted ids; an event's ``place`` points into them
     """
-    columns = {
-        "patientunitstayid": WHOLE,
-        source.offset: NUMBER,
-        **dict.fromkeys(source.labels, LEVELS),
-        source.value: source.value_type,
-    }
-    for batch in read_batches(table, columns, watch):
+    for batch in read_batches(table, source.columns, watch):
         yield _events(batch, source, stays)
 
 

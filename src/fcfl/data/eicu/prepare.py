@@ -11,6 +11,7 @@ from fcfl._checks import check_count, did_you_mean
 from fcfl.errors import DataError
 
 from .cohort import RULES, Facts, Mask, Step, failures, follow, small_clients
+from .events import CHARTING, INTAKE_OUTPUT, LAB
 from .features import LEFT_OUT, apache, day_one
 from .labels import GROUPS, LABELS, UNKNOWN_REGION, Texts, hospital, region
 from .stays import (
@@ -102,6 +103,7 @@ def prepare(folder: Path, options: Options, watch: Watch | None = None) -> Prepa
     watch : told of the share of each large table that has been read
     """
     tables = find_tables(folder, needed_tables(options), ("carePlanGeneral",))
+    _check_columns(tables, options)
     facts = gather(tables, options, watch)
     client = _clients(tables, facts.stays, options)
     groups = {name: GROUPS[name](facts.stays) for name in options.sensitive}
@@ -131,19 +133,27 @@ def needed_tables(options: Options) -> dict[str, str]:
     return needed
 
 
+def _check_columns(tables: Mapping[str, Table], options: Options) -> None:
+    """Refuse a renamed column before minutes of reading, not after."""
+    columns = {"apachePredVar": ["electivesurgery"]}
+    if options.features != "apache":
+        columns |= {source.table: list(source.columns) for source in (CHARTING, LAB, INTAKE_OUTPUT)}
+    if options.client == "region":
+        columns["hospital"] = ["hospitalid", "region"]
+    for name, needed in columns.items():
+        for column in needed:
+            tables[name].spelling(column)
+
+
 def gather(tables: Mapping[str, Table], options: Options, watch: Watch | None = None) -> Facts:
     """Read what the rules ask about each stay."""
     stays = read_stays(tables["patient"])
-    charted = options.features != "apache"
+    prediction = predicted_mortality(tables["apachePatientResult"], stays)
     plans = tables.get("carePlanGeneral")
-    return Facts(
-        stays,
-        _charted_span(tables["nurseCharting"], stays, watch) if charted else unit_span(stays),
-        charted,
-        predicted_mortality(tables["apachePatientResult"], stays),
-        first_care_limitation(plans, stays) if plans else None,
-        LABELS[options.label](stays),
-    )
+    limit = first_care_limitation(plans, stays) if plans else None
+    charted = options.features != "apache"
+    span = _charted_span(tables["nurseCharting"], stays, watch) if charted else unit_span(stays)
+    return Facts(stays, span, charted, prediction, limit, LABELS[options.label](stays))
 
 
 def _charted_span(charting: Table, stays: Frame, watch: Watch | None) -> Span:
