@@ -59,8 +59,8 @@ class Stage:
         cache = self.folder / "cache" / name
         return {"name": name, "table": str(self.files[name]), "cache": str(cache)}
 
-    def start(self, *, register=True):
-        self.machines.start_superlink()
+    def start(self, *options, register=True):
+        self.machines.start_superlink(*options)
         for name in self.files:
             if register and self.machines.certificates is not None:
                 self.machines.register(name)
