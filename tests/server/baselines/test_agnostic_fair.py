@@ -49,6 +49,15 @@ def test_a_covariance_that_cannot_be_kept_is_kept_as_far_as_possible():
     np.testing.assert_allclose(weights, [2.0, 0.0], atol=1e-9)  # all rows where it is smallest
 
 
+@pytest.mark.parametrize("scale", [1e-8, 1e-4, 1.0, 1e4, 1e8])
+def test_the_adversary_does_not_depend_on_units(scale):
+    """Losses and logits grow with the step size; a solver's tolerances do not."""
+    sums, n = adversary_sums(3, n_points=9)
+    expected = worst_weights(sums, n, 5.0, 0.01)
+    stretched = sums * np.array([[scale], [1.0], [scale]])
+    np.testing.assert_allclose(worst_weights(stretched, n, 5.0, 0.01 * scale), expected, atol=1e-6)
+
+
 def test_weights_too_small_for_all_rows_are_as_large_as_allowed():
     sums = np.array([[1.0, 2.0], [0.5, 0.5]])
     np.testing.assert_allclose(worst_weights(sums, 100.0, 5.0, 0.1), [5.0, 5.0])

@@ -111,6 +111,14 @@ def test_it_stops_after_its_rounds_and_says_so(name):
     assert shares[0] == 0.0 and shares[-1] == 1.0 and shares == sorted(shares)
 
 
+@pytest.mark.parametrize("name", ["fedavg", "afl", "fairfed", "fedfb", "agnostic-fair"])
+def test_a_step_that_is_much_too_large_is_told(name):
+    state, _ = finish(short(name, step_size=1e5), made_up_clients(0, levels=RACE), l2=0.0)
+    assert state.status == "stopped" and np.isfinite(state.params).all()
+    assert state.message.startswith("All 12 rounds taken. The mean loss is ")
+    assert state.message.endswith(": try a smaller step size.")
+
+
 @every_baseline
 def test_bytes_are_those_of_the_arrays_sent(name):
     method = short(name, rounds=3, tolerance=0.0)

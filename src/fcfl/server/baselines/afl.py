@@ -63,7 +63,7 @@ class AFL:
         weights = project_to_simplex(state.weights + self.weight_step * at.losses)
         state = replace(state, params=average)
         what = "No mixture of clients has a lower loss" if saddle else None
-        state = after_round(state, taken, self.rounds, stationary=what)
+        state = after_round(state, at, taken, self.rounds, stationary=what)
         if state.status == "running":
             onward = Point(at.params - self.step_size * gradient, "gradients")
             state = replace(state, request=Request((onward,)), weights=weights)

@@ -17,7 +17,7 @@ from fcfl.server.baselines.common import Iterate, after_round, check_steps
 from fcfl.server.method import RoundInfo, describe_round
 from fcfl.server.problem import Evaluation, Problem, evaluate_point
 
-_SLACK_PRICE = 1e3  # of one unit of covariance beyond its bound, in units of the mean loss
+_SLACK_PRICE = 1e3  # of covariance beyond its bound, both scaled to a largest entry of one
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class AgnosticFair:
             still = bool(max(np.abs(gradient).max(), abs(gain)) <= self.tolerance)
         state = replace(state, params=at.params, kernel_weights=weights)
         what = "Neither the learner nor the adversary moves" if still else None
-        state = after_round(state, taken, self.rounds, stationary=what)
+        state = after_round(state, at, taken, self.rounds, stationary=what)
         if state.status == "running":
             asked = Point(onward, "gradients", kernel=replace(question, weights=weights))
             state = replace(state, request=Request((asked,)))
@@ -150,16 +150,19 @@ def worst_weights(sums: Matrix, n_rows: float, largest: float, covariance: float
     with L, N and the :math:`C_s` the lines of ``sums``. Where no weights have so small a
     covariance, the smallest excess is taken; where even B everywhere gives fewer than n rows, that.
     """
-    scaled = sums / n_rows
+    largest_entries = np.abs(sums).max(axis=1, keepdims=True)
+    scaled = sums / np.where(largest_entries > 0, largest_entries, 1.0)
     loss, rows, sets = scaled[0], scaled[1], scaled[2:]
     n_points, n_sets = loss.size, sets.shape[0]
-    total = min(1.0, largest * float(rows.sum()))
+    sizes = n_rows / np.where(largest_entries > 0, largest_entries, 1.0)[:, 0]
+    total = min(float(sizes[1]), largest * float(rows.sum()))
+    bounds = covariance * sizes[2:]
     bends = np.vstack([sets, -sets])
     slack = np.vstack([np.eye(n_sets), np.eye(n_sets)])
     found = linprog(
         np.concatenate([-loss, np.full(n_sets, _SLACK_PRICE)]),
         A_ub=np.hstack([bends, -slack]) if n_sets else None,
-        b_ub=np.full(2 * n_sets, covariance) if n_sets else None,
+        b_ub=np.concatenate([bounds, bounds]) if n_sets else None,
         A_eq=np.concatenate([rows, np.zeros(n_sets)])[None],
         b_eq=[total],
         bounds=[(0.0, largest)] * n_points + [(0.0, None)] * n_sets,

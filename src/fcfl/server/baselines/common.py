@@ -12,6 +12,8 @@ from fcfl.errors import ReportError
 from fcfl.server.method import Status
 from fcfl.server.problem import Evaluation, Problem
 
+_WILD = 10.0  # nats; no model at all has log 2 = 0.69
+
 
 @dataclass(frozen=True)
 class Iterate:
@@ -69,14 +71,17 @@ def check_local(method: Local, *, fewest: int) -> None:
         raise ValueError(f"`local_epochs` must be at least {fewest}, got {method.local_epochs!r}.")
 
 
-def after_round(state: I, taken: int, most: int, *, stationary: str | None) -> I:
+def after_round(state: I, at: Evaluation, taken: int, most: int, *, stationary: str | None) -> I:
     """Converged when ``stationary`` names what is, stopped after ``most`` rounds, else running."""
     state = replace(state, rounds=(taken,))
     if stationary is not None:
         message = f"{stationary} after {taken} {'round' if taken == 1 else 'rounds'}."
         return replace(state, status="converged", message=message)
     if taken >= most:
-        return replace(state, status="stopped", message=f"All {taken} rounds taken.")
+        message, loss = f"All {taken} rounds taken.", float(at.losses.mean())
+        if loss > _WILD:
+            message += f" The mean loss is {loss:.3g}: try a smaller step size."
+        return replace(state, status="stopped", message=message)
     return state
 
 

@@ -61,7 +61,7 @@ class FairReg:
             state = replace(state, params=at.params, lowest=value)
         still = bool(np.abs(gradient).max() <= self.tolerance)
         what = "The penalised loss is stationary" if still else None
-        state = after_round(state, taken, self.rounds, stationary=what)
+        state = after_round(state, at, taken, self.rounds, stationary=what)
         size = self.step_size / np.sqrt(1.0 + taken / _STEADY)
         if state.status == "running":
             request = Request((Point(at.params - size * gradient, "gradients"),))

@@ -90,7 +90,7 @@ class FairFed:
             state = replace(state, weights=weights)
         state = replace(state, params=at.params)
         what = "The average and its weights stand" if still else None
-        state = after_round(state, taken, self.rounds, stationary=what)
+        state = after_round(state, at, taken, self.rounds, stationary=what)
         if state.status == "running":
             local = local_training(self, problem, taken, state.set_weights)
             state = replace(state, request=Request((Point(onward, local=local),)))

@@ -75,7 +75,7 @@ class FedAvg:
         still = bool(np.abs(update).max() <= self.tolerance)
         what = "The mean loss is stationary" if self.local_epochs == 0 else "The average stands"
         state = replace(state, params=at.params)
-        state = after_round(state, taken, self.rounds, stationary=what if still else None)
+        state = after_round(state, at, taken, self.rounds, stationary=what if still else None)
         if state.status == "running":
             onward = at.params - self.step_size * update
             state = replace(state, request=self._ask(onward, problem, taken))

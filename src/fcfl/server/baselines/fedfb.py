@@ -89,7 +89,7 @@ class FedFB:
         still = bool(max(moved, np.abs(negatives - state.negatives).max()) <= self.tolerance)
         state = replace(state, params=at.params, negatives=negatives)
         what = "The average and the weights stand" if still else None
-        state = after_round(state, taken, self.rounds, stationary=what)
+        state = after_round(state, at, taken, self.rounds, stationary=what)
         if state.status == "running":
             state = replace(state, request=self._ask(onward, problem, negatives, taken))
         return state, describe_round(at, round=taken, stage=1, step=self.step_size)

@@ -91,7 +91,7 @@ class FedMGDA:
                 value=float(pull @ at.losses), size=min(2.0 * state.size, self.step_size),
             )  # fmt: skip
         what = "No direction lowers all losses: Pareto-stationary" if still else None
-        state = after_round(state, taken, self.rounds, stationary=what)
+        state = after_round(state, at, taken, self.rounds, stationary=what)
         if state.status == "running":
             onward = Point(state.params - state.size * state.direction, "gradients")
             state = replace(state, request=Request((onward,)))

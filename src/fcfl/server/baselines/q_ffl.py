@@ -76,7 +76,7 @@ class QFFL:
         still = bool(np.abs(slope).max() <= self.tolerance)
         what = "The powers' weighted gradient is zero" if still else None
         state = replace(state, params=at.params)
-        state = after_round(state, taken, self.rounds, stationary=what)
+        state = after_round(state, at, taken, self.rounds, stationary=what)
         if state.status == "running":
             state = replace(state, request=self._ask(at.params - step, problem, taken))
         return state, describe_round(at, round=taken, stage=1, step=self.step_size)
