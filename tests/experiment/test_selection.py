@@ -161,14 +161,14 @@ def test_within_the_noise_the_lowest_mean_is_taken():
     assert chosen["near_best"] == 3
 
 
-def test_the_slack_is_half_a_standard_error_of_the_paired_difference():
+def test_the_slack_is_one_standard_error_of_the_paired_difference():
     """What counts is the noise of the difference on the same rows, not that of either mean."""
     rng = np.random.default_rng(0)
     common = rng.gamma(2.0, 0.5, 400)
     noise = rng.standard_normal(400)
     noise = (noise - noise.mean()) / noise.std(ddof=1)
     other = sum_up(np.column_stack([np.full(400, 0.1), np.full(400, 0.01)]))
-    for behind, expected in ((0.45, 10.0), (0.55, "max")):
+    for behind, expected in ((0.95, 10.0), (1.05, "max")):
         standard_error = 0.2 / np.sqrt(400)
         worse = common + 0.2 * noise + behind * standard_error
         totals = {"a": sum_up(np.column_stack([common, worse])), "b": other}

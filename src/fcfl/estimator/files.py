@@ -15,7 +15,6 @@ from fcfl.server.method import RoundInfo
 
 _KIND = "fcfl-classifier-1"
 _FILE = "classifier.json"
-_WEIGHTS = "weights.safetensors"
 _CLASSES: dict[str, type] = {
     cls.__name__: cls
     for cls in (Difference, Ratio, RoundInfo, Audit, PartAudit, Estimate, Evidence)
@@ -41,9 +40,9 @@ def write_classifier(classifier: Any, folder: Path) -> None:
     }
     folder.mkdir(parents=True, exist_ok=True)
     if classifier.model is not None:
-        from fcfl.estimator.network import write_weights
+        from fcfl.estimator.network import save_module
 
-        write_weights(classifier.module_, folder / _WEIGHTS)
+        save_module(classifier.module_, folder)
     replace_file(folder / _FILE, (json.dumps(content, indent=1) + "\n").encode())
 
 
@@ -72,9 +71,9 @@ def read_classifier(cls: Any, folder: Path, model: Any) -> Any:
         needed = "needs" if params is None else "is linear and takes no"
         raise ValueError(f"The classifier in {str(folder)!r} {needed} `model`.")
     if params is None:
-        from fcfl.estimator.network import read_weights
+        from fcfl.estimator.network import load_module
 
-        classifier.module_ = read_weights(model, folder / _WEIGHTS)
+        classifier.module_ = load_module(model, folder)
     else:
         classifier._take_params(np.array(params, dtype=np.float64))
     return classifier

@@ -1,20 +1,16 @@
 """A torch module as the estimator's model; imported only when there is one."""
 
-import copy
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
-
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
 
 from fcfl._types import ClientId, RateId, Vector
 from fcfl.client.torch_model import BATCH_ROWS, TorchClient, torch_client
 from fcfl.client.torch_params import as_network
 from fcfl.data import ClientData
-from fcfl.errors import DataError
 from fcfl.estimator.fitting import Model
-from fcfl.runtime.checkpoint import replace_file
+from fcfl.torch import load_module, save_module
+
+__all__ = ["load_module", "module_logits", "network_model", "save_module", "trained_copy"]
 
 
 def network_model(module: Any) -> Model:
@@ -39,20 +35,3 @@ def module_logits(module: Any, X: Any) -> Vector:
     """Logits of a trained module."""
     network = as_network(module)
     return network.logits(network.first_params(), X, BATCH_ROWS)
-
-
-def write_weights(module: Any, path: Path) -> None:
-    """All weights and buffers as safetensors."""
-    tensors = {name: value.detach().clone() for name, value in module.state_dict().items()}
-    replace_file(path, save(tensors))
-
-
-def read_weights(module: Any, path: Path) -> Any:
-    """A copy of the module with the weights of a file."""
-    loaded = copy.deepcopy(module)
-    try:
-        loaded.load_state_dict(load_file(path))
-    except (OSError, RuntimeError, SafetensorError) as error:
-        reason = " ".join(str(error).split())
-        raise DataError(f"The weights {str(path)!r} do not fit `model`: {reason}") from None
-    return loaded.eval()

@@ -3,7 +3,7 @@
 Every client splits its own training rows into folds, scores each candidate on the rows it held
 out, and says only sums over them: their count, the sum of the losses under each candidate, and the
 sums of their products. A candidate is judged by the worst-served client's held-out loss. Each
-consistency is taken at its best L2 weight; of those not worse than the best by more than half a
+consistency is taken at its best L2 weight; of those not worse than the best by more than one
 standard error of the difference, on the same rows, the one with the lowest mean loss is chosen. The
 L2 weight is then where a parabola in its logarithm, through that consistency's losses near their
 lowest, has its minimum: a single lowest point is mostly noise. The result says how flat it was, and
@@ -34,7 +34,7 @@ N_FOLDS = 5
 L2_GRID = (1e-1, 5.6e-2, 3e-2, 1.8e-2, 1e-2, 5.6e-3, 3e-3, 1.8e-3, 1e-3, 5.6e-4, 3e-4)
 CONSISTENCY_GRID: tuple[float | Literal["max"], ...] = (10.0, 0.3, "max")
 REACH = 3  # steps of the L2 grid to either side of the lowest loss that the parabola goes through
-SLACK = 0.5  # standard errors that the worst client may be behind the best candidate
+SLACK = 1.0  # standard errors that the worst client may be behind the best candidate
 MOST_ROWS = 100_000  # used for choosing; more rows would not change the choice
 _TOLERANCE = 1e-4  # KKT residual of a fit that is only compared
 
@@ -260,7 +260,7 @@ def _sentence(
         f"{N_FOLDS}-fold cross-validation: held-out loss of the worst client "
         f"({chosen['worst_client']}) {chosen['worst_loss']:.4f} ± "
         f"{chosen['worst_loss_standard_error']:.4f}{nearby}; the best is "
-        f"{best['worst_loss']:.4f}, and {near} of {len(table)} settings are within half a standard "
+        f"{best['worst_loss']:.4f}, and {near} of {len(table)} settings are within one standard "
         "error of it."
     )
     at_max = [line["worst_loss"] for line in table if line["consistency"] == "max"]
