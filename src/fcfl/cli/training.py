@@ -40,7 +40,7 @@ from .common import (
 
 
 def _methods_help() -> str:
-    return "; ".join(f"{name}: {what}" for name, what in METHODS.items())
+    return "\n\n".join(f"[bold]{name}[/]: {what}." for name, what in METHODS.items())
 
 
 @app.command(
