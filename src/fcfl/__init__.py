@@ -7,6 +7,7 @@ any model, `fcfl.torch` trains networks.
 
 __version__ = "0.1.0"
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fcfl.errors import FCFLError
@@ -34,6 +35,4 @@ def __getattr__(name: str) -> Any:
     """Import the estimator, and scikit-learn with it, when it is first asked for."""
     if name != "FCFLClassifier":
         raise AttributeError(f"module 'fcfl' has no attribute {name!r}")
-    from fcfl.estimator import FCFLClassifier
-
-    return FCFLClassifier
+    return import_module("fcfl.estimator").FCFLClassifier
