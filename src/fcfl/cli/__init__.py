@@ -7,10 +7,20 @@ import typer
 
 from fcfl import __version__
 
-from . import comparing, describe, evidence, flower, sweeping, training
+from . import comparing, describe, evidence, flower, reproducing, sweeping, training
 from .common import app, out_console
 
-__all__ = ["app", "comparing", "describe", "evidence", "flower", "main", "sweeping", "training"]
+__all__ = [
+    "app",
+    "comparing",
+    "describe",
+    "evidence",
+    "flower",
+    "main",
+    "reproducing",
+    "sweeping",
+    "training",
+]
 
 
 @app.callback(invoke_without_command=True)

@@ -1,0 +1,20 @@
+"""Every table and figure of the paper again: items as TOML files, runs in processes, results."""
+
+from .items import Case, Item, find_items, read_item
+from .plan import Run, Scale, plan_runs
+from .running import Finished, Watch, run_plan
+from .summary import summarise
+
+__all__ = [
+    "Case",
+    "Finished",
+    "Item",
+    "Run",
+    "Scale",
+    "Watch",
+    "find_items",
+    "plan_runs",
+    "read_item",
+    "run_plan",
+    "summarise",
+]
