@@ -1,6 +1,7 @@
 """Run the speed ratios, or what is named; exit code 1 when a claim does not hold.
 
-The studies (rounds, growth, qp, resplits, eicu) take longer and run only when they are named.
+The studies take longer, from half a minute to an hour, and run only when they are named; each also
+runs alone, as ``python -m benchmarks.NAME``.
 """
 
 import argparse
@@ -8,16 +9,17 @@ import json
 import os
 import platform
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 
-from benchmarks import Measured, eicu, growth, qp, resplits, rounds
+from benchmarks import Measured
 from benchmarks.reports import report_and_autograd, server_and_clients
 
 BENCHMARKS = {"report": report_and_autograd, "server": server_and_clients}
-STUDIES = {
-    "rounds": rounds.main, "growth": growth.main, "qp": qp.main, "resplits": resplits.main,
-    "eicu": eicu.main,
-}  # fmt: skip
+STUDIES = (
+    "baselines", "confidence", "coverage", "eicu", "flower", "growth", "mlp", "published", "qp",
+    "resplits", "rounds",
+)  # fmt: skip
 
 
 def main() -> int:
@@ -26,7 +28,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help=f"of: {known}; default {', '.join(BENCHMARKS)}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers there")
     options = parser.parse_args()
-    unknown = [name for name in options.names if name not in BENCHMARKS | STUDIES]
+    unknown = [name for name in options.names if name not in (*BENCHMARKS, *STUDIES)]
     if unknown:
         parser.error(f"there is no benchmark {unknown[0]!r}; known: {known}")
     threads = os.environ.get("OMP_NUM_THREADS", "all")
@@ -36,7 +38,7 @@ def main() -> int:
     for name in options.names or BENCHMARKS:
         if name in STUDIES:
             print(f"\n{name}")
-            failed |= bool(STUDIES[name]())
+            failed |= bool(import_module(f"benchmarks.{name}").main())
             continue
         measured[name] = BENCHMARKS[name]()
         show(name, measured[name])
