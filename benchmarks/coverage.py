@@ -46,6 +46,7 @@ in .992, at least .95 being claimed.
 """
 
 import argparse
+import sys
 import warnings
 from functools import partial
 
@@ -346,7 +347,7 @@ def is_usable_score(compare, *counts):
     return bool(low <= value * (1 + 1e-9) + 1e-9 and value <= high * (1 + 1e-9) + 1e-9)
 
 
-def main(argv=None):
+def main(argv=()):
     parser = argparse.ArgumentParser(description="Coverage of the audit's intervals.")
     parser.add_argument("--draws", type=int, default=2000)
     parser.add_argument("--families", type=int, default=500)
@@ -361,4 +362,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(sys.argv[1:]))
