@@ -90,8 +90,10 @@ def test_a_report_that_cannot_be_is_refused_by_name_and_the_run_can_be_resumed(
         (lambda answer: replace(answer, name="north"), "of site 'south' answered as 'north'"),
         (lambda answer: b"nonsense", "no message of fcfl"),
         (lambda answer: replace(answer, reports=()), "sent 0 reports for a request of"),
+        (lambda answer: replace(answer, reports=None), "sent an answer that cannot be (TypeError)"),
+        (lambda answer: replace(answer, reports=({},) * 5), "instead of a report"),
         (lambda answer: Introduction("south", "", "", (), {}, None), "instead of Reported"),
-        (lambda answer: Refusal("south", "The disk is full."), "The disk is full."),
+        (lambda answer: Refusal("south", "The disk\n\x1b is full."), "The disk is full."),
     ],
 )
 def test_an_answer_that_is_no_answer_is_refused_by_name(files, tmp_path, change, reason):
@@ -152,6 +154,9 @@ def test_counts_that_cannot_be_are_refused_by_name(files, tmp_path, change):
         {"rules": ("none",)},
         {"statistics": None},
         {"checksum": 5},
+        {"labels": 5},
+        {"levels": None},
+        {"rules": None},
     ],
     ids=str,
 )

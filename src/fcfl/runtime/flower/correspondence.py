@@ -24,6 +24,7 @@ _LOOK = 1.0  # seconds between looks for nodes that come and go
 _RETRY = 3.0  # seconds after which a letter that was lost is sent again
 _RETRY_APP = 30.0  # seconds after which a node whose app failed is asked again who it is
 _REMIND = 0.5  # share of the timeout after which a letter is sent again, once: a site may be slow
+_LONGEST = 500  # characters of a site's sentence that are passed on
 
 Ask = Callable[[ClientId], Question]
 Check = Callable[[Answer], None]
@@ -206,12 +207,12 @@ class Correspondence:
         self, name: ClientId, answer: Answer, sent: _Letter, current: _Round, check: Check
     ) -> None:
         if isinstance(answer, Refusal):
-            current.failures[name] = answer.sentence
+            current.failures[name] = _one_line(answer.sentence)
         elif sent.is_hello:
             if not isinstance(answer, Introduction):
                 raise ReportError(f"Client {name!r} sent no introduction.")
             if current.is_meeting:
-                check(answer)
+                _checked(check, answer)
                 if name in self.introductions:
                     raise FCFLError(_two_of(name))
                 self.introductions[name] = answer
@@ -219,7 +220,7 @@ class Correspondence:
                 current.due.pop(sent.node)
                 current.asked.discard(sent.node)
         else:
-            check(answer)
+            _checked(check, answer)
             if name in current.answers:
                 raise FCFLError(_two_of(name))
             current.answers[name] = answer
@@ -247,6 +248,23 @@ class Correspondence:
             f"Not all sites came within {self._timeout:g} s; missing: {', '.join(missing)}. "
             "Start the SuperNode there, and check the `name` in its node config."
         )
+
+
+def _checked(check: Check, answer: Answer) -> None:
+    """Check an answer; parts of a kind that no check has thought of are refused, too."""
+    try:
+        check(answer)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        kind = type(error).__name__
+        raise ReportError(
+            f"Client {answer.name!r} sent an answer that cannot be ({kind})."
+        ) from None
+
+
+def _one_line(sentence: object) -> str:
+    """What a site says, fit for a log."""
+    plain = "".join(c if c.isprintable() else " " for c in str(sentence))
+    return " ".join(plain.split())[:_LONGEST]
 
 
 def _two_of(name: ClientId) -> str:
