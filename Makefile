@@ -2,10 +2,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help venv demo test lint bench clean
+.PHONY: help venv demo test test-deployment lint bench clean
 help:
 	@echo "make demo   train on Adult under a budget of .05 per client, beside plain FedAvg"
 	@echo "make test   the whole test suite"
+	@echo "make test-deployment  Flower over real processes: faults, TLS, node keys; half an hour"
 	@echo "make lint   ruff, mypy --strict, import contracts"
 	@echo "make bench  the speed claims, as ratios measured in one run"
 	@echo "make venv   the development environment in .venv; make clean removes what was made"
@@ -28,6 +29,9 @@ demo: .venv/core
 
 test: venv
 	$(BIN)/python -m pytest -n 2 --dist loadscope
+
+test-deployment: venv
+	$(BIN)/python -m pytest -m deployment tests/flower
 
 lint: venv
 	$(BIN)/ruff check .
