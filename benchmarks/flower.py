@@ -28,6 +28,7 @@ from fcfl.report.files import read_run
 from fcfl.runtime.flower.certificates import make_certificates
 from fcfl.runtime.flower.machines import Machines
 from fcfl.runtime.flower.post import InProcessPost
+from fcfl.runtime.flower.processes import descendants
 
 TOLERANCE = 1e-9
 MOST_ROUNDS = 40
@@ -110,8 +111,9 @@ def watched_memory(machines: Machines) -> Iterator[list[float]]:
 
     def watch() -> None:
         while not over.wait(0.5):
-            sessions = {process.pid for process in list(machines.processes.values())}
-            most[0] = max(most[0], sum(map(_pss, _of_sessions(sessions))))
+            ours = {process.pid for process in list(machines.processes.values())}
+            ours.update(*map(descendants, ours))
+            most[0] = max(most[0], sum(map(_pss, ours)))
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
@@ -122,19 +124,9 @@ def watched_memory(machines: Machines) -> Iterator[list[float]]:
         watcher.join()
 
 
-def _of_sessions(sessions: set[int]) -> list[Path]:
-    """Every process was started in the session of one of ours."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError, IndexError):
-            if int((entry / "stat").read_text().rpartition(")")[2].split()[3]) in sessions:
-                found.append(entry)
-    return found
-
-
-def _pss(process: Path) -> float:
+def _pss(pid: int) -> float:
     with suppress(OSError):
-        for line in (process / "smaps_rollup").read_text().splitlines():
+        for line in (Path("/proc") / str(pid) / "smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
                 return int(line.split()[1]) / 1024
     return 0.0
