@@ -11,7 +11,16 @@ from rich.table import Table as Grid
 
 from fcfl.experiment.folder import write_json
 from fcfl.report.reproduction import item_path, read_item_files, screen_of, write_reproduction
-from fcfl.reproduction import Item, Run, Scale, find_items, plan_runs, run_plan, summarise
+from fcfl.reproduction import (
+    Item,
+    Run,
+    Scale,
+    add_chosen,
+    find_items,
+    plan_runs,
+    run_plan,
+    summarise,
+)
 from fcfl.reproduction.plan import QUICK, RESPLITS
 from fcfl.reproduction.running import Record
 from fcfl.reproduction.tables import make_tables, stand_ins
@@ -106,6 +115,7 @@ def _reproduce(
         note(f"{finished.n_read} of {len(finished.records)} runs were finished before.")
     for item in items:
         content = summarise(item, plans[item.name], finished.records, scale, tables)
+        add_chosen(item, plans[item.name], finished.records, content)
         write_json(item_path(out, content), content)
         for part in screen_of(content):
             if isinstance(part, str):

@@ -101,10 +101,13 @@ def axes(frame: Frame, x_name: str, y_name: str | None, n_ticks: int = 5) -> Ite
     yield tag("text", f"{x_name} →", x=f"{right:g}", y=f"{bottom + 36:g}", text_anchor="end")
 
 
-def shape(kind: int, place: Point, colour: str, *, is_hollow: bool = False) -> Markup:
+def shape(
+    kind: int, place: Point, colour: str, *, is_hollow: bool = False, size: float = 1.0
+) -> Markup:
     """A mark: disc, square, triangle or diamond."""
     return tag(
-        "path", d=_SHAPES[kind], transform=f"translate({place[0]:.1f} {place[1]:.1f})",
+        "path", d=_SHAPES[kind],
+        transform=f"translate({place[0]:.1f} {place[1]:.1f}) scale({size:g})",
         fill="#fff" if is_hollow else colour, stroke=colour, stroke_width="1.6",
     )  # fmt: skip
 

@@ -41,10 +41,10 @@ def _dots(item: Item) -> Figures:
 
 def _dot_figure(item: Item, case: Mapping[str, Any], rows: Sequence[Row], protocol: str) -> Markup:
     clients = clients_of(item)
-    height = 62 + ROW * len(rows) + 46
-    top, bottom = 50.0, height - 46
+    height = 38 + ROW * len(rows) + 46
+    top, bottom = 34.0, height - 46
     parts = []
-    panels = (("disparity", 190.0, 425.0), ("accuracy", 460.0, WIDTH - 16))
+    panels = (("disparity", 212.0, 440.0), ("accuracy", 470.0, WIDTH - 16))
     for key, left, right in panels:
         values = [v for row in rows for c in clients for v in _ends(row["clients"][c][key])]
         if key == "disparity":
@@ -66,8 +66,8 @@ def _dot_figure(item: Item, case: Mapping[str, Any], rows: Sequence[Row], protoc
     for position, row in enumerate(rows):
         y = top + (position + 0.5) * (bottom - top) / len(rows)
         style = "name ours" if row["kind"] == "ours" else "name"
-        words = row["label"]
-        parts.append(tag("text", words, x="182", y=f"{y + 4:g}", class_=style, text_anchor="end"))
+        words = row["label"].removeprefix("FCFL, ")
+        parts.append(tag("text", words, x="204", y=f"{y + 4:g}", class_=style, text_anchor="end"))
     parts += legend([(c, i) for i, c in enumerate(clients)], 16)
     runs = max(row["n_runs"] for row in rows)
     title = f"{item['title']}, {case['name']}: {runs} {_runs(protocol)}"
@@ -172,12 +172,13 @@ def _front(item: Item) -> Figures:
             for row in rows_of(item, case["name"], "starts"):
                 path = [(x, y) for x, y in row["runs"][0]["path"]]
                 if row["line"] == "sqp":
-                    parts += [shape(1, frame.at(p), colour, is_hollow=True) for p in path]
+                    parts.append(frame.path(path, colour, 2))
+                    parts += [shape(1, frame.at(p), colour, is_hollow=True, size=0.6) for p in path]
                 else:
                     parts.append(frame.path(path, colour, 0))
                     parts.append(shape(0, frame.at(path[-1]), colour))
-    told = "solid: two-stage; hollow squares: sqp, round by round; dashed grey: Pareto front; "
-    parts.append(tag("text", told + "dashed: budget", x="16", y="22"))
+    told = "solid: two-stage; squares: sqp, every round; grey: Pareto front; "
+    parts.append(tag("text", told + "dashed lines: budgets, a colour each", x="16", y="22"))
     title = "Synthetic problem: paths to the constrained optimum"
     yield "", paper(item["name"], title, f"{title}, {told} one colour a budget.", height, parts)
 
@@ -187,25 +188,23 @@ def _front(item: Item) -> Figures:
 
 def _plane(item: Item) -> Figures:
     """Accuracy against the largest local disparity over clients large enough to show one."""
-    rows = [row for row in item["rows"] if row["n_runs"]]
-    given = [g for case in item["cases"] for g in case["given"]]
-    key = "largest_large_disparity"
-    dots = [(r["kind"], _short(r), r[key]["mean"], r["accuracy"]["mean"]) for r in rows]
-    dots += [("given", g["label"], g["numbers"]["local"], g["numbers"]["accuracy"]) for g in given]
-    height = 440.0
-    across = nice_range([0.0, *(x for _, _, x, _ in dots if x is not None)])
-    frame = Frame(
-        (across[0], across[1] * 1.12), nice_range([y for *_, y in dots]),
-        (70.0, WIDTH - 16), (height - 50, 66.0),
-    )  # fmt: skip
+    dots = [dot for dot in _plane_dots(item) if dot[2] is not None]
+    height = 66.0 + 18 * max(len(dots), 18) + 40
+    across = nice_range([0.0, *(x for _, _, x, _ in dots)])
+    upward = nice_range([y for *_, y in dots])
+    frame = Frame(across, upward, (62.0, 430.0), (height - 50, 66.0))
     parts = list(axes(frame, "largest local disparity, held out", "accuracy of all rows"))
-    limit = item["limits"].get("local")
-    if limit is not None:
-        parts.append(frame.line((limit, frame.y[0]), (limit, frame.y[1]), "budget"))
-    kinds = {"baseline": 0, "theirs": 1, "ours": 2, "given": 3}
-    known = [dot for dot in dots if dot[2] is not None]
-    parts += [shape(kinds[k], frame.at((x, y)), COLOURS[kinds[k]]) for k, _, x, y in known]
-    parts += _names(frame, [(name, (x, y)) for _, name, x, y in known])
+    limit = item["limits"]["local"]
+    parts.append(frame.line((limit, frame.y[0]), (limit, frame.y[1]), "budget"))
+    for number, (kind, name, x, y) in enumerate(dots, start=1):
+        colour = COLOURS[_KINDS[kind]]
+        place = frame.at((x, y))
+        parts.append(shape(_KINDS[kind], place, colour))
+        beside = {"x": f"{place[0] + 7:.1f}", "y": f"{place[1] - 4:.1f}", "class_": "small"}
+        parts.append(tag("text", str(number), **beside))
+        row = 58.0 + 18 * number
+        parts.append(shape(_KINDS[kind], (452.0, row - 4), colour))
+        parts.append(tag("text", f"{number}  {name}", x="464", y=f"{row:g}", class_="small"))
     words = ("baselines", "two-stage, authors' options", "sqp", "figures of later papers")
     parts += legend([(w, i) for i, w in enumerate(words)], 16)
     title = f"{item['title']}: accuracy against the largest local disparity"
@@ -213,24 +212,23 @@ def _plane(item: Item) -> Figures:
     yield "", paper(item["name"], title, told, height, parts)
 
 
+_KINDS = {"baseline": 0, "theirs": 1, "ours": 2, "given": 3}
+
+
+def _plane_dots(item: Item) -> Iterator[tuple[str, str, Any, float]]:
+    """Kind, name, largest local disparity and accuracy of every line."""
+    for row in item["rows"]:
+        if row["n_runs"]:
+            local = row["largest_large_disparity"]["mean"]
+            yield row["kind"], _short(row), local, row["accuracy"]["mean"]
+    for given in (given for case in item["cases"] for given in case["given"]):
+        numbers = given["numbers"]
+        yield "given", given["label"], numbers["local"], numbers["accuracy"]
+
+
 def _short(row: Row) -> str:
-    if row["kind"] != "ours":
-        return str(row["label"])
-    return f"{row['label'].removeprefix('FCFL, ')}, {row['case']}"
-
-
-def _names(frame: Frame, dots: Sequence[tuple[str, tuple[float, float]]]) -> Iterator[Markup]:
-    """Names beside their dots, moved down where two would touch."""
-    placed: list[tuple[float, float]] = []
-    for name, point in sorted(dots, key=lambda dot: -dot[1][1]):
-        x, y = frame.at(point)
-        width = 6.2 * len(name)
-        right = x + 10 + width < frame.right
-        start = x + 10 if right else x - 10 - width
-        while any(abs(y - b) < 13 and start < a + 150 and a < start + width for a, b in placed):
-            y += 4
-        placed.append((start, y))
-        yield tag("text", name, x=f"{start:.1f}", y=f"{y + 4:.1f}", class_="small")
+    name = str(row["label"]).removeprefix("FCFL, ")
+    return name if row["kind"] != "ours" or "chosen" in name else f"{name}, {row['case']}"
 
 
 def _clients(item: Item) -> Figures:
@@ -263,8 +261,8 @@ def _clients(item: Item) -> Figures:
             found = [p for p in points[row["line"]] if p[0] is not None]
             kind = 2 if row["kind"] == "ours" else 1 if row["kind"] == "theirs" else 0
             parts += [shape(kind, frame.at(p), COLOURS[kind]) for p in found]
-            words = row["label"].replace("FCFL, ", "").replace(" (AgnosticFair)", "")
-            place = {"x": f"{left:.0f}", "y": "52", "class_": "small"}
+            words = row["label"].removeprefix("FCFL, ").split(",")[0].split(" (")[0]
+            place = {"x": f"{left:.0f}", "y": "30", "class_": "name"}
             parts.append(tag("text", words, **place))
         title = f"{item['title']}, {case['name']}: each client's accuracy and disparity"
         yield f"-{number + 1}", paper(f"{item['name']}-{number}", title, f"{title}, held-out rows, "

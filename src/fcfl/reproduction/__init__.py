@@ -1,5 +1,6 @@
 """Every table and figure of the paper again: items as TOML files, runs in processes, results."""
 
+from .choosing import add_chosen
 from .items import Case, Item, find_items, read_item
 from .plan import Run, Scale, plan_runs
 from .running import Finished, Watch, run_plan
@@ -12,6 +13,7 @@ __all__ = [
     "Run",
     "Scale",
     "Watch",
+    "add_chosen",
     "find_items",
     "plan_runs",
     "read_item",

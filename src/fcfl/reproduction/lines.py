@@ -45,7 +45,7 @@ LINES: dict[str, Line] = {
     "fairfed": _baseline("FairFed", "fairfed"),
     "fedfb": _baseline("FedFB", "fedfb"),
     "two-stage": Line(
-        "FCFL, authors' options",
+        "FCFL, two-stage, authors' options",
         "theirs",
         {"method": "two-stage", "published": True, "start": "uniform"},
         is_random=True,
@@ -53,7 +53,7 @@ LINES: dict[str, Line] = {
         quick={"rounds": (80, 40)},
     ),
     "two-stage-as-written": Line(
-        "FCFL, two-stage as written",
+        "FCFL, two-stage, as written",
         "theirs",
         {"method": "two-stage"},
         keeps_budgets=True,
@@ -73,7 +73,6 @@ LINES: dict[str, Line] = {
         "FCFL, sqp, mean loss",
         "ours",
         {"method": "sqp", "consistency": 10.0},
-        is_random=True,
         keeps_budgets=True,
         quick=_NOT_CHOSEN,
     ),

@@ -1,12 +1,13 @@
 """What is kept of a run: counts and rates of every client, small enough to be committed."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fcfl.runtime.history import read_history
 
-MOST_POINTS = 80  # of a path
+SEEN = 0.01  # a point of a path that moved less is left out
 _DIGITS = 5
 
 
@@ -52,13 +53,13 @@ def _part(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def path_of(history: Path, budget: float) -> list[list[float]]:
-    """Both objectives of the synthetic problem, round by round, thinned."""
-    rounds = read_history(history)
-    points = [
-        [round(r["worst_loss"], 4), round(r["largest_violation"] + budget, 4)] for r in rounds
-    ]
-    step = max(len(points) // MOST_POINTS, 1)
-    return [*points[:-1:step], points[-1]] if points else []
+    """Both objectives of the synthetic problem, round by round, where they moved visibly."""
+    kept: list[list[float]] = []
+    points = [(r["worst_loss"], r["largest_violation"] + budget) for r in read_history(history)]
+    for point in points:
+        if not kept or math.dist(point, kept[-1]) >= SEEN or point is points[-1]:
+            kept.append([round(value, 4) for value in point])
+    return kept
 
 
 def _rounded(value: float | None) -> float | None:

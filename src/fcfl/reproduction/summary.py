@@ -13,6 +13,7 @@ from .lines import LINES
 from .plan import Place, Run, Scale
 
 Record = Mapping[str, Any]
+LARGE = 100  # held-out rows of each group from which a client's disparity says something
 TOLERANCE = 1e-3  # a smooth disparity above its budget by less counts as met on training rows
 
 
@@ -135,7 +136,7 @@ def run_figures(case: Case, seed: int, record: Record) -> dict[str, Any]:
         if budget is not None and train["smooth"] is not None:
             met.append(train["smooth"] <= budget + TOLERANCE)
     everyone = list(clients.values())
-    large = [c for c in everyone if (c["smallest_group"] or 0) >= 100]
+    large = [c for c in everyone if (c["smallest_group"] or 0) >= LARGE]
     return {
         "seed": seed,
         "status": record["status"],
