@@ -194,7 +194,7 @@ def to_numpy(tensor: Tensor) -> Vector:
 def state_arrays(module: nn.Module) -> dict[str, NDArray[Any]]:
     """All weights and buffers by name, in their own types."""
     return {
-        name: np.ascontiguousarray(tensor.detach().cpu().numpy())
+        name: np.array(tensor.detach().cpu().numpy(), order="C")
         for name, tensor in module.state_dict().items()
     }
 
