@@ -103,7 +103,7 @@ def train_module(
                 f"`clients` must hold the module that is trained, but client {name!r} has another."
             )
     check_budget_clients(rules, list(clients))
-    rates = rates_needed(rules, _all_levels(clients))
+    rates = rates_needed(rules, _all_levels(clients), getattr(method, "rate_kinds", ()))
     runtime = InProcess({name: client.asked(name, rates) for name, client in clients.items()})
     start = network.first_params()
     counted = runtime.evaluate(Request((Point(start),)))
