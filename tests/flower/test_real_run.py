@@ -37,6 +37,7 @@ def test_a_real_run_is_the_run_of_one_process_and_keeps_others_out(tmp_path):
         told += stage.run()
         for name in kept_out:
             assert machines.processes[name].wait(60) != 0, name
+            assert "Exit Code: 305" in machines.log(name).read_text(encoding="utf-8"), name
         everything = [
             pid for process in machines.processes.values() for pid in descendants(process.pid)
         ]
