@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from fcfl.data import load_adult_frames
 from fcfl.experiment import Experiment, run_experiment
+from fcfl.reproduction.tables import pooled_adult
 
 CLIENTS = ("phd", "non-phd")
 RUNS: dict[str, dict[str, Any]] = {
@@ -34,13 +33,7 @@ RUNS: dict[str, dict[str, Any]] = {
 
 def pooled_table(path: Path) -> Path:
     """All rows with the protocol's eight columns, PhD and non-PhD as clients."""
-    frame = pd.concat(load_adult_frames(), ignore_index=True)
-    text = frame.select_dtypes(exclude="number").columns
-    table = frame[text].assign(
-        client=np.where(frame["education"] == "Doctorate", "phd", "non-phd"),
-        race=np.where(frame["race"] == "White", "White", "Non-White"),
-    )
-    table.to_csv(path, index=False)
+    pooled_adult("race").to_csv(path, index=False)
     return path
 
 

@@ -91,7 +91,7 @@ def _sampling(rate: float, rows: int) -> float:
 
 def _shares(case: Mapping[str, Any], rows: Sequence[Row], protocol: str) -> Iterator[str]:
     """How often budgets hold on held-out rows, ours against every baseline."""
-    for name in (OURS, "sqp-sure", "two-stage"):
+    for name in (OURS, "sqp-sure", "sqp-tenth", "two-stage"):
         ours = next((row for row in rows if row["line"] == name), None)
         if ours is None or ours["n_runs"] < 2:
             continue
@@ -102,7 +102,8 @@ def _shares(case: Mapping[str, Any], rows: Sequence[Row], protocol: str) -> Iter
         kept = share(ours["share_within"]["all"], ours["n_runs"])
         yield (
             f"{case['name']}, {ours['n_runs']} random splits: {ours['label']} keeps every budget "
-            f"on held-out rows in {kept} (worst client's accuracy {mean(ours, 'worst_accuracy')}). "
+            f"on held-out rows in {kept} (worst client's accuracy {mean(ours, 'worst_accuracy')}, "
+            f"all rows {mean(ours, 'accuracy')}). "
             f"{_list(verdicts)}"
         )
     yield from _noise(case, rows)
@@ -135,7 +136,7 @@ def _paired(ours: Row, other: Row) -> list[tuple[Mapping[str, Any], Mapping[str,
 
 def _named(row: Row) -> str:
     within = share(row["share_within"]["all"], row["n_runs"])
-    return f"{row['label']} ({within}, {mean(row, 'worst_accuracy')})"
+    return f"{row['label']} ({within}, {mean(row, 'worst_accuracy')}, {mean(row, 'accuracy')})"
 
 
 def _list(verdicts: Mapping[str, Sequence[str]]) -> str:

@@ -13,7 +13,8 @@ class Line:
 
     ``is_random``: the run depends on its seed even when the rows do not. ``keeps_budgets``: it is
     told the budgets; the others run once for all budgets. ``settled_by`` names the line whose
-    cross-validated l2 and consistency are taken. ``quick`` replaces settings where only the way
+    cross-validated l2 and consistency are taken. It trains under ``budget_times`` the budget it is
+    held to. ``quick`` replaces settings where only the way
     through matters.
     """
 
@@ -23,6 +24,7 @@ class Line:
     is_random: bool = False
     keeps_budgets: bool = False
     settled_by: str | None = None
+    budget_times: float = 1.0
     quick: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -75,6 +77,15 @@ LINES: dict[str, Line] = {
         {"method": "sqp", "consistency": 10.0},
         keeps_budgets=True,
         quick=_NOT_CHOSEN,
+    ),
+    "sqp-tenth": Line(
+        "FCFL, sqp, a tenth of the budget",
+        "ours",
+        {"method": "sqp"},
+        is_random=True,
+        keeps_budgets=True,
+        settled_by="sqp",
+        budget_times=0.1,
     ),
     "sqp-sure": Line(
         "FCFL, sqp, confidence .9",

@@ -96,6 +96,8 @@ def run_of(item: Item, case: Case, place: Place, scale: Scale, tables: Mapping[s
     line = LINES[place.line]
     told = {k: v for k, v in case.options.items() if line.keeps_budgets or k not in _NOT_TOLD}
     settings = {**told, **line.options, **case.of_line.get(place.line, {}), "seed": place.seed}
+    if line.budget_times != 1.0:
+        settings["budget"] = round(line.budget_times * float(settings["budget"]), 6)
     if scale.quick and place.protocol != "starts":
         settings |= line.quick
     parent = None
