@@ -12,6 +12,7 @@ from fcfl.errors import DataError
 from fcfl.experiment.compare import over_seeds
 from fcfl.report.reproduction import markdown, read_item_files, screen_of, write_reproduction
 from fcfl.report.reproduction_figures import figures_of
+from fcfl.report.reproduction_glance import glance
 from fcfl.report.reproduction_tables import number, share, spread, tables_of
 from fcfl.report.reproduction_words import difference, readings
 from fcfl.reproduction import Run, Scale, find_items, plan_runs, read_item, run_plan, summarise
@@ -322,6 +323,24 @@ def test_the_original_split_is_read_against_the_authors_figure(accuracy, words):
     said = readings(an_item([row], given=[given], protocols=("original",)))
     assert words in said[0]
     assert "exceed the budget of phd on test rows" in said[1]
+
+
+def test_a_glance_says_whose_budgets_hold_and_who_is_behind():
+    """Theirs is .72 of 100 people: .67 is behind by more than the .045 of one deviation."""
+    given = {"label": "they", "accuracy": {"phd": 0.72, "non-phd": 0.8}}
+    given["disparity"] = {"phd": 0.06, "non-phd": 0.01}
+    for accuracy, verdict in ((0.68, "yes"), (0.67, "no")):
+        row = a_row("sqp", record((0.0, 0.0), accuracies=(accuracy, 0.8)))
+        item = an_item([row | {"protocol": "original"}], given=[given], protocols=("original",))
+        (found,) = glance([item])
+        assert found.rows[0][4:] == (verdict, "exceeded: phd", "met in 1/1")
+
+
+def test_a_glance_shows_the_baseline_that_keeps_budgets_most_often():
+    kept, broken = record((0.01, 0.01)), record((0.2, 0.01))
+    rows = [a_row("sqp", kept, broken), a_row("fedavg", broken, broken), a_row("afl", kept, kept)]
+    (found,) = glance([an_item(rows)])
+    assert found.rows[0][1:5] == ("1/2", "–", "–", "AFL 2/2")
 
 
 # --- tables and figures ---

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .reproduction_figures import figures_of
+from .reproduction_glance import glance
 from .reproduction_tables import BESIDE, Item, TextTable, failures_of, tables_of
 from .reproduction_words import readings
 from .words import plain
@@ -70,7 +72,7 @@ def write_reproduction(items: Sequence[Item], folder: Path) -> Path:
     """Write the page and a folder of figures beside it."""
     figures = folder / "reproduction"
     figures.mkdir(parents=True, exist_ok=True)
-    parts = [_HEAD, _contents(items)]
+    parts = [_HEAD, _contents(items), _glance(items)]
     for item in items:
         for name, drawn in figures_of(item).items():
             (figures / name).write_text(str(drawn) + "\n", encoding="utf-8")
@@ -84,6 +86,11 @@ def _contents(items: Sequence[Item]) -> str:
     lines = ["| item | of the paper |", "| --- | --- |"]
     lines += [f"| [{i['name']}](#{i['name']}) | {i['of']}: {i['title'].lower()} |" for i in items]
     return "\n".join(lines) + "\n"
+
+
+def _glance(items: Sequence[Item]) -> str:
+    lines = [line for found in glance(items) for line in (*markdown(found), "")]
+    return "\n".join(["## At a glance", "", *lines]) if lines else ""
 
 
 def _section(item: Item) -> str:
@@ -101,7 +108,7 @@ def _section(item: Item) -> str:
 
 
 def _title(drawn: Any) -> str:
-    return str(drawn).split("<title", 1)[1].split(">", 1)[1].split("</title>", 1)[0]
+    return unescape(str(drawn).split("<title", 1)[1].split(">", 1)[1].split("</title>", 1)[0])
 
 
 def _protocol(item: Item) -> str:

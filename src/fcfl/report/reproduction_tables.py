@@ -1,5 +1,6 @@
 """Tables of a reproduced item as plain text cells; the screen and the page show the same."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -262,6 +263,11 @@ def _without_empty(table: TextTable) -> TextTable:
         tuple(table.headings[i] for i in kept),
         tuple(tuple(row[i] for i in kept) for row in table.rows),
     )
+
+
+def sampling_deviation(rate: float, rows: int) -> float:
+    r""":math:`\sqrt{p (1 - p) / n}`, of a share of so many rows."""
+    return math.sqrt(rate * (1 - rate) / rows) if rows else math.nan
 
 
 def failures_of(item: Item) -> Iterator[str]:

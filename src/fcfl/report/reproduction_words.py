@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .reproduction_tables import Item, Row, number, rows_of, share
+from .reproduction_tables import Item, Row, number, rows_of, sampling_deviation, share
 
 OURS = "sqp"
 _SEEN = 1.96  # standard errors
@@ -45,7 +45,7 @@ def _original(case: Mapping[str, Any], rows: Sequence[Row]) -> Iterator[str]:
             yield (
                 f"{case['name']}, original split: {worst} accuracy was {number(theirs)} "
                 f"({given['label']}); {told}. One person of {people} is {number(1 / people)}, one "
-                f"standard deviation of sampling {number(_sampling(theirs, people))}."
+                f"standard deviation of sampling {number(sampling_deviation(theirs, people))}."
             )
         yield from _kept(case, given, rows)
 
@@ -56,7 +56,7 @@ def _beside(row: Row, client: str, theirs: float) -> str:
     apart = found - theirs
     if apart >= 0:
         verdict = "no worse"
-    elif apart >= -_sampling(theirs, people):
+    elif apart >= -sampling_deviation(theirs, people):
         verdict = "lower, within one standard deviation"
     else:
         verdict = "lower by more than one standard deviation"
@@ -80,10 +80,6 @@ def _kept(case: Mapping[str, Any], given: Mapping[str, Any], rows: Sequence[Row]
         f"{case['name']}: {given['label']} {theirs} on test rows; runs that meet all budgets on "
         f"their training rows: {', '.join(ours)}."
     )
-
-
-def _sampling(rate: float, rows: int) -> float:
-    return math.sqrt(rate * (1 - rate) / rows) if rows else math.nan
 
 
 # --- re-splits ------------------------------------------------------------------------------------
