@@ -51,7 +51,6 @@ def test_prices_stand_at_their_budgets_and_sum_over_rows(table, tmp_path):
         assert section["train"]["disparities"][0]["price"] == by_client[client]
     assert result["global"]["train"]["disparities"][0]["price"] is None
     assert sum(result["worst_clients"].values()) == pytest.approx(1, abs=1e-2)
-    dearest = result["prices"][0]
 
 
 def test_a_price_is_the_slope_of_the_worst_loss(table, tmp_path):
