@@ -175,7 +175,7 @@ def up(
 
     Starts them on 127.0.0.1, trains, and stops them, also on Ctrl-C. With FOLDER/certs
     (from fcfl flower certs) TLS and node keys are on, as in the real thing.
-    A round takes about six seconds, whatever the model.
+    A round takes several seconds, whatever the model.
 
     Exit codes: 0 budgets met on the training rows, 1 an error, 2 wrong usage,
     3 done, but a budget is exceeded on the training rows.
