@@ -113,6 +113,17 @@ def test_a_method_without_budgets_runs_once_for_all_budgets():
     assert len(keys["sqp"]) == 2 * (1 + 3)
 
 
+def test_a_tighter_budget_keeps_what_was_chosen_under_the_looser():
+    item = find_items(["adult-race"], HERE)[0]
+    plan = plan_runs(item, Scale(1, 1), {})
+    runs = {(p.case, p.line): run for p, run in plan.items() if p.protocol == "resplits"}
+    assert runs["budget .05", "sqp"].settled_by is None
+    assert runs["budget .01", "sqp"].settled_by == runs["budget .05", "sqp"]
+    assert runs["budget .01", "sqp-tenth"].settled_by == runs["budget .01", "sqp"]
+    assert runs["budget .01", "sqp-tenth"].settings["budget"] == pytest.approx(0.001)
+    assert runs["budget .01", "sqp-max"].settled_by is None
+
+
 def test_the_key_names_the_settings(table):
     run = a_run(table, "fedavg")
     assert run.key == a_run(table, "fedavg").key

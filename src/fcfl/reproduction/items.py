@@ -30,7 +30,8 @@ class Case:
 
     ``options`` are settings of every run, ``of_line`` those of the runs of one line. ``given`` has
     figures by source: ``label`` and, each optional, ``accuracy``, ``disparity`` by client and
-    numbers by name. ``lines`` are those of the item unless the case has its own.
+    numbers by name. ``lines`` are those of the item unless the case has its own. ``settled_as``
+    names an earlier case whose cross-validated l2 and consistency are kept, as in a sweep.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Case:
     lines: tuple[str, ...]
     of_line: Mapping[str, Mapping[str, Any]]
     given: tuple[Mapping[str, Any], ...]
+    settled_as: str | None = None
 
     @property
     def budget(self) -> float | Mapping[str, float] | None:
@@ -125,7 +127,9 @@ def _case(path: Path, table: Mapping[str, Any], lines: tuple[str, ...]) -> Case:
         for name, found in table.get("of-line", {}).items()
     }
     own = _lines(path, table["lines"]) if "lines" in table else lines
-    return Case(table["name"], options, own, of_line, tuple(table.get("given", ())))
+    return Case(
+        table["name"], options, own, of_line, tuple(table.get("given", ())), table.get("settled-as")
+    )
 
 
 def _lines(path: Path, names: Sequence[str]) -> tuple[str, ...]:

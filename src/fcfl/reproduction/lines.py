@@ -27,6 +27,12 @@ class Line:
     budget_times: float = 1.0
     quick: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def is_cross_validated(self) -> bool:
+        """Whether l2 and consistency are both left to cross-validation."""
+        chosen = {"l2", "consistency"} & self.options.keys()
+        return self.options["method"] == "sqp" and not chosen and self.settled_by is None
+
 
 _NOT_CHOSEN = {"l2": 3e-3, "consistency": 10.0}
 _SHORT = {"rounds": (60,)}

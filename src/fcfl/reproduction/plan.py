@@ -103,6 +103,9 @@ def run_of(item: Item, case: Case, place: Place, scale: Scale, tables: Mapping[s
     parent = None
     if line.settled_by is not None:
         parent = run_of(item, case, replace(place, line=line.settled_by), scale, tables)
+    elif case.settled_as is not None and line.is_cross_validated:
+        earlier = next(other for other in item.cases if other.name == case.settled_as)
+        parent = run_of(item, earlier, replace(place, case=earlier.name), scale, tables)
     table = settings.pop("table", item.table)
     settings |= _rows(tables.get(table, table), place.protocol, settings.get("sensitive", ()))
     return Run(settings, parent, keeps_path=place.protocol == "starts")
