@@ -40,18 +40,10 @@ def train(post, folder, names, **config):
 
 def train_joined(files, folder, **settings):
     """The same run with all rows in this process."""
-    experiment = Experiment(
-        table=str(next(iter(files.values())).parent / "joined.csv"),
-        client="hospital",
-        label="died",
-        **{
-            "sensitive": ("race",),
-            "budget": 0.05,
-            "l2": 0.003,
-            "consistency": 10.0,
-            **settings,
-        },
-    )
+    given = {"client": "hospital", "label": "died", "sensitive": ("race",), "budget": 0.05}
+    given |= {"l2": 0.003, "consistency": 10.0, **settings}
+    table = next(iter(files.values())).parent / "joined.csv"
+    experiment = Experiment(table=str(table), **given)
     return run_experiment(experiment, folder)
 
 
