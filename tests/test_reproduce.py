@@ -14,7 +14,7 @@ from fcfl.report.reproduction import markdown, read_item_files, screen_of, write
 from fcfl.report.reproduction_figures import figures_of
 from fcfl.report.reproduction_glance import glance
 from fcfl.report.reproduction_tables import number, share, spread, tables_of
-from fcfl.report.reproduction_words import difference, readings
+from fcfl.report.reproduction_words import chance, difference, readings
 from fcfl.reproduction import Run, Scale, find_items, plan_runs, read_item, run_plan, summarise
 from fcfl.reproduction.choosing import choose, promised
 from fcfl.reproduction.items import Case
@@ -299,8 +299,8 @@ def test_the_reading_follows_the_numbers():
     ours, other = a_row("sqp", kept, kept, kept), a_row("fedavg", broken, broken, kept)
     (said, *_) = readings(an_item([ours, other]))
     assert "keeps every budget on held-out rows in 3/3" in said
-    assert "More often than, at no lower accuracy" in said
-    assert "FedAvg (1/3, .7000, .7800)" in said
+    assert "More often than, at a worst-client accuracy these splits cannot tell" in said
+    assert "FedAvg (1/3, .7000, .7800; may be chance)" in said
     ours, other = a_row("sqp", broken, broken, kept), a_row("fedavg", kept, kept, kept)
     assert "Less often than: FedAvg (3/3" in readings(an_item([ours, other]))[0]
 
@@ -313,6 +313,23 @@ def test_more_often_at_a_lower_accuracy_is_called_dearer():
     gap, error = difference(*rows, "worst_accuracy")
     assert gap == pytest.approx(-0.31 / 3)
     assert error == pytest.approx(0.01 / 3, rel=1e-6)
+
+
+def test_chance_is_the_sign_test():
+    """Six splits to none is the first that fair coins give less often than one time in twenty."""
+    assert chance(0, 0) == chance(1, 1) == chance(3, 3) == 1.0
+    assert chance(5, 0) == pytest.approx(2 / 32)
+    assert chance(0, 6) == pytest.approx(2 / 64)
+    assert chance(7, 2) == pytest.approx(2 * (1 + 9 + 36) / 512)
+
+
+def test_who_keeps_budgets_more_often_at_a_cost_is_told_with_the_cost():
+    ours = [record((0.2, 0.01)) for _ in range(3)]
+    theirs = [record((0.0, 0.0)) for _ in range(3)]
+    for one in theirs:
+        one["global"] = {"test": {**one["global"]["test"], "accuracy": 0.75}}
+    (said, *_) = readings(an_item([a_row("sqp", *ours), a_row("fedavg", *theirs)]))
+    assert "its accuracy on all rows is lower by .0300" in said
 
 
 def test_noise_is_called_noise():

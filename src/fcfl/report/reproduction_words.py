@@ -8,6 +8,7 @@ from .reproduction_tables import Item, Row, number, rows_of, sampling_deviation,
 
 OURS = "sqp"
 _SEEN = 1.96  # standard errors
+_CHANCE = 0.05  # a sign test above this decides nothing
 
 
 def readings(item: Item) -> list[str]:
@@ -87,32 +88,52 @@ def _kept(case: Mapping[str, Any], given: Mapping[str, Any], rows: Sequence[Row]
 
 def _shares(case: Mapping[str, Any], rows: Sequence[Row], protocol: str) -> Iterator[str]:
     """How often budgets hold on held-out rows, ours against every baseline."""
-    for name in (OURS, "sqp-sure", "sqp-tenth", "two-stage"):
+    baselines = [row for row in rows if row["kind"] == "baseline"]
+    for name in (OURS, "sqp-sure", "sqp-tenth", "sqp-max", "two-stage"):
         ours = next((row for row in rows if row["line"] == name), None)
         if ours is None or ours["n_runs"] < 2:
             continue
-        verdicts: dict[str, list[str]] = {"beaten": [], "dearer": [], "level": [], "not beaten": []}
-        for row in rows:
-            if row["kind"] == "baseline":
-                verdicts[_against(ours, row)].append(_named(row))
+        verdicts: dict[str, list[Row]] = {k: [] for k in _VERDICTS}
+        for row in baselines:
+            verdicts[_against(ours, row)].append(row)
         kept = share(ours["share_within"]["all"], ours["n_runs"])
+        told = _list(ours, verdicts) if name == OURS else _short_list(ours, verdicts)
         yield (
             f"{case['name']}, {ours['n_runs']} random splits: {ours['label']} keeps every budget "
             f"on held-out rows in {kept} (worst client's accuracy {mean(ours, 'worst_accuracy')}, "
-            f"all rows {mean(ours, 'accuracy')}). "
-            f"{_list(verdicts)}"
+            f"all rows {mean(ours, 'accuracy')}). {told}"
         )
     yield from _noise(case, rows)
 
 
+_VERDICTS = {
+    "beaten": "More often than, at a worst-client accuracy these splits cannot tell to be lower:",
+    "dearer": "More often than, but at a lower worst-client accuracy:",
+    "level": "As often as:",
+    "not beaten": "Less often than:",
+}
+
+
 def _against(ours: Row, other: Row) -> str:
     """More often within budget at no lower accuracy, as the paired splits can tell."""
-    kept = [(a["within_all"], b["within_all"]) for a, b in _paired(ours, other)]
-    more = sum(bool(a) - bool(b) for a, b in kept)
+    more, fewer = _discordant(ours, other)
     gap, error = difference(ours, other, "worst_accuracy")
-    if more > 0:
+    if more > fewer:
         return "beaten" if gap >= -_SEEN * error else "dearer"
-    return "level" if more == 0 else "not beaten"
+    return "level" if more == fewer else "not beaten"
+
+
+def _discordant(ours: Row, other: Row) -> tuple[int, int]:
+    """Splits in which only we keep all budgets, and in which only the other does."""
+    pairs = [(bool(a["within_all"]), bool(b["within_all"])) for a, b in _paired(ours, other)]
+    return sum(a and not b for a, b in pairs), sum(b and not a for a, b in pairs)
+
+
+def chance(more: int, fewer: int) -> float:
+    """Exact two-sided sign test: how often fair coins fall at least so unevenly."""
+    count = more + fewer
+    tail = sum(math.comb(count, k) for k in range(min(more, fewer) + 1)) * 0.5**count
+    return float(min(1.0, 2 * tail))
 
 
 def difference(ours: Row, other: Row, key: str) -> tuple[float, float]:
@@ -130,19 +151,40 @@ def _paired(ours: Row, other: Row) -> list[tuple[Mapping[str, Any], Mapping[str,
     return [(run, by_seed[run["seed"]]) for run in ours["runs"] if run["seed"] in by_seed]
 
 
-def _named(row: Row) -> str:
+def _named(ours: Row, row: Row) -> str:
+    """Its share, its worst client's accuracy, that of all rows, and whether it may be chance."""
     within = share(row["share_within"]["all"], row["n_runs"])
-    return f"{row['label']} ({within}, {mean(row, 'worst_accuracy')}, {mean(row, 'accuracy')})"
+    doubt = "; may be chance" if chance(*_discordant(ours, row)) > _CHANCE else ""
+    accuracies = f"{mean(row, 'worst_accuracy')}, {mean(row, 'accuracy')}"
+    return f"{row['label']} ({within}, {accuracies}{doubt})"
 
 
-def _list(verdicts: Mapping[str, Sequence[str]]) -> str:
-    words = {
-        "beaten": "More often than, at no lower accuracy that these splits could tell:",
-        "dearer": "More often than, but at a lower worst-client accuracy:",
-        "level": "As often as:",
-        "not beaten": "Less often than:",
-    }
-    return " ".join(f"{words[k]} {', '.join(v)}." for k, v in verdicts.items() if v)
+def _list(ours: Row, verdicts: Mapping[str, Sequence[Row]]) -> str:
+    said = [
+        f"{_VERDICTS[verdict]} {', '.join(_named(ours, row) for row in rows)}."
+        for verdict, rows in verdicts.items()
+        if rows
+    ]
+    return " ".join([*said, *_why(ours, verdicts["not beaten"])])
+
+
+def _short_list(ours: Row, verdicts: Mapping[str, Sequence[Row]]) -> str:
+    """How many baselines it beats, and by name only those it does not."""
+    beaten, total = len(verdicts["beaten"]), sum(map(len, verdicts.values()))
+    said = [f"More often than {beaten} of {total} baselines at no lower worst-client accuracy."]
+    behind = [_named(ours, row) for row in verdicts["not beaten"]]
+    return " ".join([*said, *([f"Less often than: {', '.join(behind)}."] if behind else [])])
+
+
+def _why(ours: Row, ahead: Sequence[Row]) -> Iterator[str]:
+    """What it costs to keep budgets more often, where it costs something."""
+    for row in ahead:
+        gap, error = difference(ours, row, "accuracy")
+        if gap > _SEEN * error:
+            yield (
+                f"{row['label']} knows no budget and goes beyond it: its accuracy on all rows is "
+                f"lower by {number(gap)} ± {number(_SEEN * error)}."
+            )
 
 
 def _noise(case: Mapping[str, Any], rows: Sequence[Row]) -> Iterator[str]:
