@@ -10,14 +10,13 @@ __version__ = "0.1.0"
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fcfl.errors import FCFLError
-from fcfl.rules import Difference, Ratio
-from fcfl.server.baselines.fedavg import FedAvg
-from fcfl.server.sqp import SQP
-from fcfl.server.two_stage import TwoStage
-
 if TYPE_CHECKING:
+    from fcfl.errors import FCFLError
     from fcfl.estimator import FCFLClassifier
+    from fcfl.rules import Difference, Ratio
+    from fcfl.server.baselines.fedavg import FedAvg
+    from fcfl.server.sqp import SQP
+    from fcfl.server.two_stage import TwoStage
 
 __all__ = [
     "SQP",
@@ -30,9 +29,23 @@ __all__ = [
     "__version__",
 ]
 
+_HOME = {
+    "SQP": "fcfl.server.sqp",
+    "Difference": "fcfl.rules",
+    "FCFLClassifier": "fcfl.estimator",
+    "FCFLError": "fcfl.errors",
+    "FedAvg": "fcfl.server.baselines.fedavg",
+    "Ratio": "fcfl.rules",
+    "TwoStage": "fcfl.server.two_stage",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """Import the estimator, and scikit-learn with it, when it is first asked for."""
-    if name != "FCFLClassifier":
+    """Import a public name when it is first asked for: a site pays for imports on every message."""
+    if name not in _HOME:
         raise AttributeError(f"module 'fcfl' has no attribute {name!r}")
-    return import_module("fcfl.estimator").FCFLClassifier
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
