@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from fcfl.cli.reproducing import compact
 from fcfl.errors import DataError
 from fcfl.experiment.compare import over_seeds
 from fcfl.report.reproduction import markdown, read_item_files, screen_of, write_reproduction
@@ -438,6 +439,13 @@ def test_the_command_lists_runs_and_writes_the_page(tmp_path, monkeypatch):
     assert "within the budget" in (tmp_path / "docs" / "reproduction.md").read_text("utf-8")
     again = fcfl("reproduce", "paths", "--jobs", 1)
     assert "2 of 2 runs were finished before" in again.stderr
+
+
+def test_compact_results_are_the_same_results():
+    item = an_item([a_row("sqp", record((0.0, 0.1))), a_row("afl", record((0.1, 0.0)))])
+    text = compact(json.dumps(item, indent=1))
+    assert json.loads(text) == json.loads(json.dumps(item))
+    assert len(text.splitlines()) == 2 + len(item["rows"])
 
 
 def test_the_command_tells_wrong_names(tmp_path):

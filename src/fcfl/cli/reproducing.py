@@ -1,9 +1,10 @@
 """The command that makes the paper's tables and figures again."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -132,8 +133,20 @@ def _publish(items: Sequence[Item], out: Path) -> str:
     results.mkdir(exist_ok=True)
     for item in items:
         name = f"{item.name}.json"
-        (results / name).write_bytes((out / name).read_bytes())
+        (results / name).write_text(compact((out / name).read_text("utf-8")), encoding="utf-8")
     return str(write_reproduction(read_item_files(results), Path("docs")))
+
+
+def compact(text: str) -> str:
+    """The same JSON with one line for each row of the item's tables."""
+    content = json.loads(text)
+    rows = content.pop("rows")
+    head = _dumped(content)
+    return f'{head[:-1]},"rows":[\n' + ",\n".join(map(_dumped, rows)) + "\n]}\n"
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def list_of(items: Sequence[Item]) -> Grid:
