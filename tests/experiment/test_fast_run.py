@@ -7,6 +7,7 @@ import pytest
 
 from fcfl.errors import Interrupted
 from fcfl.experiment import Experiment, run_experiment
+from fcfl.experiment.selection import CONSISTENCY_GRID, L2_GRID
 from fcfl.experiment.sweep import parse_budgets, run_sweep
 from fcfl.experiment.training import Session
 from hospital import stays, written
@@ -27,7 +28,7 @@ def test_open_settings_are_chosen_and_told(table, tmp_path):
     selection = finished.result["selection"]
     assert finished.result["l2"] == selection["l2"]
     assert finished.result["consistency"] == selection["consistency"]
-    assert len(selection["table"]) == 24
+    assert len(selection["table"]) == len(L2_GRID) * len(CONSISTENCY_GRID)
     assert selection["sentence"] in told
     assert finished.budgets_met
     assert finished.result["status"] == "converged"
