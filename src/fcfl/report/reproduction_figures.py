@@ -70,7 +70,7 @@ def _dot_figure(item: Item, case: Mapping[str, Any], rows: Sequence[Row], protoc
         parts.append(tag("text", words, x="204", y=f"{y + 4:g}", class_=style, text_anchor="end"))
     parts += legend([(c, i) for i, c in enumerate(clients)], 16)
     runs = max(row["n_runs"] for row in rows)
-    title = f"{item['title']}, {case['name']}: {runs} {_runs(protocol)}"
+    title = f"{item['title']}, {case['name']}: {_runs(protocol, runs)}"
     bars = "marks are means, bars one standard deviation over splits"
     line = "; the dashed line is the budget" if isinstance(case["budget"], float) else ""
     return paper(f"{item['name']}-{case['name']}", title, f"{title}; {bars}{line}.", height, parts)
@@ -82,8 +82,9 @@ def _ends(found: Mapping[str, float | None]) -> tuple[float, float]:
     return mean - sd, mean + sd
 
 
-def _runs(protocol: str) -> str:
-    return {"resplits": "random re-splits", "original": "seeds"}.get(protocol, "random splits")
+def _runs(protocol: str, count: int) -> str:
+    word = {"resplits": "random re-split", "original": "seed"}.get(protocol, "random split")
+    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 # --- by w (figures 6, S2) -------------------------------------------------------------------------

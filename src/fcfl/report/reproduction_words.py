@@ -28,7 +28,7 @@ def readings(item: Item) -> list[str]:
             else:
                 said += list(_no_budget(case, rows))
     said += list(_limits(item))
-    return said
+    return said or ["One split of so few rows decides nothing; run it with more --seeds."]
 
 
 # --- the paper's protocol -------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from fcfl.errors import DataError
 
 from .lines import LINES
 
-Protocol = Literal["original", "resplits", "partitions", "starts"]
+Protocol = Literal["original", "resplits", "partitions", "splits", "starts"]
 Figure = Literal["dots", "series", "front", "plane", "clients"]
 
 FIGURES = ("dots", "series", "front", "plane", "clients")
@@ -20,6 +20,7 @@ PROTOCOLS: dict[str, str] = {
     "original": "the original split of Adult; seeds are those of the start and of the folds",
     "resplits": "each client's rows pooled and split again at random, 67/33, one seed a split",
     "partitions": "rows dealt to clients and split at random, one seed a partition",
+    "splits": "each client's rows split at random, 67/33, one seed a split",
     "starts": "no rows",
 }
 
