@@ -114,7 +114,8 @@ def _series(item: Item) -> Figures:
     labels = {r["line"]: r["label"] for r in item["rows"]}
     names = ["largest or lowest of all clients"] if many else clients
     parts += legend([(c, i) for i, c in enumerate(names)], 16)
-    parts += legend([(labels[line], None) for line in lines], 36, dashes=True)
+    names_of = [(labels[line].removeprefix("FCFL, "), None) for line in lines]
+    parts += legend(names_of, 36, dashes=True)
     if any(case["given"] for case in item["cases"]):
         parts.append(tag("text", "× authors' public results", x=f"{WIDTH - 16:g}", y="20",
                          text_anchor="end"))  # fmt: skip
