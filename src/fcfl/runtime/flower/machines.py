@@ -132,15 +132,15 @@ class Machines:
             "--run-config",
             str(path),
         ]
-        with open(self.log("run"), "wb") as log:
-            process = self._popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            self.processes["run"] = process
-            assert process.stdout is not None
-            for line in process.stdout:
+        process = self._popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.processes["run"] = process
+        assert process.stdout is not None
+        with process.stdout as output, open(self.log("run"), "wb") as log:
+            for line in output:
                 log.write(line)
                 log.flush()
                 yield line.decode(errors="replace").rstrip()
-            process.wait()
+        process.wait()
 
     def flwr(self, *arguments: str, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
         """Run one command of Flower's to its end."""
