@@ -26,12 +26,13 @@ _HEAD = """# The paper's tables and figures again
 
 Each item names the command that made it; `fcfl reproduce all` makes all of them with five seeds
 and twenty re-splits. The paper is FCFL (Cui et al., 2021). Every number is on test or held-out
-rows unless it says training rows. Settings are chosen on training rows only. *Authors' options*
-is the two-stage method with the behaviour of the authors' public code; *sqp* solves the same
-problem by sequential quadratic programming. Disparities are absolute differences of hard group
-rates; "met in training" counts runs whose smooth disparities on training rows keep every budget
-(to .001), "within" runs whose held-out hard disparity does. Conclusions are drawn from the random
-splits, not from the one original split. Every run's figures are in `results/`.
+rows unless it says training rows. Settings are chosen on training rows only; a line that was
+added after held-out rows had been looked at says so under its item. *Authors' options* is the
+two-stage method with the behaviour of the authors' public code; *sqp* solves the same problem by
+sequential quadratic programming. Disparities are absolute differences of hard group rates; "met
+in training" counts runs whose smooth disparities on training rows keep every budget (to .001),
+"within" runs whose held-out hard disparity does. Conclusions are drawn from the random splits,
+not from the one original split. Every run's figures are in `results/`.
 """
 
 
