@@ -24,8 +24,15 @@ from fcfl._checks import (
     check_positive,
     check_stage_rounds,
 )
-from fcfl._types import CurvatureWeights, Matrix, Point, Reports, Request, Vector
+from fcfl._types import Matrix, Point, Reports, Request, Vector
 from fcfl.server.conflict import conflict_sentence
+from fcfl.server.lagrangian import (
+    Multipliers,
+    active_grads,
+    curvature_weights,
+    lagrangian_grad,
+    loss_weights,
+)
 from fcfl.server.method import FEASIBILITY_TOLERANCE, RoundInfo, Status, describe_round
 from fcfl.server.problem import Evaluation, Problem, evaluate_point
 from fcfl.server.quasi_newton import Curvature, Exact, LimitedMemory, no_memory
@@ -35,7 +42,6 @@ EXACT_PARAMS = 2000  # up to here a client sends its n × n part of the curvatur
 _ARMIJO = 1e-4  # share of the promised decrease that a step must deliver
 _SHORTEST = 1e-12  # step length at which the search gives up
 _NEAR = 3e-3  # KKT residual below which the rows with weight are taken for the active ones
-_WEIGHT = 1e-8  # a multiplier below this is rounding
 _FIRMER = 10.0  # factor by which a penalty is raised
 _SHORT_STEPS = 4  # full steps refused in a row, after which the penalty may be lowered
 _LEAST_PENALTY = 1.0  # down to here it may be lowered; losses are of order one
@@ -78,6 +84,11 @@ class SQPState:
     prices: Vector
     worst_weights: Vector
     cut_short: bool
+
+    @property
+    def multipliers(self) -> Multipliers:
+        """The weights under which the Lagrangian's curvature is asked for or learnt."""
+        return Multipliers(self.loss_weights, self.row_weights)
 
 
 @dataclass(frozen=True)
@@ -250,7 +261,7 @@ class SQP:
     def _request(self, state: SQPState) -> Request:
         """The longest steps with all the next iterate needs, the others with values."""
         exact = self.is_exact(state.params.size)
-        weights = _curvature_weights(state) if exact else None
+        weights = curvature_weights(state.problem, state.multipliers) if exact else None
         rich = (3 if exact else 2) if self.rich is None else max(self.rich, 1)
         points = []
         for position, length in enumerate(state.lengths):
@@ -267,7 +278,8 @@ class SQP:
         """Make ``at`` the iterate, solve for the next step, and see whether the stage is over."""
         curvature: Curvature
         if self.is_exact(at.params.size):
-            active = _active_grads(state, self._target(state), at) if state.kkt <= _NEAR else None
+            target, near = self._target(state), state.kkt <= _NEAR
+            active = active_grads(state.multipliers, target, at) if near else None
             curvature = Exact.from_hessian(self._hessian(state, at), active)
         else:
             state = replace(state, memory=self._learn(state, at))
@@ -294,7 +306,7 @@ class SQP:
             settled=False,
             promise=(step.gain, step.relief),
             largest_weight=float(step.constraint_weights.max(initial=0.0)),
-            loss_weights=_loss_weights(target, at, step),
+            loss_weights=loss_weights(target, at, step),
             row_weights=step.constraint_weights[n_caps:],
             lagrangian_grad=step.lagrangian_grad,
             kkt=kkt,
@@ -322,7 +334,7 @@ class SQP:
         step, penalty = self._solve(at, target, curvature, state.penalty)
         assumed = float(state.loss_weights.sum())
         for _ in range(_RESCALINGS if target.caps.size else 0):
-            ratio = float(_loss_weights(target, at, step).sum()) / assumed
+            ratio = float(loss_weights(target, at, step).sum()) / assumed
             if 0.5 <= ratio <= 2.0:
                 break
             assumed *= ratio**0.5  # not all the way: a stiffer model wants smaller multipliers
@@ -379,7 +391,8 @@ class SQP:
             return state.memory
         taken = at.params - state.params
         length = state.lengths[0]
-        change = _lagrangian_grad(state, self._target(state), at) - state.lagrangian_grad
+        here = lagrangian_grad(state.multipliers, self._target(state), at)
+        change = here - state.lagrangian_grad
         return state.memory.updated(taken, change, -length * state.lagrangian_grad, self.memory)
 
     # --- stages -----------------------------------------------------------------------------------
@@ -438,56 +451,3 @@ def _recent(state: SQPState, merit: Merit, penalty: float, patience: int) -> tup
     """The last merits; a firmer penalty begins anew."""
     before = state.merits if penalty <= state.penalty else ()
     return (*before, merit)[-patience:]
-
-
-def _loss_weights(target: Target, at: Evaluation, step: Step) -> Vector:
-    """Weight of each client's loss in the Lagrangian, predicted for the end of the step."""
-    if target.temperature is None:
-        weights = step.objective_weights.copy()
-    else:
-        weights = target.loss_weights(at.losses + at.slopes(step.direction)[0])
-    weights[: target.caps.size] += step.constraint_weights[: target.caps.size]
-    return weights
-
-
-def _lagrangian_grad(state: SQPState, target: Target, at: Evaluation) -> Vector:
-    """Gradient of the Lagrangian at ``at`` under the state's multipliers."""
-    weights = state.loss_weights
-    if target.temperature is not None:
-        capped = np.zeros(weights.size)
-        capped[: state.caps.size] = state.loss_weights[: state.caps.size] - 1.0 / weights.size
-        weights = target.loss_weights(at.losses) + (capped if state.caps.size else 0.0)
-    active = np.flatnonzero(state.row_weights)
-    gradient: Vector = weights @ at.loss_grads
-    if active.size:
-        gradient = gradient + state.row_weights[active] @ at.violation_grads(active)
-    return gradient
-
-
-def _active_grads(state: SQPState, target: Target, at: Evaluation) -> Matrix:
-    """Gradients of what the step holds fixed to first order.
-
-    These are the budgets and the caps with weight and, of the largest losses, the differences from
-    their mean.
-    """
-    weights = state.loss_weights
-    held = [at.violation_grads(np.flatnonzero(state.row_weights > _WEIGHT))]
-    if target.temperature is None:
-        worst = np.flatnonzero(weights > _WEIGHT)
-        losses = np.array([at.loss_grad(int(k)) for k in worst])
-        held.append(losses - weights[worst] @ losses / weights[worst].sum())
-    elif target.caps.size:
-        capped = np.flatnonzero(weights > 1.0 / weights.size + _WEIGHT)
-        held.extend(at.loss_grad(int(k))[None] for k in capped)
-    return np.vstack(held)
-
-
-def _curvature_weights(state: SQPState) -> dict[str, CurvatureWeights]:
-    """Each client's weights in the Lagrangian: of its loss, and net of each of its rates."""
-    problem = state.problem
-    shape = (len(problem.clients), problem.n_rates)
-    rates = problem.constraints.weigh_rates(state.row_weights).reshape(shape)
-    return {
-        client: CurvatureWeights(float(state.loss_weights[i]), rates[i])
-        for i, client in enumerate(problem.clients)
-    }
