@@ -197,6 +197,16 @@ def test_stopped_it_goes_on_where_it_was(item, table, tmp_path):
     assert run_plan(plan.values(), {table: table}, tmp_path).n_read == 1
 
 
+def test_a_stopped_command_says_how_to_go_on(monkeypatch, tmp_path):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fcfl.cli.reproducing.run_plan", stop)
+    outcome = fcfl("reproduce", "fig3", "--out", tmp_path)
+    assert outcome.exit_code == 1
+    assert "finished runs are kept. Go on with the same command." in outcome.stderr
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_failed_run_stops_no_other_and_is_tried_again(table, tmp_path, jobs):
     """Also a run that waits for it says so; in one process and in several."""

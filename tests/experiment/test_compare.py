@@ -162,6 +162,23 @@ def test_wrong_options_are_one_line(table, options, sentence):
     assert sentence in only_error(fcfl("compare", table, *COLUMNS, *options), code=2)
 
 
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("", "is empty"),
+        ("hospital,race,died\n", "has no rows, only a header"),
+        ("ward,race,died\na,x,1\nb,y,0\n", "`client` must be a column of the table"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_one_line_before_the_first_run(tmp_path, content, sentence):
+    path = tmp_path / "t.csv"
+    path.write_text(content)
+    outcome = fcfl("compare", path, *COLUMNS, *FEW, "--out", tmp_path / "out")
+    assert sentence in only_error(outcome)
+    assert "run 1 of" not in outcome.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_synthetic_problem_has_no_rows():
     assert "no rows to compare" in only_error(fcfl("compare", "synthetic"), code=2)
 

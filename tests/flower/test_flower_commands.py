@@ -97,6 +97,24 @@ def test_keys_that_are_there_are_kept_and_a_site_can_be_added(tmp_path):
     assert "Everything is in" in outcome.output
 
 
+@pytest.mark.parametrize(
+    ("command", "options", "sentence"),
+    [
+        ("new", ["--sites", "a,a"], "`sites` must name every site once, got 'a' twice"),
+        ("new", ["--sites", " , "], "`sites` must name the sites of the run"),
+        ("new", ["--budget", "2"], "`budget` must be a number from 0 to 1, got 2.0"),
+        ("certs", ["--sites", "a,a"], "`sites` must name every site once, got 'a' twice"),
+        ("certs", ["--sites", ""], "`sites` must name the sites of the run"),
+    ],
+)
+def test_wrong_sites_and_budgets_are_told_before_anything_is_written(
+    tmp_path, command, options, sentence
+):
+    outcome = fcfl("flower", command, tmp_path / "app", *options)
+    assert sentence in only_error(outcome, code=2)
+    assert not (tmp_path / "app").exists()
+
+
 @pytest.mark.parametrize("name", ["../x", ".hidden", "ca.key"])
 def test_a_name_that_cannot_be_a_file_is_refused(tmp_path, name):
     outcome = fcfl("flower", "certs", tmp_path, "--sites", f"north,{name}")

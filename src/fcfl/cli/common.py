@@ -62,6 +62,22 @@ Positive = Annotated[
 Drop = Annotated[
     str | None, typer.Option(metavar="COLUMN,…", help="Columns to leave out, with commas.")
 ]
+Metric = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="demographic_parity, equal_opportunity or equalized_odds."),
+]
+Budget = Annotated[
+    str | None,
+    typer.Option(
+        metavar="BUDGET",
+        help="Largest difference of group rates: 0.05; by client: north=0.05,south=0.1; "
+        "for all but one: 0.05,south=0.1.",
+    ),
+]
+Ratio = Annotated[
+    float | None,
+    typer.Option(help="Smallest ratio of group rates; 0.8 is the four-fifths rule."),
+]
 Seed = Annotated[int, typer.Option(help="Seed of the split and of a random start.")]
 TestSize = Annotated[float, typer.Option(help="Share of each client's rows to hold out.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]

@@ -20,6 +20,7 @@ from .common import (
     Debug,
     Drop,
     Label,
+    Metric,
     Positive,
     Seed,
     Sensitive,
@@ -50,12 +51,7 @@ def compare(
     sensitive: Sensitive = None,
     positive: Positive = None,
     drop: Drop = None,
-    metric: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="demographic_parity, equal_opportunity or equalized_odds."
-        ),
-    ] = "demographic_parity",
+    metric: Metric = "demographic_parity",
     budget: Annotated[
         str | None,
         typer.Option(

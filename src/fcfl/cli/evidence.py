@@ -12,7 +12,9 @@ from fcfl.report.page import write_comparison, write_page
 from fcfl.report.terminal import print_result, runs_table
 
 from .common import (
+    Budget,
     Debug,
+    Ratio,
     Sensitive,
     WrongUsage,
     app,
@@ -63,18 +65,8 @@ def audit(
             help="demographic_parity (default), equal_opportunity or equalized_odds.",
         ),
     ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            metavar="BUDGET",
-            help="Largest difference of group rates: 0.05; by client: north=0.05,south=0.1; "
-            "for all but one: 0.05,south=0.1.",
-        ),
-    ] = None,
-    ratio: Annotated[
-        float | None,
-        typer.Option(help="Smallest ratio of group rates; 0.8 is the four-fifths rule."),
-    ] = None,
+    budget: Budget = None,
+    ratio: Ratio = None,
     policy: Annotated[
         Path | None, typer.Option(help="TOML file with rules, instead of --metric and budgets.")
     ] = None,

@@ -9,12 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from fcfl.errors import FCFLError, Interrupted
-from fcfl.experiment.site_config import SitesConfig
+from fcfl.experiment.settings import parse_budget
+from fcfl.experiment.site_config import SitesConfig, site_names
 from fcfl.report.terminal import print_result
 from fcfl.runtime.flower.machines import Machines
 
 from .common import (
     INFEASIBLE,
+    Budget,
     Debug,
     Drop,
     Label,
@@ -48,14 +50,6 @@ flower = typer.Typer(
 app.add_typer(flower, name="flower")
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the app.", show_default=False)]
-Budget = Annotated[
-    str | None,
-    typer.Option(
-        metavar="BUDGET",
-        help="Largest difference of group rates: 0.05; by site: north=0.05,south=0.1; "
-        "for all but one: 0.05,south=0.1.",
-    ),
-]
 
 
 @flower.command(
@@ -80,6 +74,11 @@ def new(
     What is not given here can be filled in later, in pyproject.toml.
     """
     with one_line_errors(debug):
+        with usage():
+            if sites is not None:
+                site_names("sites", sites)
+            if budget is not None:
+                parse_budget(budget)
         given = {"sites": sites, "label": label, "sensitive": sensitive, "budget": budget}
         known = {key: value for key, value in given.items() if value is not None}
         for path in write_app(folder, known, overwrite=overwrite):
@@ -113,7 +112,9 @@ def certs(
         from fcfl.runtime.flower.certificates import make_certificates
 
         place = folder / CERTIFICATES
-        made = make_certificates(place, words(sites), words(host))
+        with usage():
+            names = site_names("sites", sites)
+        made = make_certificates(place, names, words(host))
         for name, path in made.items():
             who = "public" if path.stat().st_mode & 0o044 else "private, keep it so"
             say(f"wrote {place / name}  ({who})")

@@ -10,6 +10,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
+from fcfl.errors import Interrupted
 from fcfl.experiment.folder import write_json
 from fcfl.report.reproduction import item_path, read_item_files, screen_of, write_reproduction
 from fcfl.reproduction import (
@@ -91,13 +92,22 @@ def reproduce(
         if quick and publish:
             raise WrongUsage("--quick shows the way, not numbers to publish; leave one out.")
         scale = QUICK if quick else Scale(seeds, splits)
-        failed = _reproduce(items, scale, out, jobs, fresh, eicu)
+        with _saying_how_to_go_on():
+            failed = _reproduce(items, scale, out, jobs, fresh, eicu)
         page = write_reproduction(read_item_files(out), out)
         say(f"Written to {out}; read {page}")
         if publish:
             say(f"Published: {_publish(items, out)}")
         if failed:
             raise typer.Exit(FAILED)
+
+
+@contextmanager
+def _saying_how_to_go_on() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted("Stopped; finished runs are kept. Go on with the same command.") from None
 
 
 def _reproduce(

@@ -17,6 +17,7 @@ from .common import (
     Debug,
     Drop,
     Label,
+    Metric,
     Positive,
     Seed,
     Sensitive,
@@ -46,12 +47,7 @@ def sweep(
     sensitive: Sensitive = None,
     positive: Positive = None,
     drop: Drop = None,
-    metric: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="demographic_parity, equal_opportunity or equalized_odds."
-        ),
-    ] = "demographic_parity",
+    metric: Metric = "demographic_parity",
     budgets: Annotated[
         str | None, typer.Option(metavar="X,X,…", help="Budgets to train under.")
     ] = None,

@@ -15,11 +15,14 @@ from fcfl.report.terminal import comparison_table, print_result
 
 from .common import (
     INFEASIBLE,
+    Budget,
     Client,
     Debug,
     Drop,
     Label,
+    Metric,
     Positive,
+    Ratio,
     Seed,
     Sensitive,
     Table,
@@ -57,28 +60,13 @@ def train(
     sensitive: Sensitive = None,
     positive: Positive = None,
     drop: Drop = None,
-    metric: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="demographic_parity, equal_opportunity or equalized_odds."
-        ),
-    ] = "demographic_parity",
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            metavar="BUDGET",
-            help="Largest difference of group rates: 0.05; by client: north=0.05,south=0.1; "
-            "for all but one: 0.05,south=0.1.",
-        ),
-    ] = None,
+    metric: Metric = "demographic_parity",
+    budget: Budget = None,
     relative_budget: Annotated[
         float | None,
         typer.Option(help="Budgets as a share of the disparity each client has without budgets."),
     ] = None,
-    ratio: Annotated[
-        float | None,
-        typer.Option(help="Smallest ratio of group rates; 0.8 is the four-fifths rule."),
-    ] = None,
+    ratio: Ratio = None,
     scope: Annotated[
         str,
         typer.Option(

@@ -15,6 +15,7 @@ from fcfl.errors import FCFLError, Interrupted
 from fcfl.experiment.folder import SETTINGS, write_json
 from fcfl.experiment.running import run_experiment
 from fcfl.experiment.settings import METHODS, Experiment
+from fcfl.experiment.tasks import open_federation
 from fcfl.experiment.training import Session
 from fcfl.runtime.checkpoint import checkpoint_path
 
@@ -45,8 +46,10 @@ def run_comparison(
     """Run every method with every seed and write ``comparison.json`` after each.
 
     With ``session.resume`` a finished run is read back and an unfinished one goes on. A method
-    that fails is told and listed; the others still run.
+    that fails is told and listed; the others still run. A table that cannot be read is an error
+    before the first.
     """
+    open_federation(experiment)
     runs: list[dict[str, Any]] = []
     session.folder.mkdir(parents=True, exist_ok=True)
     for method in methods:

@@ -63,7 +63,7 @@ class SitesConfig:
             if key not in CONFIG:
                 raise ValueError(f"`{key}` is no key of a run. {did_you_mean(key, CONFIG)}")
         given = {key: config.get(key, default) for key, (default, _) in CONFIG.items()}
-        sites = _names("sites", given["sites"])
+        sites = site_names("sites", given["sites"])
         return cls(
             experiment=_experiment(given, sites),
             sites=sites,
@@ -158,7 +158,8 @@ def _words(value: Any) -> tuple[str, ...]:
     return tuple(word.strip() for word in str(value).split(",") if word.strip())
 
 
-def _names(key: str, value: Any) -> tuple[ClientId, ...]:
+def site_names(key: str, value: Any) -> tuple[ClientId, ...]:
+    """Names given with commas, sorted; there is at least one, and each is there once."""
     names = _words(value)
     if not names:
         raise ValueError(f'`{key}` must name the sites of the run: {key}="north,south".')
