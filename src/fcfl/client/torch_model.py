@@ -4,13 +4,13 @@ What a report needs of the model are its logits and how they change with the par
 rates are the functions of logits that the linear client uses; only the pull-back is torch's.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 from torch import Tensor, nn
 from torch.func import grad, jacfwd
@@ -100,6 +100,7 @@ class TorchClient:
         self._n_rows = float(self._weights.sum())
         self._group_rows = self._members.sum(axis=0)
         self._divisors = np.where(self._group_rows > 0, self._group_rows, 1.0)
+        self._batches = _batches_of_alike(self._members > 0, batch_rows)
 
     @property
     def n_params(self) -> int:
@@ -125,7 +126,7 @@ class TorchClient:
         loss, n_rates = 0.0, self._group_rows.size
         rates, set_losses = np.zeros(n_rates), np.zeros((2, n_rates))
         gradients = np.zeros((1 + n_rates, point.params.size)) if wants_grads else None
-        for batch in self._batches(self.batch_rows):
+        for batch in self._batches:
             with torch.set_grad_enabled(wants_grads):
                 outputs = self.network.forward(leaves, self.network.rows(self.X, batch))
             logits = self._finite(outputs)
@@ -137,7 +138,8 @@ class TorchClient:
             if gradients is not None:
                 slope = smooth_selection_slope(score)
                 residuals = np.array([weights * (expit(logits) - y), *(members.T * slope)])
-                gradients += self.network.pull_back(outputs, leaves, residuals)
+                some = [0, *np.flatnonzero(members.any(axis=0)) + 1]
+                gradients[some] += self.network.pull_back(outputs, leaves, residuals[some])
         rates = np.clip(rates / self._divisors, 0.0, 1.0)
         report = Report(self._n_rows, loss / self._n_rows, self._group_rows, rates)
         if point.set_losses:
@@ -163,10 +165,6 @@ class TorchClient:
                 f"`curvature` must be 'lbfgs' above {MOST_EXACT} parameters, got a request for the "
                 f"exact curvature of {self.n_params}."
             )
-
-    def _batches(self, size: int) -> Iterator[slice]:
-        for start in range(0, self.data.n_rows, size):
-            yield slice(start, start + size)
 
     def _finite(self, outputs: Tensor) -> Vector:
         logits = to_numpy(outputs)
@@ -209,10 +207,25 @@ class TorchClient:
 
         flat = torch.tensor(params, device=network.device)
         hessian = np.zeros((params.size, params.size))
-        for batch in self._batches(min(self.batch_rows, 1 + _CURVATURE_ENTRIES // params.size)):
+        size = min(self.batch_rows, 1 + _CURVATURE_ENTRIES // params.size)
+        for first in range(0, self.data.n_rows, size):
+            batch = slice(first, first + size)
             rows = network.rows(self.X, batch)
             hessian += to_numpy(jacfwd(grad(lagrangian))(flat, rows, *facts[:, batch]))
         return (hessian + hessian.T) / 2
+
+
+def _batches_of_alike(members: NDArray[np.bool_], most: int) -> list[Items]:
+    """Batches of rows that count for the same rates, in order.
+
+    A batch then needs a backward pass for the loss and for its own rates, not for all of them.
+    """
+    _, kind = np.unique(members, axis=0, return_inverse=True)
+    batches = []
+    for one in range(kind.max() + 1):
+        rows = np.flatnonzero(kind == one)
+        batches += [rows[first : first + most] for first in range(0, rows.size, most)]
+    return batches
 
 
 def torch_client(

@@ -175,7 +175,11 @@ def _fit_path(
             rows.rules, rows.rates, counted, l2=l2, min_group_rows=rows.min_group_rows
         )
         method = SQP(
-            consistency, curvature=experiment.curvature, rounds=(60, 0), tolerance=_TOLERANCE
+            consistency,
+            curvature=experiment.curvature,
+            rounds=(60, 0),
+            tolerance=_TOLERANCE,
+            feasibility=_TOLERANCE,
         )
         for progress, _ in run(method, Progress(method.init(params, problem)), runtime):
             params = progress.state.params

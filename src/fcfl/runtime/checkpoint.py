@@ -38,6 +38,7 @@ from fcfl.server.baselines.fedmgda import FedMGDAState
 from fcfl.server.baselines.mmpf import MMPFState
 from fcfl.server.baselines.q_ffl import QFFLState
 from fcfl.server.constraints import Constraints, Row
+from fcfl.server.merit import Search
 from fcfl.server.problem import Problem
 from fcfl.server.quasi_newton import LimitedMemory
 from fcfl.server.sqp import SQPState
@@ -50,7 +51,7 @@ _CLASSES: dict[str, type] = {
         Progress, Remembered, Tally,
         Request, Point, CurvatureWeights, LocalTraining, KernelQuestion, Report, RateId,
         Problem, Constraints, Row,
-        TwoStageState, SQPState, LimitedMemory,
+        TwoStageState, SQPState, Search, LimitedMemory,
         FedAvgState, FairRegState, QFFLState, AFLState, MMPFState, AgnosticFairState,
         FedMGDAState, FairFedState, FedFBState,
     )

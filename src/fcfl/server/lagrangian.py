@@ -1,4 +1,4 @@
-r"""The Lagrangian :math:`\sum_k \lambda_k l_k + \sum_j \mu_j v_j`: its weights and gradients."""
+r"""The Lagrangian :math:`\sum_k \lambda_k l_k + \sum_j \mu_j v_j`: weights, gradient, curvature."""
 
 from dataclasses import dataclass
 
@@ -41,6 +41,19 @@ def lagrangian_grad(multipliers: Multipliers, target: Target, at: Evaluation) ->
     if active.size:
         gradient = gradient + multipliers.rows[active] @ at.violation_grads(active)
     return gradient
+
+
+def lagrangian_hessian(multipliers: Multipliers, target: Target, at: Evaluation) -> Matrix:
+    """The clients' parts, the L2 term, and that of a smooth maximum itself."""
+    hessian = at.problem.l2 * multipliers.losses.sum() * np.eye(at.params.size)
+    for report in at.reports:
+        assert report.curvature is not None
+        hessian += report.curvature
+    if target.temperature is not None and np.isfinite(target.temperature):
+        weights = target.loss_weights(at.losses)
+        centred = at.loss_grads - weights @ at.loss_grads
+        hessian += (centred.T * (weights / target.temperature)) @ centred
+    return np.asarray(hessian)
 
 
 def active_grads(multipliers: Multipliers, target: Target, at: Evaluation) -> Matrix:

@@ -8,27 +8,19 @@ solvable; ``s`` tells by how much the linearised constraints cannot be met.
 """
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fcfl._types import Matrix, Vector
 from fcfl.server.dual_qp import solve_dual_qp
+from fcfl.server.merit import Merit
 from fcfl.server.problem import Evaluation
 from fcfl.server.quasi_newton import Curvature
 from fcfl.server.smooth_max import smooth_max
 
 _FIRST_ROWS = 64  # rows of each kind in the first working set; more enter when they are violated
 _ROW_TOLERANCE = 1e-10  # by how much a row outside the working set may be violated
-
-Merit: TypeAlias = tuple[float, float]
-"""An objective and what a penalty multiplies; `weigh` adds them up."""
-
-
-def weigh(merit: Merit, penalty: float) -> float:
-    """The merit under ``penalty``."""
-    return merit[0] + penalty * merit[1]
 
 
 @dataclass(frozen=True)
@@ -64,9 +56,9 @@ class Target:
         return np.concatenate([losses - self.caps, violations]) if self.caps.size else violations
 
     def merit(self, at: Evaluation) -> Merit:
-        """Largest objective, and the sum of the violations: what the line search lowers."""
-        broken = np.maximum(self.constraints(at.losses, at.violations), 0.0).sum()
-        return float(self.objectives(at.losses).max()), float(broken)
+        """Largest objective, and the violations: what the line search lowers."""
+        broken = np.maximum(self.constraints(at.losses, at.violations), 0.0)
+        return float(self.objectives(at.losses).max()), broken
 
     def linearised(self, at: Evaluation, direction: Vector) -> tuple[Vector, Vector]:
         """Both kinds of rows after a step ``direction``, to first order."""
@@ -97,8 +89,8 @@ class Target:
 class Step:
     """A solution: the direction, the weights of all rows, and what the model promises.
 
-    ``gain`` is how much the largest objective falls to first order, ``relief`` how much the sum of
-    the violations does, ``shortfall`` what is left of that sum.
+    ``gain`` is how much the largest objective falls to first order, ``reliefs`` how much each
+    violation does, ``shortfall`` what is left of their sum.
     """
 
     direction: Vector
@@ -106,8 +98,13 @@ class Step:
     constraint_weights: Vector
     lagrangian_grad: Vector
     gain: float
-    relief: float
+    reliefs: Vector
     shortfall: float
+
+    @property
+    def relief(self) -> float:
+        """How much the sum of the violations falls."""
+        return float(self.reliefs.sum())
 
     def decrease(self, penalty: float) -> float:
         """How much the linearised merit falls under ``penalty``."""
@@ -149,15 +146,15 @@ def solve_step(at: Evaluation, target: Target, curvature: Curvature, penalty: fl
         rows = rows.with_more(_gather(target, at, curvature, worse, broken))
         objective = np.concatenate([objective, worse])
         constraint = np.concatenate([constraint, broken])
-    shortfall = float(np.maximum(after_b, 0.0).sum())
+    left = np.maximum(after_b, 0.0)
     return Step(
         direction,
         _spread(x_objective, objective, a.size),
         _spread(x_constraint, constraint, b.size),
         lagrangian_grad,
         float(a.max() - after_a.max()),
-        float(np.maximum(b, 0.0).sum()) - shortfall,
-        shortfall,
+        np.maximum(b, 0.0) - left,
+        float(left.sum()),
     )
 
 
