@@ -29,7 +29,7 @@ from safetensors.numpy import load, save
 from fcfl._types import ClientId, Point, RateId, Request, Vector
 from fcfl.client.evaluate import Counts, count_rows
 from fcfl.client.torch_model import TorchClient
-from fcfl.client.torch_params import as_network, load_state, state_arrays
+from fcfl.client.torch_params import Network, as_network, load_state, state_arrays
 from fcfl.errors import DataError
 from fcfl.rules import Rule, check_budget_clients, rates_needed
 from fcfl.runtime.checkpoint import replace_file
@@ -42,7 +42,9 @@ from fcfl.server.sqp import SQP
 
 __all__ = ["TorchClient", "TrainedModule", "load_module", "save_module", "suited", "train_module"]
 
+NETWORK_L2 = 1e-2  # see docs/networks.md
 EXACT_PARAMS = 500  # up to here fewer rounds are worth n backward passes in each
+_ROUGH_TOLERANCE = 1e-5
 _KIND = "fcfl-torch-1"
 
 
@@ -50,11 +52,11 @@ _KIND = "fcfl-torch-1"
 class TrainedModule:
     """What training left: the module, every round, and what the model does for each client.
 
-    ``module`` is a copy with the trained weights, in evaluation mode. ``losses`` and
-    ``largest_violation`` are those of training, on training rows and smooth rates, the L2 term left
-    out; ``counts`` are hard counts of the same rows, in the order of ``rates``. ``prices`` has the
-    dearest budget first, nothing for methods without multipliers. ``notes`` name groups that are
-    too small to be compared.
+    ``module`` is a copy with the trained weights, in evaluation mode. ``kkt`` is how far it is from
+    optimal, None for methods that do not say. ``losses`` and ``largest_violation`` are those of
+    training, on training rows and smooth rates, the L2 term left out; ``counts`` are hard counts of
+    the same rows, in the order of ``rates``. ``prices`` has the dearest budget first, nothing for
+    methods without multipliers. ``notes`` name groups that are too small to be compared.
     """
 
     module: Any
@@ -62,6 +64,7 @@ class TrainedModule:
     status: str
     message: str
     rounds: tuple[int, ...]
+    kkt: float | None
     history: tuple[RoundInfo, ...]
     prices: tuple[Price, ...]
     losses: Mapping[ClientId, float]
@@ -77,7 +80,7 @@ def train_module(
     rules: Sequence[Rule],
     *,
     method: Any = None,
-    l2: float = 1e-4,
+    l2: float = NETWORK_L2,
     min_group_rows: float = 1.0,
     watch: Callable[[RoundInfo], None] | None = None,
 ) -> TrainedModule:
@@ -89,7 +92,7 @@ def train_module(
         The one the clients hold; it is not changed.
     clients : mapping from name to TorchClient
     rules : `Difference` and `Ratio`, on attributes that the clients have
-    method : by default ``SQP()``: the worst client's loss, then the mean; at most 200 rounds each
+    method : by default ``SQP()``: the worst client's loss, then the mean; see `suited`
     l2 : weight of ``|params|**2 / 2`` in every loss
     min_group_rows : a group with fewer rows at a client is left out of its comparison
     watch : called after every round
@@ -108,7 +111,7 @@ def train_module(
     start = network.first_params()
     counted = runtime.evaluate(Request((Point(start),)))
     problem, notes = state_problem(rules, rates, counted, l2=l2, min_group_rows=min_group_rows)
-    how = suited(SQP() if method is None else method, start.size)
+    how = suited(SQP() if method is None else method, network)
     state: Any = how.init(start, problem)
     history = []
     for progress, info in run(how, Progress(state), runtime):
@@ -124,6 +127,7 @@ def train_module(
         status=state.status,
         message=state.message,
         rounds=state.rounds,
+        kkt=getattr(state, "kkt", None),
         history=tuple(history),
         prices=() if multipliers is None else tuple(budget_prices(at, multipliers)),
         losses={name: report.loss for name, report in zip(clients, at.reports, strict=True)},
@@ -138,14 +142,24 @@ def train_module(
     )
 
 
-def suited(method: Any, n_params: int) -> Any:
-    """The method with curvature that a network's clients can afford, if the choice was left open.
+def suited(method: Any, network: Network) -> Any:
+    """The method with what a network can afford, where the choice was left open.
 
-    A linear model's Hessian costs one product; a network's one backward pass per parameter.
+    A linear model's Hessian costs one product; a network's one backward pass per parameter. A
+    second point with gradients costs as much as the first. In float32 gradients are not known well
+    enough for a KKT residual of 1e-6.
     """
-    if isinstance(method, SQP) and method.curvature == "auto":
-        return replace(method, curvature="exact" if n_params <= EXACT_PARAMS else "lbfgs")
-    return method
+    if not isinstance(method, SQP):
+        return method
+    few = network.n_params <= EXACT_PARAMS
+    curvature = ("exact" if few else "lbfgs") if method.curvature == "auto" else method.curvature
+    rough = method.tolerance is None and not network.is_double
+    return replace(
+        method,
+        curvature=curvature,
+        rich=1 if method.rich is None and curvature == "lbfgs" else method.rich,
+        tolerance=_ROUGH_TOLERANCE if rough else method.tolerance,
+    )
 
 
 def _all_levels(clients: Mapping[ClientId, TorchClient]) -> dict[str, tuple[str, ...]]:

@@ -39,6 +39,11 @@ class Network:
         """How many numbers are trained."""
         return sum(leaf.numel() for leaf in self._leaves())
 
+    @property
+    def is_double(self) -> bool:
+        """Whether it computes in float64."""
+        return self.dtype == torch.float64
+
     def _leaves(self) -> list[Tensor]:
         own = dict(self.module.named_parameters())
         return [own[name] for name in self.names]

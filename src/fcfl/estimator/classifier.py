@@ -24,7 +24,7 @@ from fcfl.estimator.inputs import client_column, row_weights, sensitive_columns,
 from fcfl.experiment.settings import Experiment
 from fcfl.rules import Difference, Ratio, Rule, rates_needed
 
-NETWORK_L2, NETWORK_CONSISTENCY = 1e-4, 1.0  # a network is not cross-validated
+NETWORK_CONSISTENCY = 1.0  # a network is not cross-validated
 
 
 class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -49,7 +49,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         How to train: "sqp", "two-stage" or a baseline; ``fcfl train --help`` describes them.
     l2 : float or "auto", optional
         Weight of ``|params|**2 / 2`` in every loss. By default cross-validated inside the clients
-        for a linear model trained by "sqp", 0 for other methods, 0.0001 for a torch module.
+        for a linear model trained by "sqp", 0 for other methods, 0.01 for a torch module.
     consistency : float, "max" or "auto", optional
         What is minimised over clients: their largest loss, or the smooth maximum at this
         temperature (large is near the mean). By default cross-validated together with ``l2``;
@@ -186,6 +186,8 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     "not cross-validated."
                 )
             if self.method == "sqp":
+                from fcfl.estimator.network import NETWORK_L2
+
                 l2 = NETWORK_L2 if l2 is None else l2
                 consistency = NETWORK_CONSISTENCY if consistency is None else consistency
         rounds = (self.rounds,) if isinstance(self.rounds, int) else self.rounds
@@ -201,7 +203,6 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             method=self.method,
             l2=l2,
             consistency=consistency,
-            curvature="lbfgs" if self.model is not None and self.method == "sqp" else "auto",
             excess_loss=self.excess_loss,
             rounds=None if rounds is None else tuple(rounds),
             seed=int(seed),

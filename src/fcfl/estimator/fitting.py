@@ -29,11 +29,15 @@ Logits = Callable[[Any, Vector], Vector]
 
 @dataclass(frozen=True)
 class Model:
-    """What is trained: how a client reports on it, its logits, and where training starts."""
+    """What is trained: how a client reports on it, its logits, where training starts.
+
+    ``suited`` gives a method what this model can afford.
+    """
 
     make_client: MakeClient
     logits: Logits
     start: Vector
+    suited: Callable[[Any], Any] = lambda method: method
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,7 @@ def fit_rows(
     )
     if experiment.excess_loss:
         problem = with_own_best(problem, rows.runtime, model.start)
-    method: Any = experiment.make_method()
+    method = model.suited(experiment.make_method())
     progress: Progress[Any] = Progress(method.init(model.start, problem))
     history = []
     for reached, info in run(method, progress, rows.runtime):

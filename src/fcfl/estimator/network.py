@@ -8,9 +8,16 @@ from fcfl.client.torch_model import BATCH_ROWS, TorchClient, torch_client
 from fcfl.client.torch_params import as_network
 from fcfl.data import ClientData
 from fcfl.estimator.fitting import Model
-from fcfl.torch import load_module, save_module
+from fcfl.torch import NETWORK_L2, load_module, save_module, suited
 
-__all__ = ["load_module", "module_logits", "network_model", "save_module", "trained_copy"]
+__all__ = [
+    "NETWORK_L2",
+    "load_module",
+    "module_logits",
+    "network_model",
+    "save_module",
+    "trained_copy",
+]
 
 
 def network_model(module: Any) -> Model:
@@ -23,7 +30,7 @@ def network_model(module: Any) -> Model:
     def logits(X: Any, params: Vector) -> Vector:
         return network.logits(params, X, BATCH_ROWS)
 
-    return Model(make, logits, network.first_params())
+    return Model(make, logits, network.first_params(), lambda method: suited(method, network))
 
 
 def trained_copy(module: Any, params: Vector) -> Any:

@@ -41,4 +41,5 @@ class Cautious:
         info = replace(info, note=f"{info.note} with an old report".strip())
         if reached.status != "running" or reached.stage != state.stage:
             reached = replace(state, rounds=reached.rounds)
-        return replace(reached, settled=True, merits=()), info
+        search = replace(reached.search, settled=True, merits=())
+        return replace(reached, search=search), info

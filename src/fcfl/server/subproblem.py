@@ -211,11 +211,15 @@ def kkt_residual(at: Evaluation, target: Target, step: Step) -> float:
     """How far the point is from optimal under the step's weights.
 
     The largest of: the Lagrangian's gradient, the gap between the objective and its weighted rows,
-    the weights of inactive constraints times their slack, and the largest violation.
+    the weights of inactive constraints times their slack, and the largest violation. The first
+    three are those of the Lagrangian in which the losses' weights sum to one: the caps' may be
+    large, and what is known of gradients is no better for it.
     """
     a = target.objectives(at.losses)
     b = target.constraints(at.losses, at.violations)
+    on_losses = 1.0 + step.constraint_weights[: target.caps.size].sum()
     gap = a.max() - step.objective_weights @ a
     slack = step.constraint_weights @ np.maximum(-b, 0.0)
     violation = b.max(initial=0.0)
-    return float(max(np.abs(step.lagrangian_grad).max(), gap, slack, violation))
+    steepest = np.abs(step.lagrangian_grad).max()
+    return float(max(max(steepest, gap, slack) / on_losses, violation))
