@@ -11,6 +11,7 @@ from torch import nn
 
 import fcfl.torch
 from fcfl import SQP, Difference, FedAvg
+from fcfl.client.torch_params import as_network
 from fcfl.errors import DataError
 from fcfl.torch import TorchClient, load_module, save_module, suited, train_module
 from helpers import identical
@@ -46,12 +47,23 @@ def made_up_clients(module, n_clients=3, **options):
 @pytest.mark.parametrize("consistency", ["max", 0.1])
 def test_a_perceptron_converges_inside_its_budgets(consistency):
     module = perceptron(4).double()
-    clients, rules = made_up_clients(module), [Difference("demographic_parity", "group", 0.2)]
-    method = SQP(consistency=consistency, curvature="lbfgs")
-    kept = train_module(module, clients, rules, method=method, l2=1e-2)
+    kept = train_module(module, made_up_clients(module), PARITY, method=SQP(consistency))
     assert kept.status == "converged"
     assert kept.largest_violation <= 1e-6
     assert max(price.value for price in kept.prices) > 0.01  # a budget binds
+
+
+@pytest.mark.parametrize(("kind", "residual"), [("float32", 1e-5), ("float64", 1e-6)])
+def test_a_wide_network_converges_with_nothing_but_defaults(kind, residual):
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        nn.Linear(3, 64), nn.SiLU(), nn.Linear(64, 64), nn.SiLU(), nn.Linear(64, 1)
+    ).to(getattr(torch, kind))
+    trained = train_module(module, made_up_clients(module), PARITY)
+    assert trained.params.size == 4481
+    assert trained.status == "converged", trained.message
+    assert trained.kkt <= residual
+    assert trained.largest_violation <= 1e-6
 
 
 def test_exact_curvature_needs_fewer_rounds():
@@ -135,10 +147,17 @@ def test_other_methods_train_modules_too():
 
 
 def test_curvature_follows_the_cost_of_a_network():
-    assert suited(SQP(), 500).curvature == "exact"
-    assert suited(SQP(), 501).curvature == "lbfgs"
-    assert suited(SQP(curvature="exact"), 501).curvature == "exact"
-    assert suited(FedAvg(step_size=1.0), 3) == FedAvg(step_size=1.0)
+    few, many = as_network(nn.Linear(49, 1)), as_network(nn.Linear(50, 1))
+    assert (few.n_params, many.n_params) == (50, 51)
+    assert suited(SQP(), few) == SQP(curvature="exact", tolerance=1e-5)
+    assert suited(SQP(), many) == SQP(curvature="lbfgs", rich=1, tolerance=1e-5)
+    given = SQP(curvature="exact", rich=2, tolerance=1e-7)
+    assert suited(given, many) == given
+    assert suited(FedAvg(step_size=1.0), many) == FedAvg(step_size=1.0)
+
+
+def test_float64_is_held_to_the_finer_tolerance():
+    assert suited(SQP(), as_network(nn.Linear(3, 1).double())).tolerance is None
 
 
 def test_clients_of_another_module_are_refused_by_name():

@@ -43,7 +43,7 @@ from fcfl.server.sqp import SQP
 __all__ = ["TorchClient", "TrainedModule", "load_module", "save_module", "suited", "train_module"]
 
 NETWORK_L2 = 1e-2  # see docs/networks.md
-EXACT_PARAMS = 500  # up to here fewer rounds are worth n backward passes in each
+EXACT_PARAMS = 50  # up to here fewer rounds are worth n backward passes in each
 _ROUGH_TOLERANCE = 1e-5
 _KIND = "fcfl-torch-1"
 

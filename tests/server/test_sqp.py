@@ -731,8 +731,8 @@ def test_a_run_cut_short_ends_inside_its_budgets(consistency):
     for seed in range(10):
         problem, runtime = pose(made_up_clients(seed), PARITY, l2=1e-4)
         far = np.random.default_rng(seed).standard_normal(5)
-        for most in (20, 24, 30):
-            method = SQP(curvature="lbfgs", consistency=consistency, rounds=(most, 0))
+        for rounds in ((20, 0), (24, 0), (30, 12)):
+            method = SQP(curvature="lbfgs", consistency=consistency, rounds=rounds)
             state, at = end_of(method, problem, runtime, far)
             violations.append(at.largest_violation)
             cut_short += state.status == "stopped" and state.kkt > 1e-4

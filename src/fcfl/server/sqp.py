@@ -319,20 +319,22 @@ class SQP:
         )
 
     def _land(self, state: SQPState, at: Evaluation, curvature: Curvature) -> SQPState:
-        """A step that does little but meet the linearised budgets: the objective hardly counts.
+        """A step that does little but meet the linearised budgets: losses hardly count.
 
         What is known of multipliers and curvature stays as it is.
         """
-        target = self._target(state)
         stiffness = 10.0 ** (2 + self._landing_rounds(state) - self._rounds_left(state))
         stiff, firm = curvature.scaled(stiffness), stiffness * state.penalty
-        step, firm, _ = find_step(at, target, stiff, firm, stiffness * state.loss_weights)
+        target = self._target(state)
+        uncapped = replace(target, caps=np.zeros(0))
+        step, firm, _ = find_step(at, uncapped, stiff, firm, state.loss_weights)
+        of_caps = np.zeros(target.caps.size)
         search = Search(
             lengths=(1.0, *self.lookahead),
             settled=False,
             merits=(target.merit(at),),
-            promise=(step.gain, step.reliefs),
-            penalties=np.full(step.constraint_weights.size, firm),
+            promise=(step.gain, np.append(of_caps, step.reliefs)),
+            penalties=np.append(of_caps, np.full(step.reliefs.size, firm)),
         )
         state = replace(state, direction=step.direction, search=search)
         return replace(state, request=self._request(state))
@@ -368,7 +370,7 @@ class SQP:
         Under an ever stiffer curvature a step does ever less but meet the linearised budgets.
         """
         near = state.kkt <= _NEARLY * self._tolerance
-        return 0 if near else min(_LANDING_ROUNDS, self._limit(state) // 4)
+        return 0 if near else min(_LANDING_ROUNDS, self._limit(state) // 2)
 
     def _finish_stage(self, state: SQPState, here: tuple[Evaluation, Curvature] | None) -> SQPState:
         """Go on to stage 2, or end. ``here`` is the iterate, when it was just evaluated."""
