@@ -6,8 +6,9 @@ sums of their products. A candidate is judged by the worst-served client's held-
 consistency is taken at its best L2 weight; of those not worse than the best by more than one
 standard error of the difference, on the same rows, the one with the lowest mean loss is chosen. The
 L2 weight is then where a parabola in its logarithm, through that consistency's losses near their
-lowest, has its minimum: a single lowest point is mostly noise. The result says how flat it was, and
-when min-max buys the worst client nothing.
+lowest, has its minimum: a single lowest point is mostly noise. If that is the strong end of the
+grid, as for few rows it may be, a decade more is tried. The result says how flat it
+was, and when min-max buys the worst client nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ from fcfl.server.sqp import SQP
 
 N_FOLDS = 5
 L2_GRID = (1e-1, 5.6e-2, 3e-2, 1.8e-2, 1e-2, 5.6e-3, 3e-3, 1.8e-3, 1e-3, 5.6e-4, 3e-4)
+L2_ABOVE = (1.0, 5.6e-1, 3e-1, 1.8e-1)  # tried too when the grid's strong end is chosen
 CONSISTENCY_GRID: tuple[float | Literal["max"], ...] = (10.0, 0.3, "max")
 REACH = 3  # steps of the L2 grid to either side of the lowest loss that the parabola goes through
 SLACK = 1.0  # standard errors that the worst client may be behind the best candidate
@@ -41,6 +43,7 @@ _TOLERANCE = 1e-4  # KKT residual of a fit that is only compared
 _CHOOSING = RoundInfo(0, 0, "", np.nan, np.nan, np.nan, 0.0, "choosing l2 and consistency")
 
 Candidate = tuple[float, float | Literal["max"]]
+Folds = Mapping[ClientId, NDArray[np.intp]]
 
 
 @dataclass(frozen=True)
@@ -64,14 +67,6 @@ class HeldOut:
     n_rows: float
     loss_sums: Vector
     product_sums: Matrix
-
-    def plus(self, other: "HeldOut") -> "HeldOut":
-        """The sums of both."""
-        return HeldOut(
-            self.n_rows + other.n_rows,
-            self.loss_sums + other.loss_sums,
-            self.product_sums + other.product_sums,
-        )
 
     @property
     def means(self) -> Vector:
@@ -97,12 +92,30 @@ def sum_up(losses: Matrix, weights: Vector | None = None) -> HeldOut:
 
 def select(experiment: Experiment, rows: Rows, watch: Watch | None = None) -> dict[str, Any]:
     """Cross-validate all candidates; the choice, the table and one sentence of reading."""
-    candidates = _candidates(experiment, len(rows.clients))
     rows = replace(rows, clients=_usable(rows.clients, experiment.seed))
     folds = {c: fold_of_rows(data, experiment.seed, c) for c, data in rows.clients.items()}
     if all(fold.max() < 0 for fold in folds.values()):
         return _nothing_to_hold_out(experiment)
-    totals: dict[ClientId, HeldOut] = {}
+    candidates = _candidates(experiment, len(rows.clients), L2_GRID)
+    losses = _held_out_losses(experiment, rows, folds, candidates, watch)
+    chosen = decide(candidates, _sums(losses, rows, folds))
+    if experiment.l2_or_default != "auto" or chosen["l2"] < max(L2_GRID):
+        return chosen
+    above = _candidates(experiment, len(rows.clients), L2_ABOVE)
+    more = _held_out_losses(experiment, rows, folds, above, watch)
+    losses = {client: np.hstack([more[client], losses[client]]) for client in losses}
+    return decide([*above, *candidates], _sums(losses, rows, folds))
+
+
+def _held_out_losses(
+    experiment: Experiment,
+    rows: Rows,
+    folds: Folds,
+    candidates: list[Candidate],
+    watch: Watch | None,
+) -> dict[ClientId, Matrix]:
+    """Each client's losses on its rows, fold after fold, one column per candidate."""
+    parts: dict[ClientId, list[Matrix]] = {}
     for fold in range(N_FOLDS):
         away = {c: np.flatnonzero(folds[c] == fold) for c in folds}
         held_out = {c: rows.clients[c].take(index) for c, index in away.items() if index.size}
@@ -113,18 +126,29 @@ def select(experiment: Experiment, rows: Rows, watch: Watch | None = None) -> di
             if watch is not None:
                 watch(_CHOOSING, (fold + (done + 1) / len(candidates)) / N_FOLDS)
         for client, columns in losses.items():
-            more = sum_up(np.column_stack(columns), held_out[client].weights)
-            totals[client] = totals[client].plus(more) if client in totals else more
-    return decide(candidates, totals)
+            parts.setdefault(client, []).append(np.column_stack(columns))
+    return {client: np.vstack(folded) for client, folded in parts.items()}
 
 
-def _candidates(experiment: Experiment, n_clients: int) -> list[Candidate]:
-    """The grid, from much to little regularised, from the mean towards the maximum.
+def _sums(losses: Mapping[ClientId, Matrix], rows: Rows, folds: Folds) -> dict[ClientId, HeldOut]:
+    """What each client says about them."""
+    sums = {}
+    for client, matrix in losses.items():
+        weights, fold = rows.clients[client].weights, folds[client]
+        order = np.argsort(fold, kind="stable")[-matrix.shape[0] :]
+        sums[client] = sum_up(matrix, None if weights is None else weights[order])
+    return sums
+
+
+def _candidates(
+    experiment: Experiment, n_clients: int, l2_grid: tuple[float, ...]
+) -> list[Candidate]:
+    """What is open, from much to little regularised, from the mean towards the maximum.
 
     One client alone is both.
     """
     l2, consistency = experiment.l2_or_default, experiment.consistency_or_default
-    weights = L2_GRID if l2 == "auto" else (float(l2),)
+    weights = l2_grid if l2 == "auto" else (float(l2),)
     grid = CONSISTENCY_GRID if n_clients > 1 else ("max",)
     tilts: Any = grid if consistency == "auto" else (consistency,)
     return [(weight, tilt) for weight in weights for tilt in tilts]
@@ -161,7 +185,7 @@ def fold_of_rows(data: ClientData, seed: int, client: ClientId) -> NDArray[np.in
 def _fit_path(
     experiment: Experiment,
     rows: Rows,
-    folds: Mapping[ClientId, NDArray[np.intp]],
+    folds: Folds,
     fold: int,
     candidates: list[Candidate],
 ) -> Iterator[Vector]:

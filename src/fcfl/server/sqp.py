@@ -47,7 +47,7 @@ _TOLERANCE = 1e-6
 _EXACT_ROUNDS, _LEARNT_ROUNDS = 200, 1000  # in each stage
 _NEAR = 3e-3  # KKT residual below which the rows with weight are taken for the active ones
 _LANDING_ROUNDS = 5  # of a stage that will be cut short
-_NEARLY = 100.0  # times the tolerance: from here a stage may converge in its last rounds
+_NEARLY = 100.0  # times the feasibility: from this residual on a stage may end without landing
 
 
 @dataclass(frozen=True)
@@ -369,7 +369,7 @@ class SQP:
         Far from an optimum steps are long, and budgets that bend are exceeded after each of them.
         Under an ever stiffer curvature a step does ever less but meet the linearised budgets.
         """
-        near = state.kkt <= _NEARLY * self._tolerance
+        near = state.kkt <= _NEARLY * self.feasibility
         return 0 if near else min(_LANDING_ROUNDS, self._limit(state) // 2)
 
     def _finish_stage(self, state: SQPState, here: tuple[Evaluation, Curvature] | None) -> SQPState:
