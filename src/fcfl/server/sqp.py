@@ -257,7 +257,7 @@ class SQP:
         """Make ``at`` the iterate, and solve for the next step."""
         curvature: Curvature
         if self.is_exact(at.params.size):
-            target, near = self._target(state), state.kkt <= _NEAR
+            target, near = self._target(state), state.kkt * state.loss_weights.sum() <= _NEAR
             active = active_grads(state.multipliers, target, at) if near else None
             hessian = lagrangian_hessian(state.multipliers, target, at)
             curvature = Exact.from_hessian(hessian, active)
