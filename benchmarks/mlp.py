@@ -157,7 +157,7 @@ def solve(case: Case, federation: Federation) -> dict[str, Any]:
 
 
 def names_of(data: ClientData, attribute: str) -> dict[str, Any]:
-    return {attribute: np.array(data.levels[attribute])[data.groups[attribute]]}
+    return {attribute: np.array([*data.levels[attribute], None])[data.groups[attribute]]}
 
 
 def losses(counts: list[Counts]) -> Iterator[float]:

@@ -47,7 +47,9 @@ def made_up_clients(module, n_clients=3, **options):
 @pytest.mark.parametrize("consistency", ["max", 0.1])
 def test_a_perceptron_converges_inside_its_budgets(consistency):
     module = perceptron(4).double()
-    kept = train_module(module, made_up_clients(module), PARITY, method=SQP(consistency))
+    kept = train_module(
+        module, made_up_clients(module), PARITY, method=SQP(consistency, curvature="exact")
+    )
     assert kept.status == "converged"
     assert kept.largest_violation <= 1e-6
     assert max(price.value for price in kept.prices) > 0.01  # a budget binds
@@ -147,13 +149,11 @@ def test_other_methods_train_modules_too():
 
 
 def test_curvature_follows_the_cost_of_a_network():
-    few, many = as_network(nn.Linear(49, 1)), as_network(nn.Linear(50, 1))
-    assert (few.n_params, many.n_params) == (50, 51)
-    assert suited(SQP(), few) == SQP(curvature="exact", tolerance=1e-5)
-    assert suited(SQP(), many) == SQP(curvature="lbfgs", rich=1, tolerance=1e-5)
+    network = as_network(nn.Linear(3, 1))
+    assert suited(SQP(), network) == SQP(curvature="lbfgs", rich=1, tolerance=1e-5)
     given = SQP(curvature="exact", rich=2, tolerance=1e-7)
-    assert suited(given, many) == given
-    assert suited(FedAvg(step_size=1.0), many) == FedAvg(step_size=1.0)
+    assert suited(given, network) == given
+    assert suited(FedAvg(step_size=1.0), network) == FedAvg(step_size=1.0)
 
 
 def test_float64_is_held_to_the_finer_tolerance():

@@ -43,7 +43,6 @@ from fcfl.server.sqp import SQP
 __all__ = ["TorchClient", "TrainedModule", "load_module", "save_module", "suited", "train_module"]
 
 NETWORK_L2 = 1e-2  # see docs/networks.md
-EXACT_PARAMS = 50  # up to here fewer rounds are worth n backward passes in each
 _ROUGH_TOLERANCE = 1e-5
 _KIND = "fcfl-torch-1"
 
@@ -145,14 +144,13 @@ def train_module(
 def suited(method: Any, network: Network) -> Any:
     """The method with what a network can afford, where the choice was left open.
 
-    A linear model's Hessian costs one product; a network's one backward pass per parameter. A
-    second point with gradients costs as much as the first. In float32 gradients are not known well
-    enough for a KKT residual of 1e-6.
+    A linear model's Hessian costs one product, a network's one backward pass per parameter: its
+    curvature is learnt. A second point with gradients costs as much as the first. In float32
+    gradients are not known well enough for a KKT residual of 1e-6.
     """
     if not isinstance(method, SQP):
         return method
-    few = network.n_params <= EXACT_PARAMS
-    curvature = ("exact" if few else "lbfgs") if method.curvature == "auto" else method.curvature
+    curvature = "lbfgs" if method.curvature == "auto" else method.curvature
     rough = method.tolerance is None and not network.is_double
     return replace(
         method,

@@ -309,11 +309,13 @@ def test_it_is_deterministic_and_depends_on_the_seed(table):
     assert other["table"] != first["table"]
 
 
-def test_progress_rises_to_one(table):
-    experiment, rows = rows_of(table, l2=0.01)
+@pytest.mark.parametrize("options", [{"l2": 0.01}, {"consistency": 1.0}])
+def test_progress_rises_to_one(table, options):
+    """The second case goes on to the weights above the grid."""
+    experiment, rows = rows_of(table, **options)
     shares = []
-    select(experiment, rows, lambda info, share: shares.append((info.stage, share)))
-    assert [stage for stage, _ in shares] == [0] * (N_FOLDS * len(CONSISTENCY_GRID))
+    chosen = select(experiment, rows, lambda info, share: shares.append((info.stage, share)))
+    assert [stage for stage, _ in shares] == [0] * (N_FOLDS * len(chosen["table"]))
     assert np.all(np.diff([share for _, share in shares]) > 0)
     assert shares[-1][1] == pytest.approx(1.0)
 

@@ -4,7 +4,7 @@ What a report needs of the model are its logits and how they change with the par
 rates are the functions of logits that the linear client uses; only the pull-back is torch's.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -126,7 +126,7 @@ class TorchClient:
         loss, n_rates = 0.0, self._group_rows.size
         rates, set_losses = np.zeros(n_rates), np.zeros((2, n_rates))
         gradients = np.zeros((1 + n_rates, point.params.size)) if wants_grads else None
-        for batch in self._batches:
+        for batch in self._batches if wants_grads else self._slices(self.batch_rows):
             with torch.set_grad_enabled(wants_grads):
                 outputs = self.network.forward(leaves, self.network.rows(self.X, batch))
             logits = self._finite(outputs)
@@ -165,6 +165,10 @@ class TorchClient:
                 f"`curvature` must be 'lbfgs' above {MOST_EXACT} parameters, got a request for the "
                 f"exact curvature of {self.n_params}."
             )
+
+    def _slices(self, size: int) -> Iterator[slice]:
+        for first in range(0, self.data.n_rows, size):
+            yield slice(first, first + size)
 
     def _finite(self, outputs: Tensor) -> Vector:
         logits = to_numpy(outputs)
@@ -207,9 +211,7 @@ class TorchClient:
 
         flat = torch.tensor(params, device=network.device)
         hessian = np.zeros((params.size, params.size))
-        size = min(self.batch_rows, 1 + _CURVATURE_ENTRIES // params.size)
-        for first in range(0, self.data.n_rows, size):
-            batch = slice(first, first + size)
+        for batch in self._slices(min(self.batch_rows, 1 + _CURVATURE_ENTRIES // params.size)):
             rows = network.rows(self.X, batch)
             hessian += to_numpy(jacfwd(grad(lagrangian))(flat, rows, *facts[:, batch]))
         return (hessian + hessian.T) / 2

@@ -49,7 +49,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         How to train: "sqp", "two-stage" or a baseline; ``fcfl train --help`` describes them.
     l2 : float or "auto", optional
         Weight of ``|params|**2 / 2`` in every loss. By default cross-validated inside the clients
-        for a linear model trained by "sqp", 0 for other methods, 0.01 for a torch module.
+        for a linear model trained by "sqp", 0.01 for a torch module, 0 with other methods.
     consistency : float, "max" or "auto", optional
         What is minimised over clients: their largest loss, or the smooth maximum at this
         temperature (large is near the mean). By default cross-validated together with ``l2``;

@@ -20,7 +20,7 @@ from fcfl.experiment.settings import Experiment
 from fcfl.rules import Rule, check_budget_clients
 from fcfl.runtime.in_process import Client, InProcess
 from fcfl.runtime.loop import Progress, run
-from fcfl.runtime.own_best import with_own_best
+from fcfl.runtime.own_best import ALONE, with_own_best
 from fcfl.server.method import RoundInfo
 
 MakeClient = Callable[[ClientId, ClientData, Sequence[RateId]], Client]
@@ -124,7 +124,7 @@ def fit_rows(
         experiment, rules, rates, counted, train, l2=l2, min_group_rows=min_group_rows
     )
     if experiment.excess_loss:
-        problem = with_own_best(problem, rows.runtime, model.start)
+        problem = with_own_best(problem, rows.runtime, model.start, model.suited(ALONE))
     method = model.suited(experiment.make_method())
     progress: Progress[Any] = Progress(method.init(model.start, problem))
     history = []

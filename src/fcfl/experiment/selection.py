@@ -97,14 +97,26 @@ def select(experiment: Experiment, rows: Rows, watch: Watch | None = None) -> di
     if all(fold.max() < 0 for fold in folds.values()):
         return _nothing_to_hold_out(experiment)
     candidates = _candidates(experiment, len(rows.clients), L2_GRID)
-    losses = _held_out_losses(experiment, rows, folds, candidates, watch)
+    open_l2 = experiment.l2_or_default == "auto"
+    first = len(L2_GRID) / len((*L2_GRID, *L2_ABOVE)) if open_l2 else 1.0  # of all there may be
+    losses = _held_out_losses(experiment, rows, folds, candidates, _part(watch, 0.0, first))
     chosen = decide(candidates, _sums(losses, rows, folds))
-    if experiment.l2_or_default != "auto" or chosen["l2"] < max(L2_GRID):
+    if not open_l2 or chosen["l2"] < max(L2_GRID):
         return chosen
     above = _candidates(experiment, len(rows.clients), L2_ABOVE)
-    more = _held_out_losses(experiment, rows, folds, above, watch)
+    more = _held_out_losses(experiment, rows, folds, above, _part(watch, first, 1.0))
     losses = {client: np.hstack([more[client], losses[client]]) for client in losses}
     return decide([*above, *candidates], _sums(losses, rows, folds))
+
+
+def _part(watch: Watch | None, low: float, high: float) -> Watch:
+    """Tells ``watch`` shares of a part as shares of the whole."""
+
+    def tell(info: RoundInfo, share: float) -> None:
+        if watch is not None:
+            watch(info, low + (high - low) * share)
+
+    return tell
 
 
 def _held_out_losses(
@@ -112,7 +124,7 @@ def _held_out_losses(
     rows: Rows,
     folds: Folds,
     candidates: list[Candidate],
-    watch: Watch | None,
+    watch: Watch,
 ) -> dict[ClientId, Matrix]:
     """Each client's losses on its rows, fold after fold, one column per candidate."""
     parts: dict[ClientId, list[Matrix]] = {}
@@ -123,8 +135,7 @@ def _held_out_losses(
         for done, params in enumerate(_fit_path(experiment, rows, folds, fold, candidates)):
             for client, data in held_out.items():
                 losses[client].append(row_losses(data, params))
-            if watch is not None:
-                watch(_CHOOSING, (fold + (done + 1) / len(candidates)) / N_FOLDS)
+            watch(_CHOOSING, (fold + (done + 1) / len(candidates)) / N_FOLDS)
         for client, columns in losses.items():
             parts.setdefault(client, []).append(np.column_stack(columns))
     return {client: np.vstack(folded) for client, folded in parts.items()}

@@ -10,20 +10,23 @@ from fcfl.runtime.loop import Progress, run
 from fcfl.server.problem import Problem, evaluate_point, state_problem
 from fcfl.server.sqp import SQP
 
-_ROUNDS = 300  # for networks; a linear model takes about ten
+ALONE = SQP(rounds=(300, 0))  # for networks; a linear model takes about ten
 
 
-def with_own_best(problem: Problem, runtime: InProcess, params: Vector) -> Problem:
+def with_own_best(
+    problem: Problem, runtime: InProcess, params: Vector, method: SQP = ALONE
+) -> Problem:
     """The problem in excess losses: every client is first trained alone, from ``params``."""
-    bests = [_own_best(problem, runtime, client, params) for client in problem.clients]
+    bests = [_own_best(problem, runtime, client, params, method) for client in problem.clients]
     return replace(problem, own_best_losses=np.array(bests))
 
 
-def _own_best(problem: Problem, runtime: InProcess, client: str, params: Vector) -> float:
+def _own_best(
+    problem: Problem, runtime: InProcess, client: str, params: Vector, method: SQP
+) -> float:
     alone = InProcess({client: runtime.clients[client]})
     counted = alone.evaluate(Request((Point(params),)))
     free, _ = state_problem((), problem.rates, counted, l2=problem.l2)
-    method = SQP(rounds=(_ROUNDS, 0))
     state = method.init(params, free)
     for progress, _ in run(method, Progress(state), alone):
         state = progress.state

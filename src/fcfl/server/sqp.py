@@ -101,7 +101,7 @@ class SQP:
     tolerance
         KKT residual at which a stage ends; by default 1e-6.
     feasibility
-        Violation of a budget at which a stage may end.
+        Largest violation of a budget at which a stage may end, if it is the smaller of the two.
     lookahead
         Shorter step lengths that are asked for together with the full step.
     rich
@@ -109,12 +109,15 @@ class SQP:
         needs; the others with values only. Taking one of those costs a second round. By default 3
         with exact curvature, 2 otherwise.
     penalty
-        First weight of a violation in the merit; raised when a budget needs more.
+        Largest multiplier of a budget, and first weight of its violation in the merit. Raised when
+        a budget needs more; with learnt curvature the weight is also lowered.
     slack
         How much a client's loss may rise in stage 2.
     patience
         A step is compared with the worst merit of so many last iterates, so that the curvature of
         the constraints does not block full steps (the Maratos effect).
+    memory
+        So many of the last steps are learnt from, when curvature is.
     """
 
     consistency: Literal["max"] | float = "max"
@@ -149,8 +152,12 @@ class SQP:
             check_stage_rounds("rounds", self.rounds)
         for name in ("patience", "memory"):
             check_count(name, getattr(self, name))
-        if min(1 if self.rounds is None else self.rounds[0], self.patience, self.memory) < 1:
-            raise ValueError("`rounds` of stage 1, `patience` and `memory` must be at least 1.")
+        rich = 1 if self.rich is None else check_count("rich", self.rich)
+        first = 1 if self.rounds is None else self.rounds[0]
+        if min(first, self.patience, self.memory, rich) < 1:
+            raise ValueError(
+                "`rounds` of stage 1, `patience`, `memory` and `rich` must be at least 1."
+            )
 
     def fraction_done(self, state: SQPState) -> float:
         """How far the residual has come on the way to the tolerance, in powers of ten."""
@@ -241,7 +248,9 @@ class SQP:
         """The longest steps with all the next iterate needs, the others with values."""
         exact = self.is_exact(state.params.size)
         weights = curvature_weights(state.problem, state.multipliers) if exact else None
-        rich = (3 if exact else 2) if self.rich is None else max(self.rich, 1)
+        rich = (3 if exact else 2) if self.rich is None else self.rich
+        if self._rounds_left(state) <= 1:  # there is no second round to take a shorter step in
+            rich = len(state.search.lengths)
         points = []
         for position, length in enumerate(state.search.lengths):
             params = state.params + length * state.direction
@@ -305,10 +314,12 @@ class SQP:
         With learnt curvature penalties are lowered when they refuse full steps; with the exact one
         that cost rounds (measured).
         """
-        before = state.search.merits if penalty <= state.penalty else ()
+        goes_on = penalty <= state.penalty
+        before = state.search.merits if goes_on else ()
         penalties = np.full(step.constraint_weights.size, penalty)
+        known = goes_on and state.search.penalties.size == penalties.size
         met = step.shortfall <= FEASIBILITY_TOLERANCE
-        if before and met and not self.is_exact(state.params.size):
+        if known and met and not self.is_exact(state.params.size):
             penalties = np.minimum(state.search.next_penalties(step.constraint_weights), penalty)
         return Search(
             lengths=(1.0, *self.lookahead),
@@ -321,20 +332,23 @@ class SQP:
     def _land(self, state: SQPState, at: Evaluation, curvature: Curvature) -> SQPState:
         """A step that does little but meet the linearised budgets: losses hardly count.
 
-        What is known of multipliers and curvature stays as it is.
+        While a budget is exceeded, the caps of stage 2 do not count either. What is known of
+        multipliers and curvature stays as it is.
         """
         stiffness = 10.0 ** (2 + self._landing_rounds(state) - self._rounds_left(state))
         stiff, firm = curvature.scaled(stiffness), stiffness * state.penalty
-        target = self._target(state)
-        uncapped = replace(target, caps=np.zeros(0))
-        step, firm, _ = find_step(at, uncapped, stiff, firm, state.loss_weights)
-        of_caps = np.zeros(target.caps.size)
+        target, n_caps = self._target(state), state.caps.size
+        met = at.largest_violation <= FEASIBILITY_TOLERANCE
+        kept = target if met else replace(target, caps=np.zeros(0))
+        step, firm, _ = find_step(at, kept, stiff, firm, stiffness * state.loss_weights)
+        reliefs = step.reliefs[-at.violations.size :]
+        of_caps = np.zeros(n_caps)
         search = Search(
             lengths=(1.0, *self.lookahead),
             settled=False,
             merits=(target.merit(at),),
-            promise=(step.gain, np.append(of_caps, step.reliefs)),
-            penalties=np.append(of_caps, np.full(step.reliefs.size, firm)),
+            promise=(step.gain, np.append(of_caps, reliefs)),
+            penalties=np.append(of_caps, np.full(reliefs.size, firm)),
         )
         state = replace(state, direction=step.direction, search=search)
         return replace(state, request=self._request(state))
@@ -369,7 +383,10 @@ class SQP:
         Far from an optimum steps are long, and budgets that bend are exceeded after each of them.
         Under an ever stiffer curvature a step does ever less but meet the linearised budgets.
         """
-        near = state.kkt <= _NEARLY * self.feasibility
+        if len(state.problem.constraints) == 0:
+            return 0
+        soon = _NEAR if self.is_exact(state.params.size) else 0.0
+        near = state.kkt <= max(soon, _NEARLY * self.feasibility)
         return 0 if near else min(_LANDING_ROUNDS, self._limit(state) // 2)
 
     def _finish_stage(self, state: SQPState, here: tuple[Evaluation, Curvature] | None) -> SQPState:
