@@ -4,7 +4,7 @@ What a report needs of the model are its logits and how they change with the par
 rates are the functions of logits that the linear client uses; only the pull-back is torch's.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +35,7 @@ from fcfl.data.client_data import ClientData
 from fcfl.errors import ReportError
 
 BATCH_ROWS = 4096
+_ALIKE = 256  # rows of one kind that are worth batches of their own
 MOST_EXACT = 2000  # parameters up to which a client computes its n × n part of the curvature
 _CURVATURE_ENTRIES = 2**20  # rows × directions that are differentiated at once
 
@@ -126,7 +127,7 @@ class TorchClient:
         loss, n_rates = 0.0, self._group_rows.size
         rates, set_losses = np.zeros(n_rates), np.zeros((2, n_rates))
         gradients = np.zeros((1 + n_rates, point.params.size)) if wants_grads else None
-        for batch in self._batches if wants_grads else self._slices(self.batch_rows):
+        for batch in self._batches:
             with torch.set_grad_enabled(wants_grads):
                 outputs = self.network.forward(leaves, self.network.rows(self.X, batch))
             logits = self._finite(outputs)
@@ -165,10 +166,6 @@ class TorchClient:
                 f"`curvature` must be 'lbfgs' above {MOST_EXACT} parameters, got a request for the "
                 f"exact curvature of {self.n_params}."
             )
-
-    def _slices(self, size: int) -> Iterator[slice]:
-        for first in range(0, self.data.n_rows, size):
-            yield slice(first, first + size)
 
     def _finite(self, outputs: Tensor) -> Vector:
         logits = to_numpy(outputs)
@@ -211,20 +208,23 @@ class TorchClient:
 
         flat = torch.tensor(params, device=network.device)
         hessian = np.zeros((params.size, params.size))
-        for batch in self._slices(min(self.batch_rows, 1 + _CURVATURE_ENTRIES // params.size)):
+        size = min(self.batch_rows, 1 + _CURVATURE_ENTRIES // params.size)
+        for first in range(0, self.data.n_rows, size):
+            batch = slice(first, first + size)
             rows = network.rows(self.X, batch)
             hessian += to_numpy(jacfwd(grad(lagrangian))(flat, rows, *facts[:, batch]))
         return (hessian + hessian.T) / 2
 
 
 def _batches_of_alike(members: NDArray[np.bool_], most: int) -> list[Items]:
-    """Batches of rows that count for the same rates, in order.
+    """Batches of rows that count for the same rates, in order; rows of rare kinds together.
 
     A batch then needs a backward pass for the loss and for its own rates, not for all of them.
     """
-    _, kind = np.unique(members, axis=0, return_inverse=True)
+    _, kind, count = np.unique(members, axis=0, return_inverse=True, return_counts=True)
+    kind = np.where(count[kind] < _ALIKE, -1, kind)
     batches = []
-    for one in range(kind.max() + 1):
+    for one in np.unique(kind):
         rows = np.flatnonzero(kind == one)
         batches += [rows[first : first + most] for first in range(0, rows.size, most)]
     return batches
