@@ -145,3 +145,15 @@ def test_budgets_of_a_sweep_are_numbers():
     assert parse_budgets("0.2, 0.1,") == (0.2, 0.1)
     with pytest.raises(ValueError, match=r"such as 0\.2,0\.1,0\.05, got 'a'"):
         parse_budgets("a")
+
+
+def test_what_is_done_never_falls_back(table, tmp_path):
+    """Though the KKT residual, which it is read from, rises at times."""
+    experiment = Experiment(
+        table, **TABLE, budget=0.01, l2=1e-4, consistency=0.1, curvature="lbfgs", rounds=(60, 0)
+    )
+    shares = []
+    run_experiment(experiment, tmp_path / "run", watch=lambda info, share: shares.append(share))
+    assert len(shares) > 10
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0

@@ -71,6 +71,7 @@ def train(
         progress = _resumed(session.folder, progress, session.tell)
     keeper = _Keeper(session.folder, session.tell)
     path = session.folder / "history.jsonl"
+    done = 0.0
     try:
         with History(path, rounds_kept=sum(progress.state.rounds)) as history:
             for reached, info in run(method, progress, task.runtime, max_age=session.max_age):
@@ -79,8 +80,9 @@ def train(
                 if keeper.is_due():
                     history.flush()
                     keeper.save(progress)
+                done = max(done, method.fraction_done(progress.state))  # residuals rise at times
                 if session.watch is not None:
-                    session.watch(info, method.fraction_done(progress.state))
+                    session.watch(info, done)
     except KeyboardInterrupt:
         keeper.save(progress)
         raise Interrupted(f"Stopped after round {sum(progress.state.rounds)}.") from None
