@@ -3,6 +3,7 @@
 Everything comes from counts, so it works where rows never leave their holder.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -18,6 +19,7 @@ from .verdicts import Evidence, judge
 
 Simultaneous = Literal["bonferroni", "none"]
 FailOn = Literal["exceeded", "undetermined"]
+MOST_SHOWN = 20  # lines of an audit that is printed; `evidence` has all
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,18 @@ class Audit:
                 yield client, rule, found
         for rule, found in zip(self.global_rules, self.overall.disparities, strict=True):
             yield None, rule, found
+
+    def __repr__(self) -> str:
+        """How many budgets are met, and a line for each; one client's rows are all rows."""
+        told = [
+            (client, rule, found)
+            for client, rule, found in self.evidence()
+            if client is not None or len(self.clients) > 1 or found.budget is not None
+        ]
+        lines = [f"  {_sentence(*piece)}" for piece in told[:MOST_SHOWN]]
+        left = len(told) - len(lines)
+        more = [f"  … and {left} more, see `evidence()`."] if left else []
+        return "\n".join([_counted(found for _, _, found in told), *lines, *more])
 
     def notes(self) -> tuple[str, ...]:
         """A sentence for every group that was left out, each once."""
@@ -146,7 +160,7 @@ def gate(audit: Audit, fail_on: FailOn) -> tuple[str, ...]:
     check_choice("fail_on", fail_on, ("exceeded", "undetermined"))
     failing = {"exceeded"} if fail_on == "exceeded" else {"exceeded", "undetermined"}
     return tuple(
-        _failure(client, rule, evidence)
+        _sentence(client, rule, evidence)
         for client, rule, evidence in audit.evidence()
         if evidence.verdict in failing
     )
@@ -182,7 +196,9 @@ def _statement(confidence: float, simultaneous: Simultaneous, count: int, alpha:
     head = f"Two-sided intervals ({METHOD})"
     if simultaneous == "none":
         return f"{head}, each with {_percent(confidence)} confidence on its own, not together."
-    if count <= 1:
+    if not count:
+        return f"{head} with {_percent(confidence)} confidence; no client has groups to compare."
+    if count == 1:
         return f"{head} with {_percent(confidence)} confidence; there is one comparison."
     return (
         f"{head} that hold together, with {_percent(confidence)} confidence, for all {count} "
@@ -194,15 +210,26 @@ def _percent(share: float) -> str:
     return f"{100 * share:.6g} %"
 
 
-def _failure(client: ClientId | None, rule: Rule, evidence: Evidence) -> str:
-    what = f"{rule.metric} {rule.name} by {rule.attribute}"
-    bound = "at most" if rule.name == "difference" else "at least"
-    budget = f"budget {bound} {evidence.budget:g}"
+def _counted(found: Iterable[Evidence]) -> str:
+    counts = Counter(evidence.verdict for evidence in found if evidence.budget is not None)
+    if not counts:
+        return "Audit: no budget was set, disparities are measured and not judged."
+    return (
+        f"Audit: {counts['met']} of {counts.total()} budgets met, {counts['exceeded']} exceeded, "
+        f"{counts['undetermined']} undetermined."
+    )
+
+
+def _sentence(client: ClientId | None, rule: Rule, evidence: Evidence) -> str:
+    what = f"{_holder(client)}: {rule.metric} {rule.name} by {rule.attribute}"
     if evidence.value is None or evidence.low is None or evidence.high is None:
         found = "cannot be measured"
     else:
         found = f"is {evidence.value:.3f} [{evidence.low:.3f}, {evidence.high:.3f}]"
-    return f"{_holder(client)}: {what} {found}, {budget}: {evidence.verdict}."
+    if evidence.budget is None:
+        return f"{what} {found}, no budget."
+    bound = "at most" if rule.name == "difference" else "at least"
+    return f"{what} {found}, budget {bound} {evidence.budget:g}: {evidence.verdict}."
 
 
 def _holder(client: ClientId | None) -> str:

@@ -122,10 +122,15 @@ def numbers(column: Column) -> Vector:
     return np.asarray(values, dtype=np.float64)
 
 
+def parsed(levels: Sequence[str]) -> Vector:
+    """The numbers that texts stand for, NaN where they stand for none."""
+    values = pd.to_numeric(pd.Series(levels, dtype=object), errors="coerce")
+    return np.asarray(values.to_numpy(dtype=np.float64))
+
+
 def _parse(column: Column) -> Vector:
     found = texts(column)
-    parsed = pd.to_numeric(pd.Series(found.levels, dtype=object), errors="coerce")
-    values = parsed.to_numpy(dtype=np.float64)
+    values = parsed(found.levels)
     bad = np.flatnonzero(np.isnan(values))
     if bad.size:
         raise DataError(

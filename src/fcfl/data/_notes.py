@@ -48,8 +48,10 @@ def _distinct(roles: Roles, codes: NDArray[np.integer], mask: NDArray[np.bool_])
 
 
 def _listed(roles: Roles, flags: NDArray[np.bool_], what: str) -> list[str]:
+    """A sentence that begins with ``what``, up to the word client, and names the flagged ones."""
     names = [repr(roles.client.levels[code]) for code in np.flatnonzero(flags)]
-    return [f"{what} {_some(names)}."] if names else []
+    plural = "s" if len(names) > 1 else ""
+    return [f"{what}{plural} {_some(names)}."] if names else []
 
 
 def _some(items: Iterable[str]) -> str:

@@ -13,7 +13,17 @@ from scipy import sparse
 from fcfl._types import ClientId, Vector
 from fcfl.errors import DataError
 
-from ._cells import Frame, Kind, check_columns, kind_of, named_columns, numbers, text_of, texts
+from ._cells import (
+    Frame,
+    Kind,
+    check_columns,
+    kind_of,
+    named_columns,
+    numbers,
+    parsed,
+    text_of,
+    texts,
+)
 from .client_data import Features
 from .summary import (
     CategorySummary,
@@ -25,6 +35,9 @@ from .summary import (
 )
 
 Cells: TypeAlias = NDArray[Any]  # float64 numbers with NaN, or int32 positions in a block, or -1
+_MOSTLY = 0.9  # a text column with this share of numbers may be one of numbers, and is noted
+_LEAST_NUMBERS = 10  # but not where fewer cells are numbers,
+_LEAST_DISTINCT = 3  # or where they are only a few codes
 _Entries: TypeAlias = tuple[NDArray[np.int32], Vector]  # per row: which feature, and its value
 
 
@@ -227,14 +240,34 @@ def _category(
 ) -> tuple[Category | None, str | None]:
     if len(counts) == 1 and not has_missing:
         return None, _constant(name, next(iter(counts)))
+    mostly = _mostly_numbers(name, counts)
     if len(counts) <= max_levels:
-        return Category(name, tuple(counts), has_missing), None
+        return Category(name, tuple(counts), has_missing), mostly
     frequent = sorted(counts, key=lambda level: (-counts[level], level))[:max_levels]
     note = (
         f"Column {name!r} has {len(counts)} levels; the {max_levels} most frequent are used and "
-        "the others count as unknown. Drop it if it is an identifier."
+        "the others count as unknown."
     )
-    return Category(name, tuple(sorted(frequent)), has_missing), note
+    advice = mostly or "Drop it if it is an identifier."
+    return Category(name, tuple(sorted(frequent)), has_missing), f"{note} {advice}"
+
+
+def _mostly_numbers(name: str, counts: Mapping[str, int]) -> str | None:
+    """A note where a few cells make text of what may be a column of numbers."""
+    values, cells = parsed(tuple(counts)), np.array(list(counts.values()))
+    known = np.isfinite(values)
+    n_known, n_cells = int(cells[known].sum()), int(cells.sum())
+    is_likely = n_known >= max(_LEAST_NUMBERS, _MOSTLY * n_cells)
+    if known.all() or not is_likely or len(np.unique(values[known])) < _LEAST_DISTINCT:
+        return None
+    first, *others = (
+        level for level, is_number in zip(counts, known, strict=True) if not is_number
+    )
+    more = f" and {len(others)} more" if others else ""
+    return (
+        f"Column {name!r} is taken as text because of {first!r}{more}; {n_known} of {n_cells} "
+        "cells are numbers. If it is a number, correct the others or leave them empty."
+    )
 
 
 def _constant(name: str, value: str) -> str:

@@ -1,12 +1,12 @@
 """What a result claims: one line per holder of rows and rule, worst first."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 Part = Literal["train", "test"]
 VERDICTS = ("exceeded", "undetermined", "met", "unconstrained", "not judged")
-TOGETHER = "all rows"
+TOGETHER = "all rows"  # unless a client is called so
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,8 @@ class RuleName:
 class Claim:
     """One rule on one holder's rows; ``smallest_group`` is the rows of the smallest one compared.
 
-    ``run`` names the run where several are compared.
+    ``is_together`` says that the rows are those of all clients; ``run`` names the run where several
+    are compared.
     """
 
     holder: str
@@ -49,6 +50,7 @@ class Claim:
     price: float | None
     rows: int
     smallest_group: int | None
+    is_together: bool = False
     run: str = ""
 
     @property
@@ -75,6 +77,14 @@ def rows_called(result: Mapping[str, Any]) -> str:
     return "held-out rows" if judged_part(result) == "test" else "training rows"
 
 
+def together_called(result: Mapping[str, Any]) -> str:
+    """What all rows together are called: a name that no client has."""
+    name = TOGETHER
+    while name in result["clients"]:
+        name += " together"
+    return name
+
+
 def claims_of(result: Mapping[str, Any], run: str = "") -> list[Claim]:
     """Everything a result says on the judged rows, clients first."""
     part, least = judged_part(result), result.get("audit", {}).get("min_group_rows", 1)
@@ -86,7 +96,9 @@ def claims_of(result: Mapping[str, Any], run: str = "") -> list[Claim]:
     ]
     together = result["global"]
     if len(result["clients"]) > 1:
-        found += _claims(TOGETHER, together[part], together["train"], total, least, run)
+        name = together_called(result)
+        pooled = _claims(name, together[part], together["train"], total, least, run)
+        found += [replace(claim, is_together=True) for claim in pooled]
     return found
 
 

@@ -54,8 +54,8 @@ def beside(claims: list[Claim]) -> list[Claim]:
 
 def largest_difference(claims: list[Claim]) -> float | None:
     """The largest difference of group rates of any client."""
-    values = [c.value for c in claims if c.value is not None and not c.of.is_ratio]
-    return max(values, default=None)
+    compared = [c for c in claims if not c.of.is_ratio and not c.is_together]
+    return max((c.value for c in compared if c.value is not None), default=None)
 
 
 def differing_settings(results: Results) -> list[tuple[str, list[Any]]]:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .claims import TOGETHER, claims_of, judged_part, rule_of
+from .claims import claims_of, judged_part, rule_of, together_called
 from .comparison import run_summary
 from .views import dear_claims
 from .words import headline, price_sentence, verdict_sentence, worst_sentence
@@ -35,7 +35,7 @@ def result_tables(result: Mapping[str, Any]) -> Iterator[Table]:
             _add_row(table, name, client, rule, result)
         if len(clients) > 1:
             table.add_section()
-            _add_row(table, TOGETHER, together, rule, result)
+            _add_row(table, together_called(result), together, rule, result)
         yield table
 
 
@@ -65,7 +65,8 @@ def _table(title: str, first: str = "client") -> Table:
 
 
 def _numbers(table: Table, heading: str) -> None:
-    table.add_column(heading, justify="right", no_wrap=True, min_width=_width(heading))
+    width = _width(heading)
+    table.add_column(heading, justify="right", no_wrap=True, min_width=width, vertical="bottom")
 
 
 def _width(heading: str) -> int:
@@ -151,7 +152,8 @@ def summary_sentences(result: Mapping[str, Any]) -> list[str]:
 def runs_table(results: Mapping[str, Mapping[str, Any]]) -> Table:
     """Several runs in one line each."""
     table = _table("Runs", "run")
-    headings = ("training\nloss", "accu-\nracy", "differ-\nence", "met", "ex-\nceeded")
+    table.add_column("worst\nserved", overflow="fold", min_width=6, vertical="bottom")
+    headings = ("its train\nloss", "lowest\naccuracy", "largest\ndifference", "met", "ex-\nceeded")
     for heading in (*headings, "undeter-\nmined"):
         _numbers(table, heading)
     for name, result in results.items():
@@ -159,6 +161,7 @@ def runs_table(results: Mapping[str, Mapping[str, Any]]) -> Table:
         verdicts = [str(run["counts"][v]) for v in ("met", "exceeded", "undetermined")]
         table.add_row(
             Text(plain(name)),
+            Text(plain(run["worst_client"])),
             number(run["train_loss"]),
             number(run["lowest_accuracy"], 3),
             number(run["largest"], 3),

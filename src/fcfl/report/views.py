@@ -5,7 +5,15 @@ from typing import Any
 
 from markupsafe import Markup
 
-from .claims import TOGETHER, Claim, RuleName, by_rule, claims_of, judged_part, rule_of
+from .claims import (
+    Claim,
+    RuleName,
+    by_rule,
+    claims_of,
+    judged_part,
+    rule_of,
+    together_called,
+)
 from .figures import Dot, claim_axis, claim_scale, claim_strip, price_bar, scatter
 from .path_figure import path_figure
 from .svg import Scale
@@ -135,7 +143,7 @@ def group_rows(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     part = judged_part(result)
     holders = [(name, client[part]) for name, client in result["clients"].items()]
     if len(holders) > 1:
-        holders.append((TOGETHER, result["global"][part]))
+        holders.append((together_called(result), result["global"][part]))
     for name, found in holders:
         for (attribute, rate, group), counts in _groups(found["disparities"]).items():
             share = counts["selected"] / counts["rows"] if counts["rows"] else None
@@ -171,7 +179,8 @@ def client_rows(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"holder": name, "rows": clients[name]["rows"], **_served(clients[name], part)}
     if len(clients) > 1:
         total = {p: sum(c["rows"][p] for c in clients.values()) for p in ("train", "test")}
-        yield {"holder": TOGETHER, "rows": total, **_served(result["global"], part)}
+        served = _served(result["global"], part)
+        yield {"holder": together_called(result), "rows": total, **served}
 
 
 def _served(who: Mapping[str, Any], part: str) -> dict[str, Any]:
@@ -188,7 +197,8 @@ def _served(who: Mapping[str, Any], part: str) -> dict[str, Any]:
 
 def training_rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Budgets on the training rows: the smooth value training kept, and the hard one."""
-    together = [(TOGETHER, result["global"])] if len(result["clients"]) > 1 else []
+    everybody = [(together_called(result), result["global"])]
+    together = everybody if len(result["clients"]) > 1 else []
     return [
         {"holder": name, "of": rule_of(entry), **entry}
         for name, who in [*result["clients"].items(), *together]

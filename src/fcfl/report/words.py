@@ -3,7 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .claims import TOGETHER, Claim, claims_of, count_verdicts, rows_called, worst_first
+from .claims import (
+    Claim,
+    claims_of,
+    count_verdicts,
+    rows_called,
+    together_called,
+    worst_first,
+)
 
 MOST_NAMED = 3  # exceeded budgets the headline spells out
 TOLERANCE = 1e-6  # a smooth disparity that exceeds its budget by less counts as met
@@ -33,8 +40,9 @@ def verdict_sentence(result: Mapping[str, Any]) -> str:
         return "No budget was set: disparities are measured, not judged."
     counts = count_verdicts(claims)
     if counts["not judged"]:
-        return f"{_budgets(len(claims))} set, not judged on {rows_called(result)}."
-    met = f"{counts['met']} of {_budgets(len(claims))} met on {rows_called(result)}"
+        given = "1 budget" if len(claims) == 1 else f"{len(claims)} budgets"
+        return f"{given} set, not judged on {rows_called(result)}."
+    met = f"{counts['met']} of {len(claims)} budgets met on {rows_called(result)}"
     return f"{met}, {counts['exceeded']} exceeded, {counts['undetermined']} undetermined."
 
 
@@ -85,7 +93,7 @@ def served_sentence(result: Mapping[str, Any]) -> str | None:
 
 def price_sentence(claim: Claim, result: Mapping[str, Any]) -> str:
     """What one hundredth of a budget costs."""
-    whose = "the budget over all rows" if claim.holder == TOGETHER else f"{claim.holder}'s budget"
+    whose = f"the budget over {claim.holder}" if claim.is_together else f"{claim.holder}'s budget"
     saved = 0.01 * (claim.price or 0.0)
     return (
         f"Relaxing {plain(whose)} ({plain(claim.of.in_words)}) by 0.01 would lower "
@@ -106,7 +114,7 @@ def minimised(result: Mapping[str, Any]) -> str:
 
 def budgets(result: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Everyone with a budget, and the entry about it, on training rows."""
-    for name, who in [*result["clients"].items(), (TOGETHER, result["global"])]:
+    for name, who in [*result["clients"].items(), (together_called(result), result["global"])]:
         for entry in who["train"]["disparities"]:
             if entry["budget"] is not None:
                 yield name, entry
@@ -143,10 +151,6 @@ def _named(exceeded: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
     ]
     more = [f"{len(exceeded) - MOST_NAMED} more"] if len(exceeded) > MOST_NAMED else []
     return "; ".join(named + more)
-
-
-def _budgets(count: int) -> str:
-    return f"{count} budget" if count == 1 else f"{count} budgets"
 
 
 def _rows(count: int) -> str:
