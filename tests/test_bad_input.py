@@ -7,6 +7,11 @@ import pytest
 from hospital import COLUMNS, SHORT, fcfl, only_error, result_of, stays, written
 
 BOUNDED = ("--budget", "0.05")
+GLOBAL = ("--scope", "global")
+NO_TWO_GROUPS = (
+    "Among the training rows of each client with a budget there are no two groups of 'race' with "
+    "the rows that demographic_parity compares. "
+)
 
 
 def train_on(tmp_path, table, *options, columns=COLUMNS, rounds=SHORT, name="stays.csv"):
@@ -175,14 +180,34 @@ def test_a_meagre_table_is_trained_with_a_note(tmp_path, table, note):
         assert entry["smooth"] is None or entry["smooth"] <= 0.05 + 1e-6
 
 
-def test_one_group_everywhere_leaves_nothing_to_compare_and_says_so(tmp_path):
-    outcome = train_on(tmp_path, stays().assign(race="white"), *BOUNDED)
-    assert outcome.exit_code == 0
-    told = " ".join(outcome.stdout.split())
-    assert (
-        "0 of 3 budgets met on the training rows (smooth). Without two groups to compare: 3."
-        in (told)
+@pytest.mark.parametrize(
+    "budget", [BOUNDED, ("--ratio", "0.8"), ("--relative-budget", "0.5"), (*BOUNDED, *GLOBAL)]
+)
+def test_a_budget_with_one_group_everywhere_is_refused(tmp_path, budget):
+    told = only_error(train_on(tmp_path, stays().assign(race="white"), *budget))
+    assert told == (
+        "The only group of 'race' among the training rows is 'white': a budget needs two to "
+        "compare. Name another column with `--sensitive`, or leave the budget out."
     )
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_group_everywhere_is_trained_without_a_budget(tmp_path):
+    assert train_on(tmp_path, stays().assign(race="white")).exit_code == 0
+
+
+def test_clients_of_one_group_each_have_a_budget_only_together(tmp_path):
+    frame = stays()
+    frame["race"] = np.where(frame["hospital"] == "north", "black", "white")
+    told = only_error(train_on(tmp_path, frame, *BOUNDED))
+    assert told.startswith(NO_TWO_GROUPS)
+    assert "Compare all rows together with `--scope global`." in told
+    assert train_on(tmp_path, frame, *BOUNDED, *GLOBAL).exit_code in (0, 3)
+
+
+def test_a_budget_only_where_there_is_one_group_is_refused(tmp_path):
+    told = only_error(train_on(tmp_path, at_north("race", "white"), "--budget", "north=0.05"))
+    assert told.startswith(NO_TWO_GROUPS)
 
 
 def test_spaces_around_a_client_do_not_make_another_client(tmp_path):

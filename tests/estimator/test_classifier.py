@@ -303,6 +303,20 @@ def test_contradictory_budgets_warn_and_say_so():
         FCFLClassifier(method="fedavg", l2=0.0).fit(X, group == "a")
 
 
+@pytest.mark.parametrize("container", [np.asarray, sparse.csr_array])
+def test_columns_of_unlike_size_are_to_be_scaled_when_rounds_do_not_suffice(container):
+    X = rows()[0]
+    y = X[:, 0] > 0  # separable: without a penalty no method converges
+    uneven = X * [1, 1, 250_000, 0]
+    advice = "Scale the columns of X, for instance with StandardScaler."
+    model = FCFLClassifier(method="fedavg", l2=0.0)
+    with pytest.warns(ConvergenceWarning, match=advice):
+        model.fit(container(uneven), y)
+    with pytest.warns(ConvergenceWarning) as told:
+        model.fit(container(X), y)
+    assert all(advice not in str(warning.message) for warning in told)
+
+
 # --- evidence on other rows ---
 
 

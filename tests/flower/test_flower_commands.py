@@ -3,6 +3,7 @@
 import importlib.util
 import ipaddress
 import os
+import shlex
 import ssl
 import stat
 import tomllib
@@ -11,6 +12,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
+from fcfl.cli.flower_options import app_config
 from fcfl.experiment.site_config import CONFIG, SitesConfig
 from hospital import fcfl, only_error, stays, written
 
@@ -115,11 +117,49 @@ def test_wrong_sites_and_budgets_are_told_before_anything_is_written(
     assert not (tmp_path / "app").exists()
 
 
-@pytest.mark.parametrize("name", ["../x", ".hidden", "ca.key"])
+@pytest.mark.parametrize(
+    "name", ["../x", ".hidden", "ca.crt", "ca.key", "server.pem", "server.key"]
+)
 def test_a_name_that_cannot_be_a_file_is_refused(tmp_path, name):
-    outcome = fcfl("flower", "certs", tmp_path, "--sites", f"north,{name}")
-    assert f"name {name!r} cannot be the name of a key file" in only_error(outcome)
-    assert not (tmp_path / "certs").exists()
+    told = [
+        only_error(fcfl("flower", command, tmp_path, "--sites", f"north,{name}"))
+        for command in ("new", "certs")
+    ]
+    assert told == [f"The site's name {name!r} cannot be the name of a key file."] * 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_that_new_suggests_can_be_pasted(tmp_path):
+    outcome = fcfl("flower", "new", tmp_path / "my app", "--sites", "no rth,<script>")
+    (suggested,) = [line for line in outcome.stdout.splitlines() if line.startswith("Next: ")]
+    words = shlex.split(suggested.removeprefix("Next: fcfl "))
+    assert words == ["flower", "certs", str(tmp_path / "my app"), "--sites", "no rth,<script>"]
+    assert fcfl(*words).exit_code == 0
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_the_command_that_up_prints_when_stopped_can_be_pasted(tmp_path, monkeypatch, begun):
+    app, file = tmp_path / "my app", written(stays(20), tmp_path / "north.csv")
+    fcfl("flower", "new", app)
+    given = [
+        "flower", "up", str(app), "--sites", f"no rth={file}", "--label", "died", "--sensitive",
+        "race", "--max-age", "2", "--set", "l2=0.1", "--set", "seed=3", "--insecure",
+    ]  # fmt: skip
+
+    def stop(folder, certificates, nodes, config):
+        if begun:
+            run = SitesConfig.from_run_config(app_config(folder) | config)
+            run.folder.mkdir(parents=True)
+            (run.folder / "experiment.toml").write_text(run.experiment.to_toml())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fcfl.cli.flower._rehearse", stop)
+    told = only_error(fcfl(*given, "--overwrite"))
+    words = shlex.split(told.removeprefix("Stopped. Go on with: fcfl "))
+    assert words == [
+        *given[:-1],
+        *(["--insecure", "--resume"] if begun else ["--overwrite", "--insecure"]),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,15 @@
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fcfl.errors import FCFLError, Interrupted
+from fcfl.experiment import Experiment
+from fcfl.experiment.folder import SETTINGS
 from fcfl.experiment.settings import parse_budget
 from fcfl.experiment.site_config import SitesConfig, site_names
 from fcfl.report.terminal import print_result
@@ -49,6 +51,8 @@ flower = typer.Typer(
 )
 app.add_typer(flower, name="flower")
 
+_TAKEN = ("ca.crt", "ca.key", "server.pem", "server.key")  # files beside the sites' keys
+
 Folder = Annotated[Path, typer.Argument(help="Folder of the app.", show_default=False)]
 
 
@@ -76,14 +80,22 @@ def new(
     with one_line_errors(debug):
         with usage():
             if sites is not None:
-                site_names("sites", sites)
+                _check_key_names(site_names("sites", sites))
             if budget is not None:
                 parse_budget(budget)
         given = {"sites": sites, "label": label, "sensitive": sensitive, "budget": budget}
         known = {key: value for key, value in given.items() if value is not None}
         for path in write_app(folder, known, overwrite=overwrite):
             say(f"wrote {path}")
-        say(f"Next: fcfl flower certs {folder} --sites {sites or 'north,south'}")
+        named = shlex.quote(sites or "north,south")
+        say(f"Next: fcfl flower certs {shlex.quote(str(folder))} --sites {named}")
+
+
+def _check_key_names(sites: Iterable[str]) -> None:
+    """Refuse what `certs` would refuse, before it is written into an app."""
+    for site in sites:
+        if site.startswith(".") or "/" in site or site in _TAKEN:
+            raise FCFLError(f"The site's name {site!r} cannot be the name of a key file.")
 
 
 @flower.command(
@@ -130,6 +142,7 @@ def certs(
     "  fcfl flower up app --sites north=north.csv,south=south.csv --resume",
 )
 def up(
+    context: typer.Context,
     folder: Folder,
     sites: Annotated[
         str,
@@ -184,9 +197,8 @@ def up(
     with one_line_errors(debug):
         check_installed("flwr")
         if not (folder / "pyproject.toml").exists():
-            raise FCFLError(
-                f"There is no app in {str(folder)!r}. Make it: fcfl flower new {folder}"
-            )
+            command = f"fcfl flower new {shlex.quote(str(folder))}"
+            raise FCFLError(f"There is no app in {str(folder)!r}. Make it: {command}")
         with usage():
             files = named_files("sites", sites)
             policies = named_files("site-policy", site_policy or "")
@@ -213,13 +225,39 @@ def up(
         try:
             _rehearse(folder, certificates, nodes, config)
         except KeyboardInterrupt:
-            command = f"fcfl flower up {shlex.quote(str(folder))} --sites {shlex.quote(sites)}"
-            raise Interrupted(f"Stopped. Go on with: {command} … --resume") from None
+            raise Interrupted(f"Stopped. Go on with: {_command_to_go_on(context, run)}") from None
         result = json.loads((run.folder / "result.json").read_text(encoding="utf-8"))
         print_result(out_console, result)
         say(f"Written to {run.folder}")
         if not result["deployment"]["budgets_met"]:
             raise typer.Exit(INFEASIBLE)
+
+
+def _command_to_go_on(context: typer.Context, run: SitesConfig) -> str:
+    """The command as it was given, with --resume where the run has begun to write its folder."""
+    settings = run.folder / SETTINGS
+    begun = settings.exists() and Experiment.from_toml(settings) == run.experiment
+    parts = ["fcfl", "flower", "up"]
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        source = context.get_parameter_source(name)
+        if source is None or source.name != "COMMANDLINE":
+            continue
+        if begun and name in ("resume", "overwrite"):
+            continue
+        parts += _as_given(parameter, context.params[name])
+    return shlex.join([*parts, "--resume"] if begun else parts)
+
+
+def _as_given(parameter: Any, value: Any) -> list[str]:
+    """A parameter of a command as words of its line."""
+    if parameter.param_type_name == "argument":
+        return [str(value)]
+    option = parameter.opts[0]
+    if parameter.is_flag:
+        return [option] if value else []
+    values = value if isinstance(value, (list, tuple)) else [value]
+    return [word for one in values for word in (option, str(one))]
 
 
 def _rehearse(

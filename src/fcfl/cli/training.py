@@ -9,7 +9,7 @@ import typer
 from fcfl.errors import FCFLError
 from fcfl.experiment import Experiment
 from fcfl.experiment.folder import SETTINGS
-from fcfl.experiment.model_file import predict_file, write_predictions
+from fcfl.experiment.model_file import check_out, predict_file, write_predictions
 from fcfl.experiment.settings import METHODS, parse_budget, parse_options
 from fcfl.report.terminal import comparison_table, print_result
 
@@ -91,7 +91,9 @@ def train(
     step_size: Annotated[float | None, typer.Option(help="Longest gradient step.")] = None,
     rounds: Annotated[
         str | None,
-        typer.Option(metavar="N[,N]", help="Most steps; for two-stage two counts: 800,1500."),
+        typer.Option(
+            metavar="N[,N]", help="Most steps; for sqp and two-stage two counts: 800,1500."
+        ),
     ] = None,
     option: Annotated[
         list[str] | None,
@@ -208,6 +210,8 @@ def predict(
     has not seen counts as none of the known ones, an empty number as the mean.
     """
     with one_line_errors(debug):
+        if out is not None:
+            check_out(out)
         predictions = predict_file(model, table)
         if out is None:
             predictions.to_csv(sys.stdout, index=False)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from scipy import sparse
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
@@ -25,6 +26,7 @@ from fcfl.experiment.settings import Experiment
 from fcfl.rules import Difference, Ratio, Rule, rates_needed
 
 NETWORK_CONSISTENCY = 1.0  # a network is not cross-validated
+UNEVEN = 100.0  # times that one column may be larger than another before it is worth a word
 
 
 class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -49,7 +51,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         How to train: "sqp", "two-stage" or a baseline; ``fcfl train --help`` describes them.
     l2 : float or "auto", optional
         Weight of ``|params|**2 / 2`` in every loss. By default cross-validated inside the clients
-        for a linear model trained by "sqp", 0.01 for a torch module, 0 with other methods.
+        for a linear model trained by "sqp", 0.003 for a torch module, 0 with other methods.
     consistency : float, "max" or "auto", optional
         What is minimised over clients: their largest loss, or the smooth maximum at this
         temperature (large is near the mean). By default cross-validated together with ``l2``;
@@ -159,7 +161,10 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         experiment = self._settings(tuple(sensitive))
         rules = self._rules(experiment, list(sensitive), list(parts))
         fitted = fit_rows(experiment, parts, rules, self._model(X.shape[1]), self.min_group_rows)
-        return self._learn(fitted, tuple(parts), rules, next(iter(parts.values())).levels)
+        self._learn(fitted, tuple(parts), rules, next(iter(parts.values())).levels)
+        if fitted.result["status"] != "converged" and self.rounds is None:
+            warnings.warn(_advice(fitted.result["message"], X), ConvergenceWarning, stacklevel=2)
+        return self
 
     def _encode_labels(self, y: Any) -> Vector:
         check_classification_targets(y)
@@ -242,7 +247,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         clients: tuple[ClientId, ...],
         rules: tuple[Rule, ...],
         levels: Mapping[str, tuple[str, ...]],
-    ) -> "FCFLClassifier":
+    ) -> None:
         self._take_params(fitted.params)
         self.clients_ = clients
         self.rules_ = rules
@@ -252,9 +257,6 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.prices_ = fitted.result.get("prices", [])
         self.audit_ = fitted.audit
         self.n_iter_ = sum(fitted.result["rounds"].values())
-        if fitted.result["status"] != "converged" and self.rounds is None:
-            warnings.warn(fitted.result["message"], ConvergenceWarning, stacklevel=3)
-        return self
 
     def _take_params(self, params: Vector) -> None:
         """Set what prediction uses from the flat parameters."""
@@ -335,6 +337,16 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.classifier_tags.multi_class = False
         tags.input_tags.sparse = True
         return tags
+
+
+def _advice(message: str, X: Any) -> str:
+    """Why training did not converge, and what may help where columns differ much in size."""
+    largest = abs(X).max(axis=0)
+    sizes = largest.toarray().ravel() if sparse.issparse(largest) else largest
+    sizes = sizes[sizes > 0]
+    if not sizes.size or sizes.max() <= UNEVEN * sizes.min():
+        return message
+    return f"{message} Scale the columns of X, for instance with StandardScaler."
 
 
 def _for_clients(rule: Rule, clients: Iterable[ClientId]) -> Rule:

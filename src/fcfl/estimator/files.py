@@ -68,8 +68,13 @@ def read_classifier(cls: Any, folder: Path, model: Any) -> Any:
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{str(path)!r} is not a whole classifier ({error}).") from None
     if (params is None) != (model is not None):
-        needed = "needs" if params is None else "is linear and takes no"
-        raise ValueError(f"The classifier in {str(folder)!r} {needed} `model`.")
+        where = f"The classifier in {str(folder)!r}"
+        if params is not None:
+            raise ValueError(f"{where} is linear and takes no `model`.")
+        raise ValueError(
+            f"{where} is a network and needs `model`, a module of the same architecture: "
+            f"FCFLClassifier.load({str(folder)!r}, model=module)."
+        )
     if params is None:
         from fcfl.estimator.network import load_module
 

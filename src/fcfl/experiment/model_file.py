@@ -117,6 +117,16 @@ def _is_plain_text(level: str) -> bool:
     return False
 
 
+def check_out(path: Path) -> None:
+    """Refuse a file that cannot be written, before any row is read."""
+    if path.is_dir():
+        raise DataError(f"{str(path)!r} is a folder; `--out` needs the name of a file.")
+    if not path.parent.is_dir():
+        raise DataError(
+            f"There is no folder {str(path.parent)!r} to write {str(path)!r} to. Make it first."
+        )
+
+
 def write_predictions(predictions: Any, path: Path) -> None:
     """Write a table as Parquet or CSV, by its name, in one step."""
     draft = path.with_name(f".draft-{path.name}")  # keeps the suffix, which says how to compress

@@ -2,14 +2,15 @@
 
 import json
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fcfl import __version__
 from fcfl._types import ClientId, Point, Request, Vector
-from fcfl.errors import FCFLError
+from fcfl.errors import DataError, FCFLError, Interrupted
 from fcfl.experiment.folder import (
     SELECTION,
     UNCONSTRAINED,
@@ -25,6 +26,7 @@ from fcfl.experiment.settings import Experiment
 from fcfl.experiment.tasks import TableTask, Task, Told, open_task
 from fcfl.experiment.tightening import tighten
 from fcfl.experiment.training import Session, Watch, train
+from fcfl.rules import Rule
 from fcfl.runtime.loop import Progress
 from fcfl.server.method import FEASIBILITY_TOLERANCE
 from fcfl.server.prices import budget_prices, price_of
@@ -64,9 +66,11 @@ def run_experiment(
     task: Task = open_task(experiment)
     for note in task.notes:
         tell(note)
+    check_groups(experiment, task)
     session = Session(folder, resume, watch, tell)
     with writing(folder):
         prepare_folder(experiment, task.checksum, folder, resume=resume, tell=tell)
+    with writing(folder), resumable():
         settled, selection = choose_settings(experiment, task, session)
         if experiment.relative_budget is not None:
             task = measure_budgets(settled, task, session)
@@ -81,6 +85,54 @@ def run_experiment(
         write_json(folder / "result.json", result)
     met = _evaluate(task, progress.state).largest_violation <= FEASIBILITY_TOLERANCE
     return Finished(folder, result, met, progress.state.params)
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Stopped outside the rounds, as while choosing settings, a run can be resumed too."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted("Stopped.") from None
+
+
+def check_groups(experiment: Experiment, task: Task) -> None:
+    """Refuse budgets where no two groups can be compared: nothing would be held to them."""
+    if not isinstance(task, TableTask):
+        return
+    bounded = _bounded_rules(experiment, task)
+    if not bounded or replace(task, rules=bounded).state(0.0)[0].constraints.rows:
+        return
+    attribute = bounded[0].attribute
+    groups = _groups_present(task, attribute)
+    wayout = "Name another column with `--sensitive`, or leave the budget out."
+    if len(groups) == 1:
+        raise DataError(
+            f"The only group of {attribute!r} among the training rows is {groups[0]!r}: a budget "
+            f"needs two to compare. {wayout}"
+        )
+    where = "Among the training rows"
+    if all(rule.scope == "client" for rule in bounded):
+        where = "Among the training rows of each client with a budget"
+        wayout = f"Compare all rows together with `--scope global`. {wayout}"
+    raise DataError(
+        f"{where} there are no two groups of {attribute!r} with the rows that "
+        f"{bounded[0].metric} compares. {wayout}"
+    )
+
+
+def _bounded_rules(experiment: Experiment, task: TableTask) -> tuple[Rule, ...]:
+    """The rules with budgets; relative ones are yet to be measured, and any number will do."""
+    if experiment.relative_budget is not None:
+        return tuple(replace(rule, budget=1.0) for rule in task.rules)
+    return tuple(rule for rule in task.rules if rule.budget is not None)
+
+
+def _groups_present(task: TableTask, attribute: str) -> list[str]:
+    """The groups that some client has training rows of."""
+    clients = task.federation.train.values()
+    codes = {int(code) for data in clients for code in set(data.groups[attribute].tolist())}
+    return [task.federation.levels[attribute][code] for code in sorted(codes) if code >= 0]
 
 
 def choose_settings(
