@@ -2,14 +2,14 @@
 
 `python -m benchmarks mlp`: Adult with all features, five clients, demographic parity by sex, budget
 .05. Two hidden layers of 256 units, float32 unless said otherwise, started as torch starts them,
-seed 0. Lines without further words are ``train_module(module, clients, rules)`` and nothing else.
+seed 0. Lines without "rounds" set no option of the solver, the first network line not even l2.
 Losses are cross-entropies without the L2 term. *smooth* is the largest violation of a budget by the
 smooth rates that are trained, *hard* the largest disparity of decisions. `python -m benchmarks.mlp
 tanh gelu` runs the lines that begin with these words.
 
-Exits 1 unless every run keeps its budgets to 1e-6, every network with a smooth activation and the
-default options converges, and the networks with the linear model's l2 have a lower worst training
-loss than it.
+Exits 1 unless every run keeps its budgets to 1e-6, every network with a smooth activation and no
+option of the solver converges, and the network at l2 1e-3 has a lower worst training loss than the
+linear models.
 """
 
 import sys
@@ -59,8 +59,8 @@ class Case:
 
     @property
     def is_promised(self) -> bool:
-        """Whether it must converge."""
-        return self.model not in ("linear", "ReLU") and self.l2 is None
+        """Whether it must converge: a smooth network, no option of the solver given."""
+        return self.model not in ("linear", "ReLU") and self.method is None
 
 
 TILT = SQP(consistency=0.1, rounds=(300, 0))
@@ -69,13 +69,13 @@ CASES = [
     Case("linear", "l2 1e-3", l2=1e-3),
     Case("linear", "l2 1e-2", l2=1e-2),
     Case("SiLU"),
-    Case("GELU"),
-    Case("tanh"),
-    Case("SiLU", "seed 1", seed=1),
-    Case("SiLU", "float64", double=True),
-    Case("SiLU", "phd, race", data="adult"),
-    Case("ReLU", "300 rounds", method=SQP(rounds=(200, 100))),
-    Case("ReLU", "l2 1e-3, .1, 300 rounds", l2=1e-3, method=TILT),
+    Case("SiLU", "l2 1e-2", l2=1e-2),
+    Case("SiLU", "l2 1e-2, seed 1", l2=1e-2, seed=1),
+    Case("GELU", "l2 1e-2", l2=1e-2),
+    Case("tanh", "l2 1e-2", l2=1e-2),
+    Case("SiLU", "l2 1e-2, float64", l2=1e-2, double=True),
+    Case("SiLU", "l2 1e-2, phd, race", data="adult", l2=1e-2),
+    Case("ReLU", "l2 1e-2, 300 rounds", l2=1e-2, method=SQP(rounds=(200, 100))),
     Case("SiLU", "l2 1e-3, .1, 300 rounds", l2=1e-3, method=TILT),
 ]
 
@@ -195,7 +195,7 @@ def claim(done: dict[Case, dict[str, Any]]) -> bool:
         "budgets kept to 1e-6 by every run": all(
             found["smooth"] <= 1e-6 for found in done.values()
         ),
-        "smooth networks converge with the default options": all(
+        "smooth networks converge without an option of the solver": all(
             found["status"] == "converged" for case, found in done.items() if case.is_promised
         ),
         "networks at l2 1e-3 have a lower worst training loss than every linear model": all(

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fcfl import SQP, Difference
+from fcfl import Difference
 from fcfl.torch import TorchClient, load_module, save_module, train_module
 
 BUDGET = Difference("demographic_parity", "group", 0.05)
@@ -32,9 +32,7 @@ module = nn.Sequential(
 
 rows = {f"hospital {k}": hospital(k, 150 + 100 * k) for k in range(5)}
 clients = {name: TorchClient(module, *some) for name, some in rows.items()}
-trained = train_module(
-    module, clients, [BUDGET], l2=1e-3, method=SQP(consistency=0.1, curvature="lbfgs")
-)
+trained = train_module(module, clients, [BUDGET])
 
 print(f"{trained.status}: {trained.message}")
 first, last = trained.history[0], trained.history[-1]
