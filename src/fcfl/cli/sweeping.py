@@ -1,18 +1,21 @@
 """The command that draws the trade-off curve."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table as Grid
 
+from fcfl.errors import Interrupted
 from fcfl.experiment import Experiment
-from fcfl.experiment.sweep import parse_budgets, run_sweep
+from fcfl.experiment.sweep import check_sweep, parse_budgets, run_sweep
 from fcfl.experiment.training import Session
 from fcfl.report.page import write_page
 from fcfl.report.words import number, plain
 
 from .common import (
+    INFEASIBLE,
     Client,
     Debug,
     Drop,
@@ -66,18 +69,33 @@ def sweep(
         Path | None, typer.Option(help="Folder to write. Default: runs/TABLE-sweep.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Keep the points that are finished in --out.")
+        bool,
+        typer.Option(
+            "--resume", help="Keep the points that are finished in --out, go on with the others."
+        ),
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace points with other settings in --out.")
     ] = False,
     debug: Debug = False,
 ) -> None:
     """Train under one budget after another: what each tightening costs.
 
-    Every point starts from the one before; what is left to cross-validation is
-    chosen once. Writes sweep.json and a folder per point.
+    sqp trains every point after the first twice, from the point before and from
+    zero, and keeps the better run that meets its budgets; other methods start from
+    zero. What is left to cross-validation is chosen once. Writes sweep.json and a
+    folder per point.
+
+    Exit codes: 0 budgets met on the training rows at every point, 1 an error, 2
+    wrong usage, 3 done, but a budget is exceeded on the training rows.
     """
     with one_line_errors(debug):
         if (budgets is None) == (relative is None):
-            raise WrongUsage("Give --budgets or --relative.")
+            both = ", not both" if budgets is not None else ""
+            raise WrongUsage(f"Give --budgets or --relative{both}.")
+        if resume and overwrite:
+            raise WrongUsage("Give --resume or --overwrite, not both.")
+        is_relative = relative is not None
         with usage():
             values = parse_budgets(budgets or relative or "")
             experiment = Experiment(
@@ -94,32 +112,59 @@ def sweep(
                 seed=seed,
                 test_size=test_size,
             )
+            check_sweep(experiment, values, relative=is_relative)
         check_columns(experiment)
         folder = out or Path("runs") / f"{Path(table).stem}-sweep"
-        with progress_bar("sweep") as watch:
-            session = Session(folder, resume, watch, note)
-            curve = run_sweep(experiment, values, session, relative=relative is not None)
+        try:
+            with progress_bar("sweep") as watch:
+                session = Session(folder, resume, watch, note)
+                curve = run_sweep(
+                    experiment, values, session, relative=is_relative, overwrite=overwrite
+                )
+        except (Interrupted, KeyboardInterrupt) as stopped:
+            raise Interrupted(f"{_told(stopped)} {_how_to_go_on(folder, overwrite)}") from None
         write_page(folder)
         out_console.print(curve_table(curve["points"]))
         say(f"Written to {folder}")
+        exceeded = [point["folder"] for point in curve["points"] if not point["budgets_met"]]
+        if exceeded:
+            note(f"Budgets are exceeded on the training rows at {', '.join(exceeded)}.")
+            raise typer.Exit(INFEASIBLE)
+
+
+def _told(stopped: BaseException) -> str:
+    return str(stopped) if isinstance(stopped, Interrupted) else "Stopped."
+
+
+def _how_to_go_on(folder: Path, overwrite: bool) -> str:
+    instead = " in place of --overwrite" if overwrite else ""
+    place = shlex.quote(str(folder))
+    return f"Go on with the same command and --resume{instead} --out {place}"
 
 
 def curve_table(points: list[dict[str, Any]]) -> Grid:
-    """One line per budget."""
+    """One line per budget, and a second where it is exceeded on the training rows."""
     table = Grid(box=None, title="trade-off", title_justify="left")
     first = "budget" if "budget" in points[0] else "relative"
+    table.add_column(first, justify="right", no_wrap=True)
+    table.add_column("status", no_wrap=True)
     for heading in (
-        first, "rounds", "worst client", "its train\nloss", "its test\naccuracy",
-        "all rows\naccuracy", "largest\ntrain, smooth", "largest\ntest, hard",
+        "rounds", "worst\nclient", "its\ntrain\nloss", "its\ntest\naccu-\nracy",
+        "all\nrows\naccu-\nracy", "largest\ntrain,\nsmooth", "largest\ntest,\nhard",
     ):  # fmt: skip
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")
     measured = (
         "worst_client_train_loss", "worst_client_test_accuracy", "test_accuracy",
         "largest_train_disparity", "largest_test_disparity",
     )  # fmt: skip
     for point in points:
         told = (number(point[key]) for key in measured)
-        table.add_row(
-            f"{point[first]:g}", str(point["rounds"]), plain(point["worst_client"]), *told
-        )
+        who, rounds = plain(point["worst_client"]), str(point["rounds"])
+        table.add_row(f"{point[first]:g}", _status(point), rounds, who, *told)
     return table
+
+
+def _status(point: dict[str, Any]) -> str:
+    """How training ended, and whether a budget is exceeded on the training rows."""
+    status: str = point["status"]
+    return status if point["budgets_met"] else f"{status}\nexceeded"

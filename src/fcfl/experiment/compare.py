@@ -12,7 +12,7 @@ from scipy.stats import t as student
 
 from fcfl._checks import check_choice
 from fcfl.errors import FCFLError, Interrupted
-from fcfl.experiment.folder import SETTINGS, write_json
+from fcfl.experiment.folder import SETTINGS, prepare_folder, write_json
 from fcfl.experiment.running import run_experiment
 from fcfl.experiment.settings import METHODS, Experiment
 from fcfl.experiment.tasks import open_federation
@@ -45,11 +45,11 @@ def run_comparison(
 ) -> dict[str, Any]:
     """Run every method with every seed and write ``comparison.json`` after each.
 
-    With ``session.resume`` a finished run is read back and an unfinished one goes on. A method
-    that fails is told and listed; the others still run. A table that cannot be read is an error
-    before the first.
+    With ``session.resume`` a finished run is read back and an unfinished one goes on; rows that
+    differ from theirs are an error. A method that fails is told and listed; the others still run.
+    A table that cannot be read is an error before the first.
     """
-    open_federation(experiment)
+    rows = {seed: open_federation(replace(experiment, seed=seed)).checksum for seed in seeds}
     runs: list[dict[str, Any]] = []
     session.folder.mkdir(parents=True, exist_ok=True)
     for method in methods:
@@ -58,7 +58,7 @@ def run_comparison(
             one = for_method(experiment, method, seed)
             done, total = len(runs) + 1, len(methods) * len(seeds)
             session.tell(f"{folder.name}, run {done} of {total}")
-            runs.append(_run(one, folder, replace(session, tell=_quiet)))
+            runs.append(_run(one, folder, replace(session, tell=_quiet), rows[seed]))
             if runs[-1]["status"] == "failed":
                 session.tell(f"{folder.name} failed: {runs[-1]['message']}")
             content = compose(experiment, runs)
@@ -83,10 +83,12 @@ def _quiet(sentence: str) -> None:
     """Notes are in each run's result; eleven times the same would hide what differs."""
 
 
-def _run(experiment: Experiment, folder: Path, session: Session) -> dict[str, Any]:
+def _run(experiment: Experiment, folder: Path, session: Session, rows: str) -> dict[str, Any]:
     """One run as it is on disk, or as it goes on, or from its beginning."""
     result, settings = folder / "result.json", folder / SETTINGS
     same = session.resume and settings.exists() and Experiment.from_toml(settings) == experiment
+    if same:
+        prepare_folder(experiment, rows, folder, resume=True, tell=session.tell)
     if same and result.exists():
         return summarise(folder, json.loads(result.read_text(encoding="utf-8")))
     try:
