@@ -120,7 +120,10 @@ def test_the_objective_is_what_was_trained(table, tmp_path):
 
 def test_a_gradient_method_starts_every_point_afresh(table, tmp_path):
     experiment = Experiment(str(table), **TABLE, method="two-stage", rounds=(10, 10))
-    run_sweep(experiment, [0.2, 0.05], Session(tmp_path / "sweep"), relative=False)
+    rounds = []
+    session = Session(tmp_path / "sweep", watch=lambda info, share: rounds.append(info))
+    points = run_sweep(experiment, [0.2, 0.05], session, relative=False)["points"]
+    assert len(rounds) == sum(point["rounds"] for point in points)  # each is trained once
     run_experiment(replace(experiment, budget=0.05), tmp_path / "cold")
     assert weights_of(tmp_path / "sweep" / "budget-0.05") == weights_of(tmp_path / "cold")
 
