@@ -46,7 +46,9 @@ _SHORTEST = 1e-12  # step length at which the search gives up
 _TOLERANCE = 1e-6
 _EXACT_ROUNDS, _LEARNT_ROUNDS = 200, 1000  # in each stage
 _NEAR = 3e-3  # KKT residual below which the rows with weight are taken for the active ones
-_LANDING_ROUNDS = 5  # of a stage that will be cut short
+_STIFFNESS = 1e4  # of the curvature while landing
+_FIRMEST = 1e8  # penalty while landing; far above it programmes cannot be solved
+_LANDING_EXACT, _LANDING_LEARNT = 5, 8  # last rounds of a stage that will be cut short
 _NEARLY = 100.0  # times the feasibility: from this residual on a stage may end without landing
 
 
@@ -249,8 +251,8 @@ class SQP:
         exact = self.is_exact(state.params.size)
         weights = curvature_weights(state.problem, state.multipliers) if exact else None
         rich = (3 if exact else 2) if self.rich is None else self.rich
-        if self._rounds_left(state) <= 1:  # there is no second round to take a shorter step in
-            rich = len(state.search.lengths)
+        if self._rounds_left(state) <= max(self._landing_rounds(state), 1):
+            rich = len(state.search.lengths)  # there is no second round to take a shorter step in
         points = []
         for position, length in enumerate(state.search.lengths):
             params = state.params + length * state.direction
@@ -335,7 +337,7 @@ class SQP:
         While a budget is exceeded, the caps of stage 2 do not count either. What is known of
         multipliers and curvature stays as it is.
         """
-        stiffness = 10.0 ** (2 + self._landing_rounds(state) - self._rounds_left(state))
+        stiffness = max(1.0, min(_STIFFNESS, _FIRMEST / state.penalty))
         stiff, firm = curvature.scaled(stiffness), stiffness * state.penalty
         target, n_caps = self._target(state), state.caps.size
         met = at.largest_violation <= FEASIBILITY_TOLERANCE
@@ -385,9 +387,10 @@ class SQP:
         """
         if len(state.problem.constraints) == 0:
             return 0
-        soon = _NEAR if self.is_exact(state.params.size) else 0.0
-        near = state.kkt <= max(soon, _NEARLY * self.feasibility)
-        return 0 if near else min(_LANDING_ROUNDS, self._limit(state) // 2)
+        exact = self.is_exact(state.params.size)
+        near = state.kkt <= max(_NEAR if exact else 0.0, _NEARLY * self.feasibility)
+        last = _LANDING_EXACT if exact else _LANDING_LEARNT
+        return 0 if near else min(last, self._limit(state) // 2)
 
     def _finish_stage(self, state: SQPState, here: tuple[Evaluation, Curvature] | None) -> SQPState:
         """Go on to stage 2, or end. ``here`` is the iterate, when it was just evaluated."""
