@@ -179,6 +179,13 @@ def test_a_table_that_cannot_be_read_is_one_line_before_the_first_run(tmp_path, 
     assert not (tmp_path / "out").exists()
 
 
+def test_one_group_everywhere_is_told_once(tmp_path):
+    table = written(stays().assign(race="white"), tmp_path / "one.csv")
+    outcome = fcfl("compare", table, *COLUMNS, *FEW, "--budget", "0.1", "--out", tmp_path / "out")
+    assert "The only group of 'race' among the training rows is 'white'" in only_error(outcome)
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_synthetic_problem_has_no_rows():
     assert "no rows to compare" in only_error(fcfl("compare", "synthetic"), code=2)
 

@@ -13,9 +13,9 @@ from scipy.stats import t as student
 from fcfl._checks import check_choice
 from fcfl.errors import FCFLError, Interrupted
 from fcfl.experiment.folder import SETTINGS, prepare_folder, write_json
-from fcfl.experiment.running import run_experiment
+from fcfl.experiment.running import check_groups, run_experiment
 from fcfl.experiment.settings import METHODS, Experiment
-from fcfl.experiment.tasks import open_federation
+from fcfl.experiment.tasks import open_federation, open_task
 from fcfl.experiment.training import Session
 from fcfl.runtime.checkpoint import checkpoint_path
 
@@ -47,8 +47,10 @@ def run_comparison(
 
     With ``session.resume`` a finished run is read back and an unfinished one goes on; rows that
     differ from theirs are an error. A method that fails is told and listed; the others still run.
-    A table that cannot be read is an error before the first.
+    A table that cannot be read, or has no two groups to compare, is an error before the first.
     """
+    first = for_method(experiment, methods[0], seeds[0])
+    check_groups(first, open_task(first))
     rows = {seed: open_federation(replace(experiment, seed=seed)).checksum for seed in seeds}
     runs: list[dict[str, Any]] = []
     session.folder.mkdir(parents=True, exist_ok=True)
