@@ -5,7 +5,7 @@
 seed 0. Lines without "rounds" set no option of the solver, the first network line not even l2.
 Losses are cross-entropies without the L2 term. *smooth* is the largest violation of a budget by the
 smooth rates that are trained, *hard* the largest disparity of decisions. `python -m benchmarks.mlp
-tanh gelu` runs the lines that begin with these words.
+tanh GELU` runs the lines that begin with these words.
 
 Exits 1 unless every run keeps its budgets to 1e-6, every network with a smooth activation and no
 option of the solver converges, and the network at l2 1e-3 has a lower worst training loss than the

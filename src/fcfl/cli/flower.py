@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +14,7 @@ from fcfl.experiment.folder import SETTINGS
 from fcfl.experiment.settings import parse_budget
 from fcfl.experiment.site_config import SitesConfig, site_names
 from fcfl.report.terminal import print_result
+from fcfl.runtime.flower.key_names import check_key_names
 from fcfl.runtime.flower.machines import Machines
 
 from .common import (
@@ -51,8 +52,6 @@ flower = typer.Typer(
 )
 app.add_typer(flower, name="flower")
 
-_TAKEN = ("ca.crt", "ca.key", "server.pem", "server.key")  # files beside the sites' keys
-
 Folder = Annotated[Path, typer.Argument(help="Folder of the app.", show_default=False)]
 
 
@@ -80,7 +79,7 @@ def new(
     with one_line_errors(debug):
         with usage():
             if sites is not None:
-                _check_key_names(site_names("sites", sites))
+                check_key_names(site_names("sites", sites))
             if budget is not None:
                 parse_budget(budget)
         given = {"sites": sites, "label": label, "sensitive": sensitive, "budget": budget}
@@ -89,13 +88,6 @@ def new(
             say(f"wrote {path}")
         named = shlex.quote(sites or "north,south")
         say(f"Next: fcfl flower certs {shlex.quote(str(folder))} --sites {named}")
-
-
-def _check_key_names(sites: Iterable[str]) -> None:
-    """Refuse what `certs` would refuse, before it is written into an app."""
-    for site in sites:
-        if site.startswith(".") or "/" in site or site in _TAKEN:
-            raise FCFLError(f"The site's name {site!r} cannot be the name of a key file.")
 
 
 @flower.command(

@@ -48,7 +48,7 @@ _EXACT_ROUNDS, _LEARNT_ROUNDS = 200, 1000  # in each stage
 _NEAR = 3e-3  # KKT residual below which the rows with weight are taken for the active ones
 _STIFFNESS = 1e4  # of the curvature while landing
 _FIRMEST = 1e8  # penalty while landing; far above it programmes cannot be solved
-_LANDING_EXACT, _LANDING_LEARNT = 5, 8  # last rounds of a stage that will be cut short
+_LANDING, _LANDING_LEARNT = 5, 8  # last rounds of a stage that will be cut short
 _NEARLY = 100.0  # times the feasibility: from this residual on a stage may end without landing
 
 
@@ -103,7 +103,8 @@ class SQP:
     tolerance
         KKT residual at which a stage ends; by default 1e-6.
     feasibility
-        Largest violation of a budget at which a stage may end, if it is the smaller of the two.
+        A stage ends only when no budget is violated by more than this, nor by more than
+        ``tolerance``.
     lookahead
         Shorter step lengths that are asked for together with the full step.
     rich
@@ -383,14 +384,14 @@ class SQP:
         """How many of the stage's last rounds go to keeping the budgets, when it will be cut short.
 
         Far from an optimum steps are long, and budgets that bend are exceeded after each of them.
-        Under an ever stiffer curvature a step does ever less but meet the linearised budgets.
+        More of them would leave too few to get near the budgets first.
         """
         if len(state.problem.constraints) == 0:
             return 0
-        exact = self.is_exact(state.params.size)
+        exact, limit = self.is_exact(state.params.size), self._limit(state)
         near = state.kkt <= max(_NEAR if exact else 0.0, _NEARLY * self.feasibility)
-        last = _LANDING_EXACT if exact else _LANDING_LEARNT
-        return 0 if near else min(last, self._limit(state) // 2)
+        most = _LANDING if exact else max(_LANDING, min(_LANDING_LEARNT, limit // 4))
+        return 0 if near else min(most, limit // 2)
 
     def _finish_stage(self, state: SQPState, here: tuple[Evaluation, Curvature] | None) -> SQPState:
         """Go on to stage 2, or end. ``here`` is the iterate, when it was just evaluated."""

@@ -14,9 +14,9 @@ from cryptography.x509.oid import NameOID
 
 from fcfl.errors import FCFLError
 from fcfl.runtime.checkpoint import replace_file
+from fcfl.runtime.flower.key_names import CA, CA_KEY, SERVER, SERVER_KEY, check_key_names
 
 _YEARS = 2
-CA, CA_KEY, SERVER, SERVER_KEY = "ca.crt", "ca.key", "server.pem", "server.key"
 Key = ec.EllipticCurvePrivateKey
 
 
@@ -27,9 +27,7 @@ def make_certificates(
 
     ``hosts`` are the names and addresses under which sites dial the server; loopback is added.
     """
-    for site in sites:
-        if not site or site.startswith(".") or "/" in site or os.sep in site or site in _OWN:
-            raise FCFLError(f"The site's name {site!r} cannot be the name of a key file.")
+    check_key_names(sites)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     made: dict[str, Path] = {}
     if not (folder / SERVER).exists():
@@ -43,9 +41,6 @@ def make_certificates(
         if not (folder / site).exists():
             made |= _make_site_key(folder, site)
     return made
-
-
-_OWN = (CA, CA_KEY, SERVER, SERVER_KEY)
 
 
 def _make_server(folder: Path, hosts: Sequence[str]) -> dict[str, Path]:
