@@ -18,7 +18,7 @@ from benchmarks.reports import report_and_autograd, server_and_clients
 BENCHMARKS = {"report": report_and_autograd, "server": server_and_clients}
 STUDIES = (
     "baselines", "confidence", "coverage", "eicu", "flower", "growth", "mlp", "published", "qp",
-    "resplits", "rounds",
+    "recorded", "resplits", "rounds",
 )  # fmt: skip
 
 
