@@ -31,7 +31,7 @@ test: venv
 	$(BIN)/python -m pytest -n 2 --dist loadscope
 
 test-deployment: venv
-	$(BIN)/python -m pytest -m deployment tests/flower
+	$(BIN)/python -m pytest -m deployment tests/federation
 
 lint: venv
 	$(BIN)/ruff check .

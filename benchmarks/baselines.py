@@ -13,16 +13,16 @@ import numpy as np
 
 from fcfl import SQP, Difference, TwoStage
 from fcfl._types import Point, Request, Vector
-from fcfl.client.evaluate import count_rows
-from fcfl.client.linear import linear_client, linear_logits
+from fcfl.client.counts import count_rows
 from fcfl.data import Columns, Federation, federate
 from fcfl.data.adult import GROUPS, adult_schema
 from fcfl.data.adult_files import load_adult_frames
+from fcfl.federation.in_process import InProcess
+from fcfl.federation.loop import Progress, run
+from fcfl.models.linear import linear_client, linear_logits
 from fcfl.rules import rates_needed
-from fcfl.runtime.in_process import InProcess
-from fcfl.runtime.loop import Progress, run
 from fcfl.server.baselines import AFL, MMPF, QFFL, FedAvg
-from fcfl.server.problem import Problem, state_problem
+from fcfl.server.problem import Problem, build_problem
 
 SEEDS = range(5)
 PAPER = {"q-FFL": "82.3  74.4 ± 0.9  82.4", "AFL": "82.5  73.0 ± 2.2  82.6",
@@ -41,7 +41,7 @@ SETTINGS: dict[str, tuple[Any, float]] = {
     "two-stage, as published, step .13": (TwoStage.published(0.13, rounds=(800, 1000)), 0.0),
     "sqp, max, l2 0": (SQP(rounds=(200, 200)), 0.0),
     "sqp, max, l2 .01": (SQP(rounds=(200, 200)), 1e-2),
-    "sqp, consistency 1, l2 .003": (SQP(1.0), 3e-3),
+    "sqp, objective 1, l2 .003": (SQP(1.0), 3e-3),
 }
 
 
@@ -96,7 +96,7 @@ def main() -> int:
     print(f"{'':36}" + "".join(f"{name:>16}" for name in names)
           + f"{'rounds':>9}{'train losses':>18}")  # fmt: skip
     for name, (method, l2) in SETTINGS.items():
-        problem, _ = state_problem(rules, rates, counted, l2=l2)
+        problem, _ = build_problem(rules, rates, counted, l2=l2)
         found, rounds, losses = [], [], []
         for seed in SEEDS:
             params, taken = trained(method, problem, runtime, customary_start(n_params, seed))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fcfl.experiment import Experiment, run_experiment
+from fcfl.runs import Experiment, run_experiment
 
 BUDGET, CONFIDENCE = 0.05, 0.9
 SETTINGS = {"table": "adult-5", "sensitive": ("sex",), "budget": BUDGET, "l2": 1e-3}
@@ -19,10 +19,10 @@ SETTINGS = {"table": "adult-5", "sensitive": ("sex",), "budget": BUDGET, "l2": 1
 
 def held_out(seed: int, confidence: float | None) -> tuple[dict[str, float], set[str], float]:
     """Test disparity of each client, the clients with too few rows, and overall test accuracy."""
-    experiment = Experiment(**SETTINGS, consistency=10.0, confidence=confidence, seed=seed)
+    experiment = Experiment(**SETTINGS, objective=10.0, confidence=confidence, seed=seed)
     told: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
-        result = run_experiment(experiment, Path(folder) / "run", tell=told.append).result
+        result = run_experiment(experiment, Path(folder) / "run", on_message=told.append).result
     clients = result["clients"]
     few = {c for c in clients if any(f"Client {c!r} has too few" in note for note in told)}
     values = {c: clients[c]["test"]["disparities"][0]["value"] for c in clients}

@@ -1,7 +1,7 @@
 """How fast nurseCharting is read, and in how much memory, at two sizes of the same file.
 
-`python -m benchmarks.eicu [ROWS]` (default 5,000,000): writes made-up rows of 20,000 stays, two in
-five of them needed, in random order, then reads them in processes of their own: our two passes
+`python -m benchmarks.eicu [ROWS]` (default 5,000,000): writes simulated rows of 20,000 stays, two
+in five of them needed, in random order, then reads them in processes of their own: our two passes
 (times of stays, then hours of day one), and pandas' chunked reader doing the first pass. Last, the
 arrays of all 70,128 stays of the published cohort, at their full size. Exits 1 unless the peak
 memory of our passes at the full size is below 1.1 times that at a fifth of it, and all below 8 GB.
@@ -22,12 +22,12 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
-from fcfl.data.eicu.events import CHARTING, LAB, read_events
-from fcfl.data.eicu.features import charted_hours, lab_hours, summaries
-from fcfl.data.eicu.hourly import DAY_ONE, WITH_LOOK_BACK, hour_sums, last_value
-from fcfl.data.eicu.made_up_tables import COLUMNS
-from fcfl.data.eicu.stays import heart_rate_span
-from fcfl.data.eicu.tables import find_tables
+from fcfl.paper.eicu.events import CHARTING, LAB, read_events
+from fcfl.paper.eicu.features import charted_hours, lab_hours, summaries
+from fcfl.paper.eicu.hourly import DAY_ONE, WITH_LOOK_BACK, hour_sums, last_value
+from fcfl.paper.eicu.simulated_tables import COLUMNS
+from fcfl.paper.eicu.source_tables import find_tables
+from fcfl.paper.eicu.stays import heart_rate_span
 
 STAYS, PUBLISHED, FULL_ROWS = 20_000, 70_128, 150_000_000
 NEEDED = (

@@ -1,7 +1,7 @@
 """What sites that keep their rows cost: seconds, bytes and memory.
 
-`python -m benchmarks.flower` takes fifty made-up sites through the letters in one process; with
-`adult` it runs Adult's two clients, with `nodes 8` eight made-up sites, as real SuperNodes on
+`python -m benchmarks.flower` takes fifty simulated sites through the letters in one process; with
+`adult` it runs Adult's two clients, with `nodes 8` eight simulated sites, as real SuperNodes on
 127.0.0.1 with TLS and node keys. Exits 1 unless the model is that of one process to 1e-9 and takes
 at most 40 rounds. Memory is the sum over all processes (PSS, Linux), sampled twice a second.
 """
@@ -21,21 +21,21 @@ import pandas as pd
 
 from fcfl.cli.flower_files import write_app
 from fcfl.data import load_adult_frames
-from fcfl.experiment import Experiment, run_experiment
-from fcfl.experiment.model_file import load_model
-from fcfl.experiment.sites import run_sites
-from fcfl.report.files import read_run
-from fcfl.runtime.flower.certificates import make_certificates
-from fcfl.runtime.flower.machines import Machines
-from fcfl.runtime.flower.post import InProcessPost
-from fcfl.runtime.flower.processes import descendants
+from fcfl.federation.flower.certificates import make_certificates
+from fcfl.federation.flower.local_cluster import Machines
+from fcfl.federation.flower.processes import descendants
+from fcfl.federation.transport import InProcessPost
+from fcfl.models.model_file import load_model
+from fcfl.report.run_files import read_run
+from fcfl.runs import Experiment, run_experiment
+from fcfl.runs.site_run import run_sites
 
 TOLERANCE = 1e-9
 MOST_ROUNDS = 40
 SETTINGS = {"label": "label", "sensitive": "group", "budget": "0.05"}
 
 
-def made_up(n_sites: int, rows: int = 400) -> pd.DataFrame:
+def simulated(n_sites: int, rows: int = 400) -> pd.DataFrame:
     """Sites of equal size whose groups and labels lean a little, with six features."""
     rng = np.random.default_rng(0)
     n_rows = n_sites * rows
@@ -69,7 +69,7 @@ def write_tables(frame: pd.DataFrame, folder: Path) -> dict[str, Path]:
 def in_one_process(folder: Path) -> None:
     experiment = Experiment(
         table=str(folder / "joined.csv"), client="site", label="label", sensitive=("group",),
-        budget=0.05, l2=0.003, consistency=10.0,
+        budget=0.05, l2=0.003, objective=10.0,
     )  # fmt: skip
     run_experiment(experiment, folder / "reference")
 
@@ -82,7 +82,7 @@ def by_letters(folder: Path, files: Mapping[str, Path]) -> None:
         }
     )
     config = {"sites": ",".join(files), "out": str(folder / "out"), **SETTINGS}
-    run_sites(post, config, tell=lambda sentence: None)
+    run_sites(post, config, on_message=lambda sentence: None)
 
 
 def on_real_nodes(folder: Path, files: Mapping[str, Path]) -> tuple[float, float]:
@@ -109,13 +109,13 @@ def watched_memory(machines: Machines) -> Iterator[list[float]]:
     """The largest sum of all processes' memory so far, in MB."""
     most, over = [0.0], threading.Event()
 
-    def watch() -> None:
+    def on_round() -> None:
         while not over.wait(0.5):
             ours = {process.pid for process in list(machines.processes.values())}
             ours.update(*map(descendants, ours))
             most[0] = max(most[0], sum(map(_pss, ours)))
 
-    watcher = threading.Thread(target=watch, daemon=True)
+    watcher = threading.Thread(target=on_round, daemon=True)
     watcher.start()
     try:
         yield most
@@ -153,7 +153,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         n_sites = options.sites or (50 if options.what == "letters" else 8)
-        frame = adult() if options.what == "adult" else made_up(n_sites)
+        frame = adult() if options.what == "adult" else simulated(n_sites)
         files = write_tables(frame, folder)
         in_one_process(folder)
         print(f"{len(files)} sites, {len(frame):,} rows")

@@ -1,7 +1,7 @@
 """How one server step of the fast method grows with clients, parameters and budgets.
 
-`python -m benchmarks.growth`: made-up reports (losses .5 ± .05, gradients of length about 1 with a
-shared part, group rates .5 ± .02, so that about one budget in twelve is exceeded), curvature by
+`python -m benchmarks.growth`: simulated reports (losses .5 ± .05, gradients of length about 1 with
+a shared part, group rates .5 ± .02, so that about one budget in twelve is exceeded), curvature by
 L-BFGS. Memory is what the step allocates beside the reports. Exits 1 unless 1,000 clients × 10,000
 parameters take less than 2 s and less than three times the memory of the reports in all. The last
 line is a case made to be hard, without a claim: long gradients that share nothing, so that a short
@@ -17,10 +17,10 @@ import numpy as np
 from fcfl import SQP, Difference
 from fcfl._types import Report, Reports
 from fcfl.rules import rates_needed
-from fcfl.server.problem import state_problem
+from fcfl.server.problem import build_problem
 
 
-def made_up_reports(n_clients: int, n_params: int, n_groups: int, hard: bool) -> Reports:
+def simulated_reports(n_clients: int, n_params: int, n_groups: int, hard: bool) -> Reports:
     rng = np.random.default_rng(0)
     shared = rng.standard_normal(n_params) * (not hard)
     root = np.sqrt(n_params) / (7.0 if hard else 1.0)
@@ -43,10 +43,10 @@ def one_step(
     n_clients: int, n_params: int, n_groups: int, hard: bool = False
 ) -> tuple[float, float, float, int, int]:
     """Seconds, memory of the reports and beside them (MB), rows of all budgets, rows active."""
-    reports = made_up_reports(n_clients, n_params, n_groups, hard)
+    reports = simulated_reports(n_clients, n_params, n_groups, hard)
     groups = tuple(f"group {g}" for g in range(n_groups))
     rules = [Difference("demographic_parity", "attribute", 0.05)]
-    problem, _ = state_problem(rules, rates_needed(rules, {"attribute": groups}), reports)
+    problem, _ = build_problem(rules, rates_needed(rules, {"attribute": groups}), reports)
     method = SQP(curvature="lbfgs")
     state = method.init(np.zeros(n_params), problem)
     began = time.perf_counter()

@@ -24,16 +24,16 @@ from torch import nn
 
 from fcfl import SQP, Difference
 from fcfl._types import Point, Request, Vector
-from fcfl.client.evaluate import Counts, count_rows
-from fcfl.client.linear import linear_client, linear_logits
-from fcfl.client.torch_model import BATCH_ROWS
-from fcfl.client.torch_params import as_network
+from fcfl.client.counts import Counts, count_rows
 from fcfl.data import ClientData, Federation, load_builtin
+from fcfl.federation.in_process import InProcess
+from fcfl.federation.loop import Progress, run
+from fcfl.models.linear import linear_client, linear_logits
+from fcfl.models.torch_module import BATCH_ROWS
+from fcfl.models.torch_params import as_network
 from fcfl.rules import rates_needed
-from fcfl.runtime.in_process import InProcess
-from fcfl.runtime.loop import Progress, run
 from fcfl.server.method import RoundInfo
-from fcfl.server.problem import state_problem
+from fcfl.server.problem import build_problem
 from fcfl.torch import TorchClient, train_module
 
 WIDTH = 256
@@ -63,7 +63,7 @@ class Case:
         return self.model not in ("linear", "ReLU") and self.method is None
 
 
-TILT = SQP(consistency=0.1, rounds=(300, 0))
+TILT = SQP(objective=0.1, rounds=(300, 0))
 CASES = [
     Case("linear", "l2 1e-5", l2=1e-5),
     Case("linear", "l2 1e-3", l2=1e-3),
@@ -111,7 +111,7 @@ def solve_network(
                   end="", file=sys.stderr, flush=True)  # fmt: skip
 
     given = {} if case.l2 is None else {"l2": case.l2}
-    end = train_module(module, clients, rules, method=case.method, watch=show, **given)
+    end = train_module(module, clients, rules, method=case.method, on_round=show, **given)
     assert end.kkt is not None
     return end.status, end.rounds, end.kkt, end.largest_violation, end.params
 
@@ -122,7 +122,7 @@ def solve_linear(case: Case, federation: Federation, rules: list[Difference]) ->
     runtime = InProcess({name: linear_client(name, data, rates) for name, data in datas.items()})
     start = np.zeros(federation.schema.n_features + 1)
     counted = runtime.evaluate(Request((Point(start),)))
-    problem, _ = state_problem(rules, rates, counted, l2=case.l2 or 0.0)
+    problem, _ = build_problem(rules, rates, counted, l2=case.l2 or 0.0)
     method = SQP()
     state = method.init(start, problem)
     violation = np.inf
@@ -165,7 +165,7 @@ def losses(counts: list[Counts]) -> Iterator[float]:
 
 
 def disparities(counts: list[Counts]) -> Iterator[float]:
-    return (float(np.ptp(c.group_selected / c.group_rows)) for c in counts)
+    return (float(np.ptp(c.group_selected / c.group_counts)) for c in counts)
 
 
 def main(wanted: list[str] | None = None) -> int:

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from fcfl._types import Point, Request
-from fcfl.client.evaluate import count_rows
-from fcfl.client.linear import linear_client, linear_logits
+from fcfl.client.counts import count_rows
 from fcfl.data import adult
+from fcfl.federation.in_process import InProcess
+from fcfl.federation.loop import Progress, run
+from fcfl.models.linear import linear_client, linear_logits
 from fcfl.rules import Difference, rates_needed
-from fcfl.runtime.in_process import InProcess
-from fcfl.runtime.loop import Progress, run
-from fcfl.server.problem import state_problem
-from fcfl.server.two_stage import TwoStage
+from fcfl.server.problem import build_problem
+from fcfl.server.two_stage.two_stage import TwoStage
 
 CLIENTS = ("phd", "non-phd")
 DP, EO = "demographic_parity", "equal_opportunity"
@@ -42,7 +42,7 @@ def reproduce(name: str, seed: int) -> tuple[list[float], list[float]]:
     n_features = federation.schema.n_features
     spread = 1 / np.sqrt(n_features)
     start = np.random.default_rng(seed).uniform(-spread, spread, n_features + 1)
-    problem, _ = state_problem(rules, rates, runtime.evaluate(Request((Point(start),))))
+    problem, _ = build_problem(rules, rates, runtime.evaluate(Request((Point(start),))))
     method = TwoStage.published(step_size, rounds)
     for progress, _ in run(method, Progress(method.init(start, problem)), runtime):
         params = progress.state.params
@@ -51,7 +51,7 @@ def reproduce(name: str, seed: int) -> tuple[list[float], list[float]]:
         test = federation.test[client]
         counts = count_rows(linear_logits(test.X, params), test, rates)
         accuracies.append((counts.true_positive + counts.true_negative) / counts.n_rows)
-        first, other = counts.group_selected / counts.group_rows
+        first, other = counts.group_selected / counts.group_counts
         disparities.append(float(first - other))
     return accuracies, disparities
 

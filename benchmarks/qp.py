@@ -18,7 +18,7 @@ import numpy as np
 
 from fcfl.errors import SolverError
 from fcfl.server import dual_qp
-from fcfl.server.dual_qp import solve_dual_qp
+from fcfl.server.sqp.dual_qp import solve_dual_qp
 
 KINDS = (
     "plain", "duplicates", "zero rows", "opposite rows", "more rows than columns",

@@ -22,17 +22,17 @@ import numpy as np
 import torch
 
 from fcfl import FCFLClassifier
-from fcfl.experiment import Experiment, run_experiment
-from fcfl.experiment.sites import run_sites
+from fcfl.federation.transport import InProcessPost
 from fcfl.rules import Difference, Ratio
-from fcfl.runtime.flower.post import InProcessPost
+from fcfl.runs import Experiment, run_experiment
+from fcfl.runs.site_run import run_sites
 from fcfl.torch import TorchClient, train_module
 
 FILE = Path(__file__).parent / "results" / "recorded.json"
 TOLERANCE = 1e-12
 RACE: dict[str, Any] = {"table": "adult", "sensitive": ("race",), "budget": 0.05, "l2": 1e-3}
 SEX: dict[str, Any] = {**RACE, "sensitive": ("sex",)}
-MAX: dict[str, Any] = {"consistency": "max"}
+MAX: dict[str, Any] = {"objective": "max"}
 
 
 def _run(**settings: Any) -> Any:
@@ -83,9 +83,9 @@ def _flower() -> Any:
             configs[number] = {"name": site, "table": str(path), "cache": cache}
         config = {
             "sites": "north,south,west", "out": str(folder / "run"), "label": "died",
-            "sensitive": "race", "budget": "0.1", "l2": 0.003, "consistency": "0.3",
+            "sensitive": "race", "budget": "0.1", "l2": 0.003, "objective": "0.3",
         }  # fmt: skip
-        return run_sites(InProcessPost(configs), config, tell=lambda sentence: None).params
+        return run_sites(InProcessPost(configs), config, on_message=lambda sentence: None).params
 
 
 def _resumed() -> Any:
@@ -116,7 +116,7 @@ def _module(**options: Any) -> Any:
     return torch.nn.Sequential(*layers).double()
 
 
-def _made_up(seed: int, n_rows: int = 300) -> Any:
+def _simulated(seed: int, n_rows: int = 300) -> Any:
     rng = np.random.default_rng(seed)
     X, group = rng.normal(size=(n_rows, 4)), rng.choice(["a", "b"], n_rows)
     y = (X[:, 0] + (group == "a") + rng.logistic(size=n_rows) > 0.5).astype(float)
@@ -125,12 +125,12 @@ def _made_up(seed: int, n_rows: int = 300) -> Any:
 
 def _torch() -> Any:
     module = _module()
-    clients = {site: TorchClient(module, *_made_up(k)) for k, site in enumerate("ns")}
+    clients = {site: TorchClient(module, *_simulated(k)) for k, site in enumerate("ns")}
     return train_module(module, clients, [Difference("demographic_parity", "group", 0.05)]).params
 
 
 def _estimator(**options: Any) -> Any:
-    X, y, group = _made_up(7, 600)
+    X, y, group = _simulated(7, 600)
     site = np.resize(["n", "n", "s"], 600)
     model = FCFLClassifier(**{"budget": 0.05, **options})
     model.fit(X, y, clients=site, sensitive_features=group)
@@ -146,7 +146,7 @@ RULES = (Difference("equalized_odds", "sensitive_feature", 0.1),
 CASES: dict[str, Callable[[], Any]] = {
     "sqp exact": lambda: _run(**RACE, **MAX),
     "sqp learnt": lambda: _run(**RACE, **MAX, curvature="lbfgs"),
-    "sqp temperature": lambda: _run(**RACE, consistency=0.3),
+    "sqp temperature": lambda: _run(**RACE, objective=0.3),
     "sqp uniform start": lambda: _run(**RACE, **MAX, start="uniform", seed=3),
     "sqp chosen settings": lambda: _run(table="adult", sensitive=("race",), budget=0.05),
     "sqp table, chosen settings": lambda: _table(),
@@ -167,7 +167,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "ratio": lambda: _run(**{**SEX, "budget": None}, **MAX, ratio=0.8),
     "equalized odds": lambda: _run(**SEX, **MAX, metric="equalized_odds"),
     "global scope": lambda: _run(**SEX, **MAX, scope="global"),
-    "both scopes": lambda: _table(scope="both", l2=0.01, consistency="max"),
+    "both scopes": lambda: _table(scope="both", l2=0.01, objective="max"),
     "relative": lambda: _run(**{**RACE, "budget": None}, **MAX, relative_budget=0.5),
     "confidence": lambda: _run(**{**SEX, "table": "adult-5"}, **MAX, confidence=0.9),
     "excess loss": lambda: _table(excess_loss=True),
@@ -175,7 +175,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "synthetic two-stage": lambda: _run(table="synthetic", budget=0.4, method="two-stage"),
     "torch": _torch,
     "estimator": lambda: _estimator(),
-    "estimator rules": lambda: _estimator(budget=RULES, l2=0.01, consistency=1.0),
+    "estimator rules": lambda: _estimator(budget=RULES, l2=0.01, objective=1.0),
     "estimator excess loss": lambda: _estimator(excess_loss=True),
     "estimator torch": lambda: _estimator(model=_module()),
     "flower in one process": _flower,

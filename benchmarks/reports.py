@@ -9,13 +9,13 @@ import numpy as np
 
 from benchmarks import Measured
 from fcfl._types import Point, Request
-from fcfl.client.linear import linear_client
 from fcfl.data import adult
+from fcfl.federation.in_process import InProcess
+from fcfl.federation.loop import Progress, admit
+from fcfl.models.linear import linear_client
 from fcfl.rules import Difference, rates_needed
-from fcfl.runtime.in_process import InProcess
-from fcfl.runtime.loop import Progress, admit
-from fcfl.server.problem import state_problem
-from fcfl.server.two_stage import TwoStage
+from fcfl.server.problem import build_problem
+from fcfl.server.two_stage.two_stage import TwoStage
 
 RULE = Difference("demographic_parity", "race", 0.05)
 REPETITIONS = 60
@@ -85,7 +85,7 @@ def server_and_clients() -> Measured:
     clients = {name: linear_client(name, data, rates) for name, data in federation.train.items()}
     runtime = InProcess(clients)
     params = np.zeros(federation.schema.n_features + 1)
-    problem, _ = state_problem([RULE], rates, runtime.evaluate(Request((Point(params),))))
+    problem, _ = build_problem([RULE], rates, runtime.evaluate(Request((Point(params),))))
     method = TwoStage.published(0.03, (800, 1500))
     progress = Progress(method.init(params, problem))
     in_server = in_clients = 0.0

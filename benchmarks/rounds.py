@@ -15,14 +15,14 @@ import numpy as np
 
 from fcfl import SQP, Difference, TwoStage
 from fcfl._types import Point, Request, Vector
-from fcfl.client.linear import linear_client
 from fcfl.data import adult
+from fcfl.federation.in_process import InProcess
+from fcfl.federation.loop import Progress, run
+from fcfl.models.linear import linear_client
 from fcfl.rules import rates_needed
-from fcfl.runtime.in_process import InProcess
-from fcfl.runtime.loop import Progress, run
-from fcfl.server.problem import Problem, evaluate_point, state_problem
-from fcfl.server.quasi_newton import no_memory
-from fcfl.server.subproblem import Target, kkt_residual, solve_step
+from fcfl.server.problem import Problem, build_problem, evaluate_point
+from fcfl.server.sqp.quasi_newton import no_memory
+from fcfl.server.sqp.subproblem import Target, kkt_residual, solve_step
 
 METHODS: dict[str, Any] = {
     "sqp, exact curvature": SQP(),
@@ -73,7 +73,7 @@ def main() -> int:
     rates = rates_needed(rules, federation.levels)
     runtime = InProcess({c: linear_client(c, d, rates) for c, d in federation.train.items()})
     counted = runtime.evaluate(Request((Point(np.zeros(federation.schema.n_features + 1)),)))
-    problem, _ = state_problem(rules, rates, counted, l2=1e-3)
+    problem, _ = build_problem(rules, rates, counted, l2=1e-3)
     print(f"{'method':26}{'rounds':>12}{'KKT':>9}{'worst loss':>12}{'mean loss':>11}"
           f"{'violation':>11}{'MB sent':>9}{'seconds':>9}")  # fmt: skip
     runs = {}

@@ -37,7 +37,7 @@ X, X_test = encoder.fit_transform(train), encoder.transform(test)
 
 curve = []
 for budget in (0.15, 0.1, 0.05, 0.02):
-    ours = FCFLClassifier(budget, l2=1e-3, consistency="max").fit(X, y, sensitive_features=sex)
+    ours = FCFLClassifier(budget, l2=1e-3, objective="max").fit(X, y, sensitive_features=sex)
     parity = DemographicParity(difference_bound=budget / 2)  # its bound is to the mean rate
     theirs = ExponentiatedGradient(LogisticRegression(C=0.1, max_iter=300), parity, max_iter=20)
     theirs.fit(X, y, sensitive_features=sex)

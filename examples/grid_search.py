@@ -25,7 +25,7 @@ columns = make_column_transformer(
     (OneHotEncoder(handle_unknown="ignore"), ["education", "occupation", "marital-status"]),
     (StandardScaler(), ["age", "hours-per-week"]),
 )
-model = FCFLClassifier(l2=0.003, consistency=1.0)
+model = FCFLClassifier(l2=0.003, objective=1.0)
 model.set_fit_request(clients=True, sensitive_features=True)
 disparity = make_scorer(demographic_parity_difference, greater_is_better=False)
 disparity.set_score_request(sensitive_features=True)

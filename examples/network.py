@@ -1,4 +1,4 @@
-"""A small network for five made-up hospitals, each with a budget of .05 between two groups.
+"""A small network for five simulated hospitals, each with a budget of .05 between two groups.
 
 Run with: python examples/network.py
 """
@@ -39,7 +39,7 @@ first, last = trained.history[0], trained.history[-1]
 print(f"worst client's loss: {first.worst_loss:.3f} at the start, {last.worst_loss:.3f} at the end")
 print(f"largest violation of a budget by smooth rates: {trained.largest_violation:.1e}")
 for name, counts in trained.counts.items():
-    rates = counts.group_selected / counts.group_rows
+    rates = counts.group_selected / counts.group_counts
     print(
         f"{name}: loss {trained.losses[name]:.3f}, decisions select "
         + ", ".join(

@@ -1,4 +1,4 @@
-"""What several tests share: made-up clients, numerical derivatives, and a bitwise comparison."""
+"""What several tests share: simulated clients, numerical derivatives, and a bitwise comparison."""
 
 import struct
 from dataclasses import fields, is_dataclass
@@ -7,18 +7,18 @@ import numpy as np
 from scipy import sparse
 
 from fcfl._types import Point, Request
-from fcfl.client.linear import linear_client
 from fcfl.data.client_data import ClientData
+from fcfl.federation.in_process import InProcess
+from fcfl.federation.loop import Progress, run
+from fcfl.models.linear import linear_client
 from fcfl.rules import Difference, rates_needed
-from fcfl.runtime.in_process import InProcess
-from fcfl.runtime.loop import Progress, run
-from fcfl.server.problem import state_problem
+from fcfl.server.problem import build_problem
 
 RACE = {"race": ("black", "white")}
 TWO_ATTRIBUTES = {"race": ("black", "white", "other"), "sex": ("f", "m")}
 
 
-def made_up_data(seed, n_rows=60, n_features=4, levels=None, as_sparse=False):
+def simulated_data(seed, n_rows=60, n_features=4, levels=None, as_sparse=False):
     """Rows with many repeats, labels that depend on features and group, and unknown groups."""
     levels = RACE if levels is None else levels
     rng = np.random.default_rng(seed)
@@ -33,11 +33,11 @@ def made_up_data(seed, n_rows=60, n_features=4, levels=None, as_sparse=False):
     return ClientData(sparse.csr_array(X) if as_sparse else X, y, groups, levels)
 
 
-def made_up_clients(seed, n_clients=3, **options):
-    """Several made-up clients that differ in size and in their rows."""
+def simulated_clients(seed, n_clients=3, **options):
+    """Several simulated clients that differ in size and in their rows."""
     size = options.pop("n_rows", 60)
     return {
-        f"client-{k}": made_up_data([seed, k], n_rows=size + 10 * k, **options)
+        f"client-{k}": simulated_data([seed, k], n_rows=size + 10 * k, **options)
         for k in range(n_clients)
     }
 
@@ -56,7 +56,7 @@ def pose(datas, rules, *, l2=0.0, min_group_rows=1.0):
     runtime = InProcess({name: linear_client(name, data, rates) for name, data in datas.items()})
     zero = np.zeros(next(iter(datas.values())).n_features + 1)
     reports = runtime.evaluate(Request((Point(zero),)))
-    problem, _ = state_problem(rules, rates, reports, l2=l2, min_group_rows=min_group_rows)
+    problem, _ = build_problem(rules, rates, reports, l2=l2, min_group_rows=min_group_rows)
     return problem, runtime
 
 

@@ -161,7 +161,7 @@ def whole_report():
     return Report(
         n_rows=10.0,
         loss=0.5,
-        group_rows=np.array([4.0, 6.0]),
+        group_counts=np.array([4.0, 6.0]),
         rates=np.array([0.0, 1.0]),
         loss_grad=np.ones(N_PARAMS),
         rate_grads=np.ones((N_RATES, N_PARAMS)),
@@ -177,7 +177,7 @@ def refuse(want="curvature", **changed):
     return str(caught.value)
 
 
-ARRAYS = ("group_rows", "rates", "loss_grad", "rate_grads", "curvature")
+ARRAYS = ("group_counts", "rates", "loss_grad", "rate_grads", "curvature")
 NEEDED = {"values": ARRAYS[:2], "gradients": ARRAYS[:4], "curvature": ARRAYS}
 
 
@@ -221,7 +221,7 @@ def test_a_row_count_must_be_positive(bad):
 
 
 def test_a_negative_group_count_is_refused():
-    assert "negative group count" in refuse(group_rows=np.array([-1.0, 6.0]))
+    assert "negative group count" in refuse(group_counts=np.array([-1.0, 6.0]))
 
 
 @pytest.mark.parametrize("rate", [1.7, -0.1, np.nextafter(1, 2)])
@@ -255,7 +255,7 @@ def test_a_row_count_is_a_number(n_rows):
 @pytest.mark.parametrize("number", [1, np.float32(1), np.int64(1), 1.0], ids=repr)
 def test_numbers_of_any_kind_make_a_report(number):
     report = replace(whole_report(), loss=number, n_rows=10 * number)
-    report = replace(report, group_rows=np.array([4, 6]), loss_grad=np.ones(N_PARAMS, np.float32))
+    report = replace(report, group_counts=np.array([4, 6]), loss_grad=np.ones(N_PARAMS, np.float32))
     check_report("north", report, Point(np.zeros(N_PARAMS), "curvature"), N_RATES)
 
 
@@ -274,7 +274,7 @@ def test_a_list_is_no_array(part):
 
 
 def test_a_group_has_no_more_rows_than_its_client():
-    sentence = refuse(group_rows=np.array([4.0, 10.5]))
+    sentence = refuse(group_counts=np.array([4.0, 10.5]))
     assert sentence.endswith("sent a group count of 10.5, more than its 10.0 rows.")
-    rounded = replace(whole_report(), group_rows=np.array([0.0, np.nextafter(10.0, 11.0)]))
+    rounded = replace(whole_report(), group_counts=np.array([0.0, np.nextafter(10.0, 11.0)]))
     check_report("north", rounded, Point(np.zeros(N_PARAMS), "curvature"), N_RATES)

@@ -8,9 +8,9 @@ import textwrap
 import fcfl
 
 OPTIONAL = {  # the extras' own modules
-    "fcfl.client.torch_",
+    "fcfl.models.torch_",
     "fcfl.estimator.network",
-    "fcfl.runtime.flower",
+    "fcfl.federation.flower",
     "fcfl.torch",
 }
 MODULES = sorted(
@@ -55,7 +55,7 @@ def import_without(blocked, modules, *, bare=False):
 
 
 def test_everything_but_the_extras_works_without_them():
-    assert "fcfl.server.two_stage" in MODULES and "fcfl.runtime.loop" in MODULES
+    assert "fcfl.server.two_stage.two_stage" in MODULES and "fcfl.federation.loop" in MODULES
     import_without(["torch", "flwr", "safetensors"], ["fcfl", *MODULES])
 
 
@@ -66,13 +66,13 @@ def test_the_server_needs_neither_tables_nor_a_client():
 
 
 def test_reading_a_checkpoint_needs_no_tables():
-    modules = ["fcfl.runtime.loop", "fcfl.runtime.checkpoint", "fcfl.runtime.history"]
+    modules = ["fcfl.federation.loop", "fcfl.federation.checkpoint", "fcfl.federation.history"]
     import_without(["pandas", "pyarrow", "torch", "flwr", "fcfl.data"], modules, bare=True)
 
 
 def test_the_clients_sums_need_no_server():
-    modules = ["fcfl.client.rates", "fcfl.client.merge", "fcfl.client.linear"]
-    import_without(["torch", "flwr", "fcfl.server", "fcfl.runtime"], modules, bare=True)
+    modules = ["fcfl.models.rates", "fcfl.models.merge", "fcfl.models.linear"]
+    import_without(["torch", "flwr", "fcfl.server", "fcfl.federation"], modules, bare=True)
 
 
 def test_importing_the_package_imports_nothing_heavy():

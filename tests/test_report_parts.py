@@ -7,16 +7,16 @@ import pytest
 
 from fcfl._checks import check_report, part_missing
 from fcfl._types import KernelQuestion, LocalTraining, Point, Request
-from fcfl.client.linear import linear_client
 from fcfl.errors import AbsentClientError, ReportError
+from fcfl.federation.checkpoint import _CLASSES
+from fcfl.federation.codec import decode, encode
+from fcfl.federation.in_process import InProcess
+from fcfl.federation.loop import Progress, run
+from fcfl.models.linear import linear_client
 from fcfl.rules import Difference
-from fcfl.runtime.checkpoint import _CLASSES
-from fcfl.runtime.codec import decode, encode
-from fcfl.runtime.in_process import InProcess
-from fcfl.runtime.loop import Progress, run
 from fcfl.server.baselines import FairFed, FedAvg
-from fcfl.server.problem import state_problem
-from helpers import RACE, all_rates, identical, made_up_clients, made_up_data, pose, zeros_for
+from fcfl.server.problem import build_problem
+from helpers import RACE, all_rates, identical, pose, simulated_clients, simulated_data, zeros_for
 
 RATES = all_rates(RACE)
 QUESTION = KernelQuestion(np.zeros((3, 4)), 1.0, (0,), np.zeros(1), np.ones(3))
@@ -29,7 +29,7 @@ POINTS = {
 
 
 def answer(point):
-    return linear_client("a", made_up_data(0), RATES).report(point)
+    return linear_client("a", simulated_data(0), RATES).report(point)
 
 
 @pytest.mark.parametrize("part", POINTS)
@@ -64,11 +64,11 @@ def test_what_an_old_report_lacks_is_named(part):
 
 
 def test_a_client_that_leaves_before_its_first_local_model_stops_the_run():
-    datas = made_up_clients(0, levels=RACE)
+    datas = simulated_clients(0, levels=RACE)
     method = FairFed(rounds=5)
     runtime = InProcess({name: linear_client(name, data, RATES) for name, data in datas.items()})
     counted = runtime.evaluate(Request((Point(zeros_for(runtime)),)))
-    problem, _ = state_problem([Difference("demographic_parity", "race")], RATES, counted)
+    problem, _ = build_problem([Difference("demographic_parity", "race")], RATES, counted)
     rounds = run(method, Progress(method.init(zeros_for(runtime), problem)), runtime, max_age=9)
     next(rounds)
     gone = runtime.clients.pop("client-1")
@@ -78,7 +78,7 @@ def test_a_client_that_leaves_before_its_first_local_model_stops_the_run():
 
 
 def test_an_absent_clients_last_local_model_stands_in():
-    problem, runtime = pose(made_up_clients(0, levels=RACE), [])
+    problem, runtime = pose(simulated_clients(0, levels=RACE), [])
     method = FedAvg(rounds=4, local_epochs=2)
     rounds = run(method, Progress(method.init(zeros_for(runtime), problem)), runtime, max_age=1)
     next(rounds)

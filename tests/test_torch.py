@@ -11,8 +11,8 @@ from torch import nn
 
 import fcfl.torch
 from fcfl import SQP, Difference, FedAvg
-from fcfl.client.torch_params import as_network
 from fcfl.errors import DataError
+from fcfl.models.torch_params import as_network
 from fcfl.torch import TorchClient, load_module, save_module, suited, train_module
 from helpers import identical
 
@@ -20,7 +20,7 @@ torch.set_num_threads(1)
 PARITY = [Difference("demographic_parity", "group", 0.05)]
 
 
-def made_up_rows(seed, n_rows, groups=("a", "b")):
+def simulated_rows(seed, n_rows, groups=("a", "b")):
     """Rows that no linear model fits, whose label leans on the group."""
     rng = np.random.default_rng(seed)
     group = rng.choice(groups, n_rows)
@@ -37,18 +37,18 @@ def perceptron(width=6, seed=0):
     )
 
 
-def made_up_clients(module, n_clients=3, **options):
+def simulated_clients(module, n_clients=3, **options):
     return {
-        f"site-{k}": TorchClient(module, *made_up_rows(k, 100 + 40 * k), **options)
+        f"site-{k}": TorchClient(module, *simulated_rows(k, 100 + 40 * k), **options)
         for k in range(n_clients)
     }
 
 
-@pytest.mark.parametrize("consistency", ["max", 0.1])
-def test_a_perceptron_converges_inside_its_budgets(consistency):
+@pytest.mark.parametrize("objective", ["max", 0.1])
+def test_a_perceptron_converges_inside_its_budgets(objective):
     module = perceptron(4).double()
     kept = train_module(
-        module, made_up_clients(module), PARITY, l2=1e-2, method=SQP(consistency, "exact")
+        module, simulated_clients(module), PARITY, l2=1e-2, method=SQP(objective, "exact")
     )
     assert kept.status == "converged"
     assert kept.largest_violation <= 1e-6
@@ -61,7 +61,7 @@ def test_a_wide_network_converges_without_an_option_of_the_solver(kind, residual
     module = nn.Sequential(
         nn.Linear(3, 64), nn.SiLU(), nn.Linear(64, 64), nn.SiLU(), nn.Linear(64, 1)
     ).to(getattr(torch, kind))
-    trained = train_module(module, made_up_clients(module), PARITY, l2=1e-2)
+    trained = train_module(module, simulated_clients(module), PARITY, l2=1e-2)
     assert trained.params.size == 4481
     assert trained.status == "converged", trained.message
     assert trained.kkt <= residual
@@ -71,10 +71,10 @@ def test_a_wide_network_converges_without_an_option_of_the_solver(kind, residual
 def test_exact_curvature_needs_fewer_rounds():
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1)).double()
-    clients, rules = made_up_clients(module, 2), [Difference("demographic_parity", "group", 0.2)]
+    clients, rules = simulated_clients(module, 2), [Difference("demographic_parity", "group", 0.2)]
     exact, learnt = (
         train_module(
-            module, clients, rules, method=SQP(consistency=0.1, curvature=curvature), l2=1e-2
+            module, clients, rules, method=SQP(objective=0.1, curvature=curvature), l2=1e-2
         )
         for curvature in ("exact", "lbfgs")
     )
@@ -84,8 +84,8 @@ def test_exact_curvature_needs_fewer_rounds():
 
 def test_float32_and_no_more_rounds_still_keep_the_budgets():
     module = perceptron(24)
-    method = SQP(consistency=0.1, rounds=(30, 0))
-    trained = train_module(module, made_up_clients(module), PARITY, l2=1e-4, method=method)
+    method = SQP(objective=0.1, rounds=(30, 0))
+    trained = train_module(module, simulated_clients(module), PARITY, l2=1e-4, method=method)
     assert trained.status == "stopped" and trained.rounds == (30, 0)
     assert trained.largest_violation <= 1e-6
     assert trained.history[-1].worst_loss < 0.9 * trained.history[0].worst_loss
@@ -96,7 +96,7 @@ def test_the_same_bits_twice_and_the_module_is_left_alone():
     def train():
         module = perceptron()
         before = [leaf.clone() for leaf in module.parameters()]
-        clients = made_up_clients(module, batch_rows=50)
+        clients = simulated_clients(module, batch_rows=50)
         method = SQP(rounds=(6, 4), curvature="lbfgs")
         trained = train_module(module, clients, PARITY, method=method)
         assert all(map(torch.equal, before, module.parameters()))
@@ -109,7 +109,7 @@ def test_the_same_bits_twice_and_the_module_is_left_alone():
 
 def test_a_module_answers_as_its_parameters_do():
     module = perceptron().double()
-    clients = made_up_clients(module)
+    clients = simulated_clients(module)
     trained = train_module(module, clients, PARITY, method=SQP(rounds=(4, 0)))
     for name, client in clients.items():
         with torch.no_grad():
@@ -124,15 +124,15 @@ def test_a_module_answers_as_its_parameters_do():
 def test_clients_may_have_different_groups():
     module = nn.Linear(3, 1).double()
     clients = {
-        "north": TorchClient(module, *made_up_rows(0, 80, ("a", "b"))),
-        "south": TorchClient(module, *made_up_rows(1, 80, ("c", "a"))),
+        "north": TorchClient(module, *simulated_rows(0, 80, ("a", "b"))),
+        "south": TorchClient(module, *simulated_rows(1, 80, ("c", "a"))),
     }
     seen = []
     trained = train_module(
-        module, clients, PARITY, l2=1e-2, min_group_rows=5, watch=lambda info: seen.append(info)
+        module, clients, PARITY, l2=1e-2, min_group_rows=5, on_round=lambda info: seen.append(info)
     )
     assert [rate.group for rate in trained.rates] == ["a", "b", "c"]
-    assert {name: (c.group_rows > 0).tolist() for name, c in trained.counts.items()} == {
+    assert {name: (c.group_counts > 0).tolist() for name, c in trained.counts.items()} == {
         "north": [True, True, False],
         "south": [True, False, True],
     }
@@ -143,7 +143,7 @@ def test_clients_may_have_different_groups():
 def test_other_methods_train_modules_too():
     module = perceptron()
     method = FedAvg(step_size=0.5, rounds=5)
-    trained = train_module(module, made_up_clients(module), PARITY, method=method)
+    trained = train_module(module, simulated_clients(module), PARITY, method=method)
     assert trained.prices == () and len(trained.history) == 5
     assert trained.history[-1].mean_loss < trained.history[0].mean_loss
 
@@ -162,14 +162,14 @@ def test_float64_is_held_to_the_finer_tolerance():
 
 def test_clients_of_another_module_are_refused_by_name():
     module = perceptron()
-    clients = made_up_clients(module) | {"south": made_up_clients(perceptron())["site-0"]}
+    clients = simulated_clients(module) | {"south": simulated_clients(perceptron())["site-0"]}
     with pytest.raises(ValueError, match=r"but client 'south' has another\."):
         train_module(module, clients, PARITY)
     with pytest.raises(ValueError, match=r"`clients` must name at least one client, got none\."):
         train_module(module, {}, PARITY)
     wrong = [Difference("demographic_parity", "group", {"site-9": 0.1})]
     with pytest.raises(ValueError, match=r"names client 'site-9', which is not in the data"):
-        train_module(module, made_up_clients(module), wrong)
+        train_module(module, simulated_clients(module), wrong)
 
 
 # --- weights in a folder ---

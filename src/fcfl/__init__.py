@@ -1,7 +1,7 @@
 """Federated learning whose model keeps each data holder's disparity budget.
 
 `FCFLClassifier` is the scikit-learn estimator. Rules say what may differ between groups, methods
-say how to train; `fcfl.experiment` runs a table to a folder, `fcfl.audit` judges predictions of
+say how to train; `fcfl.runs` runs a table to a folder, `fcfl.audit` judges predictions of
 any model, `fcfl.torch` trains networks.
 """
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from fcfl.estimator import FCFLClassifier
     from fcfl.rules import Difference, Ratio
     from fcfl.server.baselines.fedavg import FedAvg
-    from fcfl.server.sqp import SQP
-    from fcfl.server.two_stage import TwoStage
+    from fcfl.server.sqp.sqp import SQP
+    from fcfl.server.two_stage.two_stage import TwoStage
 
 __all__ = [
     "SQP",
@@ -30,13 +30,13 @@ __all__ = [
 ]
 
 _HOME = {
-    "SQP": "fcfl.server.sqp",
+    "SQP": "fcfl.server.sqp.sqp",
     "Difference": "fcfl.rules",
     "FCFLClassifier": "fcfl.estimator",
     "FCFLError": "fcfl.errors",
     "FedAvg": "fcfl.server.baselines.fedavg",
     "Ratio": "fcfl.rules",
-    "TwoStage": "fcfl.server.two_stage",
+    "TwoStage": "fcfl.server.two_stage.two_stage",
 }
 
 

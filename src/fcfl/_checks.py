@@ -157,7 +157,7 @@ def check_report(client: ClientId, report: Report, point: Point, n_rates: int) -
 def _parts_wanted(point: Point, n_rates: int) -> dict[str, tuple[int, ...]]:
     """The arrays a report on ``point`` must have, and their shapes."""
     n_params = point.params.size
-    parts: dict[str, tuple[int, ...]] = {"group_rows": (n_rates,), "rates": (n_rates,)}
+    parts: dict[str, tuple[int, ...]] = {"group_counts": (n_rates,), "rates": (n_rates,)}
     if point.want != "values":
         parts |= {"loss_grad": (n_params,), "rate_grads": (n_rates, n_params)}
     if point.want == "curvature":
@@ -209,9 +209,9 @@ def _check_part(client: ClientId, part: str, array: object, shape: tuple[int, ..
 
 def _check_shares(client: ClientId, report: Report) -> None:
     """Refuse groups of fewer rows than none or more than all, and rates outside [0, 1]."""
-    if (report.group_rows < 0).any():
+    if (report.group_counts < 0).any():
         raise ReportError(f"Client {client!r} sent a negative group count.")
-    most = float(report.group_rows.max(initial=0.0))
+    most = float(report.group_counts.max(initial=0.0))
     if most > report.n_rows * (1 + _ROUNDING):
         raise ReportError(
             f"Client {client!r} sent a group count of {most!r}, more than its {report.n_rows!r} "

@@ -106,8 +106,8 @@ class Report:
     """What one client says about one point.
 
     ``rates`` are smooth group rates in the order agreed at the start; a group without rows has
-    ``group_rows`` 0 and rate 0. ``set_losses`` has two lines: the mean loss of the rows behind each
-    rate if their label were 0, and if it were 1. ``kernel_sums`` has one column per reference
+    ``group_counts`` 0 and rate 0. ``set_losses`` has two lines: the mean loss of the rows behind
+    each rate if their label were 0, and if it were 1. ``kernel_sums`` has one column per reference
     point: sums over rows i of ``K[i, j]`` times the loss, times 1, and for each set times
     ``(s_i - centre) * logit``; ``kernel_grads`` the gradients of the weighted sum of losses and of
     each set's last sum.
@@ -115,7 +115,7 @@ class Report:
 
     n_rows: float
     loss: float
-    group_rows: Vector
+    group_counts: Vector
     rates: Vector
     loss_grad: Vector | None = None
     rate_grads: Matrix | None = None

@@ -26,19 +26,19 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from fcfl._files import replace_file
 from fcfl._types import ClientId, Point, RateId, Request, Vector
-from fcfl.client.evaluate import Counts, count_rows
-from fcfl.client.torch_model import TorchClient
-from fcfl.client.torch_params import Network, as_network, load_state, state_arrays
+from fcfl.client.counts import Counts, count_rows
 from fcfl.errors import DataError
+from fcfl.federation.in_process import InProcess
+from fcfl.federation.loop import Progress, run
+from fcfl.models.torch_module import TorchClient
+from fcfl.models.torch_params import Network, as_network, load_state, state_arrays
 from fcfl.rules import Rule, check_budget_clients, rates_needed
-from fcfl.runtime.checkpoint import replace_file
-from fcfl.runtime.in_process import InProcess
-from fcfl.runtime.loop import Progress, run
 from fcfl.server.method import RoundInfo
 from fcfl.server.prices import Price, budget_prices
-from fcfl.server.problem import evaluate_point, state_problem
-from fcfl.server.sqp import SQP
+from fcfl.server.problem import build_problem, evaluate_point
+from fcfl.server.sqp.sqp import SQP
 
 __all__ = ["TorchClient", "TrainedModule", "load_module", "save_module", "suited", "train_module"]
 
@@ -81,7 +81,7 @@ def train_module(
     method: Any = None,
     l2: float = NETWORK_L2,
     min_group_rows: float = 1.0,
-    watch: Callable[[RoundInfo], None] | None = None,
+    on_round: Callable[[RoundInfo], None] | None = None,
 ) -> TrainedModule:
     """Train ``module`` from its own weights so that every client's budgets are met.
 
@@ -94,7 +94,7 @@ def train_module(
     method : by default ``SQP()``: the worst client's loss, then the mean; see `suited`
     l2 : weight of ``|params|**2 / 2`` in every loss
     min_group_rows : a group with fewer rows at a client is left out of its comparison
-    watch : called after every round
+    on_round : called after every round
     """
     if not clients:
         raise ValueError("`clients` must name at least one client, got none.")
@@ -109,15 +109,15 @@ def train_module(
     runtime = InProcess({name: client.asked(name, rates) for name, client in clients.items()})
     start = network.first_params()
     counted = runtime.evaluate(Request((Point(start),)))
-    problem, notes = state_problem(rules, rates, counted, l2=l2, min_group_rows=min_group_rows)
+    problem, notes = build_problem(rules, rates, counted, l2=l2, min_group_rows=min_group_rows)
     how = suited(SQP() if method is None else method, network)
     state: Any = how.init(start, problem)
     history = []
     for progress, info in run(how, Progress(state), runtime):
         state = progress.state
         history.append(info)
-        if watch is not None:
-            watch(info)
+        if on_round is not None:
+            on_round(info)
     at = evaluate_point(problem, state.params, runtime.evaluate(Request((Point(state.params),))))
     multipliers = getattr(state, "prices", None)
     return TrainedModule(

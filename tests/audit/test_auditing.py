@@ -3,7 +3,7 @@ import pytest
 
 from fcfl.audit import Selections, audit_clients, gate, judge
 from fcfl.audit.intervals import balanced_accuracy_interval, proportion_interval
-from fcfl.client.evaluate import Counts
+from fcfl.client.counts import Counts
 from fcfl.rules import Difference, Ratio, rates_needed
 
 LEVELS = {"race": ("a", "b")}
@@ -47,7 +47,7 @@ def test_intervals_are_simultaneous_over_clients_and_rules():
     small = clients()["small"]
     for rule, found in zip(rules, audit.clients["small"].disparities, strict=True):
         budget = rule.budget
-        alone = judge(rule, RATES, small.group_rows, small.group_selected, budget, audit.alpha)
+        alone = judge(rule, RATES, small.group_counts, small.group_selected, budget, audit.alpha)
         assert found == alone
     assert "for all 6 comparisons" in audit.statement and "Bonferroni" in audit.statement
     assert "99.1667 %" in audit.statement

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from fcfl._types import RateId
 from fcfl.audit import PredictionColumns, Selections, audit_clients, count_predictions
-from fcfl.client.evaluate import count_rows
+from fcfl.client.counts import count_rows
 from fcfl.data import Columns, federate
 from fcfl.errors import DataError
 from fcfl.rules import Difference
@@ -47,7 +47,7 @@ def test_counts_are_those_of_pandas(frame):
         assert counts.n_rows == len(rows)
         assert counts.true_positive == ((rows["y"] == 1) & (rows["yhat"] == 1)).sum()
         assert counts.false_positive == ((rows["y"] == 0) & (rows["yhat"] == 1)).sum()
-        for rate, n, k in zip(found.rates, counts.group_rows, counts.group_selected, strict=True):
+        for rate, n, k in zip(found.rates, counts.group_counts, counts.group_selected, strict=True):
             assert (n, k) == by_hand(rows, rate)
     unknown = int(frame["race"].isna().sum())
     assert found.notes == (
@@ -62,7 +62,7 @@ def test_counts_are_those_of_a_trained_model(frame):
     for client, data in federation.train.items():
         logits = np.where(frame.loc[frame["site"] == client, "yhat"] == 1, 1.0, -1.0)
         theirs, ours = count_rows(logits, data, found.rates), found.counts[client]
-        assert (ours.group_rows == theirs.group_rows).all()
+        assert (ours.group_counts == theirs.group_counts).all()
         assert (ours.group_selected == theirs.group_selected).all()
         assert ours.true_negative == theirs.true_negative
 
@@ -78,7 +78,7 @@ def test_order_of_rows_does_not_matter(random):
     columns = PredictionColumns("site", "yhat", ("sex",), "y")
     one, other = (count_predictions(f, columns) for f in (frame, frame.iloc[order]))
     for client in one.counts:
-        assert (one.counts[client].group_rows == other.counts[client].group_rows).all()
+        assert (one.counts[client].group_counts == other.counts[client].group_counts).all()
         assert (one.counts[client].group_selected == other.counts[client].group_selected).all()
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from fcfl.audit import audit_clients
 from fcfl.audit.auditing import MOST_SHOWN
-from fcfl.client.evaluate import Counts
+from fcfl.client.counts import Counts
 from fcfl.rules import Difference, rates_needed, without_budgets
 
 PARITY = Difference("demographic_parity", "race", 0.05)

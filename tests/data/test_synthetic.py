@@ -6,10 +6,10 @@ from scipy.optimize import minimize
 
 from fcfl._types import CurvatureWeights, Point
 from fcfl.data.synthetic import CLIENT, RATE, SyntheticClient, constrained_optimum, start
-from fcfl.runtime.in_process import InProcess
+from fcfl.federation.in_process import InProcess
 from fcfl.server.constraints import bound_rate
 from fcfl.server.problem import Problem
-from fcfl.server.two_stage import TwoStage
+from fcfl.server.two_stage.two_stage import TwoStage
 from helpers import assert_derivative, train
 
 BUDGETS = [0.2, 0.4, 0.6, 0.8]

@@ -19,10 +19,10 @@ from sklearn.metrics import accuracy_score
 from fcfl import Difference, FCFLClassifier, Ratio
 from fcfl.data import adult
 from fcfl.errors import DataError
-from fcfl.experiment import Experiment, run_experiment
-from fcfl.experiment.settings import METHODS
+from fcfl.runs import Experiment, run_experiment
+from fcfl.runs.settings import METHODS
 
-SETTLED = {"l2": 0.01, "consistency": "max"}
+SETTLED = {"l2": 0.01, "objective": "max"}
 
 
 def rows(seed=0, n_rows=400):
@@ -54,9 +54,9 @@ def test_it_ends_where_the_command_line_does(tmp_path):
     race = np.concatenate(
         [np.array(data.levels["race"])[data.groups["race"]] for data in clients.values()]
     )
-    model = FCFLClassifier(0.05, l2=1e-3, consistency="max")
+    model = FCFLClassifier(0.05, l2=1e-3, objective="max")
     model.fit(X, y, clients=names, sensitive_features=pd.Series(race, name="race"))
-    experiment = Experiment("adult", sensitive=("race",), budget=0.05, l2=1e-3, consistency="max")
+    experiment = Experiment("adult", sensitive=("race",), budget=0.05, l2=1e-3, objective="max")
     finished = run_experiment(experiment, tmp_path / "run")
     found = np.append(model.coef_, model.intercept_)
     np.testing.assert_allclose(found, finished.params, atol=1e-6)
@@ -66,7 +66,7 @@ def test_it_ends_where_the_command_line_does(tmp_path):
         assert ours["accuracy"] == theirs["accuracy"]
         assert ours["loss"] == pytest.approx(theirs["loss"], abs=1e-8)
         assert ours["disparities"][0]["value"] == theirs["disparities"][0]["value"]
-    same = ("schema", "method", "status", "l2", "consistency", "rounds", "settings", "versions")
+    same = ("schema", "method", "status", "l2", "objective", "rounds", "settings", "versions")
     assert [key for key in finished.result if key not in model.result_] == []
     for key in set(same) - {"settings"}:
         assert model.result_[key] == finished.result[key]
@@ -296,7 +296,7 @@ def test_contradictory_budgets_warn_and_say_so():
     group = np.repeat(["a", "b"], 50)
     y = rng.integers(0, 2, 100)
     rule = Ratio("demographic_parity", "group", 0.9)
-    model = FCFLClassifier([rule], l2=1e-3, consistency="max", rounds=(1, 0))
+    model = FCFLClassifier([rule], l2=1e-3, objective="max", rounds=(1, 0))
     model.fit(X, y, sensitive_features=pd.Series(group, name="group"))
     assert model.result_["status"] == "stopped"  # the limit was asked for: no warning
     with pytest.warns(ConvergenceWarning, match="rounds"):

@@ -30,7 +30,7 @@ def fitted():
     X, y, site, group = rows()
     module = network()
     before = [leaf.detach().clone() for leaf in module.parameters()]
-    model = FCFLClassifier(0.05, model=module, l2=1e-3, consistency="max", rounds=(80, 20))
+    model = FCFLClassifier(0.05, model=module, l2=1e-3, objective="max", rounds=(80, 20))
     model.fit(X, y, clients=site, sensitive_features=group)
     assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
     return model
@@ -38,7 +38,7 @@ def fitted():
 
 def test_it_keeps_budgets_and_serves_the_worst_client_better_than_a_line(fitted):
     X, y, site, group = rows()
-    line = FCFLClassifier(0.05, l2=1e-3, consistency="max")
+    line = FCFLClassifier(0.05, l2=1e-3, objective="max")
     line.fit(X, y, clients=site, sensitive_features=group)
     for client in ("x", "y"):
         entry = fitted.result_["clients"][client]["train"]["disparities"][0]
@@ -59,7 +59,7 @@ def test_predictions_are_the_trained_modules(fitted):
 
 def test_fitted_twice_gives_the_same_bits(fitted):
     X, y, site, group = rows()
-    again = FCFLClassifier(0.05, model=network(), l2=1e-3, consistency="max", rounds=(80, 20))
+    again = FCFLClassifier(0.05, model=network(), l2=1e-3, objective="max", rounds=(80, 20))
     again.fit(X, y, clients=site, sensitive_features=group)
     assert again.decision_function(X).tobytes() == fitted.decision_function(X).tobytes()
 

@@ -29,8 +29,8 @@ CHOSEN_BY_FOLDS = {
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"l2": 0.01, "consistency": "max"}, {}),
-        ({"l2": 0.01, "consistency": 1.0}, {}),
+        ({"l2": 0.01, "objective": "max"}, {}),
+        ({"l2": 0.01, "objective": 1.0}, {}),
         ({}, CHOSEN_BY_FOLDS),
     ],
 )
@@ -56,7 +56,7 @@ def routing():
 
 def routed(**options):
     """A pipeline over a table's columns that hands clients and groups to the estimator."""
-    model = FCFLClassifier(l2=0.01, consistency="max", **options)
+    model = FCFLClassifier(l2=0.01, objective="max", **options)
     model = model.set_fit_request(clients=True, sensitive_features=True)
     columns = make_column_transformer(
         (OneHotEncoder(handle_unknown="ignore"), ["ward"]), (StandardScaler(), ["age", "score"])
@@ -121,7 +121,7 @@ def test_a_clone_fits_to_the_same_bits(table):
 
 
 def test_parameters_are_kept_as_they_were_given():
-    options = {"budget": {"a": 0.1, "*": 0.05}, "consistency": 0.3, "rounds": (20, 5)}
+    options = {"budget": {"a": 0.1, "*": 0.05}, "objective": 0.3, "rounds": (20, 5)}
     model = FCFLClassifier(**options)
     assert {name: model.get_params()[name] for name in options} == options
     assert clone(model).get_params() == model.get_params()

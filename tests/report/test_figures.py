@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up import HISTORY, client, judged, result
+from simulated import HISTORY, client, judged, result
 
 from fcfl.report.claims import claims_of
 from fcfl.report.figures import Dot, claim_axis, claim_scale, claim_strip, scatter, shortened

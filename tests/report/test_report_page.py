@@ -5,11 +5,11 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from made_up import HISTORY, SWEEP, client, judged, result, two_clients, write
+from simulated import HISTORY, SWEEP, client, judged, result, two_clients, write
 
 from fcfl.errors import DataError
-from fcfl.report.files import read_run, short_names
 from fcfl.report.page import PAGE, write_comparison, write_page
+from fcfl.report.run_files import read_run, short_names
 from fcfl.report.views import MOST_SHOWN
 
 BAD_NAME = "<script>alert(1)</script>"

@@ -25,7 +25,7 @@ def part(loss, entries):
     return {"loss": loss, "accuracy": 0.75, "balanced_accuracy": 0.7, "disparities": entries}
 
 
-def made_up_result(clients, together=()):
+def simulated_result(clients, together=()):
     """A result whose clients have the given training losses and entries."""
     section = {
         name: {
@@ -72,7 +72,7 @@ def test_a_difference_exceeds_from_above_and_a_ratio_from_below(smooth, budget, 
 
 
 def test_the_headline_counts_every_budget_once():
-    result = made_up_result(
+    result = simulated_result(
         {"a": (0.6, [entry(0.04, 0.05)]), "b": (0.5, [entry(0.0612, 0.05)])}, [entry(0.2, None)]
     )
     assert headline(result) == (
@@ -82,7 +82,7 @@ def test_the_headline_counts_every_budget_once():
 
 
 def test_the_headline_names_a_few_and_counts_the_others():
-    result = made_up_result({f"c{i}": (0.5, [entry(0.2, 0.1)]) for i in range(6)})
+    result = simulated_result({f"c{i}": (0.5, [entry(0.2, 0.1)]) for i in range(6)})
     told = headline(result)
     assert "0 of 6 budgets met" in told
     assert told.endswith("c0 0.2000, budget 0.100; c1 0.2000, budget 0.100; c2 0.2000, "
@@ -90,20 +90,22 @@ def test_the_headline_names_a_few_and_counts_the_others():
 
 
 def test_the_headline_speaks_of_the_budget_of_all_rows_together():
-    result = made_up_result({"a": (0.6, [entry(0.04, None)])}, [entry(0.2, 0.1)])
+    result = simulated_result({"a": (0.6, [entry(0.04, None)])}, [entry(0.2, 0.1)])
     assert "0 of 1 budgets met" in headline(result)
     assert "Not met: all rows 0.2000, budget 0.100." in headline(result)
 
 
 def test_without_budgets_or_groups_the_headline_says_so():
-    assert headline(made_up_result({"a": (0.6, [entry(0.1, None)])})).endswith("No budget was set.")
-    assert headline(made_up_result({"a": (0.6, [entry(None, 0.1)])})).endswith(
+    assert headline(simulated_result({"a": (0.6, [entry(0.1, None)])})).endswith(
+        "No budget was set."
+    )
+    assert headline(simulated_result({"a": (0.6, [entry(None, 0.1)])})).endswith(
         "0 of 1 budgets met on the training rows (smooth). Without two groups to compare: 1."
     )
 
 
 def test_the_worst_served_client_comes_first():
-    result = made_up_result({name: (loss, [entry(0.1, 0.2)]) for name, loss in
+    result = simulated_result({name: (loss, [entry(0.1, 0.2)]) for name, loss in
                              {"low": 0.1, "high": 0.9, "middle": 0.5}.items()})  # fmt: skip
     lines = shown(result).splitlines()
     order = [line.split()[0] for line in lines if line.startswith(("low", "high", "middle"))]
@@ -117,7 +119,7 @@ def test_a_table_fits_80_columns_and_no_number_is_cut():
         name: (0.123456, [entry(0.04, 0.0525) | judged]),
         "b": (0.2, [entry(0.01, 0.05) | judged | {"verdict": "met"}]),
     }
-    text = shown(made_up_result(clients, [entry(0.1, 0.3)]))
+    text = shown(simulated_result(clients, [entry(0.1, 0.3)]))
     assert max(map(len, text.splitlines())) <= 80
     for cell in ("0.1235", "0.0400", "0.0525", "0.750", "smooth", "hard", ".000–.190"):
         assert cell in text
@@ -128,21 +130,21 @@ def test_a_table_fits_80_columns_and_no_number_is_cut():
 
 
 def test_headings_say_ratio_where_a_ratio_is_compared():
-    text = shown(made_up_result({"a": (0.1, [entry(0.9, 0.8, "ratio")])}))
+    text = shown(simulated_result({"a": (0.1, [entry(0.9, 0.8, "ratio")])}))
     assert "demographic parity ratio, race" in text
     assert "difference" not in text
 
 
 def test_many_clients_are_cut_and_counted():
     clients = {f"client-{i}": (0.5, [entry(0.1, 0.2)]) for i in range(MOST_CLIENTS + 7)}
-    text = shown(made_up_result(clients))
+    text = shown(simulated_result(clients))
     assert text.count("client-") == MOST_CLIENTS + 1  # the headline names one
     assert "… and 7 more clients in result.json" in text
 
 
 @pytest.mark.parametrize("name", ["[bold]x[/bold]", "[/]", "<script>", "[link=a]b", "back\\"])
 def test_markup_in_names_is_shown_and_not_obeyed(name):
-    result = made_up_result({name: (0.9, [entry(0.1, 0.2, attribute=name)]), "b": (0.1, [])})
+    result = simulated_result({name: (0.9, [entry(0.1, 0.2, attribute=name)]), "b": (0.1, [])})
     assert shown(result).count(name) == 3  # title, row, headline
     described = {
         "name": name, "train_rows": 1, "test_rows": 1, "positive_rate": 0.5,
@@ -157,8 +159,8 @@ def test_control_characters_do_not_reach_the_terminal():
 
 
 def test_runs_are_compared_side_by_side():
-    one = made_up_result({"a": (0.6, [entry(0.1, 0.2, value=0.125)])})
-    two = made_up_result({"a": (0.5, [entry(0.1, None, value=0.25)])})
+    one = simulated_result({"a": (0.6, [entry(0.1, 0.2, value=0.125)])})
+    two = simulated_result({"a": (0.5, [entry(0.1, None, value=0.25)])})
     text = shown(comparison_table({"one": one, "two": two}))
     (row,) = [line.split() for line in text.splitlines() if line.startswith("a ")]
     assert row == ["a", "30", "0.7500", "0.7500", "0.1250", "0.2500", "0.200"]

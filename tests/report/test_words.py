@@ -1,7 +1,7 @@
 """What is said of a verdict, and in which order."""
 
 import pytest
-from made_up import client, judged, result, two_clients
+from simulated import client, judged, result, two_clients
 
 from fcfl.report.claims import by_rule, claims_of, count_verdicts, worst_first
 from fcfl.report.words import (
@@ -111,7 +111,7 @@ def test_rules_are_kept_apart():
 
 def test_a_price_is_told_for_one_hundredth_of_the_budget():
     claim = claims_of(two_clients())[0]
-    tilted = price_sentence(claim, two_clients(consistency=10.0))
+    tilted = price_sentence(claim, two_clients(objective=10.0))
     assert "lower the smooth maximum of the clients' training losses by about 0.004." in tilted
     assert price_sentence(claim, two_clients()) == (
         "Relaxing north's budget (demographic parity difference by race) by 0.01 would lower the "

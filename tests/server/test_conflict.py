@@ -6,7 +6,7 @@ import pytest
 from fcfl._types import Report
 from fcfl.rules import Difference, rates_needed
 from fcfl.server.conflict import conflict_sentence, holding_against, to_relax
-from fcfl.server.problem import evaluate_point, state_problem
+from fcfl.server.problem import build_problem, evaluate_point
 from helpers import RACE
 
 
@@ -16,7 +16,7 @@ def at_rates(by_client, scope="client", budget=0.05):
         name: (Report(100.0, 0.5, np.full(2, 50.0), np.array(rates)),)
         for name, rates in by_client.items()
     }
-    problem, _ = state_problem(rules, rates_needed(rules, RACE), reports)
+    problem, _ = build_problem(rules, rates_needed(rules, RACE), reports)
     return evaluate_point(problem, np.zeros(1), reports)
 
 

@@ -10,14 +10,14 @@ from fcfl.rules import RATE_KINDS, Difference, Ratio, rates_needed
 from fcfl.server import constraints as constraints_module
 from fcfl.server.constraints import bound_rate, build_constraints
 from fcfl.server.problem import evaluate_point
-from helpers import TWO_ATTRIBUTES, assert_derivative, made_up_clients, pose
+from helpers import TWO_ATTRIBUTES, assert_derivative, pose, simulated_clients
 
 METRICS = tuple(RATE_KINDS)
 RULES = (Difference, Ratio)
 CLIENTS = ("north", "south", "west")
 
 
-def made_up_rates(seed, rates, clients=CLIENTS):
+def simulated_rates(seed, rates, clients=CLIENTS):
     """Random rates and row counts, one row per client."""
     rng = np.random.default_rng(seed)
     shape = (len(clients), len(rates))
@@ -61,7 +61,7 @@ def test_a_blocks_violation_is_the_disparity_minus_the_budget(kind, metric, scop
     rates = rates_needed([other, rule], TWO_ATTRIBUTES)
     holders = [None] if scope == "global" else range(len(CLIENTS))
     for seed in range(5):
-        values, counts = made_up_rates(seed, rates)
+        values, counts = simulated_rates(seed, rates)
         constraints, notes = build_constraints([other, rule], CLIENTS, rates, counts)
         by_hand = [violation_by_hand(rule, rates, values, counts, k) for k in holders]
         np.testing.assert_allclose(block_violations(constraints, values), by_hand, atol=1e-14)
@@ -75,7 +75,7 @@ def test_a_difference_block_is_the_papers_absolute_disparity_minus_budget():
     rule = Difference("demographic_parity", "sex", 0.05)
     rates = rates_needed([rule], TWO_ATTRIBUTES)
     for seed in range(20):
-        values, counts = made_up_rates(seed, rates)
+        values, counts = simulated_rates(seed, rates)
         constraints, _ = build_constraints([rule], CLIENTS, rates, counts)
         absolute = np.abs(values[:, 0] - values[:, 1])
         np.testing.assert_allclose(block_violations(constraints, values), absolute - 0.05)
@@ -92,7 +92,7 @@ def test_every_row_is_its_own_name_in_numbers(entries, monkeypatch):
         Ratio("demographic_parity", "sex", 0.7, "global"),
     ]
     rates = rates_needed(rules, TWO_ATTRIBUTES)
-    values, counts = made_up_rates(0, rates)
+    values, counts = simulated_rates(0, rates)
     constraints, _ = build_constraints(rules, CLIENTS, rates, counts)
     pooled = (counts * values).sum(axis=0) / counts.sum(axis=0)
     violations = constraints.violations(values.ravel())
@@ -115,7 +115,7 @@ def test_blocks_are_adjacent_and_numbered_from_zero():
         Ratio("demographic_parity", "sex", 0.8, "global"),
     ]
     rates = rates_needed(rules, TWO_ATTRIBUTES)
-    _, counts = made_up_rates(0, rates)
+    _, counts = simulated_rates(0, rates)
     constraints, _ = build_constraints(rules, CLIENTS, rates, counts)
     assert constraints.blocks.tolist() == [0] * 12 + [1] * 2 + [2] * 2 + [3] * 2 + [4] * 2
     assert constraints.block_starts.tolist() == [0, 12, 14, 16, 18]
@@ -125,7 +125,7 @@ def test_blocks_are_adjacent_and_numbered_from_zero():
 def test_the_worst_row_of_each_block_is_its_largest(seed):
     rules = [Difference("equalized_odds", "race", 0.1), Ratio("demographic_parity", "sex", 0.8)]
     rates = rates_needed(rules, TWO_ATTRIBUTES)
-    values, counts = made_up_rates(seed, rates)
+    values, counts = simulated_rates(seed, rates)
     constraints, _ = build_constraints(rules, CLIENTS, rates, counts)
     violations = np.round(constraints.violations(values.ravel()), 1)  # ties are common
     worst = constraints.worst_rows(violations)
@@ -139,7 +139,7 @@ def test_the_worst_row_of_each_block_is_its_largest(seed):
 def test_no_budgets_make_no_rows():
     rule = Difference("demographic_parity", "sex")
     rates = rates_needed([rule], TWO_ATTRIBUTES)
-    values, counts = made_up_rates(0, rates)
+    values, counts = simulated_rates(0, rates)
     constraints, notes = build_constraints([rule], CLIENTS, rates, counts)
     assert len(constraints) == 0 and notes == ()
     assert constraints.violations(values.ravel()).shape == (0,)
@@ -162,7 +162,7 @@ def test_gradients_are_the_derivatives_of_the_violations(kind, metric, scope, en
     """The chain rule through the reports of real clients, forwards, along a line and backwards."""
     monkeypatch.setattr(constraints_module, "_DENSE_ENTRIES", entries)
     rules = [kind(metric, attribute, 0.3, scope) for attribute in TWO_ATTRIBUTES]
-    datas = made_up_clients(1, levels=TWO_ATTRIBUTES)
+    datas = simulated_clients(1, levels=TWO_ATTRIBUTES)
     problem, runtime = pose(datas, rules)
     params = np.random.default_rng(2).standard_normal(5) / 3
 
@@ -189,7 +189,7 @@ def test_rules_over_all_clients_compare_the_rates_of_the_pooled_rows():
         Difference("equalized_odds", "race", 0.1, "global"),
         Ratio("demographic_parity", "sex", 0.8, "global"),
     ]
-    datas = made_up_clients(3, levels=TWO_ATTRIBUTES)
+    datas = simulated_clients(3, levels=TWO_ATTRIBUTES)
     pooled = {
         "all": type(datas["client-0"])(
             np.concatenate([d.X for d in datas.values()]),
@@ -213,7 +213,7 @@ def test_the_order_of_clients_only_permutes():
         Ratio("demographic_parity", "sex", 0.8, "global"),
     ]
     rates = rates_needed(rules, TWO_ATTRIBUTES)
-    values, counts = made_up_rates(4, rates)
+    values, counts = simulated_rates(4, rates)
     named = {}
     for order in permutations(range(3)):
         clients = [CLIENTS[k] for k in order]
@@ -231,7 +231,7 @@ def test_the_order_of_clients_only_permutes():
 def test_an_absent_group_leaves_out_its_rows_and_is_named():
     rule = Difference("demographic_parity", "race", 0.1)
     rates = rates_needed([rule], TWO_ATTRIBUTES)
-    values, counts = made_up_rates(0, rates)
+    values, counts = simulated_rates(0, rates)
     counts[1, 2] = 0
     constraints, notes = build_constraints([rule], CLIENTS, rates, counts)
     assert notes == (
@@ -247,7 +247,7 @@ def test_an_absent_group_leaves_out_its_rows_and_is_named():
 def test_the_note_names_the_label_where_it_matters():
     rules = [Difference("equalized_odds", "sex", 0.1), Difference("equal_opportunity", "sex", 0.2)]
     rates = rates_needed(rules, TWO_ATTRIBUTES)
-    _, counts = made_up_rates(0, rates)
+    _, counts = simulated_rates(0, rates)
     counts[0, 0] = counts[2, 3] = 0
     _, notes = build_constraints(rules, CLIENTS, rates, counts)
     assert notes == (
@@ -261,7 +261,7 @@ def test_the_note_names_the_label_where_it_matters():
 def test_a_client_with_one_group_left_has_no_rows_and_its_block_does_not_count():
     rule = Difference("demographic_parity", "sex", 0.1)
     rates = rates_needed([rule], TWO_ATTRIBUTES)
-    values, counts = made_up_rates(0, rates)
+    values, counts = simulated_rates(0, rates)
     counts[0, 1] = counts[1, 0] = 0
     constraints, notes = build_constraints([rule], CLIENTS, rates, counts)
     assert {row.client for row in constraints.rows} == {"west"}
@@ -282,7 +282,7 @@ def test_a_group_below_the_least_size_is_left_out():
 def test_a_group_absent_at_one_client_still_counts_over_all_clients():
     rule = Difference("demographic_parity", "sex", 0.1, "global")
     rates = rates_needed([rule], TWO_ATTRIBUTES)
-    values, counts = made_up_rates(0, rates)
+    values, counts = simulated_rates(0, rates)
     counts[0, 0] = 0
     constraints, notes = build_constraints([rule], CLIENTS, rates, counts)
     pooled = (counts * values).sum(axis=0) / counts.sum(axis=0)
@@ -297,7 +297,7 @@ def test_a_group_absent_at_one_client_still_counts_over_all_clients():
 def test_an_unconstrained_client_is_not_told_about_its_absent_groups():
     rule = Difference("demographic_parity", "sex", {"south": 0.1})
     rates = rates_needed([rule], TWO_ATTRIBUTES)
-    _, counts = made_up_rates(0, rates)
+    _, counts = simulated_rates(0, rates)
     counts[0, 0] = 0
     constraints, notes = build_constraints([rule], CLIENTS, rates, counts)
     assert notes == () and {row.client for row in constraints.rows} == {"south"}

@@ -7,8 +7,8 @@ from fcfl._types import Point, Request
 from fcfl.rules import Difference, Ratio
 from fcfl.server.prices import budget_prices, price_of
 from fcfl.server.problem import evaluate_point
-from fcfl.server.sqp import SQP
-from helpers import made_up_clients, pose, train, zeros_for
+from fcfl.server.sqp.sqp import SQP
+from helpers import pose, simulated_clients, train, zeros_for
 
 DP = "demographic_parity"
 
@@ -24,7 +24,7 @@ def end_of(method, problem, runtime, start=None):
 @pytest.mark.parametrize(("kind", "budget"), [(Difference, 0.02), (Ratio, 0.95)])
 @pytest.mark.parametrize("seed", [0, 3])
 def test_prices_are_slopes_of_the_optimum_in_each_budget(kind, budget, seed):
-    datas = made_up_clients(seed, n_rows=150)
+    datas = simulated_clients(seed, n_rows=150)
     method = SQP(rounds=(300, 0), tolerance=1e-9)
 
     def solve(budgets, start=None):
@@ -44,7 +44,7 @@ def test_prices_are_slopes_of_the_optimum_in_each_budget(kind, budget, seed):
 
 
 def test_every_budget_has_a_price_the_dearest_first_and_others_none():
-    problem, runtime = pose(made_up_clients(0), [Difference(DP, "race", 0.01)], l2=1e-2)
+    problem, runtime = pose(simulated_clients(0), [Difference(DP, "race", 0.01)], l2=1e-2)
     state, end = end_of(SQP(), problem, runtime)
     prices = budget_prices(end, state.prices)
     assert [price.value for price in prices] == sorted((p.value for p in prices), reverse=True)

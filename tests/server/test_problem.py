@@ -4,7 +4,7 @@ import pytest
 from fcfl._types import Point, Request
 from fcfl.rules import Difference
 from fcfl.server.problem import evaluate_point
-from helpers import RACE, TWO_ATTRIBUTES, assert_derivative, made_up_clients, pose
+from helpers import RACE, TWO_ATTRIBUTES, assert_derivative, pose, simulated_clients
 
 RULES = [Difference("demographic_parity", "race", 0.1)]
 
@@ -15,7 +15,7 @@ def evaluation(problem, runtime, params, want="gradients"):
 
 @pytest.mark.parametrize("l2", [0.0, 0.3])
 def test_every_loss_carries_the_l2_term_and_its_gradient(l2):
-    datas = made_up_clients(0, levels=RACE)
+    datas = simulated_clients(0, levels=RACE)
     problem, runtime = pose(datas, RULES, l2=l2)
     bare, _ = pose(datas, RULES)
     params = np.random.default_rng(0).standard_normal(5)
@@ -29,7 +29,7 @@ def test_every_loss_carries_the_l2_term_and_its_gradient(l2):
 
 
 def test_the_problem_keeps_clients_and_counts_in_the_order_of_the_reports():
-    datas = made_up_clients(0, levels=TWO_ATTRIBUTES)
+    datas = simulated_clients(0, levels=TWO_ATTRIBUTES)
     problem, _ = pose(datas, RULES)
     assert problem.clients == tuple(datas)
     assert problem.n_rows.tolist() == [data.n_rows for data in datas.values()]
@@ -37,7 +37,7 @@ def test_the_problem_keeps_clients_and_counts_in_the_order_of_the_reports():
 
 
 def test_reports_are_read_by_name_not_by_position():
-    datas = made_up_clients(0, levels=RACE)
+    datas = simulated_clients(0, levels=RACE)
     problem, runtime = pose(datas, RULES)
     params = np.random.default_rng(0).standard_normal(5)
     reports = runtime.evaluate(Request((Point(params),)))
@@ -48,7 +48,7 @@ def test_reports_are_read_by_name_not_by_position():
 
 
 def test_each_point_of_a_request_has_its_own_evaluation():
-    datas = made_up_clients(0, levels=RACE)
+    datas = simulated_clients(0, levels=RACE)
     problem, runtime = pose(datas, RULES)
     points = [np.full(5, x) for x in (0.0, 0.5)]
     reports = runtime.evaluate(Request(tuple(Point(p) for p in points)))
@@ -60,7 +60,7 @@ def test_each_point_of_a_request_has_its_own_evaluation():
 
 
 def test_a_point_asked_for_values_only_has_no_gradients():
-    problem, runtime = pose(made_up_clients(0, levels=RACE), RULES)
+    problem, runtime = pose(simulated_clients(0, levels=RACE), RULES)
     at = evaluation(problem, runtime, np.zeros(5), "values")
     with pytest.raises(ValueError, match="asked for values only"):
         _ = at.loss_grads
@@ -69,7 +69,7 @@ def test_a_point_asked_for_values_only_has_no_gradients():
 
 
 def test_the_largest_violation_is_that_of_the_worst_block():
-    datas = made_up_clients(0, levels=RACE)
+    datas = simulated_clients(0, levels=RACE)
     problem, runtime = pose(datas, RULES)
     at = evaluation(problem, runtime, np.random.default_rng(1).standard_normal(5))
     assert at.block_violations.shape == (len(datas),)

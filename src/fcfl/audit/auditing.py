@@ -128,7 +128,7 @@ class _Terms:
     def n_compared(self, rules: Sequence[Rule], holders: Iterable[Counted]) -> int:
         """How many (holder, rule) have groups to compare; only row counts decide."""
         return sum(
-            len(compare(rule, self.rates, counts.group_rows, self.min_group_rows).pairs) > 0
+            len(compare(rule, self.rates, counts.group_counts, self.min_group_rows).pairs) > 0
             for counts in holders
             for rule in rules
         )
@@ -141,7 +141,7 @@ class _Terms:
         self, client: ClientId | None, counts: Counted, rules: Sequence[Rule], alpha: float
     ) -> PartAudit:
         """One holder of rows against all rules, each at level ``alpha``."""
-        selections = self.rates, counts.group_rows, counts.group_selected
+        selections = self.rates, counts.group_counts, counts.group_selected
         least = self.min_group_rows
         disparities = tuple(
             judge(rule, *selections, rule.budget_of(client), alpha, min_group_rows=least)

@@ -49,7 +49,7 @@ class Comparison:
 
 
 def compare(
-    rule: Rule, rates: Sequence[RateId], group_rows: Vector, min_group_rows: float
+    rule: Rule, rates: Sequence[RateId], group_counts: Vector, min_group_rows: float
 ) -> Comparison:
     """Find the groups that have rows, and at least ``min_group_rows`` of them."""
     columns: dict[RateKind, list[int]] = {kind: [] for kind in rule.kinds}
@@ -57,7 +57,7 @@ def compare(
     for column, rate in enumerate(rates):
         if rate.attribute != rule.attribute or rate.kind not in columns:
             continue
-        if group_rows[column] >= max(min_group_rows, 1.0):
+        if group_counts[column] >= max(min_group_rows, 1.0):
             columns[rate.kind].append(column)
         else:
             too_few.append(column)

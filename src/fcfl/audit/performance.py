@@ -7,7 +7,7 @@ from typing import TypeAlias, cast
 import numpy as np
 
 from fcfl._types import Vector
-from fcfl.client.evaluate import Counts, pool_counts
+from fcfl.client.counts import Counts, pool_counts
 
 from .intervals import Interval, balanced_accuracy_interval, proportion_interval
 
@@ -17,7 +17,7 @@ class Selections:
     """Counts of rows without a label: rows and selected rows behind each rate."""
 
     n_rows: int
-    group_rows: Vector
+    group_counts: Vector
     group_selected: Vector
 
 
@@ -64,6 +64,6 @@ def pool(counts: Iterable[Counted]) -> Counted:
         return pool_counts(cast(list[Counts], every))
     return Selections(
         sum(c.n_rows for c in every),
-        np.sum([c.group_rows for c in every], axis=0),
+        np.sum([c.group_counts for c in every], axis=0),
         np.sum([c.group_selected for c in every], axis=0),
     )

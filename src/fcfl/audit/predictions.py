@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fcfl._checks import did_you_mean
 from fcfl._types import ClientId, RateId, RateKind, Vector
-from fcfl.client.evaluate import Counts
+from fcfl.client.counts import Counts
 from fcfl.data._cells import Column, Frame, Texts, identifiers, named_columns, numbers, text_of
 from fcfl.data.roles import Columns, Roles, read_roles
 from fcfl.errors import DataError
@@ -63,7 +63,7 @@ class PredictionColumns:
 class CountedPredictions:
     """Every client's counts.
 
-    ``rates`` says what each entry of ``group_rows`` counts. ``labels`` are the negative and the
+    ``rates`` says what each entry of ``group_counts`` counts. ``labels`` are the negative and the
     positive value, ``None`` for scores without a label. ``notes`` are sentences for the user.
     """
 

@@ -39,7 +39,7 @@ class Evidence:
 def judge(
     rule: Rule,
     rates: Sequence[RateId],
-    group_rows: Vector,
+    group_counts: Vector,
     group_selected: Vector,
     budget: float | None,
     alpha: float = 0.05,
@@ -52,18 +52,18 @@ def judge(
     ----------
     rule : Difference or Ratio
         Its budget is not read; ``budget`` is this client's.
-    rates : what each entry of ``group_rows`` and ``group_selected`` counts
+    rates : what each entry of ``group_counts`` and ``group_selected`` counts
     budget : number or None
     alpha : probability that the interval misses the true value
     min_group_rows : groups with fewer rows are left out, and named in ``notes``
     """
-    compared = compare(rule, rates, group_rows, min_group_rows)
-    notes = tuple(_too_few(rates[i], group_rows[i], min_group_rows) for i in compared.too_few)
+    compared = compare(rule, rates, group_counts, min_group_rows)
+    notes = tuple(_too_few(rates[i], group_counts[i], min_group_rows) for i in compared.too_few)
     if not len(compared.pairs):
         return Evidence(None, None, None, budget, verdict_of(rule, None, budget), None, notes=notes)
-    value = disparity_value(rule, compared, group_selected, group_rows)
-    both = np.array([group_selected, _selected_alike(compared, group_selected, group_rows)])
-    low, high = disparity_bounds(rule, compared, both, group_rows, alpha)
+    value = disparity_value(rule, compared, group_selected, group_counts)
+    both = np.array([group_selected, _selected_alike(compared, group_selected, group_counts)])
+    low, high = disparity_bounds(rule, compared, both, group_counts, alpha)
     interval = float(low[0]), float(high[0])
     smallest = float(high[1] if isinstance(rule, Difference) else low[1])
     return Evidence(

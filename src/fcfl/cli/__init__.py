@@ -7,20 +7,10 @@ import typer
 
 from fcfl import __version__
 
-from . import comparing, describe, evidence, flower, reproducing, sweeping, training
-from .common import app, out_console
+from . import audit, compare, data, flower, reproduce, sweep, train
+from .console import app, out_console
 
-__all__ = [
-    "app",
-    "comparing",
-    "describe",
-    "evidence",
-    "flower",
-    "main",
-    "reproducing",
-    "sweeping",
-    "training",
-]
+__all__ = ["app", "audit", "compare", "data", "flower", "main", "reproduce", "sweep", "train"]
 
 
 @app.callback(invoke_without_command=True)

@@ -10,21 +10,21 @@ import typer
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
-from fcfl.data.eicu import (
+from fcfl.paper.eicu import (
     FEATURES,
     Options,
     Prepared,
     check_out,
     check_size,
     clients,
-    make_up,
     prepare,
+    simulate,
     write_prepared,
 )
 from fcfl.report.terminal import MOST_CLIENTS
 from fcfl.report.words import number, plain
 
-from .common import (
+from .console import (
     Debug,
     WrongUsage,
     err_console,
@@ -51,7 +51,7 @@ def _features_help() -> str:
 @_app.command(
     epilog="Examples:\n\n  fcfl data eicu eicu-crd-2.0 --label los7 --out stays.parquet\n\n"
     "  fcfl data eicu demo --features apache --client region --out stays.parquet\n\n"
-    "  fcfl data eicu --made-up made-up --hospitals 11 --stays 2000",
+    "  fcfl data eicu --simulated simulated --hospitals 11 --stays 2000",
 )
 def eicu(
     context: typer.Context,
@@ -85,12 +85,12 @@ def eicu(
         ),
     ] = "race",
     out: Annotated[Path, typer.Option(help="Parquet file to write.")] = Path("stays.parquet"),
-    made_up: Annotated[
-        bool, typer.Option("--made-up", help="Write made-up tables to DIR instead of reading.")
+    simulated: Annotated[
+        bool, typer.Option("--simulated", help="Write simulated tables to DIR instead of reading.")
     ] = False,
-    hospitals: Annotated[int, typer.Option(help="With --made-up: how many hospitals.")] = 11,
-    stays: Annotated[int, typer.Option(help="With --made-up: stays of each hospital.")] = 2000,
-    seed: Annotated[int, typer.Option(help="With --made-up: seed of the draws.")] = 0,
+    hospitals: Annotated[int, typer.Option(help="With --simulated: how many hospitals.")] = 11,
+    stays: Annotated[int, typer.Option(help="With --simulated: stays of each hospital.")] = 2000,
+    seed: Annotated[int, typer.Option(help="With --simulated: seed of the draws.")] = 0,
     debug: Debug = False,
 ) -> None:
     """Turn the eICU tables in DIR into one table of hospital stays.
@@ -98,16 +98,16 @@ def eicu(
     Applies the published cohort rules, shows how many stays each removes, and
     writes client, label, groups and features to one file; beside it the same
     counts as FILE.cohort.json. The database is credentialed: get your own copy,
-    or try it all with --made-up.
+    or try it all with --simulated.
     """
     with one_line_errors(debug):
-        _check_fitting(context, made_up)
-        if made_up:
+        _check_fitting(context, simulated)
+        if simulated:
             with usage():
                 check_size(hospitals, stays)
             with table_bar("writing", each=False) as watch:
-                rows = make_up(folder, hospitals, stays, seed, watch)
-            _tell_made_up(folder, rows, stays)
+                rows = simulate(folder, hospitals, stays, seed, watch)
+            _tell_simulated(folder, rows, stays)
             return
         with usage():
             options = Options(features, label, client, min_stays, words(sensitive))
@@ -126,18 +126,18 @@ def eicu(
 command = typer.main.get_command(_app)
 
 
-def _check_fitting(context: typer.Context, made_up: bool) -> None:
+def _check_fitting(context: typer.Context, simulated: bool) -> None:
     """Options that would be ignored are refused."""
-    only_made_up = {"hospitals", "stays", "seed"}
-    always = {"folder", "debug", "made_up"}
+    only_simulated = {"hospitals", "stays", "seed"}
+    always = {"folder", "debug", "simulated"}
     for parameter in context.command.params:
         name = str(parameter.name)
         source = context.get_parameter_source(name)
         if name in always or source is None or source.name != "COMMANDLINE":
             continue
-        if made_up != (name in only_made_up):
-            fits = "without" if made_up else "with"
-            raise WrongUsage(f"{parameter.opts[0]} only goes {fits} --made-up.")
+        if simulated != (name in only_simulated):
+            fits = "without" if simulated else "with"
+            raise WrongUsage(f"{parameter.opts[0]} only goes {fits} --simulated.")
 
 
 @contextmanager
@@ -206,8 +206,8 @@ def next_command(prepared: Prepared, out: Path) -> str:
     )
 
 
-def _tell_made_up(folder: Path, rows: dict[str, int], stays: int) -> None:
+def _tell_simulated(folder: Path, rows: dict[str, int], stays: int) -> None:
     counts = ", ".join(f"{name} {count:,}" for name, count in rows.items())
-    say(f"Made-up tables, no patient behind any row, written to {folder}: {counts} rows.")
+    say(f"Simulated tables, no patient behind any row, written to {folder}: {counts} rows.")
     fewest = "" if stays >= 2000 else f" --min-stays {max(stays * 3 // 4, 1)}"
     say(f"Next: fcfl data eicu {shlex.quote(str(folder))}{fewest} --out stays.parquet")

@@ -9,15 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from fcfl.errors import FCFLError, Interrupted
-from fcfl.experiment import Experiment
-from fcfl.experiment.folder import SETTINGS
-from fcfl.experiment.settings import parse_budget
-from fcfl.experiment.site_config import SitesConfig, site_names
+from fcfl.federation.flower.key_names import check_key_names
+from fcfl.federation.flower.local_cluster import Machines
 from fcfl.report.terminal import print_result
-from fcfl.runtime.flower.key_names import check_key_names
-from fcfl.runtime.flower.machines import Machines
+from fcfl.runs import Experiment
+from fcfl.runs.folder import SETTINGS
+from fcfl.runs.settings import parse_budget
+from fcfl.runs.site_config import SitesConfig, site_names
 
-from .common import (
+from .console import (
     INFEASIBLE,
     Budget,
     Debug,
@@ -113,7 +113,7 @@ def certs(
     """
     with one_line_errors(debug):
         check_installed("cryptography")
-        from fcfl.runtime.flower.certificates import make_certificates
+        from fcfl.federation.flower.certificates import make_certificates
 
         place = folder / CERTIFICATES
         with usage():

@@ -7,7 +7,7 @@ from typing import Any
 
 from fcfl import __version__
 from fcfl.errors import FCFLError
-from fcfl.experiment.site_config import CONFIG
+from fcfl.runs.site_config import CONFIG
 
 FILES = ("pyproject.toml", "server_app.py", "client_app.py", "README.md", ".gitignore")
 
@@ -45,7 +45,7 @@ _SERVER = '''\
 """The server's part: train over the sites, write the folder `out`, draw its page."""
 
 from fcfl.cli.serving import serve
-from fcfl.runtime.flower.server_app import server_app
+from fcfl.federation.flower.server_app import server_app
 
 app = server_app(serve)
 '''
@@ -53,7 +53,7 @@ app = server_app(serve)
 _CLIENT = '''\
 """A site's part: answer questions about its own table, which its node config names."""
 
-from fcfl.runtime.flower.client_app import app
+from fcfl.federation.flower.client_app import app
 
 __all__ = ["app"]
 '''

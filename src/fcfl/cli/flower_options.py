@@ -8,9 +8,9 @@ from typing import Any
 
 from fcfl._checks import did_you_mean
 from fcfl.errors import FCFLError
-from fcfl.experiment.site_config import CONFIG
+from fcfl.runs.site_config import CONFIG
 
-from .common import words
+from .console import words
 
 CERTIFICATES = "certs"
 REHEARSAL = "rehearsal"

@@ -4,9 +4,9 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from fcfl.experiment.sites import run_sites
+from fcfl.federation.transport import Post
 from fcfl.report.page import write_page
-from fcfl.runtime.flower.post import Post
+from fcfl.runs.site_run import run_sites
 from fcfl.server.method import RoundInfo
 
 log = logging.getLogger("fcfl")
@@ -14,7 +14,7 @@ log = logging.getLogger("fcfl")
 
 def serve(post: Post, config: Mapping[str, Any]) -> None:
     """Run as the config says; the log has a line for every round."""
-    finished = run_sites(post, config, watch=_watch, tell=log.info)
+    finished = run_sites(post, config, on_round=_watch, on_message=log.info)
     write_page(finished.folder)
     result = finished.result
     log.info("%s: %s", result["status"], result["message"])

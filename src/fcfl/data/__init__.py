@@ -5,12 +5,12 @@ from .adult_files import load_adult_frames
 from .catalog import BUILTIN, describe, load_builtin
 from .client_data import ClientData, client_seed, stratified_split
 from .encoding import Category, Number, Schema
-from .files import read_table
 from .own_table import OwnTable, open_own_table
 from .partition import dirichlet_clients
 from .roles import Columns
-from .summary import CategorySummary, NumberSummary, Statistics, summarise, withhold
+from .statistics import CategorySummary, NumberSummary, Statistics, summarise, withhold
 from .table import Federation, feature_columns, federate
+from .table_files import read_table
 
 __all__ = [
     "BUILTIN",

@@ -25,7 +25,7 @@ from ._cells import (
     texts,
 )
 from .client_data import Features
-from .summary import (
+from .statistics import (
     CategorySummary,
     NumberSummary,
     Statistics,

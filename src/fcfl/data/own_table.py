@@ -12,10 +12,10 @@ from fcfl.errors import DataError
 from ._cells import Frame, identifiers, named_columns
 from .client_data import client_seed, stratified_split
 from .encoding import Schema
-from .files import read_table
 from .roles import Columns, check_roles, read_roles
-from .summary import Statistics, summarise, withhold
+from .statistics import Statistics, summarise, withhold
 from .table import Federation, feature_columns, federate, strata_of
+from .table_files import read_table
 
 SITE = "(site)"  # the column that says whose rows they are; a site's own table needs none
 

@@ -17,7 +17,7 @@ from ._notes import data_notes
 from .client_data import ClientData, Index, client_seed, stratified_split
 from .encoding import Cells, Schema
 from .roles import Columns, Roles, check_roles, read_roles
-from .summary import Statistics, summarise
+from .statistics import Statistics, summarise
 
 _UNNAMED = re.compile(r"Unnamed: \d+|__index_level_\d+__|")
 

@@ -17,15 +17,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fcfl._types import ClientId, Vector
 from fcfl.audit import Audit, audit_clients
-from fcfl.client.evaluate import count_rows
-from fcfl.client.linear import linear_client, linear_logits
-from fcfl.estimator.files import read_classifier, write_classifier
+from fcfl.client.counts import count_rows
+from fcfl.estimator.classifier_file import read_classifier, write_classifier
 from fcfl.estimator.fitting import Fit, Model, fit_rows
 from fcfl.estimator.inputs import client_column, row_weights, sensitive_columns, split_by_client
-from fcfl.experiment.settings import Experiment
+from fcfl.models.linear import linear_client, linear_logits
 from fcfl.rules import Difference, Ratio, Rule, rates_needed
+from fcfl.runs.settings import Experiment
 
-NETWORK_CONSISTENCY = 1.0  # a network is not cross-validated
+NETWORK_OBJECTIVE = 1.0  # a network is not cross-validated
 UNEVEN = 100.0  # times that one column may be larger than another before it is worth a word
 
 
@@ -52,7 +52,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     l2 : float or "auto", optional
         Weight of ``|params|**2 / 2`` in every loss. By default cross-validated inside the clients
         for a linear model trained by "sqp", 0.003 for a torch module, 0 with other methods.
-    consistency : float, "max" or "auto", optional
+    objective : float, "max" or "auto", optional
         What is minimised over clients: their largest loss, or the smooth maximum at this
         temperature (large is near the mean). By default cross-validated together with ``l2``;
         1 for a torch module.
@@ -97,7 +97,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     >>> y = (X[:, 0] + (sex == "m") + rng.logistic(size=400) > 0).astype(int)
     >>> site = rng.choice(["north", "south"], 400)
     >>> X[:, 1] += sex == "m"
-    >>> model = FCFLClassifier(budget=0.05, l2=0.01, consistency="max")
+    >>> model = FCFLClassifier(budget=0.05, l2=0.01, objective="max")
     >>> model = model.fit(X, y, clients=site, sensitive_features=sex)
     >>> model.result_["message"][:12], len(model.prices_)
     ('KKT residual', 2)
@@ -111,7 +111,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scope: Literal["client", "global", "both"] = "client",
         method: str = "sqp",
         l2: float | Literal["auto"] | None = None,
-        consistency: float | Literal["max", "auto"] | None = None,
+        objective: float | Literal["max", "auto"] | None = None,
         excess_loss: bool = False,
         rounds: int | tuple[int, int] | None = None,
         min_group_rows: float = 1.0,
@@ -123,7 +123,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.scope = scope
         self.method = method
         self.l2 = l2
-        self.consistency = consistency
+        self.objective = objective
         self.excess_loss = excess_loss
         self.rounds = rounds
         self.min_group_rows = min_group_rows
@@ -183,18 +183,18 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _settings(self, attributes: tuple[str, ...]) -> Experiment:
         """The same settings as the command line's, checked by the same rules."""
         is_rules = isinstance(self.budget, (Difference, Ratio, list, tuple))
-        l2, consistency = self.l2, self.consistency
+        l2, objective = self.l2, self.objective
         if self.model is not None:
-            if "auto" in (l2, consistency):
+            if "auto" in (l2, objective):
                 raise ValueError(
-                    "`l2` and `consistency` must be numbers (or 'max') for a torch module; it is "
+                    "`l2` and `objective` must be numbers (or 'max') for a torch module; it is "
                     "not cross-validated."
                 )
             if self.method == "sqp":
                 from fcfl.estimator.network import NETWORK_L2
 
                 l2 = NETWORK_L2 if l2 is None else l2
-                consistency = NETWORK_CONSISTENCY if consistency is None else consistency
+                objective = NETWORK_OBJECTIVE if objective is None else objective
         rounds = (self.rounds,) if isinstance(self.rounds, int) else self.rounds
         seed = self.random_state
         if not isinstance(seed, (int, np.integer)):
@@ -207,7 +207,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             scope=self.scope,
             method=self.method,
             l2=l2,
-            consistency=consistency,
+            objective=objective,
             excess_loss=self.excess_loss,
             rounds=None if rounds is None else tuple(rounds),
             seed=int(seed),

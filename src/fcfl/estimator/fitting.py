@@ -12,16 +12,16 @@ from scipy import sparse
 from fcfl._types import ClientId, Point, RateId, Request, Vector
 from fcfl.audit import Audit
 from fcfl.data import ClientData
-from fcfl.experiment.posing import pose, rates_for
-from fcfl.experiment.results import Findings, find, row_sections
-from fcfl.experiment.running import compose_result
-from fcfl.experiment.selection import Rows, select
-from fcfl.experiment.settings import Experiment
+from fcfl.federation.in_process import Client, InProcess
+from fcfl.federation.loop import Progress, run
+from fcfl.results.compose import Findings, find, row_sections
 from fcfl.rules import Rule, check_budget_clients
-from fcfl.runtime.in_process import Client, InProcess
-from fcfl.runtime.loop import Progress, run
-from fcfl.runtime.own_best import ALONE, with_own_best
+from fcfl.runs.run import compose_result
+from fcfl.runs.settings import Experiment
 from fcfl.server.method import RoundInfo
+from fcfl.training.own_best import ALONE, with_own_best
+from fcfl.training.posing import pose, rates_for
+from fcfl.training.selection import Rows, select
 
 MakeClient = Callable[[ClientId, ClientData, Sequence[RateId]], Client]
 Logits = Callable[[Any, Vector], Vector]
@@ -117,7 +117,7 @@ def fit_rows(
     chosen = None
     if experiment.wants_selection:
         chosen = select(experiment, Rows(train, rules, rates, min_group_rows))
-        experiment = experiment.settled(chosen["l2"], chosen["consistency"])
+        experiment = experiment.settled(chosen["l2"], chosen["objective"])
     counted = rows.runtime.evaluate(Request((Point(model.start),)))
     l2 = experiment.l2_weight
     problem, notes = pose(

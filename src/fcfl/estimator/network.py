@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from fcfl._types import ClientId, RateId, Vector
-from fcfl.client.torch_model import BATCH_ROWS, TorchClient, torch_client
-from fcfl.client.torch_params import as_network
 from fcfl.data import ClientData
 from fcfl.estimator.fitting import Model
+from fcfl.models.torch_module import BATCH_ROWS, TorchClient, torch_client
+from fcfl.models.torch_params import as_network
 from fcfl.torch import NETWORK_L2, load_module, save_module, suited
 
 __all__ = [

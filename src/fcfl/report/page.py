@@ -9,12 +9,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from .claims import by_rule, claims_of, rows_called, worst_first
 from .comparison import comparison_view
-from .files import Run, read_results, read_run
 from .method_tables import methods_view
+from .run_files import Run, read_results, read_run
 from .svg import icon
 from .views import (
     client_rows,
-    group_rows,
+    group_counts,
     path_views,
     price_view,
     rule_views,
@@ -78,7 +78,7 @@ def run_view(result: Mapping[str, Any]) -> dict[str, Any]:
         "scatters": scatter_views(result),
         "prices": price_view(result),
         "clients": list(client_rows(result)),
-        "groups": list(group_rows(result)),
+        "groups": list(group_counts(result)),
         "training": training_rows(result),
         "facts": facts(result),
         "minimised": minimised(result),
@@ -100,7 +100,7 @@ def facts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
         "seconds": _short(result.get("seconds")),
         "KKT residual": _short(result.get("kkt_residual")),
         "l2": _short(result.get("l2")),
-        "consistency": _short(result.get("consistency")),
+        "objective": _short(result.get("objective")),
         "seed": _short(result.get("seed")),
         "data": str(result.get("data", {}).get("table", "")),
         "SHA-256 of the rows": str(result.get("data", {}).get("sha256", "")),

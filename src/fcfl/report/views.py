@@ -138,7 +138,7 @@ def budget_label(point: Mapping[str, Any]) -> str:
     return "no budget" if point.get("budget") is None else f"{point['budget']:g}"
 
 
-def group_rows(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def group_counts(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Rows and selected rows of every group of every holder, on the judged rows."""
     part = judged_part(result)
     holders = [(name, client[part]) for name, client in result["clients"].items()]

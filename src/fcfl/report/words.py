@@ -104,7 +104,7 @@ def price_sentence(claim: Claim, result: Mapping[str, Any]) -> str:
 def minimised(result: Mapping[str, Any]) -> str:
     """What training minimises, and so what prices are paid in."""
     kind = "excess training loss" if result.get("own_best_losses") else "training loss"
-    if result.get("consistency") in (None, "max"):
+    if result.get("objective") in (None, "max"):
         return f"the worst client's {kind}"
     return f"the smooth maximum of the clients' {kind}es"
 

@@ -120,13 +120,13 @@ class _Holder:
     shares: Matrix
 
 
-def _holders(rule: Rule, clients: Sequence[ClientId], group_rows: Matrix) -> Iterator[_Holder]:
+def _holders(rule: Rule, clients: Sequence[ClientId], group_counts: Matrix) -> Iterator[_Holder]:
     if rule.scope == "global":
-        total = group_rows.sum(axis=0)
-        shares = group_rows / np.where(total > 0, total, 1.0)
+        total = group_counts.sum(axis=0)
+        shares = group_counts / np.where(total > 0, total, 1.0)
         yield _Holder(None, total, np.arange(len(clients)), shares)
         return
-    for position, (client, counts) in enumerate(zip(clients, group_rows, strict=True)):
+    for position, (client, counts) in enumerate(zip(clients, group_counts, strict=True)):
         yield _Holder(client, counts, np.array([position]), np.ones((1, counts.size)))
 
 
@@ -134,17 +134,17 @@ def build_constraints(
     rules: Sequence[Rule],
     clients: Sequence[ClientId],
     rates: Sequence[RateId],
-    group_rows: Matrix,
+    group_counts: Matrix,
     min_group_rows: float = 1.0,
 ) -> tuple[Constraints, tuple[str, ...]]:
     """Rows of all rules, and a sentence for every group that has too few rows to be compared.
 
-    ``group_rows`` has one row per client and one column per rate.
+    ``group_counts`` has one row per client and one column per rate.
     """
     builder = _Builder(len(rates), len(clients))
     notes: dict[str, None] = {}
     for rule in rules:
-        for holder in _holders(rule, clients, group_rows):
+        for holder in _holders(rule, clients, group_counts):
             budget = rule.budget_of(holder.client)
             if budget is None:
                 continue

@@ -33,7 +33,7 @@ class Problem:
     own_best_losses: Vector | None = None
 
 
-def state_problem(
+def build_problem(
     rules: Sequence[Rule],
     rates: Sequence[RateId],
     reports: Reports,
@@ -46,7 +46,7 @@ def state_problem(
     Also returns a sentence for every group that is left out because it has too few rows.
     """
     clients = tuple(reports)
-    counts = np.array([reports[client][0].group_rows for client in clients])
+    counts = np.array([reports[client][0].group_counts for client in clients])
     counts = counts.reshape(len(clients), len(rates))
     constraints, notes = build_constraints(rules, clients, rates, counts, min_group_rows)
     n_rows = np.array([reports[client][0].n_rows for client in clients])

@@ -1,4 +1,4 @@
-"""Problems for baselines: made-up clients, with the rates and reference rows a method needs."""
+"""Problems for baselines: simulated clients, with the rates and reference rows a method needs."""
 
 from dataclasses import replace
 
@@ -6,14 +6,14 @@ import numpy as np
 from scipy.optimize import minimize
 
 from fcfl._types import Point, Request
-from fcfl.client.linear import linear_client
 from fcfl.data.client_data import ClientData
-from fcfl.experiment.references import reference_rows
+from fcfl.federation.in_process import InProcess
+from fcfl.models.linear import linear_client
 from fcfl.rules import Difference, rates_needed
-from fcfl.runtime.in_process import InProcess
 from fcfl.server.baselines import BASELINES
-from fcfl.server.problem import state_problem
-from helpers import RACE, made_up_clients, made_up_data, train, zeros_for
+from fcfl.server.problem import build_problem
+from fcfl.training.references import reference_rows
+from helpers import RACE, simulated_clients, simulated_data, train, zeros_for
 
 RULES = [Difference("demographic_parity", "race", 0.05)]
 SHORT = {
@@ -33,7 +33,7 @@ def pose_for(method, datas, rules=RULES, *, l2=1e-2):
     rates = rates_needed(rules, levels, getattr(method, "rate_kinds", ()))
     runtime = InProcess({name: linear_client(name, data, rates) for name, data in datas.items()})
     reports = runtime.evaluate(Request((Point(zeros_for(runtime)),)))
-    problem, _ = state_problem(rules, rates, reports, l2=l2)
+    problem, _ = build_problem(rules, rates, reports, l2=l2)
     if hasattr(method, "n_references"):
         problem = replace(problem, references=reference_rows(datas, method.n_references, 0))
     return problem, runtime
@@ -49,7 +49,7 @@ def finish(method, datas, rules=RULES, *, l2=1e-2, start=None):
 def different_clients(seed, n_clients=3, **options):
     """Clients whose best models differ: each has its own direction and share of label 1."""
     datas = {}
-    for k, (name, data) in enumerate(made_up_clients(seed, n_clients, **options).items()):
+    for k, (name, data) in enumerate(simulated_clients(seed, n_clients, **options).items()):
         rng = np.random.default_rng([seed, k, 1])
         leaning = data.X @ rng.standard_normal(data.n_features) + 2.0 * (k - 1)
         y = (leaning + rng.logistic(size=data.n_rows) > 0).astype(np.float64)
@@ -102,8 +102,8 @@ def lowest_sum(runtime, l2, weights):
 
 def odd_clients(what):
     """Clients at the edge: one of them has one label only, one group only, one row, or no group."""
-    datas = made_up_clients(7, levels=RACE)
-    data = made_up_data(8, n_rows=30)
+    datas = simulated_clients(7, levels=RACE)
+    data = simulated_data(8, n_rows=30)
     if what == "one client":
         return {"only": data}
     rows = {"one label": data.y == 1, "one group": data.groups["race"] == 0}

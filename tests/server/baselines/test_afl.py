@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from on_rows import different_clients, finish, losses_at, lowest_maximum, pose_for
 
 from fcfl.server.baselines.afl import AFL
-from fcfl.server.baselines.common import project_to_simplex
+from fcfl.server.baselines.iterate import project_to_simplex
 from helpers import train, zeros_for
 
 numbers = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=8)

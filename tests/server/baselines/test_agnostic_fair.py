@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from on_rows import RULES, finish, losses_at, pose_for
 
 from fcfl._types import Point, Request
-from fcfl.experiment.references import reference_rows
 from fcfl.server.baselines.agnostic_fair import AgnosticFair, bandwidth, group_sets, worst_weights
-from helpers import RACE, TWO_ATTRIBUTES, made_up_clients, made_up_data, train, zeros_for
+from fcfl.training.references import reference_rows
+from helpers import RACE, TWO_ATTRIBUTES, simulated_clients, simulated_data, train, zeros_for
 
 
 def adversary_sums(seed, n_points=6, n_sets=1, n_rows=40):
@@ -64,7 +64,7 @@ def test_weights_too_small_for_all_rows_are_as_large_as_allowed():
 
 
 def test_the_adversary_makes_training_harder_and_the_learner_answers():
-    datas = made_up_clients(0, levels=RACE)
+    datas = simulated_clients(0, levels=RACE)
     method = AgnosticFair(rounds=150, n_references=20, tolerance=0.0, penalty=0.0, covariance=10.0)
     problem, runtime = pose_for(method, datas)
     states = [p.state for p, _ in train(method, problem, runtime, zeros_for(runtime))]
@@ -87,7 +87,7 @@ def test_the_adversary_makes_training_harder_and_the_learner_answers():
 
 
 def test_a_heavier_penalty_lowers_the_covariance():
-    datas = made_up_clients(1, levels=RACE, n_rows=150)
+    datas = simulated_clients(1, levels=RACE, n_rows=150)
 
     def covariance(penalty):
         state, runtime = finish(AgnosticFair(rounds=200, n_references=15, penalty=penalty), datas)
@@ -100,13 +100,13 @@ def test_a_heavier_penalty_lowers_the_covariance():
 
 
 def test_it_lowers_the_mean_loss_too():
-    state, runtime = finish(AgnosticFair(rounds=100, n_references=10), made_up_clients(2))
+    state, runtime = finish(AgnosticFair(rounds=100, n_references=10), simulated_clients(2))
     start = losses_at(runtime, zeros_for(runtime), 1e-2)
     assert losses_at(runtime, state.params, 1e-2).mean() < start.mean() - 0.02
 
 
 def test_one_set_for_every_group_but_the_last():
-    datas = made_up_clients(0, levels=TWO_ATTRIBUTES)
+    datas = simulated_clients(0, levels=TWO_ATTRIBUTES)
     rules = [type(RULES[0])("demographic_parity", name) for name in TWO_ATTRIBUTES]
     problem, _ = pose_for(AgnosticFair(), datas, rules)
     named = [(problem.rates[q].attribute, problem.rates[q].group) for q in group_sets(problem)]
@@ -121,8 +121,8 @@ def test_the_bandwidth_is_the_median_distance():
 
 @pytest.mark.parametrize("as_sparse", [False, True])
 def test_reference_rows_are_training_rows_of_every_client_and_the_same_each_time(as_sparse):
-    datas = made_up_clients(0, levels=RACE, as_sparse=as_sparse)
-    datas["tiny"] = made_up_data(9, n_rows=1, as_sparse=as_sparse)
+    datas = simulated_clients(0, levels=RACE, as_sparse=as_sparse)
+    datas["tiny"] = simulated_data(9, n_rows=1, as_sparse=as_sparse)
     rows = reference_rows(datas, 20, seed=0)
     assert np.array_equal(rows, reference_rows(datas, 20, seed=0))
     assert not np.array_equal(rows, reference_rows(datas, 20, seed=1))

@@ -8,12 +8,12 @@ import pytest
 from on_rows import RULES, finish, odd_clients, pose_for, short
 
 from fcfl._types import Point, Request
-from fcfl.experiment.settings import METHODS
+from fcfl.federation.checkpoint import load_checkpoint, save_checkpoint
+from fcfl.federation.loop import Progress, run
 from fcfl.rules import Difference
-from fcfl.runtime.checkpoint import load_checkpoint, save_checkpoint
-from fcfl.runtime.loop import Progress, run
+from fcfl.runs.settings import METHODS
 from fcfl.server.baselines import BASELINES
-from helpers import RACE, TWO_ATTRIBUTES, identical, made_up_clients, train, zeros_for
+from helpers import RACE, TWO_ATTRIBUTES, identical, simulated_clients, train, zeros_for
 
 LOCAL = {"batch_rows": 16, "local_epochs": 2, "seed": 3}
 VARIANTS = [
@@ -37,7 +37,7 @@ def test_every_baseline_can_be_named_on_the_command_line():
 @every_variant
 def test_a_step_is_pure(name, options):
     method = short(name, **options)
-    problem, runtime = pose_for(method, made_up_clients(0, levels=RACE))
+    problem, runtime = pose_for(method, simulated_clients(0, levels=RACE))
     state = method.init(zeros_for(runtime), problem)
     while state.status == "running":
         reports = runtime.evaluate(state.request)
@@ -52,7 +52,7 @@ def test_a_step_is_pure(name, options):
 @every_variant
 def test_a_run_resumed_from_its_checkpoint_goes_on_bit_for_bit(name, options, tmp_path):
     method = short(name, **options)
-    problem, runtime = pose_for(method, made_up_clients(1, levels=RACE))
+    problem, runtime = pose_for(method, simulated_clients(1, levels=RACE))
     whole = train(method, problem, runtime, zeros_for(runtime))
     half = whole[len(whole) // 2][0]
     save_checkpoint(tmp_path, half)
@@ -64,7 +64,7 @@ def test_a_run_resumed_from_its_checkpoint_goes_on_bit_for_bit(name, options, tm
 
 @every_variant
 def test_the_order_of_the_clients_does_not_matter(name, options):
-    datas = made_up_clients(2, levels=RACE)
+    datas = simulated_clients(2, levels=RACE)
     method = short(name, **options)
     problem, runtime = pose_for(method, datas)
     one = train(method, problem, runtime, zeros_for(runtime))[-1][0].state
@@ -87,7 +87,7 @@ def test_clients_at_the_edge_do_not_stop_it(name, what):
 @every_baseline
 def test_several_attributes_of_several_groups(name):
     rules = [Difference("equalized_odds", "sex", 0.1), Difference("demographic_parity", "race")]
-    state, _ = finish(short(name, rounds=60), made_up_clients(3, levels=TWO_ATTRIBUTES), rules)
+    state, _ = finish(short(name, rounds=60), simulated_clients(3, levels=TWO_ATTRIBUTES), rules)
     assert np.isfinite(state.params).all()
     assert state.params.any() or name == "fair-reg"  # zero has no disparity: its optimum here
 
@@ -95,15 +95,15 @@ def test_several_attributes_of_several_groups(name):
 @every_baseline
 def test_it_does_not_need_budgets(name):
     rules = [replace(rule, budget=None) for rule in RULES]
-    free, _ = finish(short(name), made_up_clients(4, levels=RACE), rules)
-    bound, _ = finish(short(name), made_up_clients(4, levels=RACE))
+    free, _ = finish(short(name), simulated_clients(4, levels=RACE), rules)
+    bound, _ = finish(short(name), simulated_clients(4, levels=RACE))
     np.testing.assert_array_equal(free.params, bound.params)
 
 
 @every_baseline
 def test_it_stops_after_its_rounds_and_says_so(name):
     method = short(name, rounds=3, tolerance=0.0)
-    problem, runtime = pose_for(method, made_up_clients(0, levels=RACE))
+    problem, runtime = pose_for(method, simulated_clients(0, levels=RACE))
     states = [p.state for p, _ in train(method, problem, runtime, zeros_for(runtime))]
     assert states[-1].status == "stopped" and states[-1].message == "All 3 rounds taken."
     assert states[-1].rounds == (3,)
@@ -113,7 +113,7 @@ def test_it_stops_after_its_rounds_and_says_so(name):
 
 @pytest.mark.parametrize("name", ["fedavg", "afl", "fairfed", "fedfb", "agnostic-fair"])
 def test_a_step_that_is_much_too_large_is_told(name):
-    state, _ = finish(short(name, step_size=1e5), made_up_clients(0, levels=RACE), l2=0.0)
+    state, _ = finish(short(name, step_size=1e5), simulated_clients(0, levels=RACE), l2=0.0)
     assert state.status == "stopped" and np.isfinite(state.params).all()
     assert state.message.startswith("All 12 rounds taken. The mean loss is ")
     assert state.message.endswith(": try a smaller step size.")
@@ -122,7 +122,7 @@ def test_a_step_that_is_much_too_large_is_told(name):
 @every_baseline
 def test_bytes_are_those_of_the_arrays_sent(name):
     method = short(name, rounds=3, tolerance=0.0)
-    problem, runtime = pose_for(method, made_up_clients(0, levels=RACE))
+    problem, runtime = pose_for(method, simulated_clients(0, levels=RACE))
     progress = Progress(method.init(zeros_for(runtime), problem))
     asked = [progress.state.request]
     for reached, _ in run(method, progress, runtime):
@@ -139,7 +139,7 @@ def test_bytes_are_those_of_the_arrays_sent(name):
 
 @pytest.mark.parametrize("name", ["fedavg", "q-ffl", "fairfed", "fedfb"])
 def test_another_seed_takes_other_batches(name):
-    datas = made_up_clients(0, levels=RACE)
+    datas = simulated_clients(0, levels=RACE)
     ends = [finish(short(name, **{**LOCAL, "seed": seed}), datas)[0].params for seed in (0, 0, 1)]
     np.testing.assert_array_equal(ends[0], ends[1])
     assert np.abs(ends[0] - ends[2]).max() > 1e-6
@@ -190,14 +190,14 @@ def test_a_method_refuses_bad_options_of_its_own(name, options, sentence):
 
 @pytest.mark.parametrize("name", ["fairfed", "fedfb"])
 def test_a_problem_without_the_rates_it_needs_is_refused(name):
-    problem, runtime = pose_for(BASELINES["fedavg"](), made_up_clients(0, levels=RACE))
+    problem, runtime = pose_for(BASELINES["fedavg"](), simulated_clients(0, levels=RACE))
     with pytest.raises(ValueError, match="must have the true- and false-positive rates"):
         BASELINES[name]().init(zeros_for(runtime), problem)
 
 
 def test_agnostic_fair_refuses_a_problem_without_reference_rows():
     method = BASELINES["agnostic-fair"]()
-    problem, runtime = pose_for(method, made_up_clients(0, levels=RACE))
+    problem, runtime = pose_for(method, simulated_clients(0, levels=RACE))
     with pytest.raises(ValueError, match=r"`problem\.references` must hold rows"):
         method.init(zeros_for(runtime), replace(problem, references=None))
 
@@ -205,7 +205,7 @@ def test_agnostic_fair_refuses_a_problem_without_reference_rows():
 @every_baseline
 def test_parameters_that_are_no_finite_vector_are_refused(name):
     method = short(name)
-    problem, _ = pose_for(method, made_up_clients(0, levels=RACE))
+    problem, _ = pose_for(method, simulated_clients(0, levels=RACE))
     for params in ([[0.0]], "zero", [0.0, np.inf]):
         with pytest.raises(ValueError, match=r"^`params` must be (a vector|finite)"):
             method.init(params, problem)
@@ -215,7 +215,7 @@ def test_a_request_carries_no_row_but_the_references():
     """A request is parameters and numbers for all; only agnostic-fair's holds rows."""
     for name in BASELINES:
         method = short(name)
-        problem, runtime = pose_for(method, made_up_clients(0, levels=RACE))
+        problem, runtime = pose_for(method, simulated_clients(0, levels=RACE))
         request = method.init(zeros_for(runtime), problem).request
         assert isinstance(request, Request) and isinstance(request.points[0], Point)
         assert (request.points[0].kernel is not None) == (name == "agnostic-fair")

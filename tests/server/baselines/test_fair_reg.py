@@ -6,7 +6,7 @@ from fcfl._types import Point, Request
 from fcfl.rules import Difference
 from fcfl.server.baselines.fair_reg import FairReg, penalised_loss
 from fcfl.server.problem import evaluate_point
-from helpers import RACE, TWO_ATTRIBUTES, assert_derivative, made_up_clients
+from helpers import RACE, TWO_ATTRIBUTES, assert_derivative, simulated_clients
 
 RULES = [
     Difference("demographic_parity", "race", 0.01),
@@ -21,7 +21,7 @@ def evaluate(problem, runtime, params):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_gradient_is_that_of_losses_plus_disparities(seed):
-    datas = made_up_clients(seed, levels=TWO_ATTRIBUTES)
+    datas = simulated_clients(seed, levels=TWO_ATTRIBUTES)
     problem, runtime = pose_for(FairReg(), datas, RULES)
     at = 0.2 * np.random.default_rng(seed).standard_normal(5)
 
@@ -32,7 +32,7 @@ def test_the_gradient_is_that_of_losses_plus_disparities(seed):
 
 
 def test_the_penalty_is_the_sum_of_all_clients_disparities_each_once():
-    datas = made_up_clients(0, levels=RACE)
+    datas = simulated_clients(0, levels=RACE)
     problem, runtime = pose_for(FairReg(), datas, [Difference("demographic_parity", "race")])
     at = evaluate(problem, runtime, np.array([1.0, -0.5, 0.3, 0.8, 0.1]))
     gaps = sum(abs(report.rates[0] - report.rates[1]) for report in at.reports)
@@ -40,7 +40,7 @@ def test_the_penalty_is_the_sum_of_all_clients_disparities_each_once():
 
 
 def test_without_a_penalty_it_minimises_the_sum_of_the_losses():
-    datas = made_up_clients(1, levels=RACE)
+    datas = simulated_clients(1, levels=RACE)
     method = FairReg(weight=0.0, step_size=1.0, rounds=20000, tolerance=1e-8)
     state, runtime = finish(method, datas)
     assert state.status == "converged"
@@ -48,7 +48,7 @@ def test_without_a_penalty_it_minimises_the_sum_of_the_losses():
 
 
 def test_a_heavier_penalty_buys_less_disparity_for_more_loss():
-    datas = made_up_clients(2, levels=RACE)
+    datas = simulated_clients(2, levels=RACE)
     losses, gaps = [], []
     for weight in (0.0, 0.1, 1.0, 10.0):
         state, runtime = finish(FairReg(weight=weight, rounds=2000), datas)
@@ -60,6 +60,6 @@ def test_a_heavier_penalty_buys_less_disparity_for_more_loss():
 
 
 def test_the_result_is_the_best_point_it_saw():
-    state, runtime = finish(FairReg(step_size=3.0, rounds=60), made_up_clients(3, levels=RACE))
+    state, runtime = finish(FairReg(step_size=3.0, rounds=60), simulated_clients(3, levels=RACE))
     at = evaluate(state.problem, runtime, state.params)
     np.testing.assert_allclose(penalised_loss(at, 1.0)[0], state.lowest, rtol=1e-12)

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from on_rows import different_clients, odd_clients, pose_for
 
 from fcfl._types import Point, Request
-from fcfl.client.rates import rate_members
+from fcfl.models.rates import rate_members
 from fcfl.rules import Difference
-from fcfl.server.baselines.common import cells
 from fcfl.server.baselines.fairfed import (
     FairFed,
     disparity_distances,
@@ -17,8 +16,9 @@ from fcfl.server.baselines.fairfed import (
     pooled,
     reweighing,
 )
+from fcfl.server.baselines.iterate import cells
 from fcfl.server.problem import evaluate_point
-from helpers import RACE, made_up_clients, made_up_data, train, zeros_for
+from helpers import RACE, simulated_clients, simulated_data, train, zeros_for
 
 
 def test_the_weights_move_and_stay_on_the_simplex():
@@ -73,7 +73,7 @@ def test_a_client_far_from_the_global_disparity_loses_weight(case, beta):
 def test_local_weights_make_label_and_group_independent():
     """Kamiran and Calders: under them every group has the client's share of label 1."""
     method = FairFed()
-    datas = made_up_clients(0, levels=RACE)
+    datas = simulated_clients(0, levels=RACE)
     problem, runtime = pose_for(method, datas)
     negative, positive = cells(problem)
     reports = runtime.evaluate(Request((Point(zeros_for(runtime)),)))
@@ -95,13 +95,13 @@ def test_local_weights_make_label_and_group_independent():
 
 @pytest.mark.parametrize("metric", ["demographic_parity", "equal_opportunity", "equalized_odds"])
 def test_the_global_disparity_is_that_of_all_rows_together(metric):
-    datas = made_up_clients(1, levels=RACE)
+    datas = simulated_clients(1, levels=RACE)
     method = FairFed()
     problem, runtime = pose_for(method, datas, [Difference(metric, "race")])
     params = np.random.default_rng(0).standard_normal(5)
     at = evaluate_point(problem, params, runtime.evaluate(Request((Point(params),))))
     together = pooled(at.reports)
-    rows = {"all": made_up_data(0)}
+    rows = {"all": simulated_data(0)}
     data = rows["all"]
     joined = type(data)(
         np.concatenate([d.X for d in datas.values()]),
@@ -112,7 +112,7 @@ def test_the_global_disparity_is_that_of_all_rows_together(metric):
     _, one = pose_for(method, {"all": joined}, [Difference(metric, "race")])
     expected = one.evaluate(Request((Point(params),)))["all"][0]
     np.testing.assert_allclose(together.rates, expected.rates, rtol=1e-12)
-    np.testing.assert_allclose(together.group_rows, expected.group_rows)
+    np.testing.assert_allclose(together.group_counts, expected.group_counts)
     gaps = [r.rates[list(problem.comparisons[0])] @ [1, -1] for r in (*at.reports, together)]
     if len(problem.comparisons) == 1:
         expected_distances = np.abs(np.array(gaps[:-1]) - gaps[-1])

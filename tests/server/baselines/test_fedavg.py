@@ -6,11 +6,11 @@ from on_rows import different_clients
 from scipy.optimize import minimize
 
 from fcfl._types import Point, Request
-from fcfl.client.linear import linear_client
 from fcfl.data.client_data import ClientData
+from fcfl.models.linear import linear_client
 from fcfl.rules import Difference
 from fcfl.server.baselines.fedavg import FedAvg
-from helpers import RACE, identical, made_up_clients, pose, train, zeros_for
+from helpers import RACE, identical, pose, simulated_clients, train, zeros_for
 
 BUDGETS = [Difference("demographic_parity", "race", 0.0)]
 
@@ -38,7 +38,7 @@ def pooled_optimum(datas, l2):
 @pytest.mark.parametrize("rules", [[], BUDGETS], ids=["free", "budgets it knows nothing of"])
 @pytest.mark.parametrize("seed", range(3))
 def test_it_converges_to_the_optimum_of_the_pooled_rows(seed, rules):
-    datas = made_up_clients(seed, levels=RACE)
+    datas = simulated_clients(seed, levels=RACE)
     problem, runtime = pose(datas, rules, l2=1e-2)
     method = FedAvg(step_size=1.0, rounds=5000, tolerance=1e-9)
     state = train(method, problem, runtime, zeros_for(runtime))[-1][0].state
@@ -48,7 +48,7 @@ def test_it_converges_to_the_optimum_of_the_pooled_rows(seed, rules):
 
 
 def test_one_step_is_the_weighted_mean_of_the_gradients():
-    datas = made_up_clients(0, levels=RACE)
+    datas = simulated_clients(0, levels=RACE)
     problem, runtime = pose(datas, [], l2=0.0)
     start = np.random.default_rng(0).standard_normal(5)
     reports = runtime.evaluate(Request((Point(start, "gradients"),)))
@@ -62,7 +62,7 @@ def test_one_step_is_the_weighted_mean_of_the_gradients():
 
 
 def test_it_stops_after_its_rounds_at_the_point_it_last_saw():
-    problem, runtime = pose(made_up_clients(0, levels=RACE), [])
+    problem, runtime = pose(simulated_clients(0, levels=RACE), [])
     method = FedAvg(rounds=4, tolerance=0.0)
     rounds = train(method, problem, runtime, zeros_for(runtime))
     states = [progress.state for progress, _ in rounds]
@@ -76,7 +76,7 @@ def test_it_stops_after_its_rounds_at_the_point_it_last_saw():
 
 
 def test_step_is_pure():
-    problem, runtime = pose(made_up_clients(0, levels=RACE), BUDGETS)
+    problem, runtime = pose(simulated_clients(0, levels=RACE), BUDGETS)
     method = FedAvg(rounds=5)
     state = method.init(zeros_for(runtime), problem)
     while state.status == "running":
@@ -105,7 +105,7 @@ def test_a_bad_option_is_refused(options, sentence):
 
 
 def test_it_starts_from_a_list_too():
-    problem, runtime = pose(made_up_clients(0, levels=RACE), [])
+    problem, runtime = pose(simulated_clients(0, levels=RACE), [])
     method = FedAvg(rounds=3)
     ends = [
         train(method, problem, runtime, start)[-1][0].state
@@ -116,7 +116,7 @@ def test_it_starts_from_a_list_too():
 
 @pytest.mark.parametrize("params", [[[0.0]], "zero", None, [0.0, np.inf]], ids=repr)
 def test_parameters_that_are_no_finite_vector_are_refused(params):
-    problem, _ = pose(made_up_clients(0, levels=RACE), [])
+    problem, _ = pose(simulated_clients(0, levels=RACE), [])
     with pytest.raises(ValueError, match=r"^`params` must be (a vector of numbers|finite), got"):
         FedAvg().init(params, problem)
 
@@ -125,7 +125,7 @@ def test_parameters_that_are_no_finite_vector_are_refused(params):
 
 
 def test_one_local_full_batch_epoch_is_one_gradient_step():
-    datas = made_up_clients(1, levels=RACE)
+    datas = simulated_clients(1, levels=RACE)
     problem, runtime = pose(datas, [], l2=1e-2)
     ends = [
         train(
@@ -138,7 +138,7 @@ def test_one_local_full_batch_epoch_is_one_gradient_step():
 
 
 def test_local_epochs_on_clients_that_are_alike_find_the_pooled_optimum():
-    data = made_up_clients(2, n_clients=1, levels=RACE)["client-0"]
+    data = simulated_clients(2, n_clients=1, levels=RACE)["client-0"]
     datas = {"a": data, "b": data, "c": data}
     problem, runtime = pose(datas, [], l2=1e-2)
     method = FedAvg(step_size=0.5, rounds=2000, tolerance=1e-9, local_epochs=5)

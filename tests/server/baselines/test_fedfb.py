@@ -6,7 +6,7 @@ from fcfl._types import Point, Report, Request
 from fcfl.data.client_data import ClientData
 from fcfl.server.baselines.fedfb import FedFB, cell_sums, lean
 from fcfl.server.problem import evaluate_point
-from helpers import RACE, made_up_clients, train, zeros_for
+from helpers import RACE, simulated_clients, train, zeros_for
 
 
 class Stubborn:
@@ -25,7 +25,7 @@ class Stubborn:
 def test_the_average_of_identical_models_is_that_model():
     """A public version takes the first model whole, whatever its rows."""
     method = FedFB(rounds=3)
-    problem, runtime = pose_for(method, made_up_clients(0, levels=RACE))
+    problem, runtime = pose_for(method, simulated_clients(0, levels=RACE))
     model = np.array([1.0, -2.0, 3.0, 0.5, 7.0])
     clients = {name: Stubborn(client, model) for name, client in runtime.clients.items()}
     state = train(method, problem, type(runtime)(clients), zeros_for(runtime))[-1][0].state
@@ -33,7 +33,7 @@ def test_the_average_of_identical_models_is_that_model():
 
 
 def test_with_weights_that_hardly_move_it_is_fedavg():
-    datas = made_up_clients(1, levels=RACE)
+    datas = simulated_clients(1, levels=RACE)
     method = FedFB(weight_step=1e-12, local_epochs=1, step_size=1.0, rounds=5000, tolerance=1e-8)
     state, runtime = finish(method, datas)
     shares = state.problem.n_rows / state.problem.n_rows.sum()
@@ -43,7 +43,7 @@ def test_with_weights_that_hardly_move_it_is_fedavg():
 
 def test_weights_stay_within_their_bounds_and_even_out_selection():
     datas = {}
-    for k, (name, data) in enumerate(made_up_clients(2, levels=RACE, n_rows=200).items()):
+    for k, (name, data) in enumerate(simulated_clients(2, levels=RACE, n_rows=200).items()):
         X = data.X.copy()
         X[:, 0] = data.groups["race"]  # the model sees the group, and the label depends on it
         rng = np.random.default_rng(k)
@@ -56,8 +56,8 @@ def test_weights_stay_within_their_bounds_and_even_out_selection():
         states = [p.state for p, _ in train(method, problem, runtime, zeros_for(runtime))]
         assert all((s.negatives >= 0).all() and (s.negatives <= 2).all() for s in states)
         reports = runtime.evaluate(Request((Point(states[-1].params),)))
-        rows = sum(r[0].group_rows for r in reports.values())
-        rates = sum(r[0].group_rows * r[0].rates for r in reports.values()) / rows
+        rows = sum(r[0].group_counts for r in reports.values())
+        rates = sum(r[0].group_counts * r[0].rates for r in reports.values()) / rows
         return abs(rates[0] - rates[1])
 
     assert gap(0.3) < 0.6 * gap(1e-12)
@@ -75,7 +75,7 @@ def test_a_group_that_is_selected_more_has_its_negatives_weighed_more():
 
 def test_every_group_is_bounded_by_its_own_size():
     """A public version bounds all groups by the size of the first."""
-    datas = made_up_clients(3, levels=RACE)
+    datas = simulated_clients(3, levels=RACE)
     method = FedFB(weight_step=1e6, rounds=2)
     problem, runtime = pose_for(method, datas)
     start = np.array([3.0, 0.0, 0.0, 0.0, 0.0])
@@ -85,7 +85,7 @@ def test_every_group_is_bounded_by_its_own_size():
 
 def test_the_lean_does_not_depend_on_how_rows_are_dealt_to_clients():
     """A public version adds the groups' base rates once for every client."""
-    datas = made_up_clients(4, levels=RACE)
+    datas = simulated_clients(4, levels=RACE)
     split = {}
     for name, data in datas.items():
         split[f"{name}-a"] = data.take(np.arange(0, data.n_rows, 2))

@@ -3,7 +3,7 @@ import pytest
 from on_rows import different_clients, finish, grads_at, losses_at, lowest_maximum, lowest_sum
 
 from fcfl.server.baselines.q_ffl import QFFL, q_step
-from helpers import RACE, made_up_clients, zeros_for
+from helpers import RACE, simulated_clients, zeros_for
 
 
 def test_q_zero_is_fedavg_with_every_client_counted_once():
@@ -66,7 +66,7 @@ def test_each_client_counts_with_its_own_loss():
 
 
 def test_local_epochs_take_their_models_for_gradients():
-    datas = made_up_clients(4, levels=RACE)
+    datas = simulated_clients(4, levels=RACE)
     options = {"step_size": 0.2, "rounds": 15, "q": 2.0}
     by_gradients, runtime = finish(QFFL(**options), datas)
     by_models, _ = finish(QFFL(**options, local_epochs=1), datas)

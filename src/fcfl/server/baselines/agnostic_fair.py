@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 from fcfl._checks import check_count, check_non_negative, check_params, check_positive
 from fcfl._types import KernelQuestion, Matrix, Point, RateKind, Reports, Request, Vector
 from fcfl.errors import ReportError, SolverError
-from fcfl.server.baselines.common import Iterate, after_round, check_steps
+from fcfl.server.baselines.iterate import Iterate, after_round, check_steps
 from fcfl.server.method import RoundInfo, describe_round
 from fcfl.server.problem import Evaluation, Problem, evaluate_point
 
@@ -88,7 +88,7 @@ class AgnosticFair:
         if point.want == "values":
             weights = np.full(sums.shape[1], n / max(float(sums[1].sum()), 1e-300))
             weights = np.minimum(weights, self.largest_weight)
-            groups = sum(report.group_rows[list(question.sets)] for report in at.reports)
+            groups = sum(report.group_counts[list(question.sets)] for report in at.reports)
             question = replace(question, centres=np.asarray(groups) / n)
         else:
             gradient = self._gradient(at, sums, question, n)

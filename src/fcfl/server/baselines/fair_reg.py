@@ -9,7 +9,7 @@ import numpy as np
 
 from fcfl._checks import check_non_negative, check_params
 from fcfl._types import Point, Reports, Request, Vector
-from fcfl.server.baselines.common import Iterate, after_round, check_steps, disparity_and_gradient
+from fcfl.server.baselines.iterate import Iterate, after_round, check_steps, disparity_and_gradient
 from fcfl.server.method import RoundInfo, describe_round
 from fcfl.server.problem import Evaluation, Problem, evaluate_point
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from fcfl._checks import check_non_negative, check_params
 from fcfl._types import ClientId, Matrix, Point, RateKind, Report, Reports, Request, Vector
-from fcfl.server.baselines.common import (
+from fcfl.server.baselines.iterate import (
     Iterate,
     Positions,
     after_round,
@@ -99,9 +99,9 @@ class FairFed:
 
 def reweighing(report: Report, negative: Positions, positive: Positions) -> Matrix:
     r"""What is added to the weight of each label and group: :math:`n_y n_g / (n\,n_{yg}) - 1`."""
-    counts = np.array([report.group_rows[negative], report.group_rows[positive]])
+    counts = np.array([report.group_counts[negative], report.group_counts[positive]])
     expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / max(counts.sum(), 1.0)
-    added = np.zeros((2, report.group_rows.size))
+    added = np.zeros((2, report.group_counts.size))
     ratios = np.divide(expected, counts, out=np.ones_like(counts), where=counts > 0)
     added[0, negative], added[1, positive] = ratios - 1.0
     return added
@@ -123,10 +123,10 @@ def disparity_distances(at: Evaluation) -> Vector:
 
 def pooled(reports: tuple[Report, ...]) -> Report:
     """The rates of all clients' rows together."""
-    rows = sum(report.group_rows for report in reports)
-    selected = sum(report.group_rows * report.rates for report in reports)
+    rows = sum(report.group_counts for report in reports)
+    selected = sum(report.group_counts * report.rates for report in reports)
     rates = selected / np.maximum(rows, 1.0)
-    return replace(reports[0], group_rows=np.asarray(rows), rates=np.asarray(rates))
+    return replace(reports[0], group_counts=np.asarray(rows), rates=np.asarray(rates))
 
 
 def next_trust(weights: Vector, distances: Vector, beta: float) -> Vector:

@@ -11,7 +11,7 @@ import numpy as np
 from fcfl._checks import check_params, check_positive
 from fcfl._types import Matrix, Point, RateKind, Reports, Request, Vector
 from fcfl.errors import ReportError
-from fcfl.server.baselines.common import (
+from fcfl.server.baselines.iterate import (
     Iterate,
     after_round,
     cells,
@@ -103,8 +103,8 @@ def cell_sums(at: Evaluation) -> tuple[Matrix, Matrix]:
         if report.set_losses is None:
             raise ReportError(f"Client {client!r} sent no `set_losses`, which was asked for.")
         for label, columns in enumerate(places):
-            counts[label] += report.group_rows[columns]
-            losses[label] += report.group_rows[columns] * report.set_losses[label, columns]
+            counts[label] += report.group_counts[columns]
+            losses[label] += report.group_counts[columns] * report.set_losses[label, columns]
     return counts, losses
 
 

@@ -12,7 +12,7 @@ from scipy import sparse
 from fcfl._checks import check_non_negative, check_params
 from fcfl._types import Matrix, Point, Reports, Request, Vector
 from fcfl.errors import SolverError
-from fcfl.server.baselines.common import Iterate, after_round, check_steps, row_shares
+from fcfl.server.baselines.iterate import Iterate, after_round, check_steps, row_shares
 from fcfl.server.method import RoundInfo, describe_round
 from fcfl.server.problem import Problem, evaluate_point
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from fcfl._checks import check_count, check_fraction, check_params, check_positive
 from fcfl._types import Point, Reports, Request, Vector
-from fcfl.server.baselines.common import Iterate, check_steps
+from fcfl.server.baselines.iterate import Iterate, check_steps
 from fcfl.server.method import RoundInfo, describe_round
 from fcfl.server.problem import Evaluation, Problem, evaluate_point
-from fcfl.server.quasi_newton import LimitedMemory, no_memory
+from fcfl.server.sqp.quasi_newton import LimitedMemory, no_memory
 
 _ARMIJO = 1e-4  # share of the promised decrease that a step must bring
 _SHORTEST = 1e-8  # share of a quasi-Newton step below which a fit counts as done

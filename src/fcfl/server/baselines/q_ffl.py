@@ -9,7 +9,7 @@ import numpy as np
 
 from fcfl._checks import check_non_negative, check_params
 from fcfl._types import Matrix, Point, Reports, Request, Vector
-from fcfl.server.baselines.common import (
+from fcfl.server.baselines.iterate import (
     Iterate,
     after_round,
     check_local,

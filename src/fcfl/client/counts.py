@@ -1,0 +1,59 @@
+"""Hard counts for people: everything a result says about a client's rows comes from these."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fcfl._types import RateId, Vector
+from fcfl.data.client_data import ClientData
+from fcfl.models.rates import hard_selection, rate_members
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Confusion counts, summed loss, and rows and selected rows behind each hard rate."""
+
+    true_negative: int
+    false_positive: int
+    false_negative: int
+    true_positive: int
+    loss_sum: float
+    group_counts: Vector
+    group_selected: Vector
+
+    @property
+    def n_rows(self) -> int:
+        """All rows counted."""
+        return self.true_negative + self.false_positive + self.false_negative + self.true_positive
+
+
+def count_rows(logits: Vector, data: ClientData, rates: Sequence[RateId]) -> Counts:
+    """Compare hard decisions with labels and count them by group."""
+    selected = hard_selection(logits)
+    positive = data.y == 1.0
+    members = rate_members(data, rates)
+    loss = np.logaddexp(0.0, logits) - data.y * logits
+    return Counts(
+        true_negative=int((~selected & ~positive).sum()),
+        false_positive=int((selected & ~positive).sum()),
+        false_negative=int((~selected & positive).sum()),
+        true_positive=int((selected & positive).sum()),
+        loss_sum=float(loss.sum()),
+        group_counts=members.sum(axis=0),
+        group_selected=selected.astype(np.float64) @ members,
+    )
+
+
+def pool_counts(counts: Iterable[Counts]) -> Counts:
+    """Counts of all clients together."""
+    every = list(counts)
+    return Counts(
+        true_negative=sum(c.true_negative for c in every),
+        false_positive=sum(c.false_positive for c in every),
+        false_negative=sum(c.false_negative for c in every),
+        true_positive=sum(c.true_positive for c in every),
+        loss_sum=sum(c.loss_sum for c in every),
+        group_counts=np.sum([c.group_counts for c in every], axis=0),
+        group_selected=np.sum([c.group_selected for c in every], axis=0),
+    )

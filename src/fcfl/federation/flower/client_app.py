@@ -1,0 +1,48 @@
+"""The Flower app of a site: one query, answered from the files its node config names."""
+
+import logging
+import sys
+
+from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from fcfl.federation.site import reply_to
+
+PAYLOAD = "payload"
+RECORD = "arrays"
+_STYPE = "fcfl.wire"
+
+
+def to_record(content: bytes) -> RecordDict:
+    """A sealed letter as Flower carries it: one array of bytes, which it cuts and joins itself."""
+    array = Array(dtype="uint8", shape=(len(content),), stype=_STYPE, data=content)
+    return RecordDict({RECORD: ArrayRecord({PAYLOAD: array})})
+
+
+def from_record(record: RecordDict) -> bytes:
+    """The sealed letter again; nothing where there is none."""
+    arrays = record.array_records.get(RECORD)
+    array = None if arrays is None else arrays.get(PAYLOAD)
+    return b"" if array is None else array.data
+
+
+def log_to_stderr() -> None:
+    """Sentences of the package, where Flower shows the output of an app."""
+    logger = logging.getLogger("fcfl")
+    if not logger.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("fcfl: %(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+
+
+app = ClientApp()
+
+
+@app.query()
+def answer(message: Message, context: Context) -> Message:
+    """Answer a question of the server."""
+    log_to_stderr()
+    content = reply_to(from_record(message.content), context.node_config)
+    return Message(to_record(content), reply_to=message)

@@ -1,0 +1,218 @@
+"""A SuperLink and SuperNodes as processes on this machine, for a rehearsal; all end with it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from fcfl.errors import FCFLError
+from fcfl.federation.flower.processes import (
+    HOST,
+    descendants,
+    free_port,
+    is_of_flower,
+    listens,
+    program,
+    signal_group,
+    undisturbed,
+)
+
+CONNECTION = "rehearsal"
+_UP_SECONDS = 60.0
+_GRACE = 5.0  # seconds between asking a process to end and ending it
+_QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+
+
+class Machines:
+    """Use it in a ``with`` statement: leaving it ends every process it has started.
+
+    ``folder`` gets Flower's home, the sites' node configs and all logs. With ``certificates`` (a
+    folder as `make_certificates` writes it) TLS and node keys are on.
+    """
+
+    def __init__(self, folder: Path, certificates: Path | None = None) -> None:
+        self.folder = folder.absolute()
+        self.certificates = None if certificates is None else certificates.absolute()
+        self.port = free_port()
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._offspring: set[int] = set()  # a SuperLink starts some in sessions of their own
+        self._home = self.folder / "flwr"
+        self._home.mkdir(parents=True, exist_ok=True)
+        self._write_connection()
+
+    def __enter__(self) -> "Machines":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with undisturbed():
+            for name in reversed(list(self.processes)):
+                self.stop(name)
+            for pid in filter(is_of_flower, self._offspring):
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+
+    @property
+    def address(self) -> str:
+        """Where the SuperLink listens."""
+        return f"{HOST}:{self.port}"
+
+    def start_superlink(self, *options: str) -> None:
+        """Start the SuperLink and wait until it listens."""
+        secure = ["--insecure"]
+        if self.certificates is not None:
+            place = self.certificates
+            secure = [
+                "--ssl-ca-certfile", str(place / "ca.crt"),
+                "--ssl-certfile", str(place / "server.pem"),
+                "--ssl-keyfile", str(place / "server.key"),
+                "--enable-supernode-auth",
+            ]  # fmt: skip
+        listen = ["--host", HOST, "--port", str(self.port)]
+        offline = ["--disable-runtime-dependency-installation"]
+        self._start("superlink", ["flower-superlink", *secure, *listen, *offline, *options])
+        deadline = time.monotonic() + _UP_SECONDS
+        while not listens(self.port):
+            if self.processes["superlink"].poll() is not None or time.monotonic() > deadline:
+                raise FCFLError(f"The SuperLink did not start; see {str(self.log('superlink'))!r}.")
+            time.sleep(0.1)
+
+    def register(self, site: str) -> None:
+        """Make a site's key known to the SuperLink."""
+        assert self.certificates is not None
+        key = str(self.certificates / f"{site}.pub")
+        done = self.flwr("supernode", "register", key, CONNECTION, "--name", site)
+        if done.returncode:
+            raise FCFLError(f"The key of site {site!r} was not registered: {_last(done.stdout)}")
+
+    def start_site(
+        self, name: str, config: Mapping[str, str], *, secure: Sequence[str] | None = None
+    ) -> None:
+        """Start a SuperNode with its node config; ``secure`` replaces its TLS options."""
+        if secure is None:
+            secure = ["--insecure"]
+            if self.certificates is not None:
+                ca, key = self.certificates / "ca.crt", self.certificates / name
+                secure = ["--root-certificates", str(ca), "--auth-supernode-private-key", str(key)]
+        if name in self.processes:
+            self.stop(name)  # what a node that has ended leaves running
+        path = self.folder / f"node-{len(list(self.folder.glob('node-*.toml')))}.toml"
+        lines = [
+            f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in config.items()
+        ]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        link = ["--superlink", self.address, "--host", HOST, "--port", str(free_port())]
+        self._start(name, ["flower-supernode", *secure, *link, "--node-config", str(path)])
+
+    def run(self, app: Path, config: Mapping[str, Any]) -> Iterator[str]:
+        """Start the app and yield its log, line by line, until it ends."""
+        path = self.folder / "run.toml"
+        lines = [
+            f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in config.items()
+        ]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        command = [
+            "flwr",
+            "run",
+            str(app.absolute()),
+            CONNECTION,
+            "--stream",
+            "--run-config",
+            str(path),
+        ]
+        process = self._popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.processes["run"] = process
+        assert process.stdout is not None
+        with process.stdout as output, open(self.log("run"), "wb") as log:
+            for line in output:
+                log.write(line)
+                log.flush()
+                yield line.decode(errors="replace").rstrip()
+        process.wait()
+
+    def flwr(self, *arguments: str, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
+        """Run one command of Flower's to its end."""
+        return subprocess.run(
+            [program("flwr"), *arguments],
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+
+    def kill(self, name: str) -> None:
+        """End a process as a power cut would."""
+        self._offspring.update(descendants(self.processes[name].pid))
+        signal_group(self.processes[name], signal.SIGKILL)
+        self.processes.pop(name).wait()
+
+    def stop(self, name: str) -> None:
+        """Ask a process to end, then end it, with all it has started."""
+        process = self.processes.pop(name)
+        self._offspring.update(descendants(process.pid))
+        signal_group(process, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE)
+        signal_group(process, signal.SIGKILL)
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+    def log(self, name: str) -> Path:
+        """Where a process writes."""
+        return self.folder / f"{name}.log"
+
+    def _start(self, name: str, command: Sequence[str]) -> None:
+        with open(self.log(name), "ab") as log:
+            self.processes[name] = self._popen(command, stdout=log, stderr=subprocess.STDOUT)
+
+    def _popen(self, command: Sequence[str], **output: Any) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [program(command[0]), *command[1:]],
+            env=self._environment(),
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            **output,
+        )
+
+    def _environment(self) -> dict[str, str]:
+        tools = str(Path(sys.executable).parent)
+        path = os.pathsep.join([tools, os.environ.get("PATH", os.defpath)])
+        return os.environ | _QUIET | {"PATH": path, "FLWR_HOME": str(self._home)}
+
+    def _write_connection(self) -> None:
+        secure = "insecure = true"
+        if self.certificates is not None:
+            secure = f"root-certificates = {json.dumps(str(self.certificates / 'ca.crt'))}"
+        (self._home / "config.toml").write_text(
+            f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
+            f'address = "{self.address}"\n{secure}\n',
+            encoding="utf-8",
+        )
+
+
+def _write_toml(path: Path, config: Mapping[str, Any]) -> None:
+    """Flat settings; TOML's text, numbers and truth values are JSON's."""
+    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in config.items()]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _last(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no output"

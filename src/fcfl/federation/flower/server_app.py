@@ -1,0 +1,80 @@
+"""The Flower app of the server: the post over a Grid, and a loop that somebody else wrote."""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from flwr.app import Context, Message, MessageType
+from flwr.serverapp import Grid, ServerApp
+
+from fcfl.errors import FCFLError
+from fcfl.federation.flower.client_app import from_record, log_to_stderr, to_record
+from fcfl.federation.transport import Post, Reply
+
+log = logging.getLogger("fcfl")
+
+_APP_FAILED = {1: "its app does not load", 2: "its app raised", 6: "a mod failed", 7: "bad app"}
+_LOST = {
+    3: "it was not answered in time",
+    4: "the answer expired",
+    5: "the node is gone",
+    8: "the app was killed",
+}
+
+
+class GridPost:
+    """Letters over Flower's Grid, with a life of their own and without its three-second naps."""
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+        self._unsent: set[str] = set()
+
+    def nodes(self) -> Collection[int]:
+        """SuperNodes that are connected."""
+        return set(self._grid.get_node_ids())
+
+    def send(self, node: int, content: bytes, seconds: float) -> str:
+        """Push one message whose answer is worth nothing after ``seconds``."""
+        message = Message(to_record(content), node, MessageType.QUERY, ttl=seconds)
+        sent = [letter_id for letter_id in self._grid.push_messages([message]) if letter_id]
+        if not sent:
+            self._unsent.add(unsent := f"unsent to {node}")
+            return unsent
+        return sent[0]
+
+    def receive(self, letter_ids: Collection[str]) -> Iterable[Reply]:
+        """Pull what has arrived."""
+        for letter_id in self._unsent.intersection(letter_ids):
+            self._unsent.remove(letter_id)
+            yield Reply(letter_id, None, "the SuperLink did not take it.", True)
+        under_way = [letter_id for letter_id in letter_ids if not letter_id.startswith("unsent")]
+        if under_way:
+            yield from map(_reply, self._grid.pull_messages(under_way))
+
+
+def _reply(message: Message) -> Reply:
+    letter_id = message.metadata.reply_to_message_id
+    if message.has_content():
+        return Reply(letter_id, from_record(message.content))
+    code = message.error.code
+    why = _APP_FAILED.get(code) or _LOST.get(code) or "unknown to us"
+    return Reply(letter_id, None, f"{why} (Flower's code {code}).", code not in _APP_FAILED)
+
+
+Main = Callable[[Post, Mapping[str, Any]], None]
+
+
+def server_app(main: Main) -> ServerApp:
+    """A ServerApp that calls ``main`` with the post and the run config; an error is one line."""
+    app = ServerApp()
+
+    @app.main()
+    def run(grid: Grid, context: Context) -> None:
+        log_to_stderr()
+        try:
+            main(GridPost(grid), context.run_config)
+        except (FCFLError, ValueError) as error:
+            log.error("error: %s", " ".join(str(error).split()))
+            raise
+
+    return app

@@ -1,0 +1,61 @@
+"""How letters travel: a `Post` carries bytes to nodes and brings replies."""
+
+import itertools
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from fcfl.federation.site import reply_to
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The answer to a letter, or why there is none; ``can_retry`` when another try may do."""
+
+    letter_id: str
+    content: bytes | None = None
+    failure: str = ""
+    can_retry: bool = False
+
+
+class Post(Protocol):
+    """Whatever reaches the sites."""
+
+    def nodes(self) -> Collection[int]:
+        """Those that are reachable now."""
+        ...
+
+    def send(self, node: int, content: bytes, seconds: float) -> str:
+        """Send a letter that is worth answering for so many seconds; returns its id."""
+        ...
+
+    def receive(self, letter_ids: Collection[str]) -> Iterable[Reply]:
+        """Replies to these letters that have arrived, each once."""
+        ...
+
+
+@dataclass
+class InProcessPost:
+    """Every site in this process: the same questions and answers, without a network.
+
+    ``configs`` has each node's config. ``answer`` may be replaced by one that misbehaves.
+    """
+
+    configs: Mapping[int, Mapping[str, Any]]
+    answer: Callable[[bytes, Mapping[str, Any]], bytes] = reply_to
+    _replies: dict[str, Reply] = field(default_factory=dict)
+    _ids: Any = field(default_factory=itertools.count)
+
+    def nodes(self) -> Collection[int]:
+        """All of them."""
+        return self.configs.keys()
+
+    def send(self, node: int, content: bytes, seconds: float) -> str:
+        """Answer at once."""
+        letter_id = str(next(self._ids))
+        self._replies[letter_id] = Reply(letter_id, self.answer(content, self.configs[node]))
+        return letter_id
+
+    def receive(self, letter_ids: Collection[str]) -> Iterable[Reply]:
+        """What was answered."""
+        return [self._replies.pop(key) for key in letter_ids if key in self._replies]

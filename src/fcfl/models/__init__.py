@@ -1,0 +1,1 @@
+"""What is trained: linear models and torch modules."""

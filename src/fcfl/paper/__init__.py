@@ -1,0 +1,1 @@
+"""The paper again: its tables, figures and clinical data."""

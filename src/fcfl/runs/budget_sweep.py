@@ -1,0 +1,273 @@
+"""The trade-off curve: the same run under one budget after another, the loosest first."""
+
+import json
+import math
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fcfl._types import Vector
+from fcfl._files import write_json
+from fcfl.runs.folder import (SETTINGS, check_folder, prepare_folder, writing)
+from fcfl.models.model_file import load_model
+from fcfl.runs.run import Finished, run_experiment
+from fcfl.runs.settings import Experiment
+from fcfl.runs.tasks import open_task
+from fcfl.training.rounds import Session
+from fcfl.federation.checkpoint import checkpoint_path
+from fcfl.server.method import FEASIBILITY_TOLERANCE
+from fcfl.server.sqp.subproblem import Target
+
+TIE = 1e-6  # objectives nearer than this count as equal
+FROM_BEFORE, AFRESH = "from-before", "afresh"  # folders of a point's two runs until one is kept
+_BOTH = "Trained from the point before and afresh"
+
+
+def run_sweep(
+    experiment: Experiment,
+    budgets: Sequence[float],
+    session: Session,
+    *,
+    relative: bool,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Train under each budget, the loosest first, and write ``sweep.json`` with one point each.
+
+    With budgets the problem is not convex, and the point before can lead to a poor model. Method
+    sqp therefore trains every point after the first twice, from the point before and afresh, and
+    keeps the run with the lower `objective` of those that meet their budgets on training rows.
+    Other methods only start afresh: outside a tighter budget they might not find back. What is
+    left to cross-validation is chosen at the first budget and kept.
+
+    With ``session.resume`` a finished point is read back and an unfinished one goes on. Points
+    with other settings are refused, or with ``overwrite`` replaced.
+    """
+    check_sweep(experiment, budgets, relative=relative)
+    name = _setting(relative)
+    values = sorted(budgets, reverse=True)
+    places = [session.folder / _folder_name(name, value) for value in values]
+    runs = [_with_budget(experiment, name, value) for value in values]
+    _make_way(runs, places, resume=session.resume, overwrite=overwrite)
+    rows = open_task(runs[0]).checksum
+    points: list[dict[str, Any]] = []
+    for position, (value, place) in enumerate(zip(values, places, strict=True)):
+        session.on_message(f"{place.name}, point {position + 1} of {len(values)}")
+        one = _with_budget(experiment, name, value)
+        if position == 0:
+            finished = _run_or_read(one, place, session, rows)
+        elif experiment.method == "sqp":
+            finished = _run_twice(one, place, session, rows, finished.params)
+        else:
+            finished = _run_or_read(one, place, replace(session, on_message=_quiet), rows)
+        if experiment.wants_selection:
+            experiment = _settled(experiment, finished.result)
+        points.append(_point("relative" if relative else "budget", value, finished))
+        write_json(session.folder / "sweep.json", {"points": points})
+    write_json(session.folder / "result.json", {**finished.result, "sweep": points})
+    return {"points": points}
+
+
+def check_sweep(experiment: Experiment, budgets: Sequence[float], *, relative: bool) -> None:
+    """Refuse budgets that cannot be trained under, before any row is read."""
+    if not budgets:
+        raise ValueError("`budgets` must hold at least one number.")
+    if experiment.is_constrained:
+        raise ValueError("A sweep sets the budgets itself; leave budget and ratio out.")
+    name = _setting(relative)
+    seen: set[str] = set()
+    for value in budgets:
+        _with_budget(experiment, name, value)
+        folder = _folder_name(name, value)
+        if folder in seen:
+            raise ValueError(f"Two budgets are {value:g}; give each once, with at most six digits.")
+        seen.add(folder)
+
+
+def _setting(relative: bool) -> str:
+    return "relative_budget" if relative else "budget"
+
+
+def _with_budget(experiment: Experiment, name: str, value: float) -> Experiment:
+    return replace(experiment, **{name: value})  # type: ignore[arg-type]
+
+
+def _folder_name(name: str, value: float) -> str:
+    return f"{name.replace('_', '-')}-{value:g}"
+
+
+def _make_way(
+    runs: Sequence[Experiment], places: Sequence[Path], *, resume: bool, overwrite: bool
+) -> None:
+    """Refuse points with other settings before the first is trained, or clear all of them away.
+
+    What is left to cross-validation is not known yet: of a stored run it may be anything.
+    """
+    for one, place in zip(runs, places, strict=True):
+        settings = place / SETTINGS
+        if overwrite:
+            for path in (settings, place / "result.json", checkpoint_path(place)):
+                path.unlink(missing_ok=True)
+        elif settings.exists() and one.wants_selection:
+            stored = Experiment.from_toml(settings)
+            expected = replace(one, l2=stored.l2, objective=stored.objective)
+            check_folder(expected, place, resume=resume, overwrite=False)
+        else:
+            check_folder(one, place, resume=resume and settings.exists(), overwrite=False)
+
+
+def _run_or_read(
+    experiment: Experiment,
+    folder: Path,
+    session: Session,
+    rows: str,
+    first: Vector | None = None,
+) -> Finished:
+    """A finished run of these settings and rows as it is, else one that goes on or starts."""
+    resume = session.resume and (folder / SETTINGS).exists()
+    if resume and (folder / "result.json").exists():
+        check_folder(experiment, folder, resume=True, overwrite=False)
+        prepare_folder(experiment, rows, folder, resume=True, on_message=session.on_message)
+        return _read(folder)
+    return run_experiment(
+        experiment,
+        folder,
+        resume=resume,
+        on_round=session.on_round,
+        on_message=session.on_message,
+        first_params=first,
+    )
+
+
+def _run_twice(
+    experiment: Experiment, folder: Path, session: Session, rows: str, before: Vector
+) -> Finished:
+    """The better of two runs, one from ``before`` and one from the usual start."""
+    quiet = replace(session, on_message=_quiet)
+    resume = session.resume and (folder / SETTINGS).exists()
+    if resume and (folder / "result.json").exists():
+        return _run_or_read(experiment, folder, quiet, rows)
+    check_folder(experiment, folder, resume=resume, overwrite=False)
+    with writing(folder):
+        prepare_folder(experiment, rows, folder, resume=resume, on_message=session.on_message)
+        if not resume:
+            _remove_tries(folder)
+    warm = _run_or_read(experiment, folder / FROM_BEFORE, quiet, rows, before)
+    cold = _run_or_read(experiment, folder / AFRESH, quiet, rows)
+    kept, told = _better(experiment, warm, cold)
+    session.on_message(f"{folder.name}: {told}")
+    result = {**kept.result, "notes": [*kept.result["notes"], told]}
+    with writing(folder):
+        unfinished = shutil.ignore_patterns("result.json")
+        shutil.copytree(kept.folder, folder, ignore=unfinished, dirs_exist_ok=True)
+        write_json(folder / "result.json", result)  # last: it says that the point is finished
+        _remove_tries(folder)
+    return replace(kept, folder=folder, result=result)
+
+
+def _remove_tries(folder: Path) -> None:
+    for name in (FROM_BEFORE, AFRESH):
+        if (folder / name).exists():
+            shutil.rmtree(folder / name)
+
+
+def _better(experiment: Experiment, warm: Finished, cold: Finished) -> tuple[Finished, str]:
+    """The run to keep, and a sentence on why.
+
+    Of two that exceed a budget, the one that exceeds it less.
+    """
+    starts = {"from the point before": warm, "afresh": cold}
+    if warm.budgets_met != cold.budgets_met:
+        start = next(name for name, run in starts.items() if run.budgets_met)
+        return starts[start], f"{_BOTH}; only the run {start} meets its budgets and is kept."
+    if warm.budgets_met:
+        what, values = "objective", [objective(experiment, run) for run in (warm, cold)]
+    else:
+        what, values = "largest excess", [_excess(run.result) for run in (warm, cold)]
+    start = "afresh" if values[1] < values[0] - TIE else "from the point before"
+    told = f"{what} {min(values):.4f}, the other {max(values):.4f}"
+    return starts[start], f"{_BOTH}; the run {start} is kept: {told}."
+
+
+def objective(experiment: Experiment, finished: Finished) -> float:
+    """What sqp minimises within the budgets, at the end of a run.
+
+    The largest of the clients' training losses for objective "max", else their smooth maximum.
+    As in training each loss has its L2 term, and counts from the client's own best if that is
+    known.
+    """
+    clients, own_best = finished.result["clients"], finished.result["own_best_losses"]
+    losses = np.array([client["train"]["loss"] for client in clients.values()])
+    losses += 0.5 * experiment.l2_weight * (finished.params @ finished.params)
+    if own_best is not None:
+        losses -= np.array([own_best[client] for client in clients])
+    objective = experiment.objective_or_default
+    temperature = None if objective == "max" else float(objective)  # type: ignore[arg-type]
+    return float(Target(temperature, np.zeros(0)).objectives(losses).max())
+
+
+def _quiet(sentence: str) -> None:
+    """The first point has told what is true of all."""
+
+
+def _settled(experiment: Experiment, result: dict[str, Any]) -> Experiment:
+    """The same with the first point's choice; JSON has no infinity."""
+    objective = result["objective"]
+    return experiment.settled(result["l2"], math.inf if objective is None else objective)
+
+
+def _read(folder: Path) -> Finished:
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    told = folder / "params.txt"  # of the synthetic problem, which has no model
+    params = np.loadtxt(told, ndmin=1) if told.exists() else load_model(folder).params
+    return Finished(folder, result, _excess(result) <= FEASIBILITY_TOLERANCE, params)
+
+
+def _excess(result: dict[str, Any]) -> float:
+    """By how much a smooth disparity of training rows exceeds its budget at most."""
+    held = [*result["clients"].values(), result["global"]]
+    entries = [entry for holder in held for entry in holder["train"]["disparities"]]
+    known = [e for e in entries if e["smooth"] is not None and e["budget"] is not None]
+    return max((float(e["smooth"] - e["budget"]) for e in known), default=-math.inf)
+
+
+def _point(name: str, value: float, finished: Finished) -> dict[str, Any]:
+    """What the curve shows of one run."""
+    result = finished.result
+    worst = result["worst_client"]
+    return {
+        name: value,
+        "status": result["status"],
+        "budgets_met": finished.budgets_met,
+        "rounds": sum(result["rounds"].values()),
+        "worst_client": worst["name"],
+        "worst_client_train_loss": worst["train_loss"],
+        "worst_client_test_accuracy": worst["test_accuracy"],
+        "test_accuracy": result["global"]["test"]["accuracy"],
+        "largest_train_disparity": _largest(result, "train", "smooth"),
+        "largest_test_disparity": _largest(result, "test", "value"),
+        "folder": finished.folder.name,
+    }
+
+
+def _largest(result: dict[str, Any], part: str, key: str) -> float | None:
+    values = [
+        entry[key]
+        for client in result["clients"].values()
+        for entry in client[part]["disparities"]
+        if entry[key] is not None and entry["rule"] == "difference"
+    ]
+    return max(values) if values else None
+
+
+def parse_budgets(text: str) -> tuple[float, ...]:
+    """``0.2,0.1,0.05`` as numbers."""
+    try:
+        return tuple(float(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise ValueError(
+            f"Budgets must be numbers with commas, such as 0.2,0.1,0.05, got {text!r}."
+        ) from None

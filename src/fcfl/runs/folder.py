@@ -1,0 +1,72 @@
+"""A run's folder: what may be written there, and how."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fcfl._files import replace_file
+from fcfl.errors import CheckpointError, FCFLError
+from fcfl.runs.settings import Experiment
+from fcfl.federation.checkpoint import checkpoint_path, previous_path
+
+SETTINGS = "experiment.toml"
+ROWS = "rows.sha256"
+SELECTION = "selection.json"
+_WRITTEN = ("result.json", "model.json", "params.txt", "history.jsonl", SELECTION, "report.html")
+UNCONSTRAINED = "unconstrained"  # folder of the run that relative budgets are measured on
+UNTIGHTENED = "untightened"  # folder of the run that margins are measured on
+
+
+def check_folder(experiment: Experiment, folder: Path, *, resume: bool, overwrite: bool) -> None:
+    """Refuse to mix two runs in one folder, before any row is read."""
+    settings = folder / SETTINGS
+    if folder.exists() and not folder.is_dir():
+        raise FCFLError(f"{str(folder)!r} is a file; `--out` needs a folder.")
+    if resume and not settings.exists():
+        raise CheckpointError(f"There is no run to resume in {str(folder)!r}.")
+    kept = resume or (settings.exists() and not overwrite)
+    if kept and Experiment.from_toml(settings) != experiment:
+        raise FCFLError(
+            f"The folder {str(folder)!r} holds a run with other settings. "
+            "Choose another `--out`, or pass `--overwrite`."
+        )
+
+
+def prepare_folder(
+    experiment: Experiment,
+    rows_sha256: str,
+    folder: Path,
+    *,
+    resume: bool,
+    on_message: Callable[[str], None],
+) -> None:
+    """Write the settings and the rows' checksum; without ``resume``, clear an older run away."""
+    checksum = folder / ROWS
+    if resume:
+        if checksum.exists() and checksum.read_text(encoding="utf-8").strip() != rows_sha256:
+            raise CheckpointError(
+                f"The rows differ from those of the run in {str(folder)!r}; "
+                "it cannot be resumed with them."
+            )
+        return
+    if checkpoint_path(folder).exists() and not (folder / "result.json").exists():
+        on_message(f"The unfinished run in {str(folder)!r} starts again; `--resume` would have gone on.")
+    folder.mkdir(parents=True, exist_ok=True)
+    for place in (folder, folder / UNCONSTRAINED, folder / UNTIGHTENED):
+        for name in _WRITTEN:
+            (place / name).unlink(missing_ok=True)
+        checkpoint_path(place).unlink(missing_ok=True)
+        previous_path(place).unlink(missing_ok=True)
+    replace_file(checksum, (rows_sha256 + "\n").encode())
+    replace_file(folder / SETTINGS, experiment.to_toml().encode())
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """A folder that cannot be written is told in a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise FCFLError(
+            f"Cannot write to the folder {str(folder)!r}: {error.strerror or error}."
+        ) from error

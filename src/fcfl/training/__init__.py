@@ -1,0 +1,1 @@
+"""From questions to a trained model."""

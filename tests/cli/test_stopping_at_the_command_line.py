@@ -1,0 +1,53 @@
+"""Where predictions cannot be written, and a run that is stopped before its first round."""
+
+import pytest
+
+import fcfl.cli.console as common
+from fcfl.errors import Interrupted
+from fcfl.runs import Experiment, run_experiment
+from hospital import COLUMNS, SHORT, fcfl, only_error, result_of, stays, written
+
+
+def test_a_place_where_no_predictions_can_be_written_is_told(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = written(stays(), tmp_path / "stays.csv")
+    assert fcfl("train", table, *COLUMNS, *SHORT, "--out", "run").exit_code == 0
+    (tmp_path / "h").mkdir()
+    for out, sentence in {
+        "nodir/x.csv": "There is no folder 'nodir' to write 'nodir/x.csv' to. Make it first.",
+        "h": "'h' is a folder; `--out` needs the name of a file.",
+    }.items():
+        assert only_error(fcfl("predict", "run", table, "--out", out)) == sentence
+    assert fcfl("predict", "run", table, "--out", "x.csv").exit_code == 0
+
+
+def stop(info, share):
+    assert info.note == "choosing l2 and objective"
+    raise KeyboardInterrupt
+
+
+def test_a_run_stopped_while_choosing_settings_says_how_to_go_on(tmp_path, monkeypatch):
+    table = written(stays(), tmp_path / "stays.csv")
+    run = common.run_experiment
+
+    def stopped(*arguments, **options):
+        return run(*arguments, **{**options, "on_round": stop})
+
+    with monkeypatch.context() as patched:
+        patched.setattr(common, "run_experiment", stopped)
+        told = only_error(fcfl("train", table, *COLUMNS, "--l2", 0.01, "--out", tmp_path / "run"))
+    assert told == f"Stopped. Go on with: fcfl train --resume --out {tmp_path / 'run'}"
+    assert fcfl("train", "--resume", "--out", tmp_path / "run").exit_code == 0
+    assert result_of(tmp_path / "run")["selection"]["folds"] == 5
+
+
+def test_stopping_while_choosing_settings_is_an_interruption(tmp_path):
+    table = written(stays(), tmp_path / "stays.csv")
+    names = {"client": "hospital", "label": "died", "sensitive": ("race",)}
+    with pytest.raises(Interrupted):
+        run_experiment(Experiment(str(table), **names), tmp_path / "run", on_round=stop)
+
+
+def test_the_help_says_which_methods_take_two_counts():
+    shown = " ".join(fcfl("train", "--help").output.replace("\u2502", " ").split())
+    assert "for sqp and two-stage two counts" in shown

@@ -1,0 +1,160 @@
+"""Real processes on loopback: an app, certificates, a SuperLink and SuperNodes, all bounded."""
+
+import os
+import signal
+import threading
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from fcfl.cli.flower_files import write_app
+from fcfl.federation.flower.certificates import make_certificates
+from fcfl.federation.flower.local_cluster import Machines
+from fcfl.federation.flower.processes import descendants
+
+FAULTY_CLIENT = """
+import os, time
+from pathlib import Path
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+from fcfl.federation.flower.client_app import from_record, log_to_stderr, to_record
+from fcfl.federation.site import reply_to
+
+FAULTS = Path({faults!r})
+app = ClientApp()
+
+
+@app.query()
+def answer(message: Message, context: Context) -> Message:
+    log_to_stderr()
+    name = context.node_config["name"]
+    (FAULTS / f"{{name}}.busy").touch()
+    raises, sleeps = FAULTS / f"{{name}}.raises", FAULTS / f"{{name}}.sleeps"
+    if raises.exists():
+        raises.unlink()
+        raise RuntimeError("made to raise")
+    if sleeps.exists():
+        seconds = float(sleeps.read_text())
+        sleeps.unlink()
+        time.sleep(seconds)
+    content = reply_to(from_record(message.content), context.node_config)
+    return Message(to_record(content), reply_to=message)
+"""
+
+
+class Stage:
+    """A rehearsal that goes wrong on purpose.
+
+    A file ``NAME.raises`` or ``NAME.sleeps`` (with seconds in it) in ``faults`` spoils that
+    site's next answer; ``NAME.busy`` says that it has one in hand.
+    """
+
+    def __init__(self, folder, files, machines, app):
+        self.folder, self.files, self.machines, self.app = folder, files, machines, app
+        self.faults = folder / "faults"
+        self.faults.mkdir()
+        self.over = threading.Event()
+        self.supervisors = []
+
+    def config(self, name):
+        cache = self.folder / "cache" / name
+        return {"name": name, "table": str(self.files[name]), "cache": str(cache)}
+
+    def start(self, *options, register=True):
+        self.machines.start_superlink(*options)
+        for name in self.files:
+            if register and self.machines.certificates is not None:
+                self.machines.register(name)
+        for name in self.files:
+            if name not in self.machines.processes:
+                self.machines.start_site(name, self.config(name))
+
+    def supervise(self, name):
+        """Start a site again and again until it stays, as systemd would.
+
+        A SuperLink that still takes a killed node for alive refuses its key for up to a minute.
+        """
+
+        def keep_up():
+            while not self.over.wait(5):
+                if self.machines.processes[name].poll() is not None:
+                    self.machines.start_site(name, self.config(name))
+
+        self.machines.start_site(name, self.config(name))
+        self.supervisors.append(threading.Thread(target=keep_up, daemon=True))
+        self.supervisors[-1].start()
+
+    def run(self, **config):
+        """The lines of a run that fcfl itself wrote, as they come."""
+        for line in self.machines.run(self.app, config):
+            _, marker, sentence = line.partition("fcfl: ")
+            if marker:
+                yield sentence
+
+    def spoil(self, name, fault, content=""):
+        draft = self.faults / "draft"
+        draft.write_text(content)
+        draft.rename(self.faults / f"{name}.{fault}")
+
+    def server_app_pids(self):
+        """The server app's process, which the SuperLink has started."""
+        return [
+            pid
+            for pid in descendants(self.machines.processes["superlink"].pid)
+            if "flwr-serverapp" in command_line(pid)
+        ]
+
+
+@contextmanager
+def staged(folder, files, seconds, *, secure=True, faulty=False, **config):
+    """A stage on which nothing outlasts ``seconds``, or the test."""
+    app = folder / "app"
+    write_app(
+        app,
+        {
+            "sites": ",".join(files),
+            "label": "died",
+            "sensitive": "race",
+            "budget": "0.05",
+            "out": str(folder / "out"),
+            **config,
+        },
+    )
+    certificates = None
+    if secure:
+        certificates = app / "certs"
+        make_certificates(certificates, list(files))
+    with Machines(folder / "machines", certificates) as machines:
+        stage = Stage(folder, files, machines, app)
+        if faulty:
+            text = FAULTY_CLIENT.format(faults=str(stage.faults))
+            (app / "client_app.py").write_text(text, encoding="utf-8")
+        bell = threading.Timer(seconds, _end, [machines])
+        bell.start()
+        try:
+            yield stage
+        finally:
+            stage.over.set()
+            for supervisor in stage.supervisors:
+                supervisor.join()
+            bell.cancel()
+
+
+def _end(machines):
+    for process in list(machines.processes.values()):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def command_line(pid):
+    try:
+        return (Path("/proc") / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+def is_running(pid):
+    """Whether there is such a process, other than one that has ended and was not buried."""
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

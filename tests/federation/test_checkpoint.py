@@ -1,0 +1,507 @@
+import hashlib
+import io
+import json
+import os
+import stat
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass, is_dataclass, replace
+from typing import get_args, get_type_hints
+
+import numpy as np
+import pytest
+
+from fcfl import _files as files_module
+from fcfl._types import Point, Report, Request
+from fcfl.errors import CheckpointError
+from fcfl.federation import checkpoint as checkpoint_module
+from fcfl.federation.checkpoint import (
+    checkpoint_path,
+    load_checkpoint,
+    previous_path,
+    replace_file,
+    save_checkpoint,
+)
+from fcfl.federation.codec import same
+from fcfl.federation.loop import Progress, Remembered, Tally, run
+from fcfl.rules import Difference
+from fcfl.server.baselines.fedavg import FedAvg, FedAvgState
+from fcfl.server.sqp.sqp import SQP, SQPState
+from fcfl.server.two_stage.two_stage import TwoStage, TwoStageState
+from helpers import RACE, identical, pose, simulated_clients, train, zeros_for
+
+METHODS = {
+    "two-stage": TwoStage(step_size=2.0, rounds=(12, 12)),
+    "published": TwoStage.published(0.5, (6, 6)),
+    "fedavg": FedAvg(rounds=9, tolerance=0.0),
+    "sqp, exact": SQP(curvature="exact"),
+    "sqp, lbfgs": SQP(curvature="lbfgs"),
+    "sqp, few lengths": SQP(curvature="lbfgs", lookahead=(), rich=1, memory=3),
+}
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A class no checkpoint has heard of."""
+
+
+@pytest.fixture(scope="module")
+def posed():
+    rules = [Difference("demographic_parity", "race", {"client-0": 0.02, "client-2": 0.05})]
+    return pose(simulated_clients(0, levels=RACE), rules)
+
+
+@pytest.fixture(scope="module")
+def some(posed):
+    """Two progresses of one run, an earlier and a later one."""
+    problem, runtime = posed
+    rounds = train(METHODS["two-stage"], problem, runtime, zeros_for(runtime))
+    return rounds[4][0], rounds[5][0]
+
+
+def leftovers(folder):
+    """Files that are neither of the two checkpoints."""
+    kept = {checkpoint_path(folder).name, previous_path(folder).name}
+    return {path.name for path in folder.iterdir()} - kept
+
+
+# --- a run goes on as if nothing had happened ---
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+def test_an_interrupted_run_ends_as_the_uninterrupted_one_bit_for_bit(method, posed, tmp_path):
+    problem, runtime = posed
+    whole = train(method, problem, runtime, zeros_for(runtime))
+    stages = set()
+    for stop in sorted({0, 1, 2, len(whole) // 3, len(whole) // 2, len(whole) - 2, len(whole) - 1}):
+        progress = whole[stop][0]
+        stages.add(getattr(progress.state, "stage", 1))
+        save_checkpoint(tmp_path, progress)
+        loaded = load_checkpoint(tmp_path)
+        assert loaded.warning is None
+        assert same(loaded.progress, progress) and identical(loaded.progress, progress)
+        rest = list(run(method, loaded.progress, runtime))
+        assert identical(tuple(rest), tuple(whole[stop + 1 :]))
+    assert stages == ({1} if method.name == "fedavg" else {1, 2})
+
+
+def test_what_is_remembered_of_clients_is_part_of_a_checkpoint(some, tmp_path):
+    report = Report(3.0, -0.0, np.zeros(2), np.ones(2), np.arange(5.0), np.full((2, 5), 1e-300))
+    progress = replace(
+        some[0],
+        tally=Tally(1, 2, 3, 2**62),
+        memory={"åb": Remembered(report, 2), "c\n": Remembered(replace(report, loss_grad=None))},
+    )
+    save_checkpoint(tmp_path, progress)
+    assert identical(load_checkpoint(tmp_path).progress, progress)
+
+
+def test_a_problem_without_constraints_and_a_large_request(tmp_path):
+    problem, runtime = pose(simulated_clients(0, levels=RACE), [])
+    state = FedAvg().init(zeros_for(runtime), problem)
+    points = tuple(Point(np.full(1000, float(k)), "values") for k in range(20))
+    progress = Progress(replace(state, request=Request(points)))
+    save_checkpoint(tmp_path, progress)
+    assert identical(load_checkpoint(tmp_path).progress, progress)
+
+
+def test_arrays_in_any_memory_order(some, tmp_path):
+    progress = replace(some[0], state=replace(some[0].state, params=np.arange(10.0)[::-2]))
+    save_checkpoint(tmp_path, progress)
+    assert identical(load_checkpoint(tmp_path).progress, progress)
+
+
+# --- torn files ---
+
+
+def tear(path, how, place):
+    """Cut a file off, or flip one bit of it."""
+    content = path.read_bytes()
+    at = round(place * (len(content) - 1))
+    if how == "cut":
+        path.write_bytes(content[:at])
+    else:
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+
+
+@pytest.mark.parametrize("place", [0.0, 0.0001, 0.01, 0.02, 0.3, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("how", ["cut", "flip"])
+def test_a_torn_checkpoint_is_told_and_the_previous_one_used(some, tmp_path, how, place):
+    for progress in some:
+        save_checkpoint(tmp_path, progress)
+    tear(checkpoint_path(tmp_path), how, place)
+    loaded = load_checkpoint(tmp_path)
+    assert identical(loaded.progress, some[0])
+    assert "is torn: its checksum does not match. The previous checkpoint is used." in (
+        loaded.warning
+    )
+    assert str(checkpoint_path(tmp_path)) in loaded.warning
+
+
+def test_every_flipped_bit_is_noticed(some, tmp_path):
+    save_checkpoint(tmp_path, some[0])
+    path = checkpoint_path(tmp_path)
+    content = path.read_bytes()
+    for at in np.random.default_rng(0).integers(0, len(content), 200):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 128]) + content[at + 1 :])
+        with pytest.raises(CheckpointError, match="is torn"):
+            load_checkpoint(tmp_path)
+
+
+def test_two_torn_checkpoints_cannot_be_used(some, tmp_path):
+    for progress in some:
+        save_checkpoint(tmp_path, progress)
+    for path in (checkpoint_path(tmp_path), previous_path(tmp_path)):
+        tear(path, "cut", 0.5)
+    with pytest.raises(CheckpointError, match=r"checkpoint\.previous\.fcfl' is torn"):
+        load_checkpoint(tmp_path)
+
+
+def test_a_torn_checkpoint_without_a_previous_one_cannot_be_used(some, tmp_path):
+    save_checkpoint(tmp_path, some[0])
+    tear(checkpoint_path(tmp_path), "flip", 0.5)
+    with pytest.raises(CheckpointError, match="is torn: its checksum does not match"):
+        load_checkpoint(tmp_path)
+
+
+def test_a_crash_between_the_two_renames_leaves_the_previous_one(some, tmp_path):
+    for progress in some:
+        save_checkpoint(tmp_path, progress)
+    os.replace(checkpoint_path(tmp_path), previous_path(tmp_path))
+    loaded = load_checkpoint(tmp_path)
+    assert identical(loaded.progress, some[1])
+    assert loaded.warning.endswith("The previous checkpoint is used.")
+
+
+def test_no_checkpoint(tmp_path):
+    sentence = r"There is no checkpoint in '.*'; start without resuming\."
+    with pytest.raises(CheckpointError, match=sentence):
+        load_checkpoint(tmp_path)
+    with pytest.raises(CheckpointError, match=sentence):
+        load_checkpoint(tmp_path / "nowhere")
+
+
+# --- writing ---
+
+
+def test_the_last_two_checkpoints_are_kept_and_nothing_else(some, tmp_path):
+    for progress in (*some, *some):
+        save_checkpoint(tmp_path, progress)
+    assert leftovers(tmp_path) == set()
+    assert identical(load_checkpoint(tmp_path).progress, some[1])
+    checkpoint_path(tmp_path).unlink()
+    assert identical(load_checkpoint(tmp_path).progress, some[0])
+
+
+def test_the_same_progress_makes_the_same_bytes(some, tmp_path):
+    save_checkpoint(tmp_path, some[0])
+    first = checkpoint_path(tmp_path).read_bytes()
+    save_checkpoint(tmp_path, some[0])
+    assert checkpoint_path(tmp_path).read_bytes() == first
+
+
+def test_a_full_disk_leaves_what_was_there_and_no_draft(some, tmp_path):
+    """A process whose files may not grow past 10 kB writes 100 kB."""
+    for progress in some:
+        save_checkpoint(tmp_path, progress)
+    script = """
+        import resource, sys
+        from pathlib import Path
+        from fcfl._files import replace_file
+        from fcfl.federation.checkpoint import checkpoint_path, previous_path
+
+        folder = Path(sys.argv[1])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+        try:
+            replace_file(checkpoint_path(folder), bytes(100_000), keep=previous_path(folder))
+        except OSError as error:
+            print("refused", error.errno)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith("refused")
+    assert leftovers(tmp_path) == set()
+    loaded = load_checkpoint(tmp_path)
+    assert loaded.warning is None and identical(loaded.progress, some[1])
+
+
+@pytest.fixture
+def fail_at_rename(monkeypatch):
+    """Let the n-th rename from now on fail, as when the power goes."""
+
+    def arm(n):
+        real, calls = os.replace, []
+
+        def rename(source, target):
+            calls.append(source)
+            if len(calls) == n:
+                raise OSError("no power")
+            real(source, target)
+
+        monkeypatch.setattr(files_module.os, "replace", rename)
+
+    return arm
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_failed_rename_leaves_a_whole_checkpoint_and_no_draft(
+    some, tmp_path, fail_at_rename, failing
+):
+    for progress in some:
+        save_checkpoint(tmp_path, progress)
+    fail_at_rename(failing)
+    with pytest.raises(OSError, match="no power"):
+        save_checkpoint(tmp_path, some[0])
+    assert leftovers(tmp_path) == set()
+    assert identical(load_checkpoint(tmp_path).progress, some[1])
+
+
+def test_a_torn_checkpoint_never_takes_the_place_of_a_whole_one(some, tmp_path, fail_at_rename):
+    """A run resumed from the previous file saves again, and the power goes at its one rename."""
+    for progress in some:
+        save_checkpoint(tmp_path, progress)
+    tear(checkpoint_path(tmp_path), "cut", 0.5)
+    resumed = load_checkpoint(tmp_path).progress
+    fail_at_rename(1)
+    with pytest.raises(OSError, match="no power"):
+        save_checkpoint(tmp_path, resumed)
+    assert identical(load_checkpoint(tmp_path).progress, resumed)
+
+
+FILES = ("whole", "torn", "of another version", "a folder", "missing")
+
+
+def put(path, kind, progress):
+    """Lay a checkpoint of this kind at the path."""
+    if kind == "missing":
+        return
+    if kind == "a folder":
+        path.mkdir()
+        return
+    folder = path.parent / "elsewhere"
+    folder.mkdir()
+    if kind == "of another version":
+        forge(folder, {"type": "Path", "fields": {}})
+    else:
+        save_checkpoint(folder, progress)
+        if kind == "torn":
+            tear(checkpoint_path(folder), "cut", 0.5)
+    os.replace(checkpoint_path(folder), path)
+    folder.rmdir()
+
+
+@pytest.mark.parametrize("failing", ["nothing", "writing", "rename 1", "rename 2"])
+@pytest.mark.parametrize(
+    ("newest", "previous"), [(n, p) for n in FILES for p in FILES if "whole" in (n, p)]
+)
+def test_where_there_is_a_whole_checkpoint_there_is_one_after_any_failure(
+    some, tmp_path, monkeypatch, fail_at_rename, newest, previous, failing
+):
+    put(checkpoint_path(tmp_path), newest, some[1])
+    put(previous_path(tmp_path), previous, some[0])
+    there = load_checkpoint(tmp_path).progress
+    if failing.startswith("rename"):
+        fail_at_rename(int(failing[-1]))
+    elif failing == "writing":
+        monkeypatch.setattr(os, "fsync", lambda handle: os.close(handle))
+    new = replace(there, tally=Tally(7, 7, 7, 7))
+    try:
+        save_checkpoint(tmp_path, new)
+    except OSError:
+        assert identical(load_checkpoint(tmp_path).progress, there)
+    else:
+        assert identical(load_checkpoint(tmp_path).progress, new)
+    assert leftovers(tmp_path) == set()
+
+
+def test_a_whole_previous_checkpoint_outlives_a_torn_newest(some, tmp_path):
+    """What cannot be read is overwritten, not kept."""
+    for progress in some:
+        save_checkpoint(tmp_path, progress)
+    tear(checkpoint_path(tmp_path), "flip", 0.5)
+    save_checkpoint(tmp_path, some[1])
+    assert load_checkpoint(tmp_path).warning is None
+    tear(checkpoint_path(tmp_path), "flip", 0.5)
+    assert identical(load_checkpoint(tmp_path).progress, some[0])
+
+
+def test_the_folder_is_synced_after_the_last_rename(some, tmp_path, monkeypatch):
+    seen = []
+    real_replace, real_sync = os.replace, os.fsync
+
+    def sync(handle):
+        seen.append("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file")
+        real_sync(handle)
+
+    def rename(source, target):
+        seen.append("rename")
+        real_replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "replace", rename)
+    for progress in some:
+        save_checkpoint(tmp_path, progress)
+    assert seen == ["file", "rename", "folder", "file", "rename", "rename", "folder"]
+
+
+def test_a_folder_that_cannot_be_synced_does_not_matter(some, tmp_path, monkeypatch):
+    real = os.fsync
+
+    def sync(handle):
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError("not supported")
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    save_checkpoint(tmp_path, some[0])
+    assert identical(load_checkpoint(tmp_path).progress, some[0])
+
+
+def test_a_folder_in_the_place_of_a_checkpoint_is_told(some, tmp_path):
+    checkpoint_path(tmp_path).mkdir()
+    with pytest.raises(CheckpointError, match=r"^The checkpoint '.*\.fcfl' is not a file\.$"):
+        load_checkpoint(tmp_path)
+    with pytest.raises(OSError):
+        save_checkpoint(tmp_path, some[0])
+
+
+def test_a_missing_newest_is_told_in_a_sentence(some, tmp_path):
+    for progress in some:
+        save_checkpoint(tmp_path, progress)
+    checkpoint_path(tmp_path).unlink()
+    warning = load_checkpoint(tmp_path).warning
+    assert warning.endswith("checkpoint.fcfl' is missing. The previous checkpoint is used.")
+    assert "Errno" not in warning
+
+
+@pytest.mark.parametrize(
+    ("part", "sentence"),
+    [
+        ({"params": np.array([None])}, "an array of objects"),
+        ({"message": object()}, "a object"),
+        ({"request": {1: 2}}, "a map with the key 1"),
+        ({"problem": Unknown()}, "a Unknown into a checkpoint: its class is not registered"),
+    ],
+    ids=["object array", "object", "key", "class"],
+)
+def test_what_could_not_be_read_back_is_not_written(part, sentence, some, tmp_path):
+    save_checkpoint(tmp_path, some[0])
+    with pytest.raises(TypeError, match=f"Cannot write {sentence}"):
+        save_checkpoint(tmp_path, replace(some[1], state=replace(some[1].state, **part)))
+    assert identical(load_checkpoint(tmp_path).progress, some[0])
+
+
+def test_an_array_without_dimensions_comes_back_as_such(some, tmp_path):
+    progress = replace(some[0], state=replace(some[0].state, params=np.array(0.25)))
+    save_checkpoint(tmp_path, progress)
+    assert identical(load_checkpoint(tmp_path).progress, progress)
+
+
+def test_memory_order_is_kept_so_that_sums_round_the_same(some, tmp_path):
+    matrix = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+    progress = replace(some[0], state=replace(some[0].state, params=matrix))
+    save_checkpoint(tmp_path, progress)
+    params = load_checkpoint(tmp_path).progress.state.params
+    assert params.flags.f_contiguous and identical(params, matrix)
+
+
+def test_every_class_of_a_state_can_be_written():
+    """Whatever a state's fields are declared to hold is in the table of classes."""
+    registered = set(checkpoint_module._CLASSES.values())
+
+    def reach(hint, seen):
+        for part in (hint, *get_args(hint)):
+            if is_dataclass(part) and part not in seen:
+                seen.add(part)
+                for inner in get_type_hints(part).values():
+                    reach(inner, seen)
+            elif part is not hint:
+                reach(part, seen)
+        return seen
+
+    for cls in (Progress, TwoStageState, FedAvgState, SQPState):
+        assert reach(cls, set()) <= registered
+
+
+def test_a_folder_that_is_not_there_is_an_error_of_the_system(some, tmp_path):
+    with pytest.raises(OSError):
+        save_checkpoint(tmp_path / "nowhere", some[0])
+
+
+def test_a_file_is_replaced_in_one_step(tmp_path):
+    path = tmp_path / "model.json"
+    replace_file(path, b"one")
+    replace_file(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert [p.name for p in tmp_path.iterdir()] == ["model.json"]
+
+
+# --- what is not a checkpoint of ours ---
+
+
+def forge(folder, tree, **arrays):
+    """A file with a right checksum around any content."""
+    buffer = io.BytesIO()
+    text = np.frombuffer(json.dumps(tree).encode(), dtype=np.uint8)
+    np.savez(buffer, json=text, **arrays)
+    seal(folder, buffer.getvalue())
+
+
+def seal(folder, content):
+    head = b"fcfl-checkpoint-1 " + hashlib.sha256(content).hexdigest().encode()
+    checkpoint_path(folder).write_bytes(head + b"\n" + content)
+
+
+class Bomb:
+    """Goes off when it is unpickled."""
+
+    def __reduce__(self):
+        return (pytest.fail, ("an object was unpickled",))
+
+
+def test_pickled_objects_are_never_read(tmp_path):
+    forge(tmp_path, {"array": "a0"}, a0=np.array([Bomb()], dtype=object))
+    with pytest.raises(CheckpointError, match="allow_pickle"):
+        load_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {"type": "Path", "fields": {}},
+        {"type": "Progress", "fields": {"unknown": 1}},
+        {"type": "Point", "fields": {"params": {"array": "a9"}}},
+        {"nothing": 1},
+    ],
+    ids=["class", "field", "array", "tree"],
+)
+def test_a_checkpoint_of_another_version_is_refused(tree, tmp_path):
+    forge(tmp_path, tree)
+    with pytest.raises(CheckpointError, match="was written by another version of fcfl"):
+        load_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("tree", [None, 3, {"tuple": []}, {"type": "Tally", "fields": {}}])
+def test_a_checkpoint_of_something_else_holds_no_run(tree, tmp_path):
+    forge(tmp_path, tree)
+    with pytest.raises(CheckpointError, match="holds no run"):
+        load_checkpoint(tmp_path)
+
+
+def test_content_that_is_no_archive_is_refused(tmp_path):
+    for content in (b"", b"PK", b"hello", bytes(1000)):
+        seal(tmp_path, content)
+        with pytest.raises(CheckpointError):
+            load_checkpoint(tmp_path)
+
+
+def test_another_kind_of_file_is_refused(tmp_path):
+    for content in (b"", b"\n", b"{}", b"fcfl-checkpoint-2 00\n"):
+        checkpoint_path(tmp_path).write_bytes(content)
+        with pytest.raises(CheckpointError, match="is torn"):
+            load_checkpoint(tmp_path)

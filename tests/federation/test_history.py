@@ -1,0 +1,129 @@
+import json
+import os
+from dataclasses import asdict
+
+import pytest
+
+from fcfl.federation.history import History, read_history
+from fcfl.server.method import RoundInfo
+
+
+def info(round, client="münchen", **changed):
+    values = {"worst_loss": 0.1 + 0.2, "mean_loss": 0.2, "largest_violation": -0.01, "step": 0.5}
+    return RoundInfo(round, 1, client, **{**values, **changed}, note="accepted")
+
+
+def write(path, rounds, **options):
+    with History(path, **options) as history:
+        for round in rounds:
+            history.append(info(round))
+
+
+def test_rounds_are_read_as_they_were_written(tmp_path):
+    path = tmp_path / "history.jsonl"
+    write(path, range(1, 6))
+    assert read_history(path) == [asdict(info(r)) for r in range(1, 6)]
+
+
+def test_every_line_is_plain_json(tmp_path):
+    path = tmp_path / "history.jsonl"
+    with History(path) as history:
+        history.append(info(1, largest_violation=float("-inf"), worst_loss=float("nan")))
+
+    def refuse(word):
+        raise AssertionError(word)
+
+    line = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
+    assert line["largest_violation"] is None and line["worst_loss"] is None
+
+
+def test_what_was_flushed_is_there(tmp_path):
+    path = tmp_path / "history.jsonl"
+    with History(path) as history:
+        history.append(info(1))
+        history.flush()
+        assert len(read_history(path)) == 1
+
+
+@pytest.mark.parametrize("kept", [1, 3, 5, 9])
+def test_resuming_cuts_back_to_the_rounds_kept(tmp_path, kept):
+    path = tmp_path / "history.jsonl"
+    write(path, range(1, 6))
+    write(path, [77], rounds_kept=kept)
+    rounds = [line["round"] for line in read_history(path)]
+    assert rounds == [*range(1, min(kept, 5) + 1), 77]
+
+
+def test_a_new_run_starts_a_new_history(tmp_path):
+    path = tmp_path / "history.jsonl"
+    write(path, range(1, 6))
+    write(path, [1])
+    assert [line["round"] for line in read_history(path)] == [1]
+
+
+def test_a_run_resumed_without_a_history_writes_one(tmp_path):
+    path = tmp_path / "history.jsonl"
+    write(path, [4, 5], rounds_kept=3)
+    assert [line["round"] for line in read_history(path)] == [4, 5]
+
+
+def test_a_torn_last_line_is_left_out_wherever_it_is_torn(tmp_path):
+    """Also in the middle of a character of two bytes."""
+    path = tmp_path / "history.jsonl"
+    write(path, range(1, 4))
+    content = path.read_bytes()
+    for length in range(len(content)):
+        path.write_bytes(content[:length])
+        lacks_only_its_end = content[length : length + 1] == b"\n"
+        whole = content[:length].count(b"\n") + lacks_only_its_end
+        assert [line["round"] for line in read_history(path)] == list(range(1, whole + 1))
+
+
+def test_a_torn_history_can_be_resumed(tmp_path):
+    path = tmp_path / "history.jsonl"
+    write(path, range(1, 6))
+    path.write_bytes(path.read_bytes()[:-9])
+    write(path, [5, 6], rounds_kept=4)
+    assert [line["round"] for line in read_history(path)] == [1, 2, 3, 4, 5, 6]
+
+
+def test_no_rounds(tmp_path):
+    path = tmp_path / "history.jsonl"
+    write(path, [])
+    assert read_history(path) == []
+
+
+@pytest.mark.parametrize("kept", [0, 3, 5])
+def test_a_run_killed_right_after_it_is_resumed_has_lost_no_line(tmp_path, kept):
+    """Before anything is appended, flushed or closed, the kept lines are on disk."""
+    path = tmp_path / "history.jsonl"
+    write(path, range(1, 6))
+    history = History(path, rounds_kept=kept)
+    try:
+        assert [line["round"] for line in read_history(path)] == list(range(1, kept + 1))
+    finally:
+        history.__exit__()
+
+
+def test_a_full_disk_at_resuming_leaves_the_history_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "history.jsonl"
+    write(path, range(1, 6))
+    before = path.read_bytes()
+
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        History(path, rounds_kept=5)
+    assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_what_is_kept_stays_as_it_was_to_the_byte(tmp_path):
+    path = tmp_path / "history.jsonl"
+    with History(path) as history:
+        history.append(info(1, largest_violation=float("-inf"), worst_loss=1e-300))
+        history.append(info(2, client="a\nb\u2028"))
+    before = path.read_bytes()
+    write(path, [], rounds_kept=2)
+    assert path.read_bytes() == before

@@ -1,0 +1,51 @@
+"""One run on real processes: TLS, node keys, two sites, and three nodes that may not come in."""
+
+import sys
+
+import pytest
+from in_one_process import hospitals, train_joined
+from stage import descendants, is_running, staged
+
+from fcfl.federation.flower.certificates import make_certificates
+from hospital import result_of, stays, weights_of
+
+pytest.importorskip("flwr")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
+
+ROUNDS = "3,3"  # a round takes seconds whatever it does
+
+
+def test_a_real_run_is_the_run_of_one_process_and_keeps_others_out(tmp_path):
+    files = hospitals(tmp_path, stays(300, hospitals=("north", "south")))
+    foreign = tmp_path / "foreign"
+    make_certificates(foreign, ["stranger"])
+    told = []
+    with staged(tmp_path, files, 240, rounds=ROUNDS) as stage:
+        machines = stage.machines
+        stage.start()
+        ca, key = str(machines.certificates / "ca.crt"), str(foreign / "stranger")
+        own_key = str(machines.certificates / "north")
+        kept_out = {
+            "insecure": ["--insecure"],
+            "unregistered": ["--root-certificates", ca, "--auth-supernode-private-key", key],
+            "foreign-ca": ["--root-certificates", str(foreign / "ca.crt"),
+                           "--auth-supernode-private-key", own_key],
+        }  # fmt: skip
+        for name, secure in kept_out.items():
+            config = stage.config("north") | {"name": name}
+            machines.start_site(name, config, secure=[*secure, "--max-retries", "1"])
+        told += stage.run()
+        for name in kept_out:
+            assert machines.processes[name].wait(60) != 0, name
+            assert "Exit Code: 305" in machines.log(name).read_text(encoding="utf-8"), name
+        everything = [
+            pid for process in machines.processes.values() for pid in descendants(process.pid)
+        ]
+    joined = train_joined(files, tmp_path / "joined", rounds=(3, 3))
+    result = result_of(tmp_path / "out")
+    assert weights_of(tmp_path / "out") == weights_of(tmp_path / "joined")
+    assert result["clients"] == joined.result["clients"]
+    assert result["deployment"]["exchanges"] == 6
+    assert (tmp_path / "out" / "report.html").exists()
+    assert not [line for line in told if "calls itself" in line]
+    assert everything and not [pid for pid in everything if is_running(pid)]

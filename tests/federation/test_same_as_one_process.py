@@ -1,0 +1,142 @@
+"""Where rows are does not matter: the same model, to the last bit, and the same result."""
+
+import numpy as np
+import pytest
+from in_one_process import hospitals, node_configs, train, train_joined
+
+from fcfl.federation.transport import InProcessPost
+from hospital import stays, written
+
+NAMES = ("north", "south", "west")
+DIFFERENT = {"seconds", "settings", "data", "deployment"}
+
+
+def one_label_in_the_west(frame):
+    return frame[(frame["hospital"] != "west") | (frame["died"] == "no")]
+
+
+def empty_columns_in_the_west(frame):
+    west = frame["hospital"] == "west"
+    return frame.assign(age=frame["age"].mask(west), ward=frame["ward"].mask(west))
+
+
+def labels_as_numbers(frame):
+    return frame.assign(died=(frame["died"] == "yes") * 10 - 1)
+
+
+def a_group_only_in_the_north(frame):
+    rows = (frame["hospital"] == "north") & (np.arange(len(frame)) % 4 == 0)
+    return frame.assign(race=frame["race"].mask(rows, "asian"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda frame: frame,
+        one_label_in_the_west,
+        empty_columns_in_the_west,
+        labels_as_numbers,
+        a_group_only_in_the_north,
+    ],
+)
+def test_the_model_and_the_result_are_those_of_one_process(tmp_path, change):
+    files = hospitals(tmp_path, change(stays(600)))
+    post = InProcessPost(node_configs(files, tmp_path))
+    apart, _ = train(post, tmp_path / "apart", NAMES)
+    joined = train_joined(files, tmp_path / "joined")
+    assert np.array_equal(apart.params, joined.params)
+    assert apart.budgets_met == joined.budgets_met
+    for key in joined.result.keys() - DIFFERENT:
+        if key != "notes":
+            assert apart.result[key] == joined.result[key], key
+    assert (tmp_path / "apart" / "history.jsonl").read_bytes() == (
+        tmp_path / "joined" / "history.jsonl"
+    ).read_bytes()
+    assert (tmp_path / "apart" / "model.json").read_bytes() == (
+        tmp_path / "joined" / "model.json"
+    ).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("config", "settings"),
+    [
+        ({"objective": "max", "l2": 0.01}, {"objective": "max", "l2": 0.01}),
+        ({"curvature": "lbfgs"}, {"curvature": "lbfgs"}),
+        ({"test-size": 0.0, "seed": 3}, {"test_size": 0.0, "seed": 3}),
+        ({"ratio": "0.8", "budget": ""}, {"ratio": 0.8, "budget": None}),
+        (
+            {"scope": "both", "metric": "equalized_odds"},
+            {"scope": "both", "metric": "equalized_odds"},
+        ),
+        ({"budget": "0.1,west=0.02"}, {"budget": {"*": 0.1, "west": 0.02}}),
+        (
+            {"sensitive": "race, sex", "positive": "no"},
+            {"sensitive": ("race", "sex"), "positive": "no"},
+        ),
+        ({"drop": "age"}, {"drop": ("age",)}),
+    ],
+    ids=str,
+)
+def test_every_setting_means_the_same(tmp_path, config, settings):
+    files = hospitals(tmp_path)
+    post = InProcessPost(node_configs(files, tmp_path))
+    apart, _ = train(post, tmp_path / "apart", NAMES, **config)
+    joined = train_joined(files, tmp_path / "joined", **settings)
+    assert np.array_equal(apart.params, joined.params)
+    assert apart.result["clients"] == joined.result["clients"]
+    assert apart.result["global"] == joined.result["global"]
+
+
+def test_a_policy_at_the_server_means_the_same(tmp_path):
+    policy = tmp_path / "policy.toml"
+    policy.write_text(
+        'min-group-rows = 5\n[groups]\nrace = ["black", "white"]\n[[rule]]\n'
+        'metric = "demographic_parity"\nattribute = "race"\nbudget = 0.1\n'
+        "[rule.clients]\nnorth = 0.03\n"
+    )
+    files = hospitals(tmp_path, a_group_only_in_the_north(stays(600)))
+    post = InProcessPost(node_configs(files, tmp_path))
+    apart, _ = train(post, tmp_path / "apart", NAMES, budget="", policy=str(policy))
+    joined = train_joined(files, tmp_path / "joined", budget=None, policy=str(policy))
+    assert np.array_equal(apart.params, joined.params)
+    assert apart.result["clients"] == joined.result["clients"]
+    assert len(apart.result["data"]["policy_sha256"]) == 64
+
+
+def test_held_out_rows_may_be_a_file_of_their_own(tmp_path):
+    frame = stays(300, hospitals=("north",)).drop(columns="hospital")
+    train_file = written(frame[:200], tmp_path / "train.csv")
+    test_file = written(frame[200:], tmp_path / "test.csv")
+    configs = node_configs({"north": train_file}, tmp_path, north={"test-table": str(test_file)})
+    finished, _ = train(InProcessPost(configs), tmp_path / "out", ["north"])
+    assert finished.result["clients"]["north"]["rows"] == {"train": 200, "test": 100}
+
+
+def test_the_answers_cost_what_the_result_says(tmp_path):
+    files = hospitals(tmp_path)
+    sizes = {}
+
+    class Weighing(InProcessPost):
+        def send(self, node, content, seconds):
+            letter_id = super().send(node, content, seconds)
+            name = self.configs[node]["name"]
+            to, back = sizes.get(name, (0, 0))
+            sizes[name] = to + len(content), back + len(self._replies[letter_id].content)
+            return letter_id
+
+    finished, _ = train(Weighing(node_configs(files, tmp_path)), tmp_path / "out", NAMES)
+    section = finished.result["deployment"]
+    rounds = sum(finished.result["rounds"].values())
+    assert section["exchanges"] == rounds + 3  # introductions, counts of groups, evaluation
+    assert {n: (s["bytes_to"], s["bytes_from"]) for n, s in section["sites"].items()} == sizes
+    assert section["bytes_from_sites"] >= finished.result["bytes_from_clients"]
+
+
+def test_fifty_sites(tmp_path):
+    names = tuple(f"site {number:02d}" for number in range(50))
+    files = hospitals(tmp_path, stays(5000, hospitals=names))
+    post = InProcessPost(node_configs(files, tmp_path))
+    apart, _ = train(post, tmp_path / "apart", names, budget="0.1")
+    joined = train_joined(files, tmp_path / "joined", budget=0.1)
+    assert np.array_equal(apart.params, joined.params)
+    assert set(apart.result["clients"]) == set(names)

@@ -1,0 +1,323 @@
+"""What a site says of its rows, and what it does not."""
+
+import os
+import stat
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from in_one_process import hospitals, node_configs, train
+
+from fcfl._types import KernelQuestion, LocalTraining, Point, RateId, Request
+from fcfl.data import Schema
+from fcfl.errors import DataError
+from fcfl.federation.codec import same
+from fcfl.federation.messages import (
+    Agreement,
+    Count,
+    Evaluate,
+    Introduce,
+    Introduction,
+    Refusal,
+    Reported,
+    Terms,
+    open_answer,
+    seal,
+)
+from fcfl.federation.site import reply_to, without_cells
+from fcfl.federation.site_settings import SiteSettings, check_rules_kept
+from fcfl.federation.transport import InProcessPost
+from fcfl.rules import Difference, Ratio
+from hospital import stays, written
+
+TERMS = Terms("died", ("race",))
+POLICY = """
+withhold-below = {withhold}
+min-group-rows = {least}
+[[rule]]
+metric = "demographic_parity"
+attribute = "race"
+budget = {budget}
+"""
+
+
+def a_table(tmp_path, frame=None, name="north.csv"):
+    frame = stays(200, hospitals=("north",)).drop(columns="hospital") if frame is None else frame
+    return written(frame, tmp_path / name)
+
+
+def a_policy(tmp_path, withhold=1, least=1, budget=0.05):
+    path = tmp_path / "policy.toml"
+    path.write_text(POLICY.format(withhold=withhold, least=least, budget=budget))
+    return path
+
+
+def ask(question, path, tmp_path, **config):
+    given = {"name": "north", "table": str(path), "cache": str(tmp_path / "cache"), **config}
+    return open_answer(reply_to(seal(question), given))
+
+
+def agreed(said, **changes):
+    """An agreement of one site with itself."""
+    agreement = Agreement(
+        TERMS,
+        ("no", "yes"),
+        said.levels,
+        Schema.from_statistics({said.name: said.statistics}),
+        tuple(RateId("selection", "race", group) for group in said.levels["race"]),
+        (Difference("demographic_parity", "race", 0.05),),
+        1,
+        {said.name: said.checksum},
+    )
+    return replace(agreement, **changes)
+
+
+def evaluate(agreement, *points):
+    start = Point(np.zeros(agreement.schema.n_features + 1))
+    return Evaluate(agreement, Request(points or (start,)))
+
+
+# --- the introduction -----------------------------------------------------------------------------
+
+
+def test_an_introduction_has_statistics_of_features_and_no_cell_of_a_rare_level(tmp_path):
+    frame = stays(200, hospitals=("north",)).drop(columns="hospital")
+    frame.loc[:2, "ward"] = "secret ward"
+    frame.loc[:3, "race"] = "secret race"
+    path = a_table(tmp_path, frame)
+    open_said = ask(Introduce(TERMS), path, tmp_path)
+    assert "secret race" in open_said.levels["race"]
+    policy = str(a_policy(tmp_path, withhold=5))
+    given = {"name": "north", "table": str(path), "policy": policy}
+    message = reply_to(seal(Introduce(TERMS)), given)
+    assert b"secret" not in message
+    said = open_answer(message)
+    assert isinstance(said, Introduction)
+    assert said.levels == {"race": ("black", "white")}
+    assert set(said.statistics.columns) == {"sex", "age", "ward"}
+    assert set(said.statistics.columns["ward"].counts) == {"07", "er", "icu"}
+    assert said.withhold_below == 5 and len(said.policy_sha256) == 64
+
+
+def test_a_number_few_rows_have_is_withheld(tmp_path):
+    frame = stays(200, hospitals=("north",)).drop(columns="hospital")
+    frame["rare"] = np.where(np.arange(200) < 4, 123456.5, np.nan)
+    path = a_table(tmp_path, frame)
+    policy = str(a_policy(tmp_path, withhold=5))
+    rare = ask(Introduce(TERMS), path, tmp_path, policy=policy).statistics.columns["rare"]
+    assert (rare.n, rare.mean, rare.m2) == (0, 0.0, 0.0)
+    assert ask(Introduce(TERMS), path, tmp_path).statistics.columns["rare"].mean == 123456.5
+
+
+def test_rows_of_a_withheld_group_count_for_the_loss_and_belong_to_no_group(tmp_path):
+    frame = stays(400, hospitals=("north", "south"))
+    frame.loc[:6, "race"] = "rare"
+    files = hospitals(tmp_path, frame)
+    policy = {"policy": str(a_policy(tmp_path, withhold=50))}
+    configs = node_configs(files, tmp_path, north=policy, south=policy)
+    finished, _ = train(InProcessPost(configs), tmp_path / "out", ["north", "south"])
+    for client in ("north", "south"):
+        found = finished.result["clients"][client]
+        groups = found["train"]["disparities"][0]["groups"]
+        assert [group["group"] for group in groups] == ["black", "white"]
+        assert sum(group["rows"] for group in groups) < found["rows"]["train"]
+        assert sum(found["rows"].values()) == 200
+
+
+def test_statistics_are_those_of_training_rows_only(tmp_path):
+    path = a_table(tmp_path)
+    said = ask(Introduce(TERMS), path, tmp_path)
+    everything = ask(Introduce(replace(TERMS, test_size=0.0)), path, tmp_path)
+    rows = {n: s.n + s.missing for n, s in said.statistics.columns.items()}
+    assert set(rows.values()) == {140}
+    assert {s.n + s.missing for s in everything.statistics.columns.values()} == {200}
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda f: f.drop(columns="died"), "`label` must be a column of the table, got 'died'"),
+        (lambda f: f.drop(columns="race"), "`sensitive` must be a column of the table, got 'race'"),
+        (lambda f: f.assign(died=f["race"] + f["sex"]), "'died' must have two values, got 4"),
+        (lambda f: f.assign(age=np.inf), "Column 'age' has 140 infinite values"),
+    ],
+)
+def test_a_site_whose_columns_do_not_fit_says_so(tmp_path, change, sentence):
+    frame = stays(200, hospitals=("north",)).drop(columns="hospital")
+    said = ask(Introduce(TERMS), a_table(tmp_path, change(frame)), tmp_path)
+    assert isinstance(said, Refusal)
+    assert sentence in said.sentence
+
+
+def test_what_a_refusal_says_has_no_cell_and_no_path(tmp_path):
+    frame = stays(200, hospitals=("north",)).drop(columns="hospital")
+    frame.loc[0, "died"] = "Jane Doe, born 1950"
+    path = a_table(tmp_path, frame)
+    said = ask(Introduce(TERMS), path, tmp_path)
+    assert isinstance(said, Refusal) and "'died'" in said.sentence
+    assert "Jane" not in said.sentence
+    said = ask(Introduce(TERMS), tmp_path / "private" / "absent.csv", tmp_path)
+    assert isinstance(said, Refusal) and "There is no file '…'" in said.sentence
+
+
+@pytest.mark.parametrize(
+    ("sentence", "told"),
+    [
+        ("Column 'age' must hold numbers, got 'x y'.", "Column 'age' must hold numbers, got '…'."),
+        ("no columns 'a', 'b'. Did you mean 'c'?", "no columns 'a', 'b'. Did you mean '…'?"),
+        ('Label "it\'s" is wrong.', "Label '…' is wrong."),
+        (r"got 'don\'t say'", "got '…'"),
+        ("client 'north' is empty", "client 'north' is empty"),
+    ],
+)
+def test_quoted_text_is_left_out_unless_it_is_a_known_name_or_a_column(sentence, told):
+    assert without_cells(sentence, {"north"}) == told
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        ({}, "`name` must be the site's name"),
+        ({"name": "north"}, "`table` must be the path"),
+        ({"name": "north", "table": "north.csv"}, "`table` must be an absolute path"),
+        ({"name": " ", "table": "/x.csv"}, "`name` must be the site's name"),
+        (
+            {"name": "north", "tables": "/x.csv"},
+            "`tables` is no key of a site. Did you mean 'table'",
+        ),
+        ({"name": 7, "table": "/x.csv"}, "`name` must be the site's name, text in quotes, got 7"),
+    ],
+)
+def test_a_node_config_that_does_not_fit_is_told(config, sentence):
+    with pytest.raises(DataError, match=sentence):
+        SiteSettings.from_node_config(config)
+    assert isinstance(open_answer(reply_to(seal(Introduce(TERMS)), config)), Refusal)
+
+
+def test_bytes_that_are_no_question_are_refused(tmp_path):
+    config = {"name": "north", "table": str(a_table(tmp_path))}
+    for message in (b"", b"nonsense", seal(Refusal("server", "hello"))):
+        assert isinstance(open_answer(reply_to(message, config)), Refusal)
+
+
+def test_an_unforeseen_error_leaves_the_site_as_its_kind_only(tmp_path):
+    said = ask(Introduce(TERMS), a_table(tmp_path), tmp_path)
+    strange = agreed(said, rates=(RateId("selection", "secret attribute", "x"),))
+    answer = ask(evaluate(strange), a_table(tmp_path), tmp_path)
+    assert isinstance(answer, Refusal)
+    assert "Unforeseen KeyError" in answer.sentence and "secret" not in answer.sentence
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("local", LocalTraining(1, 0.1)),
+        ("set_losses", True),
+        ("kernel", KernelQuestion(np.zeros((1, 2)), 1.0, (0,), np.zeros(1), np.zeros(1))),
+    ],
+)
+def test_a_site_answers_no_more_than_is_documented(tmp_path, part, value):
+    path = a_table(tmp_path)
+    agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
+    point = Point(np.zeros(agreement.schema.n_features + 1), **{part: value})
+    answer = ask(evaluate(agreement, point), path, tmp_path)
+    assert answer == Refusal("north", f"A site does not answer `{part}`; it was asked for it.")
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+def test_rows_must_not_change_half_way(tmp_path):
+    path = a_table(tmp_path)
+    agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
+    assert isinstance(ask(evaluate(agreement), path, tmp_path), Reported)
+    a_table(tmp_path, stays(201, hospitals=("north",)).drop(columns="hospital"))
+    answer = ask(evaluate(agreement), path, tmp_path)
+    assert isinstance(answer, Refusal) and "not the one the run began with" in answer.sentence
+
+
+def test_encoded_rows_are_kept_privately_once_and_replaced_when_torn(tmp_path):
+    path = a_table(tmp_path)
+    agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
+    first = ask(evaluate(agreement), path, tmp_path)
+    (kept,) = (tmp_path / "cache").iterdir()
+    if os.name == "posix":
+        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    written_at = kept.stat().st_mtime_ns
+    assert same(ask(evaluate(agreement), path, tmp_path), first)
+    assert kept.stat().st_mtime_ns == written_at
+    kept.write_bytes(kept.read_bytes()[:1000])
+    assert same(ask(evaluate(agreement), path, tmp_path), first)
+    other = replace(agreement, schema=Schema(agreement.schema.columns[:2]))
+    ask(evaluate(other), path, tmp_path)
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+# --- policies -------------------------------------------------------------------------------------
+
+
+def test_the_server_cannot_loosen_a_policy(tmp_path):
+    path, policy = a_table(tmp_path), str(a_policy(tmp_path, budget=0.05))
+    said = ask(Introduce(TERMS), path, tmp_path, policy=policy)
+    assert said.rules == (Difference("demographic_parity", "race", 0.05),)
+    kept = agreed(said)
+    assert isinstance(ask(evaluate(kept), path, tmp_path, policy=policy), Reported)
+    params = np.zeros(kept.schema.n_features + 1)
+    for rules in (
+        (),
+        (Difference("demographic_parity", "race"),),
+        (Difference("demographic_parity", "race", 0.06),),
+        (Difference("demographic_parity", "race", {"south": 0.01}),),
+        (Difference("demographic_parity", "race", 0.01, "global"),),
+        (Ratio("demographic_parity", "race", 0.8),),
+        (Difference("equal_opportunity", "race", 0.01),),
+    ):
+        looser = replace(kept, rules=rules)
+        for question in (evaluate(looser), Count(looser, params)):
+            answer = ask(question, path, tmp_path, policy=policy)
+            assert isinstance(answer, Refusal)
+            assert "must be at least as strict as this site's policy" in answer.sentence
+
+
+@pytest.mark.parametrize("budget", [0.05, 0.01, 0.0, {"north": 0.02, "south": 0.9}])
+def test_rules_as_strict_as_the_policy_are_kept(budget):
+    own = [Difference("demographic_parity", "race", 0.05)]
+    check_rules_kept("north", own, [Difference("demographic_parity", "race", budget)])
+
+
+def test_of_a_group_below_the_sites_own_threshold_nothing_is_reported(tmp_path):
+    frame = stays(200, hospitals=("north",)).drop(columns="hospital")
+    frame.loc[:19, "race"] = "rare"
+    path, policy = a_table(tmp_path, frame), str(a_policy(tmp_path, least=30))
+    said = ask(Introduce(TERMS), path, tmp_path, policy=policy)
+    agreement = agreed(said)
+    position = said.levels["race"].index("rare")
+    point = Point(np.ones(agreement.schema.n_features + 1), "gradients")
+    report = ask(evaluate(agreement, point), path, tmp_path, policy=policy).reports[0]
+    assert report.group_counts[position] == report.rates[position] == 0
+    assert not report.rate_grads[position].any()
+    assert (np.delete(report.group_counts, position) > 0).all()
+    counted = ask(Count(agreement, point.params), path, tmp_path, policy=policy)
+    for counts in (counted.train, counted.test):
+        assert counts.group_counts[position] == counts.group_selected[position] == 0
+    without = ask(evaluate(agreement, point), path, tmp_path, policy=str(a_policy(tmp_path)))
+    assert without.reports[0].group_counts[position] > 0
+
+
+def test_a_sites_policy_has_no_groups_and_no_other_site(tmp_path):
+    path = a_table(tmp_path)
+    policy = tmp_path / "policy.toml"
+    policy.write_text(
+        POLICY.format(withhold=1, least=1, budget=0.1) + "[rule.clients]\nsouth = 0.2\n"
+    )
+    answer = ask(Introduce(TERMS), path, tmp_path, policy=str(policy))
+    assert isinstance(answer, Refusal) and "client" in answer.sentence
+    policy.write_text(
+        'withhold-below = 1\n[groups]\nrace = ["a", "b"]\n[[rule]]\n'
+        'metric = "demographic_parity"\nattribute = "race"\n'
+    )
+    answer = ask(Introduce(TERMS), path, tmp_path, policy=str(policy))
+    assert isinstance(answer, Refusal) and "`groups` belongs to the server" in answer.sentence

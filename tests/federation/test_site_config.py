@@ -1,0 +1,58 @@
+"""The run config: every key has a default and a meaning, and what does not fit is told."""
+
+import pytest
+
+from fcfl.runs.site_config import CONFIG, SitesConfig
+
+GIVEN = {"sites": "south, north", "label": "died", "sensitive": "race,sex", "out": "/tmp/out"}
+
+
+def test_defaults_are_those_of_the_list():
+    run = SitesConfig.from_run_config(GIVEN)
+    assert run.sites == ("north", "south")
+    assert run.experiment.sensitive == ("race", "sex")
+    assert (run.experiment.l2, run.experiment.objective) == (0.003, 10.0)
+    assert run.site_timeout == 600.0 and run.max_age == 0 and not run.resume
+    assert run.make_method().lookahead == (0.5, 0.2, 0.05, 0.01)
+    assert SitesConfig.from_run_config({k: d for k, (d, _) in CONFIG.items()} | GIVEN) == run
+
+
+def test_what_is_given_arrives():
+    run = SitesConfig.from_run_config(
+        GIVEN
+        | {"budget": "0.05,north=0.1", "objective": "max", "l2": 0.01, "lookahead": "0.3"}
+        | {"rounds": "9,4", "site-timeout": 12.5, "max-age": 3, "curvature": "lbfgs", "drop": "id"}
+    )
+    assert run.experiment.budget == {"*": 0.05, "north": 0.1}
+    method = run.make_method()
+    assert (method.objective, method.lookahead, method.rounds) == ("max", (0.3,), (9, 4))
+    assert (method.curvature, run.site_timeout, run.max_age) == ("lbfgs", 12.5, 3)
+    assert run.terms.drop == ("id",)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("sites", "", "`sites` must name the sites of the run"),
+        ("sites", "a,b,a", "`sites` must name every site once, got 'a' twice"),
+        ("label", "", "`label` and `sensitive` must name columns"),
+        ("label", 3, "`label` must be text in quotes, got 3"),
+        ("sensitive", "", "`label` and `sensitive` must name columns"),
+        ("budget", "much", "`budget` must be a number or client=number"),
+        ("budget", "1.5", "`budget` must be a number from 0 to 1"),
+        ("l2", "auto", "`l2` must be a number over Flower, got 'auto'.*in a rehearsal"),
+        ("objective", "auto", "`objective` must be a number over Flower, got 'auto'"),
+        ("objective", "large", "`objective` must be a number, got 'large'"),
+        ("rounds", "9", "`rounds` must be two counts"),
+        ("lookahead", "2", "`lookahead` must hold lengths between 0 and 1"),
+        ("site-timeout", 0, "`site-timeout` must be a positive number"),
+        ("max-age", -1, "`max-age` must be a whole number"),
+        ("out", "runs/here", "`out` must be an absolute path, got 'runs/here'"),
+        ("resume", "yes", "`resume` must be true or false, got 'yes'"),
+        ("policy", "policy.toml", "`policy` must be an absolute path"),
+        ("budgets", "0.1", "`budgets` is no key of a run. Did you mean 'budget'"),
+    ],
+)
+def test_what_does_not_fit_is_told_by_its_key(key, value, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        SitesConfig.from_run_config(GIVEN | {key: value}).make_method()

@@ -1,0 +1,389 @@
+"""What the server makes of sites that are absent, wrong, doubled or strange."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from in_one_process import Spoiled, hospitals, node_configs, train
+
+from fcfl.errors import AbsentClientError, DataError, FCFLError, ReportError
+from fcfl.federation import exchange as correspondence
+from fcfl.federation.checkpoint import load_checkpoint
+from fcfl.federation.messages import Counted, Introduction, Refusal, Reported
+from fcfl.federation.transport import InProcessPost, Reply
+from fcfl.runs.site_run import run_sites
+from hospital import stays, weights_of
+
+NAMES = ("north", "south")
+CHANGES = {
+    "a loss that is no number": ({"loss": float("nan")}, "non-finite loss"),
+    "an infinite gradient": ({"loss_grad": np.inf}, "non-finite number in `loss_grad`"),
+    "a rate of 1.7": ({"rates": np.array([1.7, 0.2])}, "a rate of 1.7"),
+    "a rate too many": ({"rates": np.zeros(3)}, r"`rates` of shape \(3,\), expected \(2,\)"),
+    "a short gradient": ({"loss_grad": np.zeros(2)}, r"`loss_grad` of shape \(2,\)"),
+    "no curvature": ({"curvature": None}, "no `curvature`, which was asked for"),
+    "negative rows": ({"n_rows": -3.0}, "a row count of -3.0"),
+    "text for a loss": ({"loss": "low"}, "a loss that is a str"),
+}
+
+
+@pytest.fixture
+def files(tmp_path):
+    return hospitals(tmp_path, stays(300, hospitals=NAMES))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The weights of a run on the same rows in which nothing went wrong."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    files = hospitals(folder, stays(300, hospitals=NAMES))
+    train(InProcessPost(node_configs(files, folder)), folder / "out", NAMES)
+    return weights_of(folder / "out")
+
+
+def spoiled(files, tmp_path, spoil):
+    return Spoiled(node_configs(files, tmp_path), spoil=spoil)
+
+
+def from_answer(number, change):
+    """Spoil every answer of the south from its n-th on."""
+
+    def spoil(name, answer, count):
+        return change(answer) if name == "south" and count >= number else answer
+
+    return spoil
+
+
+def with_report(changes):
+    def change(answer):
+        if not isinstance(answer, Reported):
+            return answer
+        report = answer.reports[0]
+        given = dict(changes)
+        if given.get("loss_grad") is np.inf:
+            given["loss_grad"] = np.full_like(report.loss_grad, np.inf)
+        return replace(answer, reports=(replace(report, **given), *answer.reports[1:]))
+
+    return change
+
+
+# --- refused by name ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("changes", "reason"), CHANGES.values(), ids=CHANGES)
+def test_a_report_that_cannot_be_is_refused_by_name_and_the_run_can_be_resumed(
+    files, tmp_path, undisturbed, changes, reason
+):
+    post = spoiled(files, tmp_path, from_answer(5, with_report(changes)))
+    with pytest.raises(AbsentClientError, match=f"'south': its answer was refused: .*{reason}"):
+        train(post, tmp_path / "out", NAMES)
+    assert sum(load_checkpoint(tmp_path / "out").progress.state.rounds) == 2
+    whole = InProcessPost(node_configs(files, tmp_path))
+    train(whole, tmp_path / "out", NAMES, resume=True)
+    assert weights_of(tmp_path / "out") == undisturbed
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda answer: replace(answer, name="north"), "of site 'south' answered as 'north'"),
+        (lambda answer: b"nonsense", "no message of fcfl"),
+        (lambda answer: replace(answer, reports=()), "sent 0 reports for a request of"),
+        (lambda answer: replace(answer, reports=None), "sent an answer that cannot be (TypeError)"),
+        (lambda answer: replace(answer, reports=({},) * 5), "instead of a report"),
+        (lambda answer: Introduction("south", "", "", (), {}, None), "instead of Reported"),
+        (lambda answer: Refusal("south", "The disk\n\x1b is full."), "The disk is full."),
+    ],
+)
+def test_an_answer_that_is_no_answer_is_refused_by_name(files, tmp_path, change, reason):
+    post = spoiled(files, tmp_path, from_answer(4, change))
+    with pytest.raises(AbsentClientError, match=f"Site 'south'.*{re.escape(reason)}"):
+        train(post, tmp_path / "out", NAMES)
+
+
+@pytest.mark.parametrize("away", [(5,), (5, 6), (8, 9), (5, 7, 9, 11), (19, 20)], ids=str)
+def test_with_max_age_the_last_report_stays_in_force_and_the_site_is_welcome_back(
+    files, tmp_path, away
+):
+    wrong = with_report({"loss": float("nan")})
+
+    def spoil(name, answer, count):
+        return wrong(answer) if name == "south" and count in away else answer
+
+    post = spoiled(files, tmp_path, spoil)
+    finished, told = train(post, tmp_path / "out", NAMES, **{"max-age": 2})
+    absent = [line for line in told if "Site 'south' is absent" in line and "non-finite" in line]
+    assert len(absent) == len(away)
+    assert finished.result["status"] == "converged" and finished.budgets_met
+    assert finished.result["kkt_residual"] <= 1e-6
+
+
+def test_a_site_that_stays_away_longer_than_max_age_stops_the_run(files, tmp_path):
+    gone = from_answer(5, with_report({"loss": float("nan")}))
+    with pytest.raises(AbsentClientError, match=r"last report is 3 rounds old.*`max_age` is 2"):
+        train(spoiled(files, tmp_path, gone), tmp_path / "out", NAMES, **{"max-age": 2})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: {"train": replace(c.train, true_positive=-1)},
+        lambda c: {"train": replace(c.train, true_positive=0.5)},
+        lambda c: {"test": replace(c.test, group_counts=c.test.group_counts + 1e6)},
+        lambda c: {"test": replace(c.test, group_selected=c.test.group_counts + 1)},
+        lambda c: {"test": replace(c.test, group_counts=c.test.group_counts[:1])},
+        lambda c: {"train": replace(c.train, loss_sum=float("inf"))},
+        lambda c: {"train": None},
+    ],
+)
+def test_counts_that_cannot_be_are_refused_by_name(files, tmp_path, change):
+    def spoil(answer):
+        return replace(answer, **change(answer)) if isinstance(answer, Counted) else answer
+
+    with pytest.raises(AbsentClientError, match=r"Site 'south'.*counts of its .* that cannot be"):
+        train(spoiled(files, tmp_path, from_answer(1, spoil)), tmp_path / "out", NAMES)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"labels": (1, 2)},
+        {"levels": {"race": (3,)}},
+        {"min_group_rows": 0},
+        {"rules": ("none",)},
+        {"statistics": None},
+        {"checksum": 5},
+        {"labels": 5},
+        {"levels": None},
+        {"rules": None},
+    ],
+    ids=str,
+)
+def test_an_introduction_that_cannot_be_is_refused_by_name(files, tmp_path, change):
+    def spoil(answer):
+        return replace(answer, **change) if isinstance(answer, Introduction) else answer
+
+    with pytest.raises(ReportError, match=r"Site 'south' cannot take part: .* that cannot be"):
+        train(spoiled(files, tmp_path, from_answer(1, spoil)), tmp_path / "out", NAMES)
+
+
+# --- columns --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda f: f.drop(columns="ward"), "'north' and 'south'.*only one of them has 'ward'"),
+        (lambda f: f.assign(age="old"), "Column 'age' is a number at client 'north' and text at"),
+        (lambda f: f.drop(columns="died"), "Site 'south' cannot take part: `label`.*'died'"),
+        (
+            lambda f: f.assign(died=f["died"].map({"yes": "dead", "no": "alive"})),
+            "same two values at all sites, got 'north' 'no' and 'yes', 'south' 'alive' and 'dead'",
+        ),
+    ],
+)
+def test_a_site_whose_columns_differ_stops_the_run_by_name(files, tmp_path, change, sentence):
+    frame = stays(150, hospitals=("south",)).drop(columns="hospital")
+    change(frame).to_csv(files["south"], index=False)
+    post = InProcessPost(node_configs(files, tmp_path))
+    with pytest.raises((DataError, ReportError), match=sentence):
+        train(post, tmp_path / "out", NAMES)
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+def test_two_sites_with_one_name_are_refused(files, tmp_path):
+    configs = node_configs(files, tmp_path)
+    configs[7] = configs[1] | {"table": str(files["north"])}
+    with pytest.raises(FCFLError, match="Two nodes call themselves 'south'"):
+        train(InProcessPost(configs), tmp_path / "out", NAMES)
+
+
+def test_a_second_site_with_a_name_that_comes_later_is_refused_too(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(correspondence, "_LOOK", 0.0)
+    configs = node_configs(files, tmp_path)
+    post = InProcessPost(dict(configs))
+
+    def on_round(info, share):
+        if info.round == 2:
+            post.configs[7] = configs[1]
+
+    given = {"sites": "north,south", "out": str(tmp_path / "out")}
+    given |= {"label": "died", "sensitive": "race", "budget": "0.05"}
+    with pytest.raises(FCFLError, match="Two nodes call themselves 'south'"):
+        run_sites(post, given, on_round=on_round, on_message=lambda sentence: None)
+
+
+def test_strangers_are_told_and_left_alone(files, tmp_path, undisturbed):
+    configs = node_configs(files, tmp_path)
+    configs[7] = configs[0] | {"name": "east"}
+    _, told = train(InProcessPost(configs), tmp_path / "out", NAMES)
+    assert len([line for line in told if "calls itself 'east' and is left out" in line]) == 1
+    assert weights_of(tmp_path / "out") == undisturbed
+
+
+# --- coming and going -----------------------------------------------------------------------------
+
+
+class Unreliable(InProcessPost):
+    """The south is offline in its n-th exchange, loses a letter, or changes its node."""
+
+    def __init__(self, configs, away=(), lost=()):
+        super().__init__(dict(configs))
+        self.away, self.lost, self.letters = away, lost, 0
+
+    def send(self, node, content, seconds):
+        letter_id = super().send(node, content, seconds)
+        if self.configs[node]["name"] == "south":
+            self.letters += 1
+            if self.letters in self.away:
+                self._replies.pop(letter_id)
+            if self.letters in self.lost:
+                self._replies[letter_id] = Reply(letter_id, None, "the node is gone", True)
+        return letter_id
+
+
+def test_a_site_slower_than_the_timeout_is_absent_by_name(files, tmp_path):
+    post = Unreliable(node_configs(files, tmp_path), away=(5, 6))
+    sentence = "Client 'south' did not answer.* it did not answer within 0.5 s"
+    with pytest.raises(AbsentClientError, match=sentence):
+        train(post, tmp_path / "out", NAMES, **{"site-timeout": 0.5})
+
+
+def test_a_site_that_never_comes_is_named(files, tmp_path):
+    configs = node_configs(files, tmp_path)
+    with pytest.raises(AbsentClientError, match=r"within 0.5 s; missing: 'east', 'west'"):
+        post = InProcessPost(configs)
+        train(post, tmp_path / "out", (*NAMES, "east", "west"), **{"site-timeout": 0.5})
+
+
+def test_a_lost_letter_is_sent_again_in_the_same_round(files, tmp_path, undisturbed, monkeypatch):
+    monkeypatch.setattr(correspondence, "_RETRY", 0.0)
+    post = Unreliable(node_configs(files, tmp_path), lost=(1, 4, 5, 9))
+    _, told = train(post, tmp_path / "out", NAMES)
+    assert len([line for line in told if "was lost: the node is gone" in line]) == 4
+    assert weights_of(tmp_path / "out") == undisturbed
+
+
+def test_a_letter_without_an_answer_is_sent_again_once(files, tmp_path, undisturbed):
+    post = Unreliable(node_configs(files, tmp_path), away=(1, 4, 9))
+    train(post, tmp_path / "out", NAMES, **{"site-timeout": 1.0})
+    assert weights_of(tmp_path / "out") == undisturbed
+    post = Unreliable(node_configs(files, tmp_path), away=range(4, 99))
+    with pytest.raises(AbsentClientError, match="did not answer within 1 s"):
+        train(post, tmp_path / "gone", NAMES, **{"site-timeout": 1.0})
+    assert post.letters == 5
+
+
+def test_a_site_that_comes_back_as_another_node_goes_on(files, tmp_path, undisturbed, monkeypatch):
+    monkeypatch.setattr(correspondence, "_LOOK", 0.0)
+    post = Unreliable(node_configs(files, tmp_path))
+    moved = post.configs[1]
+
+    def on_round(info, share):
+        if info.round == 2:
+            del post.configs[1]
+            post.configs[99] = moved
+
+    given = {"sites": "north,south", "out": str(tmp_path / "out")}
+    given |= {"label": "died", "sensitive": "race", "budget": "0.05"}
+    run_sites(post, given, on_round=on_round, on_message=lambda sentence: None)
+    assert weights_of(tmp_path / "out") == undisturbed
+
+
+@pytest.mark.parametrize("killed_after", [1, 3, 6])
+def test_a_server_that_was_killed_goes_on_from_its_checkpoint_to_the_same_bits(
+    files, tmp_path, undisturbed, killed_after
+):
+    class Killed(Exception):
+        """As a kill: nothing in the package catches it."""
+
+    def on_round(info, share):
+        if info.round == killed_after:
+            raise Killed
+
+    given = {"sites": "north,south", "out": str(tmp_path / "out")}
+    given |= {"label": "died", "sensitive": "race", "budget": "0.05"}
+    post = InProcessPost(node_configs(files, tmp_path))
+    with pytest.raises(Killed):
+        run_sites(post, given, on_round=on_round, on_message=lambda sentence: None)
+    run_sites(post, given | {"resume": True}, on_message=lambda sentence: None)
+    assert weights_of(tmp_path / "out") == undisturbed
+
+
+def test_a_run_is_not_resumed_with_other_rows(files, tmp_path):
+    post = spoiled(files, tmp_path, from_answer(5, lambda answer: Refusal("south", "Not now.")))
+    with pytest.raises(AbsentClientError, match="Not now"):
+        train(post, tmp_path / "out", NAMES)
+    stays(100, hospitals=("south",)).drop(columns="hospital").to_csv(files["south"], index=False)
+    with pytest.raises(FCFLError, match="The rows differ"):
+        train(InProcessPost(node_configs(files, tmp_path)), tmp_path / "out", NAMES, resume=True)
+
+
+# --- policies -------------------------------------------------------------------------------------
+
+
+def policy(tmp_path, text):
+    path = tmp_path / "site-policy.toml"
+    path.write_text(text)
+    return {"policy": str(path)}
+
+
+RULE = '[[rule]]\nmetric = "{}"\nattribute = "{}"\nbudget = {}\n'
+
+
+def test_a_stricter_policy_of_a_site_wins_and_a_looser_one_does_not(files, tmp_path):
+    for own, expected in ((0.01, 0.01), (0.5, 0.05)):
+        place = tmp_path / f"own-{own}"
+        insisted = policy(tmp_path, RULE.format("demographic_parity", "race", own))
+        configs = node_configs(files, tmp_path, south=insisted)
+        finished, _ = train(InProcessPost(configs), place, NAMES)
+        clients = finished.result["clients"]
+        assert clients["south"]["train"]["disparities"][0]["budget"] == expected
+        assert clients["north"]["train"]["disparities"][0]["budget"] == 0.05
+        smooth = clients["south"]["train"]["disparities"][0]["smooth"]
+        assert smooth <= expected + 1e-6
+        sites = finished.result["deployment"]["sites"]
+        assert len(sites["south"]["policy_sha256"]) == 64
+        assert sites["north"]["policy_sha256"] is None
+
+
+def test_a_rule_that_only_a_site_has_binds_that_site(files, tmp_path):
+    insisted = policy(tmp_path, RULE.format("equal_opportunity", "race", 0.02))
+    configs = node_configs(files, tmp_path, south=insisted)
+    finished, _ = train(InProcessPost(configs), tmp_path / "out", NAMES)
+    for name, budgets in (("north", [0.05, None]), ("south", [0.05, 0.02])):
+        found = finished.result["clients"][name]["train"]["disparities"]
+        assert [entry["budget"] for entry in found] == budgets
+    assert finished.budgets_met
+
+
+def test_a_policy_on_a_column_that_is_not_compared_stops_the_run(files, tmp_path):
+    insisted = policy(tmp_path, RULE.format("demographic_parity", "sex", 0.02))
+    configs = node_configs(files, tmp_path, south=insisted)
+    with pytest.raises(DataError, match=r"Site 'south' has a policy on 'sex'.*got 'race'"):
+        train(InProcessPost(configs), tmp_path / "out", NAMES)
+
+
+# --- what a site is told --------------------------------------------------------------------------
+
+
+def test_a_site_is_told_nothing_of_the_others(files, tmp_path):
+    letters = {name: [] for name in NAMES}
+
+    class Listening(InProcessPost):
+        def send(self, node, content, seconds):
+            letters[self.configs[node]["name"]].append(content)
+            return super().send(node, content, seconds)
+
+    post = Listening(node_configs(files, tmp_path))
+    train(post, tmp_path / "out", NAMES, budget="north=0.0625,south=0.03125")
+    for name, budget, other, others in (
+        ("north", b"0.0625", b"south", b"0.03125"),
+        ("south", b"0.03125", b"north", b"0.0625"),
+    ):
+        assert len(letters[name]) > 3
+        assert any(budget in letter for letter in letters[name])
+        assert not any(other in letter or others in letter for letter in letters[name])

@@ -1,0 +1,157 @@
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from fcfl._types import LocalTraining, Point
+from fcfl.data.client_data import ClientData
+from fcfl.models.linear import linear_client
+from fcfl.models.local_training import set_weights_of, train_locally
+from fcfl.models.rates import rate_members
+from helpers import RACE, all_rates, assert_derivative, simulated_data
+
+RATES = all_rates(RACE)
+
+
+def local_params(client, start, **options):
+    options = {"epochs": 1, "step_size": 0.3, **options}
+    return client.report(Point(start, local=LocalTraining(**options))).local_params
+
+
+def some_set_weights(seed):
+    """Weights for the label cells: zero for the selection rates."""
+    added = np.zeros((2, len(RATES)))
+    rng = np.random.default_rng(seed)
+    for q, rate in enumerate(RATES):
+        if rate.kind != "selection":
+            added[int(rate.kind == "true_positive"), q] = rng.uniform(-1, 2)
+    return added
+
+
+@pytest.mark.parametrize("as_sparse", [False, True])
+@pytest.mark.parametrize("epochs", [1, 4])
+def test_full_batch_epochs_are_gradient_steps(as_sparse, epochs):
+    data = simulated_data(0, as_sparse=as_sparse)
+    client = linear_client("a", data, RATES)
+    params = start = np.random.default_rng(0).standard_normal(5)
+    for _ in range(epochs):
+        gradient = client.report(Point(params, "gradients")).loss_grad + 0.1 * params
+        params = params - 0.3 * gradient
+    np.testing.assert_allclose(
+        local_params(client, start, epochs=epochs, l2=0.1), params, rtol=1e-12
+    )
+
+
+def test_weighted_rows_give_the_gradient_of_the_weighted_loss():
+    data = simulated_data(1)
+    client = linear_client("a", data, RATES)
+    added = some_set_weights(0)
+    weights = 1.0 + (rate_members(data, RATES) * added[data.y.astype(int)]).sum(axis=1)
+    start = np.random.default_rng(1).standard_normal(5)
+
+    def loss(params):
+        logits = data.X @ params[:-1] + params[-1]
+        return weights @ (np.logaddexp(0, logits) - data.y * logits) / data.n_rows
+
+    moved = local_params(client, start, set_weights={"a": added, "b": -added})
+    assert_derivative((start - moved) / 0.3, loss, start)
+    np.testing.assert_array_equal(
+        local_params(client, start, set_weights={"b": added}), local_params(client, start)
+    )
+
+
+@pytest.mark.parametrize("as_sparse", [False, True])
+def test_batches_of_merged_rows_visit_every_row_once_an_epoch(as_sparse):
+    """With tiny steps an epoch of batches moves as far as one full step for every batch."""
+    data = simulated_data(2, n_rows=200, as_sparse=as_sparse)
+    client = linear_client("a", data, RATES)
+    start = np.random.default_rng(2).standard_normal(5)
+    size = 1e-7
+    items = 0
+    for row in range(client.row_counts.size):
+        items += int(client.positive_counts[row] > 0)
+        items += int(client.row_counts[row] > client.positive_counts[row])
+    moved = local_params(client, start, step_size=size, batch_rows=items // 4 + 1)
+    gradient = client.report(Point(start, "gradients")).loss_grad
+    # each batch is normalised by its own rows, so that four batches are four steps or so
+    cosine = (start - moved) @ gradient / np.linalg.norm(start - moved) / np.linalg.norm(gradient)
+    assert cosine > 0.9
+    np.testing.assert_allclose(
+        np.linalg.norm(start - moved) / size / np.linalg.norm(gradient), 4, rtol=0.3
+    )
+
+
+def test_an_epoch_of_batches_sums_to_the_whole_gradient():
+    counts = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
+    seen = []
+
+    def summed_gradient(params, items):
+        seen.append(items)
+        return counts[items].sum() * np.ones(1)
+
+    training = LocalTraining(epochs=3, step_size=0.1, batch_rows=3, seed=5)
+    end = train_locally(np.zeros(1), training, "a", counts, summed_gradient)
+    assert [len(items) for items in seen] == [3, 3, 1] * 3
+    for epoch in range(3):
+        assert sorted(np.concatenate(seen[3 * epoch : 3 * epoch + 3])) == list(range(7))
+    assert not np.array_equal(seen[0], seen[3])
+    np.testing.assert_allclose(end, [-0.9])  # nine steps of one tenth
+
+
+def test_the_order_depends_on_seed_round_and_client_only():
+    data = simulated_data(3)
+    start = np.zeros(5)
+
+    def end(name="a", seed=0, round=0):
+        client = linear_client(name, data, RATES)
+        return local_params(client, start, batch_rows=8, epochs=2, seed=seed, round=round)
+
+    np.testing.assert_array_equal(end(), end())
+    for other in (end(name="b"), end(seed=1), end(round=1)):
+        assert np.abs(other - end()).max() > 1e-6
+
+
+def test_the_report_describes_the_start():
+    client = linear_client("a", simulated_data(4), RATES)
+    start = np.random.default_rng(0).standard_normal(5)
+    plain = client.report(Point(start, "gradients"))
+    local = client.report(Point(start, "gradients", local=LocalTraining(2, 0.5)))
+    assert plain.loss == local.loss and np.array_equal(plain.loss_grad, local.loss_grad)
+    assert plain.local_params is None and local.nbytes == plain.nbytes + 8 * 5
+
+
+def test_no_epochs_leave_the_start_as_it_is():
+    client = linear_client("a", simulated_data(4), RATES)
+    start = np.random.default_rng(0).standard_normal(5)
+    np.testing.assert_array_equal(local_params(client, start, epochs=0), start)
+
+
+def test_rows_with_weights_of_their_own_count_by_them():
+    data = simulated_data(5)
+    twice = data.take(np.concatenate([np.arange(data.n_rows), np.arange(20)]))
+    weights = np.ones(data.n_rows)
+    weights[:20] = 2.0
+    weighted = ClientData(data.X, data.y, data.groups, data.levels, weights)
+    ends = [
+        local_params(linear_client("a", d, RATES), np.zeros(5), epochs=3) for d in (twice, weighted)
+    ]
+    np.testing.assert_allclose(*ends, rtol=1e-12)
+
+
+def test_set_weights_of_a_wrong_shape_are_refused():
+    training = LocalTraining(1, 0.1, set_weights={"a": np.zeros((2, 3))})
+    with pytest.raises(ValueError, match=r"`set_weights` must have shape \(2, 4\) for client 'a'"):
+        set_weights_of(training, "a", 4)
+
+
+def test_losses_by_set_are_the_mean_losses_under_either_label():
+    data = simulated_data(6)
+    client = linear_client("a", data, RATES)
+    params = np.random.default_rng(0).standard_normal(5)
+    report = client.report(Point(params, set_losses=True))
+    logits = data.X @ params[:-1] + params[-1]
+    members = rate_members(data, RATES)
+    for label in (0, 1):
+        losses = -np.log(expit(logits if label else -logits))
+        expected = losses @ members / members.sum(axis=0)
+        np.testing.assert_allclose(report.set_losses[label], expected, rtol=1e-10)
+    assert report.nbytes == client.report(Point(params)).nbytes + 8 * 2 * len(RATES)

@@ -1,0 +1,95 @@
+"""A client may be called like the total, and may have a long name."""
+
+import io
+
+from rich.console import Console
+from simulated import client, judged, part, result, write
+
+from fcfl.report.claims import claims_of
+from fcfl.report.comparison import run_summary
+from fcfl.report.page import write_page
+from fcfl.report.terminal import print_result, result_tables, runs_table
+from fcfl.report.views import client_rows, dear_claims, group_counts, scatter_views, training_rows
+from fcfl.report.words import headline, price_sentence, verdict_sentence
+
+
+def shown(*things):
+    console = Console(file=io.StringIO(), width=80, force_terminal=False)
+    console.print(*things)
+    return console.file.getvalue()
+
+
+def named(*names, price=0.4, together_price=None):
+    """Clients whose budgets have a price, and perhaps a budget over all rows with one."""
+    entry = judged(0.1, 0.0, 0.19, 0.05, "undetermined", price=price, smooth=0.04)
+    total = judged(0.3, 0.2, 0.4, None, "unconstrained", price=together_price, smooth=0.3)
+    return result({name: client(entry) for name in names}, [total])
+
+
+def sentences(content):
+    return [price_sentence(claim, content) for claim in dear_claims(content)]
+
+
+def test_the_price_of_a_client_called_all_rows_is_that_client_s():
+    content = named("all rows", "b", price=0.4, together_price=0.9)
+    total, first, _ = sentences(content)
+    assert total.startswith("Relaxing the budget over all rows together (")
+    assert first.startswith("Relaxing all rows's budget (")
+    (only,) = sentences(named("all rows"))
+    assert only.startswith("Relaxing all rows's budget (")
+
+
+def test_the_total_keeps_its_name_where_no_client_has_it():
+    content = named("a", "b", price=0.0, together_price=0.9)
+    assert sentences(content)[0].startswith("Relaxing the budget over all rows (")
+    assert [c.holder for c in claims_of(content) if c.is_together] == ["all rows"]
+
+
+def test_the_total_is_never_called_as_a_client_is():
+    content = named("all rows", "all rows together")
+    total = "all rows together together"
+    assert [c.holder for c in claims_of(content) if c.is_together] == [total]
+    for rows in (client_rows, group_counts, training_rows):
+        assert {row["holder"] for row in rows(content)} == {*content["clients"], total}
+    content["global"]["train"] = part([judged(0.3, 0.2, 0.4, 0.1, "exceeded", smooth=0.3)])
+    assert f"Not met: {total} 0.3000" in headline(content)
+
+
+def test_the_total_has_its_own_line_on_the_screen_and_on_the_page(tmp_path):
+    content = named("all rows", "b")
+    console = Console(file=io.StringIO(), width=80, force_terminal=False)
+    print_result(console, content)
+    assert "together" in console.file.getvalue().split("Worst served")[0]
+    page = write_page(write(tmp_path, content)).read_text(encoding="utf-8")
+    assert "all rows together" in page
+    (view,) = scatter_views(content)
+    assert str(view["figure"]).count("<title>all rows") <= 1
+
+
+def test_numbers_stand_on_the_line_of_their_verdict():
+    name = "Sankt-Katharinen-Krankenhaus " * 4
+    (table,) = result_tables(named(name, "b"))
+    lines = [line for line in shown(table).splitlines() if "0.050" in line or "0.05 " in line]
+    assert lines and all("undetermined" in line for line in lines)
+
+
+def test_runs_are_told_in_the_words_of_the_page():
+    text = shown(runs_table({"one": named("north", "south"), "two": named("south")}))
+    assert max(map(len, text.splitlines())) <= 80
+    head, words = (
+        text.split("─")[0],
+        "worst served its train loss lowest accuracy largest difference",
+    )
+    assert all(word in head.split() for word in words.split())
+    (row,) = [line.split() for line in text.splitlines() if line.startswith("one")]
+    assert row == ["one", "north", "0.5000", "0.750", "0.100", "0", "0", "2"]
+
+
+def test_the_largest_difference_of_any_client_is_not_that_of_all_rows():
+    assert run_summary("one", named("a", "b"))["largest"] == 0.1
+
+
+def test_one_budget_is_counted_as_the_headline_counts_it():
+    content = named("a")
+    assert verdict_sentence(content).startswith("0 of 1 budgets met on held-out rows")
+    assert "1 of 1 budgets met on the training rows" in headline(content)

@@ -1,0 +1,256 @@
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from fcfl.runs.method_comparison import over_seeds, parse_methods
+from fcfl.runs.settings import METHODS, Experiment
+from hospital import COLUMNS, fcfl, only_error, result_of, stays, written
+
+MOST = [name for name in METHODS if name != "two-stage"]  # its 2,300 rounds take too long
+FEW = ("--methods", "fedavg,afl,fedfb")
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    return written(stays(), tmp_path_factory.mktemp("stays") / "stays.csv")
+
+
+@pytest.fixture(scope="module")
+def compared(table, tmp_path_factory):
+    """All methods but the slowest on a small table."""
+    folder = tmp_path_factory.mktemp("compare") / "all"
+    options = ("--budget", "0.05", "--l2", "0.01", "--methods", ",".join(MOST))
+    outcome = fcfl("compare", table, *COLUMNS, *options, "--out", folder)
+    assert outcome.exit_code == 0, outcome.output
+    return folder, outcome
+
+
+def content_of(folder):
+    return json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
+
+
+def test_every_method_has_a_line_a_folder_and_a_result(compared):
+    folder, outcome = compared
+    content = content_of(folder)
+    assert [method["method"] for method in content["methods"]] == MOST
+    for run in content["runs"]:
+        assert run["status"] in ("converged", "stopped"), run
+        result = result_of(folder / run["folder"])
+        assert result["method"] == run["method"] == run["folder"]
+        assert run["bytes_from_clients"] == result["bytes_from_clients"] > 0
+        assert (folder / run["folder"] / "report.html").exists()
+    lines = [line.split() for line in outcome.stdout.splitlines() if line]
+    assert [line[0] for line in lines if line[0] in MOST] == MOST
+
+
+def test_a_line_says_what_the_results_say(compared):
+    folder, _ = compared
+    for run in content_of(folder)["runs"]:
+        result = result_of(folder / run["folder"])
+        tests = {client: who["test"] for client, who in result["clients"].items()}
+        accuracies = {client: test["accuracy"] for client, test in tests.items()}
+        values = {client: test["disparities"][0] for client, test in tests.items()}
+        assert run["worst_accuracy"] == min(accuracies.values())
+        assert accuracies[run["worst_client"]] == run["worst_accuracy"]
+        largest = values[run["largest_client"]]
+        assert (
+            largest["value"] == run["largest_disparity"] == max(e["value"] for e in values.values())
+        )
+        assert (largest["low"], largest["high"]) == (run["low"], run["high"])
+        verdicts = [entry["verdict"] for entry in values.values()]
+        assert run["verdicts"] == {v: verdicts.count(v) for v in verdicts}
+
+
+def test_all_methods_see_the_same_rows(compared):
+    folder, _ = compared
+    assert len({result_of(folder / name)["data"]["sha256"] for name in MOST}) == 1
+
+
+def test_a_method_without_budgets_says_so_in_its_result(compared):
+    folder, _ = compared
+    for name in MOST:
+        told = any("knows no budgets" in note for note in result_of(folder / name)["notes"])
+        assert told == (name not in ("sqp", "two-stage"))
+
+
+def test_disclosed_rows_are_told(compared):
+    notes = result_of(compared[0] / "agnostic-fair")["notes"]
+    assert any("training rows are reference points: the server sees them" in n for n in notes)
+
+
+def test_the_page_shows_every_method_with_its_bytes_and_rounds(compared):
+    page = (compared[0] / "report.html").read_text(encoding="utf-8")
+    assert "10 methods on " in page and "MB sent" in page
+    for name in MOST:
+        assert f"<b>{name}</b>: {METHODS[name].split(chr(39))[0]}" in page
+    assert "http://" not in page.replace("http://www.w3.org", "") and "<script src" not in page
+
+
+def test_seeds_give_means_with_intervals(table, tmp_path):
+    command = ("compare", table, *COLUMNS, "--methods", "fedavg,q-ffl", "--seeds", "3")
+    outcome = fcfl(*command, "--out", tmp_path)
+    assert outcome.exit_code == 0, outcome.output
+    content = content_of(tmp_path)
+    assert [run["folder"] for run in content["runs"]] == [
+        f"{method}-seed-{seed}" for method in ("fedavg", "q-ffl") for seed in range(3)
+    ]
+    for method in content["methods"]:
+        runs = [run for run in content["runs"] if run["method"] == method["method"]]
+        accuracies = [run["worst_accuracy"] for run in runs]
+        assert method["worst_accuracy"]["mean"] == pytest.approx(np.mean(accuracies))
+        assert (
+            method["worst_accuracy"]["low"] < np.mean(accuracies) < method["worst_accuracy"]["high"]
+        )
+        assert {result_of(tmp_path / run["folder"])["settings"]["start"] for run in runs} == {
+            "uniform"
+        }
+    assert "±" in outcome.stdout
+
+
+def test_resumed_it_keeps_what_is_finished(table, tmp_path):
+    command = ("compare", table, *COLUMNS, *FEW, "--out", tmp_path, "--resume")
+    assert fcfl(*command).exit_code == 0
+    before = content_of(tmp_path)
+    kept = {name: (tmp_path / name / "result.json").read_bytes() for name in ("fedavg", "fedfb")}
+    shutil.rmtree(tmp_path / "afl")
+    assert fcfl(*command).exit_code == 0
+    for name, content in kept.items():
+        assert (tmp_path / name / "result.json").read_bytes() == content
+    again = content_of(tmp_path)
+    for left, right in zip(before["runs"], again["runs"], strict=True):
+        assert {k: v for k, v in left.items() if k != "seconds"} == {
+            k: v for k, v in right.items() if k != "seconds"
+        }
+
+
+def test_with_another_budget_nothing_old_is_kept(table, tmp_path):
+    command = ("compare", table, *COLUMNS, "--methods", "fedavg", "--out", tmp_path, "--resume")
+    assert fcfl(*command, "--budget", "0.05").exit_code == 0
+    assert fcfl(*command, "--budget", "0.3").exit_code == 0
+    settings = result_of(tmp_path / "fedavg")["settings"]
+    assert settings["budget"] == 0.3
+
+
+def test_a_method_that_fails_is_listed_and_the_others_run(table, tmp_path):
+    (tmp_path / "afl").write_text("in the way")
+    outcome = fcfl("compare", table, *COLUMNS, *FEW, "--out", tmp_path)
+    assert outcome.exit_code == 1
+    assert "afl failed: " in outcome.stderr and "is a file" in outcome.stderr
+    runs = {run["method"]: run for run in content_of(tmp_path)["runs"]}
+    assert runs["afl"]["status"] == "failed" and "is a file" in runs["afl"]["message"]
+    assert result_of(tmp_path / "fedfb")["method"] == "fedfb"
+    assert "3 methods on " in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_l2_is_the_same_for_all_when_it_is_given(table, tmp_path):
+    command = ("compare", table, *COLUMNS, "--methods", "sqp,fedavg", "--l2", "0.01")
+    assert fcfl(*command, "--out", tmp_path).exit_code == 0
+    assert [result_of(tmp_path / name)["l2"] for name in ("sqp", "fedavg")] == [0.01, 0.01]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--methods", "fedavg,fedsgd"), "`methods` must be one of sqp, two-stage"),
+        (("--methods", ","), "`methods` is empty"),
+        (("--budget", "2"), "`budget` must be a number from 0 to 1"),
+    ],
+)
+def test_wrong_options_are_one_line(table, options, sentence):
+    assert sentence in only_error(fcfl("compare", table, *COLUMNS, *options), code=2)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("", "is empty"),
+        ("hospital,race,died\n", "has no rows, only a header"),
+        ("ward,race,died\na,x,1\nb,y,0\n", "`client` must be a column of the table"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_one_line_before_the_first_run(tmp_path, content, sentence):
+    path = tmp_path / "t.csv"
+    path.write_text(content)
+    outcome = fcfl("compare", path, *COLUMNS, *FEW, "--out", tmp_path / "out")
+    assert sentence in only_error(outcome)
+    assert "run 1 of" not in outcome.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_group_everywhere_is_told_once(tmp_path):
+    table = written(stays().assign(race="white"), tmp_path / "one.csv")
+    outcome = fcfl("compare", table, *COLUMNS, *FEW, "--budget", "0.1", "--out", tmp_path / "out")
+    assert "The only group of 'race' among the training rows is 'white'" in only_error(outcome)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_synthetic_problem_has_no_rows():
+    assert "no rows to compare" in only_error(fcfl("compare", "synthetic"), code=2)
+
+
+def test_names_are_taken_once_in_their_order():
+    assert parse_methods("afl, fedavg,afl") == ("afl", "fedavg")
+    assert parse_methods(None) == tuple(METHODS)
+
+
+def test_the_interval_over_seeds_is_students():
+    found = over_seeds([1.0, 2.0, 3.0, None])
+    assert found["mean"] == 2.0 and found["sd"] == 1.0
+    assert found["high"] - 2.0 == pytest.approx(4.302653 / np.sqrt(3), rel=1e-6)
+    assert over_seeds([5.0]) == {"mean": 5.0, "low": None, "high": None, "sd": None}
+    assert over_seeds([None])["mean"] is None
+
+
+@pytest.mark.parametrize("method", ["fair-reg", "fedfb"])
+def test_a_sweep_takes_a_baseline_too(method, table, tmp_path):
+    """It trains without the budgets, which only judge it: the same model at every point."""
+    options = ("--budgets", "0.3,0.1", "--method", method, "--out", tmp_path)
+    outcome = fcfl("sweep", table, *COLUMNS, *options)
+    points = json.loads((tmp_path / "sweep.json").read_text(encoding="utf-8"))["points"]
+    assert outcome.exit_code == (0 if points[-1]["budgets_met"] else 3), outcome.output
+    assert [point["budget"] for point in points] == [0.3, 0.1]
+    assert {result_of(tmp_path / point["folder"])["method"] for point in points} == {method}
+
+
+# --- options that only one baseline knows ---
+
+
+def test_an_option_reaches_its_method_and_is_part_of_the_settings(table, tmp_path):
+    options = (
+        "--method",
+        "q-ffl",
+        "--option",
+        "q=0.5",
+        "--option",
+        "local-epochs=3",
+        "--rounds",
+        "4",
+    )
+    assert fcfl("train", table, *COLUMNS, *options, "--out", tmp_path).exit_code == 0
+    method = Experiment.from_toml(tmp_path / "experiment.toml").make_method()
+    assert (method.q, method.local_epochs, method.rounds) == (0.5, 3, 4)
+    assert result_of(tmp_path)["settings"]["options"] == {"q": 0.5, "local_epochs": 3}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("afl", "q=1"), "`options` must be of method 'afl', got 'q'. Known: 'weight_step'"),
+        (("fedfb", "batch-row=1"), "Did you mean 'batch_rows'?"),
+        (("sqp", "q=1"), "`options` belong to the baselines, got method 'sqp'."),
+        (("q-ffl", "q"), "`option` must be NAME=NUMBER, got 'q'."),
+        (("q-ffl", "q=many"), "`option` must be NAME=NUMBER, got 'q=many'."),
+        (
+            ("fedavg", "local-epochs=1.5"),
+            "`local_epochs` must be a whole number, 0 or more, got 1.5",
+        ),
+        (("q-ffl", "step-size=1"), "`options` must be of method 'q-ffl', got 'step_size'."),
+        (("fedavg", "tolerance=nan"), "`tolerance` must be zero or a positive number, got nan"),
+    ],
+)
+def test_a_wrong_option_is_one_line(table, options, sentence):
+    method, option = options
+    outcome = fcfl("train", table, *COLUMNS, "--method", method, "--option", option)
+    assert sentence in only_error(outcome, code=2)

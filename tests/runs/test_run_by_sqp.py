@@ -1,0 +1,160 @@
+"""The fast method from a table to a folder: choice of settings, prices, the trade-off curve."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fcfl.errors import Interrupted
+from fcfl.runs import Experiment, run_experiment
+from fcfl.training.selection import OBJECTIVE_GRID, L2_GRID
+from fcfl.runs.budget_sweep import parse_budgets, run_sweep
+from fcfl.training.rounds import Session
+from hospital import stays, written
+
+TABLE = {"client": "hospital", "label": "died", "sensitive": ("race",)}
+
+
+@pytest.fixture
+def table(tmp_path):
+    return str(written(stays(), tmp_path / "stays.csv"))
+
+
+def test_open_settings_are_chosen_and_told(table, tmp_path):
+    told = []
+    finished = run_experiment(
+        Experiment(table, **TABLE, budget=0.05), tmp_path / "run", on_message=told.append
+    )
+    selection = finished.result["selection"]
+    assert finished.result["l2"] == selection["l2"]
+    assert finished.result["objective"] == selection["objective"]
+    weights = {line["l2"] for line in selection["table"]}
+    assert weights >= set(L2_GRID)
+    assert len(selection["table"]) == len(weights) * len(OBJECTIVE_GRID)
+    assert selection["sentence"] in told
+    assert finished.budgets_met
+    assert finished.result["status"] == "converged"
+    assert finished.result["kkt_residual"] <= 1e-6
+
+
+def test_given_settings_are_not_chosen(table, tmp_path):
+    experiment = Experiment(table, **TABLE, budget=0.05, l2=0.01, objective="max")
+    result = run_experiment(experiment, tmp_path / "run").result
+    assert result["selection"] is None
+    assert (result["l2"], result["objective"]) == (0.01, "max")
+    assert result["rounds"]["stage2"] > 0
+
+
+def test_prices_stand_at_their_budgets_and_sum_over_rows(table, tmp_path):
+    experiment = Experiment(table, **TABLE, budget=0.01, l2=0.01, objective="max")
+    result = run_experiment(experiment, tmp_path / "run").result
+    by_client = {price["client"]: price["value"] for price in result["prices"]}
+    assert max(by_client.values()) > 0
+    for client, section in result["clients"].items():
+        assert section["train"]["disparities"][0]["price"] == by_client[client]
+    assert result["global"]["train"]["disparities"][0]["price"] is None
+    assert sum(result["worst_clients"].values()) == pytest.approx(1, abs=1e-2)
+
+
+def test_a_price_is_the_slope_of_the_worst_loss(table, tmp_path):
+    """Relaxing the dearest budget a little lowers the worst loss by its price times that."""
+    budget = dict.fromkeys(["north", "south", "west"], 0.02)
+    common = {**TABLE, "l2": 0.01, "objective": "max", "rounds": (200, 0)}
+
+    def worst_objective(budgets, name):
+        run = run_experiment(Experiment(table, **common, budget=budgets), tmp_path / name)
+        losses = [client["train"]["loss"] for client in run.result["clients"].values()]
+        return max(losses) + 0.005 * run.params @ run.params, run.result
+
+    value, result = worst_objective(budget, "at")
+    dearest = result["prices"][0]
+    step = 1e-4
+    relaxed, _ = worst_objective(budget | {dearest["client"]: 0.02 + step}, "relaxed")
+    assert (value - relaxed) / step == pytest.approx(dearest["value"], rel=0.05)
+
+
+def test_a_stopped_run_keeps_its_choice_and_ends_the_same(table, tmp_path):
+    experiment = Experiment(table, **TABLE, budget=0.02, l2="auto", objective="max")
+    whole = run_experiment(experiment, tmp_path / "whole")
+
+    def stop(info, share):
+        if info.stage > 0 and info.round == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        run_experiment(experiment, tmp_path / "parts", on_round=stop)
+    told = []
+    resumed = run_experiment(experiment, tmp_path / "parts", resume=True, on_message=told.append)
+    assert not any("Chose l2" in sentence for sentence in told)
+    assert np.array_equal(resumed.params, whole.params)
+    assert resumed.result["selection"] == whole.result["selection"]
+
+
+def test_clients_of_a_handful_of_rows_are_trained_without_choosing(tmp_path):
+    table = str(written(stays(n_rows=18), tmp_path / "few.csv"))
+    told = []
+    result = run_experiment(Experiment(table, **TABLE), tmp_path / "run", on_message=told.append).result
+    assert result["selection"]["folds"] == 0
+    assert any("No client has the 10 training rows" in sentence for sentence in told)
+
+
+def test_a_sweep_tightens_and_keeps_every_budget(table, tmp_path):
+    session = Session(tmp_path / "sweep")
+    experiment = Experiment(table, **TABLE, l2=0.01, objective="max")
+    points = run_sweep(experiment, [0.01, 0.2, 0.05], session, relative=False)["points"]
+    assert [point["budget"] for point in points] == [0.2, 0.05, 0.01]
+    losses = [point["worst_client_train_loss"] for point in points]
+    assert losses[0] <= losses[1] + 1e-3 <= losses[2] + 2e-3
+    for point in points:
+        assert point["largest_train_disparity"] <= point["budget"] + 1e-6
+        assert (tmp_path / "sweep" / point["folder"] / "result.json").exists()
+    stored = json.loads((tmp_path / "sweep" / "sweep.json").read_text())
+    assert stored["points"] == points
+    assert json.loads((tmp_path / "sweep" / "result.json").read_text())["sweep"] == points
+
+
+def test_a_resumed_sweep_trains_only_what_is_missing(table, tmp_path):
+    experiment = Experiment(table, **TABLE, l2=0.01, objective="max")
+    first = run_sweep(experiment, [0.2, 0.05], Session(tmp_path / "sweep"), relative=False)
+    rounds = []
+    session = Session(tmp_path / "sweep", resume=True, on_round=lambda info, _: rounds.append(info))
+    again = run_sweep(experiment, [0.2, 0.05, 0.02], session, relative=False)
+    assert again["points"][:2] == first["points"]
+    begun = [info for info in rounds if (info.stage, info.round) == (1, 1)]
+    assert len(begun) == 2  # the third point, from the second and afresh
+
+
+def test_a_relative_sweep_shrinks_disparities(table, tmp_path):
+    experiment = Experiment(table, **TABLE, l2=0.01, objective="max")
+    session = Session(tmp_path / "sweep")
+    points = run_sweep(experiment, [1.0, 0.2], session, relative=True)["points"]
+    assert [point["relative"] for point in points] == [1.0, 0.2]
+    assert points[1]["largest_train_disparity"] <= 0.21 * points[0]["largest_train_disparity"]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [({"budget": 0.1}, "A sweep sets the budgets itself"), ({}, "at least one number")],
+)
+def test_a_sweep_that_cannot_be_is_refused(table, tmp_path, options, sentence):
+    experiment = Experiment(table, **TABLE, **options)
+    with pytest.raises(ValueError, match=sentence):
+        run_sweep(experiment, [0.1] if options else [], Session(tmp_path), relative=False)
+
+
+def test_budgets_of_a_sweep_are_numbers():
+    assert parse_budgets("0.2, 0.1,") == (0.2, 0.1)
+    with pytest.raises(ValueError, match=r"such as 0\.2,0\.1,0\.05, got 'a'"):
+        parse_budgets("a")
+
+
+def test_what_is_done_never_falls_back(table, tmp_path):
+    """Though the KKT residual, which it is read from, rises at times."""
+    experiment = Experiment(
+        table, **TABLE, budget=0.01, l2=1e-4, objective=0.1, curvature="lbfgs", rounds=(60, 0)
+    )
+    shares = []
+    run_experiment(experiment, tmp_path / "run", on_round=lambda info, share: shares.append(share))
+    assert len(shares) > 10
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0

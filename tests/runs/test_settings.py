@@ -1,0 +1,231 @@
+from dataclasses import fields
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from fcfl.runs.settings import EVERYONE_ELSE, Experiment, for_every_client, parse_budget
+from fcfl.rules import Difference, Ratio
+from fcfl.server.baselines.fedavg import FedAvg
+from fcfl.server.sqp.sqp import SQP
+from fcfl.server.two_stage.two_stage import TwoStage
+
+NAMES = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=8)
+SHARES = st.floats(0, 1)
+
+
+@st.composite
+def experiments(draw):
+    scope = draw(st.sampled_from(["client", "global", "both"]))
+    by_client = st.dictionaries(NAMES, SHARES, min_size=1, max_size=3)
+    one_of = [st.none(), SHARES] + ([by_client] if scope == "client" else [])
+    budget = draw(st.one_of(one_of))
+    method = draw(st.sampled_from(["sqp", "two-stage", "fedavg"]))
+    count = st.integers(1, 10**9)
+    rounds = st.tuples(count) if method == "fedavg" else st.tuples(count, count)
+    sqp = method == "sqp"
+    positive = st.floats(1e-300, 1e300)
+    return Experiment(
+        table=draw(NAMES),
+        client=draw(st.none() | NAMES),
+        label=draw(st.none() | NAMES),
+        sensitive=tuple(draw(st.lists(NAMES, max_size=3))),
+        positive=draw(st.none() | NAMES),
+        drop=tuple(draw(st.lists(NAMES, max_size=3))),
+        metric=draw(st.sampled_from(["demographic_parity", "equalized_odds"])),
+        budget=budget,
+        ratio=draw(st.none() | SHARES),
+        scope=scope,
+        method=method,
+        published=method == "two-stage" and draw(st.booleans()),
+        step_size=None if sqp else draw(st.none() | positive),
+        rounds=draw(st.none() | rounds),
+        l2=draw(st.none() | st.floats(0, 1e300) | st.just("auto" if sqp else 0.0)),
+        objective=draw(st.sampled_from([None, "max", "auto"]) | positive) if sqp else None,
+        curvature=draw(st.sampled_from(["auto", "exact", "lbfgs"])) if sqp else "auto",
+        start=draw(st.sampled_from(["zero", "uniform"])),
+        seed=draw(st.integers(0, 2**63 - 1)),
+        test_size=draw(st.floats(0, 1, exclude_max=True)),
+    )
+
+
+@given(experiments())
+def test_settings_survive_their_file(tmp_path_factory, experiment):
+    path = tmp_path_factory.mktemp("settings") / "experiment.toml"
+    path.write_bytes(experiment.to_toml().encode())
+    assert Experiment.from_toml(path) == experiment
+
+
+@pytest.mark.parametrize("name", ['"', "\\", "a\nb", "\x7f", "🏥", "\x00", "é=", "'", "\u2028"])
+def test_awkward_names_survive_the_file(tmp_path, name):
+    path = tmp_path / "experiment.toml"
+    experiment = Experiment(name, client=name, sensitive=(name, "x"), budget={name: 0.5})
+    path.write_bytes(experiment.to_toml().encode())
+    assert Experiment.from_toml(path) == experiment
+
+
+def test_unset_settings_are_not_written_and_all_others_are():
+    experiment = Experiment(
+        "t.csv", "c", "y", ("r",), method="two-stage", rounds=(1, 2), step_size=0.1, l2=0.1
+    )
+    keys = [line.partition(" = ")[0] for line in experiment.to_toml().splitlines()[2:]]
+    unset = {"positive", "budget", "relative-budget", "ratio", "objective"}
+    unset |= {"policy", "confidence", "options"}
+    assert set(keys) == {field.name.replace("_", "-") for field in fields(Experiment)} - unset
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "table = 'a'\nbugdet = 0.1",
+            r"`bugdet` in '.*' is no setting of a run. Did you mean 'bud",
+        ),
+        ("table = 'a'\nzzz = 1", "`zzz` in .* is no setting of a run. Known: 'table', 'client', "),
+        ("client = 'a'", "The settings '.*' do not fit: .*'table'"),
+        ("table = ", "Cannot read the settings"),
+        ("table = 'a'\nseed = 'x'", "The settings .* do not fit: "),
+        ("table = 'a'\nbudget = 2", "`budget` must be a number from 0 to 1, got 2"),
+    ],
+)
+def test_a_bad_settings_file_is_told_in_a_sentence(tmp_path, text, sentence):
+    path = tmp_path / "experiment.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=sentence):
+        Experiment.from_toml(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "budget"),
+    [
+        ("0.05", 0.05),
+        (" 5e-2 ", 0.05),
+        ("0", 0.0),
+        ("1", 1.0),
+        ("a=0.05,b=0.1", {"a": 0.05, "b": 0.1}),
+        ("0.05,b=0.1", {EVERYONE_ELSE: 0.05, "b": 0.1}),
+        ("b=0.1,0.05", {"b": 0.1, EVERYONE_ELSE: 0.05}),
+        ("a=b=0.05", {"a=b": 0.05}),
+        ("St Mary = 0.05, St=John=0.1", {"St Mary": 0.05, "St=John": 0.1}),
+        ("0.05,", 0.05),
+    ],
+)
+def test_budgets_are_read(text, budget):
+    assert parse_budget(text) == budget
+
+
+@given(st.dictionaries(NAMES.map(str.strip), SHARES, min_size=1))
+def test_a_budget_for_every_client_is_read_back(budgets):
+    assume(not any("," in name or not name or name == EVERYONE_ELSE for name in budgets))
+    text = ",".join(f"{name}={value!r}" for name, value in budgets.items())
+    assert parse_budget(text) == budgets
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("abc", r"`budget` must be a number or client=number, got 'abc'\. Example"),
+        ("a=b", r"`budget` must be a number or client=number, got 'a=b'"),
+        ("=0.1", r"`budget` must be a number or client=number, got '=0\.1'"),
+        ("a=", r"got 'a='"),
+        ("0.1;0.2", r"got '0\.1;0\.2'"),
+        ("", "`budget` is empty"),
+        (" , ", "`budget` is empty"),
+        ("-1", r"`budget` must be a number from 0 to 1, got -1\.0"),
+        ("nan", "`budget` must be a number from 0 to 1, got nan"),
+        ("inf", "got inf"),
+        ("a=2", r"`budget\['a'\]` must be a number from 0 to 1, got 2\.0"),
+        ("0.1,0.2", r"`budget` must not have two numbers without a client, got '0\.1,0\.2'"),
+        ("a=0.1,a=0.1", "`budget` must not have two numbers for client 'a'"),
+    ],
+)
+def test_a_bad_budget_is_told_in_a_sentence(text, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        parse_budget(text)
+
+
+def test_the_budget_of_all_others_is_written_out():
+    assert for_every_client({EVERYONE_ELSE: 0.1, "b": 0.2}, "abc") == {"a": 0.1, "b": 0.2, "c": 0.1}
+    assert for_every_client({"b": 0.2}, "abc") == {"b": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"metric": "x"}, "`metric` must be one of demographic_parity, "),
+        ({"method": "x"}, "`method` must be one of sqp, two-stage, "),
+        ({"scope": "x"}, "`scope` must be one of client, global, both, got 'x'"),
+        ({"start": "x"}, "`start` must be one of zero, uniform"),
+        ({"l2": -1.0}, "`l2` must be zero or a positive number"),
+        ({"test_size": 1.0}, r"`test_size` must be at least 0 and below 1, got 1\.0"),
+        ({"seed": -1}, "`seed` must be zero or a positive number, got -1"),
+        ({"budget": 0.1, "relative_budget": 0.5}, "Give `budget` or `relative_budget`, not both"),
+        ({"ratio": 0.1, "relative_budget": 0.5}, "Give `ratio` or `relative_budget`, not both"),
+        ({"relative_budget": 0.5, "scope": "both"}, "`relative_budget` needs scope 'client'"),
+        ({"relative_budget": 0.0}, "`relative_budget` must be a positive number"),
+        ({"ratio": 2.0}, r"`ratio` must be a number from 0 to 1, got 2\.0\. The four-fifths"),
+        ({"ratio": float("nan")}, "`ratio` must be a number from 0 to 1, got nan"),
+        ({"budget": {"a": 0.1}, "scope": "global"}, "Budgets by client need scope 'client'"),
+        ({"rounds": (5,)}, "`rounds` must be two counts for method 'sqp', got 5"),
+        ({"l2": "x"}, "`l2` must be a number or 'auto', got 'x'"),
+        ({"objective": 0.0}, "`objective` must be 'max' or a positive number, got 0.0"),
+        ({"objective": "x"}, "`objective` must be one of max, got 'x'"),
+        ({"step_size": 0.1}, "`step_size` belongs to the gradient methods, got method 'sqp'"),
+        ({"l2": "auto", "method": "fedavg"}, "`l2` 'auto' belongs to method 'sqp', got 'fedavg'"),
+        ({"objective": 1.0, "method": "two-stage"}, "`objective` belongs to method 'sqp'"),
+        ({"curvature": "exact", "method": "fedavg"}, "`curvature` belongs to method 'sqp'"),
+        ({"rounds": (5, 5), "method": "fedavg"}, "`rounds` must be one count for .*, got 5,5"),
+        ({"published": True, "method": "fedavg"}, "`published` belongs to method 'two-stage'"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        Experiment("t.csv", **options)
+
+
+def test_methods_get_their_options():
+    gradient = Experiment("t", method="two-stage", rounds=(3, 4), step_size=0.2)
+    assert gradient.make_method() == TwoStage(0.2, (3, 4))
+    public = Experiment("t", method="two-stage", published=True)
+    assert public.make_method() == TwoStage.published(0.03)
+    fast = Experiment("t", objective=0.3, curvature="lbfgs", rounds=(5, 6))
+    assert fast.make_method() == SQP(0.3, "lbfgs", (5, 6))
+
+
+def test_what_is_open_is_chosen_and_nothing_else():
+    assert Experiment("t").wants_selection
+    assert Experiment("t", l2=0.1).wants_selection
+    assert not Experiment("t", l2=0.1, objective="max").wants_selection
+    assert not Experiment("t", method="two-stage").wants_selection
+    settled = Experiment("t").settled(0.1, 0.3)
+    assert (settled.l2_weight, settled.objective_or_default) == (0.1, 0.3)
+    assert Experiment("t", method="two-stage").l2_weight == 0.0
+
+
+def test_fedavg_takes_one_count_of_rounds():
+    assert Experiment("t", method="fedavg", rounds=(7,)).make_method() == FedAvg(rounds=7)
+
+
+def test_one_rule_for_each_attribute_scope_and_kind():
+    both = Experiment("t", budget=0.1, ratio=0.8, scope="both")
+    rules = both.make_rules(["race", "sex"], ["a"])
+    expected = {
+        (kind, attribute, scope)
+        for kind in (Difference, Ratio)
+        for attribute in ("race", "sex")
+        for scope in ("client", "global")
+    }
+    assert {(type(rule), rule.attribute, rule.scope) for rule in rules} == expected
+    assert len(rules) == len(expected)
+    assert Experiment("t", ratio=0.8).make_rules(["race"], ["a"]) == (
+        Ratio("demographic_parity", "race", 0.8),
+    )
+    assert Experiment("t").make_rules(["race"], ["a"]) == (
+        Difference("demographic_parity", "race"),
+    )
+
+
+def test_constrained_when_any_budget_is_given():
+    assert not Experiment("t").is_constrained
+    for option in ("budget", "relative_budget", "ratio"):
+        assert Experiment("t", **{option: 0.5}).is_constrained

@@ -1,0 +1,281 @@
+"""Sweeps whose points start twice, exceed their budgets, are stopped, or find other rows."""
+
+import json
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fcfl.cli import compare as comparing, sweep as sweeping
+from fcfl.runs import Experiment, Finished, run_experiment
+from fcfl.models.model_file import load_model
+from fcfl.runs.budget_sweep import AFRESH, FROM_BEFORE, _better, objective, run_sweep
+from fcfl.training.rounds import Session
+from fcfl.federation.checkpoint import checkpoint_path
+from fcfl.server.smooth_max import smooth_max
+from hospital import COLUMNS, fcfl, only_error, result_of, stays, weights_of, written
+
+TABLE = {"client": "hospital", "label": "died", "sensitive": ("race",)}
+RACES = ("black", "white", "other")
+SETTLED = ("--l2", "0.01", "--objective", "max")
+
+
+def small(tmp_path, seed):
+    """A table on which the two starts of a tight budget end apart."""
+    frame = stays(n_rows=120, seed=seed, races=RACES)
+    return Experiment(str(written(frame, tmp_path / "s.csv")), **TABLE, l2=1e-3, objective="max")
+
+
+@pytest.fixture
+def table(tmp_path):
+    return written(stays(), tmp_path / "stays.csv")
+
+
+def change_a_row(table):
+    frame = stays()
+    frame.loc[0, "age"] += 1
+    written(frame, table)
+
+
+def points_of(folder):
+    return json.loads((folder / "sweep.json").read_text(encoding="utf-8"))["points"]
+
+
+def stop_in_round(monkeypatch, module, count):
+    """Ctrl-C in that round of a command, counted over all its runs."""
+
+    @contextmanager
+    def bar(title):
+        seen = []
+
+        def on_round(info, share):
+            seen.append(info)
+            if len(seen) == count:
+                raise KeyboardInterrupt
+
+        yield on_round
+
+    monkeypatch.setattr(module, "progress_bar", bar)
+
+
+# --- two starts -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [1, 3, 6])  # from the point before: lost, lost, better
+def test_a_point_is_no_worse_than_from_either_start(seed, tmp_path):
+    experiment, told = small(tmp_path, seed), []
+    session = Session(tmp_path / "sweep", on_message=told.append)
+    loose, tight = run_sweep(experiment, [0.3, 0.02], session, relative=False)["points"]
+    one = replace(experiment, budget=0.02)
+    before = load_model(tmp_path / "sweep" / loose["folder"]).params
+    warm = run_experiment(one, tmp_path / "warm", first_params=before)
+    cold = run_experiment(one, tmp_path / "cold")
+    met = [objective(one, run) for run in (warm, cold) if run.budgets_met]
+    folder = tmp_path / "sweep" / tight["folder"]
+    kept = Finished(folder, result_of(folder), True, load_model(folder).params)
+    assert tight["budgets_met"] and tight["status"] == "converged"
+    assert objective(one, kept) == pytest.approx(min(met), abs=2e-6)
+    note = kept.result["notes"][-1]
+    assert note.startswith("Trained from the point before and afresh")
+    assert told[-1] == f"budget-0.02: {note}"
+    assert not any((folder / name).exists() for name in (FROM_BEFORE, AFRESH))
+
+
+def simulated(loss, excess):
+    entry = {"smooth": 0.1 + excess, "budget": 0.1}
+    section = {"train": {"loss": loss, "disparities": [entry]}}
+    result = {"clients": {"a": section}, "own_best_losses": None, "global": section}
+    return Finished(None, result, excess <= 1e-6, np.zeros(2))
+
+
+@pytest.mark.parametrize(
+    ("warm", "cold", "kept"),
+    [
+        ((0.7, 0.0), (0.6, 0.0), "cold"),
+        ((0.6, 0.0), (0.7, 0.0), "warm"),
+        ((0.6, 0.0), (0.6 - 1e-8, 0.0), "warm"),
+        ((0.7, 0.0), (0.6, 0.1), "warm"),
+        ((0.6, 0.1), (0.7, 0.0), "cold"),
+        ((0.6, 0.2), (0.7, 0.1), "cold"),
+        ((0.7, 0.1), (0.6, 0.2), "warm"),
+    ],
+)
+def test_of_two_runs_the_lower_objective_within_budgets_is_kept(warm, cold, kept):
+    experiment = Experiment("t.csv", **TABLE, l2=0.0, objective="max")
+    runs = {"warm": simulated(*warm), "cold": simulated(*cold)}
+    assert _better(experiment, **runs)[0] is runs[kept]
+
+
+def test_the_objective_is_what_was_trained(table, tmp_path):
+    experiment = Experiment(str(table), **TABLE, budget=0.1, l2=0.01, objective=0.3)
+    finished = run_experiment(experiment, tmp_path / "run")
+    losses = [client["train"]["loss"] for client in finished.result["clients"].values()]
+    square = finished.params @ finished.params
+    value = smooth_max(np.array(losses) + 0.005 * square, 0.3)[0] - 0.3 * np.log(3)
+    assert objective(experiment, finished) == pytest.approx(value, abs=1e-12)
+    largest = objective(replace(experiment, objective="max"), finished)
+    assert largest == pytest.approx(max(losses) + 0.005 * square, abs=1e-12)
+
+
+def test_a_gradient_method_starts_every_point_afresh(table, tmp_path):
+    experiment = Experiment(str(table), **TABLE, method="two-stage", rounds=(10, 10))
+    rounds = []
+    session = Session(tmp_path / "sweep", on_round=lambda info, share: rounds.append(info))
+    points = run_sweep(experiment, [0.2, 0.05], session, relative=False)["points"]
+    assert len(rounds) == sum(point["rounds"] for point in points)  # each is trained once
+    run_experiment(replace(experiment, budget=0.05), tmp_path / "cold")
+    assert weights_of(tmp_path / "sweep" / "budget-0.05") == weights_of(tmp_path / "cold")
+
+
+# --- budgets that are exceeded --------------------------------------------------------------------
+
+
+def test_an_exceeded_budget_is_shown_and_is_exit_code_3_also_when_read_back(table, tmp_path):
+    folder = tmp_path / "sweep"
+    command = ("sweep", table, *COLUMNS, "--method", "fedfb", "--budgets", "0.3,0.1")
+    for more in ((), ("--resume",)):
+        outcome = fcfl(*command, "--out", folder, *more)
+        assert outcome.exit_code == 3, outcome.output
+        assert [point["budgets_met"] for point in points_of(folder)] == [True, False]
+        lines = [line.split() for line in outcome.stdout.splitlines() if line]
+        assert [line[:2] for line in lines if line[0] in ("0.3", "0.1")] == [
+            ["0.3", "stopped"],
+            ["0.1", "stopped"],
+        ]
+        assert lines.count(["exceeded"]) == 1
+        assert "exceeded on the training rows at budget-0.1." in outcome.stderr
+
+
+# --- other rows -----------------------------------------------------------------------------------
+
+
+def test_a_sweep_is_not_resumed_with_other_rows(table, tmp_path):
+    folder = tmp_path / "sweep"
+    command = ("sweep", table, *COLUMNS, *SETTLED, "--budgets", "0.2,0.1", "--out", folder)
+    assert fcfl(*command).exit_code == 0
+    change_a_row(table)
+    assert only_error(fcfl(*command, "--resume")) == (
+        f"The rows differ from those of the run in {str(folder / 'budget-0.2')!r}; "
+        "it cannot be resumed with them."
+    )
+    (folder / "budget-0.2" / "rows.sha256").unlink()
+    assert f"run in {str(folder / 'budget-0.1')!r}" in only_error(fcfl(*command, "--resume"))
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_comparison_is_not_resumed_with_other_rows(finished, table, tmp_path):
+    folder = tmp_path / "compare"
+    command = ("compare", table, *COLUMNS, "--methods", "fedavg", "--out", folder)
+    assert fcfl(*command).exit_code == 0
+    if not finished:
+        (folder / "fedavg" / "result.json").unlink()
+    change_a_row(table)
+    assert only_error(fcfl(*command, "--resume")) == (
+        f"The rows differ from those of the run in {str(folder / 'fedavg')!r}; "
+        "it cannot be resumed with them."
+    )
+
+
+# --- stopped and gone on with ---------------------------------------------------------------------
+
+
+def test_a_stopped_sweep_says_how_to_go_on_and_ends_the_same(table, tmp_path, monkeypatch):
+    command = ("sweep", table, *COLUMNS, *SETTLED, "--budgets", "0.2,0.02", "--out")
+    assert fcfl(*command, tmp_path / "whole").exit_code == 0
+    rounds = points_of(tmp_path / "whole")[0]["rounds"]
+    folder = tmp_path / "parts"
+    with monkeypatch.context() as patched:
+        stop_in_round(patched, sweeping, rounds + 3)
+        told = only_error(fcfl(*command, folder))
+    assert told == (
+        f"Stopped after round 3. Go on with the same command and --resume --out {folder}"
+    )
+    half_done = folder / "budget-0.02" / FROM_BEFORE
+    assert checkpoint_path(half_done).exists()
+    with monkeypatch.context() as patched:
+        stop_in_round(patched, sweeping, 1)
+        assert "Stopped after round 4." in only_error(fcfl(*command, folder, "--resume"))
+    assert fcfl(*command, folder, "--resume").exit_code == 0
+    assert points_of(folder) == points_of(tmp_path / "whole")
+    for name in ("budget-0.2", "budget-0.02"):
+        assert weights_of(folder / name) == weights_of(tmp_path / "whole" / name)
+
+
+def test_a_sweep_stopped_while_it_chooses_says_how_to_go_on(table, tmp_path, monkeypatch):
+    stop_in_round(monkeypatch, sweeping, 1)
+    outcome = fcfl("sweep", table, *COLUMNS, "--budgets", "0.2", "--out", tmp_path / "sweep")
+    assert "Go on with the same command and --resume --out" in only_error(outcome)
+
+
+# --- points with other settings -------------------------------------------------------------------
+
+
+def test_points_with_other_settings_are_refused_or_overwritten(table, tmp_path, monkeypatch):
+    folder = tmp_path / "sweep"
+    command = ("sweep", table, *COLUMNS, "--budgets", "0.2,0.1", "--out", folder)
+    assert fcfl(*command, *SETTLED).exit_code == 0
+    other = ("--l2", "0.1", "--objective", "max")
+    for more in ((), ("--resume",)):
+        assert only_error(fcfl(*command, *other, *more)) == (
+            f"The folder {str(folder / 'budget-0.2')!r} holds a run with other settings. "
+            "Choose another `--out`, or pass `--overwrite`."
+        )
+    assert {result_of(folder / p["folder"])["l2"] for p in points_of(folder)} == {0.01}
+    with monkeypatch.context() as patched:
+        stop_in_round(patched, sweeping, 1)
+        told = only_error(fcfl(*command, *other, "--overwrite"))
+        assert "and --resume in place of --overwrite --out" in told
+    assert fcfl(*command, *other, "--resume").exit_code == 0
+    assert {result_of(folder / p["folder"])["l2"] for p in points_of(folder)} == {0.1}
+    again = fcfl(*command, *SETTLED, "--overwrite")
+    assert again.exit_code == 0 and "starts again" not in again.stderr
+
+
+def test_a_later_point_with_other_settings_is_refused_before_the_first_is_trained(table, tmp_path):
+    folder = tmp_path / "sweep"
+    command = ("sweep", table, *COLUMNS, "--method", "fedavg", "--out", folder)
+    fcfl(*command, "--budgets", "0.1", "--l2", "0.5")
+    outcome = fcfl(*command, "--budgets", "0.2,0.1")
+    assert "holds a run with other settings" in only_error(outcome)
+    assert not (folder / "budget-0.2").exists()
+
+
+# --- small things ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--budgets", "0.1", "--relative", "0.2"), "Give --budgets or --relative, not both."),
+        ((), "Give --budgets or --relative."),
+        (("--budgets", "-1"), "`budget` must be a number from 0 to 1, got -1.0."),
+        (("--relative", "-1"), "`relative_budget` must be a positive number, got -1.0."),
+        (("--budgets", ","), "`budgets` must hold at least one number."),
+        (("--budgets", "0.1,0.2,0.10"), "Two budgets are 0.1; give each once"),
+        (("--budgets", "0.1", "--resume", "--overwrite"), "Give --resume or --overwrite, not both"),
+    ],
+)
+def test_wrong_options_of_a_sweep_are_wrong_usage(table, options, sentence):
+    assert sentence in only_error(fcfl("sweep", table, *COLUMNS, *options), code=2)
+
+
+def test_the_synthetic_sweep_is_read_back(tmp_path):
+    command = ("sweep", "synthetic", "--budgets", "0.6,0.4", "--out", tmp_path / "sweep")
+    first = fcfl(*command)
+    again = fcfl(*command, "--resume")
+    assert again.exit_code == first.exit_code == 0, again.output
+    assert again.stdout == first.stdout
+
+
+def test_every_note_says_something(table, tmp_path):
+    command = ("sweep", table, *COLUMNS, *SETTLED, "--budgets", "0.2,0.1")
+    notes = fcfl(*command, "--out", tmp_path / "sweep").stderr.splitlines()
+    assert "note: budget-0.2, point 1 of 2" in notes
+    assert not any(line.endswith(":") for line in notes)
+
+
+def test_a_stopped_comparison_says_how_to_go_on(table, tmp_path, monkeypatch):
+    stop_in_round(monkeypatch, comparing, 2)
+    command = ("compare", table, *COLUMNS, "--methods", "fedavg", "--out", tmp_path / "c")
+    assert "Go on with the same command and --resume --out" in only_error(fcfl(*command))

@@ -1,0 +1,62 @@
+"""Which step lengths are taken, and under which penalties."""
+
+import numpy as np
+import pytest
+
+from fcfl.server.sqp.merit import Search, weigh
+
+
+def search(**changes):
+    given = {
+        "lengths": (1.0, 0.5),
+        "settled": False,
+        "merits": ((2.0, np.array([0.0, 0.1])), (1.0, np.array([0.3, 0.0]))),
+        "promise": (0.5, np.array([0.2, 0.0])),
+        "penalties": np.array([10.0, 1.0]),
+    }
+    return Search(**(given | changes))
+
+
+def test_every_violation_has_its_own_penalty():
+    assert weigh((2.0, np.array([0.1, 3.0])), np.array([10.0, 0.5])) == pytest.approx(4.5)
+
+
+def test_a_point_must_come_below_the_worst_of_the_last_merits():
+    none = np.zeros(2)
+    assert search().accepts(0, (3.9, none))  # the merits were 2.1 and 4
+    assert not search().accepts(0, (4.0, none))
+    assert not search().accepts(1, (3.5, np.array([0.1, 0.0])))
+
+
+def test_a_longer_step_must_deliver_more():
+    """A ten-thousandth of the length times the promise, which is 2.5 here."""
+    just = (4.0 - 2e-4, np.zeros(2))
+    assert search().accepts(1, just)
+    assert not search().accepts(0, just)
+
+
+def test_the_past_is_weighed_under_the_penalties_of_today():
+    lower = search(penalties=np.array([1.0, 1.0]))
+    assert not lower.accepts(0, (3.9, np.zeros(2)))
+    assert lower.accepts(0, (2.0, np.zeros(2)))
+
+
+def test_a_settled_step_is_taken_whatever_its_merit():
+    assert search(settled=True).accepts(0, (99.0, np.ones(2)))
+
+
+def test_penalties_fall_by_halves_towards_twice_the_multipliers_after_a_short_step():
+    multipliers = np.array([1.0, 0.0])
+    np.testing.assert_allclose(search().next_penalties(multipliers), [10.0, 1.0])
+    short = search().ended(0.5)
+    for _ in range(60):
+        lower = short.next_penalties(multipliers)
+        assert (lower <= short.penalties).all()
+        short = search(penalties=lower).ended(0.5)
+    np.testing.assert_allclose(short.penalties, [2.0, 0.1])
+
+
+@pytest.mark.parametrize("length", [1.0, 0.5])
+def test_a_penalty_below_twice_its_multiplier_rises_at_once(length):
+    raised = search().ended(length).next_penalties(np.array([50.0, 7.0]))
+    np.testing.assert_allclose(raised, [100.0, 14.0])
