@@ -1,6 +1,6 @@
 """What sites that keep their rows cost: seconds, bytes and memory.
 
-`python -m benchmarks.flower` takes fifty simulated sites through the letters in one process; with
+`python -m benchmarks.flower` takes fifty simulated sites through the messages in one process; with
 `adult` it runs Adult's two clients, with `nodes 8` eight simulated sites, as real SuperNodes on
 127.0.0.1 with TLS and node keys. Exits 1 unless the model is that of one process to 1e-9 and takes
 at most 40 rounds. Memory is the sum over all processes (PSS, Linux), sampled twice a second.
@@ -22,9 +22,9 @@ import pandas as pd
 from fcfl.cli.flower_files import write_app
 from fcfl.data import load_adult_frames
 from fcfl.federation.flower.certificates import make_certificates
-from fcfl.federation.flower.local_cluster import Machines
+from fcfl.federation.flower.local_cluster import LocalCluster
 from fcfl.federation.flower.processes import descendants
-from fcfl.federation.transport import InProcessPost
+from fcfl.federation.transport import InProcessTransport
 from fcfl.models.model_file import load_model
 from fcfl.report.run_files import read_run
 from fcfl.runs import Experiment, run_experiment
@@ -75,14 +75,14 @@ def in_one_process(folder: Path) -> None:
 
 
 def by_letters(folder: Path, files: Mapping[str, Path]) -> None:
-    post = InProcessPost(
+    transport = InProcessTransport(
         {
             number: {"name": name, "table": str(path), "cache": str(folder / "cache")}
             for number, (name, path) in enumerate(files.items())
         }
     )
     config = {"sites": ",".join(files), "out": str(folder / "out"), **SETTINGS}
-    run_sites(post, config, on_message=lambda sentence: None)
+    run_sites(transport, config, on_message=lambda sentence: None)
 
 
 def on_real_nodes(folder: Path, files: Mapping[str, Path]) -> tuple[float, float]:
@@ -91,13 +91,13 @@ def on_real_nodes(folder: Path, files: Mapping[str, Path]) -> tuple[float, float
     write_app(app, {"sites": ",".join(files), "out": str(folder / "out"), **SETTINGS})
     make_certificates(app / "certs", list(files))
     began = time.monotonic()
-    with Machines(folder / "machines", app / "certs") as machines, watched_memory(machines) as most:
-        machines.start_superlink()
+    with LocalCluster(folder / "local_cluster", app / "certs") as local_cluster, watched_memory(local_cluster) as most:
+        local_cluster.start_superlink()
         for name, path in files.items():
-            machines.register(name)
+            local_cluster.register(name)
             config = {"name": name, "table": str(path), "cache": str(folder / "cache" / name)}
-            machines.start_site(name, config)
-        for line in machines.run(app, {}):
+            local_cluster.start_site(name, config)
+        for line in local_cluster.run(app, {}):
             _, marker, sentence = line.partition("fcfl: ")
             if marker:
                 print(f"  {time.monotonic() - began:6.1f} s  {sentence}", flush=True)
@@ -105,13 +105,13 @@ def on_real_nodes(folder: Path, files: Mapping[str, Path]) -> tuple[float, float
 
 
 @contextmanager
-def watched_memory(machines: Machines) -> Iterator[list[float]]:
+def watched_memory(local_cluster: LocalCluster) -> Iterator[list[float]]:
     """The largest sum of all processes' memory so far, in MB."""
     most, over = [0.0], threading.Event()
 
     def on_round() -> None:
         while not over.wait(0.5):
-            ours = {process.pid for process in list(machines.processes.values())}
+            ours = {process.pid for process in list(local_cluster.processes.values())}
             ours.update(*map(descendants, ours))
             most[0] = max(most[0], sum(map(_pss, ours)))
 
@@ -147,17 +147,17 @@ def show(folder: Path) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.flower", description=__doc__)
-    parser.add_argument("what", nargs="?", choices=["letters", "adult", "nodes"], default="letters")
-    parser.add_argument("sites", nargs="?", type=int, help="how many: 50 by letters, 8 as nodes")
+    parser.add_argument("what", nargs="?", choices=["messages", "adult", "nodes"], default="messages")
+    parser.add_argument("sites", nargs="?", type=int, help="how many: 50 by messages, 8 as nodes")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        n_sites = options.sites or (50 if options.what == "letters" else 8)
+        n_sites = options.sites or (50 if options.what == "messages" else 8)
         frame = adult() if options.what == "adult" else simulated(n_sites)
         files = write_tables(frame, folder)
         in_one_process(folder)
         print(f"{len(files)} sites, {len(frame):,} rows")
-        if options.what == "letters":
+        if options.what == "messages":
             by_letters(folder, files)
         else:
             seconds, memory = on_real_nodes(folder, files)

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from fcfl import FCFLClassifier
-from fcfl.federation.transport import InProcessPost
+from fcfl.federation.transport import InProcessTransport
 from fcfl.rules import Difference, Ratio
 from fcfl.runs import Experiment, run_experiment
 from fcfl.runs.site_run import run_sites
@@ -85,7 +85,7 @@ def _flower() -> Any:
             "sites": "north,south,west", "out": str(folder / "run"), "label": "died",
             "sensitive": "race", "budget": "0.1", "l2": 0.003, "objective": "0.3",
         }  # fmt: skip
-        return run_sites(InProcessPost(configs), config, on_message=lambda sentence: None).params
+        return run_sites(InProcessTransport(configs), config, on_message=lambda sentence: None).params
 
 
 def _resumed() -> Any:

@@ -145,6 +145,7 @@ def check_report(client: ClientId, report: Report, point: Point, n_rates: int) -
         raise ReportError(f"Client {client!r} sent {_a(report)} instead of a report.")
     for part, shape in _parts_wanted(point, n_rates).items():
         _check_part(client, part, getattr(report, part), shape)
+    _check_extras(client, report, _extras_wanted(point, n_rates))
     if not is_number(report.loss):
         raise ReportError(f"Client {client!r} sent a loss that is {_a(report.loss)}, no number.")
     if not is_finite(report.loss):
@@ -162,31 +163,22 @@ def _parts_wanted(point: Point, n_rates: int) -> dict[str, tuple[int, ...]]:
         parts |= {"loss_grad": (n_params,), "rate_grads": (n_rates, n_params)}
     if point.want == "curvature":
         parts |= {"curvature": (n_params, n_params)}
-    if point.local is not None:
-        parts |= {"local_params": (n_params,)}
-    if point.set_losses:
-        parts |= {"set_losses": (2, n_rates)}
-    if point.kernel is not None:
-        n_sets, n_points = len(point.kernel.sets), point.kernel.references.shape[0]
-        parts |= {"kernel_sums": (2 + n_sets, n_points)}
-        if point.want != "values":
-            parts |= {"kernel_grads": (1 + n_sets, n_params)}
     return parts
+
+
+def _extras_wanted(point: Point, n_rates: int) -> dict[str, tuple[int, ...]]:
+    return {k: s for extra in point.extras for k, s in extra.shapes(point, n_rates).items()}
 
 
 def part_missing(report: Report, points: Iterable[Point]) -> str | None:
     """The first part that some point asks for and the report has not, in words."""
-    words = {
-        "loss_grad": "gradients",
-        "rate_grads": "gradients",
-        "curvature": "curvature",
-        "local_params": "local model",
-        "set_losses": "losses by group",
-        "kernel_sums": "kernel sums",
-        "kernel_grads": "kernel gradients",
-    }
-    wanted = {part for point in points for part in _parts_wanted(point, report.rates.size)}
-    return next((words[p] for p in words if p in wanted and getattr(report, p) is None), None)
+    words = {"loss_grad": "gradients", "rate_grads": "gradients", "curvature": "curvature"}
+    n_rates, asked = report.rates.size, list(points)
+    wanted = {part for point in asked for part in _parts_wanted(point, n_rates)}
+    lacking = [words[p] for p in words if p in wanted and getattr(report, p) is None]
+    extras = [key for point in asked for key in _extras_wanted(point, n_rates)]
+    lacking += [key.replace("_", " ") for key in extras if key not in report.extras]
+    return lacking[0] if lacking else None
 
 
 def _check_part(client: ClientId, part: str, array: object, shape: tuple[int, ...]) -> None:
@@ -199,12 +191,26 @@ def _check_part(client: ClientId, part: str, array: object, shape: tuple[int, ..
         raise ReportError(
             f"Client {client!r} sent `{part}` of type {array.dtype}, expected real numbers."
         )
-    if array.shape != shape:
+    fits = len(array.shape) == len(shape) and all(
+        wanted in (-1, size) for wanted, size in zip(shape, array.shape, strict=True)
+    )
+    if not fits:
         raise ReportError(
             f"Client {client!r} sent `{part}` of shape {array.shape}, expected {shape}."
         )
     if not np.isfinite(array).all():
         raise ReportError(f"Client {client!r} sent a non-finite number in `{part}`.")
+
+
+def _check_extras(client: ClientId, report: Report, wanted: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse answers that were not asked for, and those that were if they do not fit."""
+    if not isinstance(report.extras, Mapping):
+        raise ReportError(f"Client {client!r} sent {_a(report.extras)} as `extras`.")
+    for part in report.extras:
+        if part not in wanted:
+            raise ReportError(f"Client {client!r} sent `{part}`, which was not asked for.")
+    for part, shape in wanted.items():
+        _check_part(client, part, report.extras.get(part), shape)
 
 
 def _check_shares(client: ClientId, report: Report) -> None:

@@ -3,9 +3,10 @@
 A `Request` goes out, one `Report` per client and point comes back. Nothing else leaves a client.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,41 +40,34 @@ class CurvatureWeights:
     rates: Vector
 
 
-@dataclass(frozen=True, slots=True)
-class LocalTraining:
-    """Gradient steps a client takes on its own rows, from the point it is asked about.
+class Extra(ABC):
+    """A question beyond loss, rates and curvature that some method asks of a client.
 
-    An epoch visits all rows once, ``batch_rows`` at a time (0: all at once; a client that merges
-    identical rows counts distinct ones). The order follows from ``seed``, ``round`` and the
-    client's name. ``l2`` is the weight of ``|params|**2 / 2`` in the loss. ``set_weights[client]``,
-    of shape (2, rates), is added to the weight 1 of the rows behind each rate: its first line for
-    rows with label 0, its second for rows with label 1. It may differ from zero only where all
-    rows behind the rate have that label.
+    Subclasses are frozen dataclasses: they travel inside a `Point` and are written into
+    checkpoints. `fcfl.extras` has those of the baselines; a method of your own may bring its own.
     """
 
-    epochs: int
-    step_size: float
-    batch_rows: int = 0
+    @abstractmethod
+    def answer(self, rows: Any, point: "Point") -> Mapping[str, Matrix]:
+        """Arrays by name, computed by the client from its rows under the model."""
+
+    @abstractmethod
+    def shapes(self, point: "Point", n_rates: int) -> Mapping[str, tuple[int, ...]]:
+        """The arrays to expect and their shapes; -1 stands for any length."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """A client's training rows without one part of them, which is held out.
+
+    Every client splits its own rows into ``count`` parts by ``seed`` and its name. Of a client
+    with more than ``most_rows`` rows a random part takes part at all.
+    """
+
+    index: int
+    count: int = 5
     seed: int = 0
-    round: int = 0
-    l2: float = 0.0
-    set_weights: Mapping[ClientId, Matrix] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class KernelQuestion:
-    """Sums over rows weighed by a Gaussian kernel around reference points.
-
-    Row i has the kernel values ``K[i, j] = exp(-|x_i - references[j]|**2 / (2 * bandwidth**2))``
-    and the weight ``weights @ K[i]``. ``sets`` are positions of rates, whose rows are those of a
-    group; ``centres`` the share of each group in all rows.
-    """
-
-    references: Matrix
-    bandwidth: float
-    sets: tuple[int, ...]
-    centres: Vector
-    weights: Vector
+    most_rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +75,16 @@ class Point:
     """Parameters to evaluate, and how much to say about them.
 
     ``values``: loss and rates. ``gradients``: these and their gradients. ``curvature``: all of
-    these and the client's part of the Lagrangian's Hessian, under ``curvature_weights``. The rest
-    is asked for by some baselines only: where the client ends after ``local`` training, mean
-    losses of the rows behind each rate (``set_losses``), sums under a ``kernel``.
+    these and the client's part of the Lagrangian's Hessian, under ``curvature_weights``.
+    ``extras`` are what only some methods ask. With a ``fold`` the client leaves that part of its
+    training rows out.
     """
 
     params: Vector
     want: Want = "values"
     curvature_weights: Mapping[ClientId, CurvatureWeights] | None = None
-    local: LocalTraining | None = None
-    set_losses: bool = False
-    kernel: KernelQuestion | None = None
+    extras: tuple[Extra, ...] = ()
+    fold: Fold | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +99,7 @@ class Report:
     """What one client says about one point.
 
     ``rates`` are smooth group rates in the order agreed at the start; a group without rows has
-    ``group_counts`` 0 and rate 0. ``set_losses`` has two lines: the mean loss of the rows behind
-    each rate if their label were 0, and if it were 1. ``kernel_sums`` has one column per reference
-    point: sums over rows i of ``K[i, j]`` times the loss, times 1, and for each set times
-    ``(s_i - centre) * logit``; ``kernel_grads`` the gradients of the weighted sum of losses and of
-    each set's last sum.
+    ``group_counts`` 0 and rate 0. ``extras`` has the answers to the point's extra questions.
     """
 
     n_rows: float
@@ -120,16 +109,14 @@ class Report:
     loss_grad: Vector | None = None
     rate_grads: Matrix | None = None
     curvature: Matrix | None = None
-    local_params: Vector | None = None
-    set_losses: Matrix | None = None
-    kernel_sums: Matrix | None = None
-    kernel_grads: Matrix | None = None
+    extras: Mapping[str, Matrix] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
         """Bytes of payload: the arrays, and eight for each of the two numbers."""
-        values = (getattr(self, field.name) for field in fields(self))
-        return 16 + sum(value.nbytes for value in values if isinstance(value, np.ndarray))
+        arrays = (self.group_counts, self.rates, self.loss_grad, self.rate_grads, self.curvature)
+        known = [array for array in (*arrays, *self.extras.values()) if array is not None]
+        return 16 + sum(array.nbytes for array in known)
 
 
 Reports: TypeAlias = Mapping[ClientId, tuple[Report, ...]]

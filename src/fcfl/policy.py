@@ -239,3 +239,21 @@ def _read_rows(where: str, key: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise DataError(f"{where}: `{key}` must be a whole number from 1, got {value!r}.")
     return value
+
+
+def check_rules_kept(name: ClientId, own: Sequence[Rule], in_force: Sequence[Rule]) -> None:
+    """Refuse to take part when the rules in force are looser for this client than its own."""
+    who = [name]
+    known = {_identity(rule): _budget(rule, name) for rule in in_force}
+    for rule in stricter(in_force, own, who):
+        wanted = _budget(rule, name)
+        if _identity(rule) not in known or known[_identity(rule)] != wanted:
+            raise DataError(
+                f"The rules in force must be at least as strict as this client's policy: "
+                f"{rule.metric} of {rule.attribute!r} as a {rule.name} with a budget of {wanted}, "
+                f"got {known.get(_identity(rule), 'no such rule')}."
+            )
+
+
+def _budget(rule: Rule, name: ClientId) -> float | None:
+    return rule.budget_of(None if rule.scope == "global" else name)

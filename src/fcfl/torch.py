@@ -19,58 +19,92 @@ Needs the extra ``fcfl[torch]``; ``import fcfl`` alone does not import torch.
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import ArrayLike
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from fcfl._files import replace_file
-from fcfl._types import ClientId, Point, RateId, Request, Vector
-from fcfl.client.counts import Counts, count_rows
+from fcfl._types import ClientId
+from fcfl.client.local_client import LocalClient
 from fcfl.errors import DataError
-from fcfl.federation.in_process import InProcess
-from fcfl.federation.loop import Progress, run
-from fcfl.models.torch_module import TorchClient
-from fcfl.models.torch_params import Network, as_network, load_state, state_arrays
-from fcfl.rules import Rule, check_budget_clients, rates_needed
+from fcfl.federation.federation import Federation
+from fcfl.models.torch_module import BATCH_ROWS, NETWORK_L2, TorchModule
+from fcfl.models.torch_params import load_state, state_arrays
+from fcfl.models.torch_rows import Groups, torch_data
+from fcfl.rules import Rule
 from fcfl.server.method import RoundInfo
-from fcfl.server.prices import Price, budget_prices
-from fcfl.server.problem import build_problem, evaluate_point
-from fcfl.server.sqp.sqp import SQP
+from fcfl.server.sqp import SQP
+from fcfl.training.fit import train
+from fcfl.training.rounds import Session
+from fcfl.training.trained import Trained
 
-__all__ = ["TorchClient", "TrainedModule", "load_module", "save_module", "suited", "train_module"]
+__all__ = [
+    "TorchClient",
+    "TorchModule",
+    "TrainedModule",
+    "load_module",
+    "save_module",
+    "train_module",
+]
 
-NETWORK_L2 = 3e-3  # see docs/networks.md
-_ROUGH_TOLERANCE = 1e-5
 _KIND = "fcfl-torch-1"
 
 
-@dataclass(frozen=True)
-class TrainedModule:
-    """What training left: the module, every round, and what the model does for each client.
+class TorchClient:
+    """A client's rows for a torch module.
 
-    ``module`` is a copy with the trained weights, in evaluation mode. ``kkt`` is how far it is from
-    optimal, None for methods that do not say. ``losses`` and ``largest_violation`` are those of
-    training, on training rows and smooth rates, the L2 term left out; ``counts`` are hard counts of
-    the same rows, in the order of ``rates``. ``prices`` has the dearest budget first, nothing for
-    methods without multipliers. ``notes`` name groups that are too small to be compared.
+    Parameters
+    ----------
+    module : nn.Module
+        One logit per row, shape (rows,) or (rows, 1). It is read, never changed, and evaluated as
+        in ``eval()``: without dropout, batch norm with the statistics it came with. Parameters
+        with ``requires_grad=False`` stay as they are.
+    X : ndarray, sparse matrix or tensor, one row per label
+        Sparse rows are made dense a batch at a time. A tensor may have any shape.
+    y : array of 0 and 1
+    groups : array of group names, or mapping from attribute to such an array
+        One array is the attribute ``"group"``. A row without a name (None, NaN, empty) counts for
+        the loss and belongs to no group.
+    levels : mapping from attribute to all its group names, optional
+        Refuses a row of any other group. By default the groups found in these rows; clients need
+        not have the same, because rates go by name.
+    weights : one non-negative number per row, optional
+    device : where to compute, by default where the module's parameters are
+    batch_rows : how many rows are evaluated at once
     """
 
-    module: Any
-    params: Vector
-    status: str
-    message: str
-    rounds: tuple[int, ...]
-    kkt: float | None
-    history: tuple[RoundInfo, ...]
-    prices: tuple[Price, ...]
-    losses: Mapping[ClientId, float]
-    largest_violation: float
-    rates: tuple[RateId, ...]
-    counts: Mapping[ClientId, Counts]
-    notes: tuple[str, ...]
+    def __init__(
+        self,
+        module: Any,
+        X: Any,
+        y: ArrayLike,
+        groups: Groups,
+        *,
+        levels: Mapping[str, Sequence[str]] | None = None,
+        weights: ArrayLike | None = None,
+        device: Any = None,
+        batch_rows: int = BATCH_ROWS,
+    ) -> None:
+        self.model = TorchModule(module, device, batch_rows)
+        self.model.network  # noqa: B018 - a module that cannot be trained is refused here
+        self.data = torch_data(X, y, groups, levels or {}, weights)
+        if self.data.n_rows == 0:
+            raise ValueError("`X` must have at least one row, got none.")
+
+    def named(self, name: ClientId) -> LocalClient:
+        """The client under its name, ready for a `Federation`."""
+        return LocalClient(name, self.data, model=self.model)
+
+
+@dataclass(frozen=True)
+class TrainedModule(Trained):
+    """What training left; ``module`` is a copy with the trained weights, in evaluation mode."""
+
+    module: Any = None
 
 
 def train_module(
@@ -91,82 +125,29 @@ def train_module(
         The one the clients hold; it is not changed.
     clients : mapping from name to TorchClient
     rules : `Difference` and `Ratio`, on attributes that the clients have
-    method : by default ``SQP()``: the worst client's loss, then the mean; see `suited`
+    method : by default ``SQP()``: the worst client's loss, then the mean
+        What it leaves open is set to what a network can afford: see `TorchModule.adapt_method`.
     l2 : weight of ``|params|**2 / 2`` in every loss
     min_group_rows : a group with fewer rows at a client is left out of its comparison
     on_round : called after every round
     """
-    if not clients:
-        raise ValueError("`clients` must name at least one client, got none.")
-    network = as_network(module)
+    model = TorchModule(module)
     for name, client in clients.items():
-        if client.network.module is not module:
+        if client.model.module is not module:
             raise ValueError(
                 f"`clients` must hold the module that is trained, but client {name!r} has another."
             )
-    check_budget_clients(rules, list(clients))
-    rates = rates_needed(rules, _all_levels(clients), getattr(method, "rate_kinds", ()))
-    runtime = InProcess({name: client.asked(name, rates) for name, client in clients.items()})
-    start = network.first_params()
-    counted = runtime.evaluate(Request((Point(start),)))
-    problem, notes = build_problem(rules, rates, counted, l2=l2, min_group_rows=min_group_rows)
-    how = suited(SQP() if method is None else method, network)
-    state: Any = how.init(start, problem)
-    history = []
-    for progress, info in run(how, Progress(state), runtime):
-        state = progress.state
-        history.append(info)
-        if on_round is not None:
-            on_round(info)
-    at = evaluate_point(problem, state.params, runtime.evaluate(Request((Point(state.params),))))
-    multipliers = getattr(state, "prices", None)
-    return TrainedModule(
-        module=network.restored(state.params),
-        params=state.params,
-        status=state.status,
-        message=state.message,
-        rounds=state.rounds,
-        kkt=getattr(state, "kkt", None),
-        history=tuple(history),
-        prices=() if multipliers is None else tuple(budget_prices(at, multipliers)),
-        losses={name: report.loss for name, report in zip(clients, at.reports, strict=True)},
-        largest_violation=at.largest_violation,
-        rates=rates,
-        counts={
-            name: count_rows(client.logits(state.params), client.data, rates)
-            for name, client in runtime.clients.items()
-            if isinstance(client, TorchClient)
-        },
-        notes=notes,
+    tell = None if on_round is None else lambda info, share: on_round(info)
+    trained = train(
+        Federation({name: client.named(name) for name, client in clients.items()}),
+        model,
+        rules,
+        method=SQP() if method is None else method,
+        l2=l2,
+        min_group_rows=min_group_rows,
+        session=Session(on_round=tell),
     )
-
-
-def suited(method: Any, network: Network) -> Any:
-    """The method with what a network can afford, where the choice was left open.
-
-    A linear model's Hessian costs one product, a network's one backward pass per parameter: its
-    curvature is learnt. A second point with gradients costs as much as the first. In float32
-    gradients are not known well enough for a KKT residual of 1e-6.
-    """
-    if not isinstance(method, SQP):
-        return method
-    curvature = "lbfgs" if method.curvature == "auto" else method.curvature
-    rough = method.tolerance is None and not network.is_double
-    return replace(
-        method,
-        curvature=curvature,
-        rich=1 if method.rich is None and curvature == "lbfgs" else method.rich,
-        tolerance=_ROUGH_TOLERANCE if rough else method.tolerance,
-    )
-
-
-def _all_levels(clients: Mapping[ClientId, TorchClient]) -> dict[str, tuple[str, ...]]:
-    """The groups of each attribute, of all clients together, in the order they are met."""
-    found: dict[str, dict[str, None]] = {}
-    for client in clients.values():
-        for attribute, levels in client.data.levels.items():
-            found.setdefault(attribute, {}).update(dict.fromkeys(levels))
-    return {attribute: tuple(levels) for attribute, levels in found.items()}
+    return TrainedModule(**vars(trained), module=model.network.restored(trained.params))
 
 
 def save_module(module: Any, folder: Path | str, about: Mapping[str, Any] | None = None) -> None:

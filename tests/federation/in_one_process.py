@@ -1,10 +1,10 @@
-"""Sites in one process: the same letters, without a network."""
+"""Sites in one process: the same messages, without a network."""
 
 from dataclasses import dataclass, field
 
-from fcfl.federation.messages import open_answer, seal
+from fcfl.federation.messages import decode_answer, encode_message
 from fcfl.federation.site import reply_to
-from fcfl.federation.transport import InProcessPost
+from fcfl.federation.transport import InProcessTransport
 from fcfl.runs import Experiment, run_experiment
 from fcfl.runs.site_run import run_sites
 from hospital import stays, written
@@ -31,11 +31,11 @@ def node_configs(files, folder, **more):
     }
 
 
-def train(post, folder, names, **config):
-    """A run over the post; returns what finished and what was told."""
+def train(transport, folder, names, **config):
+    """A run over the transport; returns what finished and what was told."""
     told = []
     given = {"sites": ",".join(names), "out": str(folder), **BUDGET, **config}
-    return run_sites(post, given, on_message=told.append), told
+    return run_sites(transport, given, on_message=told.append), told
 
 
 def train_joined(files, folder, **settings):
@@ -48,7 +48,7 @@ def train_joined(files, folder, **settings):
 
 
 @dataclass
-class Spoiled(InProcessPost):
+class Spoiled(InProcessTransport):
     """Sites that misbehave: ``spoil(name, answer, number)`` changes or drops the n-th answer."""
 
     spoil: object = None
@@ -57,9 +57,9 @@ class Spoiled(InProcessPost):
     def send(self, node, content, seconds):
         name = self.configs[node]["name"]
         number = self.sent[name] = self.sent.get(name, 0) + 1
-        answer = self.spoil(name, open_answer(reply_to(content, self.configs[node])), number)
-        self.answer = lambda *_: answer if isinstance(answer, bytes) else seal(answer)
-        letter_id = super().send(node, content, seconds)
+        answer = self.spoil(name, decode_answer(reply_to(content, self.configs[node])), number)
+        self.answer = lambda *_: answer if isinstance(answer, bytes) else encode_message(answer)
+        message_id = super().send(node, content, seconds)
         if answer is None:
-            self._replies.pop(letter_id)
-        return letter_id
+            self._replies.pop(message_id)
+        return message_id

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fcfl.cli.flower_files import write_app
 from fcfl.federation.flower.certificates import make_certificates
-from fcfl.federation.flower.local_cluster import Machines
+from fcfl.federation.flower.local_cluster import LocalCluster
 from fcfl.federation.flower.processes import descendants
 
 FAULTY_CLIENT = """
@@ -48,8 +48,8 @@ class Stage:
     site's next answer; ``NAME.busy`` says that it has one in hand.
     """
 
-    def __init__(self, folder, files, machines, app):
-        self.folder, self.files, self.machines, self.app = folder, files, machines, app
+    def __init__(self, folder, files, local_cluster, app):
+        self.folder, self.files, self.local_cluster, self.app = folder, files, local_cluster, app
         self.faults = folder / "faults"
         self.faults.mkdir()
         self.over = threading.Event()
@@ -60,13 +60,13 @@ class Stage:
         return {"name": name, "table": str(self.files[name]), "cache": str(cache)}
 
     def start(self, *options, register=True):
-        self.machines.start_superlink(*options)
+        self.local_cluster.start_superlink(*options)
         for name in self.files:
-            if register and self.machines.certificates is not None:
-                self.machines.register(name)
+            if register and self.local_cluster.certificates is not None:
+                self.local_cluster.register(name)
         for name in self.files:
-            if name not in self.machines.processes:
-                self.machines.start_site(name, self.config(name))
+            if name not in self.local_cluster.processes:
+                self.local_cluster.start_site(name, self.config(name))
 
     def supervise(self, name):
         """Start a site again and again until it stays, as systemd would.
@@ -76,16 +76,16 @@ class Stage:
 
         def keep_up():
             while not self.over.wait(5):
-                if self.machines.processes[name].poll() is not None:
-                    self.machines.start_site(name, self.config(name))
+                if self.local_cluster.processes[name].poll() is not None:
+                    self.local_cluster.start_site(name, self.config(name))
 
-        self.machines.start_site(name, self.config(name))
+        self.local_cluster.start_site(name, self.config(name))
         self.supervisors.append(threading.Thread(target=keep_up, daemon=True))
         self.supervisors[-1].start()
 
     def run(self, **config):
         """The lines of a run that fcfl itself wrote, as they come."""
-        for line in self.machines.run(self.app, config):
+        for line in self.local_cluster.run(self.app, config):
             _, marker, sentence = line.partition("fcfl: ")
             if marker:
                 yield sentence
@@ -99,7 +99,7 @@ class Stage:
         """The server app's process, which the SuperLink has started."""
         return [
             pid
-            for pid in descendants(self.machines.processes["superlink"].pid)
+            for pid in descendants(self.local_cluster.processes["superlink"].pid)
             if "flwr-serverapp" in command_line(pid)
         ]
 
@@ -123,12 +123,12 @@ def staged(folder, files, seconds, *, secure=True, faulty=False, **config):
     if secure:
         certificates = app / "certs"
         make_certificates(certificates, list(files))
-    with Machines(folder / "machines", certificates) as machines:
-        stage = Stage(folder, files, machines, app)
+    with LocalCluster(folder / "local_cluster", certificates) as local_cluster:
+        stage = Stage(folder, files, local_cluster, app)
         if faulty:
             text = FAULTY_CLIENT.format(faults=str(stage.faults))
             (app / "client_app.py").write_text(text, encoding="utf-8")
-        bell = threading.Timer(seconds, _end, [machines])
+        bell = threading.Timer(seconds, _end, [local_cluster])
         bell.start()
         try:
             yield stage
@@ -139,8 +139,8 @@ def staged(folder, files, seconds, *, secure=True, faulty=False, **config):
             bell.cancel()
 
 
-def _end(machines):
-    for process in list(machines.processes.values()):
+def _end(local_cluster):
+    for process in list(local_cluster.processes.values()):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
 

@@ -449,10 +449,10 @@ def forge(folder, tree, **arrays):
     buffer = io.BytesIO()
     text = np.frombuffer(json.dumps(tree).encode(), dtype=np.uint8)
     np.savez(buffer, json=text, **arrays)
-    seal(folder, buffer.getvalue())
+    encode_message(folder, buffer.getvalue())
 
 
-def seal(folder, content):
+def encode_message(folder, content):
     head = b"fcfl-checkpoint-1 " + hashlib.sha256(content).hexdigest().encode()
     checkpoint_path(folder).write_bytes(head + b"\n" + content)
 
@@ -495,7 +495,7 @@ def test_a_checkpoint_of_something_else_holds_no_run(tree, tmp_path):
 
 def test_content_that_is_no_archive_is_refused(tmp_path):
     for content in (b"", b"PK", b"hello", bytes(1000)):
-        seal(tmp_path, content)
+        encode_message(tmp_path, content)
         with pytest.raises(CheckpointError):
             load_checkpoint(tmp_path)
 

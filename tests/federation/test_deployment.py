@@ -96,8 +96,8 @@ def test_a_supernode_killed_in_a_round_and_started_again(tmp_path, undisturbed, 
             deadline = time.monotonic() + 60
             while not busy.exists() and time.monotonic() < deadline:
                 time.sleep(0.05)
-            stage.machines.kill("south")
-            print("SIGKILL to the SuperNode of the south, which had a letter in hand")
+            stage.local_cluster.kill("south")
+            print("SIGKILL to the SuperNode of the south, which had a message in hand")
             stage.supervise("south")
 
         stage.start()
@@ -134,7 +134,7 @@ def test_a_server_app_killed_goes_on_from_its_checkpoint_to_the_same_bits(tmp_pa
             os.kill(pid, signal.SIGKILL)
             print(f"SIGKILL to the server app, process {pid}")
             time.sleep(1)
-            signal_group(stage.machines.processes["run"], signal.SIGTERM)  # it only shows the log
+            signal_group(stage.local_cluster.processes["run"], signal.SIGTERM)  # it only shows the log
 
         stage.start()
         told = shown(stage.run(), {"round 2:": kill})
@@ -150,17 +150,17 @@ def test_a_superlink_killed_and_started_again_takes_the_run_up(tmp_path, undistu
     with staged(tmp_path, two_hospitals(tmp_path), 900, **SHORT) as stage:
 
         def kill():
-            stage.machines.kill("superlink")
+            stage.local_cluster.kill("superlink")
             print("SIGKILL to the SuperLink")
 
         stage.start(*database)
         shown(stage.run(), {"round 2:": kill})
-        before = {name: stage.machines.processes[name] for name in NAMES}
+        before = {name: stage.local_cluster.processes[name] for name in NAMES}
         stage.start(*database, register=False)
         shown(stage.run(resume=True))
         for name, process in before.items():
             print(name, "reconnected" if process.poll() is None else "ended")
-            assert stage.machines.processes[name] is process and process.poll() is None
+            assert stage.local_cluster.processes[name] is process and process.poll() is None
     assert weights_of(tmp_path / "out") == undisturbed
 
 
@@ -168,7 +168,7 @@ def test_two_sites_with_one_name_are_refused(tmp_path):
     with staged(tmp_path, two_hospitals(tmp_path), 900, secure=False, **SHORT) as stage:
         stage.start()
         config = stage.config("south") | {"table": str(stage.files["north"])}
-        stage.machines.start_site("impostor", config)
+        stage.local_cluster.start_site("impostor", config)
         time.sleep(5)
         told = shown(stage.run())
     assert "Two nodes call themselves 'south'" in told[-1]

@@ -21,10 +21,10 @@ def test_a_real_run_is_the_run_of_one_process_and_keeps_others_out(tmp_path):
     make_certificates(foreign, ["stranger"])
     told = []
     with staged(tmp_path, files, 240, rounds=ROUNDS) as stage:
-        machines = stage.machines
+        local_cluster = stage.local_cluster
         stage.start()
-        ca, key = str(machines.certificates / "ca.crt"), str(foreign / "stranger")
-        own_key = str(machines.certificates / "north")
+        ca, key = str(local_cluster.certificates / "ca.crt"), str(foreign / "stranger")
+        own_key = str(local_cluster.certificates / "north")
         kept_out = {
             "insecure": ["--insecure"],
             "unregistered": ["--root-certificates", ca, "--auth-supernode-private-key", key],
@@ -33,13 +33,13 @@ def test_a_real_run_is_the_run_of_one_process_and_keeps_others_out(tmp_path):
         }  # fmt: skip
         for name, secure in kept_out.items():
             config = stage.config("north") | {"name": name}
-            machines.start_site(name, config, secure=[*secure, "--max-retries", "1"])
+            local_cluster.start_site(name, config, secure=[*secure, "--max-retries", "1"])
         told += stage.run()
         for name in kept_out:
-            assert machines.processes[name].wait(60) != 0, name
-            assert "Exit Code: 305" in machines.log(name).read_text(encoding="utf-8"), name
+            assert local_cluster.processes[name].wait(60) != 0, name
+            assert "Exit Code: 305" in local_cluster.log(name).read_text(encoding="utf-8"), name
         everything = [
-            pid for process in machines.processes.values() for pid in descendants(process.pid)
+            pid for process in local_cluster.processes.values() for pid in descendants(process.pid)
         ]
     joined = train_joined(files, tmp_path / "joined", rounds=(3, 3))
     result = result_of(tmp_path / "out")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from in_one_process import hospitals, node_configs, train, train_joined
 
-from fcfl.federation.transport import InProcessPost
+from fcfl.federation.transport import InProcessTransport
 from hospital import stays, written
 
 NAMES = ("north", "south", "west")
@@ -41,8 +41,8 @@ def a_group_only_in_the_north(frame):
 )
 def test_the_model_and_the_result_are_those_of_one_process(tmp_path, change):
     files = hospitals(tmp_path, change(stays(600)))
-    post = InProcessPost(node_configs(files, tmp_path))
-    apart, _ = train(post, tmp_path / "apart", NAMES)
+    transport = InProcessTransport(node_configs(files, tmp_path))
+    apart, _ = train(transport, tmp_path / "apart", NAMES)
     joined = train_joined(files, tmp_path / "joined")
     assert np.array_equal(apart.params, joined.params)
     assert apart.budgets_met == joined.budgets_met
@@ -79,8 +79,8 @@ def test_the_model_and_the_result_are_those_of_one_process(tmp_path, change):
 )
 def test_every_setting_means_the_same(tmp_path, config, settings):
     files = hospitals(tmp_path)
-    post = InProcessPost(node_configs(files, tmp_path))
-    apart, _ = train(post, tmp_path / "apart", NAMES, **config)
+    transport = InProcessTransport(node_configs(files, tmp_path))
+    apart, _ = train(transport, tmp_path / "apart", NAMES, **config)
     joined = train_joined(files, tmp_path / "joined", **settings)
     assert np.array_equal(apart.params, joined.params)
     assert apart.result["clients"] == joined.result["clients"]
@@ -95,8 +95,8 @@ def test_a_policy_at_the_server_means_the_same(tmp_path):
         "[rule.clients]\nnorth = 0.03\n"
     )
     files = hospitals(tmp_path, a_group_only_in_the_north(stays(600)))
-    post = InProcessPost(node_configs(files, tmp_path))
-    apart, _ = train(post, tmp_path / "apart", NAMES, budget="", policy=str(policy))
+    transport = InProcessTransport(node_configs(files, tmp_path))
+    apart, _ = train(transport, tmp_path / "apart", NAMES, budget="", policy=str(policy))
     joined = train_joined(files, tmp_path / "joined", budget=None, policy=str(policy))
     assert np.array_equal(apart.params, joined.params)
     assert apart.result["clients"] == joined.result["clients"]
@@ -108,7 +108,7 @@ def test_held_out_rows_may_be_a_file_of_their_own(tmp_path):
     train_file = written(frame[:200], tmp_path / "train.csv")
     test_file = written(frame[200:], tmp_path / "test.csv")
     configs = node_configs({"north": train_file}, tmp_path, north={"test-table": str(test_file)})
-    finished, _ = train(InProcessPost(configs), tmp_path / "out", ["north"])
+    finished, _ = train(InProcessTransport(configs), tmp_path / "out", ["north"])
     assert finished.result["clients"]["north"]["rows"] == {"train": 200, "test": 100}
 
 
@@ -116,13 +116,13 @@ def test_the_answers_cost_what_the_result_says(tmp_path):
     files = hospitals(tmp_path)
     sizes = {}
 
-    class Weighing(InProcessPost):
+    class Weighing(InProcessTransport):
         def send(self, node, content, seconds):
-            letter_id = super().send(node, content, seconds)
+            message_id = super().send(node, content, seconds)
             name = self.configs[node]["name"]
             to, back = sizes.get(name, (0, 0))
-            sizes[name] = to + len(content), back + len(self._replies[letter_id].content)
-            return letter_id
+            sizes[name] = to + len(content), back + len(self._replies[message_id].content)
+            return message_id
 
     finished, _ = train(Weighing(node_configs(files, tmp_path)), tmp_path / "out", NAMES)
     section = finished.result["deployment"]
@@ -135,8 +135,8 @@ def test_the_answers_cost_what_the_result_says(tmp_path):
 def test_fifty_sites(tmp_path):
     names = tuple(f"site {number:02d}" for number in range(50))
     files = hospitals(tmp_path, stays(5000, hospitals=names))
-    post = InProcessPost(node_configs(files, tmp_path))
-    apart, _ = train(post, tmp_path / "apart", names, budget="0.1")
+    transport = InProcessTransport(node_configs(files, tmp_path))
+    apart, _ = train(transport, tmp_path / "apart", names, budget="0.1")
     joined = train_joined(files, tmp_path / "joined", budget=0.1)
     assert np.array_equal(apart.params, joined.params)
     assert set(apart.result["clients"]) == set(names)

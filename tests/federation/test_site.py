@@ -21,12 +21,12 @@ from fcfl.federation.messages import (
     Refusal,
     Reported,
     Terms,
-    open_answer,
-    seal,
+    decode_answer,
+    encode_message,
 )
 from fcfl.federation.site import reply_to, without_cells
 from fcfl.federation.site_settings import SiteSettings, check_rules_kept
-from fcfl.federation.transport import InProcessPost
+from fcfl.federation.transport import InProcessTransport
 from fcfl.rules import Difference, Ratio
 from hospital import stays, written
 
@@ -54,7 +54,7 @@ def a_policy(tmp_path, withhold=1, least=1, budget=0.05):
 
 def ask(question, path, tmp_path, **config):
     given = {"name": "north", "table": str(path), "cache": str(tmp_path / "cache"), **config}
-    return open_answer(reply_to(seal(question), given))
+    return decode_answer(reply_to(encode_message(question), given))
 
 
 def agreed(said, **changes):
@@ -89,9 +89,9 @@ def test_an_introduction_has_statistics_of_features_and_no_cell_of_a_rare_level(
     assert "secret race" in open_said.levels["race"]
     policy = str(a_policy(tmp_path, withhold=5))
     given = {"name": "north", "table": str(path), "policy": policy}
-    message = reply_to(seal(Introduce(TERMS)), given)
+    message = reply_to(encode_message(Introduce(TERMS)), given)
     assert b"secret" not in message
-    said = open_answer(message)
+    said = decode_answer(message)
     assert isinstance(said, Introduction)
     assert said.levels == {"race": ("black", "white")}
     assert set(said.statistics.columns) == {"sex", "age", "ward"}
@@ -115,7 +115,7 @@ def test_rows_of_a_withheld_group_count_for_the_loss_and_belong_to_no_group(tmp_
     files = hospitals(tmp_path, frame)
     policy = {"policy": str(a_policy(tmp_path, withhold=50))}
     configs = node_configs(files, tmp_path, north=policy, south=policy)
-    finished, _ = train(InProcessPost(configs), tmp_path / "out", ["north", "south"])
+    finished, _ = train(InProcessTransport(configs), tmp_path / "out", ["north", "south"])
     for client in ("north", "south"):
         found = finished.result["clients"][client]
         groups = found["train"]["disparities"][0]["groups"]
@@ -194,13 +194,13 @@ def test_quoted_text_is_left_out_unless_it_is_a_known_name_or_a_column(sentence,
 def test_a_node_config_that_does_not_fit_is_told(config, sentence):
     with pytest.raises(DataError, match=sentence):
         SiteSettings.from_node_config(config)
-    assert isinstance(open_answer(reply_to(seal(Introduce(TERMS)), config)), Refusal)
+    assert isinstance(decode_answer(reply_to(encode_message(Introduce(TERMS)), config)), Refusal)
 
 
 def test_bytes_that_are_no_question_are_refused(tmp_path):
     config = {"name": "north", "table": str(a_table(tmp_path))}
-    for message in (b"", b"nonsense", seal(Refusal("server", "hello"))):
-        assert isinstance(open_answer(reply_to(message, config)), Refusal)
+    for message in (b"", b"nonsense", encode_message(Refusal("server", "hello"))):
+        assert isinstance(decode_answer(reply_to(message, config)), Refusal)
 
 
 def test_an_unforeseen_error_leaves_the_site_as_its_kind_only(tmp_path):
@@ -208,7 +208,7 @@ def test_an_unforeseen_error_leaves_the_site_as_its_kind_only(tmp_path):
     strange = agreed(said, rates=(RateId("selection", "secret attribute", "x"),))
     answer = ask(evaluate(strange), a_table(tmp_path), tmp_path)
     assert isinstance(answer, Refusal)
-    assert "Unforeseen KeyError" in answer.sentence and "secret" not in answer.sentence
+    assert "Unexpected KeyError" in answer.sentence and "secret" not in answer.sentence
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from fcfl.errors import AbsentClientError, DataError, FCFLError, ReportError
 from fcfl.federation import exchange as correspondence
 from fcfl.federation.checkpoint import load_checkpoint
 from fcfl.federation.messages import Counted, Introduction, Refusal, Reported
-from fcfl.federation.transport import InProcessPost, Reply
+from fcfl.federation.transport import InProcessTransport, Reply
 from fcfl.runs.site_run import run_sites
 from hospital import stays, weights_of
 
@@ -38,7 +38,7 @@ def undisturbed(tmp_path_factory):
     """The weights of a run on the same rows in which nothing went wrong."""
     folder = tmp_path_factory.mktemp("undisturbed")
     files = hospitals(folder, stays(300, hospitals=NAMES))
-    train(InProcessPost(node_configs(files, folder)), folder / "out", NAMES)
+    train(InProcessTransport(node_configs(files, folder)), folder / "out", NAMES)
     return weights_of(folder / "out")
 
 
@@ -75,11 +75,11 @@ def with_report(changes):
 def test_a_report_that_cannot_be_is_refused_by_name_and_the_run_can_be_resumed(
     files, tmp_path, undisturbed, changes, reason
 ):
-    post = spoiled(files, tmp_path, from_answer(5, with_report(changes)))
+    transport = spoiled(files, tmp_path, from_answer(5, with_report(changes)))
     with pytest.raises(AbsentClientError, match=f"'south': its answer was refused: .*{reason}"):
-        train(post, tmp_path / "out", NAMES)
+        train(transport, tmp_path / "out", NAMES)
     assert sum(load_checkpoint(tmp_path / "out").progress.state.rounds) == 2
-    whole = InProcessPost(node_configs(files, tmp_path))
+    whole = InProcessTransport(node_configs(files, tmp_path))
     train(whole, tmp_path / "out", NAMES, resume=True)
     assert weights_of(tmp_path / "out") == undisturbed
 
@@ -97,9 +97,9 @@ def test_a_report_that_cannot_be_is_refused_by_name_and_the_run_can_be_resumed(
     ],
 )
 def test_an_answer_that_is_no_answer_is_refused_by_name(files, tmp_path, change, reason):
-    post = spoiled(files, tmp_path, from_answer(4, change))
+    transport = spoiled(files, tmp_path, from_answer(4, change))
     with pytest.raises(AbsentClientError, match=f"Site 'south'.*{re.escape(reason)}"):
-        train(post, tmp_path / "out", NAMES)
+        train(transport, tmp_path / "out", NAMES)
 
 
 @pytest.mark.parametrize("away", [(5,), (5, 6), (8, 9), (5, 7, 9, 11), (19, 20)], ids=str)
@@ -111,8 +111,8 @@ def test_with_max_age_the_last_report_stays_in_force_and_the_site_is_welcome_bac
     def spoil(name, answer, count):
         return wrong(answer) if name == "south" and count in away else answer
 
-    post = spoiled(files, tmp_path, spoil)
-    finished, told = train(post, tmp_path / "out", NAMES, **{"max-age": 2})
+    transport = spoiled(files, tmp_path, spoil)
+    finished, told = train(transport, tmp_path / "out", NAMES, **{"max-age": 2})
     absent = [line for line in told if "Site 'south' is absent" in line and "non-finite" in line]
     assert len(absent) == len(away)
     assert finished.result["status"] == "converged" and finished.budgets_met
@@ -186,9 +186,9 @@ def test_an_introduction_that_cannot_be_is_refused_by_name(files, tmp_path, chan
 def test_a_site_whose_columns_differ_stops_the_run_by_name(files, tmp_path, change, sentence):
     frame = stays(150, hospitals=("south",)).drop(columns="hospital")
     change(frame).to_csv(files["south"], index=False)
-    post = InProcessPost(node_configs(files, tmp_path))
+    transport = InProcessTransport(node_configs(files, tmp_path))
     with pytest.raises((DataError, ReportError), match=sentence):
-        train(post, tmp_path / "out", NAMES)
+        train(transport, tmp_path / "out", NAMES)
 
 
 # --- names ----------------------------------------------------------------------------------------
@@ -198,28 +198,28 @@ def test_two_sites_with_one_name_are_refused(files, tmp_path):
     configs = node_configs(files, tmp_path)
     configs[7] = configs[1] | {"table": str(files["north"])}
     with pytest.raises(FCFLError, match="Two nodes call themselves 'south'"):
-        train(InProcessPost(configs), tmp_path / "out", NAMES)
+        train(InProcessTransport(configs), tmp_path / "out", NAMES)
 
 
 def test_a_second_site_with_a_name_that_comes_later_is_refused_too(files, tmp_path, monkeypatch):
     monkeypatch.setattr(correspondence, "_LOOK", 0.0)
     configs = node_configs(files, tmp_path)
-    post = InProcessPost(dict(configs))
+    transport = InProcessTransport(dict(configs))
 
     def on_round(info, share):
         if info.round == 2:
-            post.configs[7] = configs[1]
+            transport.configs[7] = configs[1]
 
     given = {"sites": "north,south", "out": str(tmp_path / "out")}
     given |= {"label": "died", "sensitive": "race", "budget": "0.05"}
     with pytest.raises(FCFLError, match="Two nodes call themselves 'south'"):
-        run_sites(post, given, on_round=on_round, on_message=lambda sentence: None)
+        run_sites(transport, given, on_round=on_round, on_message=lambda sentence: None)
 
 
 def test_strangers_are_told_and_left_alone(files, tmp_path, undisturbed):
     configs = node_configs(files, tmp_path)
     configs[7] = configs[0] | {"name": "east"}
-    _, told = train(InProcessPost(configs), tmp_path / "out", NAMES)
+    _, told = train(InProcessTransport(configs), tmp_path / "out", NAMES)
     assert len([line for line in told if "calls itself 'east' and is left out" in line]) == 1
     assert weights_of(tmp_path / "out") == undisturbed
 
@@ -227,69 +227,69 @@ def test_strangers_are_told_and_left_alone(files, tmp_path, undisturbed):
 # --- coming and going -----------------------------------------------------------------------------
 
 
-class Unreliable(InProcessPost):
-    """The south is offline in its n-th exchange, loses a letter, or changes its node."""
+class Unreliable(InProcessTransport):
+    """The south is offline in its n-th exchange, loses a message, or changes its node."""
 
     def __init__(self, configs, away=(), lost=()):
         super().__init__(dict(configs))
-        self.away, self.lost, self.letters = away, lost, 0
+        self.away, self.lost, self.messages = away, lost, 0
 
     def send(self, node, content, seconds):
-        letter_id = super().send(node, content, seconds)
+        message_id = super().send(node, content, seconds)
         if self.configs[node]["name"] == "south":
-            self.letters += 1
-            if self.letters in self.away:
-                self._replies.pop(letter_id)
-            if self.letters in self.lost:
-                self._replies[letter_id] = Reply(letter_id, None, "the node is gone", True)
-        return letter_id
+            self.messages += 1
+            if self.messages in self.away:
+                self._replies.pop(message_id)
+            if self.messages in self.lost:
+                self._replies[message_id] = Reply(message_id, None, "the node is gone", True)
+        return message_id
 
 
 def test_a_site_slower_than_the_timeout_is_absent_by_name(files, tmp_path):
-    post = Unreliable(node_configs(files, tmp_path), away=(5, 6))
+    transport = Unreliable(node_configs(files, tmp_path), away=(5, 6))
     sentence = "Client 'south' did not answer.* it did not answer within 0.5 s"
     with pytest.raises(AbsentClientError, match=sentence):
-        train(post, tmp_path / "out", NAMES, **{"site-timeout": 0.5})
+        train(transport, tmp_path / "out", NAMES, **{"site-timeout": 0.5})
 
 
 def test_a_site_that_never_comes_is_named(files, tmp_path):
     configs = node_configs(files, tmp_path)
     with pytest.raises(AbsentClientError, match=r"within 0.5 s; missing: 'east', 'west'"):
-        post = InProcessPost(configs)
-        train(post, tmp_path / "out", (*NAMES, "east", "west"), **{"site-timeout": 0.5})
+        transport = InProcessTransport(configs)
+        train(transport, tmp_path / "out", (*NAMES, "east", "west"), **{"site-timeout": 0.5})
 
 
 def test_a_lost_letter_is_sent_again_in_the_same_round(files, tmp_path, undisturbed, monkeypatch):
     monkeypatch.setattr(correspondence, "_RETRY", 0.0)
-    post = Unreliable(node_configs(files, tmp_path), lost=(1, 4, 5, 9))
-    _, told = train(post, tmp_path / "out", NAMES)
+    transport = Unreliable(node_configs(files, tmp_path), lost=(1, 4, 5, 9))
+    _, told = train(transport, tmp_path / "out", NAMES)
     assert len([line for line in told if "was lost: the node is gone" in line]) == 4
     assert weights_of(tmp_path / "out") == undisturbed
 
 
 def test_a_letter_without_an_answer_is_sent_again_once(files, tmp_path, undisturbed):
-    post = Unreliable(node_configs(files, tmp_path), away=(1, 4, 9))
-    train(post, tmp_path / "out", NAMES, **{"site-timeout": 1.0})
+    transport = Unreliable(node_configs(files, tmp_path), away=(1, 4, 9))
+    train(transport, tmp_path / "out", NAMES, **{"site-timeout": 1.0})
     assert weights_of(tmp_path / "out") == undisturbed
-    post = Unreliable(node_configs(files, tmp_path), away=range(4, 99))
+    transport = Unreliable(node_configs(files, tmp_path), away=range(4, 99))
     with pytest.raises(AbsentClientError, match="did not answer within 1 s"):
-        train(post, tmp_path / "gone", NAMES, **{"site-timeout": 1.0})
-    assert post.letters == 5
+        train(transport, tmp_path / "gone", NAMES, **{"site-timeout": 1.0})
+    assert transport.messages == 5
 
 
 def test_a_site_that_comes_back_as_another_node_goes_on(files, tmp_path, undisturbed, monkeypatch):
     monkeypatch.setattr(correspondence, "_LOOK", 0.0)
-    post = Unreliable(node_configs(files, tmp_path))
-    moved = post.configs[1]
+    transport = Unreliable(node_configs(files, tmp_path))
+    moved = transport.configs[1]
 
     def on_round(info, share):
         if info.round == 2:
-            del post.configs[1]
-            post.configs[99] = moved
+            del transport.configs[1]
+            transport.configs[99] = moved
 
     given = {"sites": "north,south", "out": str(tmp_path / "out")}
     given |= {"label": "died", "sensitive": "race", "budget": "0.05"}
-    run_sites(post, given, on_round=on_round, on_message=lambda sentence: None)
+    run_sites(transport, given, on_round=on_round, on_message=lambda sentence: None)
     assert weights_of(tmp_path / "out") == undisturbed
 
 
@@ -306,20 +306,20 @@ def test_a_server_that_was_killed_goes_on_from_its_checkpoint_to_the_same_bits(
 
     given = {"sites": "north,south", "out": str(tmp_path / "out")}
     given |= {"label": "died", "sensitive": "race", "budget": "0.05"}
-    post = InProcessPost(node_configs(files, tmp_path))
+    transport = InProcessTransport(node_configs(files, tmp_path))
     with pytest.raises(Killed):
-        run_sites(post, given, on_round=on_round, on_message=lambda sentence: None)
-    run_sites(post, given | {"resume": True}, on_message=lambda sentence: None)
+        run_sites(transport, given, on_round=on_round, on_message=lambda sentence: None)
+    run_sites(transport, given | {"resume": True}, on_message=lambda sentence: None)
     assert weights_of(tmp_path / "out") == undisturbed
 
 
 def test_a_run_is_not_resumed_with_other_rows(files, tmp_path):
-    post = spoiled(files, tmp_path, from_answer(5, lambda answer: Refusal("south", "Not now.")))
+    transport = spoiled(files, tmp_path, from_answer(5, lambda answer: Refusal("south", "Not now.")))
     with pytest.raises(AbsentClientError, match="Not now"):
-        train(post, tmp_path / "out", NAMES)
+        train(transport, tmp_path / "out", NAMES)
     stays(100, hospitals=("south",)).drop(columns="hospital").to_csv(files["south"], index=False)
     with pytest.raises(FCFLError, match="The rows differ"):
-        train(InProcessPost(node_configs(files, tmp_path)), tmp_path / "out", NAMES, resume=True)
+        train(InProcessTransport(node_configs(files, tmp_path)), tmp_path / "out", NAMES, resume=True)
 
 
 # --- policies -------------------------------------------------------------------------------------
@@ -339,7 +339,7 @@ def test_a_stricter_policy_of_a_site_wins_and_a_looser_one_does_not(files, tmp_p
         place = tmp_path / f"own-{own}"
         insisted = policy(tmp_path, RULE.format("demographic_parity", "race", own))
         configs = node_configs(files, tmp_path, south=insisted)
-        finished, _ = train(InProcessPost(configs), place, NAMES)
+        finished, _ = train(InProcessTransport(configs), place, NAMES)
         clients = finished.result["clients"]
         assert clients["south"]["train"]["disparities"][0]["budget"] == expected
         assert clients["north"]["train"]["disparities"][0]["budget"] == 0.05
@@ -353,7 +353,7 @@ def test_a_stricter_policy_of_a_site_wins_and_a_looser_one_does_not(files, tmp_p
 def test_a_rule_that_only_a_site_has_binds_that_site(files, tmp_path):
     insisted = policy(tmp_path, RULE.format("equal_opportunity", "race", 0.02))
     configs = node_configs(files, tmp_path, south=insisted)
-    finished, _ = train(InProcessPost(configs), tmp_path / "out", NAMES)
+    finished, _ = train(InProcessTransport(configs), tmp_path / "out", NAMES)
     for name, budgets in (("north", [0.05, None]), ("south", [0.05, 0.02])):
         found = finished.result["clients"][name]["train"]["disparities"]
         assert [entry["budget"] for entry in found] == budgets
@@ -364,26 +364,26 @@ def test_a_policy_on_a_column_that_is_not_compared_stops_the_run(files, tmp_path
     insisted = policy(tmp_path, RULE.format("demographic_parity", "sex", 0.02))
     configs = node_configs(files, tmp_path, south=insisted)
     with pytest.raises(DataError, match=r"Site 'south' has a policy on 'sex'.*got 'race'"):
-        train(InProcessPost(configs), tmp_path / "out", NAMES)
+        train(InProcessTransport(configs), tmp_path / "out", NAMES)
 
 
 # --- what a site is told --------------------------------------------------------------------------
 
 
 def test_a_site_is_told_nothing_of_the_others(files, tmp_path):
-    letters = {name: [] for name in NAMES}
+    messages = {name: [] for name in NAMES}
 
-    class Listening(InProcessPost):
+    class Listening(InProcessTransport):
         def send(self, node, content, seconds):
-            letters[self.configs[node]["name"]].append(content)
+            messages[self.configs[node]["name"]].append(content)
             return super().send(node, content, seconds)
 
-    post = Listening(node_configs(files, tmp_path))
-    train(post, tmp_path / "out", NAMES, budget="north=0.0625,south=0.03125")
+    transport = Listening(node_configs(files, tmp_path))
+    train(transport, tmp_path / "out", NAMES, budget="north=0.0625,south=0.03125")
     for name, budget, other, others in (
         ("north", b"0.0625", b"south", b"0.03125"),
         ("south", b"0.03125", b"north", b"0.0625"),
     ):
-        assert len(letters[name]) > 3
-        assert any(budget in letter for letter in letters[name])
-        assert not any(other in letter or others in letter for letter in letters[name])
+        assert len(messages[name]) > 3
+        assert any(budget in message for message in messages[name])
+        assert not any(other in message or others in message for message in messages[name])

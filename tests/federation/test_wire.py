@@ -1,4 +1,4 @@
-"""Letters cross the wire to the last bit, and no bytes can do more than be refused."""
+"""Messages cross the wire to the last bit, and no bytes can do more than be refused."""
 
 import json
 from dataclasses import dataclass, is_dataclass

@@ -1,1 +1,1 @@
-"""What a client computes on its own rows."""
+"""What a data holder answers, wherever it runs."""

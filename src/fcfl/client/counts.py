@@ -1,12 +1,13 @@
 """Hard counts for people: everything a result says about a client's rows comes from these."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fcfl._types import RateId, Vector
 from fcfl.data.client_data import ClientData
+from fcfl.models.loss import CROSS_ENTROPY, Loss
 from fcfl.models.rates import hard_selection, rate_members
 
 
@@ -27,19 +28,29 @@ class Counts:
         """All rows counted."""
         return self.true_negative + self.false_positive + self.false_negative + self.true_positive
 
+    def with_groups_of(self, least: float) -> "Counts":
+        """The same counts, in which a group of fewer than ``least`` rows has none."""
+        kept = self.group_counts >= least
+        return replace(
+            self,
+            group_counts=np.where(kept, self.group_counts, 0.0),
+            group_selected=np.where(kept, self.group_selected, 0.0),
+        )
 
-def count_rows(logits: Vector, data: ClientData, rates: Sequence[RateId]) -> Counts:
+
+def count_rows(
+    logits: Vector, data: ClientData, rates: Sequence[RateId], loss: Loss = CROSS_ENTROPY
+) -> Counts:
     """Compare hard decisions with labels and count them by group."""
     selected = hard_selection(logits)
     positive = data.y == 1.0
     members = rate_members(data, rates)
-    loss = np.logaddexp(0.0, logits) - data.y * logits
     return Counts(
         true_negative=int((~selected & ~positive).sum()),
         false_positive=int((selected & ~positive).sum()),
         false_negative=int((~selected & positive).sum()),
         true_positive=int((selected & positive).sum()),
-        loss_sum=float(loss.sum()),
+        loss_sum=float(loss.each(logits, data.y).sum()),
         group_counts=members.sum(axis=0),
         group_selected=selected.astype(np.float64) @ members,
     )

@@ -3,7 +3,7 @@
 from .adult import adult, adult_5
 from .adult_files import load_adult_frames
 from .catalog import BUILTIN, describe, load_builtin
-from .client_data import ClientData, client_seed, stratified_split
+from .client_data import ClientData, stratified_split
 from .encoding import Category, Number, Schema
 from .own_table import OwnTable, open_own_table
 from .partition import dirichlet_clients
@@ -26,7 +26,6 @@ __all__ = [
     "Statistics",
     "adult",
     "adult_5",
-    "client_seed",
     "describe",
     "dirichlet_clients",
     "feature_columns",

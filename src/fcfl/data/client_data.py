@@ -1,6 +1,5 @@
 """One client's rows, validated once, and how they are split into training and test rows."""
 
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -9,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from fcfl._types import ClientId, Matrix, Vector
+from fcfl._types import Matrix, Vector
 from fcfl.errors import DataError
 
 Index: TypeAlias = NDArray[np.intp]
@@ -31,6 +30,8 @@ class ClientData:
     levels : mapping from attribute to the names of its groups, the same for all clients
     weights : one non-negative number per row, optional
         How many rows each stands for in loss and rates; by default one.
+    any_shape : bool
+        ``X`` is what only the model understands, with rows along its first axis: images, tensors.
     """
 
     X: Features
@@ -38,9 +39,11 @@ class ClientData:
     groups: Mapping[str, Codes]
     levels: Mapping[str, tuple[str, ...]]
     weights: Vector | None = None
+    any_shape: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "X", _features(self.X))
+        if not self.any_shape:
+            object.__setattr__(self, "X", _features(self.X))
         object.__setattr__(self, "y", _labels(self.y, self.X.shape[0]))
         if set(self.groups) != set(self.levels):
             raise DataError(
@@ -79,12 +82,7 @@ class ClientData:
         rows = np.asarray(index, dtype=np.intp)
         groups = {name: codes[rows] for name, codes in self.groups.items()}
         weights = None if self.weights is None else self.weights[rows]
-        return ClientData(self.X[rows], self.y[rows], groups, self.levels, weights)
-
-
-def client_seed(seed: int, client: ClientId) -> np.random.SeedSequence:
-    """Return a source of randomness for one client, whoever else takes part."""
-    return np.random.SeedSequence([seed, zlib.crc32(client.encode())])
+        return ClientData(self.X[rows], self.y[rows], groups, self.levels, weights, self.any_shape)
 
 
 def stratified_split(

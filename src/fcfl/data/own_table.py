@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fcfl._random import client_seed
 from fcfl._types import ClientId
 from fcfl.errors import DataError
 
 from ._cells import Frame, identifiers, named_columns
-from .client_data import client_seed, stratified_split
+from .client_data import stratified_split
 from .encoding import Schema
 from .roles import Columns, check_roles, read_roles
 from .statistics import Statistics, summarise, withhold

@@ -9,12 +9,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fcfl._random import client_seed
 from fcfl._types import ClientId
 from fcfl.errors import DataError
 
 from ._cells import Frame, named_columns
 from ._notes import data_notes
-from .client_data import ClientData, Index, client_seed, stratified_split
+from .client_data import ClientData, Index, stratified_split
 from .encoding import Cells, Schema
 from .roles import Columns, Roles, check_roles, read_roles
 from .statistics import Statistics, summarise

@@ -1,30 +1,34 @@
-"""What a site may say: shapes, finite numbers, counts that can be."""
+"""What a client may answer: shapes, finite numbers, possible counts. Checked once, on arrival."""
 
 import numpy as np
 
 from fcfl._checks import check_report, is_count, is_finite
-from fcfl._types import ClientId, Point, Request
+from fcfl._types import ClientId, Point, Vector
 from fcfl.client.counts import Counts
+from fcfl.client.questions import Counted, HeldOut, Introduction
 from fcfl.data import CategorySummary, NumberSummary, Statistics
 from fcfl.errors import ReportError
-from fcfl.federation.messages import Counted, Introduction, Reported
 from fcfl.rules import Rule
 
 
-def check_introduction(said: Introduction) -> None:
+def check_introduction(name: ClientId, said: Introduction) -> None:
     """Refuse what is no name, no statistics, no labels or no policy."""
-    texts = [said.version, said.checksum, *said.labels, *said.levels]
-    for levels in said.levels.values():
+    if not isinstance(said, Introduction):
+        raise ReportError(f"Client {name!r} sent no introduction.")
+    texts = [said.version, said.checksum, *said.labels, *said.levels, *said.present]
+    for levels in (*said.levels.values(), *said.present.values()):
         texts += levels
-    _expect(said.name, "names", all(isinstance(text, str) for text in texts))
-    _expect(said.name, "rules", all(isinstance(rule, Rule) for rule in said.rules))
+    _expect(name, "names", all(isinstance(text, str) for text in texts))
+    _expect(name, "rules", all(isinstance(rule, Rule) for rule in said.rules))
     counts = (said.min_group_rows, said.withhold_below)
-    _expect(said.name, "a policy's counts", all(is_count(n) and n >= 1 for n in counts))
+    _expect(name, "policy counts", all(is_count(n) and n >= 1 for n in counts))
     sha256 = said.policy_sha256
-    _expect(said.name, "a policy's checksum", sha256 is None or isinstance(sha256, str))
-    _expect(said.name, "statistics", isinstance(said.statistics, Statistics))
+    _expect(name, "a policy checksum", sha256 is None or isinstance(sha256, str))
+    if said.statistics is None:
+        return
+    _expect(name, "statistics", isinstance(said.statistics, Statistics))
     for column, summary in said.statistics.columns.items():
-        _expect(said.name, f"statistics of column {column!r}", _is_summary(summary))
+        _expect(name, f"statistics of column {column!r}", _is_summary(summary))
 
 
 def _is_summary(summary: object) -> bool:
@@ -42,23 +46,39 @@ def _is_summary(summary: object) -> bool:
     )
 
 
-def check_reported(said: Reported, request: Request, n_rates: int) -> None:
+def check_reports(name: ClientId, answers: object, points: tuple[Point, ...], n_rates: int) -> None:
     """Refuse what is not one valid report for each point."""
-    if len(said.reports) != len(request.points):
+    if not isinstance(answers, (tuple, list)):
+        kind = type(answers).__name__
+        raise ReportError(f"Client {name!r} sent one {kind}, expected a tuple of reports.")
+    if len(answers) != len(points):
         raise ReportError(
-            f"Client {said.name!r} sent {len(said.reports)} reports for a request of "
-            f"{len(request.points)} points."
+            f"Client {name!r} sent {len(answers)} reports for a request of {len(points)} points."
         )
-    for point, report in zip(request.points, said.reports, strict=True):
-        check_report(said.name, report, point, n_rates)
+    for point, report in zip(points, answers, strict=True):
+        check_report(name, report, point, n_rates)
 
 
-def check_counted(said: Counted, point: Point, n_rates: int) -> None:
-    """Refuse counts that cannot be: negative, of other groups, or more selected than there are."""
-    check_report(said.name, said.report, point, n_rates)
+def check_counted(name: ClientId, said: Counted, params: Vector, n_rates: int) -> None:
+    """Refuse invalid counts: negative, of other groups, or more selected than there are."""
+    if not isinstance(said, Counted):
+        raise ReportError(f"Client {name!r} sent {type(said).__name__} instead of counts.")
+    check_report(name, said.report, Point(params), n_rates)
     for part, counts in (("training", said.train), ("held-out", said.test)):
-        _expect(said.name, f"counts of its {part} rows", _are_counts(counts, n_rates))
-    _expect(said.name, "counts of its training rows", said.train.n_rows > 0)
+        _expect(name, f"counts of its {part} rows", _are_counts(counts, n_rates))
+
+
+def check_held_out(name: ClientId, said: HeldOut, n_candidates: int) -> None:
+    """Refuse sums of another number of candidates, negative ones, and what is no number."""
+    if not isinstance(said, HeldOut):
+        raise ReportError(f"Client {name!r} sent {type(said).__name__} instead of held-out losses.")
+    shapes = {"loss_sums": (n_candidates,), "product_sums": (n_candidates, n_candidates)}
+    holds = is_finite(said.n_rows) and said.n_rows >= 0
+    for part, shape in shapes.items():
+        array = getattr(said, part)
+        holds = holds and isinstance(array, np.ndarray) and array.shape == shape
+        holds = holds and array.dtype == np.float64 and bool(np.isfinite(array).all())
+    _expect(name, "held-out losses", bool(holds and (np.diag(said.product_sums) >= 0).all()))
 
 
 def _are_counts(counts: object, n_rates: int) -> bool:
@@ -78,4 +98,4 @@ def _are_counts(counts: object, n_rates: int) -> bool:
 
 def _expect(name: ClientId, what: str, holds: bool) -> None:
     if not holds:
-        raise ReportError(f"Client {name!r} sent {what} that cannot be.")
+        raise ReportError(f"Client {name!r} sent invalid {what}.")

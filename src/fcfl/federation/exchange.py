@@ -1,48 +1,49 @@
-"""One exchange of letters with every site: ask, wait, ask again, and know who did not answer."""
+"""One exchange of messages with every site: ask, wait, ask again, and know who did not answer."""
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from fcfl._types import ClientId
+from fcfl.client.questions import Introduction
 from fcfl.errors import AbsentClientError, FCFLError, ReportError
 from fcfl.federation.messages import (
     Answer,
     Introduce,
-    Introduction,
-    Question,
     Refusal,
     Terms,
-    open_answer,
-    seal,
+    ToSite,
+    decode_answer,
+    encode_message,
 )
-from fcfl.federation.transport import Post, Reply
+from fcfl.federation.transport import Reply, Transport
 from fcfl.federation.wire import WireError
 
-PAUSE = 0.1  # seconds between looks into the letter box
+PAUSE = 0.1  # seconds between looks into the mailbox
 _LOOK = 1.0  # seconds between looks for nodes that come and go
-_RETRY = 3.0  # seconds after which a letter that was lost is sent again
+_RETRY = 3.0  # seconds after which a message that was lost is sent again
 _RETRY_APP = 30.0  # seconds after which a node whose app failed is asked again who it is
-_REMIND = 0.5  # share of the timeout after which a letter is sent again, once: a site may be slow
+_REMIND = 0.5  # share of the timeout after which a message is sent again, once: a site may be slow
 _LONGEST = 500  # characters of a site's sentence that are passed on
 
-Ask = Callable[[ClientId], Question]
-Check = Callable[[Answer], None]
-Tell = Callable[[str], None]
+QuestionFor = Callable[[ClientId], ToSite]
+Check = Callable[[ClientId, Any], None]
+OnMessage = Callable[[str], None]
 
 
 @dataclass
 class Traffic:
-    """What one site has cost so far: letters, bytes each way, and its slowest answer."""
+    """What one site has cost so far: messages, bytes each way, and its slowest answer."""
 
-    letters: int = 0
+    messages: int = 0
     bytes_to: int = 0
     bytes_from: int = 0
     slowest_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
-class _Letter:
+class _Sent:
     node: int
     sent_at: float
     size: int
@@ -51,44 +52,45 @@ class _Letter:
 
 @dataclass
 class _Round:
-    """One question to all: who is due a letter when, answers by name, and why some are missing."""
+    """One question to all: who is due a message when, answers by name, and why some are missing."""
 
     deadline: float
+    names: tuple[ClientId, ...]
     is_meeting: bool = False
     due: dict[int, float] = field(default_factory=dict)
     asked: set[int] = field(default_factory=set)
-    answers: dict[ClientId, Answer] = field(default_factory=dict)
+    answers: dict[ClientId, Any] = field(default_factory=dict)
     failures: dict[ClientId, str] = field(default_factory=dict)
 
 
-class Correspondence:
-    """Letters to named sites. A site is known by the name it gives, and only one may give it.
+class Exchange:
+    """Messages to named sites. A site is known by the name it gives, and only one may give it.
 
-    Nodes come and go: one that is new is asked who it is, one whose letter was lost is asked
+    Nodes come and go: one that is new is asked who it is, one whose message was lost is asked
     again, and a site that comes back within ``timeout`` seconds is asked as if it had never left.
     """
 
     def __init__(
         self,
-        post: Post,
+        transport: Transport,
         names: Sequence[ClientId],
         terms: Terms,
         *,
         timeout: float,
-        on_message: Tell = lambda sentence: None,
+        on_message: OnMessage = lambda sentence: None,
     ) -> None:
         self.names = tuple(sorted(names))
         self.introductions: dict[ClientId, Introduction] = {}
         self.traffic = {name: Traffic() for name in self.names}
         self.exchanges = 0
         self.failures: Mapping[ClientId, str] = {}
-        self._post = post
-        self._hello = seal(Introduce(terms))
+        self._transport = transport
+        self._hello = encode_message(Introduce(terms))
         self._timeout = timeout
-        self._tell = on_message
+        self._on_message = on_message
         self._name_of: dict[int, ClientId] = {}
         self._strangers: set[int] = set()
-        self._letters: dict[str, _Letter] = {}
+        self._sent: dict[str, _Sent] = {}
         self._online: Collection[int] = ()
         self._looked_at = float("-inf")
 
@@ -103,65 +105,70 @@ class Correspondence:
                 raise self._never_came()
         return {name: self.introductions[name] for name in self.names}
 
-    def ask(self, question: Ask, check: Check) -> dict[ClientId, Answer]:
-        """Every site's answer, of those that came in time and passed the check."""
-        current = self._new_round()
+    def ask(
+        self, question: QuestionFor, check: Check, only: Sequence[ClientId] | None = None
+    ) -> dict[ClientId, Any]:
+        """What every site said, of those that came in time and passed the check."""
+        current = self._new_round(only)
         while not self._is_settled(current) and time.monotonic() < current.deadline:
             self._turn(current, question, check)
         late = f"it did not answer within {self._timeout:g} s."
-        missing = [name for name in self.names if name not in current.answers]
+        missing = [name for name in current.names if name not in current.answers]
         self.failures = {name: current.failures.get(name, late) for name in missing}
         for name, sentence in self.failures.items():
-            self._tell(f"Site {name!r} is absent: {sentence}")
+            self._on_message(f"Site {name!r} is absent: {sentence}")
         return {name: current.answers[name] for name in self.names if name in current.answers}
 
-    def _new_round(self, *, is_meeting: bool = False) -> _Round:
+    def _new_round(
+        self, only: Sequence[ClientId] | None = None, *, is_meeting: bool = False
+    ) -> _Round:
         self.exchanges += 1
-        self._letters = {key: sent for key, sent in self._letters.items() if sent.is_hello}
-        return _Round(time.monotonic() + self._timeout, is_meeting)
+        self._sent = {key: sent for key, sent in self._sent.items() if sent.is_hello}
+        names = self.names if only is None else tuple(only)
+        return _Round(time.monotonic() + self._timeout, names, is_meeting)
 
-    def _turn(self, current: _Round, question: Ask | None, check: Check) -> None:
+    def _turn(self, current: _Round, question: QuestionFor | None, check: Check) -> None:
         """Send what is due, take what has come."""
         now = time.monotonic()
         if now - self._looked_at >= _LOOK:
-            self._online, self._looked_at = frozenset(self._post.nodes()), now
+            self._online, self._looked_at = frozenset(self._transport.nodes()), now
         for node in sorted(self._online):
             if node not in self._strangers and now >= current.due.get(node, now):
                 self._write(node, current, question, now)
-        replies = list(self._post.receive(list(self._letters)))
+        replies = list(self._transport.receive(list(self._sent)))
         for reply in replies:
-            if reply.letter_id in self._letters:
+            if reply.message_id in self._sent:
                 self._take(reply, current, check)
         if not replies:
             time.sleep(PAUSE)
 
-    def _write(self, node: int, current: _Round, question: Ask | None, now: float) -> None:
+    def _write(self, node: int, current: _Round, question: QuestionFor | None, now: float) -> None:
         name = self._name_of.get(node)
         if name is None:
             content = self._hello
-        elif question is None:
+        elif question is None or name not in current.names:
             return
         else:
-            content = seal(question(name))
-        letter_id = self._post.send(node, content, max(current.deadline - now, 1.0))
-        self._letters[letter_id] = _Letter(node, now, len(content), name is None)
+            content = encode_message(question(name))
+        message_id = self._transport.send(node, content, max(current.deadline - now, 1.0))
+        self._sent[message_id] = _Sent(node, now, len(content), name is None)
         is_reminder = node in current.asked
         current.asked.add(node)
         current.due[node] = float("inf") if is_reminder else now + _REMIND * self._timeout
 
     def _take(self, reply: Reply, current: _Round, check: Check) -> None:
-        """File a reply, by the letter it answers: the sender's id may be that of the post."""
-        sent = self._letters.pop(reply.letter_id)
+        """File a reply, by the message it answers: the sender's id may be that of the transport."""
+        sent = self._sent.pop(reply.message_id)
         name = self._name_of.get(sent.node)
         if reply.content is None:
             self._take_failure(reply, sent.node, name, current)
             return
-        reminders = [key for key, other in self._letters.items() if other.node == sent.node]
+        reminders = [key for key, other in self._sent.items() if other.node == sent.node]
         for key in reminders:
-            del self._letters[key]
+            del self._sent[key]
         current.due[sent.node] = float("inf")
         try:
-            answer = open_answer(reply.content)
+            answer = decode_answer(reply.content)
             if name is None:
                 name = self._learn_name(answer, sent.node)
             elif answer.name != name:
@@ -172,23 +179,23 @@ class Correspondence:
         except (ReportError, WireError) as error:
             if name is None:
                 self._strangers.add(sent.node)
-                self._tell(f"Node {sent.node} is left out: {error}")
+                self._on_message(f"Node {sent.node} is left out: {error}")
             else:
                 current.failures[name] = f"its answer was refused: {error}"
 
     def _take_failure(
         self, reply: Reply, node: int, name: ClientId | None, current: _Round
     ) -> None:
-        """No answer: a letter that was lost is sent again when the node is back."""
+        """No answer: a message that was lost is sent again when the node is back."""
         whose = f"node {node}" if name is None else f"site {name!r}"
         if reply.can_retry:
             current.asked.discard(node)
             current.due[node] = time.monotonic() + _RETRY
-            self._tell(f"A letter to {whose} was lost: {reply.failure}")
+            self._on_message(f"A message to {whose} was lost: {reply.failure}")
         elif name is None:
             current.asked.discard(node)
             current.due[node] = time.monotonic() + _RETRY_APP
-            self._tell(f"The app of {whose} failed: {reply.failure}")
+            self._on_message(f"The app of {whose} failed: {reply.failure}")
         else:
             current.due[node] = float("inf")
             current.failures[name] = f"its app failed: {reply.failure}"
@@ -198,37 +205,40 @@ class Correspondence:
         if answer.name not in self.names:
             self._strangers.add(node)
             known = ", ".join(map(repr, self.names))
-            self._tell(f"A node calls itself {answer.name!r} and is left out; sites are {known}.")
+            self._on_message(
+                f"A node calls itself {answer.name!r} and is left out; sites are {known}."
+            )
             return None
         self._name_of[node] = answer.name
         return answer.name
 
     def _file(
-        self, name: ClientId, answer: Answer, sent: _Letter, current: _Round, check: Check
+        self, name: ClientId, answer: Answer, sent: _Sent, current: _Round, check: Check
     ) -> None:
-        if isinstance(answer, Refusal):
-            current.failures[name] = _one_line(answer.sentence)
+        content = answer.content
+        if isinstance(content, Refusal):
+            current.failures[name] = _one_line(content.sentence)
         elif sent.is_hello:
-            if not isinstance(answer, Introduction):
+            if not isinstance(content, Introduction):
                 raise ReportError(f"Client {name!r} sent no introduction.")
             if current.is_meeting:
-                _checked(check, answer)
+                _checked(check, name, content)
                 if name in self.introductions:
                     raise FCFLError(_two_of(name))
-                self.introductions[name] = answer
+                self.introductions[name] = content
             else:  # it is back, or another has taken its name: both are asked
                 current.due.pop(sent.node)
                 current.asked.discard(sent.node)
         else:
-            _checked(check, answer)
+            _checked(check, name, content)
             if name in current.answers:
                 raise FCFLError(_two_of(name))
-            current.answers[name] = answer
+            current.answers[name] = content
             current.failures.pop(name, None)
 
-    def _count(self, name: ClientId, sent: _Letter, size: int) -> None:
+    def _count(self, name: ClientId, sent: _Sent, size: int) -> None:
         traffic = self.traffic[name]
-        traffic.letters += 1
+        traffic.messages += 1
         traffic.bytes_to += sent.size
         traffic.bytes_from += size
         taken = time.monotonic() - sent.sent_at
@@ -237,10 +247,10 @@ class Correspondence:
     def _is_settled(self, current: _Round) -> bool:
         """Whether everybody has answered or failed, and nobody who could still does."""
         under_way = any(
-            letter.node in self._online and not letter.is_hello for letter in self._letters.values()
+            message.node in self._online and not message.is_hello for message in self._sent.values()
         )
         known = current.answers.keys() | current.failures.keys()
-        return not under_way and set(self.names) <= known
+        return not under_way and set(current.names) <= known
 
     def _never_came(self) -> AbsentClientError:
         missing = [repr(name) for name in self.names if name not in self.introductions]
@@ -250,15 +260,13 @@ class Correspondence:
         )
 
 
-def _checked(check: Check, answer: Answer) -> None:
+def _checked(check: Check, name: ClientId, content: Any) -> None:
     """Check an answer; parts of a kind that no check has thought of are refused, too."""
     try:
-        check(answer)
+        check(name, content)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         kind = type(error).__name__
-        raise ReportError(
-            f"Client {answer.name!r} sent an answer that cannot be ({kind})."
-        ) from None
+        raise ReportError(f"Client {name!r} sent an invalid answer ({kind}).") from None
 
 
 def _one_line(sentence: object) -> str:

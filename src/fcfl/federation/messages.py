@@ -1,14 +1,26 @@
-"""All that crosses the wire: three questions of the server, and the answers of a site."""
+"""All that crosses the wire: questions of the server, and the answers of a site, as bytes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass
 from typing import TypeAlias, get_args
 
 from fcfl import _types
-from fcfl._types import ClientId, RateId, Report, Request, Vector
+from fcfl._types import ClientId, Report
 from fcfl.client.counts import Counts
+from fcfl.client.questions import (
+    Count,
+    Counted,
+    Evaluate,
+    HeldOut,
+    HoldOut,
+    Introduction,
+    Question,
+    Setup,
+)
 from fcfl.data import Category, CategorySummary, Number, NumberSummary, Schema, Statistics
 from fcfl.federation.wire import WireError, pack, unpack
+from fcfl.models.linear import Linear
+from fcfl.models.loss import CrossEntropy
 from fcfl.rules import Rule
 
 
@@ -26,7 +38,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Agreement:
-    """What all sites have agreed on: how rows are encoded, what is compared, which rules hold.
+    """What all sites have agreed on: how their rows are encoded.
 
     ``checksums`` are those that the sites gave of their own files: rows must not change half way.
     """
@@ -35,108 +47,68 @@ class Agreement:
     labels: tuple[str, str]
     levels: Mapping[str, tuple[str, ...]]
     schema: Schema
-    rates: tuple[RateId, ...]
-    rules: tuple[Rule, ...]
-    min_group_rows: int
     checksums: Mapping[ClientId, str]
 
 
 @dataclass(frozen=True)
 class Introduce:
-    """A question: who the site is, and what its columns hold."""
+    """Who the site is, and what its columns hold."""
 
     terms: Terms
 
 
 @dataclass(frozen=True)
-class Evaluate:
-    """A question: what the site reports on these points."""
+class Ask:
+    """A question about the site's rows, encoded as agreed."""
 
     agreement: Agreement
-    request: Request
+    question: Question
 
 
 @dataclass(frozen=True)
-class Count:
-    """A question: how a model decides on the site's training and held-out rows."""
-
-    agreement: Agreement
-    params: Vector
-
-
-@dataclass(frozen=True)
-class Introduction:
-    """A site's name, the statistics of its columns and its policy.
-
-    Levels and groups that occur in fewer than ``withhold_below`` rows are not in it.
-    """
+class Answer:
+    """What a site says, with its name; a refusal says why there is no answer."""
 
     name: ClientId
-    version: str
-    checksum: str
-    labels: tuple[str, ...]
-    levels: Mapping[str, tuple[str, ...]]
-    statistics: Statistics
-    rules: tuple[Rule, ...] = ()
-    min_group_rows: int = 1
-    withhold_below: int = 1
-    policy_sha256: str | None = None
-
-
-@dataclass(frozen=True)
-class Reported:
-    """A site's reports, one for each point."""
-
-    name: ClientId
-    reports: tuple[Report, ...]
-
-
-@dataclass(frozen=True)
-class Counted:
-    """Hard counts of a site's rows, and its smooth report on the training rows."""
-
-    name: ClientId
-    report: Report
-    train: Counts
-    test: Counts
+    content: "Introduction | tuple[Report, ...] | Counted | HeldOut | Refusal"
 
 
 @dataclass(frozen=True)
 class Refusal:
     """A site that cannot or will not answer says why."""
 
-    name: ClientId
     sentence: str
 
 
-Question: TypeAlias = Introduce | Evaluate | Count
-Answer: TypeAlias = Introduction | Reported | Counted | Refusal
+ToSite: TypeAlias = Introduce | Ask
 
 _VALUES: tuple[type, ...] = (
-    Terms, Agreement, Counts, *get_args(Rule),
+    Terms, Agreement, Counts, Setup, Linear, CrossEntropy, *get_args(Rule),
     Schema, Number, Category, Statistics, NumberSummary, CategorySummary,
     *(cls for cls in vars(_types).values() if isinstance(cls, type) and is_dataclass(cls)),
 )  # fmt: skip
-_QUESTIONS: dict[str, type] = {cls.__name__: cls for cls in (Introduce, Evaluate, Count, *_VALUES)}
+_QUESTIONS: dict[str, type] = {
+    cls.__name__: cls for cls in (Introduce, Ask, Evaluate, Count, HoldOut, *_VALUES)
+}
 _ANSWERS: dict[str, type] = {
-    cls.__name__: cls for cls in (Introduction, Reported, Counted, Refusal, *_VALUES)
+    cls.__name__: cls for cls in (Answer, Introduction, Counted, HeldOut, Refusal, *_VALUES)
 }
 
 
-def seal(letter: Question | Answer) -> bytes:
-    """A letter as bytes."""
-    return pack(letter, _QUESTIONS | _ANSWERS)
+def encode_message(message: ToSite | Answer) -> bytes:
+    """A message as bytes."""
+    return pack(message, _QUESTIONS | _ANSWERS)
 
 
-def open_question(message: bytes) -> Question:
+def decode_question(message: bytes) -> ToSite:
     """What the server asks."""
     question = unpack(message, _QUESTIONS)
-    if not isinstance(question, Question):
+    if not isinstance(question, ToSite):
         raise WireError(f"Expected a question, got {type(question).__name__}.")
     return question
 
 
-def open_answer(message: bytes) -> Answer:
+def decode_answer(message: bytes) -> Answer:
     """What a site answers; its parts have their types, not yet their sense."""
     answer = unpack(message, _ANSWERS)
     if not isinstance(answer, Answer):

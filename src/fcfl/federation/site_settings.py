@@ -1,7 +1,7 @@
 """What a site decides for itself: its name, its files, its policy."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 from fcfl._checks import did_you_mean
 from fcfl._types import ClientId
 from fcfl.errors import DataError
-from fcfl.policy import Policy, read_policy, stricter
+from fcfl.policy import Policy, read_policy
 from fcfl.rules import Rule
 
 KEYS = ("name", "table", "test-table", "policy", "cache")
@@ -76,28 +76,6 @@ class SiteSettings:
         if self.cache is not None:
             return self.cache
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fcfl"
-
-
-def check_rules_kept(name: ClientId, own: Sequence[Rule], in_force: Sequence[Rule]) -> None:
-    """Refuse to take part when the rules in force are looser for this site than its own."""
-    who = [name]
-    known = {_identity(rule): _budget(rule, name) for rule in in_force}
-    for rule in stricter(in_force, own, who):
-        wanted = _budget(rule, name)
-        if _identity(rule) not in known or known[_identity(rule)] != wanted:
-            raise DataError(
-                f"The rules in force must be at least as strict as this site's policy: "
-                f"{rule.metric} of {rule.attribute!r} as a {rule.name} with a budget of {wanted}, "
-                f"got {known.get(_identity(rule), 'no such rule')}."
-            )
-
-
-def _identity(rule: Rule) -> tuple[str, ...]:
-    return rule.name, rule.metric, rule.attribute, rule.scope
-
-
-def _budget(rule: Rule, name: ClientId) -> float | None:
-    return rule.budget_of(None if rule.scope == "global" else name)
 
 
 def _absolute(key: str, value: object) -> Path:

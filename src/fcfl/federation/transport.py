@@ -1,4 +1,4 @@
-"""How letters travel: a `Post` carries bytes to nodes and brings replies."""
+"""How messages travel: a `Transport` carries bytes to nodes and brings replies."""
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -10,15 +10,15 @@ from fcfl.federation.site import reply_to
 
 @dataclass(frozen=True)
 class Reply:
-    """The answer to a letter, or why there is none; ``can_retry`` when another try may do."""
+    """The answer to a message, or why there is none; ``can_retry`` when another try may do."""
 
-    letter_id: str
+    message_id: str
     content: bytes | None = None
     failure: str = ""
     can_retry: bool = False
 
 
-class Post(Protocol):
+class Transport(Protocol):
     """Whatever reaches the sites."""
 
     def nodes(self) -> Collection[int]:
@@ -26,16 +26,16 @@ class Post(Protocol):
         ...
 
     def send(self, node: int, content: bytes, seconds: float) -> str:
-        """Send a letter that is worth answering for so many seconds; returns its id."""
+        """Send a message that is worth answering for so many seconds; returns its id."""
         ...
 
-    def receive(self, letter_ids: Collection[str]) -> Iterable[Reply]:
-        """Replies to these letters that have arrived, each once."""
+    def receive(self, message_ids: Collection[str]) -> Iterable[Reply]:
+        """Replies to these messages that have arrived, each once."""
         ...
 
 
 @dataclass
-class InProcessPost:
+class InProcessTransport:
     """Every site in this process: the same questions and answers, without a network.
 
     ``configs`` has each node's config. ``answer`` may be replaced by one that misbehaves.
@@ -52,10 +52,10 @@ class InProcessPost:
 
     def send(self, node: int, content: bytes, seconds: float) -> str:
         """Answer at once."""
-        letter_id = str(next(self._ids))
-        self._replies[letter_id] = Reply(letter_id, self.answer(content, self.configs[node]))
-        return letter_id
+        message_id = str(next(self._ids))
+        self._replies[message_id] = Reply(message_id, self.answer(content, self.configs[node]))
+        return message_id
 
-    def receive(self, letter_ids: Collection[str]) -> Iterable[Reply]:
+    def receive(self, message_ids: Collection[str]) -> Iterable[Reply]:
         """What was answered."""
-        return [self._replies.pop(key) for key in letter_ids if key in self._replies]
+        return [self._replies.pop(key) for key in message_ids if key in self._replies]

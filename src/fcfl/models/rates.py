@@ -39,9 +39,17 @@ def hard_selection(logits: Vector) -> NDArray[np.bool_]:
 
 
 def rate_members(data: ClientData, rates: Sequence[RateId]) -> Matrix:
-    """Which rows each rate averages over: 0/1, one column per rate, shape (rows, rates)."""
+    """Which rows each rate averages over: 0/1, one column per rate, shape (rows, rates).
+
+    A group that only other clients have has no rows here.
+    """
     members = np.zeros((data.n_rows, len(rates)))
     for column, rate in enumerate(rates):
+        if rate.attribute not in data.levels:
+            known = ", ".join(map(repr, data.levels)) or "none"
+            raise ValueError(f"A client has no attribute {rate.attribute!r}; it has {known}.")
+        if rate.group not in data.levels[rate.attribute]:
+            continue
         code = data.levels[rate.attribute].index(rate.group)
         inside = data.groups[rate.attribute] == code
         if rate.kind != "selection":

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from torch import Tensor
 
-from fcfl._types import ClientId, RateId
 from fcfl.data._cells import texts
 from fcfl.data.client_data import ClientData
 from fcfl.errors import DataError
@@ -38,14 +37,14 @@ def as_features(X: Any) -> Any:
     return features
 
 
-def label_data(
-    n_rows: int,
+def torch_data(
+    X: Any,
     y: ArrayLike,
     groups: Groups,
     levels: Mapping[str, Sequence[str]],
     weights: ArrayLike | None,
 ) -> ClientData:
-    """Labels, groups and weights, checked as those of any client; features are kept apart."""
+    """Rows of any shape with their labels, groups and weights, checked as those of any client."""
     named = groups if isinstance(groups, Mapping) else {"group": groups}
     unknown = [name for name in levels if name not in named]
     if unknown:
@@ -55,11 +54,12 @@ def label_data(
         )
     coded = {name: _coded(name, values, levels.get(name)) for name, values in named.items()}
     return ClientData(
-        np.zeros((n_rows, 0)),
+        as_features(X),
         np.asarray(y),
         {name: codes for name, (codes, _) in coded.items()},
         {name: names for name, (_, names) in coded.items()},
         None if weights is None else np.asarray(weights),
+        any_shape=True,
     )
 
 
@@ -83,22 +83,3 @@ def _coded(
         )
     lookup = np.array([names.index(level) for level in found.levels] + [-1], dtype=np.int32)
     return lookup[found.codes], names
-
-
-def levels_with(
-    client: ClientId, levels: Mapping[str, tuple[str, ...]], rates: Sequence[RateId]
-) -> dict[str, tuple[str, ...]]:
-    """The client's groups and those that only other clients have, so that all rates have a place.
-
-    New names come last: codes stay what they are.
-    """
-    known = dict(levels)
-    for rate in rates:
-        if rate.attribute not in known:
-            raise ValueError(
-                f"Client {client!r} has no attribute {rate.attribute!r}; "
-                f"it has {', '.join(map(repr, known)) or 'none'}."
-            )
-        if rate.group not in known[rate.attribute]:
-            known[rate.attribute] = (*known[rate.attribute], rate.group)
-    return known

@@ -8,37 +8,34 @@ the hard disparity exceeds the smooth one on the training rows. `python -m bench
 measures how often it then holds.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
 
-from fcfl._types import ClientId, Vector
+from fcfl._types import ClientId
 from fcfl.errors import FCFLError
-from fcfl.results.compose import Findings, smooth_disparities
+from fcfl.results.evaluations import Evaluations, smooth_disparities
 from fcfl.rules import Difference, Rule
-from fcfl.runs.tasks import TableTask
 
 
-@dataclass(frozen=True)
-class Tightened:
-    """The task with tighter budgets in force; a sentence per client whose rows do not allow it."""
+def tighten(
+    rules: Sequence[Rule], found: Evaluations, confidence: float
+) -> tuple[tuple[Rule, ...], tuple[str, ...]]:
+    """The rules with every client's budget lowered by its margin; one that has no room stays.
 
-    task: TableTask
-    notes: tuple[str, ...]
-
-
-def tighten(task: TableTask, params: Vector, confidence: float) -> Tightened:
-    """Lower every client's budget by its margin at ``params``; one that has no room stays."""
-    found = task.find(params)
-    rules: list[Rule] = []
+    ``found`` is what a model trained with the plain budgets does. Also a sentence per client whose
+    rows do not allow it.
+    """
+    tightened: list[Rule] = []
     notes: list[str] = []
-    for rule in task.rules:
+    for rule in rules:
         if not isinstance(rule, Difference) or rule.scope != "client":
             raise FCFLError("`confidence` needs difference budgets of scope 'client'.")
         smooth = smooth_disparities(found, rule)
         budgets: dict[ClientId, float] = {}
-        for client in task.federation.clients:
+        for client in found.train:
             budget = rule.budget_of(client)
             if budget is None or client not in smooth:
                 continue
@@ -50,12 +47,12 @@ def tighten(task: TableTask, params: Vector, confidence: float) -> Tightened:
                     f"{rule.attribute} budget of {budget:g}: its margin is {margin:.3f}. "
                     "It is trained with the budget as it is."
                 )
-        rules.append(replace(rule, budget=budgets))
-    return Tightened(replace(task, rules_in_force=tuple(rules)), tuple(notes))
+        tightened.append(replace(rule, budget=budgets))
+    return tuple(tightened), tuple(notes)
 
 
 def margin_of(
-    found: Findings, rule: Rule, client: ClientId, smooth: float, confidence: float
+    found: Evaluations, rule: Rule, client: ClientId, smooth: float, confidence: float
 ) -> float:
     """By how much a held-out disparity may exceed the smooth one trained on."""
     train, test = found.train[client], found.test[client]

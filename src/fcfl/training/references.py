@@ -1,25 +1,28 @@
 """Rows that a method's kernel is built around, and that are therefore disclosed."""
 
-from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
-from scipy import sparse
 
-from fcfl._types import ClientId, Matrix
-from fcfl.data import ClientData
-from fcfl.data.client_data import client_seed
+from fcfl._types import Point, Request, Vector
+from fcfl.extras import DisclosedRows
+from fcfl.federation.federation import Bound
+from fcfl.server.problem import Problem
 
 
-def reference_rows(train: Mapping[ClientId, ClientData], count: int, seed: int) -> Matrix:
-    """About ``count`` training rows, of each client in proportion and at least one, at random.
+def with_references(
+    problem: Problem, clients: Bound, params: Vector, count: int, seed: int
+) -> tuple[Problem, str]:
+    """The problem with about ``count`` training rows, and a sentence that says so.
 
-    A client's rows depend on the seed and on its name, not on who else takes part.
+    They are of each client in proportion and at least one.
     """
-    total = sum(data.n_rows for data in train.values())
-    chosen = []
-    for client, data in train.items():
-        share = min(max(round(count * data.n_rows / total), 1), data.n_rows)
-        random = np.random.default_rng(client_seed(seed, client))
-        rows = data.X[np.sort(random.permutation(data.n_rows)[:share])]
-        chosen.append(rows.toarray() if sparse.issparse(rows) else rows)
-    return np.vstack(chosen)
+    total = problem.n_rows.sum()
+    shares = {
+        client: min(max(round(count * rows / total), 1), int(rows))
+        for client, rows in zip(problem.clients, problem.n_rows, strict=True)
+    }
+    reports = clients.evaluate(Request((Point(params, extras=(DisclosedRows(shares, seed),)),)))
+    rows = np.vstack([reports[client][0].extras["rows"] for client in problem.clients])
+    said = f"{rows.shape[0]} training rows are reference points: the server sees them."
+    return replace(problem, references=rows), said

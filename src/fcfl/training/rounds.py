@@ -3,11 +3,11 @@
 import os
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fcfl._types import Vector
 from fcfl.errors import CheckpointError, FCFLError, Interrupted
 from fcfl.federation.checkpoint import (
     checkpoint_path,
@@ -17,14 +17,10 @@ from fcfl.federation.checkpoint import (
 )
 from fcfl.federation.codec import same
 from fcfl.federation.history import History
-from fcfl.federation.in_process import InProcess
-from fcfl.federation.loop import Progress, run
-from fcfl.runs.settings import Experiment
-from fcfl.runs.tasks import Task
+from fcfl.federation.loop import Progress, Runtime, run
 from fcfl.server.method import RoundInfo
-from fcfl.training.own_best import with_own_best
 
-Watch = Callable[[RoundInfo, float], None]
+OnRound = Callable[[RoundInfo, float], None]
 CHECKPOINT_SECONDS = 0.5  # the first is written after the first round
 
 
@@ -32,53 +28,46 @@ CHECKPOINT_SECONDS = 0.5  # the first is written after the first round
 class Session:
     """Where a run writes, whether it goes on from a checkpoint, and who is told.
 
-    ``on_round`` is called after every round with its info and the share done; ``on_message`` gets
-    sentences a person should read. The last report of an absent client stays in force for
-    ``max_age`` rounds.
+    Without a ``folder`` nothing is written. ``on_round`` is called after every round with its info
+    and the share done; ``on_message`` gets sentences a person should read. The last report of an
+    absent client stays in force for ``max_age`` rounds.
     """
 
-    folder: Path
+    folder: Path | None = None
     resume: bool = False
-    on_round: Watch | None = None
+    on_round: OnRound | None = None
     on_message: Callable[[str], None] = lambda sentence: None
     max_age: int = 0
 
     def inside(self, name: str) -> "Session":
         """The same for a folder in this one, which is made if absent."""
+        if self.folder is None:
+            return self
         place = self.folder / name
         place.mkdir(exist_ok=True)
         return replace(self, folder=place, resume=self.resume and checkpoint_path(place).exists())
 
 
-def train(
-    experiment: Experiment,
-    task: Task,
-    session: Session,
-    first_params: Vector | None = None,
-    method: Any = None,
-) -> tuple[Progress[Any], tuple[str, ...]]:
-    """The loop; stopped, it says so and can go on. Also a sentence per group left out."""
-    method = experiment.make_method() if method is None else method
-    problem, notes = task.state(experiment.l2_weight)
-    for note in notes:
-        session.on_message(note)
-    start = task.first_params(experiment) if first_params is None else first_params
-    if experiment.excess_loss:
-        if not isinstance(task.runtime, InProcess):
-            raise FCFLError("`excess_loss` needs all clients in one process.")
-        problem = with_own_best(problem, task.runtime, start)
-    progress = Progress(method.init(start, problem))
-    if session.resume:
-        progress = _resumed(session.folder, progress, session.on_message)
-    keeper = _Keeper(session.folder, session.on_message)
-    path = session.folder / "history.jsonl"
+def run_rounds(
+    method: Any, fresh: Progress[Any], clients: Runtime, session: Session
+) -> tuple[Progress[Any], tuple[RoundInfo, ...]]:
+    """Rounds until the method is done; stopped, they leave a checkpoint and can go on."""
+    progress, folder = fresh, session.folder
+    if session.resume and folder is not None:
+        progress = _resumed(folder, method, fresh, session.on_message)
+    keeper = _Keeper(folder, session.on_message)
+    path = None if folder is None else folder / "history.jsonl"
+    infos: list[RoundInfo] = []
     done = 0.0
     try:
-        with History(path, rounds_kept=sum(progress.state.rounds)) as history:
-            for reached, info in run(method, progress, task.runtime, max_age=session.max_age):
-                history.append(info)  # first: a line too many is cut on resuming, one less is lost
+        kept = sum(progress.state.rounds)
+        with nullcontext() if path is None else History(path, rounds_kept=kept) as history:
+            for reached, info in run(method, progress, clients, max_age=session.max_age):
+                infos.append(info)
+                if history is not None:  # first: a line too many is cut on resuming, one less lost
+                    history.append(info)
                 progress = reached
-                if keeper.is_due():
+                if history is not None and keeper.is_due():
                     history.flush()
                     keeper.save(progress)
                 done = max(done, method.fraction_done(progress.state))  # residuals rise at times
@@ -91,11 +80,12 @@ def train(
         keeper.save(progress)
         raise
     except OSError:
-        _cut_torn_line(path)
+        if path is not None:
+            _cut_torn_line(path)
         keeper.save(progress)
         raise
     keeper.save(progress)
-    return progress, notes
+    return progress, tuple(infos)
 
 
 def _cut_torn_line(path: Path) -> None:
@@ -107,27 +97,30 @@ def _cut_torn_line(path: Path) -> None:
 class _Keeper:
     """Saves a checkpoint now and then; a full disk is told once and does not stop training."""
 
-    def __init__(self, folder: Path, on_message: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path | None, on_message: Callable[[str], None]) -> None:
         self._folder = folder
-        self._tell = on_message
+        self._on_message = on_message
         self._last = -CHECKPOINT_SECONDS
         self._failed = False
 
     def is_due(self) -> bool:
-        return time.monotonic() - self._last >= CHECKPOINT_SECONDS
+        due = time.monotonic() - self._last >= CHECKPOINT_SECONDS
+        return self._folder is not None and due
 
     def save(self, progress: Progress[Any]) -> None:
+        if self._folder is None:
+            return
         self._last = time.monotonic()
         try:
             save_checkpoint(self._folder, progress)
         except OSError as error:
             if not self._failed:
-                self._tell(f"Cannot write a checkpoint ({error.strerror}); training goes on.")
+                self._on_message(f"Cannot write a checkpoint ({error.strerror}); training goes on.")
             self._failed = True
 
 
 def _resumed(
-    folder: Path, fresh: Progress[Any], on_message: Callable[[str], None]
+    folder: Path, method: Any, fresh: Progress[Any], on_message: Callable[[str], None]
 ) -> Progress[Any]:
     """The checkpoint's progress, if it is of the same problem; without one, the beginning."""
     if not checkpoint_path(folder).exists() and not previous_path(folder).exists():
@@ -136,7 +129,7 @@ def _resumed(
         )
         return fresh
     try:
-        loaded = load_checkpoint(folder)
+        loaded = load_checkpoint(folder, method.state_class)
     except CheckpointError as error:
         on_message(f"{error} Starting from the beginning.")
         return fresh

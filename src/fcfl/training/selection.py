@@ -11,25 +11,22 @@ grid, as for few rows it may be, a decade more is tried. The result says how fla
 was, and when min-max buys the worst client nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fcfl._types import ClientId, Matrix, Point, RateId, Request, Vector
-from fcfl.data import ClientData
-from fcfl.data.client_data import client_seed
-from fcfl.federation.in_process import InProcess
+from fcfl._types import ClientId, Fold, Point, Request, Vector
+from fcfl.client.questions import HeldOut, Setup
+from fcfl.federation.federation import Federation
 from fcfl.federation.loop import Progress, run
-from fcfl.models.linear import linear_client, linear_logits
+from fcfl.results import Selection, SelectionLine
+from fcfl.results.result import objective_name
 from fcfl.rules import Rule
-from fcfl.runs.settings import Experiment
 from fcfl.server.method import RoundInfo
 from fcfl.server.problem import build_problem
-from fcfl.server.sqp.sqp import SQP
-from fcfl.training.rounds import Watch
+from fcfl.training.rounds import OnRound
 
 N_FOLDS = 5
 L2_GRID = (1e-1, 5.6e-2, 3e-2, 1.8e-2, 1e-2, 5.6e-3, 3e-3, 1.8e-3, 1e-3, 5.6e-4, 3e-4)
@@ -42,74 +39,115 @@ _TOLERANCE = 1e-4  # KKT residual of a fit that is only compared
 
 _CHOOSING = RoundInfo(0, 0, "", np.nan, np.nan, np.nan, 0.0, "choosing l2 and objective")
 
-Candidate = tuple[float, float | Literal["max"]]
-Folds = Mapping[ClientId, NDArray[np.intp]]
+Candidate = tuple[float, float | Literal["max", "mean"]]
 
 
 @dataclass(frozen=True)
-class Rows:
-    """The rows to choose by, and what is compared between their groups."""
+class OpenSettings:
+    """What is left to choose: ``"auto"``, or the value that is given."""
 
-    clients: Mapping[ClientId, ClientData]
-    rules: Sequence[Rule]
-    rates: Sequence[RateId]
-    min_group_rows: float = 1.0
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """What a client says about rows it held out: sums over them, for all candidates at once.
-
-    ``loss_sums[i]`` sums the losses under candidate i, ``product_sums[i, j]`` their products under
-    i and j. Rows count by their weight.
-    """
-
-    n_rows: float
-    loss_sums: Vector
-    product_sums: Matrix
+    l2: float | Literal["auto"]
+    objective: float | Literal["max", "mean", "auto"]
 
     @property
-    def means(self) -> Vector:
-        """Mean loss under each candidate."""
-        return self.loss_sums / self.n_rows
+    def is_open(self) -> bool:
+        """Whether anything is left to cross-validation."""
+        return "auto" in (self.l2, self.objective)
 
-    def standard_error(self, i: int, j: int | None = None) -> float:
-        """Standard error of candidate i's mean loss, or of its difference from candidate j's."""
-        square, shift = self.product_sums[i, i], self.means[i]
-        if j is not None:
-            square = square - 2 * self.product_sums[i, j] + self.product_sums[j, j]
-            shift = shift - self.means[j]
-        variance = max(square / self.n_rows - shift**2, 0.0)
-        return float(np.sqrt(variance / max(self.n_rows - 1, 1)))
+    def candidates(self, n_clients: int, l2_grid: tuple[float, ...]) -> list[Candidate]:
+        """From much to little regularised, from the mean towards the maximum.
 
-
-def sum_up(losses: Matrix, weights: Vector | None = None) -> HeldOut:
-    """Sums of a client's held-out losses, one row per row and one column per candidate."""
-    if weights is None:
-        weights = np.ones(losses.shape[0])
-    return HeldOut(float(weights.sum()), weights @ losses, losses.T @ (weights[:, None] * losses))
+        One client alone is both.
+        """
+        weights = l2_grid if self.l2 == "auto" else (float(self.l2),)
+        grid = OBJECTIVE_GRID if n_clients > 1 else ("max",)
+        objectives: Any = grid if self.objective == "auto" else (self.objective,)
+        return [(weight, objective) for weight in weights for objective in objectives]
 
 
-def select(experiment: Experiment, rows: Rows, on_round: Watch | None = None) -> dict[str, Any]:
+def select(
+    federation: Federation,
+    setup: Setup,
+    rules: Sequence[Rule],
+    method: Any,
+    settings: OpenSettings,
+    *,
+    seed: int,
+    on_round: OnRound | None = None,
+) -> Selection:
     """Cross-validate all candidates; the choice, the table and one sentence of reading."""
-    rows = replace(rows, clients=_usable(rows.clients, experiment.seed))
-    folds = {c: fold_of_rows(data, experiment.seed, c) for c, data in rows.clients.items()}
-    if all(fold.max() < 0 for fold in folds.values()):
-        return _nothing_to_hold_out(experiment)
-    candidates = _candidates(experiment, len(rows.clients), L2_GRID)
-    open_l2 = experiment.l2_or_default == "auto"
+    n_clients = len(federation.names)
+    most = max(MOST_ROWS // n_clients, 500)
+    folds = [Fold(index, N_FOLDS, seed, most) for index in range(N_FOLDS)]
+    someone = federation.hold_out(setup, folds[0], (setup.model.neutral_start(),))
+    if not any(sums.n_rows for sums in someone.values()):
+        return _nothing_to_hold_out(settings)
+    fits = _Fits(federation, setup, rules, method)
+    candidates = settings.candidates(n_clients, L2_GRID)
+    open_l2 = settings.l2 == "auto"
     first = len(L2_GRID) / len((*L2_GRID, *L2_ABOVE)) if open_l2 else 1.0  # of all there may be
-    losses = _held_out_losses(experiment, rows, folds, candidates, _part(on_round, 0.0, first))
-    chosen = decide(candidates, _sums(losses, rows, folds))
-    if not open_l2 or chosen["l2"] < max(L2_GRID):
+    fitted = fits.along(candidates, folds, _part(on_round, 0.0, first))
+    chosen = decide(candidates, fits.held_out(fitted))
+    if not open_l2 or chosen.l2 < max(L2_GRID):
         return chosen
-    above = _candidates(experiment, len(rows.clients), L2_ABOVE)
-    more = _held_out_losses(experiment, rows, folds, above, _part(on_round, first, 1.0))
-    losses = {client: np.hstack([more[client], losses[client]]) for client in losses}
-    return decide([*above, *candidates], _sums(losses, rows, folds))
+    above = settings.candidates(n_clients, L2_ABOVE)
+    more = fits.along(above, folds, _part(on_round, first, 1.0))
+    both = {fold: [*more[fold], *fitted[fold]] for fold in folds}
+    return decide([*above, *candidates], fits.held_out(both))
 
 
-def _part(on_round: Watch | None, low: float, high: float) -> Watch:
+@dataclass(frozen=True)
+class _Fits:
+    """Fits without the rows of a fold, and what they do on those rows."""
+
+    federation: Federation
+    setup: Setup
+    rules: Sequence[Rule]
+    method: Any
+
+    def along(
+        self, candidates: Sequence[Candidate], folds: Sequence[Fold], on_round: OnRound
+    ) -> dict[Fold, list[Vector]]:
+        """Parameters of every candidate for every fold, each from where the one before ended."""
+        fitted: dict[Fold, list[Vector]] = {}
+        for fold in folds:
+            clients = self.federation.bind(self.setup, fold)
+            params = self.setup.model.neutral_start()
+            counted = clients.evaluate(Request((Point(params),)))
+            fitted[fold] = []
+            for l2, objective in candidates:
+                problem, _ = build_problem(
+                    self.rules,
+                    self.setup.rates,
+                    counted,
+                    l2=l2,
+                    min_group_rows=self.setup.min_group_rows,
+                )
+                method = replace(
+                    self.method,
+                    objective=objective,
+                    rounds=(60, 0),
+                    tolerance=_TOLERANCE,
+                    feasibility=_TOLERANCE,
+                )
+                for progress, _ in run(method, Progress(method.init(params, problem)), clients):
+                    params = progress.state.params
+                fitted[fold].append(params)
+                share = fold.index + len(fitted[fold]) / len(candidates)
+                on_round(_CHOOSING, share / len(folds))
+        return fitted
+
+    def held_out(self, fitted: Mapping[Fold, Sequence[Vector]]) -> dict[ClientId, HeldOut]:
+        """Each client's losses on the rows it held out; one that held none is not among them."""
+        totals: dict[ClientId, HeldOut] = {}
+        for fold, params in fitted.items():
+            for client, sums in self.federation.hold_out(self.setup, fold, params).items():
+                if sums.n_rows:
+                    totals[client] = totals[client].plus(sums) if client in totals else sums
+        return totals
+
+
+def _part(on_round: OnRound | None, low: float, high: float) -> OnRound:
     """Tells ``on_round`` shares of a part as shares of the whole."""
 
     def part(info: RoundInfo, share: float) -> None:
@@ -119,144 +157,52 @@ def _part(on_round: Watch | None, low: float, high: float) -> Watch:
     return part
 
 
-def _held_out_losses(
-    experiment: Experiment,
-    rows: Rows,
-    folds: Folds,
-    candidates: list[Candidate],
-    on_round: Watch,
-) -> dict[ClientId, Matrix]:
-    """Each client's losses on its rows, fold after fold, one column per candidate."""
-    parts: dict[ClientId, list[Matrix]] = {}
-    for fold in range(N_FOLDS):
-        away = {c: np.flatnonzero(folds[c] == fold) for c in folds}
-        held_out = {c: rows.clients[c].take(index) for c, index in away.items() if index.size}
-        losses: dict[ClientId, list[Vector]] = {client: [] for client in held_out}
-        for done, params in enumerate(_fit_path(experiment, rows, folds, fold, candidates)):
-            for client, data in held_out.items():
-                losses[client].append(row_losses(data, params))
-            on_round(_CHOOSING, (fold + (done + 1) / len(candidates)) / N_FOLDS)
-        for client, columns in losses.items():
-            parts.setdefault(client, []).append(np.column_stack(columns))
-    return {client: np.vstack(folded) for client, folded in parts.items()}
-
-
-def _sums(losses: Mapping[ClientId, Matrix], rows: Rows, folds: Folds) -> dict[ClientId, HeldOut]:
-    """What each client says about them."""
-    sums = {}
-    for client, matrix in losses.items():
-        weights, fold = rows.clients[client].weights, folds[client]
-        order = np.argsort(fold, kind="stable")[-matrix.shape[0] :]
-        sums[client] = sum_up(matrix, None if weights is None else weights[order])
-    return sums
-
-
-def _candidates(
-    experiment: Experiment, n_clients: int, l2_grid: tuple[float, ...]
-) -> list[Candidate]:
-    """What is open, from much to little regularised, from the mean towards the maximum.
-
-    One client alone is both.
-    """
-    l2, objective = experiment.l2_or_default, experiment.objective_or_default
-    weights = l2_grid if l2 == "auto" else (float(l2),)
-    grid = OBJECTIVE_GRID if n_clients > 1 else ("max",)
-    tilts: Any = grid if objective == "auto" else (objective,)
-    return [(weight, tilt) for weight in weights for tilt in tilts]
-
-
-def _usable(clients: Mapping[ClientId, ClientData], seed: int) -> dict[ClientId, ClientData]:
-    """Each client's training rows, a random part of them where there are very many."""
-    most = max(MOST_ROWS // len(clients), 500)
-    rows = {}
-    for client, data in clients.items():
-        if data.n_rows > most:
-            random = np.random.default_rng(client_seed(seed, client))
-            data = data.take(np.sort(random.permutation(data.n_rows)[:most]))
-        rows[client] = data
-    return rows
-
-
-def fold_of_rows(data: ClientData, seed: int, client: ClientId) -> NDArray[np.intp]:
-    """A fold for each row, spread evenly over labels and groups.
-
-    A client with fewer than two rows a fold holds nothing out (fold -1): its rows are always
-    trained on.
-    """
-    if data.n_rows < 2 * N_FOLDS:
-        return np.full(data.n_rows, -1)
-    random = np.random.default_rng(client_seed(seed, client)).random(data.n_rows)
-    keys: list[NDArray[Any]] = [random, *data.groups.values(), data.y]
-    order = np.lexsort(keys)
-    folds = np.empty(data.n_rows, dtype=np.intp)
-    folds[order] = np.arange(data.n_rows) % N_FOLDS
-    return folds
-
-
-def _fit_path(
-    experiment: Experiment,
-    rows: Rows,
-    folds: Folds,
-    fold: int,
-    candidates: list[Candidate],
-) -> Iterator[Vector]:
-    """Fit each candidate without the fold's rows, from where the one before ended."""
-    kept = {c: data.take(np.flatnonzero(folds[c] != fold)) for c, data in rows.clients.items()}
-    runtime = InProcess({c: linear_client(c, data, rows.rates) for c, data in kept.items()})
-    params = np.zeros(next(iter(kept.values())).n_features + 1)
-    counted = runtime.evaluate(Request((Point(params),)))
-    for l2, objective in candidates:
-        problem, _ = build_problem(
-            rows.rules, rows.rates, counted, l2=l2, min_group_rows=rows.min_group_rows
-        )
-        method = SQP(
-            objective,
-            curvature=experiment.curvature,
-            rounds=(60, 0),
-            tolerance=_TOLERANCE,
-            feasibility=_TOLERANCE,
-        )
-        for progress, _ in run(method, Progress(method.init(params, problem)), runtime):
-            params = progress.state.params
-        yield params
-
-
-def row_losses(data: ClientData, params: Vector) -> Vector:
-    """Cross-entropy of each row."""
-    logits = linear_logits(data.X, params)
-    losses: Vector = np.logaddexp(0.0, logits) - data.y * logits
-    return losses
-
-
-def decide(candidates: list[Candidate], totals: Mapping[ClientId, HeldOut]) -> dict[str, Any]:
+def decide(candidates: Sequence[Candidate], totals: Mapping[ClientId, HeldOut]) -> Selection:
     """The objective with the lowest mean loss of those near the best; then the L2 weight."""
-    table = [_line(candidate, i, totals) for i, candidate in enumerate(candidates)]
-    best = min(range(len(table)), key=lambda i: table[i]["worst_loss"])
-    for i, line in enumerate(table):
-        worst = totals[line["worst_client"]]
-        line["standard_error_of_difference"] = worst.standard_error(i, best)
-        behind = line["worst_loss"] - table[best]["worst_loss"]
-        line["near_best"] = bool(behind <= SLACK * line["standard_error_of_difference"])
+    means = np.array([sums.means for sums in totals.values()])
+    names, worst = list(totals), np.argmax(means, axis=0)
+    worst_losses = means.max(axis=0)
+    best = int(np.argmin(worst_losses))
+    table = []
+    for i, (l2, objective) in enumerate(candidates):
+        who = names[worst[i]]
+        error = totals[who].standard_error(i, best)
+        table.append(
+            SelectionLine(
+                l2=l2,
+                objective=_named(objective),
+                worst_client=who,
+                worst_loss=float(worst_losses[i]),
+                worst_loss_standard_error=totals[who].standard_error(i),
+                mean_loss=float(np.mean(means[:, i])),
+                standard_error_of_difference=error,
+                near_best=bool(worst_losses[i] - worst_losses[best] <= SLACK * error),
+            )
+        )
     curves = [
-        [line for line in table if line["objective"] == objective]
-        for objective in dict.fromkeys(objective for _, objective in candidates)
+        [line for line in table if line.objective == objective]
+        for objective in dict.fromkeys(line.objective for line in table)
     ]
-    bests = [min(curve, key=lambda line: line["worst_loss"]) for curve in curves]
-    near = [i for i, line in enumerate(bests) if line["near_best"]]
-    curve = curves[min(near, key=lambda i: bests[i]["mean_loss"])]
-    l2 = lowest_between([line["l2"] for line in curve], [line["worst_loss"] for line in curve])
-    chosen = min(curve, key=lambda line: abs(np.log(line["l2"] / l2)) if l2 else 0.0)
-    return {
-        "l2": l2,
-        "objective": chosen["objective"],
-        "folds": N_FOLDS,
-        "best": table[best],
-        "chosen": chosen,
-        "near_best": sum(line["near_best"] for line in table),
-        "spread": max(line["worst_loss"] for line in table) - table[best]["worst_loss"],
-        "table": table,
-        "sentence": _sentence(l2, chosen, table[best], table),
-    }
+    bests = [min(curve, key=lambda line: line.worst_loss) for curve in curves]
+    near = [i for i, line in enumerate(bests) if line.near_best]
+    curve = curves[min(near, key=lambda i: bests[i].mean_loss)]
+    l2 = lowest_between([line.l2 for line in curve], [line.worst_loss for line in curve])
+    chosen = min(curve, key=lambda line: abs(np.log(line.l2 / l2)) if l2 else 0.0)
+    return Selection(
+        l2=l2,
+        objective=chosen.objective,
+        folds=N_FOLDS,
+        best=table[best],
+        chosen=chosen,
+        near_best=sum(line.near_best for line in table),
+        spread=float(worst_losses.max() - worst_losses[best]),
+        table=tuple(table),
+        sentence=_sentence(l2, chosen, table[best], table),
+    )
+
+
+def _named(objective: float | str) -> Any:
+    return objective_name(objective)
 
 
 def lowest_between(weights: list[float], losses: list[float]) -> float:
@@ -276,51 +222,37 @@ def lowest_between(weights: list[float], losses: list[float]) -> float:
     return float(f"{np.exp(np.clip(-slope / (2 * bend), logs.min(), logs.max())):.2g}")
 
 
-def _line(candidate: Candidate, i: int, totals: Mapping[ClientId, HeldOut]) -> dict[str, Any]:
-    worst = max(totals, key=lambda client: totals[client].means[i])
-    return {
-        "l2": candidate[0],
-        "objective": candidate[1],
-        "worst_client": worst,
-        "worst_loss": float(totals[worst].means[i]),
-        "worst_loss_standard_error": totals[worst].standard_error(i),
-        "mean_loss": float(np.mean([sums.means[i] for sums in totals.values()])),
-    }
-
-
 def _sentence(
-    l2: float, chosen: Mapping[str, Any], best: Mapping[str, Any], table: list[dict[str, Any]]
+    l2: float, chosen: SelectionLine, best: SelectionLine, table: Sequence[SelectionLine]
 ) -> str:
     """What was chosen, how flat it was, and whether min-max bought anything."""
-    near = sum(line["near_best"] for line in table)
-    nearby = "" if l2 == chosen["l2"] else f" at l2 {chosen['l2']:g}"
+    near = sum(line.near_best for line in table)
+    nearby = "" if l2 == chosen.l2 else f" at l2 {chosen.l2:g}"
     said = (
-        f"Chose l2 {l2:g} and objective {_tilt(chosen['objective'])} by "
+        f"Chose l2 {l2:g} and objective {_shown(chosen.objective)} by "
         f"{N_FOLDS}-fold cross-validation: held-out loss of the worst client "
-        f"({chosen['worst_client']}) {chosen['worst_loss']:.4f} ± "
-        f"{chosen['worst_loss_standard_error']:.4f}{nearby}; the best is "
-        f"{best['worst_loss']:.4f}, and {near} of {len(table)} settings are within one standard "
+        f"({chosen.worst_client}) {chosen.worst_loss:.4f} ± "
+        f"{chosen.worst_loss_standard_error:.4f}{nearby}; the best is "
+        f"{best.worst_loss:.4f}, and {near} of {len(table)} settings are within one standard "
         "error of it."
     )
-    at_max = [line["worst_loss"] for line in table if line["objective"] == "max"]
-    others = [line["worst_loss"] for line in table if line["objective"] != "max"]
+    at_max = [line.worst_loss for line in table if line.objective == "max"]
+    others = [line.worst_loss for line in table if line.objective != "max"]
     if at_max and others and min(at_max) >= min(others):
         said += " Min-max buys the worst client nothing on held-out rows."
     return said
 
 
-def _tilt(objective: float | str) -> str:
-    return "max" if objective == "max" else f"{objective:g}"
+def _shown(objective: float | str) -> str:
+    return objective if isinstance(objective, str) else f"{objective:g}"
 
 
-def _nothing_to_hold_out(experiment: Experiment) -> dict[str, Any]:
+def _nothing_to_hold_out(settings: OpenSettings) -> Selection:
     """Clients of a handful of rows: a moderate choice, and it is said."""
-    l2, objective = experiment.l2_or_default, experiment.objective_or_default
-    return {
-        "l2": 1e-2 if l2 == "auto" else l2,
-        "objective": 1.0 if objective == "auto" else objective,
-        "folds": 0,
-        "table": [],
-        "sentence": f"No client has the {2 * N_FOLDS} training rows that cross-validation needs; "
+    return Selection(
+        l2=1e-2 if settings.l2 == "auto" else float(settings.l2),
+        objective=_named(1.0 if settings.objective == "auto" else settings.objective),
+        folds=0,
+        sentence=f"No client has the {2 * N_FOLDS} training rows that cross-validation needs; "
         "l2 and objective were not chosen but set to a middle value.",
-    }
+    )

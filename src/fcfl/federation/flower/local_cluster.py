@@ -36,7 +36,7 @@ _QUIET = {
 }
 
 
-class Machines:
+class LocalCluster:
     """Use it in a ``with`` statement: leaving it ends every process it has started.
 
     ``folder`` gets Flower's home, the sites' node configs and all logs. With ``certificates`` (a
@@ -53,7 +53,7 @@ class Machines:
         self._home.mkdir(parents=True, exist_ok=True)
         self._write_connection()
 
-    def __enter__(self) -> "Machines":
+    def __enter__(self) -> "LocalCluster":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,4 +1,4 @@
-"""The Flower app of the server: the post over a Grid, and a loop that somebody else wrote."""
+"""The Flower app of the server: the transport over a Grid, and a loop that somebody else wrote."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -9,7 +9,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fcfl.errors import FCFLError
 from fcfl.federation.flower.client_app import from_record, log_to_stderr, to_record
-from fcfl.federation.transport import Post, Reply
+from fcfl.federation.transport import Reply, Transport
 
 log = logging.getLogger("fcfl")
 
@@ -22,8 +22,8 @@ _LOST = {
 }
 
 
-class GridPost:
-    """Letters over Flower's Grid, with a life of their own and without its three-second naps."""
+class GridTransport:
+    """Messages over Flower's Grid, with a life of their own and without its three-second naps."""
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
@@ -36,43 +36,45 @@ class GridPost:
     def send(self, node: int, content: bytes, seconds: float) -> str:
         """Push one message whose answer is worth nothing after ``seconds``."""
         message = Message(to_record(content), node, MessageType.QUERY, ttl=seconds)
-        sent = [letter_id for letter_id in self._grid.push_messages([message]) if letter_id]
+        sent = [message_id for message_id in self._grid.push_messages([message]) if message_id]
         if not sent:
             self._unsent.add(unsent := f"unsent to {node}")
             return unsent
         return sent[0]
 
-    def receive(self, letter_ids: Collection[str]) -> Iterable[Reply]:
+    def receive(self, message_ids: Collection[str]) -> Iterable[Reply]:
         """Pull what has arrived."""
-        for letter_id in self._unsent.intersection(letter_ids):
-            self._unsent.remove(letter_id)
-            yield Reply(letter_id, None, "the SuperLink did not take it.", True)
-        under_way = [letter_id for letter_id in letter_ids if not letter_id.startswith("unsent")]
+        for message_id in self._unsent.intersection(message_ids):
+            self._unsent.remove(message_id)
+            yield Reply(message_id, None, "the SuperLink did not take it.", True)
+        under_way = [
+            message_id for message_id in message_ids if not message_id.startswith("unsent")
+        ]
         if under_way:
             yield from map(_reply, self._grid.pull_messages(under_way))
 
 
 def _reply(message: Message) -> Reply:
-    letter_id = message.metadata.reply_to_message_id
+    message_id = message.metadata.reply_to_message_id
     if message.has_content():
-        return Reply(letter_id, from_record(message.content))
+        return Reply(message_id, from_record(message.content))
     code = message.error.code
     why = _APP_FAILED.get(code) or _LOST.get(code) or "unknown to us"
-    return Reply(letter_id, None, f"{why} (Flower's code {code}).", code not in _APP_FAILED)
+    return Reply(message_id, None, f"{why} (Flower's code {code}).", code not in _APP_FAILED)
 
 
-Main = Callable[[Post, Mapping[str, Any]], None]
+Main = Callable[[Transport, Mapping[str, Any]], None]
 
 
 def server_app(main: Main) -> ServerApp:
-    """A ServerApp that calls ``main`` with the post and the run config; an error is one line."""
+    """A ServerApp that calls ``main`` with transport and run config; an error is one line."""
     app = ServerApp()
 
     @app.main()
     def run(grid: Grid, context: Context) -> None:
         log_to_stderr()
         try:
-            main(GridPost(grid), context.run_config)
+            main(GridTransport(grid), context.run_config)
         except (FCFLError, ValueError) as error:
             log.error("error: %s", " ".join(str(error).split()))
             raise

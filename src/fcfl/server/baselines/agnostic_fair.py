@@ -11,8 +11,9 @@ import numpy as np
 from scipy.optimize import linprog
 
 from fcfl._checks import check_count, check_non_negative, check_params, check_positive
-from fcfl._types import KernelQuestion, Matrix, Point, RateKind, Reports, Request, Vector
-from fcfl.errors import ReportError, SolverError
+from fcfl._types import Matrix, Point, RateKind, Reports, Request, Vector
+from fcfl.errors import SolverError
+from fcfl.extras import KernelSums
 from fcfl.server.baselines.iterate import Iterate, after_round, check_steps
 from fcfl.server.method import RoundInfo, describe_round
 from fcfl.server.problem import Evaluation, Problem, evaluate_point
@@ -70,8 +71,8 @@ class AgnosticFair:
         sets = group_sets(problem)
         n = problem.references.shape[0]
         width, no_centres = bandwidth(problem.references), np.zeros(len(sets))
-        question = KernelQuestion(problem.references, width, sets, no_centres, np.zeros(n))
-        request = Request((Point(params, kernel=question),))
+        question = KernelSums(problem.references, width, sets, no_centres, np.zeros(n))
+        request = Request((Point(params, extras=(question,)),))
         return AgnosticFairState(problem, params, request, "running", "", (0,), np.zeros(n))
 
     def step(
@@ -80,8 +81,8 @@ class AgnosticFair:
         """One move of the learner against the present weights, one of the adversary after it."""
         problem, taken = state.problem, state.rounds[0] + 1
         point = state.request.points[0]
-        at, question = evaluate_point(problem, point.params, reports), point.kernel
-        assert question is not None
+        at, question = evaluate_point(problem, point.params, reports), point.extras[0]
+        assert isinstance(question, KernelSums)
         sums = _added(at, "kernel_sums")
         n = float(problem.n_rows.sum())
         onward, still = at.params, False
@@ -101,11 +102,11 @@ class AgnosticFair:
         what = "Neither the learner nor the adversary moves" if still else None
         state = after_round(state, at, taken, self.rounds, stationary=what)
         if state.status == "running":
-            asked = Point(onward, "gradients", kernel=replace(question, weights=weights))
+            asked = Point(onward, "gradients", extras=(replace(question, weights=weights),))
             state = replace(state, request=Request((asked,)))
         return state, describe_round(at, round=taken, stage=1, step=self.step_size)
 
-    def _gradient(self, at: Evaluation, sums: Matrix, question: KernelQuestion, n: float) -> Vector:
+    def _gradient(self, at: Evaluation, sums: Matrix, question: KernelSums, n: float) -> Vector:
         r"""Gradient of :math:`\frac1n \sum w_i \ell_i + c \sum C_s^2 + \frac\lambda2|\theta|^2`."""
         grads = _added(at, "kernel_grads") / n
         covariances = sums[2:] @ question.weights / n
@@ -115,11 +116,7 @@ class AgnosticFair:
 
 def _added(at: Evaluation, part: str) -> Matrix:
     """A part of the reports, summed over clients."""
-    parts = [getattr(report, part) for report in at.reports]
-    for client, array in zip(at.problem.clients, parts, strict=True):
-        if array is None:
-            raise ReportError(f"Client {client!r} sent no `{part}`, which was asked for.")
-    total: Matrix = np.sum(parts, axis=0)
+    total: Matrix = np.sum([report.extras[part] for report in at.reports], axis=0)
     return total
 
 

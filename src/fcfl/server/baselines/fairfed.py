@@ -93,7 +93,7 @@ class FairFed:
         state = after_round(state, at, taken, self.rounds, stationary=what)
         if state.status == "running":
             local = local_training(self, problem, taken, state.set_weights)
-            state = replace(state, request=Request((Point(onward, local=local),)))
+            state = replace(state, request=Request((Point(onward, extras=(local,)),)))
         return state, describe_round(at, round=taken, stage=1, step=self.step_size)
 
 

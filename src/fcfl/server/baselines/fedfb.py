@@ -10,7 +10,7 @@ import numpy as np
 
 from fcfl._checks import check_params, check_positive
 from fcfl._types import Matrix, Point, RateKind, Reports, Request, Vector
-from fcfl.errors import ReportError
+from fcfl.extras import LossesByLabel
 from fcfl.server.baselines.iterate import (
     Iterate,
     after_round,
@@ -74,7 +74,7 @@ class FedFB:
         negative, positive = cells(problem)
         added[0, negative], added[1, positive] = negatives - 1.0, 1.0 - negatives
         local = local_training(self, problem, taken, dict.fromkeys(problem.clients, added))
-        return Request((Point(params, local=local, set_losses=True),))
+        return Request((Point(params, extras=(local, LossesByLabel())),))
 
     def step(self, state: FedFBState, reports: Reports) -> tuple[FedFBState, RoundInfo]:
         """Average the models, then move the weights."""
@@ -99,12 +99,11 @@ def cell_sums(at: Evaluation) -> tuple[Matrix, Matrix]:
     """Rows and summed losses of each label (line) and group (column), over all clients."""
     places = cells(at.problem)
     counts, losses = np.zeros((2, places[0].size)), np.zeros((2, places[0].size))
-    for client, report in zip(at.problem.clients, at.reports, strict=True):
-        if report.set_losses is None:
-            raise ReportError(f"Client {client!r} sent no `set_losses`, which was asked for.")
+    for report in at.reports:
+        set_losses = report.extras["set_losses"]
         for label, columns in enumerate(places):
             counts[label] += report.group_counts[columns]
-            losses[label] += report.group_counts[columns] * report.set_losses[label, columns]
+            losses[label] += report.group_counts[columns] * set_losses[label, columns]
     return counts, losses
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcfl._checks import check_count, check_non_negative, check_positive
-from fcfl._types import ClientId, LocalTraining, Matrix, Report, Reports, Request, Vector
-from fcfl.errors import ReportError
+from fcfl._types import ClientId, Matrix, Report, Reports, Request, Vector
+from fcfl.extras import LocalTraining
 from fcfl.server.method import Status
 from fcfl.server.problem import Evaluation, Problem
 
@@ -111,13 +111,7 @@ def local_training(
 
 def local_models(problem: Problem, reports: Reports) -> Matrix:
     """Where each client ended, one row per client."""
-    models = []
-    for client in problem.clients:
-        params = reports[client][0].local_params
-        if params is None:
-            raise ReportError(f"Client {client!r} sent no `local_params`, which was asked for.")
-        models.append(params)
-    return np.array(models)
+    return np.array([reports[client][0].extras["local_params"] for client in problem.clients])
 
 
 def project_to_simplex(point: Vector) -> Vector:

@@ -1,0 +1,109 @@
+"""A client whose rows are in memory: the object that answers, in one process and at a site."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from fcfl._types import ClientId, Fold, Point, Report, Vector
+from fcfl.client.counts import Counts, count_rows
+from fcfl.client.folds import split_fold
+from fcfl.client.questions import Counted, HeldOut, Introduction, Setup, sum_up
+from fcfl.data.client_data import ClientData
+from fcfl.models.model import Model, ModelRows
+from fcfl.policy import check_rules_kept
+from fcfl.rules import Rule
+
+
+class Client(Protocol):
+    """Whoever answers for some rows. `hold_out` is asked only where settings are chosen."""
+
+    def introduce(self) -> Introduction:
+        """What the client says of itself."""
+        ...
+
+    def report(self, setup: Setup, points: Sequence[Point]) -> tuple[Report, ...]:
+        """One report per point, on the training rows, or on those of a point's fold."""
+        ...
+
+    def count(self, setup: Setup, params: Vector) -> Counted:
+        """How a model decides on the training and on the held-out rows."""
+        ...
+
+    def hold_out(self, setup: Setup, fold: Fold, candidates: Sequence[Vector]) -> HeldOut:
+        """Sums of the losses of the rows that a fold holds out, under several models."""
+        ...
+
+
+class LocalClient:
+    """Training and held-out rows of one client, encoded.
+
+    ``rules`` are those the client insists on: it answers nothing when the rules in force are
+    looser. Of groups with fewer than ``min_group_rows`` rows it says nothing. ``model`` stands in
+    for the one that is trained, such as the same module on a device of the client's own.
+    """
+
+    def __init__(
+        self,
+        name: ClientId,
+        train: ClientData,
+        test: ClientData | None = None,
+        *,
+        rules: Sequence[Rule] = (),
+        min_group_rows: int = 1,
+        model: Model | None = None,
+    ) -> None:
+        self.name = name
+        self.train = train
+        self.test = train.take([]) if test is None else test
+        self.rules, self.min_group_rows = tuple(rules), min_group_rows
+        self._model = model
+        self._setup: Setup | None = None
+        self._rows: dict[Fold | None, ModelRows] = {}
+
+    def introduce(self) -> Introduction:
+        """Groups by name, and the client's own rules."""
+        levels = self.train.levels
+        present = {
+            attribute: tuple(names[code] for code in np.unique(codes) if code >= 0)
+            for attribute, names in levels.items()
+            for codes in (self.train.groups[attribute],)
+        }
+        return Introduction(self.name, levels, present, self.rules, self.min_group_rows)
+
+    def report(self, setup: Setup, points: Sequence[Point]) -> tuple[Report, ...]:
+        """One report per point, on the training rows, or on those of a point's fold."""
+        return tuple(self.rows(setup, point.fold).report(point) for point in points)
+
+    def count(self, setup: Setup, params: Vector) -> Counted:
+        """Hard counts of all rows, and the smooth report on the training rows."""
+        (report,) = self.report(setup, (Point(params),))
+        return Counted(report, *(self._counts(setup, p, params) for p in (self.train, self.test)))
+
+    def hold_out(self, setup: Setup, fold: Fold, candidates: Sequence[Vector]) -> HeldOut:
+        """Sums of the losses of the rows that a fold holds out, under several models."""
+        _, away = split_fold(self.name, self.train, fold)
+        model = self._model or setup.model
+        columns = [model.loss.each(model.logits(params, away.X), away.y) for params in candidates]
+        return sum_up(np.column_stack(columns), away.weights)
+
+    def rows(self, setup: Setup, fold: Fold | None = None) -> ModelRows:
+        """The rows under the model, kept for the next question; of folds the last one only."""
+        if setup != self._setup:
+            check_rules_kept(self.name, self.rules, setup.rules)
+            self._setup, self._rows = setup, {}
+        if fold not in self._rows:
+            data = self.train if fold is None else split_fold(self.name, self.train, fold)[0]
+            model = self._model or setup.model
+            rows: ModelRows = model.rows(self.name, data, setup.rates)
+            if self.min_group_rows > 1:
+                rows = rows.with_groups_of(self.min_group_rows)
+            self._rows = {key: old for key, old in self._rows.items() if key is None}
+            self._rows[fold] = rows
+        return self._rows[fold]
+
+    def _counts(self, setup: Setup, data: ClientData, params: Vector) -> Counts:
+        model = self._model or setup.model
+        logits = model.logits(params, data.X)
+        counts = count_rows(logits, data, setup.rates, model.loss)
+        return counts.with_groups_of(self.min_group_rows)

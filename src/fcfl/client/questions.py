@@ -1,0 +1,161 @@
+"""What a client may be asked, and what it answers: all that ever leaves it.
+
+In one process these are arguments and results; between machines they are messages.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from fcfl import __version__
+from fcfl._types import ClientId, Fold, Matrix, Point, RateId, Report, Request, Vector
+from fcfl.client.counts import Counts
+from fcfl.data import Statistics
+from fcfl.rules import Rule
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a client must know to answer: the model, the rates in their order, the rules in force.
+
+    Groups with fewer than ``min_group_rows`` rows are not compared.
+    """
+
+    model: Any  # a `fcfl.models.model.Model`
+    rates: tuple[RateId, ...]
+    rules: tuple[Rule, ...] = ()
+    min_group_rows: float = 1.0
+
+    def for_client(self, name: ClientId) -> "Setup":
+        """Without the budgets of others: they are not its business."""
+        return replace(self, rules=tuple(_own_budget(name, rule) for rule in self.rules))
+
+
+def _own_budget(name: ClientId, rule: Rule) -> Rule:
+    if not isinstance(rule.budget, Mapping):
+        return rule
+    own = rule.budget.get(name)
+    return replace(rule, budget=None if own is None else {name: own})
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """A question: what the client reports on these points."""
+
+    setup: Setup
+    request: Request
+
+    def for_client(self, name: ClientId) -> "Evaluate":
+        """With the client's own weights and budgets only."""
+        points = tuple(_own_weights(name, point) for point in self.request.points)
+        return Evaluate(self.setup.for_client(name), Request(points))
+
+
+@dataclass(frozen=True)
+class Count:
+    """A question: how a model decides on the client's training and held-out rows."""
+
+    setup: Setup
+    params: Vector
+
+    def for_client(self, name: ClientId) -> "Count":
+        """With the client's own budgets only."""
+        return replace(self, setup=self.setup.for_client(name))
+
+
+@dataclass(frozen=True)
+class HoldOut:
+    """A question: losses of the rows that a fold holds out, under several models."""
+
+    setup: Setup
+    fold: Fold
+    candidates: tuple[Vector, ...]
+
+    def for_client(self, name: ClientId) -> "HoldOut":
+        """With the client's own budgets only."""
+        return replace(self, setup=self.setup.for_client(name))
+
+
+Question: TypeAlias = Evaluate | Count | HoldOut
+
+
+def _own_weights(name: ClientId, point: Point) -> Point:
+    weights = point.curvature_weights
+    return point if weights is None else replace(point, curvature_weights={name: weights[name]})
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """What a client says of itself before it is asked anything.
+
+    ``levels`` are the groups of each sensitive attribute, in the order in which rates have them;
+    ``present`` those with training rows here. A client may insist on ``rules`` of its own, and on
+    saying nothing of groups with fewer than ``min_group_rows`` rows. The rest is for clients whose
+    tables are not encoded yet: labels and statistics of their columns, without levels and groups
+    that occur in fewer than ``withhold_below`` rows.
+    """
+
+    name: ClientId
+    levels: Mapping[str, tuple[str, ...]]
+    present: Mapping[str, tuple[str, ...]]
+    rules: tuple[Rule, ...] = ()
+    min_group_rows: int = 1
+    version: str = __version__
+    checksum: str = ""
+    labels: tuple[str, ...] = ()
+    statistics: Statistics | None = None
+    withhold_below: int = 1
+    policy_sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Hard counts of a client's rows under a model, and its smooth report on the training rows."""
+
+    report: Report
+    train: Counts
+    test: Counts
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What a client says about rows it held out: sums over them, for all candidates at once.
+
+    ``loss_sums[i]`` sums the losses under candidate i, ``product_sums[i, j]`` their products under
+    i and j. Rows count by their weight.
+    """
+
+    n_rows: float
+    loss_sums: Vector
+    product_sums: Matrix
+
+    def plus(self, other: "HeldOut") -> "HeldOut":
+        """Of both folds' rows together."""
+        return HeldOut(
+            self.n_rows + other.n_rows,
+            self.loss_sums + other.loss_sums,
+            self.product_sums + other.product_sums,
+        )
+
+    @property
+    def means(self) -> Vector:
+        """Mean loss under each candidate."""
+        return self.loss_sums / self.n_rows
+
+    def standard_error(self, i: int, j: int | None = None) -> float:
+        """Standard error of candidate i's mean loss, or of its difference from candidate j's."""
+        square, shift = self.product_sums[i, i], self.means[i]
+        if j is not None:
+            square = square - 2 * self.product_sums[i, j] + self.product_sums[j, j]
+            shift = shift - self.means[j]
+        variance = max(square / self.n_rows - shift**2, 0.0)
+        return float(np.sqrt(variance / max(self.n_rows - 1, 1)))
+
+
+def sum_up(losses: Matrix, weights: Vector | None = None) -> HeldOut:
+    """Sums of a client's held-out losses, one row per row and one column per candidate."""
+    if weights is None:
+        weights = np.ones(losses.shape[0])
+    return HeldOut(float(weights.sum()), weights @ losses, losses.T @ (weights[:, None] * losses))

@@ -1,0 +1,234 @@
+"""What only some baselines ask of a client, and how it answers: the extension point of `Point`.
+
+A site over a network answers none of these: they can tell more of single rows than losses and
+rates do.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from fcfl._random import client_seed
+from fcfl._types import ClientId, Extra, Matrix, Point, Vector
+
+Items: TypeAlias = NDArray[np.intp]
+
+
+class RowsUnderModel(Protocol):
+    """A client's rows as a model holds them; identical rows may be merged into one item.
+
+    ``row_counts`` has the rows each item stands for, ``positive_counts`` those with label 1,
+    ``member_counts`` those behind each rate, shape (items, rates).
+    """
+
+    @property
+    def name(self) -> ClientId: ...  # noqa: D102
+    @property
+    def loss(self) -> Any: ...  # noqa: D102
+    @property
+    def row_counts(self) -> Vector: ...  # noqa: D102
+    @property
+    def positive_counts(self) -> Vector: ...  # noqa: D102
+    @property
+    def member_counts(self) -> Matrix: ...  # noqa: D102
+    @property
+    def group_counts(self) -> Vector: ...  # noqa: D102
+    @property
+    def original_features(self) -> Any: ...  # noqa: D102
+    @property
+    def features(self) -> Any: ...  # noqa: D102
+    def logits(self, params: Vector) -> Vector: ...  # noqa: D102
+    def pull_back(self, params: Vector, residuals: Matrix) -> Matrix: ...  # noqa: D102
+    def train_locally(self, params: Vector, training: "LocalTraining") -> Vector: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTraining(Extra):
+    """Gradient steps a client takes on its own rows, from the point it is asked about.
+
+    An epoch visits all rows once, ``batch_rows`` at a time (0: all at once; a client that merges
+    identical rows counts distinct ones). The order follows from ``seed``, ``round`` and the
+    client's name. ``l2`` is the weight of ``|params|**2 / 2`` in the loss. ``set_weights[client]``,
+    of shape (2, rates), is added to the weight 1 of the rows behind each rate: its first line for
+    rows with label 0, its second for rows with label 1. It may differ from zero only where all
+    rows behind the rate have that label. The answer is ``local_params``, where the client ends.
+    """
+
+    epochs: int
+    step_size: float
+    batch_rows: int = 0
+    seed: int = 0
+    round: int = 0
+    l2: float = 0.0
+    set_weights: Mapping[ClientId, Matrix] | None = None
+
+    def answer(self, rows: RowsUnderModel, point: Point) -> dict[str, Matrix]:
+        """Where the client ends."""
+        return {"local_params": rows.train_locally(point.params, self)}
+
+    def shapes(self, point: Point, n_rates: int) -> dict[str, tuple[int, ...]]:
+        """As many numbers as there are parameters."""
+        return {"local_params": (point.params.size,)}
+
+
+@dataclass(frozen=True, slots=True)
+class LossesByLabel(Extra):
+    """``set_losses``: the mean loss of the rows behind each rate if their label were 0, and 1."""
+
+    def answer(self, rows: RowsUnderModel, point: Point) -> dict[str, Matrix]:
+        """Two lines, one column per rate."""
+        losses = rows.loss.by_label(rows.logits(point.params))
+        counts = np.where(rows.group_counts > 0, rows.group_counts, 1.0)
+        return {"set_losses": (losses @ rows.member_counts) / counts}
+
+    def shapes(self, point: Point, n_rates: int) -> dict[str, tuple[int, ...]]:
+        """Two lines, one column per rate."""
+        return {"set_losses": (2, n_rates)}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSums(Extra):
+    """Sums over rows weighed by a Gaussian kernel around reference points.
+
+    Row i has the kernel values ``K[i, j] = exp(-|x_i - references[j]|**2 / (2 * bandwidth**2))``
+    and the weight ``weights @ K[i]``. ``sets`` are positions of rates, whose rows are those of a
+    group; ``centres`` the share of each group in all rows. ``kernel_sums`` has one column per
+    reference point: sums over rows i of ``K[i, j]`` times the loss, times 1, and for each set
+    times ``(s_i - centre) * logit``; ``kernel_grads`` the gradients of the weighted sum of losses
+    and of each set's last sum.
+    """
+
+    references: Matrix
+    bandwidth: float
+    sets: tuple[int, ...]
+    centres: Vector
+    weights: Vector
+
+    def answer(self, rows: RowsUnderModel, point: Point) -> dict[str, Matrix]:
+        """The sums, and their gradients where the point wants gradients."""
+        kernel = gaussian_kernel(rows.features, self.references, self.bandwidth)
+        logits = rows.logits(point.params)
+        losses = rows.loss.items(logits, rows.row_counts, rows.positive_counts)
+        centred = rows.member_counts[:, list(self.sets)] - rows.row_counts[:, None] * self.centres
+        sums = kernel_sums(kernel, rows.row_counts, losses, centred, logits)
+        if point.want == "values":
+            return {"kernel_sums": sums}
+        slopes = rows.loss.slopes(logits, rows.row_counts, rows.positive_counts)
+        pulls = np.column_stack([slopes, centred])
+        grads = rows.pull_back(point.params, pulls * (kernel @ self.weights)[:, None])
+        return {"kernel_sums": sums, "kernel_grads": grads}
+
+    def shapes(self, point: Point, n_rates: int) -> dict[str, tuple[int, ...]]:
+        """One column per reference point; one line per gradient."""
+        shapes: dict[str, tuple[int, ...]] = {
+            "kernel_sums": (2 + len(self.sets), self.references.shape[0])
+        }
+        if point.want != "values":
+            shapes["kernel_grads"] = (1 + len(self.sets), point.params.size)
+        return shapes
+
+
+@dataclass(frozen=True, slots=True)
+class DisclosedRows(Extra):
+    """``rows``: the features of ``counts[client]`` of the client's training rows, at random.
+
+    They depend on the seed and on the client's name, not on who else takes part.
+    """
+
+    counts: Mapping[ClientId, int]
+    seed: int = 0
+
+    def answer(self, rows: RowsUnderModel, point: Point) -> dict[str, Matrix]:
+        """The rows, dense."""
+        X = rows.original_features
+        random = np.random.default_rng(client_seed(self.seed, rows.name))
+        chosen = X[np.sort(random.permutation(X.shape[0])[: self.counts[rows.name]])]
+        return {"rows": chosen.toarray() if sparse.issparse(chosen) else np.asarray(chosen)}
+
+    def shapes(self, point: Point, n_rates: int) -> dict[str, tuple[int, ...]]:
+        """Some rows of some features: the server knows neither beforehand."""
+        return {"rows": (-1, -1)}
+
+
+def train_locally(
+    start: Vector,
+    training: LocalTraining,
+    client: ClientId,
+    row_counts: Vector,
+    summed_gradient: Callable[[Vector, Items | None], Vector],
+) -> Vector:
+    r"""Parameters after the epochs of ``training``.
+
+    .. math:: \theta \leftarrow \theta - \eta \Big(\frac{\sum_{i \in b} w_i \nabla \ell_i(\theta)}
+              {\sum_{i \in b} c_i} + \lambda \theta\Big)
+
+    for one batch b after another. ``row_counts`` has the rows :math:`c_i` that each item stands
+    for; ``summed_gradient`` returns the numerator for the items named, or for all. The result
+    depends on nothing but the arguments.
+    """
+    params = start
+    for batch in _batches(training, client, row_counts.size):
+        rows = row_counts.sum() if batch is None else row_counts[batch].sum()
+        if rows > 0:
+            gradient = summed_gradient(params, batch) / rows + training.l2 * params
+            params = params - training.step_size * gradient
+    return params
+
+
+def _batches(training: LocalTraining, client: ClientId, n_items: int) -> Iterator[Items | None]:
+    """The items of each step, shuffled anew every epoch; all of them need no shuffling."""
+    size = training.batch_rows
+    seeds = [training.seed, training.round, zlib.crc32(client.encode())]
+    random = np.random.default_rng(np.random.SeedSequence(seeds))
+    for _ in range(training.epochs):
+        if size == 0 or size >= n_items:
+            yield None
+            continue
+        order = random.permutation(n_items)
+        for first in range(0, n_items, size):
+            yield order[first : first + size]
+
+
+def set_weights_of(training: LocalTraining, client: ClientId, n_rates: int) -> Matrix:
+    """What each set adds to the weight of its rows with label 0, then with label 1."""
+    given = (training.set_weights or {}).get(client)
+    if given is None:
+        return np.zeros((2, n_rates))
+    if given.shape != (2, n_rates):
+        raise ValueError(
+            f"`set_weights` must have shape {(2, n_rates)} for client {client!r}, "
+            f"got {given.shape}."
+        )
+    return given
+
+
+def gaussian_kernel(X: Any, references: Matrix, bandwidth: float) -> Matrix:
+    r""":math:`K_{ij} = \exp(-|x_i - r_j|^2 / 2\sigma^2)`, shape (rows, references)."""
+    if references.shape[1] != X.shape[1]:
+        raise ValueError(
+            f"`references` must have {X.shape[1]} columns, as the rows have, "
+            f"got {references.shape[1]}."
+        )
+    squares = X.multiply(X).sum(axis=1) if sparse.issparse(X) else np.einsum("ij,ij->i", X, X)
+    distances = np.asarray(squares).ravel()[:, None] - 2.0 * (X @ references.T)
+    distances += np.einsum("ij,ij->i", references, references)
+    kernel: Matrix = np.exp(-np.maximum(distances, 0.0) / (2.0 * bandwidth**2))
+    return kernel
+
+
+def kernel_sums(
+    kernel: Matrix, row_counts: Vector, losses: Vector, centred: Matrix, logits: Vector
+) -> Matrix:
+    """Sums for each reference point: of losses, of rows, and of each set's centred logits.
+
+    ``losses`` are summed over the rows an item stands for; ``centred[i, s]`` is the sum of
+    ``s_i - centre`` over them.
+    """
+    facts = np.column_stack([losses, row_counts, centred * logits[:, None]])
+    sums: Matrix = facts.T @ kernel
+    return sums

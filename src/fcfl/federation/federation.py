@@ -1,0 +1,135 @@
+"""The one contract with clients: ask all of them one question. No rows above it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fcfl._types import ClientId, Fold, Reports, Request, Vector
+from fcfl.client.local_client import Client
+from fcfl.client.questions import (
+    Count,
+    Counted,
+    Evaluate,
+    HeldOut,
+    HoldOut,
+    Introduction,
+    Question,
+    Setup,
+)
+from fcfl.errors import AbsentClientError
+from fcfl.federation.arrivals import (
+    check_counted,
+    check_held_out,
+    check_introduction,
+    check_reports,
+)
+
+Check = Callable[[ClientId, Any], None]
+
+
+class Federation:
+    """Clients by name, as objects in this process.
+
+    Every answer is checked once, where it arrives; `ReportError` names the sender of a bad one.
+    Where clients are elsewhere, `RemoteFederation` asks the same questions by messages.
+    """
+
+    def __init__(self, clients: Mapping[ClientId, Client]) -> None:
+        if not clients:
+            raise ValueError("`clients` must name at least one client, got none.")
+        self._clients = dict(clients)
+
+    @property
+    def names(self) -> tuple[ClientId, ...]:
+        """All clients, in the order in which the server lists them."""
+        return tuple(self._clients)
+
+    @property
+    def failures(self) -> Mapping[ClientId, str]:
+        """Why clients were left out of the last answer: in one process nobody ever is."""
+        return {}
+
+    def introduce(self) -> dict[ClientId, Introduction]:
+        """What every client says of itself."""
+        said = {name: client.introduce() for name, client in self._clients.items()}
+        for name, introduction in said.items():
+            check_introduction(name, introduction)
+        return said
+
+    def report(self, setup: Setup, request: Request) -> Reports:
+        """Every client's reports, one for each point; who did not answer is left out."""
+        n_rates = len(setup.rates)
+
+        def check(name: ClientId, answer: Any) -> None:
+            check_reports(name, answer, request.points, n_rates)
+
+        return self._ask(Evaluate(setup, request), check)
+
+    def count(self, setup: Setup, params: Vector) -> dict[ClientId, Counted]:
+        """How a model decides on every client's rows; all must answer."""
+        n_rates = len(setup.rates)
+
+        def check(name: ClientId, answer: Any) -> None:
+            check_counted(name, answer, params, n_rates)
+
+        counted = self._ask(Count(setup, params), check)
+        self._check_all_answered("how the model does on its rows")
+        return counted
+
+    def hold_out(
+        self, setup: Setup, fold: Fold, candidates: Sequence[Vector]
+    ) -> dict[ClientId, HeldOut]:
+        """Losses of the rows that a fold holds out, under several models; all must answer."""
+
+        def check(name: ClientId, answer: Any) -> None:
+            check_held_out(name, answer, len(candidates))
+
+        sums = self._ask(HoldOut(setup, fold, tuple(candidates)), check)
+        self._check_all_answered("how models do on the rows it held out")
+        return sums
+
+    def bind(self, setup: Setup, fold: Fold | None = None) -> "Bound":
+        """The clients with the setup said: what the loop asks round after round."""
+        return Bound(self, setup, fold)
+
+    def only(self, name: ClientId) -> "Federation":
+        """One client alone."""
+        return Federation({name: self._clients[name]})
+
+    def _ask(self, question: Question, check: Check) -> dict[ClientId, Any]:
+        """Every client's answer, checked."""
+        answers = {name: answer(client, question) for name, client in self._clients.items()}
+        for name, said in answers.items():
+            check(name, said)
+        return answers
+
+    def _check_all_answered(self, what: str) -> None:
+        for name, sentence in self.failures.items():
+            raise AbsentClientError(
+                f"Client {name!r} did not say {what}: {sentence} Resume when it is back."
+            )
+
+
+def answer(client: Client, question: Question) -> Any:
+    """Ask one client, in this process or at the end of a wire."""
+    if isinstance(question, Evaluate):
+        return client.report(question.setup, question.request.points)
+    if isinstance(question, Count):
+        return client.count(question.setup, question.params)
+    return client.hold_out(question.setup, question.fold, question.candidates)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A federation whose clients know what they are asked about: the loop's runtime."""
+
+    federation: Federation
+    setup: Setup
+    fold: Fold | None = None
+
+    def evaluate(self, request: Request) -> Reports:
+        """Every client's reports on every point of the request."""
+        if self.fold is not None:
+            points = tuple(replace(point, fold=self.fold) for point in request.points)
+            request = Request(points)
+        return self.federation.report(self.setup, request)

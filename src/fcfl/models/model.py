@@ -1,0 +1,98 @@
+"""The contract of a model: everything else in the package asks only what stands here.
+
+A researcher's own model is any object with these members; `Linear` and `TorchModule` are two.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from fcfl._types import ClientId, Point, RateId, Report, Vector
+from fcfl.data.client_data import ClientData
+from fcfl.models.loss import CROSS_ENTROPY, Loss
+
+M = TypeVar("M")
+
+
+class ModelRows(Protocol):
+    """A client's rows under a model: they can be reported on."""
+
+    @property
+    def n_params(self) -> int: ...  # noqa: D102
+
+    def report(self, point: Point) -> Report:
+        """Loss and smooth rates at ``point``, with gradients and whatever else it wants."""
+        ...
+
+    def with_groups_of(self, least: float) -> "ModelRows":
+        """The same rows, in which a group of fewer than ``least`` rows has none."""
+        ...
+
+
+class Model(Protocol):
+    """What is trained: first parameters, reports on rows, logits, and the loss."""
+
+    @property
+    def n_params(self) -> int: ...  # noqa: D102
+    @property
+    def loss(self) -> Loss: ...  # noqa: D102
+
+    @property
+    def default_l2(self) -> float | None:
+        """The L2 weight by default; None leaves it to cross-validation."""
+        ...
+
+    def start(self) -> Vector:
+        """The first parameters."""
+        ...
+
+    def neutral_start(self) -> Vector:
+        """Where fits begin that are only compared with each other, whatever `start` is."""
+        ...
+
+    def rows(self, client: ClientId, data: ClientData, rates: Sequence[RateId]) -> ModelRows:
+        """A client's rows, ready to be reported on; rates in this order."""
+        ...
+
+    def logits(self, params: Vector, X: Any) -> Vector:
+        """The logit of each row of ``X``; at least zero means selected."""
+        ...
+
+    def adapt_method(self, method: M) -> M:
+        """The method with what this model can afford, where the choice was left open."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Opaque:
+    """A model that only its clients know: here one knows no more than where training starts.
+
+    For clients of your own that report losses and rates which are not those of rows in memory.
+    """
+
+    first: Vector
+    loss: Loss = CROSS_ENTROPY
+    default_l2: float | None = 0.0
+
+    @property
+    def n_params(self) -> int:
+        """How many numbers are trained."""
+        return int(self.first.size)
+
+    def start(self) -> Vector:
+        """The first parameters."""
+        return self.first
+
+    neutral_start = start
+
+    def rows(self, client: ClientId, data: ClientData, rates: Sequence[RateId]) -> ModelRows:
+        """Rows that this process holds mean nothing to it."""
+        raise TypeError(f"Client {client!r} must report by itself: its model is not known here.")
+
+    def logits(self, params: Vector, X: Any) -> Vector:
+        """Nor has it logits."""
+        raise TypeError("This model has no logits: it is known to its clients only.")
+
+    def adapt_method(self, method: M) -> M:
+        """Nothing is known of what it can afford."""
+        return method

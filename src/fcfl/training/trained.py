@@ -1,0 +1,130 @@
+"""What training leaves: the model, every round, and what the model does for each client."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fcfl._types import ClientId, RateId, Vector
+from fcfl.client.counts import Counts
+from fcfl.federation.loop import Tally
+from fcfl.models.model import Model
+from fcfl.results import DataSource, EvaluationCounts, Result, Selection
+from fcfl.results.compose import compose_result, has_prices
+from fcfl.results.evaluations import Evaluations, row_sections
+from fcfl.rules import Rule
+from fcfl.server.method import FEASIBILITY_TOLERANCE, RoundInfo
+from fcfl.server.prices import Price, budget_prices
+from fcfl.server.problem import Evaluation
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained model and how it came about.
+
+    ``state`` is the method's last; ``at`` the problem it solved, evaluated at ``params`` on
+    training rows with smooth rates; ``evaluations`` has the hard counts of all rows, held against
+    the ``rules`` that were asked for. ``history`` has the rounds of this process.
+    """
+
+    model: Model
+    method: Any
+    state: Any
+    at: Evaluation
+    evaluations: Evaluations
+    rules: tuple[Rule, ...]
+    l2: float
+    objective: float | str | None
+    selection: Selection | None
+    history: tuple[RoundInfo, ...]
+    cost: Tally
+    notes: tuple[str, ...]
+
+    @property
+    def params(self) -> Vector:
+        """The trained parameters."""
+        params: Vector = self.state.params
+        return params
+
+    @property
+    def status(self) -> str:
+        """How training ended: converged, stopped, infeasible or failed."""
+        return str(self.state.status)
+
+    @property
+    def message(self) -> str:
+        """One sentence on how training ended."""
+        return str(self.state.message)
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """Rounds of each stage."""
+        rounds: tuple[int, ...] = self.state.rounds
+        return rounds
+
+    @property
+    def kkt(self) -> float | None:
+        """How far the model is from optimal, None for methods that do not say."""
+        return getattr(self.state, "kkt", None)
+
+    @property
+    def losses(self) -> dict[ClientId, float]:
+        """Each client's mean training loss, the L2 term left out."""
+        clients = self.at.problem.clients
+        return {c: report.loss for c, report in zip(clients, self.at.reports, strict=True)}
+
+    @property
+    def rates(self) -> tuple[RateId, ...]:
+        """What is compared, in the order of the counts."""
+        return self.evaluations.rates
+
+    @property
+    def counts(self) -> Mapping[ClientId, Counts]:
+        """Hard counts of each client's training rows."""
+        return self.evaluations.train
+
+    @property
+    def prices(self) -> tuple[Price, ...]:
+        """What each budget costs, the most expensive first; empty for methods without prices."""
+        if not has_prices(self.state):
+            return ()
+        return tuple(budget_prices(self.at, self.state.prices))
+
+    @property
+    def largest_violation(self) -> float:
+        """By how much a smooth rate of training rows exceeds its budget at most."""
+        return self.at.largest_violation
+
+    @property
+    def budgets_met(self) -> bool:
+        """Whether smooth disparities on training rows keep the budgets trained with."""
+        return self.largest_violation <= FEASIBILITY_TOLERANCE
+
+    def result(
+        self,
+        *,
+        seed: int,
+        start: str,
+        settings: Mapping[str, object],
+        data: DataSource,
+        notes: Sequence[str] = (),
+        seconds: float | None = None,
+    ) -> Result:
+        """Everything that ``result.json`` says; ``notes`` come before those of training."""
+        cost = self.cost
+        return compose_result(
+            row_sections(self.evaluations),
+            self.state,
+            self.at,
+            method=self.method.name,
+            l2=self.l2,
+            objective=self.objective,
+            seed=seed,
+            start=start,
+            settings=settings,
+            data=data,
+            evaluations=EvaluationCounts(cost.values, cost.gradients, cost.curvatures),
+            bytes_from_clients=cost.bytes_from_clients,
+            notes=(*notes, *self.notes),
+            selection=self.selection,
+            seconds=seconds,
+        )
