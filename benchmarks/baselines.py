@@ -19,7 +19,7 @@ from fcfl.data.adult import GROUPS, adult_schema
 from fcfl.data.adult_files import load_adult_frames
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
-from fcfl.models.linear import linear_client, linear_logits
+from fcfl.models.linear import linear_logits, linear_rows
 from fcfl.rules import rates_needed
 from fcfl.server.baselines import AFL, MMPF, QFFL, FedAvg
 from fcfl.server.problem import Problem, build_problem
@@ -89,7 +89,7 @@ def main() -> int:
     federation = adult_with_everything()
     rules = [Difference("demographic_parity", "group")]
     rates = rates_needed(rules, federation.levels)
-    runtime = InProcess({c: linear_client(c, d, rates) for c, d in federation.train.items()})
+    runtime = InProcess({c: linear_rows(c, d, rates) for c, d in federation.train.items()})
     n_params = federation.schema.n_features + 1
     counted = runtime.evaluate(Request((Point(np.zeros(n_params)),)))
     names = ["all", *federation.test]

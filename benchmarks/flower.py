@@ -91,7 +91,10 @@ def on_real_nodes(folder: Path, files: Mapping[str, Path]) -> tuple[float, float
     write_app(app, {"sites": ",".join(files), "out": str(folder / "out"), **SETTINGS})
     make_certificates(app / "certs", list(files))
     began = time.monotonic()
-    with LocalCluster(folder / "local_cluster", app / "certs") as local_cluster, watched_memory(local_cluster) as most:
+    with (
+        LocalCluster(folder / "local_cluster", app / "certs") as local_cluster,
+        watched_memory(local_cluster) as most,
+    ):
         local_cluster.start_superlink()
         for name, path in files.items():
             local_cluster.register(name)
@@ -147,7 +150,9 @@ def show(folder: Path) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.flower", description=__doc__)
-    parser.add_argument("what", nargs="?", choices=["messages", "adult", "nodes"], default="messages")
+    parser.add_argument(
+        "what", nargs="?", choices=["messages", "adult", "nodes"], default="messages"
+    )
     parser.add_argument("sites", nargs="?", type=int, help="how many: 50 by messages, 8 as nodes")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:

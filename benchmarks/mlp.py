@@ -28,7 +28,7 @@ from fcfl.client.counts import Counts, count_rows
 from fcfl.data import ClientData, Federation, load_builtin
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
-from fcfl.models.linear import linear_client, linear_logits
+from fcfl.models.linear import linear_logits, linear_rows
 from fcfl.models.torch_module import BATCH_ROWS
 from fcfl.models.torch_params import as_network
 from fcfl.rules import rates_needed
@@ -119,7 +119,7 @@ def solve_network(
 def solve_linear(case: Case, federation: Federation, rules: list[Difference]) -> Found:
     rates = rates_needed(rules, federation.levels)
     datas = federation.train
-    runtime = InProcess({name: linear_client(name, data, rates) for name, data in datas.items()})
+    runtime = InProcess({name: linear_rows(name, data, rates) for name, data in datas.items()})
     start = np.zeros(federation.schema.n_features + 1)
     counted = runtime.evaluate(Request((Point(start),)))
     problem, _ = build_problem(rules, rates, counted, l2=case.l2 or 0.0)

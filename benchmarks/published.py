@@ -14,7 +14,7 @@ from fcfl.client.counts import count_rows
 from fcfl.data import adult
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
-from fcfl.models.linear import linear_client, linear_logits
+from fcfl.models.linear import linear_logits, linear_rows
 from fcfl.rules import Difference, rates_needed
 from fcfl.server.problem import build_problem
 from fcfl.server.two_stage.two_stage import TwoStage
@@ -37,7 +37,7 @@ def reproduce(name: str, seed: int) -> tuple[list[float], list[float]]:
     federation = adult((attribute,))
     rules = [Difference(metric, attribute, budget)]
     rates = rates_needed(rules, federation.levels)
-    clients = {c: linear_client(c, federation.train[c], rates) for c in CLIENTS}
+    clients = {c: linear_rows(c, federation.train[c], rates) for c in CLIENTS}
     runtime = InProcess(clients)
     n_features = federation.schema.n_features
     spread = 1 / np.sqrt(n_features)

@@ -85,7 +85,9 @@ def _flower() -> Any:
             "sites": "north,south,west", "out": str(folder / "run"), "label": "died",
             "sensitive": "race", "budget": "0.1", "l2": 0.003, "objective": "0.3",
         }  # fmt: skip
-        return run_sites(InProcessTransport(configs), config, on_message=lambda sentence: None).params
+        return run_sites(
+            InProcessTransport(configs), config, on_message=lambda sentence: None
+        ).params
 
 
 def _resumed() -> Any:

@@ -12,7 +12,7 @@ from fcfl._types import Point, Request
 from fcfl.data import adult
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, admit
-from fcfl.models.linear import linear_client
+from fcfl.models.linear import linear_rows
 from fcfl.rules import Difference, rates_needed
 from fcfl.server.problem import build_problem
 from fcfl.server.two_stage.two_stage import TwoStage
@@ -25,7 +25,7 @@ def report_and_autograd() -> Measured:
     """One report of Adult's larger client: loss, two rates, three gradients."""
     federation = adult(("race",))
     data = federation.train["non-phd"]
-    client = linear_client("non-phd", data, rates_needed([RULE], federation.levels))
+    client = linear_rows("non-phd", data, rates_needed([RULE], federation.levels))
     params = np.random.default_rng(0).normal(0.0, 0.1, client.n_params)
     autograd = _autograd(data, params)
     report, (loss_grads, _) = client.report(Point(params, "gradients")), autograd()
@@ -82,7 +82,7 @@ def server_and_clients() -> Measured:
     """A published two-stage run of 2,300 rounds on Adult: time of the server, time of clients."""
     federation = adult(("race",))
     rates = rates_needed([RULE], federation.levels)
-    clients = {name: linear_client(name, data, rates) for name, data in federation.train.items()}
+    clients = {name: linear_rows(name, data, rates) for name, data in federation.train.items()}
     runtime = InProcess(clients)
     params = np.zeros(federation.schema.n_features + 1)
     problem, _ = build_problem([RULE], rates, runtime.evaluate(Request((Point(params),))))

@@ -18,7 +18,7 @@ from fcfl._types import Point, Request, Vector
 from fcfl.data import adult
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
-from fcfl.models.linear import linear_client
+from fcfl.models.linear import linear_rows
 from fcfl.rules import rates_needed
 from fcfl.server.problem import Problem, build_problem, evaluate_point
 from fcfl.server.sqp.quasi_newton import no_memory
@@ -71,7 +71,7 @@ def main() -> int:
     federation = adult(("race",))
     rules = [Difference("demographic_parity", "race", 0.05)]
     rates = rates_needed(rules, federation.levels)
-    runtime = InProcess({c: linear_client(c, d, rates) for c, d in federation.train.items()})
+    runtime = InProcess({c: linear_rows(c, d, rates) for c, d in federation.train.items()})
     counted = runtime.evaluate(Request((Point(np.zeros(federation.schema.n_features + 1)),)))
     problem, _ = build_problem(rules, rates, counted, l2=1e-3)
     print(f"{'method':26}{'rounds':>12}{'KKT':>9}{'worst loss':>12}{'mean loss':>11}"

@@ -10,7 +10,7 @@ from fcfl._types import Point, Request
 from fcfl.data.client_data import ClientData
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
-from fcfl.models.linear import linear_client
+from fcfl.models.linear import linear_rows
 from fcfl.rules import Difference, rates_needed
 from fcfl.server.problem import build_problem
 
@@ -53,7 +53,7 @@ def pose(datas, rules, *, l2=0.0, min_group_rows=1.0):
     """The problem the rules state over these clients, and the clients in this process."""
     levels = next(iter(datas.values())).levels
     rates = rates_needed(rules, levels)
-    runtime = InProcess({name: linear_client(name, data, rates) for name, data in datas.items()})
+    runtime = InProcess({name: linear_rows(name, data, rates) for name, data in datas.items()})
     zero = np.zeros(next(iter(datas.values())).n_features + 1)
     reports = runtime.evaluate(Request((Point(zero),)))
     problem, _ = build_problem(rules, rates, reports, l2=l2, min_group_rows=min_group_rows)

@@ -6,30 +6,31 @@ import numpy as np
 import pytest
 
 from fcfl._checks import check_report, part_missing
-from fcfl._types import KernelQuestion, LocalTraining, Point, Request
+from fcfl._types import Point, Request
 from fcfl.errors import AbsentClientError, ReportError
+from fcfl.extras import KernelSums, LocalTraining, LossesByLabel
 from fcfl.federation.checkpoint import _CLASSES
 from fcfl.federation.codec import decode, encode
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
-from fcfl.models.linear import linear_client
+from fcfl.models.linear import linear_rows
 from fcfl.rules import Difference
 from fcfl.server.baselines import FairFed, FedAvg
 from fcfl.server.problem import build_problem
 from helpers import RACE, all_rates, identical, pose, simulated_clients, simulated_data, zeros_for
 
 RATES = all_rates(RACE)
-QUESTION = KernelQuestion(np.zeros((3, 4)), 1.0, (0,), np.zeros(1), np.ones(3))
+QUESTION = KernelSums(np.zeros((3, 4)), 1.0, (0,), np.zeros(1), np.ones(3))
 POINTS = {
-    "local_params": Point(np.zeros(5), local=LocalTraining(1, 0.1)),
-    "set_losses": Point(np.zeros(5), set_losses=True),
-    "kernel_sums": Point(np.zeros(5), kernel=QUESTION),
-    "kernel_grads": Point(np.zeros(5), "gradients", kernel=QUESTION),
+    "local_params": Point(np.zeros(5), extras=(LocalTraining(1, 0.1),)),
+    "set_losses": Point(np.zeros(5), extras=(LossesByLabel(),)),
+    "kernel_sums": Point(np.zeros(5), extras=(QUESTION,)),
+    "kernel_grads": Point(np.zeros(5), "gradients", extras=(QUESTION,)),
 }
 
 
 def answer(point):
-    return linear_client("a", simulated_data(0), RATES).report(point)
+    return linear_rows("a", simulated_data(0), RATES).report(point)
 
 
 @pytest.mark.parametrize("part", POINTS)
@@ -37,7 +38,7 @@ def test_a_part_that_was_asked_for_must_be_there_whole_and_finite(part):
     point = POINTS[part]
     report = answer(point)
     check_report("a", report, point, len(RATES))
-    array = getattr(report, part)
+    array = report.extras[part]
     wrong = [
         (None, f"Client 'a' sent no `{part}`, which was asked for"),
         (array[..., :-1], f"Client 'a' sent `{part}` of shape"),
@@ -47,7 +48,8 @@ def test_a_part_that_was_asked_for_must_be_there_whole_and_finite(part):
     ]
     for value, sentence in wrong:
         with pytest.raises(ReportError, match=sentence):
-            check_report("a", replace(report, **{part: value}), point, len(RATES))
+            spoiled = replace(report, extras={**report.extras, part: value})
+            check_report("a", spoiled, point, len(RATES))
 
 
 @pytest.mark.parametrize("part", POINTS)
@@ -55,8 +57,8 @@ def test_what_an_old_report_lacks_is_named(part):
     plain = answer(Point(np.zeros(5)))
     assert part_missing(answer(POINTS[part]), [POINTS[part]]) is None
     words = {
-        "local_params": "local model",
-        "set_losses": "losses by group",
+        "local_params": "local params",
+        "set_losses": "set losses",
         "kernel_sums": "kernel sums",
         "kernel_grads": "gradients",
     }
@@ -66,14 +68,14 @@ def test_what_an_old_report_lacks_is_named(part):
 def test_a_client_that_leaves_before_its_first_local_model_stops_the_run():
     datas = simulated_clients(0, levels=RACE)
     method = FairFed(rounds=5)
-    runtime = InProcess({name: linear_client(name, data, RATES) for name, data in datas.items()})
+    runtime = InProcess({name: linear_rows(name, data, RATES) for name, data in datas.items()})
     counted = runtime.evaluate(Request((Point(zeros_for(runtime)),)))
     problem, _ = build_problem([Difference("demographic_parity", "race")], RATES, counted)
     rounds = run(method, Progress(method.init(zeros_for(runtime), problem)), runtime, max_age=9)
     next(rounds)
     gone = runtime.clients.pop("client-1")
     assert gone.name == "client-1"
-    with pytest.raises(AbsentClientError, match=r"'client-1' did not answer.* has no local model"):
+    with pytest.raises(AbsentClientError, match=r"'client-1' did not answer.* has no local params"):
         next(rounds)
 
 

@@ -12,8 +12,7 @@ from torch import nn
 import fcfl.torch
 from fcfl import SQP, Difference, FedAvg
 from fcfl.errors import DataError
-from fcfl.models.torch_params import as_network
-from fcfl.torch import TorchClient, load_module, save_module, suited, train_module
+from fcfl.torch import TorchClient, load_module, save_module, train_module
 from helpers import identical
 
 torch.set_num_threads(1)
@@ -149,15 +148,17 @@ def test_other_methods_train_modules_too():
 
 
 def test_curvature_follows_the_cost_of_a_network():
-    network = as_network(nn.Linear(3, 1))
-    assert suited(SQP(), network) == SQP(curvature="lbfgs", rich=1, tolerance=1e-5)
-    given = SQP(curvature="exact", rich=2, tolerance=1e-7)
-    assert suited(given, network) == given
-    assert suited(FedAvg(step_size=1.0), network) == FedAvg(step_size=1.0)
+    model = TorchModule(nn.Linear(3, 1))
+    affordable = SQP(curvature="lbfgs", n_full_points=1, tolerance=1e-5)
+    assert model.adapt_method(SQP()) == affordable
+    given = SQP(curvature="exact", n_full_points=2, tolerance=1e-7)
+    assert model.adapt_method(given) == given
+    assert model.adapt_method(FedAvg(step_size=1.0)) == FedAvg(step_size=1.0)
 
 
 def test_float64_is_held_to_the_finer_tolerance():
-    assert suited(SQP(), as_network(nn.Linear(3, 1).double())).tolerance is None
+    model = TorchModule(nn.Linear(3, 1).double())
+    assert model.adapt_method(SQP()).tolerance is None
 
 
 def test_clients_of_another_module_are_refused_by_name():

@@ -4,7 +4,7 @@ import pytest
 from fcfl._types import Point
 from fcfl.client.counts import count_rows, pool_counts
 from fcfl.data.client_data import ClientData
-from fcfl.models.linear import linear_client, linear_logits
+from fcfl.models.linear import linear_logits, linear_rows
 from helpers import TWO_ATTRIBUTES, all_rates, simulated_data
 
 RATES = all_rates(TWO_ATTRIBUTES)
@@ -42,7 +42,7 @@ def test_counts_are_those_of_a_count_by_hand(seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_the_summed_loss_is_that_of_the_training_report(seed):
     data, params, _, counts = counted(seed)
-    report = linear_client("a", data, RATES).report(Point(params))
+    report = linear_rows("a", data, RATES).report(Point(params))
     assert counts.loss_sum / counts.n_rows == pytest.approx(report.loss, rel=1e-13)
     np.testing.assert_array_equal(counts.group_counts, report.group_counts)
 

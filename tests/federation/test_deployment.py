@@ -134,7 +134,9 @@ def test_a_server_app_killed_goes_on_from_its_checkpoint_to_the_same_bits(tmp_pa
             os.kill(pid, signal.SIGKILL)
             print(f"SIGKILL to the server app, process {pid}")
             time.sleep(1)
-            signal_group(stage.local_cluster.processes["run"], signal.SIGTERM)  # it only shows the log
+            signal_group(
+                stage.local_cluster.processes["run"], signal.SIGTERM
+            )  # it only shows the log
 
         stage.start()
         told = shown(stage.run(), {"round 2:": kill})

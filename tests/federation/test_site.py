@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from in_one_process import hospitals, node_configs, train
 
-from fcfl._types import KernelQuestion, LocalTraining, Point, RateId, Request
+from fcfl._types import Point, RateId, Request
 from fcfl.data import Schema
 from fcfl.errors import DataError
+from fcfl.extras import KernelSums, LocalTraining
 from fcfl.federation.codec import same
 from fcfl.federation.messages import (
     Agreement,
@@ -216,7 +217,7 @@ def test_an_unforeseen_error_leaves_the_site_as_its_kind_only(tmp_path):
     [
         ("local", LocalTraining(1, 0.1)),
         ("set_losses", True),
-        ("kernel", KernelQuestion(np.zeros((1, 2)), 1.0, (0,), np.zeros(1), np.zeros(1))),
+        ("kernel", KernelSums(np.zeros((1, 2)), 1.0, (0,), np.zeros(1), np.zeros(1))),
     ],
 )
 def test_a_site_answers_no_more_than_is_documented(tmp_path, part, value):

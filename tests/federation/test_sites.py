@@ -314,12 +314,16 @@ def test_a_server_that_was_killed_goes_on_from_its_checkpoint_to_the_same_bits(
 
 
 def test_a_run_is_not_resumed_with_other_rows(files, tmp_path):
-    transport = spoiled(files, tmp_path, from_answer(5, lambda answer: Refusal("south", "Not now.")))
+    transport = spoiled(
+        files, tmp_path, from_answer(5, lambda answer: Refusal("south", "Not now."))
+    )
     with pytest.raises(AbsentClientError, match="Not now"):
         train(transport, tmp_path / "out", NAMES)
     stays(100, hospitals=("south",)).drop(columns="hospital").to_csv(files["south"], index=False)
     with pytest.raises(FCFLError, match="The rows differ"):
-        train(InProcessTransport(node_configs(files, tmp_path)), tmp_path / "out", NAMES, resume=True)
+        train(
+            InProcessTransport(node_configs(files, tmp_path)), tmp_path / "out", NAMES, resume=True
+        )
 
 
 # --- policies -------------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from fcfl._types import KernelQuestion, Point
-from fcfl.models.kernel_sums import gaussian_kernel
-from fcfl.models.linear import linear_client
+from fcfl._types import Point
+from fcfl.extras import KernelSums, gaussian_kernel
+from fcfl.models.linear import linear_rows
 from fcfl.models.rates import rate_members
 from helpers import RACE, all_rates, assert_derivative, simulated_data
 
@@ -13,7 +13,7 @@ SETS = (0, 1)
 
 def ask(seed=0, n_points=4, bandwidth=1.5):
     rng = np.random.default_rng(seed)
-    return KernelQuestion(
+    return KernelSums(
         references=rng.standard_normal((n_points, 4)),
         bandwidth=bandwidth,
         sets=SETS,
@@ -35,9 +35,9 @@ def test_the_kernel_is_gaussian(as_sparse):
 @pytest.mark.parametrize("as_sparse", [False, True])
 def test_sums_over_merged_rows_are_those_over_all_rows(as_sparse):
     data = simulated_data(1, as_sparse=as_sparse)
-    client = linear_client("a", data, RATES)
+    client = linear_rows("a", data, RATES)
     params, question = np.random.default_rng(1).standard_normal(5), ask()
-    sums = client.report(Point(params, kernel=question)).kernel_sums
+    sums = client.report(Point(params, extras=(question,))).extras["kernel_sums"]
     X = data.X.toarray() if as_sparse else data.X
     logits = X @ params[:-1] + params[-1]
     kernel = gaussian_kernel(X, question.references, question.bandwidth)
@@ -49,23 +49,23 @@ def test_sums_over_merged_rows_are_those_over_all_rows(as_sparse):
 
 
 def test_the_gradients_are_those_of_the_weighted_sums():
-    client = linear_client("a", simulated_data(2), RATES)
+    client = linear_rows("a", simulated_data(2), RATES)
     question = ask(2)
     at = np.random.default_rng(2).standard_normal(5)
 
     def weighted(params):
-        sums = client.report(Point(params, kernel=question)).kernel_sums
+        sums = client.report(Point(params, extras=(question,))).extras["kernel_sums"]
         return sums[[0, 2, 3]] @ question.weights
 
-    report = client.report(Point(at, "gradients", kernel=question))
-    assert_derivative(report.kernel_grads, weighted, at)
+    report = client.report(Point(at, "gradients", extras=(question,)))
+    assert_derivative(report.extras["kernel_grads"], weighted, at)
 
 
 def test_gradients_are_sent_only_when_wanted():
-    client = linear_client("a", simulated_data(3), RATES)
+    client = linear_rows("a", simulated_data(3), RATES)
     question = ask(3)
-    values = client.report(Point(np.zeros(5), kernel=question))
-    assert values.kernel_grads is None
+    values = client.report(Point(np.zeros(5), extras=(question,)))
+    assert list(values.extras) == ["kernel_sums"]
     plain = client.report(Point(np.zeros(5)))
     assert values.nbytes == plain.nbytes + 8 * 4 * 4
 

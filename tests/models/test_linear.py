@@ -6,7 +6,7 @@ from scipy import sparse
 
 from fcfl._types import CurvatureWeights, Point
 from fcfl.data.client_data import ClientData
-from fcfl.models.linear import linear_client, linear_logits
+from fcfl.models.linear import linear_logits, linear_rows
 from fcfl.rules import Difference, rates_needed
 from helpers import TWO_ATTRIBUTES, all_rates, assert_derivative, simulated_data
 
@@ -17,7 +17,7 @@ SEEDS = range(4)
 def simulated(seed, **options):
     data = simulated_data(seed, levels=TWO_ATTRIBUTES, **options)
     params = np.random.default_rng(seed).standard_normal(data.n_features + 1) / 3
-    return data, linear_client("a", data, RATES), params
+    return data, linear_rows("a", data, RATES), params
 
 
 def ask(client, params, want="gradients", weights=None):
@@ -66,7 +66,7 @@ def assert_reports_agree(left, right, tolerance):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_merged_rows_give_the_report_of_the_plain_formula(seed, as_sparse):
     data, client, params = simulated(seed, as_sparse=as_sparse)
-    assert client.X.shape[0] < data.n_rows  # some rows were merged
+    assert client.features.shape[0] < data.n_rows  # some rows were merged
     report = ask(client, params)
     loss, loss_grad, rates, rate_grads, counts = plain_report(data, params)
     assert report.n_rows == data.n_rows
@@ -131,7 +131,7 @@ def test_stored_zeros_change_nothing(seed):
     loose = ClientData(everything, data.y, data.groups, data.levels)
     weights = some_weights(seed)
     reports = [
-        ask(c, params, "curvature", weights) for c in (client, linear_client("a", loose, RATES))
+        ask(c, params, "curvature", weights) for c in (client, linear_rows("a", loose, RATES))
     ]
     assert_reports_agree(*reports, tolerance=1e-12)
 
@@ -156,7 +156,7 @@ def test_values_only_reports_have_equal_values_and_no_gradients(as_sparse):
 def test_the_order_of_rows_does_not_matter(seed, as_sparse):
     data, client, params = simulated(seed, as_sparse=as_sparse)
     order = np.random.default_rng(seed).permutation(data.n_rows)
-    mixed = linear_client("a", data.take(order), RATES)
+    mixed = linear_rows("a", data.take(order), RATES)
     weights = some_weights(seed)
     reports = [ask(c, params, "curvature", weights) for c in (client, mixed)]
     assert_reports_agree(*reports, tolerance=1e-13)
@@ -165,9 +165,9 @@ def test_the_order_of_rows_does_not_matter(seed, as_sparse):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_row_twice_says_the_same_about_twice_as_many(seed):
     data, client, params = simulated(seed)
-    twice = linear_client("a", data.take(np.tile(np.arange(data.n_rows), 2)), RATES)
+    twice = linear_rows("a", data.take(np.tile(np.arange(data.n_rows), 2)), RATES)
     once, doubled = ask(client, params), ask(twice, params)
-    assert twice.X.shape == client.X.shape
+    assert twice.features.shape == client.features.shape
     assert doubled.n_rows == 2 * once.n_rows
     np.testing.assert_array_equal(doubled.group_counts, 2 * once.group_counts)
     np.testing.assert_allclose(doubled.loss_grad, once.loss_grad, atol=1e-14)
@@ -179,8 +179,8 @@ def test_every_row_twice_says_the_same_about_twice_as_many(seed):
 def test_a_weight_of_k_is_k_equal_rows(seed, as_sparse):
     data, _, params = simulated(seed, as_sparse=as_sparse)
     copies = np.random.default_rng(seed).integers(0, 4, data.n_rows)
-    repeated = linear_client("a", data.take(np.repeat(np.arange(data.n_rows), copies)), RATES)
-    weighted = linear_client("a", replace(data, weights=copies), RATES)
+    repeated = linear_rows("a", data.take(np.repeat(np.arange(data.n_rows), copies)), RATES)
+    weighted = linear_rows("a", replace(data, weights=copies), RATES)
     weights = some_weights(seed)
     reports = [ask(c, params, "curvature", weights) for c in (weighted, repeated)]
     assert_reports_agree(*reports, tolerance=1e-13)
@@ -189,7 +189,7 @@ def test_a_weight_of_k_is_k_equal_rows(seed, as_sparse):
 @pytest.mark.parametrize("scale", [1e-8, 1e-3, 1e8])
 def test_the_scale_of_weights_moves_no_mean(scale):
     data, client, params = simulated(0)
-    scaled = linear_client("a", replace(data, weights=np.full(data.n_rows, scale)), RATES)
+    scaled = linear_rows("a", replace(data, weights=np.full(data.n_rows, scale)), RATES)
     weights = some_weights(0)
     one, other = (ask(c, params, "curvature", weights) for c in (client, scaled))
     sized = replace(other, n_rows=other.n_rows / scale, group_counts=other.group_counts / scale)
@@ -200,7 +200,7 @@ def test_a_group_without_rows_has_rate_and_gradient_zero():
     data = simulated_data(0, levels=TWO_ATTRIBUTES)
     codes = np.where(data.groups["race"] == 1, -1, data.groups["race"])
     data = ClientData(data.X, data.y, {**data.groups, "race": codes}, data.levels)
-    client = linear_client("a", data, RATES)
+    client = linear_rows("a", data, RATES)
     params = np.random.default_rng(0).standard_normal(client.n_params)
     report = ask(client, params, "curvature", some_weights(0))
     absent = [q for q, r in enumerate(RATES) if (r.attribute, r.group) == ("race", "white")]
@@ -218,7 +218,7 @@ def test_a_group_of_one_row_has_that_rows_score():
     codes = np.where(np.arange(data.n_rows) == 7, 1, 0)
     data = ClientData(data.X, data.y, {**data.groups, "sex": codes}, data.levels)
     params = np.random.default_rng(0).standard_normal(data.n_features + 1) / 3
-    report = ask(linear_client("a", data, RATES), params)
+    report = ask(linear_rows("a", data, RATES), params)
     one = [(r.kind, r.attribute, r.group) for r in RATES].index(("selection", "sex", "m"))
     score = 1 / (1 + np.exp(-10 * linear_logits(data.X[7:8], params)[0]))
     assert report.group_counts[one] == 1
@@ -230,13 +230,13 @@ def test_a_group_of_one_row_has_that_rows_score():
 @pytest.mark.parametrize("as_sparse", [False, True])
 def test_no_rates_and_no_features_are_fine(as_sparse):
     data = simulated_data(0, as_sparse=as_sparse)
-    client = linear_client("a", data, ())
+    client = linear_rows("a", data, ())
     weights = CurvatureWeights(1.0, np.zeros(0))
     report = ask(client, np.zeros(client.n_params), "curvature", weights)
     assert report.rates.shape == (0,) and report.rate_grads.shape == (0, client.n_params)
     assert report.loss == pytest.approx(np.log(2))
     empty = data.X[:, :0]
-    intercept = linear_client("a", ClientData(empty, data.y, data.groups, data.levels), ())
+    intercept = linear_rows("a", ClientData(empty, data.y, data.groups, data.levels), ())
     share = data.y.mean()
     best = np.array([np.log(share / (1 - share))])
     assert ask(intercept, best).loss_grad == pytest.approx([0.0], abs=1e-15)
@@ -268,7 +268,7 @@ def test_a_client_without_rows_is_refused_by_name():
     data = simulated_data(0).take([])
     rates = rates_needed([Difference("demographic_parity", "race")], data.levels)
     with pytest.raises(ValueError, match=r"Client 'b' has no training rows\."):
-        linear_client("b", data, rates)
+        linear_rows("b", data, rates)
 
 
 @pytest.mark.parametrize("weights", [None, {"b": some_weights(0)}], ids=["none", "another's"])

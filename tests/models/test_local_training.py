@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from fcfl._types import LocalTraining, Point
+from fcfl._types import Point
 from fcfl.data.client_data import ClientData
-from fcfl.models.linear import linear_client
-from fcfl.models.local_training import set_weights_of, train_locally
+from fcfl.extras import LocalTraining, LossesByLabel, set_weights_of, train_locally
+from fcfl.models.linear import linear_rows
 from fcfl.models.rates import rate_members
 from helpers import RACE, all_rates, assert_derivative, simulated_data
 
@@ -14,7 +14,7 @@ RATES = all_rates(RACE)
 
 def local_params(client, start, **options):
     options = {"epochs": 1, "step_size": 0.3, **options}
-    return client.report(Point(start, local=LocalTraining(**options))).local_params
+    return client.report(Point(start, extras=(LocalTraining(**options),))).extras["local_params"]
 
 
 def some_set_weights(seed):
@@ -31,7 +31,7 @@ def some_set_weights(seed):
 @pytest.mark.parametrize("epochs", [1, 4])
 def test_full_batch_epochs_are_gradient_steps(as_sparse, epochs):
     data = simulated_data(0, as_sparse=as_sparse)
-    client = linear_client("a", data, RATES)
+    client = linear_rows("a", data, RATES)
     params = start = np.random.default_rng(0).standard_normal(5)
     for _ in range(epochs):
         gradient = client.report(Point(params, "gradients")).loss_grad + 0.1 * params
@@ -43,7 +43,7 @@ def test_full_batch_epochs_are_gradient_steps(as_sparse, epochs):
 
 def test_weighted_rows_give_the_gradient_of_the_weighted_loss():
     data = simulated_data(1)
-    client = linear_client("a", data, RATES)
+    client = linear_rows("a", data, RATES)
     added = some_set_weights(0)
     weights = 1.0 + (rate_members(data, RATES) * added[data.y.astype(int)]).sum(axis=1)
     start = np.random.default_rng(1).standard_normal(5)
@@ -63,7 +63,7 @@ def test_weighted_rows_give_the_gradient_of_the_weighted_loss():
 def test_batches_of_merged_rows_visit_every_row_once_an_epoch(as_sparse):
     """With tiny steps an epoch of batches moves as far as one full step for every batch."""
     data = simulated_data(2, n_rows=200, as_sparse=as_sparse)
-    client = linear_client("a", data, RATES)
+    client = linear_rows("a", data, RATES)
     start = np.random.default_rng(2).standard_normal(5)
     size = 1e-7
     items = 0
@@ -102,7 +102,7 @@ def test_the_order_depends_on_seed_round_and_client_only():
     start = np.zeros(5)
 
     def end(name="a", seed=0, round=0):
-        client = linear_client(name, data, RATES)
+        client = linear_rows(name, data, RATES)
         return local_params(client, start, batch_rows=8, epochs=2, seed=seed, round=round)
 
     np.testing.assert_array_equal(end(), end())
@@ -111,16 +111,16 @@ def test_the_order_depends_on_seed_round_and_client_only():
 
 
 def test_the_report_describes_the_start():
-    client = linear_client("a", simulated_data(4), RATES)
+    client = linear_rows("a", simulated_data(4), RATES)
     start = np.random.default_rng(0).standard_normal(5)
     plain = client.report(Point(start, "gradients"))
-    local = client.report(Point(start, "gradients", local=LocalTraining(2, 0.5)))
+    local = client.report(Point(start, "gradients", extras=(LocalTraining(2, 0.5),)))
     assert plain.loss == local.loss and np.array_equal(plain.loss_grad, local.loss_grad)
-    assert plain.local_params is None and local.nbytes == plain.nbytes + 8 * 5
+    assert not plain.extras and local.nbytes == plain.nbytes + 8 * 5
 
 
 def test_no_epochs_leave_the_start_as_it_is():
-    client = linear_client("a", simulated_data(4), RATES)
+    client = linear_rows("a", simulated_data(4), RATES)
     start = np.random.default_rng(0).standard_normal(5)
     np.testing.assert_array_equal(local_params(client, start, epochs=0), start)
 
@@ -132,7 +132,7 @@ def test_rows_with_weights_of_their_own_count_by_them():
     weights[:20] = 2.0
     weighted = ClientData(data.X, data.y, data.groups, data.levels, weights)
     ends = [
-        local_params(linear_client("a", d, RATES), np.zeros(5), epochs=3) for d in (twice, weighted)
+        local_params(linear_rows("a", d, RATES), np.zeros(5), epochs=3) for d in (twice, weighted)
     ]
     np.testing.assert_allclose(*ends, rtol=1e-12)
 
@@ -145,13 +145,13 @@ def test_set_weights_of_a_wrong_shape_are_refused():
 
 def test_losses_by_set_are_the_mean_losses_under_either_label():
     data = simulated_data(6)
-    client = linear_client("a", data, RATES)
+    client = linear_rows("a", data, RATES)
     params = np.random.default_rng(0).standard_normal(5)
-    report = client.report(Point(params, set_losses=True))
+    report = client.report(Point(params, extras=(LossesByLabel(),)))
     logits = data.X @ params[:-1] + params[-1]
     members = rate_members(data, RATES)
     for label in (0, 1):
         losses = -np.log(expit(logits if label else -logits))
         expected = losses @ members / members.sum(axis=0)
-        np.testing.assert_allclose(report.set_losses[label], expected, rtol=1e-10)
+        np.testing.assert_allclose(report.extras["set_losses"][label], expected, rtol=1e-10)
     assert report.nbytes == client.report(Point(params)).nbytes + 8 * 2 * len(RATES)

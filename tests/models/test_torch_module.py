@@ -9,18 +9,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fcfl._types import CurvatureWeights, KernelQuestion, LocalTraining, Point, RateId
+from fcfl._types import CurvatureWeights, Point, RateId
 from fcfl.data.client_data import ClientData
 from fcfl.errors import DataError, ReportError
-from fcfl.models.linear import linear_client
-from fcfl.models.local_training import train_locally
-from fcfl.models.torch_module import TorchClient, torch_client
+from fcfl.extras import KernelSums, LocalTraining, LossesByLabel, train_locally
+from fcfl.models.linear import linear_rows
+from fcfl.models.torch_module import TorchModule
 from fcfl.models.torch_params import as_network
+from fcfl.torch import TorchClient
 from helpers import RACE, TWO_ATTRIBUTES, all_rates, identical, simulated_data, slope_along_axes
 
 RATES = all_rates(TWO_ATTRIBUTES)
 torch.set_num_threads(1)  # threads that wait for each other cost seconds on a busy machine
 PARTS = ("n_rows", "loss", "group_counts", "rates", "loss_grad", "rate_grads", "curvature")
+
+
+def torch_rows(name, data, rates, module, **options):
+    return TorchModule(module, **options).rows(name, data, rates)
+
+
+def rows_of(client, name, rates):
+    return client.model.rows(name, client.data, rates)
 
 
 def weights_for(seed, rates=RATES):
@@ -59,23 +68,23 @@ def test_a_linear_layer_is_the_closed_form(seed, batch_rows, as_sparse, weighted
         data = replace(data, weights=rng.integers(0, 4, data.n_rows) + 0.5)
     params = rng.standard_normal(data.n_features + 1)
     module = nn.Linear(data.n_features, 1, dtype=torch.float64)
-    network = torch_client("a", data, RATES, module, batch_rows=batch_rows)
+    network = torch_rows("a", data, RATES, module, batch_rows=batch_rows)
     weights = {"a": weights_for(seed)}
-    point = Point(params, "curvature", weights, set_losses=True)
-    closed, ours = linear_client("a", data, RATES).report(point), network.report(point)
+    point = Point(params, "curvature", weights, extras=(LossesByLabel(),))
+    closed, ours = linear_rows("a", data, RATES).report(point), network.report(point)
     assert_reports_agree(closed, ours, 1e-12)
-    np.testing.assert_allclose(ours.set_losses, closed.set_losses, rtol=1e-12)
+    np.testing.assert_allclose(ours.extras["set_losses"], closed.extras["set_losses"], rtol=1e-12)
 
 
 def test_only_what_is_asked_for_is_sent():
     data = simulated_data(0, levels=TWO_ATTRIBUTES)
-    client = torch_client("a", data, RATES, nn.Linear(4, 1))
+    client = torch_rows("a", data, RATES, nn.Linear(4, 1))
     params = client.network.first_params()
     values, gradients = ask(client, params, "values"), ask(client, params)
     assert values.loss_grad is None and values.rate_grads is None
     assert gradients.loss_grad is not None and gradients.curvature is None
     for report in (values, gradients):
-        assert report.set_losses is None and report.local_params is None
+        assert not report.extras
     assert values.loss == gradients.loss and (values.rates == gradients.rates).all()
 
 
@@ -128,7 +137,7 @@ def test_gradients_and_curvature_are_those_of_the_values(name):
     torch.manual_seed(1)
     module = MODULES[name]().double()
     rates = all_rates(RACE)
-    client = torch_client("a", simulated_data(2, n_rows=30), rates, module, batch_rows=17)
+    client = torch_rows("a", simulated_data(2, n_rows=30), rates, module, batch_rows=17)
     params = client.network.first_params()
     report = ask(client, params, "curvature")
 
@@ -155,7 +164,7 @@ def test_batches_change_nothing_but_rounding(name):
     data = simulated_data(3, levels=TWO_ATTRIBUTES)
     params = as_network(module).first_params()
     whole, *parts = (
-        ask(torch_client("a", data, RATES, module, batch_rows=rows), params, "curvature")
+        ask(torch_rows("a", data, RATES, module, batch_rows=rows), params, "curvature")
         for rows in (1000, 1, 7)
     )
     for report in parts:
@@ -170,7 +179,7 @@ def test_float32_agrees_to_its_precision(name):
     data = simulated_data(4, levels=TWO_ATTRIBUTES)
     params = as_network(single).first_params()
     reports = [
-        ask(torch_client("a", data, RATES, module, batch_rows=13), params, "curvature")
+        ask(torch_rows("a", data, RATES, module, batch_rows=13), params, "curvature")
         for module in (single, double)
     ]
     assert_reports_agree(*reports, 3e-5)
@@ -185,7 +194,7 @@ def test_a_report_is_the_same_twice_and_leaves_the_module_alone(name):
     module[0].eval() if isinstance(module, nn.Sequential) else module.first.eval()
     modes = [part.training for part in module.modules()]
     state = copy.deepcopy(module.state_dict())
-    client = torch_client("a", simulated_data(5, levels=TWO_ATTRIBUTES), RATES, module)
+    client = torch_rows("a", simulated_data(5, levels=TWO_ATTRIBUTES), RATES, module)
     params = client.network.first_params() + 0.1
     assert identical(ask(client, params, "curvature"), ask(client, params, "curvature"))
     assert [part.training for part in module.modules()] == modes
@@ -231,10 +240,10 @@ class Largest(nn.Module):
 def test_no_more_rows_than_allowed_are_evaluated_at_once():
     module = Largest()
     data = simulated_data(0, levels=TWO_ATTRIBUTES, as_sparse=True)
-    client = torch_client("a", data, RATES, module, batch_rows=9)
+    client = torch_rows("a", data, RATES, module, batch_rows=9)
     params = client.network.first_params()
     local = LocalTraining(1, 0.1)
-    ask(client, params, "curvature", local=local)
+    ask(client, params, "curvature", extras=(local,))
     client.logits(params)
     assert module.most == 9
 
@@ -254,7 +263,7 @@ def test_tensors_of_any_shape_and_whole_numbers_are_rows():
         (images, rng.standard_normal((30, 1, 4, 4))),
     ):
         client = TorchClient(module, X, y, group, batch_rows=8)
-        client = client.asked("north", [RateId("selection", "group", "a")])
+        client = rows_of(client, "north", [RateId("selection", "group", "a")])
         report = client.report(Point(client.network.first_params(), "gradients"))
         assert np.isfinite(report.loss_grad).all() and report.rate_grads.any()
 
@@ -270,7 +279,7 @@ def test_groups_go_by_name_and_may_be_missing():
         RateId("true_positive", "sex", "f"),
         RateId("false_positive", "age", "30"),
     ]
-    report = client.asked("north", rates).report(Point(np.zeros(3)))
+    report = rows_of(client, "north", rates).report(Point(np.zeros(3)))
     assert report.group_counts.tolist() == [0, 1, 1, 2]
     assert report.rates.tolist() == [0.0, 0.5, 0.5, 0.5]
 
@@ -284,7 +293,7 @@ def test_a_weight_stands_for_so_many_rows():
     weighted = TorchClient(module, data.X, data.y, names, weights=times)
     repeated = TorchClient(module, *(np.repeat(a, times, axis=0) for a in (data.X, data.y, names)))
     params = weighted.network.first_params()
-    reports = [ask(c.asked("a", rates), params, "curvature") for c in (weighted, repeated)]
+    reports = [ask(rows_of(c, "a", rates), params, "curvature") for c in (weighted, repeated)]
     assert_reports_agree(*reports, 1e-12)
 
 
@@ -306,10 +315,10 @@ def plain_steps(data, start, training):
 @pytest.mark.parametrize("batch_rows", [0, 7])
 def test_local_training_takes_the_same_steps_as_a_linear_model(batch_rows):
     data = simulated_data(1, levels=TWO_ATTRIBUTES)
-    client = torch_client("a", data, RATES, nn.Linear(4, 1).double(), batch_rows=10)
+    client = torch_rows("a", data, RATES, nn.Linear(4, 1).double(), batch_rows=10)
     start = np.random.default_rng(0).standard_normal(5)
     training = LocalTraining(3, 0.2, batch_rows, seed=1, l2=0.01)
-    ours = client.report(Point(start, local=training)).local_params
+    ours = client.report(Point(start, extras=(training,))).extras["local_params"]
     np.testing.assert_allclose(ours, plain_steps(data, start, training), rtol=1e-12)
 
 
@@ -319,10 +328,12 @@ def test_local_training_weighs_sets_as_the_linear_client_does():
     for column, rate in enumerate(RATES):
         added[:, column] *= (rate.kind == "false_positive", rate.kind == "true_positive")
     training = LocalTraining(4, 0.1, set_weights={"a": added})
-    point = Point(np.full(5, 0.1), local=training)
-    ours = torch_client("a", data, RATES, nn.Linear(4, 1).double()).report(point)
-    closed = linear_client("a", data, RATES).report(point)
-    np.testing.assert_allclose(ours.local_params, closed.local_params, rtol=1e-12)
+    point = Point(np.full(5, 0.1), extras=(training,))
+    ours = torch_rows("a", data, RATES, nn.Linear(4, 1).double()).report(point)
+    closed = linear_rows("a", data, RATES).report(point)
+    np.testing.assert_allclose(
+        ours.extras["local_params"], closed.extras["local_params"], rtol=1e-12
+    )
 
 
 # --- what is refused ---
@@ -334,14 +345,14 @@ def test_local_training_weighs_sets_as_the_linear_client_does():
     ids=["two logits", "too many axes", "not a tensor"],
 )
 def test_anything_but_one_logit_is_refused(module):
-    client = torch_client("a", simulated_data(0), all_rates(RACE), module)
+    client = torch_rows("a", simulated_data(0), all_rates(RACE), module)
     with pytest.raises(ValueError, match=r"^`module` must give one logit per row.*let it return"):
         client.report(Point(client.network.first_params()))
 
 
 def test_one_row_has_one_logit():
     rows = simulated_data(0).take([3])
-    one = ask(torch_client("a", rows, (), nn.Linear(4, 1)), np.zeros(5))
+    one = ask(torch_rows("a", rows, (), nn.Linear(4, 1)), np.zeros(5))
     assert one.loss == pytest.approx(math.log(2))
 
 
@@ -375,7 +386,7 @@ def with_nan():
 )
 def test_a_module_that_cannot_be_trained_is_refused(make, sentence):
     with pytest.raises(ValueError, match=sentence):
-        torch_client("a", simulated_data(0), (), make())
+        torch_rows("a", simulated_data(0), (), make())
 
 
 def test_a_module_must_be_one():
@@ -385,7 +396,7 @@ def test_a_module_must_be_one():
 
 @pytest.mark.parametrize("want", ["values", "gradients"])
 def test_a_logit_that_is_no_number_names_its_client(want):
-    client = torch_client("south", simulated_data(0), (), nn.Linear(4, 1))
+    client = torch_rows("south", simulated_data(0), (), nn.Linear(4, 1))
     with pytest.raises(
         ReportError, match=r"^Client 'south': the module gave a logit of (nan|-?inf)"
     ):
@@ -393,7 +404,7 @@ def test_a_logit_that_is_no_number_names_its_client(want):
 
 
 def test_parameters_of_another_model_are_refused():
-    client = torch_client("a", simulated_data(0), (), nn.Linear(4, 1))
+    client = torch_rows("a", simulated_data(0), (), nn.Linear(4, 1))
     with pytest.raises(ValueError, match=r"each of the module's 5 trainable .* got shape \(6,\)"):
         client.report(Point(np.zeros(6)))
 
@@ -425,21 +436,21 @@ def test_bad_rows_are_refused(change, sentence):
 def test_no_rows_and_no_attribute_are_refused_by_name():
     empty = ClientData(np.zeros((0, 4)), [], {}, {})
     with pytest.raises(ValueError, match=r"Client 'b' has no training rows\."):
-        torch_client("b", empty, (), nn.Linear(4, 1))
+        torch_rows("b", empty, (), nn.Linear(4, 1))
     client = TorchClient(nn.Linear(1, 1), [[1.0]], [1], {"sex": ["f"]})
     with pytest.raises(ValueError, match=r"Client 'b' has no attribute 'race'; it has 'sex'\."):
-        client.asked("b", [RateId("selection", "race", "x")])
+        rows_of(client, "b", [RateId("selection", "race", "x")])
 
 
 def test_what_a_network_cannot_answer_is_refused():
     data = simulated_data(0)
-    large = torch_client("a", data, (), nn.Sequential(nn.Linear(4, 400), nn.Linear(400, 1)))
+    large = torch_rows("a", data, (), nn.Sequential(nn.Linear(4, 400), nn.Linear(400, 1)))
     params = large.network.first_params()
     with pytest.raises(ValueError, match=r"must be 'lbfgs' above 2000 parameters, .* of 2401\."):
         ask(large, params, "curvature")
-    question = KernelQuestion(np.zeros((1, 4)), 1.0, (), np.zeros(0), np.ones(1))
+    question = KernelSums(np.zeros((1, 4)), 1.0, (), np.zeros(0), np.ones(1))
     with pytest.raises(ValueError, match=r"Client 'a' holds a torch module, which has no kernel"):
-        large.report(Point(params, kernel=question))
-    small = torch_client("a", data, (), nn.Linear(4, 1))
+        large.report(Point(params, extras=(question,)))
+    small = torch_rows("a", data, (), nn.Linear(4, 1))
     with pytest.raises(ValueError, match=r"^`curvature_weights` must name client 'a'"):
         small.report(Point(np.zeros(5), "curvature"))

@@ -288,13 +288,13 @@ def test_held_out_rows_are_not_trained_on(table, monkeypatch):
     """Each fit sees exactly the rows outside its fold."""
     experiment, rows = rows_of(table, l2=0.01, objective=1.0)
     trained = []
-    build = selection.linear_client
+    build = selection.linear_rows
 
     def watched(name, data, rates):
         trained.append((name, data.n_rows))
         return build(name, data, rates)
 
-    monkeypatch.setattr(selection, "linear_client", watched)
+    monkeypatch.setattr(selection, "linear_rows", watched)
     select(experiment, rows)
     for client, data in rows.clients.items():
         folds = fold_of_rows(data, 0, client)

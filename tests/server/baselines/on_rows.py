@@ -1,18 +1,16 @@
 """Problems for baselines: simulated clients, with the rates and reference rows a method needs."""
 
-from dataclasses import replace
-
 import numpy as np
 from scipy.optimize import minimize
 
 from fcfl._types import Point, Request
 from fcfl.data.client_data import ClientData
 from fcfl.federation.in_process import InProcess
-from fcfl.models.linear import linear_client
+from fcfl.models.linear import linear_rows
 from fcfl.rules import Difference, rates_needed
 from fcfl.server.baselines import BASELINES
 from fcfl.server.problem import build_problem
-from fcfl.training.references import reference_rows
+from fcfl.training.references import with_references
 from helpers import RACE, simulated_clients, simulated_data, train, zeros_for
 
 RULES = [Difference("demographic_parity", "race", 0.05)]
@@ -31,11 +29,12 @@ def pose_for(method, datas, rules=RULES, *, l2=1e-2):
     """The problem as the experiment layer states it for this method, and its clients."""
     levels = next(iter(datas.values())).levels
     rates = rates_needed(rules, levels, getattr(method, "rate_kinds", ()))
-    runtime = InProcess({name: linear_client(name, data, rates) for name, data in datas.items()})
+    runtime = InProcess({name: linear_rows(name, data, rates) for name, data in datas.items()})
     reports = runtime.evaluate(Request((Point(zeros_for(runtime)),)))
     problem, _ = build_problem(rules, rates, reports, l2=l2)
     if hasattr(method, "n_references"):
-        problem = replace(problem, references=reference_rows(datas, method.n_references, 0))
+        zero = zeros_for(runtime)
+        problem, _ = with_references(problem, runtime, zero, method.n_references, 0)
     return problem, runtime
 
 

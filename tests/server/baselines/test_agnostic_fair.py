@@ -72,9 +72,9 @@ def test_the_adversary_makes_training_harder_and_the_learner_answers():
 
     def worst_case(state):
         point = states[5].request.points[0]
-        asked = Point(state.params, kernel=point.kernel)
+        asked = Point(state.params, extras=point.extras)
         reports = runtime.evaluate(Request((asked,)))
-        sums = sum(r[0].kernel_sums for r in reports.values())
+        sums = sum(r[0].extras["kernel_sums"] for r in reports.values())
         worst = worst_weights(sums, n, 5.0, 10.0) @ sums[0] / n
         return worst, states[1].kernel_weights @ sums[0] / n
 
@@ -91,9 +91,9 @@ def test_a_heavier_penalty_lowers_the_covariance():
 
     def covariance(penalty):
         state, runtime = finish(AgnosticFair(rounds=200, n_references=15, penalty=penalty), datas)
-        question = state.request.points[0].kernel
-        reports = runtime.evaluate(Request((Point(state.params, kernel=question),)))
-        sums = sum(r[0].kernel_sums for r in reports.values())
+        question = state.request.points[0].extras[0]
+        reports = runtime.evaluate(Request((Point(state.params, extras=(question,)),)))
+        sums = sum(r[0].extras["kernel_sums"] for r in reports.values())
         return abs(state.kernel_weights @ sums[2]) / state.problem.n_rows.sum()
 
     assert covariance(100.0) < 0.5 * covariance(0.0)

@@ -8,6 +8,7 @@ import pytest
 from on_rows import RULES, finish, odd_clients, pose_for, short
 
 from fcfl._types import Point, Request
+from fcfl.extras import KernelSums
 from fcfl.federation.checkpoint import load_checkpoint, save_checkpoint
 from fcfl.federation.loop import Progress, run
 from fcfl.rules import Difference
@@ -218,4 +219,5 @@ def test_a_request_carries_no_row_but_the_references():
         problem, runtime = pose_for(method, simulated_clients(0, levels=RACE))
         request = method.init(zeros_for(runtime), problem).request
         assert isinstance(request, Request) and isinstance(request.points[0], Point)
-        assert (request.points[0].kernel is not None) == (name == "agnostic-fair")
+        asks_kernel = any(isinstance(e, KernelSums) for e in request.points[0].extras)
+        assert asks_kernel == (name == "agnostic-fair")

@@ -38,7 +38,7 @@ def test_the_model_is_averaged_by_the_weights_that_moved():
     states = [p.state for p, _ in train(method, problem, runtime, zeros_for(runtime))]
     for before, after in pairwise(states[1:-1]):
         reports = runtime.evaluate(before.request)
-        models = np.array([reports[c][0].local_params for c in problem.clients])
+        models = np.array([reports[c][0].extras["local_params"] for c in problem.clients])
         onward = after.request.points[0].params
         np.testing.assert_allclose(onward, after.weights @ models, rtol=1e-12)
     assert np.abs(states[-1].weights - states[0].weights).max() > 1e-3

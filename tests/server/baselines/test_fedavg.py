@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 
 from fcfl._types import Point, Request
 from fcfl.data.client_data import ClientData
-from fcfl.models.linear import linear_client
+from fcfl.models.linear import linear_rows
 from fcfl.rules import Difference
 from fcfl.server.baselines.fedavg import FedAvg
 from helpers import RACE, identical, pose, simulated_clients, train, zeros_for
@@ -17,7 +17,7 @@ BUDGETS = [Difference("demographic_parity", "race", 0.0)]
 
 def pooled_optimum(datas, l2):
     """Minimiser of the mean loss over all clients' rows together, by BFGS."""
-    together = linear_client(
+    together = linear_rows(
         "all",
         ClientData(
             np.concatenate([d.X for d in datas.values()]),

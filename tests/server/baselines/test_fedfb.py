@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from on_rows import finish, lowest_sum, pose_for
 
-from fcfl._types import Point, Report, Request
+from fcfl._types import Point, Request
 from fcfl.data.client_data import ClientData
+from fcfl.extras import LossesByLabel
 from fcfl.server.baselines.fedfb import FedFB, cell_sums, lean
 from fcfl.server.problem import evaluate_point
 from helpers import RACE, simulated_clients, train, zeros_for
@@ -18,8 +21,7 @@ class Stubborn:
 
     def report(self, point):
         report = self.client.report(point)
-        given = {f: getattr(report, f) for f in Report.__dataclass_fields__}
-        return Report(**{**given, "local_params": self.model})
+        return replace(report, extras={**report.extras, "local_params": self.model})
 
 
 def test_the_average_of_identical_models_is_that_model():
@@ -94,7 +96,7 @@ def test_the_lean_does_not_depend_on_how_rows_are_dealt_to_clients():
     leans = []
     for clients in (datas, split):
         problem, runtime = pose_for(FedFB(), clients)
-        reports = runtime.evaluate(Request((Point(params, set_losses=True),)))
+        reports = runtime.evaluate(Request((Point(params, extras=(LossesByLabel(),)),)))
         counts, losses = cell_sums(evaluate_point(problem, params, reports))
         leans.append(lean(counts, losses))
     np.testing.assert_allclose(*leans, rtol=1e-10)

@@ -9,7 +9,7 @@ from fcfl.data import adult
 from fcfl.errors import DataError
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
-from fcfl.models.linear import linear_client
+from fcfl.models.linear import linear_rows
 from fcfl.rules import Difference, rates_needed
 from fcfl.server.problem import build_problem, evaluate_point
 from fcfl.server.two_stage.two_stage import TwoStage
@@ -37,7 +37,7 @@ def test_own_budgets_are_kept_where_the_authors_code_breaks_them(share):
     budgets = {"phd": share * 0.15663486, "non-phd": share * 0.07555133}
     rules = [Difference("demographic_parity", "race", budgets)]
     rates = rates_needed(rules, federation.levels)
-    runtime = InProcess({c: linear_client(c, d, rates) for c, d in federation.train.items()})
+    runtime = InProcess({c: linear_rows(c, d, rates) for c, d in federation.train.items()})
     start = np.zeros(federation.schema.n_features + 1)
     problem, _ = build_problem(rules, rates, runtime.evaluate(Request((Point(start),))))
     method = TwoStage(rounds=(300, 300))
