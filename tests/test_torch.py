@@ -150,8 +150,8 @@ def test_other_methods_train_modules_too():
 
 def test_curvature_follows_the_cost_of_a_network():
     network = as_network(nn.Linear(3, 1))
-    assert suited(SQP(), network) == SQP(curvature="lbfgs", rich=1, tolerance=1e-5)
-    given = SQP(curvature="exact", rich=2, tolerance=1e-7)
+    assert suited(SQP(), network) == SQP(curvature="lbfgs", n_full_points=1, tolerance=1e-5)
+    given = SQP(curvature="exact", n_full_points=2, tolerance=1e-7)
     assert suited(given, network) == given
     assert suited(FedAvg(step_size=1.0), network) == FedAvg(step_size=1.0)
 

@@ -110,7 +110,8 @@ class Report:
     each rate if their label were 0, and if it were 1. ``kernel_sums`` has one column per reference
     point: sums over rows i of ``K[i, j]`` times the loss, times 1, and for each set times
     ``(s_i - centre) * logit``; ``kernel_grads`` the gradients of the weighted sum of losses and of
-    each set's last sum.
+    each set's last sum. ``age`` counts the rounds for which the report has stood in for a newer
+    one; the loop sets it, never a client.
     """
 
     n_rows: float
@@ -124,6 +125,7 @@ class Report:
     set_losses: Matrix | None = None
     kernel_sums: Matrix | None = None
     kernel_grads: Matrix | None = None
+    age: int = 0
 
     @property
     def nbytes(self) -> int:

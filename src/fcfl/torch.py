@@ -54,8 +54,8 @@ class TrainedModule:
     ``module`` is a copy with the trained weights, in evaluation mode. ``kkt`` is how far it is from
     optimal, None for methods that do not say. ``losses`` and ``largest_violation`` are those of
     training, on training rows and smooth rates, the L2 term left out; ``counts`` are hard counts of
-    the same rows, in the order of ``rates``. ``prices`` has the dearest budget first, nothing for
-    methods without multipliers. ``notes`` name groups that are too small to be compared.
+    the same rows, in the order of ``rates``. ``prices`` has the most expensive budget first,
+    nothing for methods without multipliers. ``notes`` name groups too small to be compared.
     """
 
     module: Any
@@ -151,11 +151,12 @@ def suited(method: Any, network: Network) -> Any:
     if not isinstance(method, SQP):
         return method
     curvature = "lbfgs" if method.curvature == "auto" else method.curvature
+    n_full = method.n_full_points
     rough = method.tolerance is None and not network.is_double
     return replace(
         method,
         curvature=curvature,
-        rich=1 if method.rich is None and curvature == "lbfgs" else method.rich,
+        n_full_points=1 if n_full is None and curvature == "lbfgs" else n_full,
         tolerance=_ROUGH_TOLERANCE if rough else method.tolerance,
     )
 

@@ -7,7 +7,7 @@ from fcfl._types import ClientId, RateId, Reports
 from fcfl.data import ClientData
 from fcfl.rules import Rule, rates_needed
 from fcfl.runs.settings import Experiment
-from fcfl.server.baselines import BASELINES
+from fcfl.server.method import traits_of
 from fcfl.server.problem import Problem, build_problem
 from fcfl.training.references import reference_rows
 
@@ -16,7 +16,7 @@ def rates_for(
     experiment: Experiment, rules: Sequence[Rule], levels: Mapping[str, Sequence[str]]
 ) -> tuple[RateId, ...]:
     """The rates that the rules compare, and those the method wants besides."""
-    return rates_needed(rules, levels, getattr(experiment.make_method(), "rate_kinds", ()))
+    return rates_needed(rules, levels, traits_of(experiment.make_method()).rate_kinds)
 
 
 def pose(
@@ -35,9 +35,10 @@ def pose(
     """
     problem, notes = build_problem(rules, rates, counted, l2=l2, min_group_rows=min_group_rows)
     method = experiment.make_method()
-    if experiment.method in BASELINES and problem.constraints.rows:
-        notes += (f"Method {method.name!r} knows no budgets; its model is only held to them.",)
-    n_references = getattr(method, "n_references", 0)
+    traits = traits_of(method)
+    if not traits.enforces_budgets and problem.constraints.rows:
+        notes += (f"Method {method.name!r} does not enforce budgets; they are only measured.",)
+    n_references = traits.n_references
     if not n_references:
         return problem, notes
     rows = reference_rows(train, n_references, experiment.seed)

@@ -10,6 +10,7 @@ from typing import Any
 from fcfl._types import Vector
 from fcfl.errors import CheckpointError, FCFLError, Interrupted
 from fcfl.federation.checkpoint import (
+    OtherMethodError,
     checkpoint_path,
     load_checkpoint,
     previous_path,
@@ -136,7 +137,9 @@ def _resumed(
         )
         return fresh
     try:
-        loaded = load_checkpoint(folder)
+        loaded = load_checkpoint(folder, type(fresh.state))
+    except OtherMethodError:
+        raise
     except CheckpointError as error:
         on_message(f"{error} Starting from the beginning.")
         return fresh
