@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from fcfl._checks import check_report, part_missing
-from fcfl._types import Point, Request
+from fcfl._types import Point, Report, Request
 from fcfl.errors import AbsentClientError, ReportError
 from fcfl.extras import KernelSums, LocalTraining, LossesByLabel
-from fcfl.federation.checkpoint import _CLASSES
-from fcfl.federation.codec import decode, encode
+from fcfl.federation.codec import decode, encode, reachable_classes
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
 from fcfl.models.linear import linear_rows
@@ -91,6 +90,7 @@ def test_an_absent_clients_last_local_model_stands_in():
 
 @pytest.mark.parametrize("part", POINTS)
 def test_requests_and_reports_survive_the_codec(part):
+    classes = reachable_classes(Point, Report)
     for value in (POINTS[part], answer(POINTS[part])):
-        tree, arrays = encode(value, _CLASSES)
-        assert identical(decode(tree, arrays, _CLASSES), value)
+        tree, arrays = encode(value, classes)
+        assert identical(decode(tree, arrays, classes), value)

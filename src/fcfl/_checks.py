@@ -152,6 +152,10 @@ def check_report(client: ClientId, report: Report, point: Point, n_rates: int) -
         raise ReportError(f"Client {client!r} sent a non-finite loss, {report.loss!r}.")
     if not (is_finite(report.n_rows) and report.n_rows > 0):
         raise ReportError(f"Client {client!r} sent a row count of {report.n_rows!r}.")
+    if not (is_count(report.age) and report.age == 0):
+        raise ReportError(
+            f"Client {client!r} sent a report of age {report.age!r}; only the server sets `age`."
+        )
     _check_shares(client, report)
 
 

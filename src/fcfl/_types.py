@@ -100,6 +100,8 @@ class Report:
 
     ``rates`` are smooth group rates in the order agreed at the start; a group without rows has
     ``group_counts`` 0 and rate 0. ``extras`` has the answers to the point's extra questions.
+    ``age`` counts the rounds for which the report has stood in for a newer one; the loop sets it,
+    never a client.
     """
 
     n_rows: float
@@ -110,6 +112,7 @@ class Report:
     rate_grads: Matrix | None = None
     curvature: Matrix | None = None
     extras: Mapping[str, Matrix] = field(default_factory=dict)
+    age: int = 0
 
     @property
     def nbytes(self) -> int:

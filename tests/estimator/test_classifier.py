@@ -20,7 +20,7 @@ from fcfl import Difference, FCFLClassifier, Ratio
 from fcfl.data import adult
 from fcfl.errors import DataError
 from fcfl.runs import Experiment, run_experiment
-from fcfl.runs.settings import METHODS
+from fcfl.server.registry import METHODS
 
 SETTLED = {"l2": 0.01, "objective": "max"}
 
@@ -154,7 +154,7 @@ def test_other_methods_train_too(method):
     if method == "two-stage":
         assert max(disparity(model, client) for client in model.clients_) <= 0.05 + 1e-6
     else:
-        assert any("knows no budgets" in note for note in model.result_["notes"])
+        assert any("does not enforce budgets" in note for note in model.result_["notes"])
 
 
 def test_excess_losses_are_counted_from_each_clients_best():

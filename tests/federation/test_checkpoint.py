@@ -6,27 +6,33 @@ import stat
 import subprocess
 import sys
 import textwrap
-from dataclasses import dataclass, is_dataclass, replace
-from typing import get_args, get_type_hints
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, make_dataclass, replace
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import pytest
 
 from fcfl import _files as files_module
-from fcfl._types import Point, Report, Request
+from fcfl._types import Point, RateId, Report, Request, Vector
 from fcfl.errors import CheckpointError
-from fcfl.federation import checkpoint as checkpoint_module
 from fcfl.federation.checkpoint import (
+    OtherMethodError,
     checkpoint_path,
     load_checkpoint,
     previous_path,
     replace_file,
     save_checkpoint,
 )
-from fcfl.federation.codec import same
-from fcfl.federation.loop import Progress, Remembered, Tally, run
+from fcfl.federation.codec import reachable_classes, same
+from fcfl.federation.loop import Progress, Tally, run
 from fcfl.rules import Difference
 from fcfl.server.baselines.fedavg import FedAvg, FedAvgState
+from fcfl.server.constraints import Constraints, Row
+from fcfl.server.method import Status, describe_round
+from fcfl.server.problem import Problem, evaluate_point
+from fcfl.server.sqp.merit import Search
+from fcfl.server.sqp.quasi_newton import LimitedMemory
 from fcfl.server.sqp.sqp import SQP, SQPState
 from fcfl.server.two_stage.two_stage import TwoStage, TwoStageState
 from helpers import RACE, identical, pose, simulated_clients, train, zeros_for
@@ -37,7 +43,7 @@ METHODS = {
     "fedavg": FedAvg(rounds=9, tolerance=0.0),
     "sqp, exact": SQP(curvature="exact"),
     "sqp, lbfgs": SQP(curvature="lbfgs"),
-    "sqp, few lengths": SQP(curvature="lbfgs", lookahead=(), rich=1, memory=3),
+    "sqp, few lengths": SQP(curvature="lbfgs", lookahead=(), n_full_points=1, memory=3),
 }
 
 
@@ -78,7 +84,7 @@ def test_an_interrupted_run_ends_as_the_uninterrupted_one_bit_for_bit(method, po
         progress = whole[stop][0]
         stages.add(getattr(progress.state, "stage", 1))
         save_checkpoint(tmp_path, progress)
-        loaded = load_checkpoint(tmp_path)
+        loaded = load_checkpoint(tmp_path, method.state_class)
         assert loaded.warning is None
         assert same(loaded.progress, progress) and identical(loaded.progress, progress)
         rest = list(run(method, loaded.progress, runtime))
@@ -91,10 +97,10 @@ def test_what_is_remembered_of_clients_is_part_of_a_checkpoint(some, tmp_path):
     progress = replace(
         some[0],
         tally=Tally(1, 2, 3, 2**62),
-        memory={"åb": Remembered(report, 2), "c\n": Remembered(replace(report, loss_grad=None))},
+        memory={"åb": replace(report, age=2), "c\n": replace(report, loss_grad=None)},
     )
     save_checkpoint(tmp_path, progress)
-    assert identical(load_checkpoint(tmp_path).progress, progress)
+    assert identical(load_checkpoint(tmp_path, TwoStageState).progress, progress)
 
 
 def test_a_problem_without_constraints_and_a_large_request(tmp_path):
@@ -103,13 +109,13 @@ def test_a_problem_without_constraints_and_a_large_request(tmp_path):
     points = tuple(Point(np.full(1000, float(k)), "values") for k in range(20))
     progress = Progress(replace(state, request=Request(points)))
     save_checkpoint(tmp_path, progress)
-    assert identical(load_checkpoint(tmp_path).progress, progress)
+    assert identical(load_checkpoint(tmp_path, FedAvgState).progress, progress)
 
 
 def test_arrays_in_any_memory_order(some, tmp_path):
     progress = replace(some[0], state=replace(some[0].state, params=np.arange(10.0)[::-2]))
     save_checkpoint(tmp_path, progress)
-    assert identical(load_checkpoint(tmp_path).progress, progress)
+    assert identical(load_checkpoint(tmp_path, TwoStageState).progress, progress)
 
 
 # --- torn files ---
@@ -131,7 +137,7 @@ def test_a_torn_checkpoint_is_told_and_the_previous_one_used(some, tmp_path, how
     for progress in some:
         save_checkpoint(tmp_path, progress)
     tear(checkpoint_path(tmp_path), how, place)
-    loaded = load_checkpoint(tmp_path)
+    loaded = load_checkpoint(tmp_path, TwoStageState)
     assert identical(loaded.progress, some[0])
     assert "is torn: its checksum does not match. The previous checkpoint is used." in (
         loaded.warning
@@ -146,7 +152,7 @@ def test_every_flipped_bit_is_noticed(some, tmp_path):
     for at in np.random.default_rng(0).integers(0, len(content), 200):
         path.write_bytes(content[:at] + bytes([content[at] ^ 128]) + content[at + 1 :])
         with pytest.raises(CheckpointError, match="is torn"):
-            load_checkpoint(tmp_path)
+            load_checkpoint(tmp_path, TwoStageState)
 
 
 def test_two_torn_checkpoints_cannot_be_used(some, tmp_path):
@@ -155,21 +161,21 @@ def test_two_torn_checkpoints_cannot_be_used(some, tmp_path):
     for path in (checkpoint_path(tmp_path), previous_path(tmp_path)):
         tear(path, "cut", 0.5)
     with pytest.raises(CheckpointError, match=r"checkpoint\.previous\.fcfl' is torn"):
-        load_checkpoint(tmp_path)
+        load_checkpoint(tmp_path, TwoStageState)
 
 
 def test_a_torn_checkpoint_without_a_previous_one_cannot_be_used(some, tmp_path):
     save_checkpoint(tmp_path, some[0])
     tear(checkpoint_path(tmp_path), "flip", 0.5)
     with pytest.raises(CheckpointError, match="is torn: its checksum does not match"):
-        load_checkpoint(tmp_path)
+        load_checkpoint(tmp_path, TwoStageState)
 
 
 def test_a_crash_between_the_two_renames_leaves_the_previous_one(some, tmp_path):
     for progress in some:
         save_checkpoint(tmp_path, progress)
     os.replace(checkpoint_path(tmp_path), previous_path(tmp_path))
-    loaded = load_checkpoint(tmp_path)
+    loaded = load_checkpoint(tmp_path, TwoStageState)
     assert identical(loaded.progress, some[1])
     assert loaded.warning.endswith("The previous checkpoint is used.")
 
@@ -177,9 +183,9 @@ def test_a_crash_between_the_two_renames_leaves_the_previous_one(some, tmp_path)
 def test_no_checkpoint(tmp_path):
     sentence = r"There is no checkpoint in '.*'; start without resuming\."
     with pytest.raises(CheckpointError, match=sentence):
-        load_checkpoint(tmp_path)
+        load_checkpoint(tmp_path, TwoStageState)
     with pytest.raises(CheckpointError, match=sentence):
-        load_checkpoint(tmp_path / "nowhere")
+        load_checkpoint(tmp_path / "nowhere", TwoStageState)
 
 
 # --- writing ---
@@ -189,9 +195,9 @@ def test_the_last_two_checkpoints_are_kept_and_nothing_else(some, tmp_path):
     for progress in (*some, *some):
         save_checkpoint(tmp_path, progress)
     assert leftovers(tmp_path) == set()
-    assert identical(load_checkpoint(tmp_path).progress, some[1])
+    assert identical(load_checkpoint(tmp_path, TwoStageState).progress, some[1])
     checkpoint_path(tmp_path).unlink()
-    assert identical(load_checkpoint(tmp_path).progress, some[0])
+    assert identical(load_checkpoint(tmp_path, TwoStageState).progress, some[0])
 
 
 def test_the_same_progress_makes_the_same_bytes(some, tmp_path):
@@ -226,7 +232,7 @@ def test_a_full_disk_leaves_what_was_there_and_no_draft(some, tmp_path):
     )
     assert done.stdout.startswith("refused")
     assert leftovers(tmp_path) == set()
-    loaded = load_checkpoint(tmp_path)
+    loaded = load_checkpoint(tmp_path, TwoStageState)
     assert loaded.warning is None and identical(loaded.progress, some[1])
 
 
@@ -258,7 +264,7 @@ def test_a_failed_rename_leaves_a_whole_checkpoint_and_no_draft(
     with pytest.raises(OSError, match="no power"):
         save_checkpoint(tmp_path, some[0])
     assert leftovers(tmp_path) == set()
-    assert identical(load_checkpoint(tmp_path).progress, some[1])
+    assert identical(load_checkpoint(tmp_path, TwoStageState).progress, some[1])
 
 
 def test_a_torn_checkpoint_never_takes_the_place_of_a_whole_one(some, tmp_path, fail_at_rename):
@@ -266,11 +272,11 @@ def test_a_torn_checkpoint_never_takes_the_place_of_a_whole_one(some, tmp_path, 
     for progress in some:
         save_checkpoint(tmp_path, progress)
     tear(checkpoint_path(tmp_path), "cut", 0.5)
-    resumed = load_checkpoint(tmp_path).progress
+    resumed = load_checkpoint(tmp_path, TwoStageState).progress
     fail_at_rename(1)
     with pytest.raises(OSError, match="no power"):
         save_checkpoint(tmp_path, resumed)
-    assert identical(load_checkpoint(tmp_path).progress, resumed)
+    assert identical(load_checkpoint(tmp_path, TwoStageState).progress, resumed)
 
 
 FILES = ("whole", "torn", "of another version", "a folder", "missing")
@@ -304,7 +310,7 @@ def test_where_there_is_a_whole_checkpoint_there_is_one_after_any_failure(
 ):
     put(checkpoint_path(tmp_path), newest, some[1])
     put(previous_path(tmp_path), previous, some[0])
-    there = load_checkpoint(tmp_path).progress
+    there = load_checkpoint(tmp_path, TwoStageState).progress
     if failing.startswith("rename"):
         fail_at_rename(int(failing[-1]))
     elif failing == "writing":
@@ -313,9 +319,9 @@ def test_where_there_is_a_whole_checkpoint_there_is_one_after_any_failure(
     try:
         save_checkpoint(tmp_path, new)
     except OSError:
-        assert identical(load_checkpoint(tmp_path).progress, there)
+        assert identical(load_checkpoint(tmp_path, TwoStageState).progress, there)
     else:
-        assert identical(load_checkpoint(tmp_path).progress, new)
+        assert identical(load_checkpoint(tmp_path, TwoStageState).progress, new)
     assert leftovers(tmp_path) == set()
 
 
@@ -325,9 +331,9 @@ def test_a_whole_previous_checkpoint_outlives_a_torn_newest(some, tmp_path):
         save_checkpoint(tmp_path, progress)
     tear(checkpoint_path(tmp_path), "flip", 0.5)
     save_checkpoint(tmp_path, some[1])
-    assert load_checkpoint(tmp_path).warning is None
+    assert load_checkpoint(tmp_path, TwoStageState).warning is None
     tear(checkpoint_path(tmp_path), "flip", 0.5)
-    assert identical(load_checkpoint(tmp_path).progress, some[0])
+    assert identical(load_checkpoint(tmp_path, TwoStageState).progress, some[0])
 
 
 def test_the_folder_is_synced_after_the_last_rename(some, tmp_path, monkeypatch):
@@ -359,13 +365,13 @@ def test_a_folder_that_cannot_be_synced_does_not_matter(some, tmp_path, monkeypa
 
     monkeypatch.setattr(os, "fsync", sync)
     save_checkpoint(tmp_path, some[0])
-    assert identical(load_checkpoint(tmp_path).progress, some[0])
+    assert identical(load_checkpoint(tmp_path, TwoStageState).progress, some[0])
 
 
 def test_a_folder_in_the_place_of_a_checkpoint_is_told(some, tmp_path):
     checkpoint_path(tmp_path).mkdir()
     with pytest.raises(CheckpointError, match=r"^The checkpoint '.*\.fcfl' is not a file\.$"):
-        load_checkpoint(tmp_path)
+        load_checkpoint(tmp_path, TwoStageState)
     with pytest.raises(OSError):
         save_checkpoint(tmp_path, some[0])
 
@@ -374,7 +380,7 @@ def test_a_missing_newest_is_told_in_a_sentence(some, tmp_path):
     for progress in some:
         save_checkpoint(tmp_path, progress)
     checkpoint_path(tmp_path).unlink()
-    warning = load_checkpoint(tmp_path).warning
+    warning = load_checkpoint(tmp_path, TwoStageState).warning
     assert warning.endswith("checkpoint.fcfl' is missing. The previous checkpoint is used.")
     assert "Errno" not in warning
 
@@ -385,7 +391,7 @@ def test_a_missing_newest_is_told_in_a_sentence(some, tmp_path):
         ({"params": np.array([None])}, "an array of objects"),
         ({"message": object()}, "a object"),
         ({"request": {1: 2}}, "a map with the key 1"),
-        ({"problem": Unknown()}, "a Unknown into a checkpoint: its class is not registered"),
+        ({"problem": Unknown()}, "a Unknown: its class is not among those that may be read back"),
     ],
     ids=["object array", "object", "key", "class"],
 )
@@ -393,39 +399,179 @@ def test_what_could_not_be_read_back_is_not_written(part, sentence, some, tmp_pa
     save_checkpoint(tmp_path, some[0])
     with pytest.raises(TypeError, match=f"Cannot write {sentence}"):
         save_checkpoint(tmp_path, replace(some[1], state=replace(some[1].state, **part)))
-    assert identical(load_checkpoint(tmp_path).progress, some[0])
+    assert identical(load_checkpoint(tmp_path, TwoStageState).progress, some[0])
 
 
 def test_an_array_without_dimensions_comes_back_as_such(some, tmp_path):
     progress = replace(some[0], state=replace(some[0].state, params=np.array(0.25)))
     save_checkpoint(tmp_path, progress)
-    assert identical(load_checkpoint(tmp_path).progress, progress)
+    assert identical(load_checkpoint(tmp_path, TwoStageState).progress, progress)
 
 
 def test_memory_order_is_kept_so_that_sums_round_the_same(some, tmp_path):
     matrix = np.asfortranarray(np.arange(6.0).reshape(2, 3))
     progress = replace(some[0], state=replace(some[0].state, params=matrix))
     save_checkpoint(tmp_path, progress)
-    params = load_checkpoint(tmp_path).progress.state.params
+    params = load_checkpoint(tmp_path, TwoStageState).progress.state.params
     assert params.flags.f_contiguous and identical(params, matrix)
 
 
-def test_every_class_of_a_state_can_be_written():
-    """Whatever a state's fields are declared to hold is in the table of classes."""
-    registered = set(checkpoint_module._CLASSES.values())
+# --- a method of one's own: its state class says what a checkpoint may build ---
 
-    def reach(hint, seen):
-        for part in (hint, *get_args(hint)):
-            if is_dataclass(part) and part not in seen:
-                seen.add(part)
-                for inner in get_type_hints(part).values():
-                    reach(inner, seen)
-            elif part is not hint:
-                reach(part, seen)
-        return seen
 
-    for cls in (Progress, TwoStageState, FedAvgState, SQPState):
-        assert reach(cls, set()) <= registered
+@dataclass(frozen=True)
+class Velocity:
+    """Part of a state of one's own."""
+
+    vector: Vector
+    decay: float
+
+
+@dataclass(frozen=True)
+class Trail:
+    """A part of a part."""
+
+    losses: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class MomentumState:
+    """A state that no module of ours has heard of."""
+
+    problem: Problem
+    params: Vector
+    request: Request
+    rounds: tuple[int, ...]
+    velocity: Velocity
+    trails: Mapping[str, Trail | None]
+    status: Status = "running"
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Momentum:
+    """Gradient descent on the mean loss with momentum."""
+
+    name: str = "momentum"
+    state_class: ClassVar[type[MomentumState]] = MomentumState
+
+    def init(self, params, problem):
+        request = Request((Point(params, "gradients"),))
+        velocity = Velocity(np.zeros(params.size), 0.7)
+        trails = dict.fromkeys(problem.clients)
+        return MomentumState(problem, params, request, (0,), velocity, trails)
+
+    def step(self, state, reports):
+        at = evaluate_point(state.problem, state.request.points[0].params, reports)
+        taken = state.rounds[0] + 1
+        vector = state.velocity.decay * state.velocity.vector + at.loss_grads.mean(axis=0)
+        trails = {
+            name: Trail((*(state.trails[name].losses if taken > 1 else ()), float(loss)))
+            for name, loss in zip(state.problem.clients, at.losses, strict=True)
+        }
+        state = replace(
+            state,
+            params=at.params,
+            request=Request((Point(at.params - 0.3 * vector, "gradients"),)),
+            rounds=(taken,),
+            velocity=replace(state.velocity, vector=vector),
+            trails=trails,
+            status="stopped" if taken == 9 else "running",
+        )
+        return state, describe_round(at, round=taken, stage=1, step=0.3)
+
+    def fraction_done(self, state):
+        return state.rounds[0] / 9
+
+
+def test_a_method_of_ones_own_resumes_bit_for_bit_without_being_registered(posed, tmp_path):
+    problem, runtime = posed
+    whole = train(Momentum(), problem, runtime, zeros_for(runtime))
+    for stop in (0, 1, 5, len(whole) - 1):
+        save_checkpoint(tmp_path, whole[stop][0])
+        loaded = load_checkpoint(tmp_path, Momentum.state_class).progress
+        assert identical(loaded, whole[stop][0])
+        assert type(loaded.state.velocity) is Velocity
+        rest = list(run(Momentum(), loaded, runtime))
+        assert identical(tuple(rest), tuple(whole[stop + 1 :]))
+
+
+def test_only_what_type_hints_mention_is_built():
+    found = set(reachable_classes(Progress, MomentumState).values())
+    of_ours = {Progress, Tally, Report, Problem, Constraints, Row, Request, Point, RateId}
+    assert found >= {MomentumState, Velocity, Trail, *of_ours}
+    assert not found & {TwoStageState, SQPState, LimitedMemory, Unknown}
+    assert {Search, LimitedMemory} <= set(reachable_classes(SQPState).values())
+
+
+@dataclass(frozen=True)
+class Vague(MomentumState):
+    """A state with a field that says nothing about what it holds."""
+
+    extra: Any = None
+
+
+def test_a_class_that_no_type_hint_mentions_is_refused_when_it_is_written(posed, tmp_path):
+    problem, runtime = posed
+    plain = Momentum().init(zeros_for(runtime), problem)
+    parts = {field.name: getattr(plain, field.name) for field in fields(plain)}
+    save_checkpoint(tmp_path, Progress(Vague(**parts)))
+    sentence = r"Cannot write a Unknown: its class is not .* A state's type hints must mention it"
+    with pytest.raises(TypeError, match=sentence):
+        save_checkpoint(tmp_path, Progress(Vague(**parts, extra=Unknown())))
+
+
+def test_two_classes_of_one_name_in_a_state_are_refused():
+    other = make_dataclass("Trail", [("lengths", tuple[int, ...])], frozen=True)
+    both = make_dataclass("Both", [("one", Trail), ("two", other)], frozen=True)
+    with pytest.raises(TypeError, match=r"Two classes of a state are named 'Trail', .*Rename one"):
+        reachable_classes(both)
+
+
+def test_a_type_hint_that_cannot_be_resolved_is_told():
+    hidden = make_dataclass("Hidden", [("part", "Nowhere")], frozen=True)
+    with pytest.raises(TypeError, match=r"type hints of .*Hidden cannot be resolved .*'Nowhere'"):
+        reachable_classes(hidden)
+
+
+def test_type_hints_are_followed_through_aliases_generics_and_recursion():
+    T = TypeVar("T", bound=Trail)
+
+    @dataclass(frozen=True)
+    class Box(Generic[T]):
+        content: T
+
+    Node = make_dataclass("Node", [("next", "Node | None"), ("box", Box[Trail])], frozen=True)
+    Node.__module__ = __name__
+    globals()["Node"] = Node
+    try:
+        assert set(reachable_classes(Annotated[tuple[Node, ...], "some"])) == {
+            "Node", "Box", "Trail",
+        }  # fmt: skip
+    finally:
+        del globals()["Node"]
+
+
+def test_a_checkpoint_of_another_method_is_refused_by_its_name(posed, some, tmp_path):
+    save_checkpoint(tmp_path, some[0])
+    save_checkpoint(tmp_path, some[1])
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    sentence = (
+        r"was written by method 'TwoStage' \(its state is a TwoStageState\); this run's method "
+        r"has a MomentumState\. Resume with the method it began with\."
+    )
+    with pytest.raises(OtherMethodError, match=sentence):
+        load_checkpoint(tmp_path, MomentumState)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_class_hidden_in_a_checkpoint_is_not_built(some, tmp_path):
+    """A file that names a class of another method inside a state of this one."""
+    inner = {"type": "Search", "fields": {}}
+    state = {"type": "TwoStageState", "fields": {"problem": inner}}
+    forge(tmp_path, {"type": "Progress", "fields": {"state": state}})
+    with pytest.raises(CheckpointError, match="was written by another version of fcfl"):
+        load_checkpoint(tmp_path, TwoStageState)
 
 
 def test_a_folder_that_is_not_there_is_an_error_of_the_system(some, tmp_path):
@@ -467,7 +613,7 @@ class Bomb:
 def test_pickled_objects_are_never_read(tmp_path):
     forge(tmp_path, {"array": "a0"}, a0=np.array([Bomb()], dtype=object))
     with pytest.raises(CheckpointError, match="allow_pickle"):
-        load_checkpoint(tmp_path)
+        load_checkpoint(tmp_path, TwoStageState)
 
 
 @pytest.mark.parametrize(
@@ -483,25 +629,25 @@ def test_pickled_objects_are_never_read(tmp_path):
 def test_a_checkpoint_of_another_version_is_refused(tree, tmp_path):
     forge(tmp_path, tree)
     with pytest.raises(CheckpointError, match="was written by another version of fcfl"):
-        load_checkpoint(tmp_path)
+        load_checkpoint(tmp_path, TwoStageState)
 
 
 @pytest.mark.parametrize("tree", [None, 3, {"tuple": []}, {"type": "Tally", "fields": {}}])
 def test_a_checkpoint_of_something_else_holds_no_run(tree, tmp_path):
     forge(tmp_path, tree)
     with pytest.raises(CheckpointError, match="holds no run"):
-        load_checkpoint(tmp_path)
+        load_checkpoint(tmp_path, TwoStageState)
 
 
 def test_content_that_is_no_archive_is_refused(tmp_path):
     for content in (b"", b"PK", b"hello", bytes(1000)):
         encode_message(tmp_path, content)
         with pytest.raises(CheckpointError):
-            load_checkpoint(tmp_path)
+            load_checkpoint(tmp_path, TwoStageState)
 
 
 def test_another_kind_of_file_is_refused(tmp_path):
     for content in (b"", b"\n", b"{}", b"fcfl-checkpoint-2 00\n"):
         checkpoint_path(tmp_path).write_bytes(content)
         with pytest.raises(CheckpointError, match="is torn"):
-            load_checkpoint(tmp_path)
+            load_checkpoint(tmp_path, TwoStageState)

@@ -6,9 +6,9 @@ import pytest
 from fcfl._types import CurvatureWeights, Point, Request
 from fcfl.errors import AbsentClientError, ReportError
 from fcfl.federation.in_process import InProcess
-from fcfl.federation.loop import Progress, Remembered, Tally, admit, run
+from fcfl.federation.loop import Progress, Tally, admit, run
 from fcfl.rules import Difference
-from fcfl.server.baselines.fedavg import FedAvg
+from fcfl.server.baselines.fedavg import FedAvg, FedAvgState
 from fcfl.server.two_stage.two_stage import TwoStage
 from helpers import RACE, identical, pose, simulated_clients, zeros_for
 
@@ -111,6 +111,9 @@ BAD_PARTS = {
     "rates of text": {"rates": np.array(["0.5", "0.5"])},
     "objects": {"loss_grad": np.full(5, None)},
     "group larger than its client": {"group_counts": np.array([1.0, 1e6])},
+    "age": {"age": 1},
+    "negative age": {"age": -1},
+    "age of another type": {"age": "0"},
 }
 
 
@@ -223,6 +226,31 @@ def test_with_patience_the_last_report_stands_in_for_that_many_rounds(posed):
     assert all(progress.memory["client-0"].age == 0 for progress, _ in rounds)
 
 
+def test_a_stand_in_tells_its_age_and_a_fresh_report_is_of_age_zero(posed):
+    seen = []
+
+    class Watching:
+        name, state_class = "watching", FedAvgState
+        inner = METHODS["fedavg"]
+
+        def init(self, params, problem):
+            return self.inner.init(params, problem)
+
+        def step(self, state, reports):
+            seen.append({name: answers[0].age for name, answers in reports.items()})
+            return self.inner.step(state, reports)
+
+    go(Watching(), posed, max_age=2, absent={3: ["client-1"], 4: ["client-1", "client-2"]})
+    assert [ages["client-1"] for ages in seen] == [0, 0, 1, 2, 0, 0, 0, 0]
+    assert [ages["client-2"] for ages in seen] == [0, 0, 0, 1, 0, 0, 0, 0]
+    assert all(ages["client-0"] == 0 for ages in seen)
+
+
+def test_the_age_of_a_report_is_not_sent_and_costs_no_bytes(posed):
+    report = posed[1].evaluate(Request((Point(np.zeros(5)),)))["client-0"][0]
+    assert replace(report, age=3).nbytes == report.nbytes
+
+
 def test_after_that_the_run_stops_and_says_how_old_the_report_is(posed):
     problem, runtime = posed
     method = METHODS["fedavg"]
@@ -237,7 +265,7 @@ def test_after_that_the_run_stops_and_says_how_old_the_report_is(posed):
         next(rounds)
 
 
-def test_a_client_that_returns_starts_anew(posed):
+def test_a_client_that_returns_may_be_absent_for_as_long_again(posed):
     gone = {r: ["client-1"] for r in (2, 3, 5, 6)}
     assert len(go(METHODS["fedavg"], posed, max_age=2, absent=gone)) == 8
 
@@ -305,7 +333,7 @@ def test_the_richest_report_of_a_round_is_remembered(posed):
     answers = runtime.evaluate(request)
     progress = begin(METHODS["fedavg"], problem, runtime)
     _, memory = admit(request, answers, progress, 1)
-    assert identical(memory["client-0"], Remembered(answers["client-0"][1]))
+    assert identical(memory["client-0"], answers["client-0"][1])
 
 
 # --- what it costs ---

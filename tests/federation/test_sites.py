@@ -13,6 +13,7 @@ from fcfl.federation.checkpoint import load_checkpoint
 from fcfl.federation.messages import Counted, Introduction, Refusal, Reported
 from fcfl.federation.transport import InProcessTransport, Reply
 from fcfl.runs.site_run import run_sites
+from fcfl.server.sqp import SQPState
 from hospital import stays, weights_of
 
 NAMES = ("north", "south")
@@ -78,7 +79,7 @@ def test_a_report_that_cannot_be_is_refused_by_name_and_the_run_can_be_resumed(
     transport = spoiled(files, tmp_path, from_answer(5, with_report(changes)))
     with pytest.raises(AbsentClientError, match=f"'south': its answer was refused: .*{reason}"):
         train(transport, tmp_path / "out", NAMES)
-    assert sum(load_checkpoint(tmp_path / "out").progress.state.rounds) == 2
+    assert sum(load_checkpoint(tmp_path / "out", SQPState).progress.state.rounds) == 2
     whole = InProcessTransport(node_configs(files, tmp_path))
     train(whole, tmp_path / "out", NAMES, resume=True)
     assert weights_of(tmp_path / "out") == undisturbed

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from fcfl.runs.method_comparison import over_seeds, parse_methods
-from fcfl.runs.settings import METHODS, Experiment
+from fcfl.runs.settings import Experiment
+from fcfl.server.registry import METHODS
 from hospital import COLUMNS, fcfl, only_error, result_of, stays, written
 
 MOST = [name for name in METHODS if name != "two-stage"]  # its 2,300 rounds take too long
@@ -71,7 +72,7 @@ def test_all_methods_see_the_same_rows(compared):
 def test_a_method_without_budgets_says_so_in_its_result(compared):
     folder, _ = compared
     for name in MOST:
-        told = any("knows no budgets" in note for note in result_of(folder / name)["notes"])
+        told = any("does not enforce budgets" in note for note in result_of(folder / name)["notes"])
         assert told == (name not in ("sqp", "two-stage"))
 
 
@@ -84,7 +85,7 @@ def test_the_page_shows_every_method_with_its_bytes_and_rounds(compared):
     page = (compared[0] / "report.html").read_text(encoding="utf-8")
     assert "10 methods on " in page and "MB sent" in page
     for name in MOST:
-        assert f"<b>{name}</b>: {METHODS[name].split(chr(39))[0]}" in page
+        assert f"<b>{name}</b>: {METHODS[name].help.split(chr(39))[0]}" in page
     assert "http://" not in page.replace("http://www.w3.org", "") and "<script src" not in page
 
 

@@ -11,6 +11,7 @@ from fcfl.errors import CheckpointError, DataError, FCFLError
 from fcfl.runs import Experiment, run_experiment
 from fcfl.models.model_file import load_model, predict_file, write_predictions
 from fcfl.federation.checkpoint import checkpoint_path, load_checkpoint, previous_path
+from fcfl.server.two_stage import TwoStageState
 from hospital import result_of, stays, weights_of, written
 
 TABLE = {"client": "hospital", "label": "died", "sensitive": ("race",)}
@@ -350,7 +351,7 @@ def test_a_new_run_forgets_the_checkpoints_of_the_old_one(tmp_path):
 
     def stop(info, share):
         assert not previous_path(first.folder).exists()
-        assert load_checkpoint(first.folder).progress.state.rounds == (1, 0)
+        assert load_checkpoint(first.folder, TwoStageState).progress.state.rounds == (1, 0)
         raise KeyboardInterrupt
 
     with pytest.raises(FCFLError, match="Stopped after round 1"):

@@ -11,7 +11,8 @@ from fcfl.report.method_tables import methods_table
 from fcfl.report.page import write_comparison, write_page
 from fcfl.runs import Experiment
 from fcfl.runs.method_comparison import parse_methods, run_comparison
-from fcfl.runs.settings import METHODS, parse_budget
+from fcfl.runs.settings import parse_budget
+from fcfl.server.registry import METHODS
 from fcfl.training.rounds import Session
 
 from .console import (

@@ -11,7 +11,8 @@ from fcfl.models.model_file import check_out, predict_file, write_predictions
 from fcfl.report.terminal import comparison_table, print_result
 from fcfl.runs import Experiment
 from fcfl.runs.folder import SETTINGS
-from fcfl.runs.settings import METHODS, parse_budget, parse_options
+from fcfl.runs.settings import parse_budget, parse_options
+from fcfl.server.registry import METHODS
 
 from .console import (
     INFEASIBLE,
@@ -43,7 +44,7 @@ from .console import (
 
 
 def _methods_help() -> str:
-    return "\n\n".join(f"[bold]{name}[/]: {what}." for name, what in METHODS.items())
+    return "\n\n".join(f"[bold]{name}[/]: {entry.help}." for name, entry in METHODS.items())
 
 
 @app.command(

@@ -2,6 +2,10 @@
 
 A checkpoint is one file: a line with a magic word and the SHA-256 of what follows, then an .npz
 of the arrays (read without pickle) and the rest as JSON inside it.
+
+The classes that may be written and built again are those of `Progress` and whatever the type hints
+of the method's state class mention. So a method brings all that its checkpoint needs, and a file
+can make nothing else.
 """
 
 import hashlib
@@ -15,46 +19,15 @@ from typing import Any
 import numpy as np
 
 from fcfl._files import replace_file
-from fcfl._types import (
-    CurvatureWeights,
-    KernelQuestion,
-    LocalTraining,
-    Point,
-    RateId,
-    Report,
-    Request,
-)
 from fcfl.errors import CheckpointError
-from fcfl.federation.codec import decode, encode
-from fcfl.federation.loop import Progress, Remembered, Tally
-from fcfl.server.baselines.afl import AFLState
-from fcfl.server.baselines.agnostic_fair import AgnosticFairState
-from fcfl.server.baselines.fair_reg import FairRegState
-from fcfl.server.baselines.fairfed import FairFedState
-from fcfl.server.baselines.fedavg import FedAvgState
-from fcfl.server.baselines.fedfb import FedFBState
-from fcfl.server.baselines.fedmgda import FedMGDAState
-from fcfl.server.baselines.mmpf import MMPFState
-from fcfl.server.baselines.q_ffl import QFFLState
-from fcfl.server.constraints import Constraints, Row
-from fcfl.server.problem import Problem
-from fcfl.server.sqp.merit import Search
-from fcfl.server.sqp.quasi_newton import LimitedMemory
-from fcfl.server.sqp.sqp import SQPState
-from fcfl.server.two_stage.two_stage import TwoStageState
+from fcfl.federation.codec import decode, encode, reachable_classes
+from fcfl.federation.loop import Progress
 
 _MAGIC = b"fcfl-checkpoint-1"
-_CLASSES: dict[str, type] = {
-    cls.__name__: cls
-    for cls in (
-        Progress, Remembered, Tally,
-        Request, Point, CurvatureWeights, LocalTraining, KernelQuestion, Report, RateId,
-        Problem, Constraints, Row,
-        TwoStageState, SQPState, Search, LimitedMemory,
-        FedAvgState, FairRegState, QFFLState, AFLState, MMPFState, AgnosticFairState,
-        FedMGDAState, FairFedState, FedFBState,
-    )
-}  # fmt: skip
+
+
+class OtherMethodError(CheckpointError):
+    """A whole checkpoint that another method wrote."""
 
 
 @dataclass(frozen=True)
@@ -81,26 +54,32 @@ def save_checkpoint(folder: Path, progress: Progress[Any]) -> None:
     The newest one becomes the previous one, unless it is torn: then the previous one stays.
     """
     newest = checkpoint_path(folder)
-    keep = previous_path(folder) if _is_whole(newest) else None
+    keep = previous_path(folder) if _is_whole(newest, type(progress.state)) else None
     replace_file(newest, _pack(progress), keep=keep)
 
 
-def load_checkpoint(folder: Path) -> Loaded:
-    """Read the newest whole checkpoint; a torn one is told and the previous one used."""
+def load_checkpoint(folder: Path, state_class: type) -> Loaded:
+    """Read the newest whole checkpoint of a method with the given ``state_class``.
+
+    When the newest file is torn, the previous one is used and a warning says so. A checkpoint of
+    another method is refused with `OtherMethodError`.
+    """
     newest, previous = checkpoint_path(folder), previous_path(folder)
     if not newest.exists() and not previous.exists():
         raise CheckpointError(f"There is no checkpoint in {str(folder)!r}; start without resuming.")
     try:
-        return Loaded(_unpack(newest))
+        return Loaded(_unpack(newest, state_class))
+    except OtherMethodError:
+        raise
     except CheckpointError as error:
         if not previous.exists():
             raise
-        told = f"{error} The previous checkpoint is used."
-        return Loaded(_unpack(previous), told)
+        warning = f"{error} The previous checkpoint is used."
+        return Loaded(_unpack(previous, state_class), warning)
 
 
 def _pack(progress: Progress[Any]) -> bytes:
-    tree, arrays = encode(progress, _CLASSES)
+    tree, arrays = encode(progress, _classes(type(progress.state)))
     text = np.frombuffer(json.dumps(tree).encode(), dtype=np.uint8)
     buffer = io.BytesIO()
     np.savez(buffer, **dict[str, Any](arrays, json=text))
@@ -108,16 +87,21 @@ def _pack(progress: Progress[Any]) -> bytes:
     return b"%s %s\n%s" % (_MAGIC, hashlib.sha256(content).hexdigest().encode(), content)
 
 
-def _is_whole(path: Path) -> bool:
+def _classes(state_class: type) -> dict[str, type]:
+    """The classes that a checkpoint of a method with this state may hold, by name."""
+    return reachable_classes(Progress, state_class)
+
+
+def _is_whole(path: Path, state_class: type) -> bool:
     """Whether a checkpoint could be read back."""
     try:
-        _unpack(path)
+        _unpack(path, state_class)
     except (CheckpointError, OSError):
         return False
     return True
 
 
-def _unpack(path: Path) -> Progress[Any]:
+def _unpack(path: Path, state_class: type) -> Progress[Any]:
     if not path.is_file():
         what = "is not a file" if path.exists() else "is missing"
         raise CheckpointError(f"The checkpoint {str(path)!r} {what}.")
@@ -128,11 +112,27 @@ def _unpack(path: Path) -> Progress[Any]:
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             arrays = {key: stored[key] for key in stored.files}
-        progress = decode(json.loads(arrays.pop("json").tobytes()), arrays, _CLASSES)
-    except (EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        tree = json.loads(arrays.pop("json").tobytes())
+        _check_state(path, tree, state_class)
+        progress = decode(tree, arrays, _classes(state_class))
+    except (AttributeError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise CheckpointError(
             f"The checkpoint {str(path)!r} was written by another version of fcfl ({error})."
         ) from error
     if not isinstance(progress, Progress):
         raise CheckpointError(f"The checkpoint {str(path)!r} holds no run.")
     return progress
+
+
+def _check_state(path: Path, tree: Any, state_class: type) -> None:
+    """Refuse a run of another method before anything of it is built."""
+    if not isinstance(tree, dict) or tree.get("type") != Progress.__name__:
+        return
+    state = tree["fields"].get("state")
+    written, wanted = state.get("type") if isinstance(state, dict) else None, state_class.__name__
+    if isinstance(written, str) and written != wanted:
+        raise OtherMethodError(
+            f"The checkpoint {str(path)!r} was written by method "
+            f"{written.removesuffix('State')!r} (its state is a {written}); this run's method has "
+            f"a {wanted}. Resume with the method it began with."
+        )

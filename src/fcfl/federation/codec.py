@@ -1,17 +1,76 @@
 """Frozen dataclasses <-> JSON and arrays, without pickle.
 
-Only the classes in a registry given by the caller are ever built. Numbers survive exactly: arrays
-as raw bytes, floats by Python's shortest representation that reads back the same.
+Only classes that the caller names are ever built: a mapping from name to class, or everything that
+`reachable_classes` finds in the type hints of a class. A file cannot name any other, and nothing is
+imported because a file says so. Numbers survive exactly: arrays as raw bytes, floats by Python's
+shortest representation that reads back the same.
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from fcfl._types import Extra
+
 Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+def reachable_classes(*roots: Any) -> dict[str, type]:
+    """All dataclasses that a value of the ``roots`` may hold, by name.
+
+    The roots, the dataclasses in the type hints of their fields, those in the hints of these, and
+    so on, through unions, tuples, mappings and aliases. A class that no hint mentions is not
+    found, even if a field declared as its base class, a `Protocol` or `Any` holds one.
+
+    Raises
+    ------
+    TypeError
+        When two different classes have one name, which a file could not tell apart, or when a
+        type hint cannot be resolved.
+    """
+    found: dict[str, type] = {}
+    waiting = list(roots)
+    while waiting:
+        hint = waiting.pop()
+        waiting += get_args(hint)
+        if isinstance(hint, TypeVar):
+            waiting.append(hint.__bound__)
+        if type(hint).__name__ == "TypeAliasType":  # made by a `type` statement
+            waiting.append(hint.__value__)
+        cls = get_origin(hint) or hint
+        if isinstance(cls, type) and issubclass(cls, Extra):
+            waiting += cls.__subclasses__()  # a method's own questions travel in its requests
+        if not (isinstance(cls, type) and is_dataclass(cls)):
+            continue
+        if found.get(cls.__name__) is cls:
+            continue
+        known = found.setdefault(cls.__name__, cls)
+        if known is not cls:
+            raise TypeError(
+                f"Two classes of a state are named {cls.__name__!r}, {_full_name(known)} and "
+                f"{_full_name(cls)}; a checkpoint cannot tell them apart. Rename one of them."
+            )
+        waiting += _field_hints(cls)
+    return found
+
+
+def _field_hints(cls: type) -> list[Any]:
+    """The type hints of a dataclass's fields, resolved."""
+    try:
+        hints = get_type_hints(cls)
+    except NameError as error:
+        raise TypeError(
+            f"The type hints of {_full_name(cls)} cannot be resolved ({error}). Define what they "
+            "mention at the top level of its module."
+        ) from error
+    return [hints[field.name] for field in fields(cls)]
+
+
+def _full_name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def encode(value: Any, classes: Mapping[str, type] | None = None) -> tuple[Any, Arrays]:
@@ -31,7 +90,8 @@ def _encode(value: Any, arrays: Arrays, classes: Mapping[str, type] | None) -> A
         name = type(value).__name__
         if classes is not None and classes.get(name) is not type(value):
             raise TypeError(
-                f"Cannot write a {name} into a checkpoint: its class is not registered."
+                f"Cannot write a {name}: its class is not among those that may be read back. "
+                "A state's type hints must mention it."
             )
         parts = {f.name: _encode(getattr(value, f.name), arrays, classes) for f in fields(value)}
         return {"type": name, "fields": parts}

@@ -1,4 +1,4 @@
-"""The one training loop; every method and every runtime goes through it."""
+"""The one training loop: every method and every runtime goes through it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,14 +16,6 @@ class Runtime(Protocol):
     """Where clients run: it answers one question. A client that did not answer is left out."""
 
     def evaluate(self, request: Request) -> Reports: ...  # noqa: D102
-
-
-@dataclass(frozen=True, slots=True)
-class Remembered:
-    """The last report of a client, and for how many rounds it has stood in for it."""
-
-    report: Report
-    age: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +41,15 @@ class Tally:
 
 @dataclass(frozen=True)
 class Progress(Generic[S]):
-    """Everything a run needs to go on: this is what a checkpoint holds."""
+    """Everything a run needs to go on: this is what a checkpoint holds.
+
+    ``memory`` has the last report of every client, kept only where it may stand in for a newer
+    one; its ``age`` is the number of rounds for which it has.
+    """
 
     state: S
     tally: Tally = field(default_factory=Tally)
-    memory: Mapping[ClientId, Remembered] = field(default_factory=dict)
+    memory: Mapping[ClientId, Report] = field(default_factory=dict)
 
 
 def run(
@@ -63,6 +59,7 @@ def run(
 
     The last report of a client that does not answer stays in force for at most ``max_age`` rounds;
     after that `AbsentClientError` names it. A budget does not vanish because its owner is offline.
+    A method sees by the ``age`` of a report that it is stale, so that `step` stays a pure function.
     """
     check_count("max_age", max_age)
     return _rounds(method, progress, runtime, max_age)
@@ -83,8 +80,8 @@ def _rounds(
 
 def admit(
     request: Request, answers: Reports, progress: Progress[S], max_age: int
-) -> tuple[Reports, Mapping[ClientId, Remembered]]:
-    """Validate what arrived and fill in for who is absent."""
+) -> tuple[Reports, Mapping[ClientId, Report]]:
+    """Validate what arrived and fill in for who is absent: the reports, and the next memory."""
     problem = progress.state.problem
     strangers = [name for name in answers if name not in problem.clients]
     if strangers:
@@ -93,7 +90,7 @@ def admit(
             f"its clients are {', '.join(map(repr, problem.clients[:12]))}."
         )
     reports: dict[ClientId, tuple[Report, ...]] = {}
-    memory: dict[ClientId, Remembered] = {}
+    memory: dict[ClientId, Report] = {}
     for name in problem.clients:
         last = progress.memory.get(name)
         if name in answers:
@@ -104,7 +101,7 @@ def admit(
             if last is None:
                 raise _unknown(name, is_first_round=not any(progress.state.rounds))
             last = _stand_in(name, last, request.points, max_age)
-            reports[name] = tuple(last.report for _ in request.points)
+            reports[name] = (last,) * len(request.points)
         if last is not None:
             memory[name] = last
     return reports, memory
@@ -126,19 +123,17 @@ def _check_answers(
 
 
 def _remember(
-    last: Remembered | None, points: tuple[Point, ...], answers: tuple[Report, ...]
-) -> Remembered:
-    """Keep the richest report: one without gradients does not replace one with."""
+    last: Report | None, points: tuple[Point, ...], answers: tuple[Report, ...]
+) -> Report:
+    """The report to keep: the fullest one, but none without gradients in place of one with."""
     ranks = ("values", "gradients", "curvature")
     best = max(range(len(points)), key=lambda i: ranks.index(points[i].want))
-    if last is not None and answers[best].loss_grad is None and last.report.loss_grad is not None:
+    if last is not None and answers[best].loss_grad is None and last.loss_grad is not None:
         return replace(last, age=0)
-    return Remembered(answers[best])
+    return answers[best]
 
 
-def _stand_in(
-    name: ClientId, last: Remembered, points: tuple[Point, ...], max_age: int
-) -> Remembered:
+def _stand_in(name: ClientId, last: Report, points: tuple[Point, ...], max_age: int) -> Report:
     """The last report of an absent client, one round older, or an error that names it."""
     if last.age >= max_age:
         rounds = "1 round" if last.age == 0 else f"{last.age + 1} rounds"
@@ -146,7 +141,7 @@ def _stand_in(
             f"Client {name!r} did not answer, and its last report is {rounds} old "
             f"(`max_age` is {max_age}). Resume when it is back."
         )
-    part = part_missing(last.report, points)
+    part = part_missing(last, points)
     if part is not None:
         raise AbsentClientError(
             f"Client {name!r} did not answer, and its last report has no {part}, "
@@ -156,7 +151,7 @@ def _stand_in(
 
 
 def _unknown(name: ClientId, *, is_first_round: bool) -> AbsentClientError:
-    """Nothing can stand in for the client: it never reported, or its reports were not kept."""
+    """The error for a client without a stand-in: it never reported, or no report was kept."""
     if is_first_round:
         return AbsentClientError(
             f"Client {name!r} did not answer and has not reported before. "

@@ -15,7 +15,8 @@ from fcfl.errors import FCFLError, Interrupted
 from fcfl._files import write_json
 from fcfl.runs.folder import (SETTINGS, prepare_folder)
 from fcfl.runs.run import check_groups, run_experiment
-from fcfl.runs.settings import METHODS, Experiment
+from fcfl.runs.settings import Experiment
+from fcfl.server.registry import METHODS
 from fcfl.runs.tasks import open_federation, open_task
 from fcfl.training.rounds import Session
 from fcfl.federation.checkpoint import checkpoint_path
@@ -183,7 +184,7 @@ def _over_seeds(method: str, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     clients = dict.fromkeys(c for run in runs for c in run["clients"])
     return {
         "method": method,
-        "what": METHODS[method],
+        "what": METHODS[method].help,
         "seeds": [run["seed"] for run in runs],
         "failed": sum(run["status"] == "failed" for run in runs),
         **{key: over_seeds([run[key] for run in runs]) for key in _MEASURED},

@@ -17,31 +17,12 @@ from fcfl._checks import (
 )
 from fcfl._types import ClientId
 from fcfl.rules import RATE_KINDS, Difference, Ratio, Rule, Scope
-from fcfl.server.baselines import BASELINES, Baseline
-from fcfl.server.sqp.sqp import SQP
+from fcfl.server.method import Method
+from fcfl.server.registry import METHODS, Registered
 from fcfl.server.two_stage.two_stage import TwoStage
 
 EXCESS_L2 = 1e-3  # cross-validation compares losses, not what is lost beyond one's own best
 EVERYONE_ELSE = "*"  # key of a budget mapping that stands for all clients not named
-
-_SHARED_OPTIONS = ("step_size", "rounds", "seed", "name")  # options of their own on every method
-
-METHODS: dict[str, str] = {
-    "sqp": "the worst client's loss within every budget, in few rounds and with prices; budgets "
-    "hold on training rows, on new ones only nearly (default)",
-    "two-stage": "the same by the gradient steps of FCFL (Cui et al., 2021), thousands of rounds",
-    "fedavg": "the mean loss over all rows; keeps no budget",
-    "fair-reg": "the sum of the clients' losses and disparities; a price, so no budget is kept",
-    "q-ffl": "losses to the power 6, so that clients become more alike; keeps no budget",
-    "afl": "the worst mixture of clients, by descent and ascent; keeps no budget",
-    "mmpf": "the worst client's loss, by re-weighing whole fits; keeps no budget",
-    "agnostic-fair": "the loss and covariance under the worst reweighing of rows; discloses 50 "
-    "rows, keeps no budget",
-    "fedmgda": "every client's loss, until one could only gain at another's cost; keeps no budget",
-    "fairfed": "reweighed local losses, averaged by how near each client's disparity is to that of "
-    "all rows; keeps no budget",
-    "fedfb": "losses whose weights steer the selection rates of all rows together; keeps no budget",
-}
 
 
 @dataclass(frozen=True)
@@ -79,7 +60,7 @@ class Experiment:
     rounds: tuple[int, ...] | None = None
     options: Mapping[str, float] | None = None
     l2: float | Literal["auto"] | None = None
-    objective: float | Literal["max", "auto"] | None = None
+    objective: float | Literal["max", "mean", "auto"] | None = None
     curvature: Literal["auto", "exact", "lbfgs"] = "auto"
     excess_loss: bool = False
     start: Literal["zero", "uniform"] = "zero"
@@ -95,8 +76,7 @@ class Experiment:
             if isinstance(self.l2, str):
                 raise ValueError(f"`l2` must be a number or 'auto', got {self.l2!r}.")
             check_non_negative("l2", self.l2)
-        if self.method != "sqp":
-            self._check_not_sqp()
+        self._check_method_settings()
         if self.excess_loss:
             self._check_excess_loss()
         if not 0 <= self.test_size < 1:
@@ -135,21 +115,32 @@ class Experiment:
         """Whether any budget is given."""
         return any(b is not None for b in (self.budget, self.relative_budget, self.ratio))
 
-    def _check_not_sqp(self) -> None:
-        """Refuse what only the fast method knows."""
-        if self.l2 == "auto":
+    @property
+    def _registered(self) -> Registered:
+        return METHODS[self.method]
+
+    def _check_method_settings(self) -> None:
+        """Refuse what the chosen method does not take."""
+        traits = self._registered.traits
+        if self.l2 == "auto" and not traits.is_cross_validated:
             raise ValueError(f"`l2` 'auto' belongs to method 'sqp', got {self.method!r}.")
-        own = ("max",) if self.method == "two-stage" else ()
-        if self.objective is not None and self.objective not in own:
+        if self.objective is not None and not self._takes_objective(self.objective):
             raise ValueError(
                 f"`objective` belongs to method 'sqp', got {self.objective!r} "
                 f"for {self.method!r}."
             )
-        if self.curvature != "auto":
+        if self.curvature != "auto" and "curvature" not in self._registered.options:
             raise ValueError(f"`curvature` belongs to method 'sqp', got {self.method!r}.")
 
+    def _takes_objective(self, objective: float | str) -> bool:
+        """Whether the method may be asked for it; the method itself checks a value further."""
+        traits = self._registered.traits
+        if objective == "auto":
+            return traits.is_cross_validated
+        return objective in traits.objectives or "temperature" in traits.objectives
+
     def _check_excess_loss(self) -> None:
-        if self.method not in ("sqp", "two-stage"):
+        if not self._registered.traits.takes_excess_loss:
             raise ValueError(
                 f"`excess_loss` belongs to methods 'sqp' and 'two-stage', got {self.method!r}."
             )
@@ -166,7 +157,7 @@ class Experiment:
             return self.l2
         if self.excess_loss:
             return EXCESS_L2
-        return "auto" if self.method == "sqp" else 0.0
+        return "auto" if self._registered.traits.is_cross_validated else 0.0
 
     @property
     def l2_weight(self) -> float:
@@ -174,52 +165,62 @@ class Experiment:
         return 0.0 if self.l2_or_default == "auto" else float(self.l2_or_default)
 
     @property
-    def objective_or_default(self) -> float | Literal["max", "auto"] | None:
+    def objective_or_default(self) -> float | Literal["max", "mean", "auto"] | None:
         """What is minimised over clients: by default chosen for sqp, the method's own else."""
         if self.objective is not None:
             return self.objective
         if self.excess_loss:
             return "max"
-        return {"sqp": "auto", "two-stage": "max"}.get(self.method)  # type: ignore[return-value]
+        traits = self._registered.traits
+        if traits.is_cross_validated:
+            return "auto"
+        return "max" if "max" in traits.objectives else None
 
     @property
     def wants_selection(self) -> bool:
         """Whether anything is left to cross-validation."""
         return "auto" in (self.l2_or_default, self.objective_or_default)
 
-    def settled(self, l2: float, objective: float | Literal["max"]) -> "Experiment":
+    def settled(self, l2: float, objective: float | Literal["max", "mean"]) -> "Experiment":
         """The same with what was left open chosen."""
         return replace(self, l2=l2, objective=objective)
 
-    def make_method(self) -> SQP | TwoStage | Baseline:
+    def make_method(self) -> Method[Any]:
         """The method with its options."""
-        options = self._step_options()
-        if self.published and self.method != "two-stage":
+        chosen, options = self._registered.method, self._shared_options()
+        if self.published and chosen is not TwoStage:
             raise ValueError(f"`published` belongs to method 'two-stage', got {self.method!r}.")
-        if self.method in BASELINES:
-            baseline = BASELINES[self.method]
-            if any(field.name == "seed" for field in fields(baseline)):
-                options["seed"] = self.seed
-            return baseline(**options | self._own_options(baseline))
-        if self.options:
+        if self.options and self._registered.traits.enforces_budgets:
             raise ValueError(f"`options` belong to the baselines, got method {self.method!r}.")
-        if self.method == "two-stage":
-            if self.published:
-                return TwoStage.published(**{"step_size": 0.03, **options})
-            return TwoStage(**options)
-        if self.step_size is not None:
-            raise ValueError("`step_size` belongs to the gradient methods, got method 'sqp'.")
-        objective: Any = self.objective_or_default
-        options["objective"] = "max" if objective == "auto" else objective
-        return SQP(curvature=self.curvature, **options)
+        if self.published:
+            return TwoStage.published(**{"step_size": 0.03, **options})
+        method: Method[Any] = chosen(**options | self._own_options())
+        return method
+
+    def _shared_options(self) -> dict[str, Any]:
+        """The settings of a run that are also options of the method."""
+        known, options = self._registered.options, self._step_options()
+        if "seed" in known:
+            options["seed"] = self.seed
+        if "curvature" in known:
+            options["curvature"] = self.curvature
+        if "objective" in known:
+            objective = self.objective_or_default
+            options["objective"] = "max" if objective == "auto" else objective
+        return options
 
     def _step_options(self) -> dict[str, Any]:
         """Step size and rounds, as the method takes them."""
         options: dict[str, Any] = {}
         if self.step_size is not None:
+            if "step_size" not in self._registered.options:
+                raise ValueError(
+                    f"`step_size` belongs to the gradient methods, got method {self.method!r}."
+                )
             options["step_size"] = self.step_size
         if self.rounds is not None:
-            stages, wanted = (1, "one count") if self.method in BASELINES else (2, "two counts")
+            stages = self._registered.traits.n_stages
+            wanted = "one count" if stages == 1 else "two counts"
             if len(self.rounds) != stages:
                 given = ",".join(map(str, self.rounds))
                 raise ValueError(
@@ -228,10 +229,9 @@ class Experiment:
             options["rounds"] = self.rounds[0] if stages == 1 else self.rounds
         return options
 
-    def _own_options(self, baseline: type[Baseline]) -> dict[str, Any]:
-        """Numbers that only this baseline knows."""
-        given = dict(self.options or {})
-        known = [f.name for f in fields(baseline) if f.name not in _SHARED_OPTIONS]
+    def _own_options(self) -> dict[str, Any]:
+        """Numbers that only this method knows."""
+        given, known = dict(self.options or {}), self._registered.own_options
         for name in given:
             if name not in known:
                 raise ValueError(

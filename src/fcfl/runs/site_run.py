@@ -13,7 +13,6 @@ import numpy as np
 from fcfl import __version__
 from fcfl._types import ClientId, Point, Request, Vector
 from fcfl.errors import AbsentClientError
-from fcfl.training.absence import Cautious
 from fcfl._files import write_json
 from fcfl.runs.folder import (check_folder, prepare_folder, writing)
 from fcfl.models.model_file import LinearModel
@@ -121,8 +120,7 @@ def run_sites(
     session = Session(folder, run.resume, on_round, on_message, run.max_age)
     with writing(folder), _telling_why(sites):
         prepare_folder(experiment, task.checksum, folder, resume=run.resume, on_message=on_message)
-        method = Cautious(run.make_method(), lambda: bool(sites.failures))
-        progress, left_out = train(experiment, task, session, method=method)
+        progress, left_out = train(experiment, task, session, method=run.make_method())
         result = compose_result(experiment, task, progress, [*task.notes, *left_out])
         met = _budgets_met(task, progress.state)
         result["seconds"] = time.monotonic() - began

@@ -1,11 +1,11 @@
 """The shape every method has: ``init`` makes a state, ``step`` turns reports into the next one."""
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from fcfl._types import ClientId, Reports, Request, Vector
+from fcfl._types import ClientId, RateKind, Reports, Request, Vector
 from fcfl.server.problem import Evaluation, Problem
 
 Status = Literal["running", "converged", "stopped", "infeasible", "failed"]
@@ -14,7 +14,12 @@ FEASIBILITY_TOLERANCE = 1e-6  # a smooth violation up to this counts as met
 
 
 class State(Protocol):
-    """What the next round needs; plain data, so that a checkpoint is the state written down."""
+    """What the next round needs; plain data, so that a checkpoint is the state written down.
+
+    A frozen dataclass of numbers, text, arrays, tuples, mappings with text keys, and other such
+    dataclasses. The type hints of its fields must mention every dataclass that they may hold:
+    these are the classes that a checkpoint may build again.
+    """
 
     @property
     def problem(self) -> Problem: ...  # noqa: D102
@@ -48,13 +53,67 @@ class RoundInfo:
 
 
 class Method(Protocol[S]):
-    """A way to train: two pure functions, and how far a state is on the way."""
+    """A way to train: two pure functions, and how far a state has come.
+
+    ``state_class`` is the class of its states, from which checkpoints are read. A report with an
+    ``age`` above 0 is stale: it is about an earlier point, because its client did not answer.
+    What else the package may want to know of a method is optional: see `Traits`.
+    """
+
+    state_class: ClassVar[type[Any]]
 
     @property
     def name(self) -> str: ...  # noqa: D102
     def init(self, params: Vector, problem: Problem) -> S: ...  # noqa: D102
     def step(self, state: S, reports: Reports) -> tuple[S, RoundInfo]: ...  # noqa: D102
     def fraction_done(self, state: S) -> float: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What the rest of the package asks of a method, so that it need not know which one it is.
+
+    A method states what differs from these defaults as class attributes of the same names; it
+    needs no base class. `traits_of` reads them.
+
+    Parameters
+    ----------
+    enforces_budgets
+        Whether its model keeps the budgets. If not, a run says that they are only measured.
+    objectives
+        What it may minimise over clients: ``"max"``, ``"mean"``, and ``"temperature"`` for the
+        smooth maximum at any positive one. Empty when it has an objective of its own.
+    is_cross_validated
+        Whether ``l2`` and ``objective`` are chosen by cross-validation when they are left open:
+        it must be fast, and start from any parameters.
+    takes_excess_loss
+        Whether clients' losses may be counted from their own best (``Problem.own_best_losses``),
+        by which they may be negative.
+    n_stages
+        How many counts its option ``rounds`` has; with 1 it is a plain number.
+    rate_kinds
+        Rates that it needs besides those that the rules compare.
+    n_references
+        Rows that are disclosed to the server as reference points.
+    """
+
+    enforces_budgets: bool = True
+    objectives: tuple[str, ...] = ()
+    is_cross_validated: bool = False
+    takes_excess_loss: bool = False
+    n_stages: int = 1
+    rate_kinds: tuple[RateKind, ...] = ()
+    n_references: int = 0
+
+
+def traits_of(method: Any) -> Traits:
+    """The traits of a method or of its class; those that it does not state have the defaults.
+
+    The one place where a method is asked for an attribute that it may not have.
+    """
+    names = Traits.__dataclass_fields__
+    stated = {name: getattr(method, name) for name in names if hasattr(method, name)}
+    return Traits(**stated)
 
 
 def describe_round(

@@ -10,6 +10,7 @@ from typing import Any
 
 from fcfl.errors import CheckpointError, FCFLError, Interrupted
 from fcfl.federation.checkpoint import (
+    OtherMethodError,
     checkpoint_path,
     load_checkpoint,
     previous_path,
@@ -130,6 +131,8 @@ def _resumed(
         return fresh
     try:
         loaded = load_checkpoint(folder, method.state_class)
+    except OtherMethodError:
+        raise
     except CheckpointError as error:
         on_message(f"{error} Starting from the beginning.")
         return fresh

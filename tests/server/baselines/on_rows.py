@@ -8,11 +8,13 @@ from fcfl.data.client_data import ClientData
 from fcfl.federation.in_process import InProcess
 from fcfl.models.linear import linear_rows
 from fcfl.rules import Difference, rates_needed
-from fcfl.server.baselines import BASELINES
+from fcfl.server.method import traits_of
 from fcfl.server.problem import build_problem
+from fcfl.server.registry import METHODS
 from fcfl.training.references import with_references
 from helpers import RACE, simulated_clients, simulated_data, train, zeros_for
 
+BASELINES = {n: one.method for n, one in METHODS.items() if not one.traits.enforces_budgets}
 RULES = [Difference("demographic_parity", "race", 0.05)]
 SHORT = {
     "mmpf": {"rounds": 60, "tolerance": 1e-12},
@@ -28,13 +30,14 @@ def short(name, **options):
 def pose_for(method, datas, rules=RULES, *, l2=1e-2):
     """The problem as the experiment layer states it for this method, and its clients."""
     levels = next(iter(datas.values())).levels
-    rates = rates_needed(rules, levels, getattr(method, "rate_kinds", ()))
+    rates = rates_needed(rules, levels, traits_of(method).rate_kinds)
     runtime = InProcess({name: linear_rows(name, data, rates) for name, data in datas.items()})
     reports = runtime.evaluate(Request((Point(zeros_for(runtime)),)))
     problem, _ = build_problem(rules, rates, reports, l2=l2)
-    if hasattr(method, "n_references"):
+    n_references = traits_of(method).n_references
+    if n_references:
         zero = zeros_for(runtime)
-        problem, _ = with_references(problem, runtime, zero, method.n_references, 0)
+        problem, _ = with_references(problem, runtime, zero, n_references, 0)
     return problem, runtime
 
 

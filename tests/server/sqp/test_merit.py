@@ -11,7 +11,7 @@ def search(**changes):
         "lengths": (1.0, 0.5),
         "settled": False,
         "merits": ((2.0, np.array([0.0, 0.1])), (1.0, np.array([0.3, 0.0]))),
-        "promise": (0.5, np.array([0.2, 0.0])),
+        "predicted_decrease": (0.5, np.array([0.2, 0.0])),
         "penalties": np.array([10.0, 1.0]),
     }
     return Search(**(given | changes))
@@ -29,7 +29,7 @@ def test_a_point_must_come_below_the_worst_of_the_last_merits():
 
 
 def test_a_longer_step_must_deliver_more():
-    """A ten-thousandth of the length times the promise, which is 2.5 here."""
+    """A ten-thousandth of the length times the predicted decrease, which is 2.5 here."""
     just = (4.0 - 2e-4, np.zeros(2))
     assert search().accepts(1, just)
     assert not search().accepts(0, just)

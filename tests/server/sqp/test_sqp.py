@@ -224,9 +224,11 @@ def convex_problem(seed, l2, n_clients, n_params, n_rates):
     return problem, InProcess(clients)
 
 
-def slsqp_over_reports(problem, runtime, caps=None):
-    """Stage 1, or with caps stage 2, by SLSQP: optimum and value."""
-    n, rows = zeros_for(runtime).size, np.arange(len(problem.constraints))
+def slsqp_over_reports(problem, runtime, caps=None, start=None):
+    """Stage 1, or with caps stage 2, by SLSQP from ``start``: optimum and value."""
+    start = zeros_for(runtime) if start is None else start
+    level = 1.0 if caps is not None else evaluate(problem, runtime, start).losses.max()
+    n, rows = start.size, np.arange(len(problem.constraints))
 
     def slack(x):
         at = evaluate(problem, runtime, x[:n])
@@ -248,7 +250,7 @@ def slsqp_over_reports(problem, runtime, caps=None):
 
     answer = minimize(
         cost,
-        np.append(np.zeros(n), 1.0),
+        np.append(start, level),
         jac=cost_grad,
         constraints={"type": "ineq", "fun": slack, "jac": slack_grad},
         method="SLSQP",
@@ -328,9 +330,12 @@ def test_simulated_clients_end_where_slsqp_ends(rule, curvature):
         assert state.status == "converged", state.message
         assert end.largest_violation <= 1e-6
         assert_stationary(end)
+        nearby, best = slsqp_over_reports(problem, runtime, start=state.params)
+        if evaluate(problem, runtime, nearby).largest_violation <= 1e-6:
+            assert end.losses.max() <= best + 1e-6
 
 
-# --- the tilt ---
+# --- temperatures and the mean ---
 
 
 def test_temperatures_lead_from_the_mean_to_the_maximum():
@@ -365,8 +370,19 @@ def test_a_high_temperature_reaches_the_optimum_of_fedavg():
 
 
 @both_curvatures
+def test_the_mean_is_the_infinite_temperature(curvature):
+    problem, runtime = pose(simulated_clients(1), PARITY, l2=1e-2)
+    by_name, by_temperature = (
+        train(SQP(objective, curvature=curvature), problem, runtime, zeros_for(runtime))
+        for objective in ("mean", np.inf)
+    )
+    assert identical(tuple(by_name), tuple(by_temperature))
+    assert by_name[-1][0].state.rounds[1] == 0
+
+
+@both_curvatures
 @pytest.mark.parametrize("delta", [0.05, 1.0, np.inf])
-def test_a_tilt_is_solved_in_one_stage_under_budgets(delta, curvature):
+def test_a_smooth_objective_is_solved_in_one_stage_under_budgets(delta, curvature):
     for seed in range(3):
         problem, runtime = pose(simulated_clients(seed), PARITY, l2=1e-2)
         state, end = end_of(SQP(delta, curvature=curvature), problem, runtime)
@@ -538,7 +554,7 @@ def contradictory(low, high, twins=True):
     return replace(posed, constraints=constraints), runtime
 
 
-def relief_per_unit(at, radius=1e-4):
+def decrease_per_unit(at, radius=1e-4):
     """How fast the sum of violations can fall, by a linear programme in a small box."""
     n, m = at.params.size, at.violations.size
     rows = at.violation_grads(np.arange(m))
@@ -559,7 +575,7 @@ def test_contradictory_budgets_are_named(low, high, objective, curvature):
     state, end = end_of(SQP(objective, curvature=curvature), problem, runtime)
     assert state.status == "infeasible"
     assert np.maximum(end.violations, 0).sum() == pytest.approx(low - high, rel=1e-3)
-    assert relief_per_unit(end) <= 1e-5
+    assert decrease_per_unit(end) <= 1e-5
     assert "'client-0'" in state.message
     assert "'client-1'" in state.message
     assert "'client-2'" not in state.message
@@ -589,7 +605,7 @@ def test_infeasible_is_said_only_where_no_small_step_helps(curvature):
         if state.status == "infeasible":
             said += 1
             assert end.largest_violation > 1e-6
-            assert relief_per_unit(end) <= 1e-5
+            assert decrease_per_unit(end) <= 1e-5
         elif state.status == "converged":
             assert end.largest_violation <= 1e-6
     assert said < 10
@@ -663,16 +679,16 @@ def after_one_round(method):
     return method.step(state, reported(state.request, [1.0]))[0]
 
 
-@pytest.mark.parametrize(("curvature", "rich"), [("exact", 3), ("lbfgs", 2)])
-def test_a_request_carries_the_full_step_and_shorter_ones(curvature, rich):
+@pytest.mark.parametrize(("curvature", "n_full"), [("exact", 3), ("lbfgs", 2)])
+def test_a_request_carries_the_full_step_and_shorter_ones(curvature, n_full):
     state = after_one_round(SQP(curvature=curvature))
     full = "curvature" if curvature == "exact" else "gradients"
-    assert [p.want for p in state.request.points] == [full] * rich + ["values"] * (5 - rich)
+    assert [p.want for p in state.request.points] == [full] * n_full + ["values"] * (5 - n_full)
     for length, point in zip((1.0, 0.5, 0.2, 0.05, 0.01), state.request.points, strict=True):
         np.testing.assert_allclose(point.params, [-length, 0.0])
 
 
-def test_a_refused_full_step_beside_a_rich_shorter_one_costs_no_second_round():
+def test_a_shorter_step_known_in_full_costs_no_second_round():
     state = after_one_round(SQP(curvature="exact"))
     state, info = SQP(curvature="exact").step(
         state, reported(state.request, [9.0, 0.7, 0.8, 0.9, 0.99])
@@ -764,7 +780,7 @@ def test_a_stage_2_cut_short_keeps_its_caps_where_there_are_no_budgets():
 
 def test_the_last_round_asks_for_every_length_in_full():
     problem, runtime = pose(simulated_clients(0), PARITY, l2=1e-3)
-    method = SQP(curvature="lbfgs", rich=1, rounds=(3, 0))
+    method = SQP(curvature="lbfgs", n_full_points=1, rounds=(3, 0))
     state = method.init(zeros_for(runtime), problem)
     wants = []
     while state.status == "running":
@@ -849,9 +865,11 @@ def test_curvature_is_exact_for_few_parameters_only():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"objective": "mean"}, r"`objective` must be one of max, got 'mean'\."),
-        ({"objective": 0.0}, r"`objective` must be 'max' or a positive number, got 0\.0\."),
-        ({"objective": float("nan")}, r"must be 'max' or a positive number, got nan\."),
+        ({"objective": "min"}, r"`objective` must be 'max', 'mean' or a .*, got 'min'\."),
+        ({"objective": 0.0}, r"'mean' or a positive number \(a temperature\), got 0\.0\."),
+        ({"objective": float("nan")}, r"'mean' or a positive number .*, got nan\."),
+        ({"objective": True}, r"'mean' or a positive number .*, got True\."),
+        ({"objective": None}, r"'mean' or a positive number .*, got None\."),
         ({"curvature": "dense"}, r"`curvature` must be one of auto, exact, lbfgs, got 'dense'\."),
         ({"tolerance": -1.0}, r"`tolerance` must be a positive number, got -1\.0\."),
         ({"penalty": 0.0}, r"`penalty` must be a positive number, got 0\.0\."),
@@ -859,8 +877,8 @@ def test_curvature_is_exact_for_few_parameters_only():
         ({"lookahead": (1.0,)}, r"`lookahead` must hold lengths between 0 and 1, got 1\.0\."),
         ({"rounds": (5,)}, r"`rounds` must be two counts, one a stage, got \(5,\)\."),
         ({"rounds": (0, 5)}, r"`rounds` of stage 1, .* must be at least 1\."),
-        ({"rich": 0}, r"`patience`, `memory` and `rich` must be at least 1\."),
-        ({"rich": 1.5}, r"`rich` must be .*, got 1\.5\."),
+        ({"n_full_points": 0}, r"`patience`, `memory` and `n_full_points` must be at least 1\."),
+        ({"n_full_points": 1.5}, r"`n_full_points` must be .*, got 1\.5\."),
         ({"feasibility": 0.0}, r"`feasibility` must be a positive number, got 0\.0\."),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",

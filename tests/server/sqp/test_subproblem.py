@@ -163,9 +163,11 @@ def assert_solves(step, at, target, curvature, penalty):
     primal = after_a.max() + bend / 2 + penalty * np.maximum(after_b, 0).sum()
     dual = x @ a + mu @ b - bend / 2
     assert primal == pytest.approx(dual, abs=1e-8 * (1 + penalty))
-    assert step.gain == pytest.approx(a.max() - after_a.max(), abs=1e-10)
-    assert step.shortfall == pytest.approx(np.maximum(after_b, 0).sum(), abs=1e-9)
-    assert step.relief == pytest.approx(np.maximum(b, 0).sum() - step.shortfall, abs=1e-9)
+    assert step.objective_decrease == pytest.approx(a.max() - after_a.max(), abs=1e-10)
+    assert step.infeasibility == pytest.approx(np.maximum(after_b, 0).sum(), abs=1e-9)
+    assert step.violation_decrease == pytest.approx(
+        np.maximum(b, 0).sum() - step.infeasibility, abs=1e-9
+    )
 
 
 @targets
@@ -177,7 +179,7 @@ def test_a_step_solves_its_programme(make_target, penalty):
         step = solve_step(at, target, curvature, penalty)
         assert_solves(step, at, target, curvature, penalty)
         assert step.is_sound(penalty)
-        assert step.decrease(penalty) >= -1e-9 * (1 + penalty)
+        assert step.merit_decrease(penalty) >= -1e-9 * (1 + penalty)
 
 
 def test_a_step_is_what_scipy_finds_for_the_primal():
@@ -224,7 +226,7 @@ def test_screening_never_changes_the_step(monkeypatch, make_target, first_rows, 
         np.testing.assert_allclose(
             few.lagrangian_grad, everything.lagrangian_grad, atol=1e-7 * (1 + penalty)
         )
-        for part in ("gain", "relief", "shortfall"):
+        for part in ("objective_decrease", "violation_decrease", "infeasibility"):
             assert getattr(few, part) == pytest.approx(getattr(everything, part), abs=1e-8)
         assert_solves(few, at, target, curvature, penalty)
 
@@ -251,17 +253,17 @@ def test_no_constraints_leave_a_plain_descent_step():
     at = evaluate(problem, runtime, np.ones(5))
     step = solve_step(at, Target(None, NONE), no_memory(5), 10.0)
     np.testing.assert_allclose(step.direction, -at.loss_grads[0])
-    assert (step.relief, step.shortfall) == (0.0, 0.0)
-    assert step.gain == pytest.approx(at.loss_grads[0] @ at.loss_grads[0])
+    assert (step.violation_decrease, step.infeasibility) == (0.0, 0.0)
+    assert step.objective_decrease == pytest.approx(at.loss_grads[0] @ at.loss_grads[0])
 
 
 def test_a_step_that_raises_the_merit_is_unsound():
     at = simulated_point(0)
     step = solve_step(at, Target(None, NONE), no_memory(12), 10.0)
     assert step.is_sound(10.0)
-    nothing = np.zeros(step.reliefs.size)
-    assert not replace(step, gain=-1.0, reliefs=nothing).is_sound(10.0)
-    assert not replace(step, reliefs=nothing - 1.0).is_sound(10.0)
+    nothing = np.zeros(step.violation_decreases.size)
+    assert not replace(step, objective_decrease=-1.0, violation_decreases=nothing).is_sound(10.0)
+    assert not replace(step, violation_decreases=nothing - 1.0).is_sound(10.0)
 
 
 # --- the KKT residual ---

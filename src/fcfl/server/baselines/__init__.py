@@ -1,6 +1,8 @@
-"""Baselines of the literature, on the same reports and the same loop."""
+"""Baselines of the literature, on the same reports and the same loop.
 
-from typing import TypeAlias
+None of them enforces budgets: they show what other objectives cost and give. `server.registry` has
+all methods by name.
+"""
 
 from .afl import AFL
 from .agnostic_fair import AgnosticFair
@@ -12,18 +14,14 @@ from .fedmgda import FedMGDA
 from .mmpf import MMPF
 from .q_ffl import QFFL
 
-Baseline: TypeAlias = (
-    FedAvg | FairReg | QFFL | AFL | MMPF | AgnosticFair | FedMGDA | FairFed | FedFB
-)
-
-BASELINES: dict[str, type[Baseline]] = {
-    "fedavg": FedAvg,
-    "fair-reg": FairReg,
-    "q-ffl": QFFL,
-    "afl": AFL,
-    "mmpf": MMPF,
-    "agnostic-fair": AgnosticFair,
-    "fedmgda": FedMGDA,
-    "fairfed": FairFed,
-    "fedfb": FedFB,
-}
+__all__ = [
+    "AFL",
+    "MMPF",
+    "QFFL",
+    "AgnosticFair",
+    "FairFed",
+    "FairReg",
+    "FedAvg",
+    "FedFB",
+    "FedMGDA",
+]

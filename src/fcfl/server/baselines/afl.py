@@ -1,9 +1,10 @@
 """AFL (Mohri et al., 2019): the worst mixture of clients, by descent and ascent.
 
-It bounds the loss under any mixture of the clients; it knows no groups and keeps no budget.
+It bounds the loss under any mixture of the clients; it knows no groups and enforces no budget.
 """
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -35,6 +36,8 @@ class AFL:
     rounds: int = 600
     tolerance: float = 1e-5
     name: str = "afl"
+    state_class: ClassVar[type[AFLState]] = AFLState
+    enforces_budgets: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_steps(self)

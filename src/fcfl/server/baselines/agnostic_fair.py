@@ -1,6 +1,6 @@
 """AgnosticFair, or FA (Du et al., 2021): robust to a reweighing of rows by an adversary.
 
-It lowers the covariance of group and logit under the worst reweighing; no client's budget is kept.
+It lowers the covariance of group and logit under the worst reweighing; it does not enforce budgets.
 The kernel's reference points are rows of the clients, disclosed to the server and to all clients.
 """
 
@@ -46,6 +46,8 @@ class AgnosticFair:
     largest_weight: float = 5.0
     n_references: int = 50
     name: str = "agnostic-fair"
+    state_class: ClassVar[type[AgnosticFairState]] = AgnosticFairState
+    enforces_budgets: ClassVar[bool] = False
     rate_kinds: ClassVar[tuple[RateKind, ...]] = ("selection",)
 
     def __post_init__(self) -> None:

@@ -1,9 +1,10 @@
 """FedAvg with a disparity penalty: the sum of the clients' losses and weighted disparities.
 
-A penalty is a price, not a bound: no budget is kept, and none is known to it.
+A penalty is a price, not a bound: it does not enforce budgets.
 """
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -36,6 +37,8 @@ class FairReg:
     tolerance: float = 1e-4
     weight: float = 1.0
     name: str = "fair-reg"
+    state_class: ClassVar[type[FairRegState]] = FairRegState
+    enforces_budgets: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_steps(self)

@@ -1,6 +1,6 @@
 """FairFed (Ezzeldin et al., 2023): average local models, and trust those near the global disparity.
 
-Clients reweigh their own rows. It lowers the global disparity as a rule, and promises no bound.
+Clients reweigh their own rows. It usually lowers the global disparity; it does not enforce budgets.
 """
 
 from dataclasses import dataclass, replace
@@ -51,6 +51,8 @@ class FairFed:
     batch_rows: int = 0
     seed: int = 0
     name: str = "fairfed"
+    state_class: ClassVar[type[FairFedState]] = FairFedState
+    enforces_budgets: ClassVar[bool] = False
     rate_kinds: ClassVar[tuple[RateKind, ...]] = ("false_positive", "true_positive")
 
     def __post_init__(self) -> None:

@@ -1,9 +1,10 @@
 """FedAvg (McMahan et al., 2017): the mean loss over all rows, by local or full-batch steps.
 
-It knows no budgets; it is the reference that shows what keeping them costs.
+It does not enforce budgets; it is the reference that shows what enforcing them costs.
 """
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -43,6 +44,8 @@ class FedAvg:
     batch_rows: int = 0
     seed: int = 0
     name: str = "fedavg"
+    state_class: ClassVar[type[FedAvgState]] = FedAvgState
+    enforces_budgets: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_local(self, fewest=0)

@@ -1,6 +1,7 @@
 """FedFB (Zeng et al., 2021): FairBatch across clients; the weights of labels within groups move.
 
-It steers selection rates of all rows together towards each other through losses; no budget is kept.
+It steers the selection rates of all rows together towards each other through losses. It does not
+enforce budgets.
 """
 
 from dataclasses import dataclass, replace
@@ -52,6 +53,8 @@ class FedFB:
     batch_rows: int = 0
     seed: int = 0
     name: str = "fedfb"
+    state_class: ClassVar[type[FedFBState]] = FedFBState
+    enforces_budgets: ClassVar[bool] = False
     rate_kinds: ClassVar[tuple[RateKind, ...]] = ("false_positive", "true_positive")
 
     def __post_init__(self) -> None:

@@ -1,9 +1,10 @@
 """FedMGDA+ (Hu et al., 2022): a direction that lowers every client's loss, near the row shares.
 
-It stops where no such direction is left; it knows no groups and keeps no budget.
+It stops where no such direction is left; it knows no groups and does not enforce budgets.
 """
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import clarabel
 import numpy as np
@@ -17,7 +18,7 @@ from fcfl.server.method import RoundInfo, describe_round
 from fcfl.server.problem import Problem, evaluate_point
 
 _SHORTEST = 1e-10  # a step below this share of `step_size` counts as none
-_ARMIJO = 1e-4  # share of the promised decrease that a step must bring
+_ARMIJO = 1e-4  # share of the predicted decrease that a step must achieve
 _SOLVED = ("Solved", "AlmostSolved")
 
 
@@ -50,6 +51,8 @@ class FedMGDA:
     tolerance: float = 1e-3
     freedom: float = 0.1
     name: str = "fedmgda"
+    state_class: ClassVar[type[FedMGDAState]] = FedMGDAState
+    enforces_budgets: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_steps(self)

@@ -1,10 +1,11 @@
 """MMPF (Martinez et al., 2020), its algorithm APStar: min-max by re-weighing whole fits.
 
-It finds the smallest worst loss, with a certificate; it knows no groups within a client and keeps
-no budget. The risks are those of the training rows: reports say nothing of held-out ones.
+It finds the smallest worst loss, with a certificate; it knows no groups within a client and does
+not enforce budgets. The risks are those of the training rows: reports say nothing of held-out ones.
 """
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from fcfl.server.method import RoundInfo, describe_round
 from fcfl.server.problem import Evaluation, Problem, evaluate_point
 from fcfl.server.sqp.quasi_newton import LimitedMemory, no_memory
 
-_ARMIJO = 1e-4  # share of the promised decrease that a step must bring
+_ARMIJO = 1e-4  # share of the predicted decrease that a step must achieve
 _SHORTEST = 1e-8  # share of a quasi-Newton step below which a fit counts as done
 
 
@@ -62,6 +63,8 @@ class MMPF:
     fit_steps: int = 50
     memory: int = 20
     name: str = "mmpf"
+    state_class: ClassVar[type[MMPFState]] = MMPFState
+    enforces_budgets: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_steps(self)

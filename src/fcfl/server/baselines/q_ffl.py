@@ -1,9 +1,10 @@
 """q-FFL (Li et al., 2020): losses raised to a power, so that larger ones count more.
 
-It evens out losses between clients; it knows no groups and keeps no budget.
+It evens out losses between clients; it knows no groups and does not enforce budgets.
 """
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -44,6 +45,8 @@ class QFFL:
     batch_rows: int = 0
     seed: int = 0
     name: str = "q-ffl"
+    state_class: ClassVar[type[QFFLState]] = QFFLState
+    enforces_budgets: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_local(self, fewest=0)

@@ -9,9 +9,17 @@ from fcfl.server.sqp.lagrangian import loss_weights
 from fcfl.server.sqp.quasi_newton import Curvature, LimitedMemory
 from fcfl.server.sqp.subproblem import Step, Target, solve_step
 
-FIRMER = 10.0  # factor by which a penalty is raised
+# Factor by which a penalty grows at a time. A penalty bounds the multipliers, so this decides how
+# soon a budget with a large price is met, and by how much the merit may become too stiff.
+PENALTY_GROWTH = 10.0
+
+# A budget that is exceeded under this penalty, with no step that helps, cannot be met nearby: no
+# price below a million nats per unit of disparity buys it.
 PENALTY_LIMIT = 1e6
-_RESCALINGS = 8  # of the curvature, until it agrees with the step
+
+# The most times that the curvature is scaled until it agrees with the step's multipliers. Each
+# covers half of the disagreement on a logarithmic scale.
+_RESCALINGS = 8
 
 
 def find_step(
@@ -21,10 +29,10 @@ def find_step(
 
     The caps' multipliers may be many times larger after a step than before, and the curvature with
     them: it is scaled until the ``assumed_weights`` of the losses that it stands for and those of
-    the step agree. Where rounding decides the step, what was learnt of curvature longest ago is
-    forgotten.
+    the step agree to a factor of two. Where rounding decides the step, the older half of the pairs
+    that curvature was learnt from is dropped, until it does not.
     """
-    step, firm = _solve(at, target, curvature, penalty)
+    step, raised = _solve(at, target, curvature, penalty)
     assumed = float(assumed_weights.sum())
     for _ in range(_RESCALINGS if target.caps.size else 0):
         ratio = float(loss_weights(target, at, step).sum()) / assumed
@@ -32,27 +40,31 @@ def find_step(
             break
         assumed *= ratio**0.5  # not all the way: a stiffer model wants smaller multipliers
         curvature = curvature.scaled(ratio**0.5)
-        step, firm = _solve(at, target, curvature, penalty)
+        step, raised = _solve(at, target, curvature, penalty)
     while isinstance(curvature, LimitedMemory) and curvature.n_pairs:
-        if step.is_sound(firm):
+        if step.is_sound(raised):
             break
         curvature = curvature.newer_half()
-        step, firm = _solve(at, target, curvature, penalty)
-    return step, firm, curvature
+        step, raised = _solve(at, target, curvature, penalty)
+    return step, raised, curvature
 
 
 def _solve(
     at: Evaluation, target: Target, curvature: Curvature, penalty: float
 ) -> tuple[Step, float]:
-    """The step, under a firmer penalty if that is what meets the linearised budgets."""
+    """The step, under a larger penalty if that is what meets the linearised budgets.
+
+    The penalty then becomes twice the largest multiplier, within a factor `PENALTY_GROWTH`. If the
+    larger one does not meet them either, it is not to blame, and stays as it is.
+    """
     step = solve_step(at, target, curvature, penalty)
-    if step.shortfall <= FEASIBILITY_TOLERANCE or penalty >= PENALTY_LIMIT:
+    if step.infeasibility <= FEASIBILITY_TOLERANCE or penalty >= PENALTY_LIMIT:
         return step, penalty
-    firmer = solve_step(at, target, curvature, FIRMER * penalty)
-    if firmer.shortfall > FEASIBILITY_TOLERANCE:
+    other = solve_step(at, target, curvature, PENALTY_GROWTH * penalty)
+    if other.infeasibility > FEASIBILITY_TOLERANCE:
         return step, penalty
-    needed = 2.0 * float(firmer.constraint_weights.max(initial=0.0))
-    return firmer, min(max(penalty, needed), FIRMER * penalty)
+    needed = 2.0 * float(other.constraint_weights.max(initial=0.0))
+    return other, min(max(penalty, needed), PENALTY_GROWTH * penalty)
 
 
 def is_stuck(at: Evaluation, target: Target, step: Step, penalty: float, tolerance: float) -> bool:
@@ -61,7 +73,7 @@ def is_stuck(at: Evaluation, target: Target, step: Step, penalty: float, toleran
     Under the largest penalty that is a stationary point of the sum of the violations.
     """
     exceeded = target.constraints(at.losses, at.violations).max(initial=0.0)
-    no_relief = step.relief <= 0.1 * step.shortfall
+    does_not_help = step.violation_decrease <= 0.1 * step.infeasibility
     steepest = float(np.abs(step.lagrangian_grad).max())
-    still = max(steepest, step.decrease(penalty)) <= tolerance
-    return bool(exceeded > FEASIBILITY_TOLERANCE and no_relief and still)
+    is_stationary = max(steepest, step.merit_decrease(penalty)) <= tolerance
+    return bool(exceeded > FEASIBILITY_TOLERANCE and does_not_help and is_stationary)

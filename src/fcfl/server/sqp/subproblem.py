@@ -19,8 +19,13 @@ from fcfl.server.sqp.dual_qp import solve_dual_qp
 from fcfl.server.sqp.merit import Merit
 from fcfl.server.sqp.quasi_newton import Curvature
 
-_FIRST_ROWS = 64  # rows of each kind in the first working set; more enter when they are violated
-_ROW_TOLERANCE = 1e-10  # by how much a row outside the working set may be violated
+# Rows of each kind in the first working set; more enter when they are violated. Few rows are active
+# at a solution, and the dual solver's time grows fast with their number.
+_FIRST_ROWS = 64
+
+# By how much a row outside the working set may be violated: below the accuracy of the dual solver,
+# so that a result does not depend on which rows it began with.
+_ROW_TOLERANCE = 1e-10
 
 
 @dataclass(frozen=True)
@@ -87,36 +92,38 @@ class Target:
 
 @dataclass(frozen=True)
 class Step:
-    """A solution: the direction, the weights of all rows, and what the model promises.
+    """A solution: the direction, the weights of all rows, and what the linear model predicts.
 
-    ``gain`` is how much the largest objective falls to first order, ``reliefs`` how much each
-    violation does, ``shortfall`` what is left of their sum.
+    ``objective_decrease`` is how much the largest objective falls to first order,
+    ``violation_decreases`` how much each violation does, ``infeasibility`` the sum of the
+    violations that remain.
     """
 
     direction: Vector
     objective_weights: Vector
     constraint_weights: Vector
     lagrangian_grad: Vector
-    gain: float
-    reliefs: Vector
-    shortfall: float
+    objective_decrease: float
+    violation_decreases: Vector
+    infeasibility: float
 
     @property
-    def relief(self) -> float:
+    def violation_decrease(self) -> float:
         """How much the sum of the violations falls."""
-        return float(self.reliefs.sum())
+        return float(self.violation_decreases.sum())
 
-    def decrease(self, penalty: float) -> float:
+    def merit_decrease(self, penalty: float) -> float:
         """How much the linearised merit falls under ``penalty``."""
-        return self.gain + penalty * self.relief
+        return self.objective_decrease + penalty * self.violation_decrease
 
     def is_sound(self, penalty: float) -> bool:
         """Whether the merit falls by half of ``d · B d`` or more, as with any solution it does.
 
-        It does not where a nearly singular curvature has made the step a matter of rounding.
+        It does not where a nearly singular curvature has left the step to rounding. A quarter is
+        asked for, so that the solver's tolerance is not mistaken for that.
         """
         bend = -float(self.lagrangian_grad @ self.direction)
-        return self.decrease(penalty) >= 0.25 * bend - _ROW_TOLERANCE * (1.0 + penalty)
+        return self.merit_decrease(penalty) >= 0.25 * bend - _ROW_TOLERANCE * (1.0 + penalty)
 
 
 def solve_step(at: Evaluation, target: Target, curvature: Curvature, penalty: float) -> Step:

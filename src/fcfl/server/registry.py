@@ -1,0 +1,105 @@
+"""All methods by name: the class, one line of help, and what the rest of the package may ask.
+
+To add a method, write its module and add a line here. A method of one's own that is passed as an
+object needs no entry.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import Any
+
+from fcfl.server.baselines.afl import AFL
+from fcfl.server.baselines.agnostic_fair import AgnosticFair
+from fcfl.server.baselines.fair_reg import FairReg
+from fcfl.server.baselines.fairfed import FairFed
+from fcfl.server.baselines.fedavg import FedAvg
+from fcfl.server.baselines.fedfb import FedFB
+from fcfl.server.baselines.fedmgda import FedMGDA
+from fcfl.server.baselines.mmpf import MMPF
+from fcfl.server.baselines.q_ffl import QFFL
+from fcfl.server.method import Traits, traits_of
+from fcfl.server.sqp.sqp import SQP
+from fcfl.server.two_stage.two_stage import TwoStage
+
+# Options that a run has under the same name for every method, and the name itself.
+_SHARED_OPTIONS = ("step_size", "rounds", "seed", "objective", "curvature", "name")
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A method's class, and one line of help: what it minimises and whether it enforces budgets."""
+
+    method: type[Any]
+    help: str
+
+    @property
+    def name(self) -> str:
+        """The name by which it is chosen."""
+        return str(self.method.name)
+
+    @property
+    def traits(self) -> Traits:
+        """What the package may ask of it."""
+        return traits_of(self.method)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Names of all its options."""
+        return tuple(field.name for field in fields(self.method) if field.name != "name")
+
+    @property
+    def own_options(self) -> tuple[str, ...]:
+        """Names of the options that a run does not have under a name of their own."""
+        return tuple(name for name in self.options if name not in _SHARED_OPTIONS)
+
+
+_ALL = (
+    Registered(
+        SQP,
+        "the worst client's loss within every budget, in few rounds and with prices; budgets hold "
+        "on training rows, on new ones only nearly (default)",
+    ),
+    Registered(
+        TwoStage,
+        "the same by the gradient steps of FCFL (Cui et al., 2021), thousands of rounds",
+    ),
+    Registered(FedAvg, "the mean loss over all rows; does not enforce budgets"),
+    Registered(
+        FairReg,
+        "the sum of the clients' losses and disparities; a penalty, so it does not enforce budgets",
+    ),
+    Registered(
+        QFFL,
+        "losses to the power 6, so that clients become more alike; does not enforce budgets",
+    ),
+    Registered(
+        AFL, "the worst mixture of clients, by descent and ascent; does not enforce budgets"
+    ),
+    Registered(
+        MMPF, "the worst client's loss, by reweighting whole fits; does not enforce budgets"
+    ),
+    Registered(
+        AgnosticFair,
+        "the loss and covariance under the worst reweighting of rows; discloses 50 rows, does not "
+        "enforce budgets",
+    ),
+    Registered(
+        FedMGDA,
+        "every client's loss, until one could only gain at another's cost; does not enforce "
+        "budgets",
+    ),
+    Registered(
+        FairFed,
+        "reweighted local losses, averaged by how near each client's disparity is to that of all "
+        "rows; does not enforce budgets",
+    ),
+    Registered(
+        FedFB,
+        "losses whose weights steer the selection rates of all rows together; does not enforce "
+        "budgets",
+    ),
+)
+
+METHODS: Mapping[str, Registered] = MappingProxyType({one.name: one for one in _ALL})
+"""All methods, in the order in which help lists them."""

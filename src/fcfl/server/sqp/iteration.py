@@ -1,0 +1,139 @@
+"""One round of SQP: accept a step or search on, and from a new iterate solve for the next step."""
+
+from dataclasses import replace
+
+from fcfl._types import ClientId, Reports
+from fcfl.server.method import RoundInfo, describe_round
+from fcfl.server.problem import Evaluation, evaluate_point
+from fcfl.server.sqp.elastic import PENALTY_GROWTH, PENALTY_LIMIT, find_step, is_stuck
+from fcfl.server.sqp.lagrangian import (
+    active_grads,
+    lagrangian_grad,
+    lagrangian_hessian,
+    loss_weights,
+)
+from fcfl.server.sqp.line_search import begin_search, search_again, with_request
+from fcfl.server.sqp.options import NEAR_OPTIMUM, Options
+from fcfl.server.sqp.quasi_newton import Curvature, Exact, LimitedMemory
+from fcfl.server.sqp.restoration import is_restoring, restoration_step, was_restoring
+from fcfl.server.sqp.sqp_state import (
+    SQPState,
+    count_round,
+    reset_search,
+    rounds_left,
+    target_of,
+)
+from fcfl.server.sqp.stages import begin_stage_2, end_infeasible, end_run, wants_stage_2
+from fcfl.server.sqp.subproblem import kkt_residual
+
+
+def take_round(options: Options, state: SQPState, reports: Reports) -> tuple[SQPState, RoundInfo]:
+    """Take the longest acceptable step of the request, or search on along it."""
+    points = [
+        evaluate_point(state.problem, point.params, reports, index)
+        for index, point in enumerate(state.request.points)
+    ]
+    stage, state = state.stage, count_round(state)
+    search, target = state.search, target_of(options, state)
+    passing = (i for i, at in enumerate(points) if search.accepts(i, target.merit(at)))
+    accepted = next(passing, None)
+    if accepted is None:
+        shown, length = points[-1], 0.0
+        # A quarter of the shortest length that failed: together with `lookahead` the next request
+        # spans two more orders of magnitude.
+        state = search_again(options, state, min(search.lengths) / 4, settled=False)
+    else:
+        shown, length = points[accepted], search.lengths[accepted]
+        if state.request.points[accepted].want == "values":
+            state = search_again(options, state, length, settled=True)
+        else:
+            state = _arrive(options, replace(state, search=search.ended(length)), shown)
+    return state, describe_round(shown, round=sum(state.rounds), stage=stage, step=length)
+
+
+def stale_clients(reports: Reports) -> list[ClientId]:
+    """Clients for whom an earlier report stands in, because they did not answer."""
+    return [name for name, answers in reports.items() if any(one.age for one in answers)]
+
+
+def make_provisional(before: SQPState, after: SQPState) -> SQPState:
+    """What remains of a round when some of its reports were stale.
+
+    A stale report is about another point, so no merit may be compared with it: the next step is
+    taken without a line search, and past merits are forgotten. Nothing is concluded from it
+    either: a stage that would end with it is not over, the round is only counted.
+    """
+    if after.status != "running" or after.stage != before.stage:
+        after = replace(before, rounds=after.rounds)
+    return replace(after, search=replace(after.search, settled=True, merits=()))
+
+
+def _arrive(options: Options, state: SQPState, at: Evaluation) -> SQPState:
+    """Make ``at`` the iterate, and solve for the next step."""
+    curvature: Curvature
+    if options.exact:
+        target = target_of(options, state)
+        # In stage 2 the residual is that of weights that sum to one, the Lagrangian's are larger.
+        is_near = state.kkt * state.loss_weights.sum() <= NEAR_OPTIMUM
+        active = active_grads(state.multipliers, target, at) if is_near else None
+        hessian = lagrangian_hessian(state.multipliers, target, at)
+        curvature = Exact.from_hessian(hessian, active)
+    else:
+        state = replace(state, memory=_learn(options, state, at))
+        curvature = state.memory
+    return _next_step(options, replace(state, params=at.params), at, curvature)
+
+
+def _learn(options: Options, state: SQPState, at: Evaluation) -> LimitedMemory:
+    r"""One more pair of L-BFGS: the step, and how the Lagrangian's gradient changed along it.
+
+    The multipliers are those of the step on both sides, so that the difference is curvature only.
+    ``B s`` is known without a product: the step solves :math:`B d = -\nabla L`.
+    """
+    if state.lagrangian_grad.size == 0 or was_restoring(options, state):
+        return state.memory  # the first point; or a step that did not solve the equation above
+    step = at.params - state.params
+    here = lagrangian_grad(state.multipliers, target_of(options, state), at)
+    change = here - state.lagrangian_grad
+    model_change = -state.search.lengths[0] * state.lagrangian_grad
+    return state.memory.updated(step, change, model_change, options.memory)
+
+
+def _next_step(options: Options, state: SQPState, at: Evaluation, curvature: Curvature) -> SQPState:
+    """Solve for the next step, and see whether the stage is over."""
+    if is_restoring(options, state):
+        return with_request(options, restoration_step(options, state, at, curvature))
+    target = target_of(options, state)
+    step, penalty, curvature = find_step(at, target, curvature, state.penalty, state.loss_weights)
+    if isinstance(curvature, LimitedMemory):
+        state = replace(state, memory=curvature)
+    kkt = kkt_residual(at, target, step)
+    state = replace(
+        state,
+        penalty=penalty,
+        direction=step.direction,
+        search=begin_search(options, state, target.merit(at), step, penalty),
+        loss_weights=loss_weights(target, at, step),
+        row_weights=step.constraint_weights[state.caps.size :],
+        lagrangian_grad=step.lagrangian_grad,
+        kkt=kkt,
+    )
+    if kkt <= options.tolerance and at.largest_violation <= options.feasibility:
+        return _finish_stage(options, state, at, curvature)
+    if is_stuck(at, target, step, penalty, options.tolerance):
+        if penalty >= PENALTY_LIMIT:
+            return end_infeasible(state, at)
+        state = replace(reset_search(state), penalty=PENALTY_GROWTH * penalty)
+        return _next_step(options, state, at, curvature)
+    if rounds_left(options, state) <= 0:
+        return _finish_stage(options, replace(state, cut_short=True), at, curvature)
+    return with_request(options, state)
+
+
+def _finish_stage(
+    options: Options, state: SQPState, at: Evaluation, curvature: Curvature
+) -> SQPState:
+    """Go on to stage 2 from ``at``, where everything it needs is known already; or end."""
+    if wants_stage_2(options, state, at):
+        return _next_step(options, begin_stage_2(options, state, at), at, curvature)
+    return end_run(state)

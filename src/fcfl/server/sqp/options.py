@@ -1,0 +1,60 @@
+"""The options of `SQP` with every default resolved for one number of parameters."""
+
+from dataclasses import dataclass
+
+# A client's part of the Hessian is n × n: with 2,000 parameters 32 MB for each point of a request.
+EXACT_PARAMS = 2000
+
+# KKT residual at which a stage ends. The solver of the subproblem is accurate to about 1e-9, and
+# budgets count as met up to FEASIBILITY_TOLERANCE, so that a smaller residual proves nothing more.
+TOLERANCE = 1e-6
+
+# Rounds in each stage. Adult takes 15 + 15 with exact curvature and 60 + 60 with L-BFGS
+# (tests/server/sqp), a network of 93,441 parameters 220 + 68 (docs/networks.md). These limits are
+# several times as many: they stop a run that does not converge.
+EXACT_ROUNDS, LEARNT_ROUNDS = 200, 1000
+
+# Points of a request that carry everything the next iterate needs. A shorter step of which only
+# values are known costs a second round when it is taken, a full point that is not taken costs its
+# gradients. A network, whose gradients are expensive, takes one (`fcfl.torch`).
+EXACT_FULL_POINTS, LEARNT_FULL_POINTS = 3, 2
+
+# KKT residual from which on the rows with a positive multiplier are taken to be the active ones.
+# Further away the active set still changes from round to round.
+NEAR_OPTIMUM = 3e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the functions of this package need to know of an `SQP`; `SQP` documents the fields.
+
+    ``temperature`` is ``None`` for the maximum and infinite for the mean of the clients' losses;
+    ``exact`` says whether clients send curvature; ``rounds`` has a limit for each stage.
+    """
+
+    temperature: float | None
+    exact: bool
+    rounds: tuple[int, int]
+    tolerance: float
+    feasibility: float
+    lookahead: tuple[float, ...]
+    n_full_points: int
+    penalty: float
+    slack: float
+    patience: int
+    memory: int
+
+    @property
+    def lengths(self) -> tuple[float, ...]:
+        """The step lengths that are tried first: the full step and the shorter ones."""
+        return (1.0, *self.lookahead)
+
+
+def default_rounds(exact: bool) -> tuple[int, int]:
+    """The limit on rounds in each stage."""
+    return (EXACT_ROUNDS, EXACT_ROUNDS) if exact else (LEARNT_ROUNDS, LEARNT_ROUNDS)
+
+
+def default_full_points(exact: bool) -> int:
+    """How many points of a request carry more than values."""
+    return EXACT_FULL_POINTS if exact else LEARNT_FULL_POINTS

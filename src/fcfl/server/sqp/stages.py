@@ -1,0 +1,62 @@
+"""The two stages: how stage 2 begins, and how a run ends."""
+
+from dataclasses import replace
+
+from fcfl.server.conflict import conflict_sentence
+from fcfl.server.problem import Evaluation
+from fcfl.server.sqp.options import Options
+from fcfl.server.sqp.sqp_state import SQPState, reset_search
+
+
+def wants_stage_2(options: Options, state: SQPState, at: Evaluation) -> bool:
+    """Whether there is a stage 2, and ``at`` keeps the budgets so that it can start there.
+
+    A smooth objective needs none: all its weights are positive, so its optimum is Pareto-optimal.
+    """
+    several = options.temperature is None and len(state.problem.clients) > 1
+    is_met = at.largest_violation <= options.feasibility
+    return state.stage == 1 and several and is_met and options.rounds[1] > 0
+
+
+def begin_stage_2(options: Options, state: SQPState, at: Evaluation) -> SQPState:
+    r"""Minimise the mean subject to :math:`l_k(\theta) \le l_k(\theta_1) + \text{slack}`.
+
+    Without slack the feasible set has no interior at the optimum of stage 1: multipliers would be
+    unbounded, and no step of positive length would be feasible.
+    """
+    state = _with_stage_1_multipliers(reset_search(state))
+    return replace(state, stage=2, caps=at.losses + options.slack)
+
+
+def end_run(state: SQPState) -> SQPState:
+    """The state with its final status: ``converged``, or ``stopped`` if a stage was cut short."""
+    if state.stage == 1:
+        state = _with_stage_1_multipliers(state)
+    counts = f"{state.rounds[0]} + {state.rounds[1]} rounds"
+    if state.cut_short:
+        message = f"Stopped at a KKT residual of {state.kkt:.1e} after {counts}."
+        return replace(state, status="stopped", message=message)
+    message = f"KKT residual {state.kkt:.1e} after {counts}."
+    return replace(state, status="converged", message=message)
+
+
+def end_cut_short(state: SQPState) -> SQPState:
+    """The end of a run at an iterate that has not just been evaluated: without a stage 2."""
+    return end_run(replace(state, cut_short=True))
+
+
+def end_infeasible(state: SQPState, at: Evaluation) -> SQPState:
+    """The end at a stationary point of the violations.
+
+    There the multipliers are those of the violations alone, so no prices are reported. In stage 2
+    it is a cap that cannot be met, and the iterate is good enough.
+    """
+    if state.stage == 2:
+        return end_cut_short(state)
+    message = conflict_sentence(at, state.row_weights)
+    return replace(state, status="infeasible", message=message, worst_weights=state.loss_weights)
+
+
+def _with_stage_1_multipliers(state: SQPState) -> SQPState:
+    """Keep the multipliers of stage 1: stage 2 has another objective, and others."""
+    return replace(state, prices=state.row_weights, worst_weights=state.loss_weights)

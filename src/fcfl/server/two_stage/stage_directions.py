@@ -1,0 +1,99 @@
+"""The directions of the two stages at an iterate, in the hull of its gradients."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fcfl._types import Matrix, Vector
+from fcfl.server.problem import Evaluation
+from fcfl.server.smooth_max import smooth_max
+from fcfl.server.two_stage.direction import (
+    bisector_weights,
+    descent_weights,
+    safest_weights,
+    two_gradient_weights,
+)
+
+FeasibleBy = Literal["smooth", "hard"]
+ParetoRows = Literal["all", "one"]
+OwnBudgets = Literal["kept", "ignored"]
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """Where a trial goes, and what it may be tilted towards; see `TwoStageState`.
+
+    ``loss_grad`` and ``violation_grad`` are those of the smooth maxima, in stage 1 only.
+    """
+
+    direction: Vector
+    other: Vector | None
+    violation_at_start: float | None = None
+    loss_grad: Vector | None = None
+    violation_grad: Vector | None = None
+
+
+def stage_1_direction(
+    at: Evaluation, temperatures: tuple[float, float], feasible_by: FeasibleBy
+) -> Direction:
+    """Eq. 12 and 13 in closed form.
+
+    With the budgets met the direction lowers the smooth maximum of the losses; with one exceeded,
+    that of the violations, without raising the former.
+    """
+    delta_l, delta_g = temperatures
+    loss_grad = smooth_max(at.losses, delta_l)[1] @ at.loss_grads
+    if at.block_violations.size == 0:
+        return Direction(loss_grad, loss_grad, None, loss_grad, loss_grad)
+    smooth_violation, shares = smooth_max(at.block_violations, delta_g)
+    violation_grad = shares @ at.violation_grads(at.worst_rows)
+    violation = smooth_violation if feasible_by == "smooth" else at.largest_violation
+    pair = np.array([loss_grad, violation_grad])
+    weights = two_gradient_weights(loss_grad, violation_grad, exceeded=violation > 0)
+    direction = weights @ pair
+    if violation > 0:
+        other = bisector_weights(loss_grad, violation_grad) @ pair
+        return Direction(direction, other, None, loss_grad, violation_grad)
+    return Direction(direction, violation_grad, violation, loss_grad, violation_grad)
+
+
+def stage_2_direction(
+    at: Evaluation,
+    temperature: float,
+    pareto_rows: ParetoRows,
+    own_budgets: OwnBudgets,
+    *,
+    is_cautious: bool,
+) -> Direction:
+    """Eq. 15: improve the mean loss, protect every loss and the smooth-maximum violation."""
+    n = at.losses.size
+    extra, shares = _violation_rows(at, temperature, pareto_rows, own_budgets)
+    jacobian = np.vstack([at.loss_grads, extra])
+    m = jacobian.shape[0]
+    improve = np.concatenate([np.full(n, 1.0 / n), np.zeros(m - n)])
+    protect = np.zeros((n + (m > n), m))
+    protect[:n, :n] = np.eye(n)
+    protect[n:, n:] = shares
+    gramian = jacobian @ jacobian.T
+    direction = descent_weights(gramian, improve, protect) @ jacobian
+    safe = safest_weights(gramian, protect) @ jacobian if is_cautious else None
+    return Direction(direction, safe)
+
+
+def _violation_rows(
+    at: Evaluation, temperature: float, pareto_rows: ParetoRows, own_budgets: OwnBudgets
+) -> tuple[Matrix, Vector]:
+    """Disparity gradients of stage 2, (blocks, params), and their shares in the maximum."""
+    violations = at.block_violations
+    if violations.size == 0:
+        return np.zeros((0, at.params.size)), np.zeros(0)
+    bounds = at.problem.constraints.bounds[at.worst_rows]
+    if own_budgets == "ignored" and np.ptp(bounds) > 0:
+        violations = violations + bounds
+    shares = smooth_max(violations, temperature)[1]
+    grads = at.violation_grads(at.worst_rows)
+    if pareto_rows == "all":
+        return grads, shares
+    row = shares @ grads if violations.max() >= 0 else np.zeros(at.params.size)
+    return row[None, :], np.ones(1)
