@@ -5,6 +5,7 @@ import pytest
 
 from fcfl._types import CurvatureWeights, Point, Request
 from fcfl.errors import AbsentClientError, ReportError
+from fcfl.federation.arrivals import check_reports
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, Tally, admit, run
 from fcfl.rules import Difference
@@ -39,6 +40,8 @@ class Scripted:
             del answers[name]
         for name, change in self.changed.get(self.round, {}).items():
             answers[name] = change(answers.get(name))
+            if name in self.runtime.clients:  # as a federation does, where answers arrive
+                check_reports(name, answers[name], request.points, 2)
         return answers
 
 
@@ -127,12 +130,10 @@ def test_a_missing_curvature_is_refused(posed):
     problem, runtime = posed
     weights = {name: CurvatureWeights(1.0, np.zeros(2)) for name in problem.clients}
     request = Request((Point(np.zeros(5), "curvature", weights),))
-    progress = begin(METHODS["two-stage"], problem, runtime)
-    admit(request, runtime.evaluate(request), progress, 0)
-    answers = dict(runtime.evaluate(request))
-    answers["client-2"] = alter(curvature=None)(answers["client-2"])
+    answers = runtime.evaluate(request)["client-2"]
+    check_reports("client-2", answers, request.points, 2)
     with pytest.raises(ReportError, match=r"'client-2' sent no `curvature`, which was asked for"):
-        admit(request, answers, progress, 0)
+        check_reports("client-2", alter(curvature=None)(answers), request.points, 2)
 
 
 @pytest.mark.parametrize("n_reports", [0, 2])

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
-from fcfl._checks import check_count, check_report, part_missing
+from fcfl._checks import check_count, part_missing
 from fcfl._types import ClientId, Point, Report, Reports, Request
 from fcfl.errors import AbsentClientError, ReportError
 from fcfl.server.method import Method, RoundInfo, State
@@ -13,7 +13,10 @@ S = TypeVar("S", bound=State)
 
 
 class Runtime(Protocol):
-    """Where clients run: it answers one question. A client that did not answer is left out."""
+    """Where clients run: it answers one question, with reports that were checked on arrival.
+
+    A client that did not answer is left out.
+    """
 
     def evaluate(self, request: Request) -> Reports: ...  # noqa: D102
 
@@ -81,7 +84,7 @@ def _rounds(
 def admit(
     request: Request, answers: Reports, progress: Progress[S], max_age: int
 ) -> tuple[Reports, Mapping[ClientId, Report]]:
-    """Validate what arrived and fill in for who is absent: the reports, and the next memory."""
+    """Refuse strangers and fill in for who is absent: the reports, and the next memory."""
     problem = progress.state.problem
     strangers = [name for name in answers if name not in problem.clients]
     if strangers:
@@ -94,7 +97,6 @@ def admit(
     for name in problem.clients:
         last = progress.memory.get(name)
         if name in answers:
-            _check_answers(name, answers[name], request.points, problem.n_rates)
             reports[name] = answers[name]
             last = _remember(last, request.points, answers[name]) if max_age else None
         else:
@@ -105,21 +107,6 @@ def admit(
         if last is not None:
             memory[name] = last
     return reports, memory
-
-
-def _check_answers(
-    name: ClientId, answers: tuple[Report, ...], points: tuple[Point, ...], n_rates: int
-) -> None:
-    """Refuse what is not one valid report for each point."""
-    if not isinstance(answers, (tuple, list)):
-        kind = type(answers).__name__
-        raise ReportError(f"Client {name!r} sent one {kind}, expected a tuple of reports.")
-    if len(answers) != len(points):
-        raise ReportError(
-            f"Client {name!r} sent {len(answers)} reports for a request of {len(points)} points."
-        )
-    for point, report in zip(points, answers, strict=True):
-        check_report(name, report, point, n_rates)
 
 
 def _remember(

@@ -1,0 +1,155 @@
+"""A federation asks all clients one question, and checks every answer where it arrives."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fcfl._types import Fold, Point, Request
+from fcfl.client.local_client import LocalClient
+from fcfl.client.questions import Setup
+from fcfl.errors import DataError, ReportError
+from fcfl.federation.federation import Federation
+from fcfl.models.linear import Linear
+from fcfl.rules import Difference, rates_needed
+from helpers import RACE, identical, simulated_clients
+
+RULES = (Difference("demographic_parity", "race", 0.05),)
+SETUP = Setup(Linear(4), rates_needed(RULES, RACE), RULES)
+ONE = Request((Point(np.zeros(5), "gradients"),))
+
+
+class Spoiled:
+    """A client whose answers are changed on the way."""
+
+    def __init__(self, client, change):
+        self.client, self.change = client, change
+
+    def introduce(self):
+        return self.change(self.client.introduce())
+
+    def report(self, setup, points):
+        return self.change(self.client.report(setup, points))
+
+    def count(self, setup, params):
+        return self.change(self.client.count(setup, params))
+
+    def hold_out(self, setup, fold, candidates):
+        return self.change(self.client.hold_out(setup, fold, candidates))
+
+
+def clients(change=None, **options):
+    datas = simulated_clients(0, levels=RACE)
+    found = {name: LocalClient(name, data, **options) for name, data in datas.items()}
+    if change is not None:
+        found["client-1"] = Spoiled(found["client-1"], change)
+    return found
+
+
+def test_reports_are_those_of_the_rows_on_all_of_them_or_without_a_fold():
+    found = clients()
+    fold = Fold(2, 5, seed=3)
+    federation = Federation(found)
+    whole = federation.bind(SETUP).evaluate(ONE)
+    without = federation.bind(SETUP, fold).evaluate(ONE)
+    for name, client in found.items():
+        alone = Linear(4).rows(name, client.train, SETUP.rates).report(ONE.points[0])
+        assert identical(whole[name][0], alone)
+        assert without[name][0].n_rows < alone.n_rows
+    parts = [
+        federation.bind(SETUP, Fold(k, 5, seed=3)).evaluate(ONE)["client-0"][0].n_rows
+        for k in range(5)
+    ]
+    assert sum(whole["client-0"][0].n_rows - part for part in parts) == whole["client-0"][0].n_rows
+
+
+def test_one_client_can_be_asked_alone():
+    federation = Federation(clients())
+    alone = federation.only("client-2")
+    assert alone.names == ("client-2",)
+    (name,) = alone.report(SETUP, ONE)
+    assert name == "client-2"
+
+
+def test_nobody_is_refused():
+    with pytest.raises(ValueError, match="`clients` must name at least one client, got none"):
+        Federation({})
+
+
+BAD_REPORTS = {
+    "nothing": lambda _: None,
+    "too many": lambda reports: reports * 2,
+    "nan": lambda reports: (replace(reports[0], loss=np.nan),),
+    "1e300 rows": lambda reports: (replace(reports[0], group_counts=np.full(2, 1e300)),),
+    "wrong shape": lambda reports: (replace(reports[0], loss_grad=np.zeros(4)),),
+    "not asked for": lambda reports: (replace(reports[0], extras={"rows": np.zeros((3, 4))}),),
+    "old": lambda reports: (replace(reports[0], age=2),),
+}
+
+
+@pytest.mark.parametrize("change", BAD_REPORTS.values(), ids=BAD_REPORTS)
+def test_a_bad_report_is_refused_by_name(change):
+    with pytest.raises(ReportError, match="^Client 'client-1' sent"):
+        Federation(clients(change)).report(SETUP, ONE)
+
+
+BAD_COUNTS = {
+    "nothing": lambda _: None,
+    "more selected than rows": lambda said: replace(
+        said, train=replace(said.train, group_selected=said.train.group_counts + 1)
+    ),
+    "negative": lambda said: replace(said, test=replace(said.test, true_positive=-1)),
+    "half a row": lambda said: replace(
+        said, train=replace(said.train, group_counts=said.train.group_counts + 0.5)
+    ),
+    "loss of nan": lambda said: replace(said, train=replace(said.train, loss_sum=np.nan)),
+    "no report": lambda said: replace(said, report=None),
+}
+
+
+@pytest.mark.parametrize("change", BAD_COUNTS.values(), ids=BAD_COUNTS)
+def test_bad_counts_are_refused_by_name(change):
+    with pytest.raises(ReportError, match="^Client 'client-1' sent"):
+        Federation(clients(change)).count(SETUP, np.zeros(5))
+
+
+BAD_SUMS = {
+    "nothing": lambda _: None,
+    "of one candidate": lambda said: replace(said, loss_sums=np.zeros(1)),
+    "nan": lambda said: replace(said, product_sums=np.full((2, 2), np.nan)),
+    "negative squares": lambda said: replace(said, product_sums=-np.eye(2)),
+    "rows of nan": lambda said: replace(said, n_rows=np.nan),
+}
+
+
+@pytest.mark.parametrize("change", BAD_SUMS.values(), ids=BAD_SUMS)
+def test_bad_held_out_sums_are_refused_by_name(change):
+    candidates = (np.zeros(5), np.ones(5))
+    with pytest.raises(ReportError, match="^Client 'client-1' sent"):
+        Federation(clients(change)).hold_out(SETUP, Fold(0), candidates)
+
+
+def test_a_bad_introduction_is_refused_by_name():
+    with pytest.raises(ReportError, match="^Client 'client-1' sent"):
+        Federation(clients(lambda said: replace(said, min_group_rows=0))).introduce()
+    with pytest.raises(ReportError, match="^Client 'client-1' sent no introduction"):
+        Federation(clients(lambda _: "client-1")).introduce()
+
+
+def test_a_client_keeps_to_its_own_rules():
+    """It answers nothing under looser ones, in one process as at a site."""
+    strict = (Difference("demographic_parity", "race", 0.01),)
+    federation = Federation(clients(rules=strict))
+    with pytest.raises(DataError, match="must be at least as strict as this client's policy"):
+        federation.report(SETUP, ONE)
+    assert federation.report(replace(SETUP, rules=strict), ONE)
+
+
+def test_a_client_says_nothing_of_groups_below_its_threshold():
+    shown = Federation(clients()).count(SETUP, np.zeros(5))
+    least = int(max(said.train.group_counts.min() for said in shown.values())) + 1
+    hidden = Federation(clients(min_group_rows=least)).count(SETUP, np.zeros(5))
+    for name, said in hidden.items():
+        for counts in (said.report.group_counts, said.train.group_counts):
+            whole = shown[name].train.group_counts
+            np.testing.assert_array_equal(counts, np.where(whole >= least, whole, 0.0))
