@@ -15,7 +15,7 @@ import numpy as np
 
 from fcfl._types import ClientId, Vector
 from fcfl.errors import FCFLError
-from fcfl.results.compose import Findings, smooth_disparities
+from fcfl.results.evaluations import Evaluations, smooth_disparities
 from fcfl.rules import Difference, Rule
 from fcfl.runs.tasks import TableTask
 
@@ -30,7 +30,7 @@ class Tightened:
 
 def tighten(task: TableTask, params: Vector, confidence: float) -> Tightened:
     """Lower every client's budget by its margin at ``params``; one that has no room stays."""
-    found = task.find(params)
+    found = task.evaluate(params)
     rules: list[Rule] = []
     notes: list[str] = []
     for rule in task.rules:
@@ -55,7 +55,7 @@ def tighten(task: TableTask, params: Vector, confidence: float) -> Tightened:
 
 
 def margin_of(
-    found: Findings, rule: Rule, client: ClientId, smooth: float, confidence: float
+    found: Evaluations, rule: Rule, client: ClientId, smooth: float, confidence: float
 ) -> float:
     """By how much a held-out disparity may exceed the smooth one trained on."""
     train, test = found.train[client], found.test[client]

@@ -24,6 +24,8 @@ from fcfl.data.client_data import client_seed
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
 from fcfl.models.linear import linear_client, linear_logits
+from fcfl.results import Selection, SelectionLine
+from fcfl.results.result import Objective, objective_name
 from fcfl.rules import Rule
 from fcfl.runs.settings import Experiment
 from fcfl.server.method import RoundInfo
@@ -90,7 +92,7 @@ def sum_up(losses: Matrix, weights: Vector | None = None) -> HeldOut:
     return HeldOut(float(weights.sum()), weights @ losses, losses.T @ (weights[:, None] * losses))
 
 
-def select(experiment: Experiment, rows: Rows, on_round: Watch | None = None) -> dict[str, Any]:
+def select(experiment: Experiment, rows: Rows, on_round: Watch | None = None) -> Selection:
     """Cross-validate all candidates; the choice, the table and one sentence of reading."""
     rows = replace(rows, clients=_usable(rows.clients, experiment.seed))
     folds = {c: fold_of_rows(data, experiment.seed, c) for c, data in rows.clients.items()}
@@ -101,7 +103,7 @@ def select(experiment: Experiment, rows: Rows, on_round: Watch | None = None) ->
     first = len(L2_GRID) / len((*L2_GRID, *L2_ABOVE)) if open_l2 else 1.0  # of all there may be
     losses = _held_out_losses(experiment, rows, folds, candidates, _part(on_round, 0.0, first))
     chosen = decide(candidates, _sums(losses, rows, folds))
-    if not open_l2 or chosen["l2"] < max(L2_GRID):
+    if not open_l2 or chosen.l2 < max(L2_GRID):
         return chosen
     above = _candidates(experiment, len(rows.clients), L2_ABOVE)
     more = _held_out_losses(experiment, rows, folds, above, _part(on_round, first, 1.0))
@@ -228,35 +230,30 @@ def row_losses(data: ClientData, params: Vector) -> Vector:
     return losses
 
 
-def decide(candidates: list[Candidate], totals: Mapping[ClientId, HeldOut]) -> dict[str, Any]:
+def decide(candidates: list[Candidate], totals: Mapping[ClientId, HeldOut]) -> Selection:
     """The objective with the lowest mean loss of those near the best; then the L2 weight."""
-    table = [_line(candidate, i, totals) for i, candidate in enumerate(candidates)]
-    best = min(range(len(table)), key=lambda i: table[i]["worst_loss"])
-    for i, line in enumerate(table):
-        worst = totals[line["worst_client"]]
-        line["standard_error_of_difference"] = worst.standard_error(i, best)
-        behind = line["worst_loss"] - table[best]["worst_loss"]
-        line["near_best"] = bool(behind <= SLACK * line["standard_error_of_difference"])
+    table = _lines(candidates, totals)
+    best = min(table, key=lambda line: line.worst_loss)
     curves = [
-        [line for line in table if line["objective"] == objective]
-        for objective in dict.fromkeys(objective for _, objective in candidates)
+        [line for line in table if line.objective == objective]
+        for objective in dict.fromkeys(line.objective for line in table)
     ]
-    bests = [min(curve, key=lambda line: line["worst_loss"]) for curve in curves]
-    near = [i for i, line in enumerate(bests) if line["near_best"]]
-    curve = curves[min(near, key=lambda i: bests[i]["mean_loss"])]
-    l2 = lowest_between([line["l2"] for line in curve], [line["worst_loss"] for line in curve])
-    chosen = min(curve, key=lambda line: abs(np.log(line["l2"] / l2)) if l2 else 0.0)
-    return {
-        "l2": l2,
-        "objective": chosen["objective"],
-        "folds": N_FOLDS,
-        "best": table[best],
-        "chosen": chosen,
-        "near_best": sum(line["near_best"] for line in table),
-        "spread": max(line["worst_loss"] for line in table) - table[best]["worst_loss"],
-        "table": table,
-        "sentence": _sentence(l2, chosen, table[best], table),
-    }
+    bests = [min(curve, key=lambda line: line.worst_loss) for curve in curves]
+    near = [i for i, line in enumerate(bests) if line.near_best]
+    curve = curves[min(near, key=lambda i: bests[i].mean_loss)]
+    l2 = lowest_between([line.l2 for line in curve], [line.worst_loss for line in curve])
+    chosen = min(curve, key=lambda line: abs(np.log(line.l2 / l2)) if l2 else 0.0)
+    return Selection(
+        l2=l2,
+        objective=chosen.objective,
+        folds=N_FOLDS,
+        best=best,
+        chosen=chosen,
+        near_best=sum(line.near_best for line in table),
+        spread=max(line.worst_loss for line in table) - best.worst_loss,
+        table=tuple(table),
+        sentence=_sentence(l2, chosen, best, table),
+    )
 
 
 def lowest_between(weights: list[float], losses: list[float]) -> float:
@@ -276,51 +273,67 @@ def lowest_between(weights: list[float], losses: list[float]) -> float:
     return float(f"{np.exp(np.clip(-slope / (2 * bend), logs.min(), logs.max())):.2g}")
 
 
-def _line(candidate: Candidate, i: int, totals: Mapping[ClientId, HeldOut]) -> dict[str, Any]:
-    worst = max(totals, key=lambda client: totals[client].means[i])
-    return {
-        "l2": candidate[0],
-        "objective": candidate[1],
-        "worst_client": worst,
-        "worst_loss": float(totals[worst].means[i]),
-        "worst_loss_standard_error": totals[worst].standard_error(i),
-        "mean_loss": float(np.mean([sums.means[i] for sums in totals.values()])),
-    }
+def _lines(candidates: list[Candidate], totals: Mapping[ClientId, HeldOut]) -> list[SelectionLine]:
+    """Every candidate by the client it serves worst, against the best of all candidates."""
+    worst = [
+        max(totals, key=lambda client: totals[client].means[i]) for i in range(len(candidates))
+    ]
+    losses = [float(totals[client].means[i]) for i, client in enumerate(worst)]
+    best = int(np.argmin(losses))
+    lines = []
+    for i, (l2, objective) in enumerate(candidates):
+        sums = totals[worst[i]]
+        behind, error = losses[i] - losses[best], sums.standard_error(i, best)
+        lines.append(
+            SelectionLine(
+                l2=l2,
+                objective=_named(objective),
+                worst_client=worst[i],
+                worst_loss=losses[i],
+                worst_loss_standard_error=sums.standard_error(i),
+                mean_loss=float(np.mean([sums.means[i] for sums in totals.values()])),
+                standard_error_of_difference=error,
+                near_best=bool(behind <= SLACK * error),
+            )
+        )
+    return lines
+
+
+def _named(objective: float | str) -> Objective:
+    name = objective_name(objective)
+    assert name is not None
+    return name
 
 
 def _sentence(
-    l2: float, chosen: Mapping[str, Any], best: Mapping[str, Any], table: list[dict[str, Any]]
+    l2: float, chosen: SelectionLine, best: SelectionLine, table: Sequence[SelectionLine]
 ) -> str:
     """What was chosen, how flat it was, and whether min-max bought anything."""
-    near = sum(line["near_best"] for line in table)
-    nearby = "" if l2 == chosen["l2"] else f" at l2 {chosen['l2']:g}"
+    near = sum(line.near_best for line in table)
+    nearby = "" if l2 == chosen.l2 else f" at l2 {chosen.l2:g}"
+    objective = chosen.objective if isinstance(chosen.objective, str) else f"{chosen.objective:g}"
     said = (
-        f"Chose l2 {l2:g} and objective {_tilt(chosen['objective'])} by "
+        f"Chose l2 {l2:g} and objective {objective} by "
         f"{N_FOLDS}-fold cross-validation: held-out loss of the worst client "
-        f"({chosen['worst_client']}) {chosen['worst_loss']:.4f} ± "
-        f"{chosen['worst_loss_standard_error']:.4f}{nearby}; the best is "
-        f"{best['worst_loss']:.4f}, and {near} of {len(table)} settings are within one standard "
+        f"({chosen.worst_client}) {chosen.worst_loss:.4f} ± "
+        f"{chosen.worst_loss_standard_error:.4f}{nearby}; the best is "
+        f"{best.worst_loss:.4f}, and {near} of {len(table)} settings are within one standard "
         "error of it."
     )
-    at_max = [line["worst_loss"] for line in table if line["objective"] == "max"]
-    others = [line["worst_loss"] for line in table if line["objective"] != "max"]
+    at_max = [line.worst_loss for line in table if line.objective == "max"]
+    others = [line.worst_loss for line in table if line.objective != "max"]
     if at_max and others and min(at_max) >= min(others):
         said += " Min-max buys the worst client nothing on held-out rows."
     return said
 
 
-def _tilt(objective: float | str) -> str:
-    return "max" if objective == "max" else f"{objective:g}"
-
-
-def _nothing_to_hold_out(experiment: Experiment) -> dict[str, Any]:
+def _nothing_to_hold_out(experiment: Experiment) -> Selection:
     """Clients of a handful of rows: a moderate choice, and it is said."""
     l2, objective = experiment.l2_or_default, experiment.objective_or_default
-    return {
-        "l2": 1e-2 if l2 == "auto" else l2,
-        "objective": 1.0 if objective == "auto" else objective,
-        "folds": 0,
-        "table": [],
-        "sentence": f"No client has the {2 * N_FOLDS} training rows that cross-validation needs; "
+    return Selection(
+        l2=1e-2 if l2 == "auto" else float(l2),
+        objective=1.0 if objective in ("auto", None) else _named(objective),
+        folds=0,
+        sentence=f"No client has the {2 * N_FOLDS} training rows that cross-validation needs; "
         "l2 and objective were not chosen but set to a middle value.",
-    }
+    )
