@@ -23,10 +23,10 @@ def held_out(seed: int, confidence: float | None) -> tuple[dict[str, float], set
     told: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         result = run_experiment(experiment, Path(folder) / "run", on_message=told.append).result
-    clients = result["clients"]
+    clients = result.clients
     few = {c for c in clients if any(f"Client {c!r} has too few" in note for note in told)}
-    values = {c: clients[c]["test"]["disparities"][0]["value"] for c in clients}
-    return values, few, result["global"]["test"]["accuracy"]
+    values = {c: clients[c].test.disparities[0].value for c in clients}
+    return values, few, result.overall.test.accuracy
 
 
 def main(n_splits: int = 50) -> int:

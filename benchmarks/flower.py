@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,7 +25,7 @@ from fcfl.federation.flower.local_cluster import LocalCluster
 from fcfl.federation.flower.processes import descendants
 from fcfl.federation.transport import InProcessTransport
 from fcfl.models.model_file import load_model
-from fcfl.report.run_files import read_run
+from fcfl.results import read_result
 from fcfl.runs import Experiment, run_experiment
 from fcfl.runs.site_run import run_sites
 
@@ -137,13 +136,13 @@ def _pss(pid: int) -> float:
 
 def show(folder: Path) -> bool:
     """Print what the run cost; whether it is the model of one process in few rounds."""
-    result: dict[str, Any] = read_run(folder / "out").result or {}
+    result = read_result(folder / "out" / "result.json")
     ours, other = (load_model(folder / place).params for place in ("out", "reference"))
     apart = float(np.abs(ours - other).max())
-    rounds, section = sum(result["rounds"].values()), result["deployment"]
-    print(f"  {result['status']}: {rounds} rounds, {section['exchanges']} exchanges in all")
-    print(f"  {result['seconds']:.1f} s, {result['seconds'] / section['exchanges']:.2f} s each")
-    print(f"  {section['bytes_from_sites']:,} bytes from sites, {section['bytes_to_sites']:,} to")
+    rounds, section = result.n_rounds, result.deployment
+    print(f"  {result.status}: {rounds} rounds, {section.exchanges} exchanges in all")
+    print(f"  {result.seconds:.1f} s, {result.seconds / section.exchanges:.2f} s each")
+    print(f"  {section.bytes_from_sites:,} bytes from sites, {section.bytes_to_sites:,} to")
     print(f"  largest difference from the model of one process: {apart:.1e}")
     return apart <= TOLERANCE and rounds <= MOST_ROUNDS
 

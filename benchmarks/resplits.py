@@ -43,12 +43,12 @@ def held_out(table: Path, seed: int, options: dict[str, Any]) -> list[float]:
         str(table), "client", "income", ("race",), budget=0.05, seed=seed, test_size=0.33, **options
     )
     with tempfile.TemporaryDirectory() as folder:
-        clients = run_experiment(experiment, Path(folder) / "run").result["clients"]
-    tests = [clients[name]["test"] for name in CLIENTS]
+        clients = run_experiment(experiment, Path(folder) / "run").result.clients
+    tests = [clients[name].test for name in CLIENTS]
     return [
-        *(test["loss"] for test in tests),
-        *(test["accuracy"] for test in tests),
-        *(test["disparities"][0]["value"] for test in tests),
+        *(test.loss for test in tests),
+        *(test.accuracy for test in tests),
+        *(test.disparities[0].value for test in tests),
     ]
 
 

@@ -28,8 +28,8 @@ X_train, X_test = encoder.fit_transform(train), encoder.transform(test)
 label, client, race = roles(train)
 model = FCFLClassifier(budget=0.05)
 model.fit(X_train, label, clients=client, sensitive_features=race)
-print(model.result_["selection"]["sentence"])
-print(model.result_["message"])
+print(model.result_.selection.sentence)
+print(model.result_.message)
 
 label, client, race = roles(test)
 audit = model.audit(X_test, label, clients=client, sensitive_features=race)
@@ -42,4 +42,4 @@ for name, found in audit.clients.items():
         f"rows, budget {disparity.budget}: {disparity.verdict}"
     )
 for price in model.prices_:
-    print(f"Relaxing {price['client']}'s budget by .01 would save {price['value'] / 100:.1e}.")
+    print(f"Relaxing {price.client}'s budget by .01 would save {price.value / 100:.1e}.")

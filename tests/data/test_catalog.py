@@ -1,10 +1,10 @@
 import importlib.util
-import json
 
 import pytest
 
 from fcfl import data
 from fcfl.data import BUILTIN, describe, federate, load_builtin
+from fcfl.data.catalog import GroupDescription
 from fcfl.errors import DataError
 
 needs_adult = pytest.mark.skipif(
@@ -45,22 +45,21 @@ def test_unknown_names():
 
 def test_describe_counts_rows_and_labels(frame, columns):
     described = describe(federate(frame, columns))
-    json.dumps(described)
-    assert [client["name"] for client in described] == ["a", "b", "c"]
+    assert [client.name for client in described] == ["a", "b", "c"]
     for client in described:
-        rows = frame[frame["site"] == client["name"]]
-        assert client["train_rows"] + client["test_rows"] == len(rows)
-        assert client["positive_rate"] == pytest.approx(rows["y"].mean())
-        for race, group in client["groups"]["race"].items():
-            of_race = rows[rows["race"] == race]
-            assert group["rows"] == len(of_race)
-            assert group["positive_rate"] == pytest.approx(of_race["y"].mean())
+        rows = frame[frame["site"] == client.name]
+        assert client.train_rows + client.test_rows == len(rows)
+        assert client.positive_rate == pytest.approx(rows["y"].mean())
+        for group in client.groups:
+            of_race = rows[rows[group.attribute] == group.name]
+            assert group.rows == len(of_race)
+            assert group.positive_rate == pytest.approx(of_race["y"].mean())
 
 
 def test_an_absent_group_has_no_rate(frame, columns):
     table = frame.assign(race=frame["race"].where(frame["site"] != "c", "white"))
-    group = describe(federate(table, columns))[2]["groups"]["race"]["black"]
-    assert group == {"rows": 0, "positive_rate": None}
+    groups = describe(federate(table, columns))[2].groups
+    assert GroupDescription("race", "black", 0, None) in groups
 
 
 def test_public_names_are_listed_and_sorted():

@@ -19,6 +19,7 @@ from sklearn.metrics import accuracy_score
 from fcfl import Difference, FCFLClassifier, Ratio
 from fcfl.data import adult
 from fcfl.errors import DataError
+from fcfl.results import result_from_json, result_to_json
 from fcfl.runs import Experiment, run_experiment
 from fcfl.server.registry import METHODS
 
@@ -39,7 +40,7 @@ def rows(seed=0, n_rows=400):
 
 
 def disparity(model, client, position=0, key="smooth"):
-    return model.result_["clients"][client]["train"]["disparities"][position][key]
+    return getattr(model.result_.clients[client].train.disparities[position], key)
 
 
 # --- the same as a run ---
@@ -61,24 +62,24 @@ def test_it_ends_where_the_command_line_does(tmp_path):
     found = np.append(model.coef_, model.intercept_)
     np.testing.assert_allclose(found, finished.params, atol=1e-6)
     for client in clients:
-        ours = model.result_["clients"][client]["train"]
-        theirs = finished.result["clients"][client]["train"]
-        assert ours["accuracy"] == theirs["accuracy"]
-        assert ours["loss"] == pytest.approx(theirs["loss"], abs=1e-8)
-        assert ours["disparities"][0]["value"] == theirs["disparities"][0]["value"]
-    same = ("schema", "method", "status", "l2", "objective", "rounds", "settings", "versions")
-    assert [key for key in finished.result if key not in model.result_] == []
-    for key in set(same) - {"settings"}:
-        assert model.result_[key] == finished.result[key]
+        ours = model.result_.clients[client].train
+        theirs = finished.result.clients[client].train
+        assert ours.accuracy == theirs.accuracy
+        assert ours.loss == pytest.approx(theirs.loss, abs=1e-8)
+        assert ours.disparities[0].value == theirs.disparities[0].value
+    for key in ("method", "status", "l2", "objective", "rounds", "versions"):
+        assert getattr(model.result_, key) == getattr(finished.result, key)
+    assert result_to_json(model.result_).keys() == result_to_json(finished.result).keys()
 
 
-def test_the_result_is_plain_data():
+def test_the_result_can_be_written_as_json():
     X, y, site, sensitive = rows()
     model = FCFLClassifier(0.05, **SETTLED)
     model.fit(X, y, clients=site, sensitive_features=sensitive)
-    assert json.loads(json.dumps(model.result_)) == json.loads(json.dumps(model.result_))
-    assert model.result_["status"] == "converged"
-    assert len(model.history_) == model.n_iter_ == sum(model.result_["rounds"].values())
+    content = json.loads(json.dumps(result_to_json(model.result_), allow_nan=False))
+    assert result_to_json(result_from_json(content)) == content
+    assert model.result_.status == "converged"
+    assert len(model.history_) == model.n_iter_ == sum(model.result_.rounds.values())
 
 
 # --- budgets ---
@@ -134,9 +135,9 @@ def test_prices_say_what_relaxing_a_budget_saves():
     for budget in (0.05 - h, 0.05, 0.05 + h):
         model = FCFLClassifier({"south": budget}, **SETTLED)
         model.fit(X, y, clients=site, sensitive_features=sensitive["sex"])
-        losses[budget] = model.history_[model.result_["rounds"]["stage1"] - 1].worst_loss
+        losses[budget] = model.history_[model.result_.rounds["stage1"] - 1].worst_loss
         if budget == 0.05:
-            price = next(p["value"] for p in model.prices_ if p["client"] == "south")
+            price = next(p.value for p in model.prices_ if p.client == "south")
     slope = (losses[0.05 + h] - losses[0.05 - h]) / (2 * h)
     assert price > 0.01
     assert price == pytest.approx(-slope, rel=0.05)
@@ -149,23 +150,23 @@ def test_other_methods_train_too(method):
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = FCFLClassifier(0.05, method=method, l2=0.01)
         model.fit(X, y, clients=site, sensitive_features=sensitive["sex"])
-    assert model.result_["method"] == method
+    assert model.result_.method == method
     assert model.score(X, y) > 0.6
     if method == "two-stage":
         assert max(disparity(model, client) for client in model.clients_) <= 0.05 + 1e-6
     else:
-        assert any("does not enforce budgets" in note for note in model.result_["notes"])
+        assert any("does not enforce budgets" in note for note in model.result_.notes)
 
 
 def test_excess_losses_are_counted_from_each_clients_best():
     X, y, site, sensitive = rows()
     model = FCFLClassifier(0.05, excess_loss=True)
     model.fit(X, y, clients=site, sensitive_features=sensitive["sex"])
-    best = model.result_["own_best_losses"]
+    best = model.result_.own_best_losses
     assert set(best) == {"north", "south"}
-    l2 = model.result_["l2"] / 2 * (np.sum(model.coef_**2) + model.intercept_[0] ** 2)
+    l2 = model.result_.l2 / 2 * (np.sum(model.coef_**2) + model.intercept_[0] ** 2)
     for client, loss in best.items():
-        assert model.result_["clients"][client]["train"]["loss"] + l2 >= loss - 1e-9
+        assert model.result_.clients[client].train.loss + l2 >= loss - 1e-9
 
 
 # --- fairlearn's numbers ---
@@ -183,10 +184,10 @@ def test_pooled_rows_of_one_client_have_fairlearns_metrics(budget):
     for metric, measure in metrics.items():
         model = FCFLClassifier(budget, metric=metric, **SETTLED).fit(X, y, sensitive_features=sex)
         predicted = (model.predict(X) == "yes").astype(int)
-        found = model.result_["clients"]["all rows"]["train"]
+        found = model.result_.clients["all rows"].train
         expected = measure(actual, predicted, sensitive_features=sex)
-        assert found["disparities"][0]["value"] == pytest.approx(expected, abs=1e-15)
-        assert found["accuracy"] == accuracy_score(actual, predicted)
+        assert found.disparities[0].value == pytest.approx(expected, abs=1e-15)
+        assert found.accuracy == accuracy_score(actual, predicted)
 
 
 # --- inputs ---
@@ -243,7 +244,7 @@ def test_a_row_without_a_group_counts_for_the_loss_only():
     groups = [disparity(model, client, key="groups") for client in model.clients_]
     counted = sum(group["rows"] for found in groups for group in found)
     assert counted == sex.notna().sum() < len(y)
-    assert sum(model.result_["clients"][c]["rows"]["train"] for c in model.clients_) == len(y)
+    assert sum(model.result_.clients[c].rows.train for c in model.clients_) == len(y)
 
 
 def test_names_are_taken_as_they_are():
@@ -298,7 +299,7 @@ def test_contradictory_budgets_warn_and_say_so():
     rule = Ratio("demographic_parity", "group", 0.9)
     model = FCFLClassifier([rule], l2=1e-3, objective="max", rounds=(1, 0))
     model.fit(X, y, sensitive_features=pd.Series(group, name="group"))
-    assert model.result_["status"] == "stopped"  # the limit was asked for: no warning
+    assert model.result_.status == "stopped"  # the limit was asked for: no warning
     with pytest.warns(ConvergenceWarning, match="rounds"):
         FCFLClassifier(method="fedavg", l2=0.0).fit(X, group == "a")
 
@@ -372,7 +373,8 @@ def test_a_saved_classifier_reads_back_whole(tmp_path):
     assert read.decision_function(frame).tobytes() == model.decision_function(frame).tobytes()
     assert (read.predict(frame) == model.predict(frame)).all()
     assert read.coef_.tobytes() == model.coef_.tobytes()
-    assert read.result_ == json.loads(json.dumps(model.result_))
+    assert result_to_json(read.result_) == result_to_json(model.result_)
+    assert read.prices_ == model.prices_
     assert (read.audit_, read.history_) == (model.audit_, model.history_)
     assert (read.rules_, read.clients_, read.levels_) == (
         model.rules_, model.clients_, model.levels_,

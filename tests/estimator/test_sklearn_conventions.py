@@ -87,8 +87,8 @@ def test_a_pipeline_hands_clients_and_groups_on(routing, table):
     assert fitted.clients_ == tuple(sorted(table["hospital"].unique()))
     assert list(fitted.levels_) == ["race"]
     for client in fitted.clients_:
-        entry = fitted.result_["clients"][client]["train"]["disparities"][0]
-        assert entry["smooth"] <= 0.02 + 1e-6
+        entry = fitted.result_.clients[client].train.disparities[0]
+        assert entry.smooth <= 0.02 + 1e-6
 
 
 def test_a_grid_search_over_budgets_splits_clients_and_groups_with_the_rows(routing, table):
@@ -117,7 +117,7 @@ def test_a_clone_fits_to_the_same_bits(table):
     for other in (again, refitted):
         assert other.coef_.tobytes() == first.coef_.tobytes()
         assert other.intercept_.tobytes() == first.intercept_.tobytes()
-        assert other.result_["selection"] == first.result_["selection"]
+        assert other.result_.selection == first.result_.selection
 
 
 def test_parameters_are_kept_as_they_were_given():

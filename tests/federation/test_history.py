@@ -1,6 +1,5 @@
 import json
 import os
-from dataclasses import asdict
 
 import pytest
 
@@ -22,7 +21,7 @@ def write(path, rounds, **options):
 def test_rounds_are_read_as_they_were_written(tmp_path):
     path = tmp_path / "history.jsonl"
     write(path, range(1, 6))
-    assert read_history(path) == [asdict(info(r)) for r in range(1, 6)]
+    assert read_history(path) == [info(r) for r in range(1, 6)]
 
 
 def test_every_line_is_plain_json(tmp_path):
@@ -50,7 +49,7 @@ def test_resuming_cuts_back_to_the_rounds_kept(tmp_path, kept):
     path = tmp_path / "history.jsonl"
     write(path, range(1, 6))
     write(path, [77], rounds_kept=kept)
-    rounds = [line["round"] for line in read_history(path)]
+    rounds = [line.round for line in read_history(path)]
     assert rounds == [*range(1, min(kept, 5) + 1), 77]
 
 
@@ -58,13 +57,13 @@ def test_a_new_run_starts_a_new_history(tmp_path):
     path = tmp_path / "history.jsonl"
     write(path, range(1, 6))
     write(path, [1])
-    assert [line["round"] for line in read_history(path)] == [1]
+    assert [line.round for line in read_history(path)] == [1]
 
 
 def test_a_run_resumed_without_a_history_writes_one(tmp_path):
     path = tmp_path / "history.jsonl"
     write(path, [4, 5], rounds_kept=3)
-    assert [line["round"] for line in read_history(path)] == [4, 5]
+    assert [line.round for line in read_history(path)] == [4, 5]
 
 
 def test_a_torn_last_line_is_left_out_wherever_it_is_torn(tmp_path):
@@ -76,7 +75,7 @@ def test_a_torn_last_line_is_left_out_wherever_it_is_torn(tmp_path):
         path.write_bytes(content[:length])
         lacks_only_its_end = content[length : length + 1] == b"\n"
         whole = content[:length].count(b"\n") + lacks_only_its_end
-        assert [line["round"] for line in read_history(path)] == list(range(1, whole + 1))
+        assert [line.round for line in read_history(path)] == list(range(1, whole + 1))
 
 
 def test_a_torn_history_can_be_resumed(tmp_path):
@@ -84,7 +83,7 @@ def test_a_torn_history_can_be_resumed(tmp_path):
     write(path, range(1, 6))
     path.write_bytes(path.read_bytes()[:-9])
     write(path, [5, 6], rounds_kept=4)
-    assert [line["round"] for line in read_history(path)] == [1, 2, 3, 4, 5, 6]
+    assert [line.round for line in read_history(path)] == [1, 2, 3, 4, 5, 6]
 
 
 def test_no_rounds(tmp_path):
@@ -100,7 +99,7 @@ def test_a_run_killed_right_after_it_is_resumed_has_lost_no_line(tmp_path, kept)
     write(path, range(1, 6))
     history = History(path, rounds_kept=kept)
     try:
-        assert [line["round"] for line in read_history(path)] == list(range(1, kept + 1))
+        assert [line.round for line in read_history(path)] == list(range(1, kept + 1))
     finally:
         history.__exit__()
 

@@ -118,11 +118,11 @@ def test_rows_of_a_withheld_group_count_for_the_loss_and_belong_to_no_group(tmp_
     configs = node_configs(files, tmp_path, north=policy, south=policy)
     finished, _ = train(InProcessTransport(configs), tmp_path / "out", ["north", "south"])
     for client in ("north", "south"):
-        found = finished.result["clients"][client]
-        groups = found["train"]["disparities"][0]["groups"]
-        assert [group["group"] for group in groups] == ["black", "white"]
-        assert sum(group["rows"] for group in groups) < found["rows"]["train"]
-        assert sum(found["rows"].values()) == 200
+        found = finished.result.clients[client]
+        groups = found.train.disparities[0].groups
+        assert [group.group for group in groups] == ["black", "white"]
+        assert sum(group.rows for group in groups) < found.rows.train
+        assert found.rows.train + found.rows.test == 200
 
 
 def test_statistics_are_those_of_training_rows_only(tmp_path):

@@ -116,8 +116,8 @@ def test_with_max_age_the_last_report_stays_in_force_and_the_site_is_welcome_bac
     finished, told = train(transport, tmp_path / "out", NAMES, **{"max-age": 2})
     absent = [line for line in told if "Site 'south' is absent" in line and "non-finite" in line]
     assert len(absent) == len(away)
-    assert finished.result["status"] == "converged" and finished.budgets_met
-    assert finished.result["kkt_residual"] <= 1e-6
+    assert finished.result.status == "converged" and finished.budgets_met
+    assert finished.result.kkt_residual <= 1e-6
 
 
 def test_a_site_that_stays_away_longer_than_max_age_stops_the_run(files, tmp_path):
@@ -345,14 +345,14 @@ def test_a_stricter_policy_of_a_site_wins_and_a_looser_one_does_not(files, tmp_p
         insisted = policy(tmp_path, RULE.format("demographic_parity", "race", own))
         configs = node_configs(files, tmp_path, south=insisted)
         finished, _ = train(InProcessTransport(configs), place, NAMES)
-        clients = finished.result["clients"]
-        assert clients["south"]["train"]["disparities"][0]["budget"] == expected
-        assert clients["north"]["train"]["disparities"][0]["budget"] == 0.05
-        smooth = clients["south"]["train"]["disparities"][0]["smooth"]
+        clients = finished.result.clients
+        assert clients["south"].train.disparities[0].budget == expected
+        assert clients["north"].train.disparities[0].budget == 0.05
+        smooth = clients["south"].train.disparities[0].smooth
         assert smooth <= expected + 1e-6
-        sites = finished.result["deployment"]["sites"]
-        assert len(sites["south"]["policy_sha256"]) == 64
-        assert sites["north"]["policy_sha256"] is None
+        sites = finished.result.deployment.sites
+        assert len(sites["south"].policy_sha256) == 64
+        assert sites["north"].policy_sha256 is None
 
 
 def test_a_rule_that_only_a_site_has_binds_that_site(files, tmp_path):
@@ -360,8 +360,8 @@ def test_a_rule_that_only_a_site_has_binds_that_site(files, tmp_path):
     configs = node_configs(files, tmp_path, south=insisted)
     finished, _ = train(InProcessTransport(configs), tmp_path / "out", NAMES)
     for name, budgets in (("north", [0.05, None]), ("south", [0.05, 0.02])):
-        found = finished.result["clients"][name]["train"]["disparities"]
-        assert [entry["budget"] for entry in found] == budgets
+        found = finished.result.clients[name].train.disparities
+        assert [entry.budget for entry in found] == budgets
     assert finished.budgets_met
 
 

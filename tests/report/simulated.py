@@ -1,6 +1,8 @@
-"""Results simulated by hand, as plain data."""
+"""Results simulated by hand: as the JSON of their files, and read by `parsed`."""
 
 import json
+
+from fcfl.results import RoundInfo, result_from_json
 
 
 def judged(
@@ -36,7 +38,7 @@ def client(*entries, rows=54, loss=0.5, accuracy=0.75):
 def result(clients, together=(), **more):
     worst = max(clients, key=lambda name: clients[name]["train"]["loss"])
     return {
-        "schema": 1, "method": "sqp", "status": "converged", "message": "Done.",
+        "schema": 2, "method": "sqp", "status": "converged", "message": "Done.",
         "rounds": {"stage1": 3, "stage2": 2},
         "evaluations": {"value": 1, "gradient": 5, "curvature": 0}, "bytes_from_clients": 12345,
         "seconds": 1.5, "kkt_residual": 1e-7, "l2": 0.001, "objective": "max", "selection": None,
@@ -57,6 +59,11 @@ def result(clients, together=(), **more):
         "notes": ["Label 'died': 'yes' is the positive value."],
         **more,
     }  # fmt: skip
+
+
+def parsed(content):
+    """The result that the file would be read as."""
+    return result_from_json(json.loads(json.dumps(content)))
 
 
 def two_clients(**more):
@@ -88,10 +95,13 @@ HISTORY = [
     }
     for i in range(5)
 ]  # fmt: skip
+ROUNDS = [RoundInfo(**line) for line in HISTORY]
 SWEEP = [
     {
-        "budget": budget, "worst_client_train_loss": 0.6 - budget,
-        "worst_client_test_accuracy": 0.7 + budget, "largest_test_disparity": budget * 1.1,
+        "budget": budget, "status": "converged", "budgets_met": True, "rounds": 9,
+        "worst_client": "north", "worst_client_train_loss": 0.6 - budget,
+        "worst_client_test_accuracy": 0.7 + budget, "test_accuracy": 0.8,
+        "largest_train_disparity": budget, "largest_test_disparity": budget * 1.1,
         "folder": f"budget-{budget}",
     }
     for budget in (0.01, 0.05, 0.1)

@@ -1,13 +1,16 @@
 """Geometry: what is drawn is where the numbers are."""
 
+import math
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated import HISTORY, client, judged, result
+from simulated import ROUNDS, client, judged, result
+from simulated import parsed as read
 
 from fcfl.report.claims import claims_of
 from fcfl.report.figures import Dot, claim_axis, claim_scale, claim_strip, scatter, shortened
@@ -23,7 +26,7 @@ def parsed(markup):
 
 
 def one_claim(*numbers, rule="difference", name="a"):
-    return claims_of(result({name: client(judged(*numbers, rule=rule))}))[0]
+    return claims_of(read(result({name: client(judged(*numbers, rule=rule))})))[0]
 
 
 @given(st.floats(1e-9, 1e9))
@@ -100,7 +103,7 @@ def test_figures_are_named_and_described_for_those_who_do_not_see_them():
     figures = [
         claim_strip(one_claim(0.1, 0.0, 0.2, 0.1, "met", name=BAD_NAME), Scale(0, 1), "s"),
         scatter("t", "Title", dots, ("difference", "accuracy"), budget=0.15),
-        path_figure("p", "loss", HISTORY, "worst_loss"),
+        path_figure("p", "loss", ROUNDS, "worst_loss"),
     ]
     for figure in map(parsed, figures):
         assert figure.get("role") == "img"
@@ -135,9 +138,9 @@ def test_a_thinned_line_keeps_its_extremes_and_its_end(values):
 
 
 def test_the_path_shows_stages_and_survives_gaps():
-    figure = parsed(path_figure("p", "loss", HISTORY, "worst_loss"))
+    figure = parsed(path_figure("p", "loss", ROUNDS, "worst_loss"))
     texts = [element.text for element in figure.iter("text")]
     assert "stage 1" in texts and "stage 2" in texts
-    gaps = [line | {"worst_loss": None} for line in HISTORY]
+    gaps = [replace(info, worst_loss=math.nan) for info in ROUNDS]
     assert path_figure("p", "loss", gaps, "worst_loss") is None
-    parsed(path_figure("p", "loss", [*gaps[:4], HISTORY[4]], "worst_loss"))
+    parsed(path_figure("p", "loss", [*gaps[:4], ROUNDS[4]], "worst_loss"))

@@ -9,8 +9,8 @@ from simulated import HISTORY, SWEEP, client, judged, result, two_clients, write
 
 from fcfl.errors import DataError
 from fcfl.report.page import PAGE, write_comparison, write_page
-from fcfl.report.run_files import read_run, short_names
 from fcfl.report.views import MOST_SHOWN
+from fcfl.results import read_run, short_names
 
 BAD_NAME = "<script>alert(1)</script>"
 
@@ -165,7 +165,7 @@ def test_a_run_without_held_out_rows_or_labels_still_has_a_page(tmp_path):
 
 
 def test_a_result_of_an_older_version_is_shown_without_verdicts(tmp_path):
-    content = two_clients()
+    content = two_clients(schema=1)
     del content["audit"], content["settings"], content["notes"]
     for who in [*content["clients"].values(), content["global"]]:
         for name in ("train", "test"):
@@ -225,7 +225,7 @@ def test_folders_have_short_names_that_differ(tmp_path):
         (None, "There is no result in"),
         ('{"schema": 1,', "is not whole JSON"),
         ("[1]", "must hold a JSON object, got list"),
-        ('{"schema": 7, "clients": {}}', "must be a result of schema 1, got 7"),
+        ('{"schema": 7, "clients": {}}', "must be a result of schema 1 or 2, got 7"),
     ],
 )
 def test_a_folder_without_a_result_is_told(tmp_path, text, sentence):

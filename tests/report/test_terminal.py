@@ -5,6 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
+from fcfl.data.catalog import ClientDescription, GroupDescription
 from fcfl.report.terminal import (
     MOST_CLIENTS,
     comparison_table,
@@ -12,44 +13,46 @@ from fcfl.report.terminal import (
     print_result,
 )
 from fcfl.report.words import headline, is_exceeded, number, plain
+from fcfl.results import (
+    ClientResult,
+    Disparity,
+    EvaluationCounts,
+    Overall,
+    Part,
+    Result,
+    RowCounts,
+    WorstClient,
+)
 
 
-def entry(smooth, budget, rule="difference", attribute="race", value=0.1):
-    return {
-        "metric": "demographic_parity", "attribute": attribute, "rule": rule, "value": value,
-        "smooth": smooth, "budget": budget,
-    }  # fmt: skip
+def entry(smooth, budget, rule="difference", attribute="race", value=0.1, **more):
+    return Disparity("demographic_parity", attribute, rule, value, smooth, budget=budget, **more)
 
 
 def part(loss, entries):
-    return {"loss": loss, "accuracy": 0.75, "balanced_accuracy": 0.7, "disparities": entries}
+    return Part(loss, 0.75, None, 0.7, None, tuple(entries))
 
 
 def simulated_result(clients, together=()):
     """A result whose clients have the given training losses and entries."""
-    section = {
-        name: {
-            "rows": {"train": 70, "test": 30},
-            "train": part(loss, entries),
-            "test": part(loss, entries),
-        }
+    found = {
+        name: ClientResult(RowCounts(70, 30), part(loss, entries), part(loss, entries))
         for name, (loss, entries) in clients.items()
     }
     worst = max(clients, key=lambda name: clients[name][0])
-    return {
-        "method": "two-stage",
-        "status": "stopped",
-        "message": "All rounds taken.",
-        "worst_client": {"name": worst, "train_loss": clients[worst][0], "test_accuracy": 0.75},
-        "clients": section,
-        "global": {"train": part(0.5, list(together)), "test": part(0.5, list(together))},
-    }
+    return Result(
+        method="two-stage", status="stopped", message="All rounds taken.", rounds={},
+        evaluations=EvaluationCounts(), bytes_from_clients=0, seconds=None, kkt_residual=None,
+        l2=0.0, objective="max", seed=0, fcfl_version="0.0", clients=found,
+        worst_client=WorstClient(worst, clients[worst][0], 0.75),
+        overall=Overall(part(0.5, together), part(0.5, together)),
+    )  # fmt: skip
 
 
 def shown(*things, width=80):
     console = Console(file=io.StringIO(), width=width, force_terminal=False)
     for thing in things:
-        if isinstance(thing, dict):
+        if isinstance(thing, Result):
             print_result(console, thing)
         else:
             console.print(thing)
@@ -114,10 +117,10 @@ def test_the_worst_served_client_comes_first():
 
 def test_a_table_fits_80_columns_and_no_number_is_cut():
     name = "Sankt-Katharinen-Krankenhaus " * 4
-    judged = {"low": 0.0, "high": 0.19, "verdict": "undetermined"}
+    interval = {"low": 0.0, "high": 0.19}
     clients = {
-        name: (0.123456, [entry(0.04, 0.0525) | judged]),
-        "b": (0.2, [entry(0.01, 0.05) | judged | {"verdict": "met"}]),
+        name: (0.123456, [entry(0.04, 0.0525, verdict="undetermined", **interval)]),
+        "b": (0.2, [entry(0.01, 0.05, verdict="met", **interval)]),
     }
     text = shown(simulated_result(clients, [entry(0.1, 0.3)]))
     assert max(map(len, text.splitlines())) <= 80
@@ -146,10 +149,8 @@ def test_many_clients_are_cut_and_counted():
 def test_markup_in_names_is_shown_and_not_obeyed(name):
     result = simulated_result({name: (0.9, [entry(0.1, 0.2, attribute=name)]), "b": (0.1, [])})
     assert shown(result).count(name) == 3  # title, row, headline
-    described = {
-        "name": name, "train_rows": 1, "test_rows": 1, "positive_rate": 0.5,
-        "groups": {name: {name: {"rows": 2, "positive_rate": None}}},
-    }  # fmt: skip
+    group = GroupDescription(name, name, rows=2, positive_rate=None)
+    described = ClientDescription(name, 1, 1, 0.5, (group,))
     assert shown(federation_table(name, [described])).count(name) == 4
 
 

@@ -3,13 +3,19 @@
 import io
 
 from rich.console import Console
-from simulated import client, judged, part, result, write
+from simulated import client, judged, parsed, part, result, write
 
 from fcfl.report.claims import claims_of
-from fcfl.report.comparison import run_summary
 from fcfl.report.page import write_page
+from fcfl.report.run_comparison import run_line
 from fcfl.report.terminal import print_result, result_tables, runs_table
-from fcfl.report.views import client_rows, dear_claims, group_counts, scatter_views, training_rows
+from fcfl.report.views import (
+    claims_with_price,
+    client_lines,
+    group_lines,
+    scatter_views,
+    training_lines,
+)
 from fcfl.report.words import headline, price_sentence, verdict_sentence
 
 
@@ -27,7 +33,8 @@ def named(*names, price=0.4, together_price=None):
 
 
 def sentences(content):
-    return [price_sentence(claim, content) for claim in dear_claims(content)]
+    found = parsed(content)
+    return [price_sentence(claim, found) for claim in claims_with_price(found)]
 
 
 def test_the_price_of_a_client_called_all_rows_is_that_client_s():
@@ -42,39 +49,40 @@ def test_the_price_of_a_client_called_all_rows_is_that_client_s():
 def test_the_total_keeps_its_name_where_no_client_has_it():
     content = named("a", "b", price=0.0, together_price=0.9)
     assert sentences(content)[0].startswith("Relaxing the budget over all rows (")
-    assert [c.holder for c in claims_of(content) if c.is_together] == ["all rows"]
+    assert [c.holder for c in claims_of(parsed(content)) if c.is_together] == ["all rows"]
 
 
 def test_the_total_is_never_called_as_a_client_is():
     content = named("all rows", "all rows together")
     total = "all rows together together"
-    assert [c.holder for c in claims_of(content) if c.is_together] == [total]
-    for rows in (client_rows, group_counts, training_rows):
-        assert {row["holder"] for row in rows(content)} == {*content["clients"], total}
+    assert [c.holder for c in claims_of(parsed(content)) if c.is_together] == [total]
+    for lines in (client_lines, group_lines, training_lines):
+        assert {line.holder for line in lines(parsed(content))} == {*content["clients"], total}
     content["global"]["train"] = part([judged(0.3, 0.2, 0.4, 0.1, "exceeded", smooth=0.3)])
-    assert f"Not met: {total} 0.3000" in headline(content)
+    assert f"Not met: {total} 0.3000" in headline(parsed(content))
 
 
 def test_the_total_has_its_own_line_on_the_screen_and_on_the_page(tmp_path):
     content = named("all rows", "b")
     console = Console(file=io.StringIO(), width=80, force_terminal=False)
-    print_result(console, content)
+    print_result(console, parsed(content))
     assert "together" in console.file.getvalue().split("Worst served")[0]
     page = write_page(write(tmp_path, content)).read_text(encoding="utf-8")
     assert "all rows together" in page
-    (view,) = scatter_views(content)
-    assert str(view["figure"]).count("<title>all rows") <= 1
+    (view,) = scatter_views(parsed(content))
+    assert str(view.figure).count("<title>all rows") <= 1
 
 
 def test_numbers_stand_on_the_line_of_their_verdict():
     name = "Sankt-Katharinen-Krankenhaus " * 4
-    (table,) = result_tables(named(name, "b"))
+    (table,) = result_tables(parsed(named(name, "b")))
     lines = [line for line in shown(table).splitlines() if "0.050" in line or "0.05 " in line]
     assert lines and all("undetermined" in line for line in lines)
 
 
 def test_runs_are_told_in_the_words_of_the_page():
-    text = shown(runs_table({"one": named("north", "south"), "two": named("south")}))
+    runs = {"one": named("north", "south"), "two": named("south")}
+    text = shown(runs_table({name: parsed(content) for name, content in runs.items()}))
     assert max(map(len, text.splitlines())) <= 80
     head, words = (
         text.split("─")[0],
@@ -86,10 +94,10 @@ def test_runs_are_told_in_the_words_of_the_page():
 
 
 def test_the_largest_difference_of_any_client_is_not_that_of_all_rows():
-    assert run_summary("one", named("a", "b"))["largest"] == 0.1
+    assert run_line("one", parsed(named("a", "b"))).largest == 0.1
 
 
 def test_one_budget_is_counted_as_the_headline_counts_it():
     content = named("a")
-    assert verdict_sentence(content).startswith("0 of 1 budgets met on held-out rows")
-    assert "1 of 1 budgets met on the training rows" in headline(content)
+    assert verdict_sentence(parsed(content)).startswith("0 of 1 budgets met on held-out rows")
+    assert "1 of 1 budgets met on the training rows" in headline(parsed(content))

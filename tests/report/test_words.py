@@ -1,7 +1,7 @@
 """What is said of a verdict, and in which order."""
 
 import pytest
-from simulated import client, judged, result, two_clients
+from simulated import client, judged, parsed, result, two_clients
 
 from fcfl.report.claims import by_rule, claims_of, count_verdicts, worst_first
 from fcfl.report.words import (
@@ -15,13 +15,13 @@ from fcfl.report.words import (
 
 
 def test_every_budget_is_counted_under_its_verdict():
-    assert verdict_sentence(two_clients()) == (
+    assert verdict_sentence(parsed(two_clients())) == (
         "1 of 2 budgets met on held-out rows, 0 exceeded, 1 undetermined."
     )
 
 
 def test_the_sentence_that_matters_most_has_rows_interval_and_what_could_be_verified():
-    assert worst_sentence(two_clients()) == (
+    assert worst_sentence(parsed(two_clients())) == (
         "north: budget 0.05 undetermined on 54 rows (smallest group 24): demographic parity "
         "difference by race is 0.100, interval 0.000 to 0.190. These rows cannot verify a budget "
         "below 0.190."
@@ -55,25 +55,25 @@ def test_the_sentence_that_matters_most_has_rows_interval_and_what_could_be_veri
     ],
 )
 def test_a_claim_in_one_sentence(entry, told):
-    (claim,) = claims_of(result({"a": client(entry)}))
+    (claim,) = claims_of(parsed(result({"a": client(entry)})))
     assert claim_sentence(claim) == told
 
 
 def test_without_budgets_or_verdicts_nothing_is_called_met():
-    bare = result({"a": client(judged(0.2, 0.1, 0.3, None, "unconstrained"))})
+    bare = parsed(result({"a": client(judged(0.2, 0.1, 0.3, None, "unconstrained"))}))
     assert verdict_sentence(bare) == "No budget was set: disparities are measured, not judged."
-    old = result({"a": client(judged(0.2, None, None, 0.3, None))})
-    assert verdict_sentence(old) == "1 budget set, not judged on held-out rows."
+    old = result({"a": client(judged(0.2, None, None, 0.3, "unconstrained"))})
+    assert verdict_sentence(parsed(old)) == "1 budget set, not judged on held-out rows."
 
 
 def test_rows_are_called_what_they_are():
-    audited = two_clients(method="audit")
+    audited = parsed(two_clients(method="audit"))
     assert "met on audited rows" in verdict_sentence(audited)
     assert served_sentence(audited) == "Worst served: north, training loss 0.5000, accuracy 0.7500."
     trained = two_clients()
     for who in trained["clients"].values():
         who["rows"]["test"] = 0
-    assert "met on training rows" in verdict_sentence(trained)
+    assert "met on training rows" in verdict_sentence(parsed(trained))
 
 
 def test_claims_come_exceeded_first_and_the_unmeasured_before_the_measured():
@@ -86,7 +86,7 @@ def test_claims_come_exceeded_first_and_the_unmeasured_before_the_measured():
         "over": client(judged(0.3, 0.2, 0.4, 0.05, "exceeded")),
         "far over": client(judged(0.5, 0.4, 0.6, 0.05, "exceeded")),
     }
-    claims = [claim for claim in claims_of(result(clients)) if claim.holder != "all rows"]
+    claims = [claim for claim in claims_of(parsed(result(clients))) if claim.holder != "all rows"]
     assert [claim.holder for claim in worst_first(claims)] == [
         "far over", "over", "unknown", "wide", "narrow", "met", "free",
     ]  # fmt: skip
@@ -95,7 +95,7 @@ def test_claims_come_exceeded_first_and_the_unmeasured_before_the_measured():
 
 def test_a_small_ratio_is_worse_than_a_large_one():
     low, high = (judged(v, v - 0.1, v + 0.1, 0.95, "exceeded", rule="ratio") for v in (0.3, 0.6))
-    claims = claims_of(result({"high": client(high), "low": client(low)}))
+    claims = claims_of(parsed(result({"high": client(high), "low": client(low)})))
     assert [claim.holder for claim in worst_first(claims)] == ["low", "high"]
 
 
@@ -103,17 +103,17 @@ def test_rules_are_kept_apart():
     both = client(
         judged(0.1, 0.0, 0.2, 0.3, "met"), judged(0.9, 0.8, 1.0, 0.7, "met", rule="ratio")
     )
-    grouped = by_rule(claims_of(result({"a": both})))
+    grouped = by_rule(claims_of(parsed(result({"a": both}))))
     assert [str(of) for of in grouped] == [
         "demographic parity difference, race", "demographic parity ratio, race",
     ]  # fmt: skip
 
 
 def test_a_price_is_told_for_one_hundredth_of_the_budget():
-    claim = claims_of(two_clients())[0]
-    tilted = price_sentence(claim, two_clients(objective=10.0))
+    claim = claims_of(parsed(two_clients()))[0]
+    tilted = price_sentence(claim, parsed(two_clients(objective=10.0)))
     assert "lower the smooth maximum of the clients' training losses by about 0.004." in tilted
-    assert price_sentence(claim, two_clients()) == (
+    assert price_sentence(claim, parsed(two_clients())) == (
         "Relaxing north's budget (demographic parity difference by race) by 0.01 would lower the "
         "worst client's training loss by about 0.004."
     )
@@ -122,9 +122,9 @@ def test_a_price_is_told_for_one_hundredth_of_the_budget():
 def test_groups_too_small_to_compare_are_not_the_smallest_group():
     entry = judged(0.1, 0.0, 0.2, 0.3, "met", groups=(("a", 30, 1), ("b", 24, 1), ("c", 3, 1)))
     content = result({"a": client(entry)})
-    assert claims_of(content)[0].smallest_group == 3
+    assert claims_of(parsed(content))[0].smallest_group == 3
     content["audit"]["min_group_rows"] = 20
-    assert claims_of(content)[0].smallest_group == 24
+    assert claims_of(parsed(content))[0].smallest_group == 24
 
 
 def test_small_words():
@@ -133,6 +133,6 @@ def test_small_words():
 
 @pytest.mark.parametrize("word", ["fair", "unbiased", "debias"])
 def test_nothing_is_ever_called_more_than_met(word):
-    content = two_clients()
+    content = parsed(two_clients())
     told = f"{verdict_sentence(content)} {worst_sentence(content)} {served_sentence(content)}"
     assert word not in told.lower()

@@ -4,6 +4,7 @@ import shutil
 import numpy as np
 import pytest
 
+from fcfl.results import OverSeeds
 from fcfl.runs.method_comparison import over_seeds, parse_methods
 from fcfl.runs.settings import Experiment
 from fcfl.server.registry import METHODS
@@ -198,10 +199,10 @@ def test_names_are_taken_once_in_their_order():
 
 def test_the_interval_over_seeds_is_students():
     found = over_seeds([1.0, 2.0, 3.0, None])
-    assert found["mean"] == 2.0 and found["sd"] == 1.0
-    assert found["high"] - 2.0 == pytest.approx(4.302653 / np.sqrt(3), rel=1e-6)
-    assert over_seeds([5.0]) == {"mean": 5.0, "low": None, "high": None, "sd": None}
-    assert over_seeds([None])["mean"] is None
+    assert found.mean == 2.0 and found.sd == 1.0
+    assert found.high - 2.0 == pytest.approx(4.302653 / np.sqrt(3), rel=1e-6)
+    assert over_seeds([5.0]) == OverSeeds(5.0)
+    assert over_seeds([None]).mean is None
 
 
 @pytest.mark.parametrize("method", ["fair-reg", "fedfb"])

@@ -37,7 +37,9 @@ def run_on(tmp_path, frame=None, suffix=".csv", told=None, **options):
     table = written(frame, tmp_path / f"stays{suffix}")
     settings = {**TABLE, "method": "two-stage", "rounds": (20, 20), **options}
     on_message = (lambda sentence: None) if told is None else told.append
-    return run_experiment(Experiment(str(table), **settings), tmp_path / "run", on_message=on_message)
+    return run_experiment(
+        Experiment(str(table), **settings), tmp_path / "run", on_message=on_message
+    )
 
 
 def logits_by_hand(folder, frame):
@@ -358,7 +360,7 @@ def test_a_new_run_forgets_the_checkpoints_of_the_old_one(tmp_path):
         run_experiment(experiment, first.folder, overwrite=True, on_round=stop)
     assert not (first.folder / "result.json").exists()
     resumed = run_experiment(experiment, first.folder, resume=True)
-    assert sum(resumed.result["rounds"].values()) > 10
+    assert sum(resumed.result.rounds.values()) > 10
 
 
 def test_resuming_nothing_is_refused(tmp_path):

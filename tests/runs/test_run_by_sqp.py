@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fcfl.errors import Interrupted
+from fcfl.results import read_sweep
 from fcfl.runs import Experiment, run_experiment
 from fcfl.training.selection import OBJECTIVE_GRID, L2_GRID
 from fcfl.runs.budget_sweep import parse_budgets, run_sweep
@@ -25,52 +26,52 @@ def test_open_settings_are_chosen_and_told(table, tmp_path):
     finished = run_experiment(
         Experiment(table, **TABLE, budget=0.05), tmp_path / "run", on_message=told.append
     )
-    selection = finished.result["selection"]
-    assert finished.result["l2"] == selection["l2"]
-    assert finished.result["objective"] == selection["objective"]
-    weights = {line["l2"] for line in selection["table"]}
+    selection = finished.result.selection
+    assert finished.result.l2 == selection.l2
+    assert finished.result.objective == selection.objective
+    weights = {line.l2 for line in selection.table}
     assert weights >= set(L2_GRID)
-    assert len(selection["table"]) == len(weights) * len(OBJECTIVE_GRID)
-    assert selection["sentence"] in told
+    assert len(selection.table) == len(weights) * len(OBJECTIVE_GRID)
+    assert selection.sentence in told
     assert finished.budgets_met
-    assert finished.result["status"] == "converged"
-    assert finished.result["kkt_residual"] <= 1e-6
+    assert finished.result.status == "converged"
+    assert finished.result.kkt_residual <= 1e-6
 
 
 def test_given_settings_are_not_chosen(table, tmp_path):
     experiment = Experiment(table, **TABLE, budget=0.05, l2=0.01, objective="max")
     result = run_experiment(experiment, tmp_path / "run").result
-    assert result["selection"] is None
-    assert (result["l2"], result["objective"]) == (0.01, "max")
-    assert result["rounds"]["stage2"] > 0
+    assert result.selection is None
+    assert (result.l2, result.objective) == (0.01, "max")
+    assert result.rounds["stage2"] > 0
 
 
 def test_prices_stand_at_their_budgets_and_sum_over_rows(table, tmp_path):
     experiment = Experiment(table, **TABLE, budget=0.01, l2=0.01, objective="max")
     result = run_experiment(experiment, tmp_path / "run").result
-    by_client = {price["client"]: price["value"] for price in result["prices"]}
+    by_client = {price.client: price.value for price in result.prices}
     assert max(by_client.values()) > 0
-    for client, section in result["clients"].items():
-        assert section["train"]["disparities"][0]["price"] == by_client[client]
-    assert result["global"]["train"]["disparities"][0]["price"] is None
-    assert sum(result["worst_clients"].values()) == pytest.approx(1, abs=1e-2)
+    for client, section in result.clients.items():
+        assert section.train.disparities[0].price == by_client[client]
+    assert result.overall.train.disparities[0].price is None
+    assert sum(result.worst_clients.values()) == pytest.approx(1, abs=1e-2)
 
 
 def test_a_price_is_the_slope_of_the_worst_loss(table, tmp_path):
-    """Relaxing the dearest budget a little lowers the worst loss by its price times that."""
+    """Relaxing the most expensive budget a little lowers the worst loss by its price times that."""
     budget = dict.fromkeys(["north", "south", "west"], 0.02)
     common = {**TABLE, "l2": 0.01, "objective": "max", "rounds": (200, 0)}
 
     def worst_objective(budgets, name):
         run = run_experiment(Experiment(table, **common, budget=budgets), tmp_path / name)
-        losses = [client["train"]["loss"] for client in run.result["clients"].values()]
+        losses = [client.train.loss for client in run.result.clients.values()]
         return max(losses) + 0.005 * run.params @ run.params, run.result
 
     value, result = worst_objective(budget, "at")
-    dearest = result["prices"][0]
+    most_expensive = result.prices[0]
     step = 1e-4
-    relaxed, _ = worst_objective(budget | {dearest["client"]: 0.02 + step}, "relaxed")
-    assert (value - relaxed) / step == pytest.approx(dearest["value"], rel=0.05)
+    relaxed, _ = worst_objective(budget | {most_expensive.client: 0.02 + step}, "relaxed")
+    assert (value - relaxed) / step == pytest.approx(most_expensive.value, rel=0.05)
 
 
 def test_a_stopped_run_keeps_its_choice_and_ends_the_same(table, tmp_path):
@@ -87,30 +88,34 @@ def test_a_stopped_run_keeps_its_choice_and_ends_the_same(table, tmp_path):
     resumed = run_experiment(experiment, tmp_path / "parts", resume=True, on_message=told.append)
     assert not any("Chose l2" in sentence for sentence in told)
     assert np.array_equal(resumed.params, whole.params)
-    assert resumed.result["selection"] == whole.result["selection"]
+    assert resumed.result.selection == whole.result.selection
 
 
 def test_clients_of_a_handful_of_rows_are_trained_without_choosing(tmp_path):
     table = str(written(stays(n_rows=18), tmp_path / "few.csv"))
     told = []
-    result = run_experiment(Experiment(table, **TABLE), tmp_path / "run", on_message=told.append).result
-    assert result["selection"]["folds"] == 0
+    result = run_experiment(
+        Experiment(table, **TABLE), tmp_path / "run", on_message=told.append
+    ).result
+    assert result.selection.folds == 0
     assert any("No client has the 10 training rows" in sentence for sentence in told)
 
 
 def test_a_sweep_tightens_and_keeps_every_budget(table, tmp_path):
     session = Session(tmp_path / "sweep")
     experiment = Experiment(table, **TABLE, l2=0.01, objective="max")
-    points = run_sweep(experiment, [0.01, 0.2, 0.05], session, relative=False)["points"]
-    assert [point["budget"] for point in points] == [0.2, 0.05, 0.01]
-    losses = [point["worst_client_train_loss"] for point in points]
+    points = run_sweep(experiment, [0.01, 0.2, 0.05], session, relative=False).points
+    assert [point.budget for point in points] == [0.2, 0.05, 0.01]
+    losses = [point.worst_client_train_loss for point in points]
     assert losses[0] <= losses[1] + 1e-3 <= losses[2] + 2e-3
     for point in points:
-        assert point["largest_train_disparity"] <= point["budget"] + 1e-6
-        assert (tmp_path / "sweep" / point["folder"] / "result.json").exists()
+        assert point.largest_train_disparity <= point.budget + 1e-6
+        assert (tmp_path / "sweep" / point.folder / "result.json").exists()
     stored = json.loads((tmp_path / "sweep" / "sweep.json").read_text())
-    assert stored["points"] == points
-    assert json.loads((tmp_path / "sweep" / "result.json").read_text())["sweep"] == points
+    assert read_sweep(tmp_path / "sweep" / "sweep.json").points == points
+    whole = json.loads((tmp_path / "sweep" / "result.json").read_text())
+    assert whole["sweep"] == stored["points"]
+    assert [point["budget"] for point in stored["points"]] == [0.2, 0.05, 0.01]
 
 
 def test_a_resumed_sweep_trains_only_what_is_missing(table, tmp_path):

@@ -10,6 +10,17 @@ import pytest
 from fcfl.cli import compare as comparing, sweep as sweeping
 from fcfl.runs import Experiment, Finished, run_experiment
 from fcfl.models.model_file import load_model
+from fcfl.results import (
+    ClientResult,
+    Disparity,
+    EvaluationCounts,
+    Overall,
+    Part,
+    Result,
+    RowCounts,
+    WorstClient,
+    read_result,
+)
 from fcfl.runs.budget_sweep import AFRESH, FROM_BEFORE, _better, objective, run_sweep
 from fcfl.training.rounds import Session
 from fcfl.federation.checkpoint import checkpoint_path
@@ -66,26 +77,32 @@ def stop_in_round(monkeypatch, module, count):
 def test_a_point_is_no_worse_than_from_either_start(seed, tmp_path):
     experiment, told = small(tmp_path, seed), []
     session = Session(tmp_path / "sweep", on_message=told.append)
-    loose, tight = run_sweep(experiment, [0.3, 0.02], session, relative=False)["points"]
+    loose, tight = run_sweep(experiment, [0.3, 0.02], session, relative=False).points
     one = replace(experiment, budget=0.02)
-    before = load_model(tmp_path / "sweep" / loose["folder"]).params
+    before = load_model(tmp_path / "sweep" / loose.folder).params
     warm = run_experiment(one, tmp_path / "warm", first_params=before)
     cold = run_experiment(one, tmp_path / "cold")
     met = [objective(one, run) for run in (warm, cold) if run.budgets_met]
-    folder = tmp_path / "sweep" / tight["folder"]
-    kept = Finished(folder, result_of(folder), True, load_model(folder).params)
-    assert tight["budgets_met"] and tight["status"] == "converged"
+    folder = tmp_path / "sweep" / tight.folder
+    kept = Finished(folder, read_result(folder / "result.json"), True, load_model(folder).params)
+    assert tight.budgets_met and tight.status == "converged"
     assert objective(one, kept) == pytest.approx(min(met), abs=2e-6)
-    note = kept.result["notes"][-1]
+    note = kept.result.notes[-1]
     assert note.startswith("Trained from the point before and afresh")
     assert told[-1] == f"budget-0.02: {note}"
     assert not any((folder / name).exists() for name in (FROM_BEFORE, AFRESH))
 
 
 def simulated(loss, excess):
-    entry = {"smooth": 0.1 + excess, "budget": 0.1}
-    section = {"train": {"loss": loss, "disparities": [entry]}}
-    result = {"clients": {"a": section}, "own_best_losses": None, "global": section}
+    entry = Disparity("demographic_parity", "race", "difference", 0.1, 0.1 + excess, budget=0.1)
+    part = Part(loss, disparities=(entry,))
+    clients = {"a": ClientResult(RowCounts(9, 0), part, Part())}
+    result = Result(
+        method="sqp", status="converged", message="", rounds={}, evaluations=EvaluationCounts(),
+        bytes_from_clients=0, seconds=None, kkt_residual=None, l2=0.0, objective="max", seed=0,
+        fcfl_version="0", worst_client=WorstClient("a", loss, None), clients=clients,
+        overall=Overall(part, Part()),
+    )  # fmt: skip
     return Finished(None, result, excess <= 1e-6, np.zeros(2))
 
 
@@ -110,7 +127,7 @@ def test_of_two_runs_the_lower_objective_within_budgets_is_kept(warm, cold, kept
 def test_the_objective_is_what_was_trained(table, tmp_path):
     experiment = Experiment(str(table), **TABLE, budget=0.1, l2=0.01, objective=0.3)
     finished = run_experiment(experiment, tmp_path / "run")
-    losses = [client["train"]["loss"] for client in finished.result["clients"].values()]
+    losses = [client.train.loss for client in finished.result.clients.values()]
     square = finished.params @ finished.params
     value = smooth_max(np.array(losses) + 0.005 * square, 0.3)[0] - 0.3 * np.log(3)
     assert objective(experiment, finished) == pytest.approx(value, abs=1e-12)
@@ -122,8 +139,8 @@ def test_a_gradient_method_starts_every_point_afresh(table, tmp_path):
     experiment = Experiment(str(table), **TABLE, method="two-stage", rounds=(10, 10))
     rounds = []
     session = Session(tmp_path / "sweep", on_round=lambda info, share: rounds.append(info))
-    points = run_sweep(experiment, [0.2, 0.05], session, relative=False)["points"]
-    assert len(rounds) == sum(point["rounds"] for point in points)  # each is trained once
+    points = run_sweep(experiment, [0.2, 0.05], session, relative=False).points
+    assert len(rounds) == sum(point.rounds for point in points)  # each is trained once
     run_experiment(replace(experiment, budget=0.05), tmp_path / "cold")
     assert weights_of(tmp_path / "sweep" / "budget-0.05") == weights_of(tmp_path / "cold")
 

@@ -1,6 +1,7 @@
 """Choosing by cross-validation: folds, sums and the rule, each by hand; then the whole."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -139,19 +140,19 @@ GRID = [(0.1, 10.0), (0.1, "max"), (0.01, 10.0)]
 def test_without_noise_the_worst_clients_best_setting_is_taken():
     totals = {"a": noisy([0.50, 0.52, 0.49], 0.0), "b": noisy([0.3, 0.1, 0.4], 0.0)}
     chosen = decide(GRID, totals)
-    assert (chosen["l2"], chosen["objective"]) == (0.01, 10.0)
-    assert chosen["best"] == chosen["chosen"]
-    assert chosen["near_best"] == 1
-    assert chosen["spread"] == pytest.approx(0.03)
+    assert (chosen.l2, chosen.objective) == (0.01, 10.0)
+    assert chosen.best == chosen.chosen
+    assert chosen.near_best == 1
+    assert chosen.spread == pytest.approx(0.03)
 
 
 def test_within_the_noise_the_lowest_mean_is_taken():
     """The worst client cannot tell the settings apart; the other one can."""
     totals = {"a": noisy([0.502, 0.499, 0.501], 0.5), "b": noisy([0.30, 0.35, 0.20], 0.0)}
     chosen = decide(GRID, totals)
-    assert (chosen["l2"], chosen["objective"]) == (0.01, 10.0)
-    assert chosen["best"]["objective"] == "max"
-    assert chosen["near_best"] == 3
+    assert (chosen.l2, chosen.objective) == (0.01, 10.0)
+    assert chosen.best.objective == "max"
+    assert chosen.near_best == 3
 
 
 def test_the_slack_is_one_standard_error_of_the_paired_difference():
@@ -166,18 +167,18 @@ def test_the_slack_is_one_standard_error_of_the_paired_difference():
         worse = common + 0.2 * noise + behind * standard_error
         totals = {"a": sum_up(np.column_stack([common, worse])), "b": other}
         chosen = decide([(0.1, "max"), (0.1, 10.0)], totals)
-        assert chosen["objective"] == expected
-        line = chosen["table"][1]
-        assert line["standard_error_of_difference"] == pytest.approx(standard_error)
-        assert line["near_best"] is (expected == 10.0)
+        assert chosen.objective == expected
+        line = chosen.table[1]
+        assert line.standard_error_of_difference == pytest.approx(standard_error)
+        assert line.near_best is (expected == 10.0)
 
 
 def test_each_setting_is_judged_by_its_own_worst_client():
     totals = {"a": noisy([0.6, 0.2, 0.5], 0.0), "b": noisy([0.3, 0.7, 0.4], 0.0)}
-    table = decide(GRID, totals)["table"]
-    assert [line["worst_client"] for line in table] == ["a", "b", "a"]
-    assert [line["worst_loss"] for line in table] == pytest.approx([0.6, 0.7, 0.5])
-    assert [line["mean_loss"] for line in table] == pytest.approx([0.45, 0.45, 0.45])
+    table = decide(GRID, totals).table
+    assert [line.worst_client for line in table] == ["a", "b", "a"]
+    assert [line.worst_loss for line in table] == pytest.approx([0.6, 0.7, 0.5])
+    assert [line.mean_loss for line in table] == pytest.approx([0.45, 0.45, 0.45])
 
 
 @settings(max_examples=50, deadline=None)
@@ -214,14 +215,14 @@ def test_one_noisy_point_moves_the_l2_weight_little():
 
 
 def test_the_sentence_says_when_min_max_buys_nothing():
-    nothing = decide(GRID, {"a": noisy([0.50, 0.52, 0.49], 0.0)})["sentence"]
+    nothing = decide(GRID, {"a": noisy([0.50, 0.52, 0.49], 0.0)}).sentence
     assert nothing.endswith("Min-max buys the worst client nothing on held-out rows.")
     assert "Chose l2 0.01 and objective 10" in nothing
     assert "the worst client (a) 0.4900" in nothing
-    something = decide(GRID, {"a": noisy([0.50, 0.40, 0.49], 0.0)})["sentence"]
+    something = decide(GRID, {"a": noisy([0.50, 0.40, 0.49], 0.0)}).sentence
     assert "objective max" in something
     assert "buys" not in something
-    only_max = decide([(0.1, "max")], {"a": noisy([0.5], 0.0)})["sentence"]
+    only_max = decide([(0.1, "max")], {"a": noisy([0.5], 0.0)}).sentence
     assert "buys" not in only_max
 
 
@@ -243,14 +244,15 @@ def test_the_grid_holds_what_is_open_and_nothing_else(table):
 def test_every_candidate_is_scored_on_every_row_once(table, monkeypatch):
     experiment, rows = rows_of(table, objective=1.0)
     seen, ends = {}, []
-    monkeypatch.setattr(
-        selection,
-        "decide",
-        lambda candidates, totals: seen.update(totals) or {"n": candidates, "l2": ends[-1]},
-    )
+
+    def decide(candidates, totals):
+        seen.update(totals)
+        return SimpleNamespace(n=candidates, l2=ends[-1])
+
+    monkeypatch.setattr(selection, "decide", decide)
     for end, grid in ((0.01, L2_GRID), (0.1, (*L2_ABOVE, *L2_GRID))):
         ends.append(end)
-        assert [weight for weight, _ in select(experiment, rows)["n"]] == list(grid)
+        assert [weight for weight, _ in select(experiment, rows).n] == list(grid)
         for client, sums in seen.items():
             assert sums.n_rows == rows.clients[client].n_rows
             assert sums.loss_sums.shape == (len(grid),)
@@ -261,10 +263,10 @@ def test_a_decade_more_is_tried_when_the_strong_end_is_chosen(table):
     """150 rows of noisy labels want much of it; seen whole, the curve may turn below the end."""
     experiment, rows = rows_of(table, objective=1.0)
     chosen = select(experiment, rows)
-    assert 0.056 < chosen["l2"] <= 1.0
-    assert {line["l2"] for line in chosen["table"]} == {*L2_ABOVE, *L2_GRID}
+    assert 0.056 < chosen.l2 <= 1.0
+    assert {line.l2 for line in chosen.table} == {*L2_ABOVE, *L2_GRID}
     fixed = select(replace(experiment, l2=0.1), rows)
-    assert {line["l2"] for line in fixed["table"]} == {0.1}
+    assert {line.l2 for line in fixed.table} == {0.1}
 
 
 def test_sums_of_weighted_rows_are_those_of_repeated_rows(table):
@@ -307,7 +309,7 @@ def test_it_is_deterministic_and_depends_on_the_seed(table):
     first, again = select(experiment, rows), select(experiment, rows)
     assert first == again
     other = select(replace(experiment, seed=5), rows)
-    assert other["table"] != first["table"]
+    assert other.table != first.table
 
 
 @pytest.mark.parametrize("options", [{"l2": 0.01}, {"objective": 1.0}])
@@ -316,7 +318,7 @@ def test_progress_rises_to_one(table, options):
     experiment, rows = rows_of(table, **options)
     shares = []
     chosen = select(experiment, rows, lambda info, share: shares.append((info.stage, share)))
-    assert [stage for stage, _ in shares] == [0] * (N_FOLDS * len(chosen["table"]))
+    assert [stage for stage, _ in shares] == [0] * (N_FOLDS * len(chosen.table))
     assert np.all(np.diff([share for _, share in shares]) > 0)
     assert shares[-1][1] == pytest.approx(1.0)
 
@@ -329,15 +331,15 @@ def test_a_tiny_client_is_trained_on_but_not_scored(tmp_path):
     experiment, rows = rows_of(str(path), l2=0.01, objective="max")
     assert rows.clients["west"].n_rows < 2 * N_FOLDS
     chosen = select(experiment, rows)
-    assert chosen["folds"] == N_FOLDS
-    assert all(line["worst_client"] != "west" for line in chosen["table"])
+    assert chosen.folds == N_FOLDS
+    assert all(line.worst_client != "west" for line in chosen.table)
 
 
 def test_only_tiny_clients_leave_a_middle_value(tmp_path):
     path = written(stays(n_rows=30), tmp_path / "stays.csv")
     experiment, rows = rows_of(str(path))
     chosen = select(experiment, rows)
-    assert (chosen["l2"], chosen["objective"], chosen["folds"]) == (1e-2, 1.0, 0)
-    assert "No client has the 10 training rows" in chosen["sentence"]
+    assert (chosen.l2, chosen.objective, chosen.folds) == (1e-2, 1.0, 0)
+    assert "No client has the 10 training rows" in chosen.sentence
     kept = select(replace(experiment, l2=0.5, objective="max"), rows)
-    assert (kept["l2"], kept["objective"]) == (0.5, "max")
+    assert (kept.l2, kept.objective) == (0.5, "max")

@@ -127,17 +127,17 @@ def compare(
         try:
             with progress_bar("compare") as on_round:
                 session = Session(folder, resume, on_round, note)
-                content = run_comparison(experiment, names, range(seed, seed + seeds), session)
+                comparison = run_comparison(experiment, names, range(seed, seed + seeds), session)
         except Interrupted as stopped:
             raise Interrupted(
                 f"{stopped} Go on with the same command and --resume --out "
                 f"{shlex.quote(str(folder))}"
             ) from None
-        finished = [folder / run["folder"] for run in content["runs"] if run["part"] is not None]
+        finished = [folder / run.folder for run in comparison.runs if run.part is not None]
         for place in finished:
             write_page(place)
-        out_console.print(methods_table(content), "")
+        out_console.print(methods_table(comparison), "")
         if finished:
-            say(f"Written to {folder}; open {write_comparison(finished, folder, content)}")
-        if len(finished) < len(content["runs"]):
+            say(f"Written to {folder}; open {write_comparison(finished, folder, comparison)}")
+        if len(finished) < len(comparison.runs):
             raise typer.Exit(FAILED)

@@ -1,6 +1,5 @@
 """Commands for sites that keep their rows: an app folder, certificates, a rehearsal."""
 
-import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from fcfl.errors import FCFLError, Interrupted
 from fcfl.federation.flower.key_names import check_key_names
 from fcfl.federation.flower.local_cluster import Machines
 from fcfl.report.terminal import print_result
+from fcfl.results import read_result
 from fcfl.runs import Experiment
 from fcfl.runs.folder import SETTINGS
 from fcfl.runs.settings import parse_budget
@@ -218,10 +218,10 @@ def up(
             _rehearse(folder, certificates, nodes, config)
         except KeyboardInterrupt:
             raise Interrupted(f"Stopped. Go on with: {_command_to_go_on(context, run)}") from None
-        result = json.loads((run.folder / "result.json").read_text(encoding="utf-8"))
+        result = read_result(run.folder / "result.json")
         print_result(out_console, result)
         say(f"Written to {run.folder}")
-        if not result["deployment"]["budgets_met"]:
+        if result.deployment is None or not result.deployment.budgets_met:
             raise typer.Exit(INFEASIBLE)
 
 

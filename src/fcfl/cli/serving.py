@@ -16,8 +16,7 @@ def serve(post: Post, config: Mapping[str, Any]) -> None:
     """Run as the config says; the log has a line for every round."""
     finished = run_sites(post, config, on_round=_watch, on_message=log.info)
     write_page(finished.folder)
-    result = finished.result
-    log.info("%s: %s", result["status"], result["message"])
+    log.info("%s: %s", finished.result.status, finished.result.message)
     met = "met" if finished.budgets_met else "exceeded"
     log.info("Budgets are %s on the training rows. Written to %s", met, finished.folder)
 

@@ -1,8 +1,9 @@
 """The command that draws the trade-off curve."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table as Grid
@@ -10,6 +11,7 @@ from rich.table import Table as Grid
 from fcfl.errors import Interrupted
 from fcfl.report.page import write_page
 from fcfl.report.words import number, plain
+from fcfl.results import SweepPoint
 from fcfl.runs import Experiment
 from fcfl.runs.budget_sweep import check_sweep, parse_budgets, run_sweep
 from fcfl.training.rounds import Session
@@ -124,9 +126,9 @@ def sweep(
         except (Interrupted, KeyboardInterrupt) as stopped:
             raise Interrupted(f"{_told(stopped)} {_how_to_go_on(folder, overwrite)}") from None
         write_page(folder)
-        out_console.print(curve_table(curve["points"]))
+        out_console.print(curve_table(curve.points))
         say(f"Written to {folder}")
-        exceeded = [point["folder"] for point in curve["points"] if not point["budgets_met"]]
+        exceeded = [point.folder for point in curve.points if not point.budgets_met]
         if exceeded:
             note(f"Budgets are exceeded on the training rows at {', '.join(exceeded)}.")
             raise typer.Exit(INFEASIBLE)
@@ -142,10 +144,10 @@ def _how_to_go_on(folder: Path, overwrite: bool) -> str:
     return f"Go on with the same command and --resume{instead} --out {place}"
 
 
-def curve_table(points: list[dict[str, Any]]) -> Grid:
+def curve_table(points: Sequence[SweepPoint]) -> Grid:
     """One line per budget, and a second where it is exceeded on the training rows."""
     table = Grid(box=None, title="trade-off", title_justify="left")
-    first = "budget" if "budget" in points[0] else "relative"
+    first = "budget" if points[0].relative is None else "relative"
     table.add_column(first, justify="right", no_wrap=True)
     table.add_column("status", no_wrap=True)
     for heading in (
@@ -153,18 +155,21 @@ def curve_table(points: list[dict[str, Any]]) -> Grid:
         "all\nrows\naccu-\nracy", "largest\ntrain,\nsmooth", "largest\ntest,\nhard",
     ):  # fmt: skip
         table.add_column(heading, justify="right", overflow="fold")
-    measured = (
-        "worst_client_train_loss", "worst_client_test_accuracy", "test_accuracy",
-        "largest_train_disparity", "largest_test_disparity",
-    )  # fmt: skip
     for point in points:
-        told = (number(point[key]) for key in measured)
-        who, rounds = plain(point["worst_client"]), str(point["rounds"])
-        table.add_row(f"{point[first]:g}", _status(point), rounds, who, *told)
+        table.add_row(
+            f"{point.value:g}",
+            _status(point),
+            str(point.rounds),
+            plain(point.worst_client or "–"),
+            number(point.worst_client_train_loss),
+            number(point.worst_client_test_accuracy),
+            number(point.test_accuracy),
+            number(point.largest_train_disparity),
+            number(point.largest_test_disparity),
+        )
     return table
 
 
-def _status(point: dict[str, Any]) -> str:
+def _status(point: SweepPoint) -> str:
     """How training ended, and whether a budget is exceeded on the training rows."""
-    status: str = point["status"]
-    return status if point["budgets_met"] else f"{status}\nexceeded"
+    return point.status if point.budgets_met else f"{point.status}\nexceeded"

@@ -242,11 +242,11 @@ def demo(
         results = {"fcfl": finished.result, "FedAvg": compared.result}
         print_result(out_console, finished.result)
         out_console.print("", comparison_table(results), "")
-        groups = finished.result["clients"]["phd"]["test"]["disparities"][0]["groups"]
-        smallest = min(groups, key=lambda group: group["rows"])
+        groups = finished.result.clients["phd"].test.disparities[0].groups
+        smallest = min(groups, key=lambda group: group.rows)
         out_console.print(
-            f"Client phd has {smallest['rows']} test rows of group {smallest['group']}: a "
-            f"decision about one of them moves its disparity by {1 / smallest['rows']:.2f}.",
+            f"Client phd has {smallest.rows} test rows of group {smallest.group}: a "
+            f"decision about one of them moves its disparity by {1 / smallest.rows:.2f}.",
             highlight=False,
         )
         say(f"Written to {out}")

@@ -1,7 +1,7 @@
 """Built-in data sets by name, and a description of any federation."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -46,7 +46,28 @@ def load_builtin(
     raise DataError(f"There is no built-in set {name!r}. {did_you_mean(name, BUILTIN)}")
 
 
-def describe(federation: Federation) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class GroupDescription:
+    """Rows of one group of a client, and the share of them with label 1."""
+
+    attribute: str
+    name: str
+    rows: int
+    positive_rate: float | None
+
+
+@dataclass(frozen=True)
+class ClientDescription:
+    """Rows and label rate of one client, and of each of its groups."""
+
+    name: ClientId
+    train_rows: int
+    test_rows: int
+    positive_rate: float | None
+    groups: tuple[GroupDescription, ...]
+
+
+def describe(federation: Federation) -> list[ClientDescription]:
     """Describe each client: rows, label rate, and both again for each of its groups.
 
     Label rates are over training and test rows together, None where there are no rows.
@@ -54,23 +75,16 @@ def describe(federation: Federation) -> list[dict[str, Any]]:
     return [_describe_client(federation, client) for client in federation.clients]
 
 
-def _describe_client(federation: Federation, client: ClientId) -> dict[str, Any]:
+def _describe_client(federation: Federation, client: ClientId) -> ClientDescription:
     train, test = federation.train[client], federation.test[client]
     y = np.concatenate([train.y, test.y])
-    attributes = {}
-    for name, levels in federation.levels.items():
-        codes = np.concatenate([train.groups[name], test.groups[name]])
-        attributes[name] = {
-            level: {"rows": int((codes == code).sum()), "positive_rate": _rate(y[codes == code])}
-            for code, level in enumerate(levels)
-        }
-    return {
-        "name": client,
-        "train_rows": train.n_rows,
-        "test_rows": test.n_rows,
-        "positive_rate": _rate(y),
-        "groups": attributes,
-    }
+    groups = []
+    for attribute, levels in federation.levels.items():
+        codes = np.concatenate([train.groups[attribute], test.groups[attribute]])
+        for code, level in enumerate(levels):
+            labels = y[codes == code]
+            groups.append(GroupDescription(attribute, level, labels.size, _rate(labels)))
+    return ClientDescription(client, train.n_rows, test.n_rows, _rate(y), tuple(groups))
 
 
 def _rate(y: Vector) -> float | None:

@@ -78,9 +78,9 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     clients_ : tuple of str
     history_ : tuple of RoundInfo
         Worst loss and largest violation of every round.
-    result_ : dict
-        Everything ``result.json`` of a run says; ``result_["selection"]`` is the cross-validation.
-    prices_ : list of dict
+    result_ : Result
+        Everything ``result.json`` of a run says; ``result_.selection`` is the cross-validation.
+    prices_ : tuple of Price
         What each budget costs: the fall of the objective per unit it is relaxed. For "sqp".
     audit_ : Audit
         Rates, intervals and verdicts on the training rows. `audit` does the same for other rows.
@@ -99,7 +99,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     >>> X[:, 1] += sex == "m"
     >>> model = FCFLClassifier(budget=0.05, l2=0.01, objective="max")
     >>> model = model.fit(X, y, clients=site, sensitive_features=sex)
-    >>> model.result_["message"][:12], len(model.prices_)
+    >>> model.result_.message[:12], len(model.prices_)
     ('KKT residual', 2)
     """
 
@@ -162,8 +162,8 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rules = self._rules(experiment, list(sensitive), list(parts))
         fitted = fit_rows(experiment, parts, rules, self._model(X.shape[1]), self.min_group_rows)
         self._learn(fitted, tuple(parts), rules, next(iter(parts.values())).levels)
-        if fitted.result["status"] != "converged" and self.rounds is None:
-            warnings.warn(_advice(fitted.result["message"], X), ConvergenceWarning, stacklevel=2)
+        if fitted.result.status != "converged" and self.rounds is None:
+            warnings.warn(_advice(fitted.result.message, X), ConvergenceWarning, stacklevel=2)
         return self
 
     def _encode_labels(self, y: Any) -> Vector:
@@ -254,9 +254,9 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.levels_ = dict(levels)
         self.history_ = fitted.history
         self.result_ = fitted.result
-        self.prices_ = fitted.result.get("prices", [])
+        self.prices_ = fitted.result.prices
         self.audit_ = fitted.audit
-        self.n_iter_ = sum(fitted.result["rounds"].values())
+        self.n_iter_ = fitted.result.n_rounds
 
     def _take_params(self, params: Vector) -> None:
         """Set what prediction uses from the flat parameters."""

@@ -10,6 +10,7 @@ from fcfl._files import replace_file
 from fcfl.audit import Audit, Estimate, Evidence, PartAudit
 from fcfl.errors import DataError
 from fcfl.federation.codec import decode, encode
+from fcfl.results import result_from_json, result_to_json
 from fcfl.rules import Difference, Ratio
 from fcfl.server.method import RoundInfo
 
@@ -36,7 +37,7 @@ def write_classifier(classifier: Any, folder: Path) -> None:
         "feature_names": None if names is None else names.tolist(),
         "params": _params(classifier) if classifier.model is None else None,
         "state": state,
-        "result": classifier.result_,
+        "result": result_to_json(classifier.result_),
     }
     folder.mkdir(parents=True, exist_ok=True)
     if classifier.model is not None:
@@ -62,8 +63,8 @@ def read_classifier(cls: Any, folder: Path, model: Any) -> Any:
         classifier.classes_ = np.array(content["classes"])
         if content["feature_names"] is not None:
             classifier.feature_names_in_ = np.array(content["feature_names"], dtype=object)
-        classifier.result_ = content["result"]
-        classifier.prices_ = classifier.result_.get("prices", [])
+        classifier.result_ = result_from_json(content["result"], str(path))
+        classifier.prices_ = classifier.result_.prices
         params = content["params"]
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{str(path)!r} is not a whole classifier ({error}).") from None

@@ -14,9 +14,11 @@ from fcfl.audit import Audit
 from fcfl.data import ClientData
 from fcfl.federation.in_process import Client, InProcess
 from fcfl.federation.loop import Progress, run
-from fcfl.results.compose import Findings, find, row_sections
+from fcfl.results import Result
+from fcfl.results.evaluations import Evaluations, RowSections, evaluate, row_sections
+from fcfl.results.result import objective_setting
 from fcfl.rules import Rule, check_budget_clients
-from fcfl.runs.run import compose_result
+from fcfl.runs.run import describe_run
 from fcfl.runs.settings import Experiment
 from fcfl.server.method import RoundInfo
 from fcfl.training.own_best import ALONE, with_own_best
@@ -38,6 +40,7 @@ class Model:
     logits: Logits
     start: Vector
     suited: Callable[[Any], Any] = lambda method: method
+    start_name: str = "zero"
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Fit:
 
     params: Vector
     history: tuple[RoundInfo, ...]
-    result: dict[str, Any]
+    result: Result
     audit: Audit
 
 
@@ -76,10 +79,10 @@ class RowsInMemory:
                 digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
-    def find(self, params: Vector) -> Findings:
+    def evaluate(self, params: Vector) -> Evaluations:
         """Hard counts and smooth reports of all rows; none are held out."""
         answers = self.runtime.evaluate(Request((Point(params),)))
-        return find(
+        return evaluate(
             self.rules,
             self.rates,
             {"train": self.train, "test": {c: data.take([]) for c, data in self.train.items()}},
@@ -88,9 +91,9 @@ class RowsInMemory:
             self.min_group_rows,
         )
 
-    def sections(self, params: Vector) -> dict[str, Any]:
+    def sections(self, params: Vector) -> RowSections:
         """The parts of the result that speak of rows."""
-        return row_sections(self.find(params))
+        return row_sections(self.evaluate(params))
 
 
 def _arrays(data: ClientData) -> Iterable[Any]:
@@ -117,7 +120,7 @@ def fit_rows(
     chosen = None
     if experiment.wants_selection:
         chosen = select(experiment, Rows(train, rules, rates, min_group_rows))
-        experiment = experiment.settled(chosen["l2"], chosen["objective"])
+        experiment = experiment.settled(chosen.l2, objective_setting(chosen.objective))
     counted = rows.runtime.evaluate(Request((Point(model.start),)))
     l2 = experiment.l2_weight
     problem, notes = pose(
@@ -132,6 +135,5 @@ def fit_rows(
         progress = reached
         history.append(info)
     params = progress.state.params
-    result = compose_result(experiment, rows, progress, list(notes))
-    result["selection"] = chosen
-    return Fit(params, tuple(history), result, rows.find(params).audits["train"])
+    result = describe_run(experiment, rows, progress, notes, model.start_name, chosen)
+    return Fit(params, tuple(history), result, rows.evaluate(params).audits["train"])

@@ -30,7 +30,8 @@ def network_model(module: Any) -> Model:
     def logits(X: Any, params: Vector) -> Vector:
         return network.logits(params, X, BATCH_ROWS)
 
-    return Model(make, logits, network.first_params(), lambda method: suited(method, network))
+    start = network.first_params()
+    return Model(make, logits, start, lambda method: suited(method, network), "module")
 
 
 def trained_copy(module: Any, params: Vector) -> Any:

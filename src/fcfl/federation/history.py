@@ -2,12 +2,14 @@
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from fcfl._files import replace_file
 from fcfl.server.method import RoundInfo
+
+_NUMBERS = ("worst_loss", "mean_loss", "largest_violation", "step")
 
 
 class History:
@@ -20,7 +22,7 @@ class History:
 
     def append(self, info: RoundInfo) -> None:
         """Add one round."""
-        self._file.write(_as_line(asdict(info)))
+        self._file.write(_as_line(info))
 
     def flush(self) -> None:
         """Hand what was appended to the operating system."""
@@ -33,21 +35,32 @@ class History:
         self._file.close()
 
 
-def _as_line(values: dict[str, Any]) -> str:
+def _as_line(info: RoundInfo) -> str:
     """One line of JSON, in which a number that is not finite is null."""
     finite = {
-        k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in asdict(info).items()
     }
     return json.dumps(finite, ensure_ascii=False) + "\n"
 
 
-def read_history(path: Path) -> list[dict[str, Any]]:
-    """All whole lines of a history file; a torn last line is left out."""
-    rounds: list[dict[str, Any]] = []
+def read_history(path: Path) -> list[RoundInfo]:
+    """All whole lines of a history file, null read as nan; a torn last line is left out."""
+    rounds: list[RoundInfo] = []
     with open(path, encoding="utf-8", errors="replace") as file:  # torn inside a character, too
         for line in file:
             try:
-                rounds.append(json.loads(line))
-            except json.JSONDecodeError:
+                rounds.append(_from_line(line))
+            except (ValueError, TypeError):  # torn, or not a round: what follows cannot be trusted
                 break
     return rounds
+
+
+def _from_line(line: str) -> RoundInfo:
+    content = json.loads(line)
+    values = {
+        field.name: content[field.name] for field in fields(RoundInfo) if field.name in content
+    }
+    for name in _NUMBERS:
+        values[name] = math.nan if values.get(name) is None else float(values[name])
+    return RoundInfo(**values)

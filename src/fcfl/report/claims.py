@@ -1,10 +1,10 @@
 """What a result claims: one line per holder of rows and rule, worst first."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-Part = Literal["train", "test"]
+from fcfl.results import ClientResult, Disparity, Result
+
 VERDICTS = ("exceeded", "undetermined", "met", "unconstrained", "not judged")
 TOGETHER = "all rows"  # unless a client is called so
 
@@ -64,41 +64,30 @@ class Claim:
         return limit - reached if self.of.is_ratio else reached - limit
 
 
-def judged_part(result: Mapping[str, Any]) -> Part:
-    """The held-out rows, or the training rows where nothing was held out."""
-    has_test = any(client["rows"]["test"] for client in result["clients"].values())
-    return "test" if has_test else "train"
-
-
-def rows_called(result: Mapping[str, Any]) -> str:
+def rows_called(result: Result) -> str:
     """What the judged rows are, in words."""
-    if result["method"] == "audit":
+    if result.method == "audit":
         return "audited rows"
-    return "held-out rows" if judged_part(result) == "test" else "training rows"
+    return "held-out rows" if result.judged_part == "test" else "training rows"
 
 
-def together_called(result: Mapping[str, Any]) -> str:
+def together_called(result: Result) -> str:
     """What all rows together are called: a name that no client has."""
     name = TOGETHER
-    while name in result["clients"]:
+    while name in result.clients:
         name += " together"
     return name
 
 
-def claims_of(result: Mapping[str, Any], run: str = "") -> list[Claim]:
+def claims_of(result: Result, run: str = "") -> list[Claim]:
     """Everything a result says on the judged rows, clients first."""
-    part, least = judged_part(result), result.get("audit", {}).get("min_group_rows", 1)
-    total = sum(client["rows"][part] for client in result["clients"].values())
     found = [
         claim
-        for name, client in result["clients"].items()
-        for claim in _claims(name, client[part], client["train"], client["rows"][part], least, run)
+        for name, client in result.clients.items()
+        for claim in _claims(name, client, result, run)
     ]
-    together = result["global"]
-    if len(result["clients"]) > 1:
-        name = together_called(result)
-        pooled = _claims(name, together[part], together["train"], total, least, run)
-        found += [replace(claim, is_together=True) for claim in pooled]
+    if len(result.clients) > 1:
+        found += _claims(together_called(result), result.all_rows, result, run, is_together=True)
     return found
 
 
@@ -123,38 +112,41 @@ def count_verdicts(claims: Iterable[Claim]) -> dict[str, int]:
     return counts
 
 
-def rule_of(entry: Mapping[str, Any]) -> RuleName:
-    """What an entry of a result compares."""
-    return RuleName(entry["metric"], entry["rule"], entry["attribute"])
+def rule_of(entry: Disparity) -> RuleName:
+    """What a disparity compares."""
+    return RuleName(entry.metric, entry.rule, entry.attribute)
 
 
 def _claims(
-    holder: str,
-    part: Mapping[str, Any],
-    train: Mapping[str, Any],
-    rows: int,
-    least: float,
-    run: str,
+    holder: str, client: ClientResult, result: Result, run: str, *, is_together: bool = False
 ) -> Iterator[Claim]:
-    prices = {rule_of(entry): entry.get("price") for entry in train["disparities"]}
-    for entry in part["disparities"]:
-        of = rule_of(entry)
+    part = result.judged_part
+    least = 1 if result.audit is None else result.audit.min_group_rows
+    prices = {rule_of(entry): entry.price for entry in client.train.disparities}
+    for entry in client.part(part).disparities:
         yield Claim(
             holder,
-            of,
-            value=entry.get("value"),
-            low=entry.get("low"),
-            high=entry.get("high"),
-            budget=entry.get("budget"),
-            verdict=entry.get("verdict") or "not judged",
-            smallest_verifiable=entry.get("smallest_verifiable"),
-            price=prices.get(of),
-            rows=rows,
+            rule_of(entry),
+            value=entry.value,
+            low=entry.low,
+            high=entry.high,
+            budget=entry.budget,
+            verdict=_verdict(entry),
+            smallest_verifiable=entry.smallest_verifiable,
+            price=prices.get(rule_of(entry)),
+            rows=client.rows.of(part),
             smallest_group=_smallest(entry, least),
+            is_together=is_together,
             run=run,
         )
 
 
-def _smallest(entry: Mapping[str, Any], least: float) -> int | None:
-    sizes = (group["rows"] for group in entry.get("groups", ()))
+def _verdict(entry: Disparity) -> str:
+    """The verdict; a budget that is called unconstrained was never held against rows."""
+    is_judged = entry.verdict != "unconstrained" or entry.budget is None
+    return entry.verdict if is_judged else "not judged"
+
+
+def _smallest(entry: Disparity, least: float) -> int | None:
+    sizes = (group.rows for group in entry.groups)
     return min((rows for rows in sizes if rows >= max(least, 1)), default=None)

@@ -1,9 +1,12 @@
 """The path of training: a quantity by round, with its stages."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 
 from markupsafe import Markup
+
+from fcfl.results import RoundInfo
 
 from .svg import Scale, label, line, nice_range, picture, stretched_line, text
 
@@ -13,13 +16,15 @@ MOST_POINTS = 700  # of a line; more would not be seen
 _LEFT, _RIGHT, _TOP, _BOTTOM = 11.0, 99.0, 34.0, HEIGHT - 24
 
 Point = tuple[int, float]
+Quantity = Literal["worst_loss", "largest_violation"]
 
 
 def path_figure(
-    ident: str, title: str, rounds: Sequence[Mapping[str, Any]], key: str, *, zero: bool = False
+    ident: str, title: str, rounds: Sequence[RoundInfo], key: Quantity, *, zero: bool = False
 ) -> Markup | None:
     """One quantity by round; with ``zero`` the line at which budgets are met is drawn."""
-    points = [(int(r["round"]), float(r[key])) for r in rounds if r.get(key) is not None]
+    points = [(info.round, float(getattr(info, key))) for info in rounds]
+    points = [(number, value) for number, value in points if math.isfinite(value)]
     if not points:
         return None
     values = [value for _, value in points] + ([0.0] if zero else [])
@@ -57,11 +62,11 @@ def _axes(x: Scale, y: Scale) -> Iterator[Markup]:
         yield text(x.at(tick), HEIGHT - 6, label(tick), anchor=anchor)
 
 
-def _stages(x: Scale, rounds: Iterable[Mapping[str, Any]]) -> Iterator[Markup]:
+def _stages(x: Scale, rounds: Iterable[RoundInfo]) -> Iterator[Markup]:
     """Where each stage begins, named where there is room."""
-    spans: dict[Any, list[int]] = {}
+    spans: dict[int, list[int]] = {}
     for info in rounds:
-        spans.setdefault(info.get("stage"), []).append(int(info["round"]))
+        spans.setdefault(info.stage, []).append(info.round)
     for stage, numbers in spans.items():
         start, end = x.at(min(numbers) - 0.5), x.at(max(numbers) + 0.5)
         if start > _LEFT:

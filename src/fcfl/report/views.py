@@ -1,19 +1,23 @@
-"""What the page shows, as plain values for its template."""
+"""What the page shows, as small dataclasses for its template."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from .claims import (
-    Claim,
-    RuleName,
-    by_rule,
-    claims_of,
-    judged_part,
-    rule_of,
-    together_called,
+from fcfl.results import (
+    ClientResult,
+    Disparity,
+    GroupCount,
+    Part,
+    PartName,
+    Result,
+    RoundInfo,
+    RowCounts,
+    SweepPoint,
 )
+
+from .claims import Claim, RuleName, by_rule, claims_of, rule_of, together_called
 from .figures import Dot, claim_axis, claim_scale, claim_strip, price_bar, scatter
 from .path_figure import path_figure
 from .svg import Scale
@@ -29,30 +33,121 @@ _RATES = {
 }
 
 
-def rule_views(grouped: Mapping[RuleName, Sequence[Claim]]) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class StripView:
+    """A claim and its picture."""
+
+    claim: Claim
+    strip: Markup
+
+
+@dataclass(frozen=True)
+class RuleView:
+    """The strips of one rule, and how many claims are left to the table."""
+
+    name: RuleName
+    axis: Markup
+    rows: tuple[StripView, ...]
+    left: int
+
+
+@dataclass(frozen=True)
+class ScatterView:
+    """Accuracy against disparity by one rule."""
+
+    name: RuleName
+    figure: Markup
+
+
+@dataclass(frozen=True)
+class PriceLine:
+    """A budget that costs something, with a bar and a sentence."""
+
+    claim: Claim
+    bar: Markup
+    sentence: str
+
+
+@dataclass(frozen=True)
+class PriceView:
+    """Budgets with a price, how many are not shown, how many cost nothing, and who pays."""
+
+    rows: tuple[PriceLine, ...]
+    left: int
+    free: int
+    weights: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class SweepLine:
+    """A point of a sweep and its budget in few words."""
+
+    label: str
+    point: SweepPoint
+
+
+@dataclass(frozen=True)
+class SweepView:
+    """The trade-off curve and its table."""
+
+    figure: Markup | None
+    lines: tuple[SweepLine, ...]
+
+
+@dataclass(frozen=True)
+class GroupLine:
+    """Rows and selected rows of one group; ``rate`` is in words."""
+
+    holder: str
+    attribute: str
+    rate: str
+    group: str
+    rows: int
+    selected: int
+
+    @property
+    def share(self) -> float | None:
+        """The rate, of a group that has rows."""
+        return self.selected / self.rows if self.rows else None
+
+
+@dataclass(frozen=True)
+class ClientLine:
+    """Losses and accuracies of one client; ``judged`` is of the judged rows."""
+
+    holder: str
+    rows: RowCounts
+    train_loss: float | None
+    judged: Part
+
+
+@dataclass(frozen=True)
+class TrainingLine:
+    """A rule on training rows."""
+
+    holder: str
+    of: RuleName
+    entry: Disparity
+
+
+def rule_views(grouped: Mapping[RuleName, Sequence[Claim]]) -> tuple[RuleView, ...]:
     """For every rule its strips, and how many are left to the table."""
     views = []
     for number, (of, found) in enumerate(grouped.items()):
         shown = found[:MOST_SHOWN]
         scale = claim_scale(shown)
-        views.append(
-            {
-                "name": of,
-                "axis": claim_axis(scale),
-                "rows": [
-                    {"claim": claim, "strip": claim_strip(claim, scale, f"strip-{number}-{i}")}
-                    for i, claim in enumerate(shown)
-                ],
-                "left": len(found) - len(shown),
-            }
+        rows = tuple(
+            StripView(claim, claim_strip(claim, scale, f"strip-{number}-{i}"))
+            for i, claim in enumerate(shown)
         )
-    return views
+        views.append(RuleView(of, claim_axis(scale), rows, len(found) - len(shown)))
+    return tuple(views)
 
 
-def scatter_views(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+def scatter_views(result: Result) -> tuple[ScatterView, ...]:
     """Accuracy against disparity of each client, one figure for each rule."""
-    part, views = judged_part(result), []
-    accuracy = {name: client[part]["accuracy"] for name, client in result["clients"].items()}
+    part, views = result.judged_part, []
+    accuracy = {name: client.part(part).accuracy for name, client in result.clients.items()}
     for number, (of, found) in enumerate(by_rule(claims_of(result)).items()):
         dots = _client_dots(found, accuracy)
         if dots:
@@ -62,8 +157,8 @@ def scatter_views(result: Mapping[str, Any]) -> list[dict[str, Any]]:
                 f"scatter-{number}", title, dots, (of.rule, "accuracy"),
                 budget=budgets.pop() if len(budgets) == 1 else None,
             )  # fmt: skip
-            views.append({"name": of, "figure": figure})
-    return views
+            views.append(ScatterView(of, figure))
+    return tuple(views)
 
 
 def _client_dots(found: Sequence[Claim], accuracy: Mapping[str, float | None]) -> list[Dot]:
@@ -80,128 +175,111 @@ def _client_dots(found: Sequence[Claim], accuracy: Mapping[str, float | None]) -
     ]
 
 
-def dear_claims(result: Mapping[str, Any]) -> list[Claim]:
-    """Budgets that cost the worst client something, the dearest first."""
-    dear = [claim for claim in claims_of(result) if (claim.price or 0.0) > 0.0]
-    return sorted(dear, key=lambda claim: -(claim.price or 0.0))
+def claims_with_price(result: Result) -> list[Claim]:
+    """Budgets that cost the worst client something, the most expensive first."""
+    found = [claim for claim in claims_of(result) if (claim.price or 0.0) > 0.0]
+    return sorted(found, key=lambda claim: -(claim.price or 0.0))
 
 
-def price_view(result: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The dear budgets with a bar each, how many cost nothing, and who pays."""
+def price_view(result: Result) -> PriceView | None:
+    """The budgets that cost something with a bar each, how many cost nothing, and who pays."""
     known = [claim for claim in claims_of(result) if claim.price is not None]
     if not known:
         return None
-    dear = dear_claims(result)
-    scale = Scale(0.0, max([claim.price or 0.0 for claim in dear], default=1.0), 0.0, 100.0)
-    return {
-        "rows": [
-            {
-                "claim": claim,
-                "bar": price_bar(claim, scale, f"price-{i}"),
-                "sentence": price_sentence(claim, result),
-            }
-            for i, claim in enumerate(dear[:MOST_SHOWN])
-        ],
-        "left": max(len(dear) - MOST_SHOWN, 0),
-        "free": len(known) - len(dear),
-        "weights": result.get("worst_clients", {}),
-    }
+    priced = claims_with_price(result)
+    scale = Scale(0.0, max([claim.price or 0.0 for claim in priced], default=1.0), 0.0, 100.0)
+    rows = tuple(
+        PriceLine(claim, price_bar(claim, scale, f"price-{i}"), price_sentence(claim, result))
+        for i, claim in enumerate(priced[:MOST_SHOWN])
+    )
+    left = max(len(priced) - MOST_SHOWN, 0)
+    return PriceView(rows, left, len(known) - len(priced), result.worst_clients)
 
 
-def path_views(history: Sequence[Mapping[str, Any]]) -> list[Markup]:
+def path_views(history: Sequence[RoundInfo]) -> list[Markup]:
     """The worst loss and the largest violation by round."""
-    rounds = [info for info in history if "round" in info]
-    loss = path_figure("path-loss", "worst client's training loss", rounds, "worst_loss")
+    loss = path_figure("path-loss", "worst client's training loss", history, "worst_loss")
     violation = path_figure(
-        "path-violation", "largest violation (smooth)", rounds, "largest_violation", zero=True
+        "path-violation", "largest violation (smooth)", history, "largest_violation", zero=True
     )
     return [figure for figure in (loss, violation) if figure is not None]
 
 
-def sweep_view(points: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def sweep_view(points: Sequence[SweepPoint]) -> SweepView | None:
     """The trade-off: the worst client's accuracy against the largest disparity, by budget."""
     if not points:
         return None
-    place = "largest_test_disparity", "worst_client_test_accuracy"
-    drawn = [p for p in points if all(p.get(key) is not None for key in place)]
-    dots = [Dot(budget_label(p), p[place[0]], p[place[1]], is_named=True) for p in drawn]
+    dots = [
+        Dot(
+            budget_label(point),
+            point.largest_test_disparity,
+            point.worst_client_test_accuracy,
+            is_named=True,
+        )
+        for point in points
+        if point.largest_test_disparity is not None and point.worst_client_test_accuracy is not None
+    ]
     axes = ("largest held-out disparity", "worst client's held-out accuracy")
     title = "Trade-off between disparity and the worst client's accuracy, by budget"
     figure = scatter("sweep", title, dots, axes, is_path=True) if dots else None
-    return {"figure": figure, "points": [{**p, "label": budget_label(p)} for p in points]}
+    return SweepView(figure, tuple(SweepLine(budget_label(point), point) for point in points))
 
 
-def budget_label(point: Mapping[str, Any]) -> str:
+def budget_label(point: SweepPoint) -> str:
     """A sweep point's budget in few words."""
-    if point.get("relative") is not None:
-        return f"{point['relative']:g} of unconstrained"
-    return "no budget" if point.get("budget") is None else f"{point['budget']:g}"
+    if point.relative is not None:
+        return f"{point.relative:g} of unconstrained"
+    return "no budget" if point.budget is None else f"{point.budget:g}"
 
 
-def group_counts(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Rows and selected rows of every group of every holder, on the judged rows."""
-    part = judged_part(result)
-    holders = [(name, client[part]) for name, client in result["clients"].items()]
-    if len(holders) > 1:
-        holders.append((together_called(result), result["global"][part]))
-    for name, found in holders:
-        for (attribute, rate, group), counts in _groups(found["disparities"]).items():
-            share = counts["selected"] / counts["rows"] if counts["rows"] else None
+def group_lines(result: Result) -> Iterator[GroupLine]:
+    """Rows and selected rows of every group of every client, on the judged rows."""
+    for holder, client in _everybody(result):
+        groups = _groups(client.part(result.judged_part).disparities)
+        for (attribute, rate, name), group in groups.items():
             what = _RATES.get(rate, rate)
-            yield {
-                "holder": name, "attribute": attribute, "rate": what, "group": group,
-                "share": share, **counts,
-            }  # fmt: skip
+            yield GroupLine(holder, attribute, what, name, group.rows, group.selected)
 
 
-def _groups(entries: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, str], dict[str, int]]:
+def _everybody(result: Result) -> Iterator[tuple[str, ClientResult]]:
+    """All clients, and all rows together where there are several."""
+    yield from result.clients.items()
+    if len(result.clients) > 1:
+        yield together_called(result), result.all_rows
+
+
+def _groups(entries: Sequence[Disparity]) -> dict[tuple[str, str, str], GroupCount]:
     """Each group once, though several rules compare it."""
     return {
-        (entry["attribute"], group["rate"], group["group"]): {
-            "rows": group["rows"],
-            "selected": group["selected"],
-        }
+        (entry.attribute, group.rate, group.group): group
         for entry in entries
-        for group in entry.get("groups", ())
+        for group in entry.groups
     }
 
 
-def client_rows(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def client_lines(result: Result) -> Iterator[ClientLine]:
     """Losses and accuracies of every client and of all rows together, worst served first."""
-    part = judged_part(result)
-    clients = result["clients"]
+    part, clients = result.judged_part, result.clients
 
     def worst_first(name: str) -> tuple[float, float]:
-        loss, accuracy = clients[name]["train"]["loss"], clients[name][part]["accuracy"]
+        loss, accuracy = clients[name].train.loss, clients[name].part(part).accuracy
         return -(loss or 0.0), accuracy if accuracy is not None else 1.0
 
     for name in sorted(clients, key=worst_first):
-        yield {"holder": name, "rows": clients[name]["rows"], **_served(clients[name], part)}
+        yield _client_line(name, clients[name], part)
     if len(clients) > 1:
-        total = {p: sum(c["rows"][p] for c in clients.values()) for p in ("train", "test")}
-        served = _served(result["global"], part)
-        yield {"holder": together_called(result), "rows": total, **served}
+        yield _client_line(together_called(result), result.all_rows, part)
 
 
-def _served(who: Mapping[str, Any], part: str) -> dict[str, Any]:
-    judged = who[part]
-    return {
-        "train_loss": who["train"]["loss"],
-        "loss": judged["loss"],
-        "accuracy": judged["accuracy"],
-        "accuracy_interval": judged.get("accuracy_interval"),
-        "balanced_accuracy": judged["balanced_accuracy"],
-        "balanced_accuracy_interval": judged.get("balanced_accuracy_interval"),
-    }
+def _client_line(holder: str, client: ClientResult, part: PartName) -> ClientLine:
+    return ClientLine(holder, client.rows, client.train.loss, client.part(part))
 
 
-def training_rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+def training_lines(result: Result) -> list[TrainingLine]:
     """Budgets on the training rows: the smooth value training kept, and the hard one."""
-    everybody = [(together_called(result), result["global"])]
-    together = everybody if len(result["clients"]) > 1 else []
     return [
-        {"holder": name, "of": rule_of(entry), **entry}
-        for name, who in [*result["clients"].items(), *together]
-        for entry in who["train"]["disparities"]
-        if entry.get("smooth") is not None
+        TrainingLine(holder, rule_of(entry), entry)
+        for holder, client in _everybody(result)
+        for entry in client.train.disparities
+        if entry.smooth is not None
     ]

@@ -1,7 +1,8 @@
 """Sentences about a result. A budget is met, exceeded or undetermined; nothing is ever more."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+
+from fcfl.results import Disparity, Result
 
 from .claims import (
     Claim,
@@ -33,7 +34,7 @@ def interval(low: float | None, high: float | None, digits: int = 3) -> str:
     return f"{low:.{digits}f} to {high:.{digits}f}"
 
 
-def verdict_sentence(result: Mapping[str, Any]) -> str:
+def verdict_sentence(result: Result) -> str:
     """How many budgets are met, exceeded and undetermined on the judged rows."""
     claims = [claim for claim in claims_of(result) if claim.budget is not None]
     if not claims:
@@ -46,7 +47,7 @@ def verdict_sentence(result: Mapping[str, Any]) -> str:
     return f"{met}, {counts['exceeded']} exceeded, {counts['undetermined']} undetermined."
 
 
-def worst_sentence(result: Mapping[str, Any]) -> str | None:
+def worst_sentence(result: Result) -> str | None:
     """The claim that matters most, with its rows and its interval."""
     claims = claims_of(result)
     judged = [claim for claim in claims if claim.budget is not None] or claims
@@ -77,21 +78,21 @@ def _reach(claim: Claim) -> str:
     return f" These rows cannot verify a budget {side} {claim.smallest_verifiable:.3f}."
 
 
-def served_sentence(result: Mapping[str, Any]) -> str | None:
+def served_sentence(result: Result) -> str | None:
     """Who is served worst, where that is known."""
-    worst = result["worst_client"]
-    if worst["name"] is None:
+    worst = result.worst_client
+    if worst.name is None:
         return None
     facts = []
-    if worst["train_loss"] is not None:
-        facts.append(f"training loss {number(worst['train_loss'])}")
-    if worst["test_accuracy"] is not None:
-        rows = "accuracy" if result["method"] == "audit" else "test accuracy"
-        facts.append(f"{rows} {number(worst['test_accuracy'])}")
-    return f"Worst served: {', '.join([plain(worst['name']), *facts])}."
+    if worst.train_loss is not None:
+        facts.append(f"training loss {number(worst.train_loss)}")
+    if worst.test_accuracy is not None:
+        rows = "accuracy" if result.method == "audit" else "test accuracy"
+        facts.append(f"{rows} {number(worst.test_accuracy)}")
+    return f"Worst served: {', '.join([plain(worst.name), *facts])}."
 
 
-def price_sentence(claim: Claim, result: Mapping[str, Any]) -> str:
+def price_sentence(claim: Claim, result: Result) -> str:
     """What one hundredth of a budget costs."""
     whose = f"the budget over {claim.holder}" if claim.is_together else f"{claim.holder}'s budget"
     saved = 0.01 * (claim.price or 0.0)
@@ -101,40 +102,42 @@ def price_sentence(claim: Claim, result: Mapping[str, Any]) -> str:
     )
 
 
-def minimised(result: Mapping[str, Any]) -> str:
+def minimised(result: Result) -> str:
     """What training minimises, and so what prices are paid in."""
-    kind = "excess training loss" if result.get("own_best_losses") else "training loss"
-    if result.get("objective") in (None, "max"):
+    kind = "excess training loss" if result.own_best_losses else "training loss"
+    if result.objective in (None, "max"):
         return f"the worst client's {kind}"
-    return f"the smooth maximum of the clients' {kind}es"
+    what = "mean" if result.objective == "mean" else "smooth maximum"
+    return f"the {what} of the clients' {kind}es"
 
 
 # --- training rows --------------------------------------------------------------------------------
 
 
-def budgets(result: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def budgets(result: Result) -> Iterator[tuple[str, Disparity]]:
     """Everyone with a budget, and the entry about it, on training rows."""
-    for name, who in [*result["clients"].items(), (together_called(result), result["global"])]:
-        for entry in who["train"]["disparities"]:
-            if entry["budget"] is not None:
-                yield name, entry
+    for name, entry in result.training_disparities():
+        if entry.budget is not None:
+            yield together_called(result) if name is None else name, entry
 
 
-def is_exceeded(entry: Mapping[str, Any]) -> bool:
+def is_exceeded(entry: Disparity) -> bool:
     """Whether the smooth disparity breaks its budget: above a difference's, below a ratio's."""
-    gap = float(entry["smooth"] - entry["budget"])
-    return (-gap if entry["rule"] == "ratio" else gap) > TOLERANCE
+    if entry.smooth is None or entry.budget is None:
+        return False
+    gap = entry.smooth - entry.budget
+    return (-gap if entry.rule == "ratio" else gap) > TOLERANCE
 
 
-def headline(result: Mapping[str, Any]) -> str:
+def headline(result: Result) -> str:
     """Who is served worst, and how many budgets are met on training rows."""
     served = served_sentence(result) or "Who is served worst is not known without labels."
-    if result["method"] == "audit":
+    if result.method == "audit":
         return served
     given = list(budgets(result))
     if not given:
         return f"{served} No budget was set."
-    known = [(name, entry) for name, entry in given if entry["smooth"] is not None]
+    known = [(name, entry) for name, entry in given if entry.smooth is not None]
     exceeded = [(name, entry) for name, entry in known if is_exceeded(entry)]
     met = f"{len(known) - len(exceeded)} of {len(given)} budgets met on the training rows (smooth)"
     if exceeded:
@@ -144,9 +147,9 @@ def headline(result: Mapping[str, Any]) -> str:
     return f"{served} {met}."
 
 
-def _named(exceeded: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+def _named(exceeded: Sequence[tuple[str, Disparity]]) -> str:
     named = [
-        f"{plain(name)} {number(entry['smooth'])}, budget {number(entry['budget'], 3)}"
+        f"{plain(name)} {number(entry.smooth)}, budget {number(entry.budget, 3)}"
         for name, entry in exceeded[:MOST_NAMED]
     ]
     more = [f"{len(exceeded) - MOST_NAMED} more"] if len(exceeded) > MOST_NAMED else []

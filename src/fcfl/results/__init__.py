@@ -1,1 +1,96 @@
-"""What a run found out, as data."""
+"""What a run or an audit found out, as dataclasses, and as ``result.json`` in schema 2.
+
+>>> from pathlib import Path
+>>> from fcfl.results import read_result
+>>> result = read_result(Path("runs/mine/result.json"))  # doctest: +SKIP
+>>> result.clients["phd"].test.disparities[0].verdict  # doctest: +SKIP
+'met'
+
+`fcfl.results.compose` puts a result together from what training leaves.
+"""
+
+from fcfl.server.method import RoundInfo
+from fcfl.server.prices import Price
+
+from .client_result import (
+    ClientResult,
+    Disparity,
+    Expected,
+    GroupCount,
+    Overall,
+    Part,
+    PartName,
+    RowCounts,
+    WorstClient,
+)
+from .method_runs import ClientOverSeeds, ClientRun, Comparison, MethodRun, MethodSummary, OverSeeds
+from .result import (
+    AuditSection,
+    DataSource,
+    Deployment,
+    EvaluationCounts,
+    Objective,
+    Privacy,
+    PrivacyLoss,
+    Result,
+    Selection,
+    SelectionLine,
+    SiteDeployment,
+    Start,
+)
+from .result_file import (
+    read_comparison,
+    read_result,
+    read_selection,
+    read_sweep,
+    result_from_json,
+    result_to_json,
+    write_result,
+)
+from .run_folder import RunFolder, read_results, read_run, short_names
+from .sweep_curve import Sweep, SweepPoint
+
+__all__ = [
+    "AuditSection",
+    "ClientOverSeeds",
+    "ClientResult",
+    "ClientRun",
+    "Comparison",
+    "DataSource",
+    "Deployment",
+    "Disparity",
+    "EvaluationCounts",
+    "Expected",
+    "GroupCount",
+    "MethodRun",
+    "MethodSummary",
+    "Objective",
+    "OverSeeds",
+    "Overall",
+    "Part",
+    "PartName",
+    "Price",
+    "Privacy",
+    "PrivacyLoss",
+    "Result",
+    "RoundInfo",
+    "RowCounts",
+    "RunFolder",
+    "Selection",
+    "SelectionLine",
+    "SiteDeployment",
+    "Start",
+    "Sweep",
+    "SweepPoint",
+    "WorstClient",
+    "read_comparison",
+    "read_result",
+    "read_results",
+    "read_run",
+    "read_selection",
+    "read_sweep",
+    "result_from_json",
+    "result_to_json",
+    "short_names",
+    "write_result",
+]

@@ -1,247 +1,145 @@
-"""What a run found out, as the plain data of ``result.json``."""
+"""Counts, reports, audits, prices and a method's last state, put together as a `Result`."""
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from fcfl import __version__
-from fcfl._types import ClientId, RateId, Report, Vector
-from fcfl.audit import Audit, Estimate, Evidence, PartAudit, Selections, audit_clients
-from fcfl.audit.auditing import Simultaneous
-from fcfl.audit.disparities import compare, disparity_value
-from fcfl.audit.performance import Counted, pool
-from fcfl.client.counts import Counts, count_rows
-from fcfl.data import ClientData
-from fcfl.rules import Rule
+from fcfl._types import ClientId
+from fcfl.server.method import State
+from fcfl.server.prices import Price, budget_prices, price_of
+from fcfl.server.problem import Evaluation, Problem
 
-SCHEMA = 1
+from .client_result import ClientResult, Part
+from .evaluations import RowSections
+from .result import DataSource, EvaluationCounts, Result, Selection, Start, objective_name
 
-Part = Literal["train", "test"]
-PARTS: tuple[Part, Part] = ("train", "test")
+WEIGHT_SHOWN = 1e-3  # share in the worst loss above which a client is named
 
 
-@dataclass(frozen=True)
-class AuditTerms:
-    """How sure the intervals of a result are, and which groups are too small to compare."""
+def has_prices(state: State) -> bool:
+    """Whether a method's state says what budgets cost: multipliers, and who the worst clients are.
 
-    confidence: float = 0.95
-    simultaneous: Simultaneous = "bonferroni"
-    min_group_rows: float = 1.0
-
-    def audit(
-        self, rules: Sequence[Rule], rates: Sequence[RateId], counts: Mapping[ClientId, Counted]
-    ) -> Audit:
-        """Hold counts against rules on these terms."""
-        return audit_clients(
-            rules,
-            rates,
-            counts,
-            confidence=self.confidence,
-            simultaneous=self.simultaneous,
-            min_group_rows=self.min_group_rows,
-        )
+    A state says so with ``prices``, one multiplier for each constraint row, and ``worst_weights``,
+    one weight for each client.
+    """
+    return hasattr(state, "prices") and hasattr(state, "worst_weights")
 
 
-@dataclass(frozen=True)
-class Findings:
-    """Hard counts of every client and part, and its smooth report on training rows."""
+def compose_result(
+    rows: RowSections,
+    state: State,
+    at: Evaluation | None = None,
+    *,
+    method: str,
+    l2: float,
+    objective: str | float | None,
+    seed: int,
+    start: str,
+    settings: Mapping[str, object],
+    data: DataSource,
+    evaluations: EvaluationCounts,
+    bytes_from_clients: int,
+    notes: Sequence[str] = (),
+    selection: Selection | None = None,
+    seconds: float | None = None,
+) -> Result:
+    """Everything ``result.json`` says of a training run.
 
-    rates: tuple[RateId, ...]
-    rules: tuple[Rule, ...]
-    train: Mapping[ClientId, Counts]
-    test: Mapping[ClientId, Counts]
-    reports: Mapping[ClientId, Report]
-    terms: AuditTerms = AuditTerms()
-
-    @cached_property
-    def audits(self) -> dict[Part, Audit]:
-        """What the rows of each part can support."""
-        parts: dict[Part, Mapping[ClientId, Counts]] = {"train": self.train, "test": self.test}
-        return {name: self.terms.audit(self.rules, self.rates, parts[name]) for name in parts}
-
-
-def find(
-    rules: Sequence[Rule],
-    rates: Sequence[RateId],
-    parts: Mapping[Part, Mapping[ClientId, ClientData]],
-    logits: Callable[[Any], Vector],
-    reports: Mapping[ClientId, Report],
-    min_group_rows: float = 1.0,
-) -> Findings:
-    """Count hard decisions on the rows of both parts under a model's logits."""
-    train, test = (
-        {c: count_rows(logits(data.X), data, rates) for c, data in parts[part].items()}
-        for part in PARTS
+    Parameters
+    ----------
+    rows : what the trained model does for each client; see `row_sections`
+    state : the method's last state
+    at : the problem evaluated at ``state.params``
+        With it a state that `has_prices` prices the budgets, also at each disparity.
+    objective : "max", "mean" or a temperature (infinite: the mean), None for other methods
+    start : the name of the start, such as "zero"
+    settings : the run's options by name; those that are None are left out
+    evaluations, bytes_from_clients : what training cost each client, and all of them
+    """
+    result = Result(
+        method=method,
+        status=state.status,
+        message=state.message,
+        rounds={f"stage{i + 1}": count for i, count in enumerate(state.rounds)},
+        evaluations=evaluations,
+        bytes_from_clients=bytes_from_clients,
+        seconds=seconds,
+        kkt_residual=_finite(getattr(state, "kkt", None)),
+        l2=l2,
+        objective=objective_name(objective),
+        own_best_losses=_own_best_losses(state.problem),
+        selection=selection,
+        seed=seed,
+        fcfl_version=__version__,
+        worst_client=rows.worst_client,
+        clients=rows.clients,
+        overall=rows.overall,
+        starts=(_start(start, rows.clients),),
+        audit=rows.audit,
+        settings=_written(settings),
+        data=data,
+        versions=versions(),
+        notes=tuple(notes),
     )
-    terms = AuditTerms(min_group_rows=min_group_rows)
-    return Findings(tuple(rates), tuple(rules), train, test, reports, terms)
+    return result if at is None or not has_prices(state) else _with_prices(result, state, at)
 
 
-def row_sections(found: Findings) -> dict[str, Any]:
-    """The parts of a result that speak of rows."""
-    clients = clients_section(found)
+def _written(settings: Mapping[str, object]) -> dict[str, object]:
+    """Settings that are given; an infinite temperature, which JSON has not, by its name."""
     return {
-        "worst_client": worst_client(clients),
-        "clients": clients,
-        "global": global_section(found),
-        "audit": audit_section(found),
+        key: "mean" if key == "objective" and value == np.inf else value
+        for key, value in settings.items()
+        if value is not None
     }
 
 
-def clients_section(found: Findings) -> dict[ClientId, Any]:
-    """Rows, losses, accuracies and disparities of each client."""
-    train, test = found.audits["train"], found.audits["test"]
-    section = {}
-    for client, counts in found.train.items():
-        smooth = found.reports[client].rates
-        trained = describe(counts, train.clients[client], train.client_rules, found.rates)
-        add_smooth(trained, counts, train.client_rules, found, smooth)
-        held_out = found.test[client]
-        section[client] = {
-            "rows": {"train": counts.n_rows, "test": held_out.n_rows},
-            "train": trained,
-            "test": describe(held_out, test.clients[client], test.client_rules, found.rates),
-        }
-    return section
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not np.isfinite(value) else float(value)
 
 
-def global_section(found: Findings) -> dict[str, Any]:
-    """The same for all clients' rows together."""
-    train, test = found.audits["train"], found.audits["test"]
-    counts = pool(found.train.values())
-    trained = describe(counts, train.overall, train.global_rules, found.rates)
-    smooth = _pooled_rates(list(found.reports.values()))
-    add_smooth(trained, counts, train.global_rules, found, smooth)
-    held_out = pool(found.test.values())
-    return {
-        "train": trained,
-        "test": describe(held_out, test.overall, test.global_rules, found.rates),
-    }
-
-
-def audit_section(found: Findings) -> dict[str, Any]:
-    """How sure the intervals are, of the held-out rows or, without any, of the training rows."""
-    part: Part = "test" if any(c.n_rows for c in found.test.values()) else "train"
-    return audit_terms_section(found.terms, found.audits[part])
-
-
-def audit_terms_section(terms: AuditTerms, audit: Audit) -> dict[str, Any]:
-    """The sentence on intervals, and the numbers in it."""
-    return {
-        "confidence": terms.confidence,
-        "simultaneous": terms.simultaneous,
-        "min_group_rows": terms.min_group_rows,
-        "statement": audit.statement,
-    }
-
-
-def describe(
-    counts: Counted, audited: PartAudit, rules: Sequence[Rule], rates: Sequence[RateId]
-) -> dict[str, Any]:
-    """One holder's rows: what was counted, and what that supports."""
-    entries = zip(rules, audited.disparities, strict=True)
-    return {
-        "loss": _mean_loss(counts),
-        **_share("accuracy", audited.accuracy),
-        **_share("balanced_accuracy", audited.balanced_accuracy),
-        "disparities": [disparity(rule, found, counts, rates) for rule, found in entries],
-    }
-
-
-def disparity(
-    rule: Rule, found: Evidence, counts: Counted, rates: Sequence[RateId]
-) -> dict[str, Any]:
-    """One entry D of the result: a rule's hard value, its interval, its verdict, its groups."""
-    return {
-        "metric": rule.metric,
-        "attribute": rule.attribute,
-        "rule": rule.name,
-        "value": found.value,
-        "smooth": None,
-        "low": found.low,
-        "high": found.high,
-        "budget": found.budget,
-        "verdict": found.verdict,
-        "price": None,
-        "smallest_verifiable": found.smallest_verifiable,
-        "groups": _groups(rule, counts, rates),
-        "notes": list(found.notes),
-    }
-
-
-def add_smooth(
-    part: dict[str, Any],
-    counts: Counted,
-    rules: Sequence[Rule],
-    found: Findings,
-    smooth_rates: Vector,
-) -> None:
-    """Put the smooth disparities, which only training knows, into a part of training rows."""
-    for entry, rule in zip(part["disparities"], rules, strict=True):
-        entry["smooth"] = _smooth(rule, smooth_rates, counts.group_counts, found)
-
-
-def _mean_loss(counts: Counted) -> float | None:
-    if isinstance(counts, Selections) or not counts.n_rows:
+def _own_best_losses(problem: Problem) -> dict[ClientId, float] | None:
+    """The lowest loss each client could have on its own, where losses count from there."""
+    if problem.own_best_losses is None:
         return None
-    return counts.loss_sum / counts.n_rows
+    return dict(zip(problem.clients, problem.own_best_losses.tolist(), strict=True))
 
 
-def _share(name: str, found: Estimate | None) -> dict[str, Any]:
-    if found is None:
-        return {name: None, f"{name}_interval": None}
-    return {name: found.value, f"{name}_interval": [found.low, found.high]}
+def _start(name: str, clients: Mapping[ClientId, ClientResult]) -> Start:
+    losses = [client.train.loss for client in clients.values() if client.train.loss is not None]
+    if not losses:
+        return Start(name, None, None)
+    return Start(name, max(losses), sum(losses) / len(losses))
 
 
-def _groups(rule: Rule, counts: Counted, rates: Sequence[RateId]) -> list[dict[str, Any]]:
-    return [
-        {
-            "rate": rate.kind,
-            "group": rate.group,
-            "rows": int(counts.group_counts[i]),
-            "selected": int(counts.group_selected[i]),
-        }
-        for i, rate in enumerate(rates)
-        if rate.attribute == rule.attribute and rate.kind in rule.kinds
-    ]
-
-
-def _smooth(rule: Rule, smooth_rates: Vector, rows: Vector, found: Findings) -> float | None:
-    """The smooth disparity between the groups that are compared."""
-    compared = compare(rule, found.rates, rows, found.terms.min_group_rows)
-    return disparity_value(rule, compared, smooth_rates * rows, rows)
-
-
-def _pooled_rates(reports: Sequence[Report]) -> Vector:
-    """Smooth rates over all clients' rows together."""
-    rows = np.array([report.group_counts for report in reports])
-    rates = np.array([report.rates for report in reports])
-    pooled: Vector = (rows * rates).sum(axis=0) / np.maximum(rows.sum(axis=0), 1.0)
-    return pooled
-
-
-def smooth_disparities(found: Findings, rule: Rule) -> dict[ClientId, float]:
-    """Each client's smooth disparity on its training rows, where it has one."""
-    values = {
-        client: _smooth(rule, report.rates, report.group_counts, found)
-        for client, report in found.reports.items()
+def _with_prices(result: Result, state: Any, at: Evaluation) -> Result:
+    """What each budget costs, also at each disparity of training rows, and who pays."""
+    prices = budget_prices(at, state.prices)
+    weights = zip(state.problem.clients, state.worst_weights, strict=True)
+    clients = {
+        name: replace(client, train=_priced(client.train, name, prices))
+        for name, client in result.clients.items()
     }
-    return {client: value for client, value in values.items() if value is not None}
+    overall = replace(result.overall, train=_priced(result.overall.train, None, prices))
+    return replace(
+        result,
+        clients=clients,
+        overall=overall,
+        prices=tuple(prices),
+        worst_clients={c: float(w) for c, w in weights if w > WEIGHT_SHOWN},
+    )
 
 
-def worst_client(section: Mapping[ClientId, Any]) -> dict[str, Any]:
-    """Who is served worst: the largest training loss."""
-    name = max(section, key=lambda client: section[client]["train"]["loss"])
-    return {
-        "name": name,
-        "train_loss": section[name]["train"]["loss"],
-        "test_accuracy": section[name]["test"]["accuracy"],
-    }
+def _priced(part: Part, client: ClientId | None, prices: Sequence[Price]) -> Part:
+    entries = tuple(
+        replace(entry, price=price_of(prices, client, entry.rule, entry.metric, entry.attribute))
+        for entry in part.disparities
+    )
+    return replace(part, disparities=entries)
 
 
 def versions() -> dict[str, str]:

@@ -9,7 +9,7 @@ is empty, and ``audit`` also has the gate and the sentences of what failed it.
 import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +21,24 @@ from fcfl.audit.auditing import FailOn, Simultaneous
 from fcfl.audit.performance import pool
 from fcfl.data import read_table
 from fcfl.errors import FCFLError
-from fcfl._files import write_json
-from fcfl.runs.folder import (SETTINGS, writing)
-from fcfl.results.compose import SCHEMA, AuditTerms, audit_terms_section, describe, versions
+from fcfl.runs.folder import SETTINGS, writing
+from fcfl.results import (
+    ClientResult,
+    DataSource,
+    EvaluationCounts,
+    Overall,
+    Part,
+    Result,
+    RowCounts,
+    WorstClient,
+    write_result,
+)
+from fcfl.results.compose import versions
+from fcfl.results.evaluations import AuditTerms, RowSections, part_of
+from fcfl.results.result_file import RESULT
 from fcfl.runs.settings import for_every_client
 from fcfl.policy import Policy, read_policy
 from fcfl.rules import RATE_KINDS, Difference, Ratio, Rule, check_budget_clients
-
-_NOTHING: dict[str, Any] = {
-    "loss": None,
-    "accuracy": None,
-    "accuracy_interval": None,
-    "balanced_accuracy": None,
-    "balanced_accuracy_interval": None,
-    "disparities": [],
-}
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ class Audited:
     """An audit that was written; ``failures`` has a sentence for every verdict that failed."""
 
     folder: Path
-    result: dict[str, Any]
+    result: Result
     failures: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -103,16 +106,12 @@ def run_audit(settings: AuditSettings, folder: Path) -> Audited:
     audit = terms.audit(rules, counted.rates, counted.counts)
     failures = () if settings.fail_on is None else gate(audit, settings.fail_on)
     notes = (*counted.notes, *audit.notes())
-    result = {
-        **_frame(settings, policy, audit, terms),
-        **_sections(audit, counted),
-        "notes": list(notes),
-    }
-    result["audit"] |= {"fail_on": settings.fail_on, "failures": list(failures)}
-    result["seconds"] = time.monotonic() - began
+    section = replace(terms.section(audit), fail_on=settings.fail_on, failures=failures)
+    rows = replace(_row_sections(audit, counted), audit=section)
+    result = replace(_result(settings, policy, rows), notes=notes, seconds=time.monotonic() - began)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "result.json", result)
+        write_result(folder / RESULT, result)
     return Audited(folder, result, failures, notes)
 
 
@@ -164,57 +163,54 @@ def _terms(settings: AuditSettings, policy: Policy | None) -> AuditTerms:
     return AuditTerms(settings.confidence, settings.simultaneous, least)
 
 
-def _sections(audit: Audit, counted: CountedPredictions) -> dict[str, Any]:
-    """The parts of the result that speak of rows."""
+def _row_sections(audit: Audit, counted: CountedPredictions) -> RowSections:
+    """The parts of the result that speak of rows: all are judged, none were trained on."""
+    rules, rates = audit.client_rules, counted.rates
     clients = {
-        client: {
-            "rows": {"train": 0, "test": counts.n_rows},
-            "train": _NOTHING,
-            "test": describe(counts, audit.clients[client], audit.client_rules, counted.rates),
-        }
+        client: ClientResult(
+            RowCounts(0, counts.n_rows),
+            Part(),
+            part_of(counts, audit.clients[client], rules, rates),
+        )
         for client, counts in counted.counts.items()
     }
     together = pool(counted.counts.values())
-    overall = describe(together, audit.overall, audit.global_rules, counted.rates)
-    return {
-        "worst_client": _worst_client(clients),
-        "clients": clients,
-        "global": {"train": _NOTHING, "test": overall},
-    }
+    overall = Overall(Part(), part_of(together, audit.overall, audit.global_rules, rates))
+    return RowSections(_worst_client(clients), clients, overall)
 
 
-def _worst_client(clients: Mapping[ClientId, Any]) -> dict[str, Any]:
+def _worst_client(clients: Mapping[ClientId, ClientResult]) -> WorstClient:
     """Who is served worst: the lowest accuracy; nobody is known to be without labels."""
-    known = {c: found["test"]["accuracy"] for c, found in clients.items()}
-    name = min((c for c in known if known[c] is not None), key=known.__getitem__, default=None)
-    return {"name": name, "train_loss": None, "test_accuracy": known.get(name) if name else None}
+    accuracies = {name: client.test.accuracy for name, client in clients.items()}
+    known = {name: value for name, value in accuracies.items() if value is not None}
+    name = min(known, key=known.__getitem__, default=None)
+    return WorstClient(name, None, None if name is None else known[name])
 
 
-def _frame(
-    settings: AuditSettings, policy: Policy | None, audit: Audit, terms: AuditTerms
-) -> dict[str, Any]:
-    """Everything that does not speak of rows."""
-    data = {"table": settings.table, "sha256": _sha256(Path(settings.table))}
-    return {
-        "schema": SCHEMA,
-        "method": "audit",
-        "status": "audited",
-        "message": audit.statement,
-        "rounds": {},
-        "evaluations": {"value": 0, "gradient": 0, "curvature": 0},
-        "bytes_from_clients": 0,
-        "seconds": None,
-        "kkt_residual": None,
-        "l2": None,
-        "objective": None,
-        "selection": None,
-        "seed": None,
-        "fcfl_version": __version__,
-        "versions": versions(),
-        "audit": audit_terms_section(terms, audit),
-        "settings": {k: v for k, v in asdict(settings).items() if v not in (None, ())},
-        "data": data if policy is None else data | {"policy_sha256": policy.sha256},
-    }
+def _result(settings: AuditSettings, policy: Policy | None, rows: RowSections) -> Result:
+    """A result of which training says nothing."""
+    sha256 = None if policy is None else policy.sha256
+    return Result(
+        method="audit",
+        status="audited",
+        message="" if rows.audit is None else rows.audit.statement,
+        rounds={},
+        evaluations=EvaluationCounts(),
+        bytes_from_clients=0,
+        seconds=None,
+        kkt_residual=None,
+        l2=None,
+        objective=None,
+        seed=None,
+        fcfl_version=__version__,
+        worst_client=rows.worst_client,
+        clients=rows.clients,
+        overall=rows.overall,
+        audit=rows.audit,
+        settings={k: v for k, v in asdict(settings).items() if v not in (None, ())},
+        data=DataSource(settings.table, _sha256(Path(settings.table)), sha256),
+        versions=versions(),
+    )
 
 
 def _sha256(path: Path) -> str:

@@ -1,19 +1,19 @@
 """The trade-off curve: the same run under one budget after another, the loosest first."""
 
-import json
 import math
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fcfl._types import Vector
-from fcfl._files import write_json
-from fcfl.runs.folder import (SETTINGS, check_folder, prepare_folder, writing)
+from fcfl.runs.folder import SETTINGS, check_folder, prepare_folder, writing
 from fcfl.models.model_file import load_model
+from fcfl.results import PartName, Result, Sweep, SweepPoint, read_result, write_result
+from fcfl.results.result import objective_setting
+from fcfl.results.result_file import RESULT, SWEEP, write_sweep
 from fcfl.runs.run import Finished, run_experiment
 from fcfl.runs.settings import Experiment
 from fcfl.runs.tasks import open_task
@@ -34,7 +34,7 @@ def run_sweep(
     *,
     relative: bool,
     overwrite: bool = False,
-) -> dict[str, Any]:
+) -> Sweep:
     """Train under each budget, the loosest first, and write ``sweep.json`` with one point each.
 
     With budgets the problem is not convex, and the point before can lead to a poor model. Method
@@ -53,7 +53,7 @@ def run_sweep(
     runs = [_with_budget(experiment, name, value) for value in values]
     _make_way(runs, places, resume=session.resume, overwrite=overwrite)
     rows = open_task(runs[0]).checksum
-    points: list[dict[str, Any]] = []
+    points: tuple[SweepPoint, ...] = ()
     for position, (value, place) in enumerate(zip(values, places, strict=True)):
         session.on_message(f"{place.name}, point {position + 1} of {len(values)}")
         one = _with_budget(experiment, name, value)
@@ -65,10 +65,10 @@ def run_sweep(
             finished = _run_or_read(one, place, replace(session, on_message=_quiet), rows)
         if experiment.wants_selection:
             experiment = _settled(experiment, finished.result)
-        points.append(_point("relative" if relative else "budget", value, finished))
-        write_json(session.folder / "sweep.json", {"points": points})
-    write_json(session.folder / "result.json", {**finished.result, "sweep": points})
-    return {"points": points}
+        points = (*points, _point(value, finished, relative=relative))
+        write_sweep(session.folder / SWEEP, Sweep(points))
+    write_result(session.folder / RESULT, replace(finished.result, sweep=points))
+    return Sweep(points)
 
 
 def check_sweep(experiment: Experiment, budgets: Sequence[float], *, relative: bool) -> None:
@@ -109,7 +109,7 @@ def _make_way(
     for one, place in zip(runs, places, strict=True):
         settings = place / SETTINGS
         if overwrite:
-            for path in (settings, place / "result.json", checkpoint_path(place)):
+            for path in (settings, place / RESULT, checkpoint_path(place)):
                 path.unlink(missing_ok=True)
         elif settings.exists() and one.wants_selection:
             stored = Experiment.from_toml(settings)
@@ -128,7 +128,7 @@ def _run_or_read(
 ) -> Finished:
     """A finished run of these settings and rows as it is, else one that goes on or starts."""
     resume = session.resume and (folder / SETTINGS).exists()
-    if resume and (folder / "result.json").exists():
+    if resume and (folder / RESULT).exists():
         check_folder(experiment, folder, resume=True, overwrite=False)
         prepare_folder(experiment, rows, folder, resume=True, on_message=session.on_message)
         return _read(folder)
@@ -148,7 +148,7 @@ def _run_twice(
     """The better of two runs, one from ``before`` and one from the usual start."""
     quiet = replace(session, on_message=_quiet)
     resume = session.resume and (folder / SETTINGS).exists()
-    if resume and (folder / "result.json").exists():
+    if resume and (folder / RESULT).exists():
         return _run_or_read(experiment, folder, quiet, rows)
     check_folder(experiment, folder, resume=resume, overwrite=False)
     with writing(folder):
@@ -159,11 +159,11 @@ def _run_twice(
     cold = _run_or_read(experiment, folder / AFRESH, quiet, rows)
     kept, told = _better(experiment, warm, cold)
     session.on_message(f"{folder.name}: {told}")
-    result = {**kept.result, "notes": [*kept.result["notes"], told]}
+    result = replace(kept.result, notes=(*kept.result.notes, told))
     with writing(folder):
-        unfinished = shutil.ignore_patterns("result.json")
+        unfinished = shutil.ignore_patterns(RESULT)
         shutil.copytree(kept.folder, folder, ignore=unfinished, dirs_exist_ok=True)
-        write_json(folder / "result.json", result)  # last: it says that the point is finished
+        write_result(folder / RESULT, result)  # last: it says that the point is finished
         _remove_tries(folder)
     return replace(kept, folder=folder, result=result)
 
@@ -199,8 +199,8 @@ def objective(experiment: Experiment, finished: Finished) -> float:
     As in training each loss has its L2 term, and counts from the client's own best if that is
     known.
     """
-    clients, own_best = finished.result["clients"], finished.result["own_best_losses"]
-    losses = np.array([client["train"]["loss"] for client in clients.values()])
+    clients, own_best = finished.result.clients, finished.result.own_best_losses
+    losses = np.array([client.train.loss for client in clients.values()], dtype=np.float64)
     losses += 0.5 * experiment.l2_weight * (finished.params @ finished.params)
     if own_best is not None:
         losses -= np.array([own_best[client] for client in clients])
@@ -213,54 +213,57 @@ def _quiet(sentence: str) -> None:
     """The first point has told what is true of all."""
 
 
-def _settled(experiment: Experiment, result: dict[str, Any]) -> Experiment:
-    """The same with the first point's choice; JSON has no infinity."""
-    objective = result["objective"]
-    return experiment.settled(result["l2"], math.inf if objective is None else objective)
+def _settled(experiment: Experiment, result: Result) -> Experiment:
+    """The same with the first point's choice."""
+    assert result.l2 is not None and result.objective is not None  # chosen, so known
+    return experiment.settled(result.l2, objective_setting(result.objective))
 
 
 def _read(folder: Path) -> Finished:
-    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    result = read_result(folder / RESULT)
     told = folder / "params.txt"  # of the synthetic problem, which has no model
     params = np.loadtxt(told, ndmin=1) if told.exists() else load_model(folder).params
     return Finished(folder, result, _excess(result) <= FEASIBILITY_TOLERANCE, params)
 
 
-def _excess(result: dict[str, Any]) -> float:
+def _excess(result: Result) -> float:
     """By how much a smooth disparity of training rows exceeds its budget at most."""
-    held = [*result["clients"].values(), result["global"]]
-    entries = [entry for holder in held for entry in holder["train"]["disparities"]]
-    known = [e for e in entries if e["smooth"] is not None and e["budget"] is not None]
-    return max((float(e["smooth"] - e["budget"]) for e in known), default=-math.inf)
-
-
-def _point(name: str, value: float, finished: Finished) -> dict[str, Any]:
-    """What the curve shows of one run."""
-    result = finished.result
-    worst = result["worst_client"]
-    return {
-        name: value,
-        "status": result["status"],
-        "budgets_met": finished.budgets_met,
-        "rounds": sum(result["rounds"].values()),
-        "worst_client": worst["name"],
-        "worst_client_train_loss": worst["train_loss"],
-        "worst_client_test_accuracy": worst["test_accuracy"],
-        "test_accuracy": result["global"]["test"]["accuracy"],
-        "largest_train_disparity": _largest(result, "train", "smooth"),
-        "largest_test_disparity": _largest(result, "test", "value"),
-        "folder": finished.folder.name,
-    }
-
-
-def _largest(result: dict[str, Any], part: str, key: str) -> float | None:
-    values = [
-        entry[key]
-        for client in result["clients"].values()
-        for entry in client[part]["disparities"]
-        if entry[key] is not None and entry["rule"] == "difference"
+    found = [
+        entry.smooth - entry.budget
+        for _, entry in result.training_disparities()
+        if entry.smooth is not None and entry.budget is not None
     ]
-    return max(values) if values else None
+    return max(found, default=-math.inf)
+
+
+def _point(value: float, finished: Finished, *, relative: bool) -> SweepPoint:
+    """What the curve shows of one run."""
+    result, worst = finished.result, finished.result.worst_client
+    return SweepPoint(
+        budget=None if relative else value,
+        relative=value if relative else None,
+        status=result.status,
+        budgets_met=finished.budgets_met,
+        rounds=result.n_rounds,
+        worst_client=worst.name,
+        worst_client_train_loss=worst.train_loss,
+        worst_client_test_accuracy=worst.test_accuracy,
+        test_accuracy=result.overall.test.accuracy,
+        largest_train_disparity=_largest(result, "train"),
+        largest_test_disparity=_largest(result, "test"),
+        folder=finished.folder.name,
+    )
+
+
+def _largest(result: Result, part: PartName) -> float | None:
+    """The largest difference of any client: smooth on training rows, hard on those held out."""
+    values = [
+        entry.smooth if part == "train" else entry.value
+        for client in result.clients.values()
+        for entry in client.part(part).disparities
+        if entry.rule == "difference"
+    ]
+    return max((value for value in values if value is not None), default=None)
 
 
 def parse_budgets(text: str) -> tuple[float, ...]:

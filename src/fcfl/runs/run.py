@@ -1,32 +1,38 @@
 """Run an experiment and write its folder; stopped half way, it goes on from its checkpoint."""
 
-import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fcfl import __version__
-from fcfl._types import ClientId, Point, Request, Vector
+from fcfl._types import Point, Request, Vector
 from fcfl.errors import DataError, FCFLError, Interrupted
-from fcfl._files import write_json
-from fcfl.runs.folder import (SELECTION, UNCONSTRAINED, UNTIGHTENED, check_folder, prepare_folder, writing)
-from fcfl.results.compose import SCHEMA, versions
+from fcfl.runs.folder import (
+    SELECTION,
+    UNCONSTRAINED,
+    UNTIGHTENED,
+    check_folder,
+    prepare_folder,
+    writing,
+)
+from fcfl.results import DataSource, EvaluationCounts, Result, Selection, write_result
+from fcfl.results.compose import compose_result, has_prices
+from fcfl.results.result import objective_setting
+from fcfl.results.result_file import RESULT, read_selection, write_selection
 from fcfl.training.selection import Rows, select
 from fcfl.runs.settings import Experiment
-from fcfl.runs.tasks import TableTask, Task, Told, open_task
+from fcfl.runs.tasks import ResultSource, TableTask, Task, open_task
 from fcfl.training.margins import tighten
 from fcfl.training.rounds import Session, Watch, train
 from fcfl.rules import Rule
 from fcfl.federation.loop import Progress
 from fcfl.server.method import FEASIBILITY_TOLERANCE
-from fcfl.server.prices import budget_prices, price_of
-from fcfl.server.problem import Evaluation, Problem, evaluate_point
-from fcfl.server.sqp.sqp import SQPState
+from fcfl.server.problem import Evaluation, evaluate_point
 
-WEIGHT_SHOWN = 1e-3  # share in the worst loss above which a client is named
+
+GIVEN = "given"  # the name of a start that the caller gives
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,7 @@ class Finished:
     """A run that came to an end; ``budgets_met`` speaks of smooth disparities on training rows."""
 
     folder: Path
-    result: dict[str, Any]
+    result: Result
     budgets_met: bool
     params: Vector
 
@@ -67,15 +73,17 @@ def run_experiment(
         settled, selection = choose_settings(experiment, task, session)
         if experiment.relative_budget is not None:
             task = measure_budgets(settled, task, session)
+        start = experiment.start if first_params is None else GIVEN
         notes: tuple[str, ...] = ()
         if experiment.confidence is not None:
             task, first_params, notes = tighten_budgets(settled, task, session, first_params)
         progress, left_out = train(settled, task, session, first_params)
-        result = compose_result(settled, task, progress, [*task.notes, *left_out, *notes])
-        result["selection"] = selection
-        result["seconds"] = time.monotonic() - began
+        result = describe_run(
+            settled, task, progress, [*task.notes, *left_out, *notes], start, selection
+        )
+        result = replace(result, seconds=time.monotonic() - began)
         task.save_model(progress.state.params, folder)
-        write_json(folder / "result.json", result)
+        write_result(folder / RESULT, result)
     met = _evaluate(task, progress.state).largest_violation <= FEASIBILITY_TOLERANCE
     return Finished(folder, result, met, progress.state.params)
 
@@ -130,7 +138,7 @@ def _groups_present(task: TableTask, attribute: str) -> list[str]:
 
 def choose_settings(
     experiment: Experiment, task: Task, session: Session
-) -> tuple[Experiment, dict[str, Any] | None]:
+) -> tuple[Experiment, Selection | None]:
     """Settle what is left to cross-validation; chosen once, it is read back on resuming."""
     if not experiment.wants_selection:
         return experiment, None
@@ -138,13 +146,13 @@ def choose_settings(
         return experiment.settled(0.0, "max"), None
     path = session.folder / SELECTION
     if session.resume and path.exists():
-        chosen: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        chosen = read_selection(path)
     else:
         rows = Rows(task.federation.train, task.rules, task.rates, task.min_group_rows)
         chosen = select(experiment, rows, session.on_round)
-        write_json(path, chosen)
-        session.on_message(chosen["sentence"])
-    return experiment.settled(chosen["l2"], chosen["objective"]), chosen
+        write_selection(path, chosen)
+        session.on_message(chosen.sentence)
+    return experiment.settled(chosen.l2, objective_setting(chosen.objective)), chosen
 
 
 def measure_budgets(experiment: Experiment, task: Task, session: Session) -> Task:
@@ -177,67 +185,34 @@ def tighten_budgets(
     return tightened.task, progress.state.params, tightened.notes
 
 
-def compose_result(
-    experiment: Experiment, task: Told, progress: Progress[Any], notes: list[str]
-) -> dict[str, Any]:
-    """Everything ``result.json`` says."""
+def describe_run(
+    experiment: Experiment,
+    source: ResultSource,
+    progress: Progress[Any],
+    notes: Sequence[str],
+    start: str,
+    selection: Selection | None = None,
+) -> Result:
+    """Everything ``result.json`` says of a run that came to an end."""
     state, tally = progress.state, progress.tally
-    sections = task.sections(state.params)
-    return {
-        "schema": SCHEMA,
-        "method": experiment.method,
-        "status": state.status,
-        "message": state.message,
-        "rounds": {f"stage{i + 1}": count for i, count in enumerate(state.rounds)},
-        "evaluations": {
-            "value": tally.values,
-            "gradient": tally.gradients,
-            "curvature": tally.curvatures,
-        },
-        "bytes_from_clients": tally.bytes_from_clients,
-        "seconds": None,
-        "kkt_residual": getattr(state, "kkt", None),
-        "l2": experiment.l2_weight,
-        "objective": experiment.objective_or_default,
-        "own_best_losses": own_best_section(state.problem),
-        "selection": None,
-        "seed": experiment.seed,
-        "fcfl_version": __version__,
-        **sections,
-        **price_sections(task, state, sections),
-        "settings": {k: v for k, v in asdict(experiment).items() if v is not None},
-        "data": {"table": experiment.table, "sha256": task.checksum},
-        "versions": versions(),
-        "notes": notes,
-    }
+    return compose_result(
+        source.sections(state.params),
+        state,
+        _evaluate(source, state) if has_prices(state) else None,
+        method=experiment.method,
+        l2=experiment.l2_weight,
+        objective=experiment.objective_or_default,
+        seed=experiment.seed,
+        start=start,
+        settings=asdict(experiment),
+        data=DataSource(experiment.table, source.checksum),
+        evaluations=EvaluationCounts(tally.values, tally.gradients, tally.curvatures),
+        bytes_from_clients=tally.bytes_from_clients,
+        notes=notes,
+        selection=selection,
+    )
 
 
-def own_best_section(problem: Problem) -> dict[ClientId, float] | None:
-    """The lowest loss each client could have on its own, where losses count from there."""
-    if problem.own_best_losses is None:
-        return None
-    return dict(zip(problem.clients, problem.own_best_losses.tolist(), strict=True))
-
-
-def price_sections(task: Told, state: Any, sections: dict[str, Any]) -> dict[str, Any]:
-    """What each budget costs and who the worst clients are, for a method that knows.
-
-    Prices are also entered at each disparity of the training rows.
-    """
-    if not isinstance(state, SQPState):
-        return {}
-    prices = budget_prices(_evaluate(task, state), state.prices)
-    for client, section in [*sections["clients"].items(), (None, sections["global"])]:
-        for entry in section["train"]["disparities"]:
-            key = (entry["rule"], entry["metric"], entry["attribute"])
-            entry["price"] = price_of(prices, client, *key)
-    weights = zip(state.problem.clients, state.worst_weights, strict=True)
-    return {
-        "prices": [asdict(price) for price in prices],
-        "worst_clients": {c: float(w) for c, w in weights if w > WEIGHT_SHOWN},
-    }
-
-
-def _evaluate(task: Told, state: Any) -> Evaluation:
+def _evaluate(task: ResultSource, state: Any) -> Evaluation:
     reports = task.runtime.evaluate(Request((Point(state.params),)))
     return evaluate_point(state.problem, state.params, reports)

@@ -4,7 +4,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,13 @@ import numpy as np
 from fcfl import __version__
 from fcfl._types import ClientId, Point, Request, Vector
 from fcfl.errors import AbsentClientError
-from fcfl._files import write_json
-from fcfl.runs.folder import (check_folder, prepare_folder, writing)
+from fcfl.training.absence import Cautious
+from fcfl.runs.folder import check_folder, prepare_folder, writing
 from fcfl.models.model_file import LinearModel
-from fcfl.results.compose import AuditTerms, Findings, row_sections
-from fcfl.runs.run import Finished, compose_result
+from fcfl.results import DataSource, Deployment, SiteDeployment, write_result
+from fcfl.results.evaluations import AuditTerms, Evaluations, RowSections, row_sections
+from fcfl.results.result_file import RESULT
+from fcfl.runs.run import Finished, describe_run
 from fcfl.runs.settings import Experiment
 from fcfl.federation.agreement import agree
 from fcfl.runs.site_config import SitesConfig
@@ -76,10 +78,10 @@ class SitesTask:
         least = agreement.min_group_rows
         return build_problem(agreement.rules, agreement.rates, reports, l2=l2, min_group_rows=least)
 
-    def sections(self, params: Vector) -> dict[str, Any]:
+    def sections(self, params: Vector) -> RowSections:
         """The parts of the result that speak of rows, from counts the sites made."""
         counted = self.sites.count(params)
-        found = Findings(
+        found = Evaluations(
             self.agreement.rates,
             self.agreement.rules,
             {name: said.train for name, said in counted.items()},
@@ -120,15 +122,20 @@ def run_sites(
     session = Session(folder, run.resume, on_round, on_message, run.max_age)
     with writing(folder), _telling_why(sites):
         prepare_folder(experiment, task.checksum, folder, resume=run.resume, on_message=on_message)
-        progress, left_out = train(experiment, task, session, method=run.make_method())
-        result = compose_result(experiment, task, progress, [*task.notes, *left_out])
+        method = Cautious(run.make_method(), lambda: bool(sites.failures))
+        progress, left_out = train(experiment, task, session, method=method)
+        notes = [*task.notes, *left_out]
+        result = describe_run(experiment, task, progress, notes, experiment.start)
         met = _budgets_met(task, progress.state)
-        result["seconds"] = time.monotonic() - began
-        result["deployment"] = {"budgets_met": met, **deployment_section(task)}
-        if experiment.policy is not None:
-            result["data"]["policy_sha256"] = read_policy(experiment.policy).sha256
+        policy = None if experiment.policy is None else read_policy(experiment.policy).sha256
+        result = replace(
+            result,
+            data=DataSource(experiment.table, task.checksum, policy),
+            deployment=deployment_section(task, met),
+            seconds=time.monotonic() - began,
+        )
         task.save_model(progress.state.params, folder)
-        write_json(folder / "result.json", result)
+        write_result(folder / RESULT, result)
     return Finished(folder, result, met, progress.state.params)
 
 
@@ -147,24 +154,28 @@ def open_sites(experiment: Experiment, run: SitesConfig, sites: Sites) -> SitesT
     return SitesTask(sites, agreement, introductions)
 
 
-def deployment_section(task: SitesTask) -> dict[str, Any]:
+def deployment_section(task: SitesTask, budgets_met: bool) -> Deployment:
     """What the run cost on the wire, and what each site insisted on."""
     traffic = task.sites.traffic
-    return {
-        "exchanges": task.sites.exchanges,
-        "bytes_to_sites": sum(site.bytes_to for site in traffic.values()),
-        "bytes_from_sites": sum(site.bytes_from for site in traffic.values()),
-        "sites": {
-            name: {
-                "policy_sha256": said.policy_sha256,
-                "min_group_rows": said.min_group_rows,
-                "withhold_below": said.withhold_below,
-                "fcfl_version": said.version,
-                **asdict(traffic[name]),
-            }
+    return Deployment(
+        budgets_met,
+        task.sites.exchanges,
+        bytes_to_sites=sum(site.bytes_to for site in traffic.values()),
+        bytes_from_sites=sum(site.bytes_from for site in traffic.values()),
+        sites={
+            name: SiteDeployment(
+                policy_sha256=said.policy_sha256,
+                min_group_rows=said.min_group_rows,
+                withhold_below=said.withhold_below,
+                fcfl_version=said.version,
+                messages=traffic[name].letters,
+                bytes_to=traffic[name].bytes_to,
+                bytes_from=traffic[name].bytes_from,
+                slowest_seconds=traffic[name].slowest_seconds,
+            )
             for name, said in task.introductions.items()
         },
-    }
+    )
 
 
 def _about_versions(introductions: Mapping[ClientId, Introduction]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -14,7 +14,14 @@ from fcfl.data import BUILTIN, Columns, Federation, federate, load_builtin, read
 from fcfl.errors import DataError
 from fcfl.models.model_file import LinearModel
 from fcfl.training.posing import pose, rates_for
-from fcfl.results.compose import Findings, find, row_sections, smooth_disparities
+from fcfl.results import ClientResult, Disparity, Overall, Part, RowCounts, WorstClient
+from fcfl.results.evaluations import (
+    Evaluations,
+    RowSections,
+    evaluate,
+    row_sections,
+    smooth_disparities,
+)
 from fcfl.runs.settings import Experiment
 from fcfl.policy import read_policy
 from fcfl.rules import Rule, check_budget_clients, without_budgets
@@ -25,17 +32,17 @@ from fcfl.server.constraints import bound_rate
 from fcfl.server.problem import Problem
 
 
-class Told(Protocol):
+class ResultSource(Protocol):
     """Clients that report, and what a model does for them: all that a result speaks of."""
 
     @property
     def runtime(self) -> Runtime: ...  # noqa: D102
     @property
     def checksum(self) -> str: ...  # noqa: D102
-    def sections(self, params: Vector) -> dict[str, Any]: ...  # noqa: D102
+    def sections(self, params: Vector) -> RowSections: ...  # noqa: D102
 
 
-class Task(Told, Protocol):
+class Task(ResultSource, Protocol):
     """A training task from its first parameters to its model's file."""
 
     @property
@@ -98,10 +105,10 @@ class TableTask:
             min_group_rows=self.min_group_rows,
         )
 
-    def find(self, params: Vector) -> Findings:
+    def evaluate(self, params: Vector) -> Evaluations:
         """Hard counts of all rows and smooth reports of the training rows."""
         answers = self.runtime.evaluate(Request((Point(params),)))
-        return find(
+        return evaluate(
             self.rules,
             self.rates,
             {"train": self.federation.train, "test": self.federation.test},
@@ -110,13 +117,13 @@ class TableTask:
             self.min_group_rows,
         )
 
-    def sections(self, params: Vector) -> dict[str, Any]:
+    def sections(self, params: Vector) -> RowSections:
         """The parts of the result that speak of rows."""
-        return row_sections(self.find(params))
+        return row_sections(self.evaluate(params))
 
     def relative_budgets(self, params: Vector, share: float) -> list[dict[str, float]]:
         """``share`` times each client's smooth disparity on training rows, per attribute."""
-        found = self.find(params)
+        found = self.evaluate(params)
         measured = [rule for rule in without_budgets(self.rules) if rule.name == "difference"]
         return [
             {c: min(share * v, 1.0) for c, v in smooth_disparities(found, rule).items()}
@@ -170,34 +177,19 @@ class SyntheticTask:
         row = bound_rate(synthetic.CLIENT, synthetic.RATE, bound)
         return Problem((synthetic.CLIENT,), np.ones(1), 1, row, l2), ()
 
-    def sections(self, params: Vector) -> dict[str, Any]:
+    def sections(self, params: Vector) -> RowSections:
         """Both objectives, the second as the only disparity."""
         report = self.client.report(Point(params))
         value = float(report.rates[0])
-        entry = {
-            "metric": "l2", "attribute": "objective", "rule": "bound", "value": value,
-            "smooth": value, "low": None, "high": None, "budget": self.experiment.budget,
-            "verdict": None, "price": None, "smallest_verifiable": None, "groups": [],
-        }  # fmt: skip
-        train = {
-            "loss": report.loss,
-            "accuracy": None,
-            "balanced_accuracy": None,
-            "disparities": [entry],
-        }
-        nothing: dict[str, Any] = {
-            "loss": None,
-            "accuracy": None,
-            "balanced_accuracy": None,
-            "disparities": [],
-        }
-        client = {"rows": {"train": 0, "test": 0}, "train": train, "test": nothing}
-        worst = {"name": synthetic.CLIENT, "train_loss": report.loss, "test_accuracy": None}
-        return {
-            "worst_client": worst,
-            "clients": {synthetic.CLIENT: client},
-            "global": {"train": train | {"disparities": []}, "test": nothing},
-        }
+        budget = self.experiment.budget
+        assert not isinstance(budget, Mapping)  # `_check_synthetic` has refused it
+        entry = Disparity("l2", "objective", "bound", value, smooth=value, budget=budget)
+        client = ClientResult(RowCounts(0, 0), Part(report.loss, disparities=(entry,)), Part())
+        return RowSections(
+            WorstClient(synthetic.CLIENT, report.loss, None),
+            {synthetic.CLIENT: client},
+            Overall(Part(report.loss), Part()),
+        )
 
     def relative_budgets(self, params: Vector, share: float) -> list[dict[str, float]]:
         """Not reached: `open_task` refuses a relative budget."""

@@ -89,10 +89,10 @@ def row_of(
         "kind": what.kind,
         "n_runs": len(runs),
         "failures": failures,
-        "rounds": over_seeds([run["rounds"] for run in runs])["mean"],
-        "seconds": over_seeds([run["seconds"] for run in runs])["mean"],
+        "rounds": over_seeds([run["rounds"] for run in runs]).mean,
+        "seconds": over_seeds([run["seconds"] for run in runs]).mean,
         **{
-            key: over_seeds([run[key] for run in runs])
+            key: asdict(over_seeds([run[key] for run in runs]))
             for key in (
                 "accuracy", "worst_accuracy", "worst_loss", "largest_disparity",
                 "global_disparity", "largest_large_disparity",
@@ -100,7 +100,9 @@ def row_of(
         },
         "clients": {
             c: {
-                key: over_seeds([run["clients"][c][key] for run in runs if c in run["clients"]])
+                key: asdict(
+                    over_seeds([run["clients"][c][key] for run in runs if c in run["clients"]])
+                )
                 for key in ("accuracy", "disparity", "train_smooth", "budget")
             }
             for c in clients

@@ -1,0 +1,109 @@
+"""What a model does for one client, and for all rows together."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from fcfl._types import ClientId
+from fcfl.audit.verdicts import Verdict
+
+PartName = Literal["train", "test"]
+PARTS: tuple[PartName, PartName] = ("train", "test")
+Interval: TypeAlias = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class GroupCount:
+    """Rows of one group, and how many of them the model selects."""
+
+    rate: str
+    group: str
+    rows: int
+    selected: int
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A disparity on new rows, and the chance that it is within the budget."""
+
+    value: float
+    low: float
+    high: float
+    chance_kept: float
+
+
+@dataclass(frozen=True)
+class Disparity:
+    """One rule on one client's rows, or on all rows together.
+
+    ``value`` is of hard decisions; ``smooth`` what training holds within the budget, known on
+    training rows only. ``price`` is None where no method said what the budget costs.
+    """
+
+    metric: str
+    attribute: str
+    rule: str
+    value: float | None
+    smooth: float | None = None
+    low: float | None = None
+    high: float | None = None
+    budget: float | None = None
+    expected: Expected | None = None
+    verdict: Verdict = "unconstrained"
+    price: float | None = None
+    smallest_verifiable: float | None = None
+    groups: tuple[GroupCount, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a model does on training rows, or on rows held out; nothing of no rows."""
+
+    loss: float | None = None
+    accuracy: float | None = None
+    accuracy_interval: Interval | None = None
+    balanced_accuracy: float | None = None
+    balanced_accuracy_interval: Interval | None = None
+    disparities: tuple[Disparity, ...] = ()
+
+
+@dataclass(frozen=True)
+class RowCounts:
+    """Rows of a client."""
+
+    train: int
+    test: int
+
+    def of(self, part: PartName) -> int:
+        """The rows of one part."""
+        return self.train if part == "train" else self.test
+
+
+@dataclass(frozen=True)
+class Overall:
+    """All clients' rows together."""
+
+    train: Part
+    test: Part
+
+
+@dataclass(frozen=True)
+class ClientResult:
+    """What one client got."""
+
+    rows: RowCounts
+    train: Part
+    test: Part
+
+    def part(self, name: PartName) -> Part:
+        """What it got on its training rows, or on those held out."""
+        return self.train if name == "train" else self.test
+
+
+@dataclass(frozen=True)
+class WorstClient:
+    """Who is served worst; None where nobody is known to be."""
+
+    name: ClientId | None
+    train_loss: float | None
+    test_accuracy: float | None

@@ -1,0 +1,241 @@
+"""Hard counts and smooth reports of clients' rows, and what a result says of them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fcfl._types import ClientId, RateId, Report, Vector
+from fcfl.audit import Audit, Estimate, Evidence, PartAudit, Selections, audit_clients
+from fcfl.audit.auditing import Simultaneous
+from fcfl.audit.disparities import compare, disparity_value
+from fcfl.audit.performance import Counted, pool
+from fcfl.client.counts import Counts, count_rows
+from fcfl.data import ClientData
+from fcfl.rules import Rule
+
+from .client_result import (
+    PARTS,
+    ClientResult,
+    Disparity,
+    GroupCount,
+    Interval,
+    Overall,
+    Part,
+    PartName,
+    RowCounts,
+    WorstClient,
+)
+from .result import AuditSection
+
+
+@dataclass(frozen=True)
+class AuditTerms:
+    """How sure the intervals of a result are, and which groups are too small to compare."""
+
+    confidence: float = 0.95
+    simultaneous: Simultaneous = "bonferroni"
+    min_group_rows: float = 1.0
+
+    def audit(
+        self, rules: Sequence[Rule], rates: Sequence[RateId], counts: Mapping[ClientId, Counted]
+    ) -> Audit:
+        """Hold counts against rules on these terms."""
+        return audit_clients(
+            rules,
+            rates,
+            counts,
+            confidence=self.confidence,
+            simultaneous=self.simultaneous,
+            min_group_rows=self.min_group_rows,
+        )
+
+    def section(self, audit: Audit) -> AuditSection:
+        """The sentence on intervals, and the numbers in it."""
+        return AuditSection(
+            self.confidence, self.simultaneous, self.min_group_rows, audit.statement
+        )
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """Hard counts of every client and part, and its smooth report on training rows."""
+
+    rates: tuple[RateId, ...]
+    rules: tuple[Rule, ...]
+    train: Mapping[ClientId, Counts]
+    test: Mapping[ClientId, Counts]
+    reports: Mapping[ClientId, Report]
+    terms: AuditTerms = AuditTerms()
+
+    @cached_property
+    def audits(self) -> Mapping[PartName, Audit]:
+        """What the rows of each part can support."""
+        parts: Mapping[PartName, Mapping[ClientId, Counts]] = {
+            "train": self.train,
+            "test": self.test,
+        }
+        return {part: self.terms.audit(self.rules, self.rates, parts[part]) for part in PARTS}
+
+
+def evaluate(
+    rules: Sequence[Rule],
+    rates: Sequence[RateId],
+    parts: Mapping[PartName, Mapping[ClientId, ClientData]],
+    logits: Callable[[Any], Vector],
+    reports: Mapping[ClientId, Report],
+    min_group_rows: float = 1.0,
+) -> Evaluations:
+    """Count hard decisions on the rows of both parts under a model's logits."""
+    train, test = (
+        {c: count_rows(logits(data.X), data, rates) for c, data in parts[part].items()}
+        for part in PARTS
+    )
+    terms = AuditTerms(min_group_rows=min_group_rows)
+    return Evaluations(tuple(rates), tuple(rules), train, test, reports, terms)
+
+
+def smooth_disparities(evaluations: Evaluations, rule: Rule) -> dict[ClientId, float]:
+    """Each client's smooth disparity on its training rows, where it has one."""
+    values = {
+        client: _smooth(rule, report.rates, report.group_counts, evaluations)
+        for client, report in evaluations.reports.items()
+    }
+    return {client: value for client, value in values.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class RowSections:
+    """The parts of a result that speak of rows."""
+
+    worst_client: WorstClient
+    clients: Mapping[ClientId, ClientResult]
+    overall: Overall
+    audit: AuditSection | None = None
+
+
+def row_sections(evaluations: Evaluations) -> RowSections:
+    """What each client got and all rows together, with intervals and verdicts."""
+    clients = _client_results(evaluations)
+    held_out = any(counts.n_rows for counts in evaluations.test.values())
+    judged = evaluations.audits["test" if held_out else "train"]
+    return RowSections(
+        worst_by_loss(clients), clients, _overall(evaluations), evaluations.terms.section(judged)
+    )
+
+
+def _client_results(evaluations: Evaluations) -> dict[ClientId, ClientResult]:
+    train, test = evaluations.audits["train"], evaluations.audits["test"]
+    found = {}
+    for client, counts in evaluations.train.items():
+        held_out = evaluations.test[client]
+        trained = part_of(counts, train.clients[client], train.client_rules, evaluations.rates)
+        smooth = evaluations.reports[client].rates
+        found[client] = ClientResult(
+            RowCounts(counts.n_rows, held_out.n_rows),
+            _with_smooth(trained, counts, train.client_rules, evaluations, smooth),
+            part_of(held_out, test.clients[client], test.client_rules, evaluations.rates),
+        )
+    return found
+
+
+def _overall(evaluations: Evaluations) -> Overall:
+    """The same for all clients' rows together."""
+    train, test = evaluations.audits["train"], evaluations.audits["test"]
+    counts, held_out = pool(evaluations.train.values()), pool(evaluations.test.values())
+    trained = part_of(counts, train.overall, train.global_rules, evaluations.rates)
+    smooth = _pooled_rates(list(evaluations.reports.values()))
+    return Overall(
+        _with_smooth(trained, counts, train.global_rules, evaluations, smooth),
+        part_of(held_out, test.overall, test.global_rules, evaluations.rates),
+    )
+
+
+def part_of(
+    counts: Counted, audited: PartAudit, rules: Sequence[Rule], rates: Sequence[RateId]
+) -> Part:
+    """One client's rows: what was counted, and what that supports."""
+    entries = zip(rules, audited.disparities, strict=True)
+    return Part(
+        _mean_loss(counts),
+        *_share(audited.accuracy),
+        *_share(audited.balanced_accuracy),
+        tuple(disparity(rule, evidence, counts, rates) for rule, evidence in entries),
+    )
+
+
+def disparity(
+    rule: Rule, evidence: Evidence, counts: Counted, rates: Sequence[RateId]
+) -> Disparity:
+    """A rule's hard value, its interval, its verdict, its groups."""
+    groups = tuple(
+        GroupCount(
+            rate.kind, rate.group, int(counts.group_counts[i]), int(counts.group_selected[i])
+        )
+        for i, rate in enumerate(rates)
+        if rate.attribute == rule.attribute and rate.kind in rule.kinds
+    )
+    return Disparity(
+        rule.metric,
+        rule.attribute,
+        rule.name,
+        evidence.value,
+        low=evidence.low,
+        high=evidence.high,
+        budget=evidence.budget,
+        verdict=evidence.verdict,
+        smallest_verifiable=evidence.smallest_verifiable,
+        groups=groups,
+        notes=evidence.notes,
+    )
+
+
+def _with_smooth(
+    part: Part,
+    counts: Counted,
+    rules: Sequence[Rule],
+    evaluations: Evaluations,
+    smooth_rates: Vector,
+) -> Part:
+    """A part of training rows with the smooth disparities, which only training knows."""
+    entries = tuple(
+        replace(entry, smooth=_smooth(rule, smooth_rates, counts.group_counts, evaluations))
+        for entry, rule in zip(part.disparities, rules, strict=True)
+    )
+    return replace(part, disparities=entries)
+
+
+def _mean_loss(counts: Counted) -> float | None:
+    if isinstance(counts, Selections) or not counts.n_rows:
+        return None
+    return counts.loss_sum / counts.n_rows
+
+
+def _share(estimate: Estimate | None) -> tuple[float | None, Interval | None]:
+    if estimate is None:
+        return None, None
+    return estimate.value, (estimate.low, estimate.high)
+
+
+def _smooth(
+    rule: Rule, smooth_rates: Vector, rows: Vector, evaluations: Evaluations
+) -> float | None:
+    """The smooth disparity between the groups that are compared."""
+    compared = compare(rule, evaluations.rates, rows, evaluations.terms.min_group_rows)
+    return disparity_value(rule, compared, smooth_rates * rows, rows)
+
+
+def _pooled_rates(reports: Sequence[Report]) -> Vector:
+    """Smooth rates over all clients' rows together."""
+    rows = np.array([report.group_counts for report in reports])
+    rates = np.array([report.rates for report in reports])
+    pooled: Vector = (rows * rates).sum(axis=0) / np.maximum(rows.sum(axis=0), 1.0)
+    return pooled
+
+
+def worst_by_loss(clients: Mapping[ClientId, ClientResult]) -> WorstClient:
+    """Who is served worst: the largest training loss."""
+    name = max(clients, key=lambda client: clients[client].train.loss or 0.0)
+    return WorstClient(name, clients[name].train.loss, clients[name].test.accuracy)

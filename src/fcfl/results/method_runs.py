@@ -1,0 +1,90 @@
+"""Several methods on the same rows: the dataclasses of ``comparison.json``."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fcfl._types import ClientId
+
+from .client_result import PartName
+
+
+@dataclass(frozen=True)
+class ClientRun:
+    """One client in one run; ``value`` is its largest difference of group rates."""
+
+    accuracy: float | None = None
+    value: float | None = None
+    verdict: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodRun:
+    """One method with one seed; ``part`` is None for a run that failed."""
+
+    folder: str
+    method: str
+    seed: int
+    status: str
+    message: str
+    part: PartName | None = None
+    worst_client: ClientId | None = None
+    worst_accuracy: float | None = None
+    accuracy: float | None = None
+    worst_train_loss: float | None = None
+    largest_client: ClientId | None = None
+    largest_disparity: float | None = None
+    low: float | None = None
+    high: float | None = None
+    verdicts: Mapping[str, int] = field(default_factory=dict)
+    rounds: int | None = None
+    bytes_from_clients: int | None = None
+    seconds: float | None = None
+    clients: Mapping[ClientId, ClientRun] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OverSeeds:
+    """A mean, the ends of its interval, and the standard deviation, where there are several."""
+
+    mean: float | None = None
+    low: float | None = None
+    high: float | None = None
+    sd: float | None = None
+
+
+@dataclass(frozen=True)
+class ClientOverSeeds:
+    """One client over all seeds of a method."""
+
+    accuracy: OverSeeds
+    disparity: OverSeeds
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodSummary:
+    """One method over all its seeds."""
+
+    method: str
+    what: str
+    seeds: tuple[int, ...]
+    failed: int
+    worst_accuracy: OverSeeds
+    accuracy: OverSeeds
+    worst_train_loss: OverSeeds
+    largest_disparity: OverSeeds
+    rounds: OverSeeds
+    bytes_from_clients: OverSeeds
+    seconds: OverSeeds
+    verdicts: Mapping[str, int]
+    clients: Mapping[ClientId, ClientOverSeeds]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Everything ``comparison.json`` says."""
+
+    schema: int = 1
+    table: str
+    confidence_over_seeds: float
+    methods: tuple[MethodSummary, ...]
+    runs: tuple[MethodRun, ...]

@@ -1,0 +1,208 @@
+"""What a run or an audit found out: the dataclasses of ``result.json``, schema 2.
+
+Fields have the names of the keys in the file; `Result.overall` alone is called ``global`` there.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from fcfl._types import ClientId
+from fcfl.audit.auditing import FailOn, Simultaneous
+from fcfl.server.prices import Price
+
+from .client_result import ClientResult, Disparity, Overall, PartName, RowCounts, WorstClient
+from .json_fields import key_of, omitted
+from .sweep_curve import SweepPoint
+
+SCHEMA = 2
+
+Status = Literal["running", "converged", "stopped", "infeasible", "failed", "audited"]
+Objective: TypeAlias = Literal["max", "mean"] | float
+
+
+def objective_name(setting: str | float | None) -> Objective | None:
+    """What is minimised over clients, as a result says it: an infinite temperature is the mean."""
+    if setting is None or setting in ("max", "mean"):
+        return setting  # type: ignore[return-value]
+    return "mean" if math.isinf(float(setting)) else float(setting)
+
+
+def objective_setting(objective: Objective) -> float | Literal["max"]:
+    """The same as a temperature that a method takes."""
+    return math.inf if objective == "mean" else objective
+
+
+@dataclass(frozen=True)
+class EvaluationCounts:
+    """How many points each client evaluated, by what was asked about them."""
+
+    value: int = 0
+    gradient: int = 0
+    curvature: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionLine:
+    """One setting that cross-validation tried."""
+
+    l2: float
+    objective: Objective
+    worst_client: ClientId
+    worst_loss: float
+    worst_loss_standard_error: float
+    mean_loss: float
+    standard_error_of_difference: float
+    near_best: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """How ``l2`` and ``objective`` were chosen; the content of ``selection.json``."""
+
+    l2: float
+    objective: Objective
+    folds: int
+    best: SelectionLine | None = field(default=None, metadata=omitted())
+    chosen: SelectionLine | None = field(default=None, metadata=omitted())
+    near_best: int | None = field(default=None, metadata=omitted())
+    spread: float | None = field(default=None, metadata=omitted())
+    table: tuple[SelectionLine, ...] = ()
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where training started, and the clients' training losses where it ended from there."""
+
+    start: str
+    worst_loss: float | None
+    mean_loss: float | None
+
+
+@dataclass(frozen=True)
+class AuditSection:
+    """How sure the intervals are, which groups are too small, and for an audit its gate."""
+
+    confidence: float
+    simultaneous: Simultaneous
+    min_group_rows: float
+    statement: str
+    fail_on: FailOn | None = field(default=None, metadata=omitted())
+    failures: tuple[str, ...] = field(default=(), metadata=omitted())
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """The table, and checksums of its rows and of the policy."""
+
+    table: str
+    sha256: str
+    policy_sha256: str | None = field(default=None, metadata=omitted())
+
+
+@dataclass(frozen=True)
+class PrivacyLoss:
+    """What one client's reports may have told about a row."""
+
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """The privacy loss of each client, and what it does not cover."""
+
+    clients: Mapping[ClientId, PrivacyLoss]
+    neighbours: str
+    not_covered: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SiteDeployment:
+    """What a site insisted on, and its traffic: messages, bytes each way, its slowest answer."""
+
+    policy_sha256: str | None
+    min_group_rows: float
+    withhold_below: float
+    fcfl_version: str
+    messages: int = field(metadata=key_of("letters"))
+    bytes_to: int
+    bytes_from: int
+    slowest_seconds: float
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A run over sites that keep their rows: what it cost on the wire."""
+
+    budgets_met: bool
+    exchanges: int
+    bytes_to_sites: int
+    bytes_from_sites: int
+    sites: Mapping[ClientId, SiteDeployment]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """Everything ``result.json`` says.
+
+    ``settings`` are the run's options by name. ``own_best_losses`` are given where losses count
+    from there; ``prices``, most expensive first, and ``worst_clients``, the clients that pay with
+    their weights, by methods that know them; ``sweep`` only in the folder of a sweep.
+    """
+
+    method: str
+    status: Status
+    message: str
+    rounds: Mapping[str, int]
+    evaluations: EvaluationCounts
+    bytes_from_clients: int
+    seconds: float | None
+    kkt_residual: float | None
+    l2: float | None
+    objective: Objective | None
+    own_best_losses: Mapping[ClientId, float] | None = None
+    selection: Selection | None = None
+    seed: int | None
+    fcfl_version: str
+    worst_client: WorstClient
+    clients: Mapping[ClientId, ClientResult]
+    overall: Overall = field(metadata=key_of("global"))
+    starts: tuple[Start, ...] = ()
+    privacy: Privacy | None = None
+    audit: AuditSection | None = field(default=None, metadata=omitted())
+    prices: tuple[Price, ...] = field(default=(), metadata=omitted())
+    worst_clients: Mapping[ClientId, float] = field(default_factory=dict, metadata=omitted())
+    settings: Mapping[str, object] = field(default_factory=dict)
+    data: DataSource | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    deployment: Deployment | None = field(default=None, metadata=omitted())
+    sweep: tuple[SweepPoint, ...] = field(default=(), metadata=omitted())
+
+    @property
+    def n_rounds(self) -> int:
+        """Rounds of all stages."""
+        return sum(self.rounds.values())
+
+    @property
+    def judged_part(self) -> PartName:
+        """The held-out rows, or the training rows where nothing was held out."""
+        return "test" if any(who.rows.test for who in self.clients.values()) else "train"
+
+    @property
+    def all_rows(self) -> ClientResult:
+        """All clients' rows together, as if they were one client's."""
+        rows = [client.rows for client in self.clients.values()]
+        total = RowCounts(sum(r.train for r in rows), sum(r.test for r in rows))
+        return ClientResult(total, self.overall.train, self.overall.test)
+
+    def training_disparities(self) -> Iterator[tuple[ClientId | None, Disparity]]:
+        """Every disparity on training rows with its client, None for all rows together."""
+        for name, client in self.clients.items():
+            for entry in client.train.disparities:
+                yield name, entry
+        for entry in self.overall.train.disparities:
+            yield None, entry

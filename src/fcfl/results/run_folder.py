@@ -1,0 +1,63 @@
+"""Result folders, read back: everything a report says comes from these files."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fcfl.errors import DataError
+from fcfl.federation.history import read_history
+from fcfl.server.method import RoundInfo
+
+from .result import Result
+from .result_file import RESULT, SWEEP, read_result, read_sweep
+from .sweep_curve import SweepPoint
+
+HISTORY = "history.jsonl"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One folder: its result, its rounds, and its sweep where there is one."""
+
+    folder: Path
+    result: Result | None
+    history: tuple[RoundInfo, ...] = ()
+    sweep: tuple[SweepPoint, ...] = ()
+
+
+def read_run(folder: Path) -> RunFolder:
+    """Read ``result.json``, ``history.jsonl`` and ``sweep.json``; one of result and sweep must be.
+
+    A torn last line of the history is passed over, as a run that was stopped leaves it.
+    """
+    result, sweep, history = folder / RESULT, folder / SWEEP, folder / HISTORY
+    if not result.exists() and not sweep.exists():
+        raise DataError(f"There is no result in {str(folder)!r}: it has no {RESULT}.")
+    return RunFolder(
+        folder,
+        read_result(result) if result.exists() else None,
+        tuple(read_history(history)) if history.exists() else (),
+        read_sweep(sweep).points if sweep.exists() else (),
+    )
+
+
+def read_results(folders: Sequence[Path]) -> dict[str, Result]:
+    """Results by a short name of their folders, in the order given."""
+    found = {}
+    for name, folder in zip(short_names(folders), folders, strict=True):
+        run = read_run(folder)
+        if run.result is None:
+            raise DataError(f"There is no {RESULT} in {str(folder)!r} to compare.")
+        found[name] = run.result
+    return found
+
+
+def short_names(folders: Sequence[Path]) -> list[str]:
+    """The last parts of paths, as many as tell them apart."""
+    paths = [Path(os.path.normpath(folder.absolute())) for folder in folders]
+    for count in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-count:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    raise DataError(f"The folder {str(folders[0])!r} is named twice.")

@@ -1,0 +1,38 @@
+"""The trade-off curve of a sweep: the dataclasses of ``sweep.json``."""
+
+from dataclasses import dataclass, field
+
+from .json_fields import omitted
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepPoint:
+    """What the curve shows of one run.
+
+    Its budget is ``budget``, or ``relative``: a share of the disparity without budgets.
+    """
+
+    budget: float | None = field(default=None, metadata=omitted())
+    relative: float | None = field(default=None, metadata=omitted())
+    status: str
+    budgets_met: bool
+    rounds: int
+    worst_client: str | None
+    worst_client_train_loss: float | None
+    worst_client_test_accuracy: float | None
+    test_accuracy: float | None
+    largest_train_disparity: float | None
+    largest_test_disparity: float | None
+    folder: str
+
+    @property
+    def value(self) -> float | None:
+        """The budget, in the terms of its sweep."""
+        return self.budget if self.relative is None else self.relative
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A run for each budget, the loosest first."""
+
+    points: tuple[SweepPoint, ...]
