@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from fcfl._types import Vector
 from fcfl._files import write_json
-from fcfl.runs.folder import (SETTINGS, check_folder, prepare_folder, writing)
+from fcfl._types import Vector
+from fcfl.federation.checkpoint import checkpoint_path
 from fcfl.models.model_file import load_model
+from fcfl.runs.folder import SETTINGS, check_folder, prepare_folder, writing
 from fcfl.runs.run import Finished, run_experiment
 from fcfl.runs.settings import Experiment
 from fcfl.runs.tasks import open_task
-from fcfl.training.rounds import Session
-from fcfl.federation.checkpoint import checkpoint_path
 from fcfl.server.method import FEASIBILITY_TOLERANCE
 from fcfl.server.sqp.subproblem import Target
+from fcfl.training.rounds import Session
 
 TIE = 1e-6  # objectives nearer than this count as equal
 FROM_BEFORE, AFRESH = "from-before", "afresh"  # folders of a point's two runs until one is kept
@@ -204,9 +204,7 @@ def objective(experiment: Experiment, finished: Finished) -> float:
     losses += 0.5 * experiment.l2_weight * (finished.params @ finished.params)
     if own_best is not None:
         losses -= np.array([own_best[client] for client in clients])
-    objective = experiment.objective_or_default
-    temperature = None if objective == "max" else float(objective)  # type: ignore[arg-type]
-    return float(Target(temperature, np.zeros(0)).objectives(losses).max())
+    return float(Target(experiment.temperature, np.zeros(0)).objectives(losses).max())
 
 
 def _quiet(sentence: str) -> None:

@@ -42,7 +42,7 @@ _TOLERANCE = 1e-4  # KKT residual of a fit that is only compared
 
 _CHOOSING = RoundInfo(0, 0, "", np.nan, np.nan, np.nan, 0.0, "choosing l2 and objective")
 
-Candidate = tuple[float, float | Literal["max"]]
+Candidate = tuple[float, float | Literal["max", "mean"]]
 Folds = Mapping[ClientId, NDArray[np.intp]]
 
 
@@ -210,7 +210,7 @@ def _fit_path(
             rows.rules, rows.rates, counted, l2=l2, min_group_rows=rows.min_group_rows
         )
         method = SQP(
-            objective,
+            np.inf if objective == "mean" else objective,
             curvature=experiment.curvature,
             rounds=(60, 0),
             tolerance=_TOLERANCE,
@@ -310,7 +310,7 @@ def _sentence(
 
 
 def _tilt(objective: float | str) -> str:
-    return "max" if objective == "max" else f"{objective:g}"
+    return objective if isinstance(objective, str) else f"{objective:g}"
 
 
 def _nothing_to_hold_out(experiment: Experiment) -> dict[str, Any]:
