@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fcfl.cli.flower_files import write_app
 from fcfl.data import load_adult_frames
+from fcfl.federation.flower.app_folder import write_app
 from fcfl.federation.flower.certificates import make_certificates
 from fcfl.federation.flower.local_cluster import LocalCluster
 from fcfl.federation.flower.processes import descendants
@@ -27,6 +27,7 @@ from fcfl.federation.transport import InProcessTransport
 from fcfl.models.model_file import load_model
 from fcfl.results import read_result
 from fcfl.runs import Experiment, run_experiment
+from fcfl.runs.site_config import config_text
 from fcfl.runs.site_run import run_sites
 
 TOLERANCE = 1e-9
@@ -87,7 +88,8 @@ def by_letters(folder: Path, files: Mapping[str, Path]) -> None:
 def on_real_nodes(folder: Path, files: Mapping[str, Path]) -> tuple[float, float]:
     """Seconds from the first process to the last line, and the largest memory in MB."""
     app = folder / "app"
-    write_app(app, {"sites": ",".join(files), "out": str(folder / "out"), **SETTINGS})
+    config = {"sites": ",".join(files), "out": str(folder / "out"), **SETTINGS}
+    write_app(app, config_text(config))
     make_certificates(app / "certs", list(files))
     began = time.monotonic()
     with (

@@ -94,7 +94,7 @@ def test_a_table_that_cannot_be_used_is_told(tmp_path, table, sentence):
         (("--method", "fedavg", "--rounds", "0"), 2, "`rounds` must be a positive number, got 0."),
         (("--test-size", "1"), 2, "`test_size` must be at least 0 and below 1, got 1.0."),
         (("--test-size", "-1"), 2, "`test_size` must be at least 0 and below 1, got -1.0."),
-        (("--seed", "-1"), 2, "`seed` must be zero or a positive number, got -1."),
+        (("--seed", "-1"), 2, "`seed` must be a whole number, 0 or more, got -1."),
         (("--l2", "-1"), 2, "`l2` must be zero or a positive number, got -1.0."),
         (("--l2", "nan"), 2, "`l2` must be zero or a positive number, got nan."),
         (("--step-size", "0"), 2, "`step_size` must be a positive number, got 0.0."),

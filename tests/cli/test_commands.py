@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from fcfl import __version__
+from fcfl.cli.console import ORDER_OF_USE
 from fcfl.models.model_file import load_model
 from hospital import COLUMNS, SHORT, fcfl, only_error, result_of, stays, written
 
@@ -193,13 +194,13 @@ def test_debug_shows_where_an_error_comes_from(tmp_path):
     assert outcome.exception.__traceback__ is not None
 
 
-def test_an_unforeseen_error_is_one_line_too(monkeypatch, tmp_path):
+def test_an_unexpected_error_is_one_line_too(monkeypatch, tmp_path):
     def break_down(*arguments, **options):
         raise KeyError("gone")
 
-    monkeypatch.setattr("fcfl.cli.console.run_experiment", break_down)
+    monkeypatch.setattr("fcfl.cli.train.run_experiment", break_down)
     told = only_error(fcfl("train", "adult", "--out", tmp_path / "run"))
-    assert told == "Unforeseen KeyError: 'gone'. See it with --debug."
+    assert told == "Unexpected KeyError: 'gone'. See it with --debug."
 
 
 # --- words ----------------------------------------------------------------------------------------
@@ -215,18 +216,18 @@ def test_help_describes_every_argument_and_option_within_80_columns(command):
         "train": "CSV or Parquet file, or a built-in set: adult, ",
         "predict": "Folder of a training run, or its model.json.",
         "demo": "Folder to write.",
-        "data": "A built-in set or a CSV or Parquet file; left out: list the sets.",
+        "data": "Leave it out to list the built-in sets.",
     }
     assert expected[command] in text
     for word in ("fair ", "unbiased", "debias"):
         assert word not in text.lower()
 
 
-def test_the_version_and_the_commands_are_listed():
+def test_the_version_and_the_commands_in_order_of_use_are_listed():
     assert fcfl("--version").stdout == f"fcfl {__version__}\n"
     bare = fcfl()
-    for command in ("train", "predict", "demo", "data"):
-        assert command in bare.stdout
+    listed = [line.split()[1] for line in bare.stdout.splitlines() if line.startswith("│ ")]
+    assert [word for word in listed if word in ORDER_OF_USE] == list(ORDER_OF_USE)
 
 
 def test_data_lists_the_built_in_sets_and_describes_a_table(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-import fcfl.cli.console as common
+import fcfl.cli.train as command
 from fcfl.errors import Interrupted
 from fcfl.runs import Experiment, run_experiment
 from hospital import COLUMNS, SHORT, fcfl, only_error, result_of, stays, written
@@ -28,13 +28,13 @@ def stop(info, share):
 
 def test_a_run_stopped_while_choosing_settings_says_how_to_go_on(tmp_path, monkeypatch):
     table = written(stays(), tmp_path / "stays.csv")
-    run = common.run_experiment
+    run = command.run_experiment
 
     def stopped(*arguments, **options):
         return run(*arguments, **{**options, "on_round": stop})
 
     with monkeypatch.context() as patched:
-        patched.setattr(common, "run_experiment", stopped)
+        patched.setattr(command, "run_experiment", stopped)
         told = only_error(fcfl("train", table, *COLUMNS, "--l2", 0.01, "--out", tmp_path / "run"))
     assert told == f"Stopped. Go on with: fcfl train --resume --out {tmp_path / 'run'}"
     assert fcfl("train", "--resume", "--out", tmp_path / "run").exit_code == 0

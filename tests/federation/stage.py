@@ -6,10 +6,11 @@ import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fcfl.cli.flower_files import write_app
+from fcfl.federation.flower.app_folder import write_app
 from fcfl.federation.flower.certificates import make_certificates
 from fcfl.federation.flower.local_cluster import LocalCluster
 from fcfl.federation.flower.processes import descendants
+from fcfl.runs.site_config import config_text
 
 FAULTY_CLIENT = """
 import os, time
@@ -108,17 +109,15 @@ class Stage:
 def staged(folder, files, seconds, *, secure=True, faulty=False, **config):
     """A stage on which nothing outlasts ``seconds``, or the test."""
     app = folder / "app"
-    write_app(
-        app,
-        {
-            "sites": ",".join(files),
-            "label": "died",
-            "sensitive": "race",
-            "budget": "0.05",
-            "out": str(folder / "out"),
-            **config,
-        },
-    )
+    settings = {
+        "sites": ",".join(files),
+        "label": "died",
+        "sensitive": "race",
+        "budget": "0.05",
+        "out": str(folder / "out"),
+        **config,
+    }
+    write_app(app, config_text(settings))
     certificates = None
     if secure:
         certificates = app / "certs"

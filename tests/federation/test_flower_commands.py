@@ -12,7 +12,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
-from fcfl.cli.flower_options import app_config
+from fcfl.federation.flower.app_folder import read_app_config
 from fcfl.runs.site_config import CONFIG, SitesConfig
 from hospital import fcfl, only_error, stays, written
 
@@ -47,7 +47,7 @@ def test_only_the_apps_own_files_travel(tmp_path):
 def test_new_does_not_overwrite_unless_told(tmp_path):
     fcfl("flower", "new", tmp_path / "app")
     (tmp_path / "app" / "server_app.py").write_text("mine")
-    assert "is there already" in only_error(fcfl("flower", "new", tmp_path / "app"))
+    assert "already exists" in only_error(fcfl("flower", "new", tmp_path / "app"))
     assert (tmp_path / "app" / "server_app.py").read_text() == "mine"
     assert fcfl("flower", "new", tmp_path / "app", "--overwrite").exit_code == 0
     assert (tmp_path / "app" / "server_app.py").read_text() != "mine"
@@ -133,7 +133,7 @@ def test_the_command_that_new_suggests_can_be_pasted(tmp_path):
     outcome = fcfl("flower", "new", tmp_path / "my app", "--sites", "no rth,<script>")
     (suggested,) = [line for line in outcome.stdout.splitlines() if line.startswith("Next: ")]
     words = shlex.split(suggested.removeprefix("Next: fcfl "))
-    assert words == ["flower", "certs", str(tmp_path / "my app"), "--sites", "no rth,<script>"]
+    assert words == ["flower", "certs", str(tmp_path / "my app"), "--sites", "<script>,no rth"]
     assert fcfl(*words).exit_code == 0
 
 
@@ -146,14 +146,14 @@ def test_the_command_that_up_prints_when_stopped_can_be_pasted(tmp_path, monkeyp
         "race", "--max-age", "2", "--set", "l2=0.1", "--set", "seed=3", "--insecure",
     ]  # fmt: skip
 
-    def stop(folder, certificates, nodes, config):
+    def stop(folder, certificates, nodes, config, on_message):
         if begun:
-            run = SitesConfig.from_run_config(app_config(folder) | config)
+            run = SitesConfig.from_run_config(read_app_config(folder) | config)
             run.folder.mkdir(parents=True)
             (run.folder / "experiment.toml").write_text(run.experiment.to_toml())
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fcfl.cli.flower._rehearse", stop)
+    monkeypatch.setattr("fcfl.cli.flower.rehearse", stop)
     told = only_error(fcfl(*given, "--overwrite"))
     words = shlex.split(told.removeprefix("Stopped. Go on with: fcfl "))
     assert words == [
@@ -170,7 +170,10 @@ def test_the_command_that_up_prints_when_stopped_can_be_pasted(tmp_path, monkeyp
         (["--sites", "{north},{north}"], "`sites` must name every site once"),
         (["--sites", "{north}"], "`label` and `sensitive` must name columns"),
         (["--sites", "{north}", "--label", "y", "--sensitive", "r", "--set", "l2=auto"], "`l2`"),
-        (["--sites", "{north}", "--set", "lookback=1"], "`lookback` is no key of a run"),
+        (
+            ["--sites", "{north}", "--set", "lookback=1"],
+            "Unknown key `lookback` in the run config. Did you mean 'lookahead'?",
+        ),
         (["--sites", "{north}", "--set", "l2"], "`set` must be KEY=VALUE"),
         (["--sites", "{north}", "--set", "resume=7"], "`resume` must be true or false"),
         (

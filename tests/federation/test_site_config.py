@@ -42,7 +42,11 @@ def test_what_is_given_arrives():
         ("budget", "1.5", "`budget` must be a number from 0 to 1"),
         ("l2", "auto", "`l2` must be a number over Flower, got 'auto'.*in a rehearsal"),
         ("objective", "auto", "`objective` must be a number over Flower, got 'auto'"),
-        ("objective", "large", "`objective` must be a number, got 'large'"),
+        (
+            "objective",
+            "large",
+            "`objective` must be a number, 'max', 'mean' or 'auto', got 'large'",
+        ),
         ("rounds", "9", "`rounds` must be two counts"),
         ("lookahead", "2", "`lookahead` must hold lengths between 0 and 1"),
         ("site-timeout", 0, "`site-timeout` must be a positive number"),
@@ -50,7 +54,7 @@ def test_what_is_given_arrives():
         ("out", "runs/here", "`out` must be an absolute path, got 'runs/here'"),
         ("resume", "yes", "`resume` must be true or false, got 'yes'"),
         ("policy", "policy.toml", "`policy` must be an absolute path"),
-        ("budgets", "0.1", "`budgets` is no key of a run. Did you mean 'budget'"),
+        ("budgets", "0.1", "Unknown key `budgets` in the run config. Did you mean 'budget'"),
     ],
 )
 def test_what_does_not_fit_is_told_by_its_key(key, value, sentence):

@@ -1,11 +1,22 @@
+import math
+import tomllib
 from dataclasses import fields
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fcfl.runs.settings import EVERYONE_ELSE, Experiment, for_every_client, parse_budget
 from fcfl.rules import Difference, Ratio
+from fcfl.runs.option_fields import option_of
+from fcfl.runs.settings import (
+    BUDGETS,
+    DATA,
+    EVERYONE_ELSE,
+    TRAINING,
+    Experiment,
+    for_every_client,
+    parse_budget,
+)
 from fcfl.server.baselines.fedavg import FedAvg
 from fcfl.server.sqp.sqp import SQP
 from fcfl.server.two_stage.two_stage import TwoStage
@@ -41,7 +52,7 @@ def experiments(draw):
         step_size=None if sqp else draw(st.none() | positive),
         rounds=draw(st.none() | rounds),
         l2=draw(st.none() | st.floats(0, 1e300) | st.just("auto" if sqp else 0.0)),
-        objective=draw(st.sampled_from([None, "max", "auto"]) | positive) if sqp else None,
+        objective=draw(st.sampled_from([None, "max", "mean", "auto"]) | positive) if sqp else None,
         curvature=draw(st.sampled_from(["auto", "exact", "lbfgs"])) if sqp else "auto",
         start=draw(st.sampled_from(["zero", "uniform"])),
         seed=draw(st.integers(0, 2**63 - 1)),
@@ -68,7 +79,7 @@ def test_unset_settings_are_not_written_and_all_others_are():
     experiment = Experiment(
         "t.csv", "c", "y", ("r",), method="two-stage", rounds=(1, 2), step_size=0.1, l2=0.1
     )
-    keys = [line.partition(" = ")[0] for line in experiment.to_toml().splitlines()[2:]]
+    keys = tomllib.loads(experiment.to_toml())
     unset = {"positive", "budget", "relative-budget", "ratio", "objective"}
     unset |= {"policy", "confidence", "options"}
     assert set(keys) == {field.name.replace("_", "-") for field in fields(Experiment)} - unset
@@ -79,12 +90,15 @@ def test_unset_settings_are_not_written_and_all_others_are():
     [
         (
             "table = 'a'\nbugdet = 0.1",
-            r"`bugdet` in '.*' is no setting of a run. Did you mean 'bud",
+            r"Unknown key `bugdet` in '.*'. Did you mean 'bud",
         ),
-        ("table = 'a'\nzzz = 1", "`zzz` in .* is no setting of a run. Known: 'table', 'client', "),
-        ("client = 'a'", "The settings '.*' do not fit: .*'table'"),
+        ("table = 'a'\nzzz = 1", "Unknown key `zzz` in .*. Known: 'table', 'client', "),
+        ("client = 'a'", "The key `table` is missing in '.*'"),
         ("table = ", "Cannot read the settings"),
-        ("table = 'a'\nseed = 'x'", "The settings .* do not fit: "),
+        (
+            "table = 'a'\nseed = 'x'",
+            "The settings .* do not fit: `seed` must be a whole number, got 'x'",
+        ),
         ("table = 'a'\nbudget = 2", "`budget` must be a number from 0 to 1, got 2"),
     ],
 )
@@ -111,14 +125,14 @@ def test_a_bad_settings_file_is_told_in_a_sentence(tmp_path, text, sentence):
     ],
 )
 def test_budgets_are_read(text, budget):
-    assert parse_budget(text) == budget
+    assert parse_budget("budget", text) == budget
 
 
 @given(st.dictionaries(NAMES.map(str.strip), SHARES, min_size=1))
 def test_a_budget_for_every_client_is_read_back(budgets):
     assume(not any("," in name or not name or name == EVERYONE_ELSE for name in budgets))
     text = ",".join(f"{name}={value!r}" for name, value in budgets.items())
-    assert parse_budget(text) == budgets
+    assert parse_budget("budget", text) == budgets
 
 
 @pytest.mark.parametrize(
@@ -141,7 +155,7 @@ def test_a_budget_for_every_client_is_read_back(budgets):
 )
 def test_a_bad_budget_is_told_in_a_sentence(text, sentence):
     with pytest.raises(ValueError, match=sentence):
-        parse_budget(text)
+        parse_budget("budget", text)
 
 
 def test_the_budget_of_all_others_is_written_out():
@@ -158,7 +172,7 @@ def test_the_budget_of_all_others_is_written_out():
         ({"start": "x"}, "`start` must be one of zero, uniform"),
         ({"l2": -1.0}, "`l2` must be zero or a positive number"),
         ({"test_size": 1.0}, r"`test_size` must be at least 0 and below 1, got 1\.0"),
-        ({"seed": -1}, "`seed` must be zero or a positive number, got -1"),
+        ({"seed": -1}, "`seed` must be a whole number, 0 or more, got -1"),
         ({"budget": 0.1, "relative_budget": 0.5}, "Give `budget` or `relative_budget`, not both"),
         ({"ratio": 0.1, "relative_budget": 0.5}, "Give `ratio` or `relative_budget`, not both"),
         ({"relative_budget": 0.5, "scope": "both"}, "`relative_budget` needs scope 'client'"),
@@ -168,8 +182,14 @@ def test_the_budget_of_all_others_is_written_out():
         ({"budget": {"a": 0.1}, "scope": "global"}, "Budgets by client need scope 'client'"),
         ({"rounds": (5,)}, "`rounds` must be two counts for method 'sqp', got 5"),
         ({"l2": "x"}, "`l2` must be a number or 'auto', got 'x'"),
-        ({"objective": 0.0}, "`objective` must be 'max' or a positive number, got 0.0"),
-        ({"objective": "x"}, "`objective` must be one of max, got 'x'"),
+        (
+            {"objective": 0.0},
+            "`objective` must be 'max', 'mean', 'auto' or a positive number, got 0.0",
+        ),
+        (
+            {"objective": "x"},
+            "`objective` must be 'max', 'mean', 'auto' or a positive number, got 'x'",
+        ),
         ({"step_size": 0.1}, "`step_size` belongs to the gradient methods, got method 'sqp'"),
         ({"l2": "auto", "method": "fedavg"}, "`l2` 'auto' belongs to method 'sqp', got 'fedavg'"),
         ({"objective": 1.0, "method": "two-stage"}, "`objective` belongs to method 'sqp'"),
@@ -229,3 +249,33 @@ def test_constrained_when_any_budget_is_given():
     assert not Experiment("t").is_constrained
     for option in ("budget", "relative_budget", "ratio"):
         assert Experiment("t", **{option: 0.5}).is_constrained
+
+
+def test_the_mean_is_the_limit_of_the_smooth_maximum():
+    mean = Experiment("t", objective="mean")
+    assert Experiment("t", objective=math.inf) == mean
+    assert tomllib.loads(mean.to_toml())["objective"] == "mean"
+    assert mean.temperature == math.inf
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("sensitive = 'race, sex'", {"sensitive": ("race", "sex")}),
+        ("budget = '0.05,north=0.1'", {"budget": {EVERYONE_ELSE: 0.05, "north": 0.1}}),
+        ("test_size = '0.2'", {"test_size": 0.2}),
+        ("rounds = '5,6'", {"rounds": (5, 6)}),
+        ("method = 'q-ffl'\noptions = 'q=2'", {"method": "q-ffl", "options": {"q": 2}}),
+        ("excess-loss = true", {"excess_loss": True}),
+    ],
+)
+def test_a_file_may_have_values_as_on_the_command_line(tmp_path, text, settings):
+    path = tmp_path / "experiment.toml"
+    path.write_text(f"table = 't'\n{text}\n")
+    assert Experiment.from_toml(path) == Experiment("t", **settings)
+
+
+def test_every_field_is_an_option_with_help_and_a_group():
+    for field in fields(Experiment):
+        known = option_of(field)
+        assert known.help.endswith(".") and known.group in (DATA, BUDGETS, TRAINING)

@@ -7,10 +7,23 @@ import typer
 
 from fcfl import __version__
 
-from . import audit, compare, data, flower, reproduce, sweep, train
+from . import audit, compare, data, demo, flower, predict, report, reproduce, sweep, train
 from .console import app, out_console
 
-__all__ = ["app", "audit", "compare", "data", "flower", "main", "reproduce", "sweep", "train"]
+__all__ = [
+    "app",
+    "audit",
+    "compare",
+    "data",
+    "demo",
+    "flower",
+    "main",
+    "predict",
+    "report",
+    "reproduce",
+    "sweep",
+    "train",
+]
 
 
 @app.callback(invoke_without_command=True)

@@ -1,72 +1,52 @@
-"""The command that draws the trade-off curve."""
+"""fcfl sweep: the trade-off curve between budgets and loss."""
 
-import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table as Grid
 
-from fcfl.errors import Interrupted
 from fcfl.report.page import write_page
 from fcfl.report.words import number, plain
-from fcfl.results import SweepPoint
+from fcfl.results import Sweep, SweepPoint
 from fcfl.runs import Experiment
 from fcfl.runs.budget_sweep import check_sweep, parse_budgets, run_sweep
+from fcfl.runs.settings import DATA
 from fcfl.training.rounds import Session
 
 from .console import (
     INFEASIBLE,
-    Client,
-    Debug,
-    Drop,
-    Label,
-    Metric,
-    Positive,
-    Seed,
-    Sensitive,
-    TestSize,
     WrongUsage,
     app,
-    check_columns,
     note,
-    number_or_word,
-    one_line_errors,
     out_console,
     progress_bar,
     say,
+    saying_how_to_resume,
     usage,
-    words,
 )
+from .options import Options, command
+from .train import check_columns, check_resume
 
 
-@app.command(
+@command(
+    app,
     epilog="Examples:\n\n  fcfl sweep adult --sensitive race --budgets 0.2,0.1,0.05,0.02,0.01\n\n"
     "  fcfl sweep adult --sensitive race --relative 1.0,0.8,0.6,0.4,0.2",
 )
 def sweep(
-    table: Annotated[str, typer.Argument(help="CSV or Parquet file, or a built-in set.")],
-    client: Client = None,
-    label: Label = None,
-    sensitive: Sensitive = None,
-    positive: Positive = None,
-    drop: Drop = None,
-    metric: Metric = "demographic_parity",
+    settings: Annotated[
+        Experiment, Options(Experiment, DATA, "metric", "method", "l2", "objective")
+    ],
     budgets: Annotated[
         str | None, typer.Option(metavar="X,X,…", help="Budgets to train under.")
     ] = None,
     relative: Annotated[
         str | None,
-        typer.Option(metavar="X,X,…", help="Shares of the disparity each client has without any."),
+        typer.Option(
+            metavar="X,X,…", help="Shares of the disparity each client has without budgets."
+        ),
     ] = None,
-    method: Annotated[str, typer.Option(metavar="NAME", help="As for train.")] = "sqp",
-    l2: Annotated[str | None, typer.Option("--l2", metavar="X|auto", help="As for train.")] = None,
-    objective: Annotated[
-        str | None, typer.Option(metavar="max|X|auto", help="As for train.")
-    ] = None,
-    seed: Seed = 0,
-    test_size: TestSize = 0.3,
     out: Annotated[
         Path | None, typer.Option(help="Folder to write. Default: runs/TABLE-sweep.")
     ] = None,
@@ -79,7 +59,6 @@ def sweep(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace points with other settings in --out.")
     ] = False,
-    debug: Debug = False,
 ) -> None:
     """Train under one budget after another: what each tightening costs.
 
@@ -91,57 +70,31 @@ def sweep(
     Exit codes: 0 budgets met on the training rows at every point, 1 an error, 2
     wrong usage, 3 done, but a budget is exceeded on the training rows.
     """
-    with one_line_errors(debug):
-        if (budgets is None) == (relative is None):
-            both = ", not both" if budgets is not None else ""
-            raise WrongUsage(f"Give --budgets or --relative{both}.")
-        if resume and overwrite:
-            raise WrongUsage("Give --resume or --overwrite, not both.")
-        is_relative = relative is not None
-        with usage():
-            values = parse_budgets(budgets or relative or "")
-            experiment = Experiment(
-                table=table,
-                client=client,
-                label=label,
-                sensitive=words(sensitive),
-                positive=positive,
-                drop=words(drop),
-                metric=metric,
-                method=method,
-                l2=number_or_word("l2", l2, ("auto",)),
-                objective=number_or_word("objective", objective, ("max", "auto")),
-                seed=seed,
-                test_size=test_size,
-            )
-            check_sweep(experiment, values, relative=is_relative)
-        check_columns(experiment)
-        folder = out or Path("runs") / f"{Path(table).stem}-sweep"
-        try:
-            with progress_bar("sweep") as on_round:
-                session = Session(folder, resume, on_round, note)
-                curve = run_sweep(
-                    experiment, values, session, relative=is_relative, overwrite=overwrite
-                )
-        except (Interrupted, KeyboardInterrupt) as stopped:
-            raise Interrupted(f"{_told(stopped)} {_how_to_go_on(folder, overwrite)}") from None
-        write_page(folder)
-        out_console.print(curve_table(curve.points))
-        say(f"Written to {folder}")
-        exceeded = [point.folder for point in curve.points if not point.budgets_met]
-        if exceeded:
-            note(f"Budgets are exceeded on the training rows at {', '.join(exceeded)}.")
-            raise typer.Exit(INFEASIBLE)
+    if (budgets is None) == (relative is None):
+        both = ", not both" if budgets is not None else ""
+        raise WrongUsage(f"Give --budgets or --relative{both}.")
+    check_resume(resume, overwrite)
+    is_relative = relative is not None
+    with usage():
+        values = parse_budgets(budgets or relative or "")
+        check_sweep(settings, values, relative=is_relative)
+    check_columns(settings)
+    folder = out or Path("runs") / f"{Path(settings.table).stem}-sweep"
+    with saying_how_to_resume(folder, overwrite), progress_bar("sweep") as on_round:
+        session = Session(folder, resume, on_round, note)
+        curve = run_sweep(settings, values, session, relative=is_relative, overwrite=overwrite)
+    write_page(folder)
+    _show(curve, folder)
 
 
-def _told(stopped: BaseException) -> str:
-    return str(stopped) if isinstance(stopped, Interrupted) else "Stopped."
-
-
-def _how_to_go_on(folder: Path, overwrite: bool) -> str:
-    instead = " in place of --overwrite" if overwrite else ""
-    place = shlex.quote(str(folder))
-    return f"Go on with the same command and --resume{instead} --out {place}"
+def _show(curve: Sweep, folder: Path) -> None:
+    """The curve as a table; a point that exceeds its budget fails the command."""
+    out_console.print(curve_table(curve.points))
+    say(f"Written to {folder}")
+    exceeded = [point.folder for point in curve.points if not point.budgets_met]
+    if exceeded:
+        note(f"Budgets are exceeded on the training rows at {', '.join(exceeded)}.")
+        raise typer.Exit(INFEASIBLE)
 
 
 def curve_table(points: Sequence[SweepPoint]) -> Grid:

@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from fcfl import __version__
-from fcfl._checks import check_choice, check_fraction
+from fcfl._files import write_json
 from fcfl._types import ClientId
 from fcfl.audit import Audit, CountedPredictions, PredictionColumns, count_predictions, gate
-from fcfl.audit.auditing import FailOn, Simultaneous
 from fcfl.audit.performance import pool
 from fcfl.data import read_table
 from fcfl.errors import FCFLError
-from fcfl.runs.folder import SETTINGS, writing
 from fcfl.results import (
     ClientResult,
     DataSource,
@@ -36,53 +34,11 @@ from fcfl.results import (
 from fcfl.results.compose import versions
 from fcfl.results.evaluations import AuditTerms, RowSections, part_of
 from fcfl.results.result_file import RESULT
-from fcfl.runs.settings import for_every_client
 from fcfl.policy import Policy, read_policy
-from fcfl.rules import RATE_KINDS, Difference, Ratio, Rule, check_budget_clients
-
-
-@dataclass(frozen=True)
-class AuditSettings:
-    """What is audited and how; every field has the name of its command-line option."""
-
-    table: str
-    client: str
-    prediction: str
-    sensitive: tuple[str, ...] = ()
-    label: str | None = None
-    positive: str | None = None
-    metric: str = "demographic_parity"
-    budget: float | Mapping[ClientId, float] | None = None
-    ratio: float | None = None
-    policy: str | None = None
-    threshold: float | None = None
-    confidence: float = 0.95
-    simultaneous: Simultaneous = "bonferroni"
-    min_group_rows: int | None = None
-    fail_on: FailOn | None = None
-
-    def __post_init__(self) -> None:
-        check_choice("metric", self.metric, RATE_KINDS)
-        check_choice("simultaneous", self.simultaneous, ("bonferroni", "none"))
-        check_fraction("confidence", self.confidence)
-        if self.fail_on is not None:
-            check_choice("fail_on", self.fail_on, ("exceeded", "undetermined"))
-            if not self.has_budgets:
-                raise ValueError("`fail_on` needs something to hold against: a budget or a policy.")
-        if self.policy is not None and (self.budget is not None or self.ratio is not None):
-            other = "ratio" if self.budget is None else "budget"
-            raise ValueError(f"Give `policy` or `{other}`, not both.")
-        if self.policy is None and not self.sensitive:
-            raise ValueError("`sensitive` must name the columns whose groups are compared.")
-        if self.ratio is not None and not 0 <= self.ratio <= 1:
-            raise ValueError(f"`ratio` must be a number from 0 to 1, got {self.ratio!r}.")
-        if self.min_group_rows is not None and self.min_group_rows < 1:
-            raise ValueError(f"`min_group_rows` must be at least 1, got {self.min_group_rows!r}.")
-
-    @property
-    def has_budgets(self) -> bool:
-        """Whether there is anything a gate could fail on."""
-        return any(given is not None for given in (self.budget, self.ratio, self.policy))
+from fcfl.rules import Difference, Ratio, Rule, check_budget_clients
+from fcfl.runs.audit_settings import AuditSettings
+from fcfl.runs.budgets import for_every_client
+from fcfl.runs.folder import SETTINGS, writing
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,9 @@ from fcfl.results.result_file import RESULT, SWEEP, write_sweep
 from fcfl.runs.run import Finished, run_experiment
 from fcfl.runs.settings import Experiment
 from fcfl.runs.tasks import open_task
-from fcfl.training.rounds import Session
-from fcfl.federation.checkpoint import checkpoint_path
 from fcfl.server.method import FEASIBILITY_TOLERANCE
 from fcfl.server.sqp.subproblem import Target
+from fcfl.training.rounds import Session
 
 TIE = 1e-6  # objectives nearer than this count as equal
 FROM_BEFORE, AFRESH = "from-before", "afresh"  # folders of a point's two runs until one is kept
@@ -204,9 +203,7 @@ def objective(experiment: Experiment, finished: Finished) -> float:
     losses += 0.5 * experiment.l2_weight * (finished.params @ finished.params)
     if own_best is not None:
         losses -= np.array([own_best[client] for client in clients])
-    objective = experiment.objective_or_default
-    temperature = None if objective == "max" else float(objective)  # type: ignore[arg-type]
-    return float(Target(temperature, np.zeros(0)).objectives(losses).max())
+    return float(Target(experiment.temperature, np.zeros(0)).objectives(losses).max())
 
 
 def _quiet(sentence: str) -> None:

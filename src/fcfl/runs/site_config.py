@@ -1,79 +1,140 @@
 """A run over sites as its config says it: the keys of ``[tool.flwr.app.config]``."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fcfl._checks import check_count, check_positive, did_you_mean
+import tomli_w
+
+from fcfl._checks import check_count, check_keys, check_positive
 from fcfl._types import ClientId
-from fcfl.runs.settings import Experiment, parse_budget
 from fcfl.federation.messages import Terms
-from fcfl.server.sqp.sqp import SQP
+from fcfl.runs.budgets import budget_text
+from fcfl.runs.option_fields import (
+    check_fields,
+    check_truth,
+    default_of,
+    key_of,
+    number,
+    numbers,
+    option,
+    option_fields,
+    option_of,
+    read_value,
+    truth,
+    whole_number,
+    words,
+)
+from fcfl.runs.settings import Experiment
 
 TABLE = "sites"  # stands for a table in the settings of a run whose rows are elsewhere
-
-CONFIG: dict[str, tuple[Any, str]] = {
-    "sites": ("", "names of all sites, with commas; the run waits for every one of them"),
-    "label": ("", "column to predict; it has two values"),
-    "sensitive": ("", "columns whose groups are compared, with commas"),
-    "positive": ("", "label that counts as 1; empty: the larger number or last text"),
-    "drop": ("", "columns to leave out, with commas"),
-    "metric": (
-        "demographic_parity",
-        "demographic_parity, equal_opportunity or equalized_odds",
+_OTHERWISE: dict[str, tuple[Any, str]] = {  # defaults and help where `fcfl train` has others
+    "policy": (None, "Absolute path of a policy file at the server, instead of the four above."),
+    "rounds": ((200, 200), "Maximum number of rounds of each stage."),
+    "l2": (0.003, "Weight of |params|²/2 in every loss; choose it in a rehearsal."),
+    "objective": (
+        10.0,
+        "max: the largest loss; mean: the mean loss; a number: a smooth maximum, near the mean "
+        "when large.",
     ),
-    "budget": ("", "largest difference of group rates: 0.05, or 0.05,north=0.1; empty: none"),
-    "ratio": ("", "smallest ratio of group rates: 0.8 is the four-fifths rule; empty: none"),
-    "scope": ("client", "client: at each site; global: on all rows together; both"),
-    "policy": ("", "absolute path of a policy file at the server, instead of the four above"),
-    "l2": (0.003, "weight of |params|²/2 in every loss; choose it in a rehearsal"),
-    "objective": ("10", "max: the largest loss; a number: a smooth maximum, large is the mean"),
-    "curvature": ("auto", "exact: sites send their part of the Hessian; lbfgs; auto: by size"),
-    "lookahead": ("0.5,0.2,0.05,0.01", "shorter steps asked for beside the full one"),
-    "rounds": ("200,200", "most rounds of each stage"),
-    "seed": (0, "seed of the split into training and held-out rows"),
-    "test-size": (0.3, "share of each site's rows to hold out"),
-    "site-timeout": (600.0, "seconds to wait for a site in a round"),
-    "max-age": (0, "rounds for which the last report of an absent site stays in force"),
-    "out": ("", "absolute path of the folder to write at the server"),
-    "resume": (False, "go on from the last checkpoint in out"),
-    "overwrite": (False, "replace a run with other settings in out"),
 }
-"""Key, default, and what it means: the one list that the app folder and its checks are made of."""
+_WHERE = "the run config"
+
+
+def site_names(name: str, text: str) -> tuple[ClientId, ...]:
+    """Names separated by commas, sorted; there is at least one, and each is there once."""
+    names = words(name, text)
+    if not names:
+        raise ValueError(f'`{name}` must name the sites of the run: {name}="north,south".')
+    twice = sorted({site for site in names if names.count(site) > 1})
+    if twice:
+        raise ValueError(f"`{name}` must name every site once, got {twice[0]!r} twice.")
+    return tuple(sorted(names))
+
+
+def _path(name: str, text: str) -> Path:
+    return Path(text)
+
+
+def _check_absolute(name: str, path: Path) -> None:
+    if not path.is_absolute():
+        raise ValueError(
+            f"`{name}` must be an absolute path, got {str(path)!r}: Flower runs an app in a folder "
+            "of its own."
+        )
 
 
 @dataclass(frozen=True)
 class SitesConfig:
-    """A run config, checked."""
+    """A run config, checked: an experiment, and what only a run over sites needs."""
 
     experiment: Experiment
-    sites: tuple[ClientId, ...]
-    lookahead: tuple[float, ...]
-    site_timeout: float
-    max_age: int
-    folder: Path
-    resume: bool
-    overwrite: bool
+    sites: tuple[ClientId, ...] = field(
+        metadata=option(
+            "Names of all sites, separated by commas; the run waits for every one of them.",
+            metavar="NAME,…",
+            parse=site_names,
+        )
+    )
+    out: Path = field(
+        metadata=option(
+            "Absolute path of the folder to write at the server.",
+            metavar="FOLDER",
+            parse=_path,
+            check=_check_absolute,
+        )
+    )
+    lookahead: tuple[float, ...] = field(
+        default=(0.5, 0.2, 0.05, 0.01),
+        metadata=option("Shorter steps to ask for beside the full one.", parse=numbers),
+    )
+    site_timeout: float = field(
+        default=600.0,
+        metadata=option(
+            "Seconds to wait for a site in a round.",
+            metavar="SECONDS",
+            parse=number,
+            check=check_positive,
+        ),
+    )
+    max_age: int = field(
+        default=0,
+        metadata=option(
+            "Rounds for which the last report of an absent site stays in force.",
+            metavar="N",
+            parse=whole_number,
+            check=check_count,
+        ),
+    )
+    resume: bool = field(
+        default=False,
+        metadata=option("Go on from the last checkpoint in out.", parse=truth, check=check_truth),
+    )
+    overwrite: bool = field(
+        default=False,
+        metadata=option(
+            "Replace a run with other settings in out.", parse=truth, check=check_truth
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(self, "-")
 
     @classmethod
     def from_run_config(cls, config: Mapping[str, Any]) -> "SitesConfig":
         """Read what Flower gives to the server app; empty text is as good as nothing."""
-        for key in config:
-            if key not in CONFIG:
-                raise ValueError(f"`{key}` is no key of a run. {did_you_mean(key, CONFIG)}")
-        given = {key: config.get(key, default) for key, (default, _) in CONFIG.items()}
-        sites = site_names("sites", given["sites"])
-        return cls(
-            experiment=_experiment(given, sites),
-            sites=sites,
-            lookahead=tuple(_number("lookahead", part) for part in _words(given["lookahead"])),
-            site_timeout=check_positive("site-timeout", given["site-timeout"]),
-            max_age=check_count("max-age", given["max-age"]),
-            folder=_absolute("out", given["out"]),
-            resume=_truth("resume", given["resume"]),
-            overwrite=_truth("overwrite", given["overwrite"]),
-        )
+        check_keys(config, CONFIG, _WHERE)
+        given = {
+            known.name: _read(known, config.get(key, CONFIG[key][0])) for key, known in KEYS.items()
+        }
+        own = {known.name: given.pop(known.name) for known in option_fields(cls)}
+        return cls(_experiment(given, own["sites"]), **own)
+
+    @property
+    def folder(self) -> Path:
+        """The folder to write."""
+        return self.out
 
     @property
     def terms(self) -> Terms:
@@ -81,99 +142,87 @@ class SitesConfig:
         run = self.experiment
         return Terms(str(run.label), run.sensitive, run.drop, run.positive, run.test_size, run.seed)
 
-    def make_method(self) -> SQP:
+    def make_method(self) -> Any:
         """The fast method; no other is made for rounds of seconds."""
-        method = self.experiment.make_method()
-        assert isinstance(method, SQP)
-        return SQP(
-            objective=method.objective,
-            curvature=method.curvature,
-            rounds=method.rounds,
-            lookahead=self.lookahead,
-        )
+        return replace(self.experiment.make_method(), lookahead=self.lookahead)
 
 
-def _experiment(given: Mapping[str, Any], sites: tuple[ClientId, ...]) -> Experiment:
-    label = _text("label", given["label"])
-    sensitive = _words(given["sensitive"])
-    if not label or not sensitive:
-        raise ValueError("`label` and `sensitive` must name columns of every site's table.")
-    budget, ratio = str(given["budget"]).strip(), str(given["ratio"]).strip()
-    policy = str(given["policy"]).strip()
-    rounds = tuple(int(_number("rounds", part)) for part in _words(given["rounds"]))
-    return Experiment(
-        table=f"{TABLE} {', '.join(sites)}",
-        label=label,
-        sensitive=sensitive,
-        positive=str(given["positive"]).strip() or None,
-        drop=_words(given["drop"]),
-        metric=_text("metric", given["metric"]),
-        budget=parse_budget(budget) if budget else None,
-        ratio=_number("ratio", ratio) if ratio else None,
-        scope=given["scope"],
-        policy=str(_absolute("policy", policy)) if policy else None,
-        l2=_settled("l2", given["l2"]),
-        objective=_settled("objective", given["objective"], "max"),
-        curvature=given["curvature"],
-        rounds=rounds,
-        seed=check_count("seed", given["seed"]),
-        test_size=_number("test-size", given["test-size"]),
+def run_config(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by the names of their fields, as Flower carries them: numbers, truth values, text."""
+    return {
+        key_of(known): _write(given[known.name]) for known in KEYS.values() if known.name in given
+    }
+
+
+def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
+    """``key=value`` texts as the part of a run config that they set."""
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = (part.strip() for part in pair.partition("="))
+        if not equals:
+            raise ValueError(f"`set` must be KEY=VALUE, got {pair!r}.")
+        check_keys([key], KEYS, _WHERE)
+        settings[key] = _write(_read(KEYS[key], text))
+    return settings
+
+
+def config_text(given: Mapping[str, Any]) -> str:
+    """The whole run config as TOML, each key below what it means."""
+    values = {key: given.get(key, default) for key, (default, _) in CONFIG.items()}
+    return "".join(
+        f"# {CONFIG[key][1]}\n{tomli_w.dumps({key: value})}" for key, value in values.items()
     )
 
 
-def _settled(key: str, value: Any, *words: str) -> Any:
-    """A number or a word; what takes cross-validation cannot be had here."""
-    if isinstance(value, str) and value in words:
+def _read(known: Field[Any], value: object) -> Any:
+    """One value of a run config; empty text is the default where there is one."""
+    value = value.strip() if isinstance(value, str) else value
+    if value == "" and known.default is not MISSING:
+        return _default_of(known)
+    return read_value(known, value, key_of(known))
+
+
+def _default_of(known: Field[Any]) -> Any:
+    return _OTHERWISE.get(known.name, (default_of(known), ""))[0]
+
+
+def _help_of(known: Field[Any]) -> str:
+    return _OTHERWISE.get(known.name, (None, option_of(known).help))[1]
+
+
+def _write(value: Any) -> bool | int | float | str:
+    if isinstance(value, (bool, int, float)):
         return value
-    if value == "auto":
-        raise ValueError(
-            f"`{key}` must be a number over Flower, got 'auto': cross-validation needs thousands "
-            "of rounds. Choose it in a rehearsal with `fcfl train`."
-        )
-    return _number(key, value)
+    if value is None or isinstance(value, (str, Path)):
+        return str(value or "")
+    if isinstance(value, Mapping):
+        return budget_text(value)
+    return ",".join(map(str, value))
 
 
-def _number(key: str, value: Any) -> float:
-    try:
-        if isinstance(value, bool):
-            raise ValueError
-        return float(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"`{key}` must be a number, got {value!r}.") from None
+def _experiment(given: Mapping[str, Any], sites: tuple[ClientId, ...]) -> Experiment:
+    if not given["label"] or not given["sensitive"]:
+        raise ValueError("`label` and `sensitive` must name columns of every site's table.")
+    for name in ("l2", "objective"):
+        if given[name] == "auto":
+            raise ValueError(
+                f"`{name}` must be a number over Flower, got 'auto': cross-validation needs "
+                "thousands of rounds. Choose it in a rehearsal with `fcfl train`."
+            )
+    if given["policy"] is not None:
+        _check_absolute("policy", Path(given["policy"]))
+    return Experiment(table=f"{TABLE} {', '.join(sites)}", **given)
 
 
-def _text(key: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"`{key}` must be text in quotes, got {value!r}.")
-    return value.strip()
+def _keys() -> dict[str, Field[Any]]:
+    """Every key with its field, the sites first and the folder last."""
+    of_run = [known for known in option_fields(Experiment) if option_of(known).over_sites]
+    sites, out, *own = option_fields(SitesConfig)
+    return {key_of(known): known for known in (sites, *of_run, *own[:3], out, *own[3:])}
 
 
-def _truth(key: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"`{key}` must be true or false, got {value!r}.")
-    return value
-
-
-def _words(value: Any) -> tuple[str, ...]:
-    return tuple(word.strip() for word in str(value).split(",") if word.strip())
-
-
-def site_names(key: str, value: Any) -> tuple[ClientId, ...]:
-    """Names given with commas, sorted; there is at least one, and each is there once."""
-    names = _words(value)
-    if not names:
-        raise ValueError(f'`{key}` must name the sites of the run: {key}="north,south".')
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"`{key}` must name every site once, got {twice[0]!r} twice.")
-    return tuple(sorted(names))
-
-
-def _absolute(key: str, value: Any) -> Path:
-    path = Path(str(value))
-    if not path.is_absolute():
-        raise ValueError(
-            f"`{key}` must be an absolute path, got {value!r}: Flower runs an app in a folder "
-            "of its own."
-        )
-    return path
+KEYS = _keys()
+CONFIG: dict[str, tuple[Any, str]] = {
+    key: (_write(_default_of(known)), _help_of(known)) for key, known in KEYS.items()
+}
+"""Key, default as Flower carries it, and what it means: made from the settings' own fields."""

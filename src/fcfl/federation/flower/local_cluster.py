@@ -1,6 +1,5 @@
 """A SuperLink and SuperNodes as processes on this machine, for a rehearsal; all end with it."""
 
-import json
 import os
 import signal
 import subprocess
@@ -10,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import tomli_w
 
 from fcfl.errors import FCFLError
 from fcfl.federation.flower.processes import (
@@ -109,20 +110,14 @@ class LocalCluster:
         if name in self.processes:
             self.stop(name)  # what a node that has ended leaves running
         path = self.folder / f"node-{len(list(self.folder.glob('node-*.toml')))}.toml"
-        lines = [
-            f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in config.items()
-        ]
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        path.write_text(tomli_w.dumps(config), encoding="utf-8")
         link = ["--superlink", self.address, "--host", HOST, "--port", str(free_port())]
         self._start(name, ["flower-supernode", *secure, *link, "--node-config", str(path)])
 
     def run(self, app: Path, config: Mapping[str, Any]) -> Iterator[str]:
         """Start the app and yield its log, line by line, until it ends."""
         path = self.folder / "run.toml"
-        lines = [
-            f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in config.items()
-        ]
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        path.write_text(tomli_w.dumps(config), encoding="utf-8")
         command = [
             "flwr",
             "run",
@@ -197,20 +192,12 @@ class LocalCluster:
         return os.environ | _QUIET | {"PATH": path, "FLWR_HOME": str(self._home)}
 
     def _write_connection(self) -> None:
-        secure = "insecure = true"
+        secure: dict[str, Any] = {"insecure": True}
         if self.certificates is not None:
-            secure = f"root-certificates = {json.dumps(str(self.certificates / 'ca.crt'))}"
-        (self._home / "config.toml").write_text(
-            f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
-            f'address = "{self.address}"\n{secure}\n',
-            encoding="utf-8",
-        )
-
-
-def _write_toml(path: Path, config: Mapping[str, Any]) -> None:
-    """Flat settings; TOML's text, numbers and truth values are JSON's."""
-    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in config.items()]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            secure = {"root-certificates": str(self.certificates / "ca.crt")}
+        link = {"default": CONNECTION, CONNECTION: {"address": self.address, **secure}}
+        text = tomli_w.dumps({"superlink": link})
+        (self._home / "config.toml").write_text(text, encoding="utf-8")
 
 
 def _last(text: str) -> str:

@@ -1,13 +1,11 @@
 """The folder of a Flower app that trains with fcfl."""
 
-import json
-from collections.abc import Mapping
+import tomllib
 from pathlib import Path
 from typing import Any
 
 from fcfl import __version__
 from fcfl.errors import FCFLError
-from fcfl.runs.site_config import CONFIG
 
 FILES = ("pyproject.toml", "server_app.py", "client_app.py", "README.md", ".gitignore")
 
@@ -38,14 +36,13 @@ clientapp = "client_app:app"
 
 # Every key can be set for one run: flwr run . CONNECTION --run-config 'budget="0.02"'
 [tool.flwr.app.config]
-{config}
-"""
+{config}"""
 
 _SERVER = '''\
-"""The server's part: train over the sites, write the folder `out`, draw its page."""
+"""The server's part: train over the sites, write the folder `out` and its report."""
 
-from fcfl.cli.serving import serve
 from fcfl.federation.flower.server_app import server_app
+from fcfl.runs.serving import serve
 
 app = server_app(serve)
 '''
@@ -82,28 +79,34 @@ and `flower-supernode … --node-config site.toml`.
 _IGNORED = "certs/\nrehearsal/\nruns/\n__pycache__/\n*.fab\n"
 
 
-def write_app(folder: Path, given: Mapping[str, Any], *, overwrite: bool = False) -> list[Path]:
-    """Write the app; ``given`` are config keys that are known already."""
+def write_app(folder: Path, config: str, *, overwrite: bool = False) -> list[Path]:
+    """Write the app; ``config`` is its run config as TOML, with comments."""
     if folder.exists() and not folder.is_dir():
         raise FCFLError(f"{str(folder)!r} is a file; an app needs a folder.")
     present = [name for name in FILES if (folder / name).exists()]
     if present and not overwrite:
         raise FCFLError(
-            f"{str(folder / present[0])!r} is there already. Choose another folder, or pass "
+            f"{str(folder / present[0])!r} already exists. Choose another folder, or pass "
             "`--overwrite`."
         )
     folder.mkdir(parents=True, exist_ok=True)
-    known = {"out": str((folder / "runs" / "run").absolute())} | dict(given)
-    pyproject = _PYPROJECT.replace("{version}", __version__).replace("{config}", _config(known))
+    pyproject = _PYPROJECT.replace("{version}", __version__).replace("{config}", config)
     contents = (pyproject, _SERVER, _CLIENT, _README, _IGNORED)
     for name, content in zip(FILES, contents, strict=True):
         (folder / name).write_text(content, encoding="utf-8")
     return [folder / name for name in FILES]
 
 
-def _config(given: Mapping[str, Any]) -> str:
-    lines = []
-    for key, (default, meaning) in CONFIG.items():
-        value = json.dumps(given.get(key, default), ensure_ascii=False)
-        lines += [f"# {meaning}", f"{key} = {value}"]
-    return "\n".join(lines)
+def default_out(folder: Path) -> str:
+    """Where a run of the app in this folder writes, unless told otherwise."""
+    return str((folder / "runs" / "run").absolute())
+
+
+def read_app_config(folder: Path) -> dict[str, Any]:
+    """The run config in an app's pyproject.toml."""
+    path = folder / "pyproject.toml"
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        return dict(table["tool"]["flwr"]["app"]["config"])
+    except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
+        raise FCFLError(f"{str(path)!r} is not an app of fcfl ({error}).") from None

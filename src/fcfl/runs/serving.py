@@ -1,4 +1,4 @@
-"""What a server app does: train over the sites, and draw the page of what came out."""
+"""What a server app does: train over the sites, and write the report of the result."""
 
 import logging
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ log = logging.getLogger("fcfl")
 
 def serve(post: Post, config: Mapping[str, Any]) -> None:
     """Run as the config says; the log has a line for every round."""
-    finished = run_sites(post, config, on_round=_watch, on_message=log.info)
+    finished = run_sites(post, config, on_round=_log_round, on_message=log.info)
     write_page(finished.folder)
     log.info("%s: %s", finished.result.status, finished.result.message)
     met = "met" if finished.budgets_met else "exceeded"
     log.info("Budgets are %s on the training rows. Written to %s", met, finished.folder)
 
 
-def _watch(info: RoundInfo, share: float) -> None:
+def _log_round(info: RoundInfo, share: float) -> None:
     log.info(
         "round %d: worst loss %.4f (%s), largest violation %+.4f, %.0f %% done",
         info.round,

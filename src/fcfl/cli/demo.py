@@ -1,0 +1,44 @@
+"""fcfl demo: a first run, on data that everybody can get."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fcfl.report.terminal import comparison_table, print_result
+from fcfl.runs import Experiment
+
+from .console import app, out_console, say, usage
+from .options import Options, command
+from .train import run_shown
+
+
+@command(app)
+def demo(
+    given: Annotated[dict[str, Any], Options(Experiment, "seed", as_given=True)],
+    out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("runs/demo"),
+) -> None:
+    """Train on Adult with a budget of .05 per client for race, beside plain FedAvg.
+
+    Two clients: people with a doctorate (413 training rows), and everybody else
+    (32,148).
+    """
+    with usage():
+        plain = Experiment(table="adult", sensitive=("race",), method="fedavg", **given)
+    finished = run_shown(replace(plain, method="sqp", budget=0.05), out, overwrite=True)
+    compared = run_shown(plain, out / "fedavg", overwrite=True, on_message=lambda _: None)
+    print_result(out_console, finished.result)
+    results = {"fcfl": finished.result, "FedAvg": compared.result}
+    out_console.print("", comparison_table(results), "")
+    out_console.print(_about_the_smallest_group(finished.result), highlight=False)
+    say(f"Written to {out}")
+
+
+def _about_the_smallest_group(result: Any) -> str:
+    groups = result.clients["phd"].test.disparities[0].groups
+    smallest = min(groups, key=lambda group: group["rows"])
+    return (
+        f"Client phd has {smallest['rows']} test rows of group {smallest['group']}: a "
+        f"decision about one of them moves its disparity by {1 / smallest['rows']:.2f}."
+    )

@@ -1,0 +1,191 @@
+"""Settings of a run that say how the model is trained."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from fcfl._checks import check_non_negative, is_number
+from fcfl.runs.option_fields import (
+    Option,
+    check_truth,
+    counts,
+    number,
+    number_or,
+    one_of,
+    option,
+    truth,
+    words,
+)
+from fcfl.server.registry import METHODS
+from fcfl.training.open_settings import EXCESS_L2, check_open_settings
+
+TRAINING = "Training"  # heading in --help
+
+Objective = float | Literal["max", "mean", "auto"]
+
+
+def _option(help: str, **details: Any) -> dict[str, Option]:
+    return option(help, group=TRAINING, **details)
+
+
+def _methods_help() -> str:
+    return "\n\n".join(f"[bold]{name}[/]: {one.help}." for name, one in METHODS.items())
+
+
+def _parse_options(name: str, text: str) -> dict[str, float]:
+    """``q=10,local-epochs=5`` as numbers, whole ones as such."""
+    options: dict[str, float] = {}
+    for pair in words(name, text):
+        key, equals, given = pair.partition("=")
+        try:
+            value = float(given)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise ValueError(f"`option` must be NAME=NUMBER, got {pair!r}. Example: --option q=10")
+        whole = value.is_integer() and "." not in given
+        options[key.strip().replace("-", "_")] = int(value) if whole else value
+    return options
+
+
+def _check_l2(name: str, value: Any) -> None:
+    if isinstance(value, str) and value != "auto":
+        raise ValueError(f"`{name}` must be a number or 'auto', got {value!r}.")
+    if value != "auto":
+        check_non_negative(name, value)
+
+
+def _check_objective(name: str, value: Any) -> None:
+    allowed = ("max", "mean", "auto")
+    if value not in allowed and not (is_number(value) and value > 0):
+        raise ValueError(
+            f"`{name}` must be 'max', 'mean', 'auto' or a positive number, got {value!r}."
+        )
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """The method, its options and what it minimises.
+
+    ``published`` takes the behaviour of the authors' public code where it differs from their
+    paper. ``l2`` and ``objective`` are by default chosen by cross-validation for sqp, 0 and the
+    method's own for the others. ``excess_loss`` compares what each client loses beyond its own
+    best model, for clients whose labels are not equally hard to predict. ``options`` are numbers
+    that only the chosen baseline knows, such as ``{"q": 10}``; docs/baselines.md has them.
+    """
+
+    method: str = field(
+        default="sqp",
+        metadata=_option(_methods_help(), metavar="NAME", check=one_of(*METHODS)),
+    )
+    published: bool = field(
+        default=False,
+        metadata=_option(
+            "Run two-stage as the authors' code does.", parse=truth, check=check_truth
+        ),
+    )
+    step_size: float | None = field(
+        default=None,
+        metadata=_option("Longest gradient step.", metavar="X", parse=number),
+    )
+    rounds: tuple[int, ...] | None = field(
+        default=None,
+        metadata=_option(
+            "Maximum number of rounds; for sqp and two-stage two counts: 800,1500.",
+            metavar="N[,N]",
+            parse=counts,
+            over_sites=True,
+        ),
+    )
+    options: Mapping[str, float] | None = field(
+        default=None,
+        metadata=_option(
+            "Setting that only one baseline has, such as q=10 or local-epochs=5; may be repeated.",
+            metavar="NAME=X",
+            parse=_parse_options,
+            flag="--option",
+            repeated=True,
+        ),
+    )
+    l2: float | Literal["auto"] | None = field(
+        default=None,
+        metadata=_option(
+            "Weight of |params|²/2 in every loss; auto (default for sqp): cross-validated.",
+            metavar="X|auto",
+            parse=number_or("auto"),
+            check=_check_l2,
+            over_sites=True,
+        ),
+    )
+    objective: Objective | None = field(
+        default=None,
+        metadata=_option(
+            "max: the largest loss (the paper); mean: the mean loss; X: a smooth maximum, near the "
+            "mean when large; auto (default for sqp): cross-validated.",
+            metavar="max|mean|X|auto",
+            parse=number_or("max", "mean", "auto"),
+            check=_check_objective,
+            over_sites=True,
+        ),
+    )
+    curvature: Literal["auto", "exact", "lbfgs"] = field(
+        default="auto",
+        metadata=_option(
+            "For sqp: exact, lbfgs, or auto by size.",
+            metavar="NAME",
+            check=one_of("auto", "exact", "lbfgs"),
+            over_sites=True,
+        ),
+    )
+    excess_loss: bool = field(
+        default=False,
+        metadata=_option(
+            "Compare what clients lose beyond their own best model, not their losses; l2 0.001 "
+            "and objective max unless given.",
+            parse=truth,
+            check=check_truth,
+        ),
+    )
+    start: Literal["zero", "uniform"] = field(
+        default="zero",
+        metadata=_option(
+            "First parameters: zero, or uniform (random).",
+            metavar="NAME",
+            check=one_of("zero", "uniform"),
+        ),
+    )
+
+    def check_method_fits(self) -> None:
+        """Refuse settings that the method does not have."""
+        registered = METHODS[self.method]
+        check_open_settings(
+            registered.method, self.l2, self.objective, excess_loss=self.excess_loss
+        )
+        if self.curvature != "auto" and "curvature" not in registered.options:
+            raise ValueError(f"`curvature` belongs to method 'sqp', got {self.method!r}.")
+
+    @property
+    def l2_or_default(self) -> float | Literal["auto"]:
+        """The L2 weight, or that it is to be chosen."""
+        if self.l2 is not None:
+            return self.l2
+        if self.excess_loss:
+            return EXCESS_L2
+        return "auto" if METHODS[self.method].traits.is_cross_validated else 0.0
+
+    @property
+    def objective_or_default(self) -> Objective | None:
+        """What is minimised over clients: by default chosen for sqp, the method's own else."""
+        if self.objective is not None:
+            return self.objective
+        if self.excess_loss:
+            return "max"
+        traits = METHODS[self.method].traits
+        if traits.is_cross_validated:
+            return "auto"
+        return "max" if "max" in traits.objectives else None
+
+    @property
+    def wants_selection(self) -> bool:
+        """Whether anything is left to cross-validation."""
+        return "auto" in (self.l2_or_default, self.objective_or_default)
