@@ -14,7 +14,7 @@ import numpy as np
 from fcfl import SQP, Difference, TwoStage
 from fcfl._types import Point, Request, Vector
 from fcfl.client.counts import count_rows
-from fcfl.data import Columns, Federation, federate
+from fcfl.data import Columns, FederatedTable, federate
 from fcfl.data.adult import GROUPS, adult_schema
 from fcfl.data.adult_files import load_adult_frames
 from fcfl.federation.in_process import InProcess
@@ -45,7 +45,7 @@ SETTINGS: dict[str, tuple[Any, float]] = {
 }
 
 
-def adult_with_everything() -> Federation:
+def adult_with_everything() -> FederatedTable:
     """Adult with the race columns kept: nothing was deleted where nothing was constrained."""
     frames = []
     for frame in load_adult_frames():
@@ -74,7 +74,7 @@ def trained(method: Any, problem: Problem, runtime: InProcess, start: Vector) ->
     return progress.state.params, sum(progress.state.rounds)
 
 
-def accuracies(federation: Federation, params: Vector) -> list[float]:
+def accuracies(federation: FederatedTable, params: Vector) -> list[float]:
     """Of all test rows, then of each client's, in per cent."""
     right, rows = [], []
     for data in federation.test.values():

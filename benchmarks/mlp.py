@@ -25,7 +25,7 @@ from torch import nn
 from fcfl import SQP, Difference
 from fcfl._types import Point, Request, Vector
 from fcfl.client.counts import Counts, count_rows
-from fcfl.data import ClientData, Federation, load_builtin
+from fcfl.data import ClientData, FederatedTable, load_builtin
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
 from fcfl.models.linear import linear_logits, linear_rows
@@ -97,7 +97,7 @@ Found = tuple[str, tuple[int, ...], float, float, Vector]
 
 
 def solve_network(
-    case: Case, module: nn.Module, federation: Federation, rules: list[Difference]
+    case: Case, module: nn.Module, federation: FederatedTable, rules: list[Difference]
 ) -> Found:
     attribute = rules[0].attribute
     clients = {
@@ -116,7 +116,7 @@ def solve_network(
     return end.status, end.rounds, end.kkt, end.largest_violation, end.params
 
 
-def solve_linear(case: Case, federation: Federation, rules: list[Difference]) -> Found:
+def solve_linear(case: Case, federation: FederatedTable, rules: list[Difference]) -> Found:
     rates = rates_needed(rules, federation.levels)
     datas = federation.train
     runtime = InProcess({name: linear_rows(name, data, rates) for name, data in datas.items()})
@@ -131,7 +131,7 @@ def solve_linear(case: Case, federation: Federation, rules: list[Difference]) ->
     return state.status, state.rounds, state.kkt, violation, state.params
 
 
-def solve(case: Case, federation: Federation) -> dict[str, Any]:
+def solve(case: Case, federation: FederatedTable) -> dict[str, Any]:
     """Train, and measure on training and on test rows."""
     rules = [Difference("demographic_parity", "race" if case.data == "adult" else "sex", 0.05)]
     began = time.perf_counter()

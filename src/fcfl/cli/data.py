@@ -8,8 +8,8 @@ from typer.core import TyperCommand
 from fcfl.data import BUILTIN, describe
 from fcfl.report.terminal import MOST_CLIENTS, federation_table
 from fcfl.runs import Experiment
+from fcfl.runs.opening import open_table
 from fcfl.runs.settings import DATA
-from fcfl.runs.tasks import open_federation
 
 from . import eicu
 from .console import app, note, out_console, say
@@ -64,7 +64,7 @@ def _list_sets() -> None:
 
 
 def _describe(settings: Experiment) -> None:
-    federation = open_federation(settings)
+    federation = open_table(settings)
     for sentence in federation.notes:
         note(sentence)
     clients = describe(federation)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from fcfl.report.terminal import comparison_table, print_result
+from fcfl.results import Result
 from fcfl.runs import Experiment
 
 from .console import app, out_console, say, usage
@@ -35,10 +36,10 @@ def demo(
     say(f"Written to {out}")
 
 
-def _about_the_smallest_group(result: Any) -> str:
+def _about_the_smallest_group(result: Result) -> str:
     groups = result.clients["phd"].test.disparities[0].groups
-    smallest = min(groups, key=lambda group: group["rows"])
+    smallest = min(groups, key=lambda group: group.rows)
     return (
-        f"Client phd has {smallest['rows']} test rows of group {smallest['group']}: a "
-        f"decision about one of them moves its disparity by {1 / smallest['rows']:.2f}."
+        f"Client phd has {smallest.rows} test rows of group {smallest.group}: a "
+        f"decision about one of them moves its disparity by {1 / smallest.rows:.2f}."
     )

@@ -19,6 +19,7 @@ from fcfl.federation.flower.rehearsal import (
     rehearse,
 )
 from fcfl.report.terminal import print_result
+from fcfl.results import read_result
 from fcfl.runs import Experiment
 from fcfl.runs.folder import SETTINGS
 from fcfl.runs.site_config import (

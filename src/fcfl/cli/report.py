@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from fcfl.report.page import write_comparison, write_page
-from fcfl.report.run_files import read_results, read_run
 from fcfl.report.terminal import print_result, runs_table
+from fcfl.results import read_results, read_run
 
 from .console import app, out_console, say
 from .options import command

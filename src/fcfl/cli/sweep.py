@@ -1,5 +1,6 @@
 """fcfl sweep: the trade-off curve between budgets and loss."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 

@@ -12,7 +12,7 @@ from fcfl.report.page import write_page
 from fcfl.report.terminal import print_result
 from fcfl.runs import Experiment, Finished, run_experiment
 from fcfl.runs.folder import SETTINGS
-from fcfl.runs.tasks import columns_missing
+from fcfl.runs.opening import columns_missing
 
 from .console import INFEASIBLE, WrongUsage, app, note, out_console, progress_bar, say
 from .options import Options, command, was_given

@@ -9,7 +9,7 @@ from .own_table import OwnTable, open_own_table
 from .partition import dirichlet_clients
 from .roles import Columns
 from .statistics import CategorySummary, NumberSummary, Statistics, summarise, withhold
-from .table import Federation, feature_columns, federate
+from .table import FederatedTable, feature_columns, federate
 from .table_files import read_table
 
 __all__ = [
@@ -18,7 +18,7 @@ __all__ = [
     "CategorySummary",
     "ClientData",
     "Columns",
-    "Federation",
+    "FederatedTable",
     "Number",
     "NumberSummary",
     "OwnTable",

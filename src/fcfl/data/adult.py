@@ -13,7 +13,7 @@ from .adult_files import load_adult_frames
 from .encoding import Category, Schema
 from .partition import dirichlet_clients
 from .roles import Columns
-from .table import Federation, federate
+from .table import FederatedTable, federate
 
 LEVELS = {
     "workclass": (
@@ -64,7 +64,7 @@ def adult_schema(without: Sequence[str] = ()) -> Schema:
     )
 
 
-def adult(sensitive: Sequence[str] = ("race",), clients: str = "phd") -> Federation:
+def adult(sensitive: Sequence[str] = ("race",), clients: str = "phd") -> FederatedTable:
     """Adult on its original split, categorical features only.
 
     Parameters
@@ -97,7 +97,7 @@ def adult_5(
     concentration: float = 0.5,
     seed: int = 0,
     test_size: float = 0.3,
-) -> Federation:
+) -> FederatedTable:
     """Adult pooled, all features, dealt to clients that differ in the first sensitive column."""
     sensitive = _check_sensitive(sensitive)
     pooled = pd.concat(load_adult_frames(), ignore_index=True)

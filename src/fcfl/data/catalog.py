@@ -10,7 +10,7 @@ from fcfl._types import ClientId, Vector
 from fcfl.errors import DataError
 
 from .adult import adult, adult_5
-from .table import Federation
+from .table import FederatedTable
 
 BUILTIN = {
     "adult": "Census income, original split, clients PhD and non-PhD (the paper's protocol)",
@@ -26,7 +26,7 @@ def load_builtin(
     seed: int = 0,
     test_size: float = 0.3,
     clients: str | int | None = None,
-) -> Federation:
+) -> FederatedTable:
     """Load a built-in set.
 
     Parameters
@@ -67,7 +67,7 @@ class ClientDescription:
     groups: tuple[GroupDescription, ...]
 
 
-def describe(federation: Federation) -> list[ClientDescription]:
+def describe(federation: FederatedTable) -> list[ClientDescription]:
     """Describe each client: rows, label rate, and both again for each of its groups.
 
     Label rates are over training and test rows together, None where there are no rows.
@@ -75,7 +75,7 @@ def describe(federation: Federation) -> list[ClientDescription]:
     return [_describe_client(federation, client) for client in federation.clients]
 
 
-def _describe_client(federation: Federation, client: ClientId) -> ClientDescription:
+def _describe_client(federation: FederatedTable, client: ClientId) -> ClientDescription:
     train, test = federation.train[client], federation.test[client]
     y = np.concatenate([train.y, test.y])
     groups = []

@@ -15,7 +15,7 @@ from .client_data import stratified_split
 from .encoding import Schema
 from .roles import Columns, check_roles, read_roles
 from .statistics import Statistics, summarise, withhold
-from .table import Federation, feature_columns, federate, strata_of
+from .table import FederatedTable, feature_columns, federate, strata_of
 from .table_files import read_table
 
 SITE = "(site)"  # the column that says whose rows they are; a site's own table needs none
@@ -49,7 +49,7 @@ class OwnTable:
 
     def encode(
         self, schema: Schema, levels: Mapping[str, Sequence[str]], labels: tuple[str, str]
-    ) -> Federation:
+    ) -> FederatedTable:
         """The rows as all sites have agreed to encode them; a group nobody named is none."""
         train, test = (_known_groups(part, levels) for part in (self.train, self.test))
         return federate(

@@ -24,7 +24,7 @@ _UNNAMED = re.compile(r"Unnamed: \d+|__index_level_\d+__|")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Federation:
+class FederatedTable:
     """Every client's rows, encoded alike.
 
     ``test`` has an entry for every client, of zero rows where nothing was held out. ``labels``
@@ -75,7 +75,7 @@ def federate(
     schema: Schema | None = None,
     levels: Mapping[str, Sequence[str]] | None = None,
     labels: tuple[str, str] | None = None,
-) -> Federation:
+) -> FederatedTable:
     """Split a table by client, hold out test rows, and encode the features.
 
     Parameters
@@ -104,7 +104,7 @@ def federate(
     notes = data_notes(roles, columns, np.diff(train.bounds), ~in_test)
     unnamed = [name for name in frames[0].columns if _UNNAMED.fullmatch(name)]
     notes += [f"Column {name!r} has no name in the file and was left out." for name in unnamed]
-    return Federation(
+    return FederatedTable(
         _client_data(roles, cells, schema, train),
         _client_data(roles, cells, schema, test),
         schema,

@@ -15,15 +15,29 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from fcfl._checks import check_choice
 from fcfl._types import ClientId, Vector
 from fcfl.audit import Audit, audit_clients
 from fcfl.client.counts import count_rows
+from fcfl.data.client_data import ClientData
 from fcfl.estimator.classifier_file import read_classifier, write_classifier
-from fcfl.estimator.fitting import Fit, Model, fit_rows
-from fcfl.estimator.inputs import client_column, row_weights, sensitive_columns, split_by_client
-from fcfl.models.linear import linear_client, linear_logits
+from fcfl.estimator.inputs import (
+    client_column,
+    row_weights,
+    rows_checksum,
+    sensitive_columns,
+    split_by_client,
+)
+from fcfl.federation.federation import Federation
+from fcfl.models.linear import Linear, linear_logits
+from fcfl.models.model import Model
+from fcfl.results import DataSource
 from fcfl.rules import Difference, Ratio, Rule, rates_needed
-from fcfl.runs.settings import Experiment
+from fcfl.runs.budget_settings import BudgetSettings
+from fcfl.runs.option_fields import check_fields
+from fcfl.server.registry import METHODS
+from fcfl.training.fit import train
+from fcfl.training.trained import Trained
 
 NETWORK_OBJECTIVE = 1.0  # a network is not cross-validated
 UNEVEN = 100.0  # times that one column may be larger than another before it is worth a word
@@ -47,8 +61,9 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         What a budget that is not a rule bounds, for every sensitive feature.
     scope : {"client", "global", "both"}
         Whether such a budget holds on each client's rows, on all rows together, or both.
-    method : str
-        How to train: "sqp", "two-stage" or a baseline; ``fcfl train --help`` describes them.
+    method : str or method
+        How to train: "sqp", "two-stage" or a baseline, which ``fcfl train --help`` describes; or a
+        method as an object, ours with options such as ``SQP(tolerance=1e-4)``, or your own.
     l2 : float or "auto", optional
         Weight of ``|params|**2 / 2`` in every loss. By default cross-validated inside the clients
         for a linear model trained by "sqp", 0.003 for a torch module, 0 with other methods.
@@ -109,7 +124,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         metric: str = "demographic_parity",
         scope: Literal["client", "global", "both"] = "client",
-        method: str = "sqp",
+        method: Any = "sqp",
         l2: float | Literal["auto"] | None = None,
         objective: float | Literal["max", "auto"] | None = None,
         excess_loss: bool = False,
@@ -158,12 +173,25 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         weights = row_weights(sample_weight, labels)
         sensitive = sensitive_columns(sensitive_features, len(labels))
         parts = split_by_client(X, labels, client_column(clients, len(labels)), sensitive, weights)
-        experiment = self._settings(tuple(sensitive))
-        rules = self._rules(experiment, list(sensitive), list(parts))
-        fitted = fit_rows(experiment, parts, rules, self._model(X.shape[1]), self.min_group_rows)
-        self._learn(fitted, tuple(parts), rules, next(iter(parts.values())).levels)
-        if fitted.result.status != "converged" and self.rounds is None:
-            warnings.warn(_advice(fitted.result.message, X), ConvergenceWarning, stacklevel=2)
+        seed = self.random_state
+        if not isinstance(seed, (int, np.integer)):
+            seed = check_random_state(seed).randint(2**31)
+        method = self._method(int(seed))
+        l2, objective = self._open_settings()
+        trained = train(
+            Federation.from_rows(parts),
+            self._model(X.shape[1]),
+            self._rules(list(sensitive), list(parts)),
+            method=method,
+            l2=l2,
+            objective=objective,
+            excess_loss=self.excess_loss,
+            min_group_rows=self.min_group_rows,
+            seed=int(seed),
+        )
+        self._learn(trained, parts, int(seed))
+        if trained.status != "converged" and self.rounds is None:
+            warnings.warn(_advice(trained.message, X), ConvergenceWarning, stacklevel=2)
         return self
 
     def _encode_labels(self, y: Any) -> Vector:
@@ -180,43 +208,36 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return codes.astype(np.float64)
 
-    def _settings(self, attributes: tuple[str, ...]) -> Experiment:
-        """The same settings as the command line's, checked by the same rules."""
-        is_rules = isinstance(self.budget, (Difference, Ratio, list, tuple))
+    def _method(self, seed: int) -> Any:
+        """The method as an object, or its name where it has no option set."""
+        if not isinstance(self.method, str):
+            if self.rounds is not None:
+                raise ValueError("`rounds` is an option of the method object: leave it out here.")
+            return self.method
+        registered = METHODS[check_choice("method", self.method, METHODS)]
+        options: dict[str, Any] = {"seed": seed} if "seed" in registered.options else {}
+        if self.rounds is not None:
+            counts = (self.rounds,) if isinstance(self.rounds, int) else tuple(self.rounds)
+            options["rounds"] = registered.stage_rounds(counts)
+        return registered.method(**options)
+
+    def _open_settings(self) -> tuple[Any, Any]:
+        """``l2`` and ``objective``; by its name a method leaves what is not given open."""
         l2, objective = self.l2, self.objective
+        by_name = isinstance(self.method, str)
         if self.model is not None:
             if "auto" in (l2, objective):
                 raise ValueError(
                     "`l2` and `objective` must be numbers (or 'max') for a torch module; it is "
                     "not cross-validated."
                 )
-            if self.method == "sqp":
-                from fcfl.estimator.network import NETWORK_L2
+            if objective is None and by_name and METHODS[self.method].traits.is_cross_validated:
+                objective = NETWORK_OBJECTIVE
+        elif by_name and objective is None and not self.excess_loss:
+            objective = "auto" if METHODS[self.method].traits.is_cross_validated else None
+        return l2, objective
 
-                l2 = NETWORK_L2 if l2 is None else l2
-                objective = NETWORK_OBJECTIVE if objective is None else objective
-        rounds = (self.rounds,) if isinstance(self.rounds, int) else self.rounds
-        seed = self.random_state
-        if not isinstance(seed, (int, np.integer)):
-            seed = check_random_state(seed).randint(2**31)
-        return Experiment(
-            table="rows in memory",
-            sensitive=attributes,
-            metric=self.metric,
-            budget=None if is_rules else self.budget,  # type: ignore[arg-type]
-            scope=self.scope,
-            method=self.method,
-            l2=l2,
-            objective=objective,
-            excess_loss=self.excess_loss,
-            rounds=None if rounds is None else tuple(rounds),
-            seed=int(seed),
-            test_size=0.0,
-        )
-
-    def _rules(
-        self, experiment: Experiment, attributes: list[str], clients: list[ClientId]
-    ) -> tuple[Rule, ...]:
+    def _rules(self, attributes: list[str], clients: list[ClientId]) -> tuple[Rule, ...]:
         """What is compared, and how much may differ."""
         budget: Any = self.budget
         if budget is not None and not attributes:
@@ -231,41 +252,48 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     f"{strange[0]!r} in a sequence."
                 )
             return tuple(budget)
-        return experiment.make_rules(attributes, clients)
+        settings = BudgetSettings(metric=self.metric, budget=budget, scope=self.scope)
+        check_fields(settings)
+        settings.check_budgets_fit()
+        return settings.make_rules(attributes, clients)
 
     def _model(self, n_features: int) -> Model:
         if self.model is None:
-            return Model(linear_client, linear_logits, np.zeros(n_features + 1))
-        from fcfl.estimator.network import network_model  # torch is imported when it is needed
+            return Linear(n_features)
+        from fcfl.models.torch_module import TorchModule  # torch is imported when it is needed
 
-        model: Model = network_model(self.model)
-        return model
+        return TorchModule(self.model)
 
-    def _learn(
-        self,
-        fitted: Fit,
-        clients: tuple[ClientId, ...],
-        rules: tuple[Rule, ...],
-        levels: Mapping[str, tuple[str, ...]],
-    ) -> None:
-        self._take_params(fitted.params)
-        self.clients_ = clients
-        self.rules_ = rules
-        self.levels_ = dict(levels)
-        self.history_ = fitted.history
-        self.result_ = fitted.result
-        self.prices_ = fitted.result.prices
-        self.audit_ = fitted.audit
-        self.n_iter_ = fitted.result.n_rounds
+    def _learn(self, trained: Trained, parts: Mapping[ClientId, ClientData], seed: int) -> None:
+        self._take_params(trained.params)
+        self.clients_ = tuple(parts)
+        self.rules_ = trained.rules
+        self.levels_ = dict(next(iter(parts.values())).levels)
+        self.history_ = trained.history
+        self.result_ = trained.result(
+            seed=seed,
+            start="zero" if self.model is None else "module",
+            settings=self._written_settings(),
+            data=DataSource("rows in memory", rows_checksum(parts)),
+        )
+        self.prices_ = self.result_.prices
+        self.audit_ = trained.evaluations.audits["train"]
+        self.n_iter_ = self.result_.n_rounds
+
+    def _written_settings(self) -> dict[str, object]:
+        """The parameters as a result shows them."""
+        plain = (str, int, float, bool, tuple, Mapping)
+        given = {k: v for k, v in self.get_params(deep=False).items() if v is not None}
+        return {k: v if isinstance(v, plain) else repr(v) for k, v in given.items() if k != "model"}
 
     def _take_params(self, params: Vector) -> None:
         """Set what prediction uses from the flat parameters."""
         if self.model is None:
             self.coef_, self.intercept_ = params[None, :-1].copy(), params[-1:].copy()
         else:
-            from fcfl.estimator.network import trained_copy
+            from fcfl.models.torch_params import as_network
 
-            self.module_ = trained_copy(self.model, params)
+            self.module_ = as_network(self.model).restored(params)
 
     def decision_function(self, X: Any) -> Vector:
         """Logit of each row; at least zero means the second class."""
@@ -273,9 +301,10 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         if self.model is None:
             return linear_logits(X, np.append(self.coef_, self.intercept_))
-        from fcfl.estimator.network import module_logits
+        from fcfl.models.torch_module import TorchModule
 
-        return module_logits(self.module_, X)
+        trained = TorchModule(self.module_)
+        return trained.logits(trained.start(), X)
 
     def predict_proba(self, X: Any) -> Any:
         """Probabilities of both classes."""

@@ -13,12 +13,16 @@ from fcfl.federation.codec import decode, encode
 from fcfl.results import result_from_json, result_to_json
 from fcfl.rules import Difference, Ratio
 from fcfl.server.method import RoundInfo
+from fcfl.server.registry import METHODS
 
 _KIND = "fcfl-classifier-1"
 _FILE = "classifier.json"
 _CLASSES: dict[str, type] = {
     cls.__name__: cls
-    for cls in (Difference, Ratio, RoundInfo, Audit, PartAudit, Estimate, Evidence)
+    for cls in (
+        *(Difference, Ratio, RoundInfo, Audit, PartAudit, Estimate, Evidence),
+        *(registered.method for registered in METHODS.values()),
+    )
 }
 _LEARNED = ("clients_", "rules_", "levels_", "history_", "audit_", "n_iter_", "n_features_in_")
 
@@ -28,6 +32,8 @@ def write_classifier(classifier: Any, folder: Path) -> None:
     settings = {**classifier.get_params(deep=False), "model": None}
     if isinstance(settings["budget"], list):
         settings["budget"] = tuple(settings["budget"])
+    if type(settings["method"]) not in (str, *_CLASSES.values()):  # of the caller's own
+        settings["method"] = settings["method"].name
     learned = {name: getattr(classifier, name) for name in _LEARNED}
     names = getattr(classifier, "feature_names_in_", None)
     state, _ = encode({"settings": settings, "learned": learned}, _CLASSES)
@@ -41,7 +47,7 @@ def write_classifier(classifier: Any, folder: Path) -> None:
     }
     folder.mkdir(parents=True, exist_ok=True)
     if classifier.model is not None:
-        from fcfl.estimator.network import save_module
+        from fcfl.torch import save_module
 
         save_module(classifier.module_, folder)
     replace_file(folder / _FILE, (json.dumps(content, indent=1) + "\n").encode())
@@ -77,7 +83,7 @@ def read_classifier(cls: Any, folder: Path, model: Any) -> Any:
             f"FCFLClassifier.load({str(folder)!r}, model=module)."
         )
     if params is None:
-        from fcfl.estimator.network import load_module
+        from fcfl.torch import load_module
 
         classifier.module_ = load_module(model, folder)
     else:

@@ -1,11 +1,13 @@
 """What `fit` is given beside X and y: whose rows they are, their groups, their weights."""
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy import sparse
 
 from fcfl._types import ClientId, Vector
 from fcfl.data import ClientData
@@ -116,3 +118,22 @@ def split_by_client(
                 None if weights is None else weights[rows] / scale,
             )
     return parts
+
+
+def rows_checksum(parts: Mapping[ClientId, ClientData]) -> str:
+    """Identifies the rows, their owners and their groups."""
+    digest = hashlib.sha256()
+    for name, data in parts.items():
+        digest.update(name.encode())
+        for array in _arrays(data):
+            digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _arrays(data: ClientData) -> Iterator[Any]:
+    X = data.X
+    yield from (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,)
+    yield data.y
+    yield from data.groups.values()
+    if data.weights is not None:
+        yield data.weights

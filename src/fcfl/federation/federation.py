@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fcfl._types import ClientId, Fold, Reports, Request, Vector
-from fcfl.client.local_client import Client
+from fcfl.client.local_client import Client, LocalClient
 from fcfl.client.questions import (
     Count,
     Counted,
@@ -16,6 +16,7 @@ from fcfl.client.questions import (
     Question,
     Setup,
 )
+from fcfl.data.client_data import ClientData
 from fcfl.errors import AbsentClientError
 from fcfl.federation.arrivals import (
     check_counted,
@@ -38,6 +39,18 @@ class Federation:
         if not clients:
             raise ValueError("`clients` must name at least one client, got none.")
         self._clients = dict(clients)
+
+    @classmethod
+    def from_rows(
+        cls,
+        train: Mapping[ClientId, ClientData],
+        test: Mapping[ClientId, ClientData] | None = None,
+    ) -> "Federation":
+        """Clients whose training rows, and held-out ones where there are any, are in memory."""
+        held_out = test or {}
+        return cls(
+            {name: LocalClient(name, rows, held_out.get(name)) for name, rows in train.items()}
+        )
 
     @property
     def names(self) -> tuple[ClientId, ...]:

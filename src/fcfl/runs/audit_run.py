@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from fcfl import __version__
-from fcfl._files import write_json
 from fcfl._types import ClientId
 from fcfl.audit import Audit, CountedPredictions, PredictionColumns, count_predictions, gate
 from fcfl.audit.performance import pool
 from fcfl.data import read_table
 from fcfl.errors import FCFLError
+from fcfl.policy import Policy, read_policy
 from fcfl.results import (
     ClientResult,
     DataSource,
@@ -34,7 +34,6 @@ from fcfl.results import (
 from fcfl.results.compose import versions
 from fcfl.results.evaluations import AuditTerms, RowSections, part_of
 from fcfl.results.result_file import RESULT
-from fcfl.policy import Policy, read_policy
 from fcfl.rules import Difference, Ratio, Rule, check_budget_clients
 from fcfl.runs.audit_settings import AuditSettings
 from fcfl.runs.budgets import for_every_client

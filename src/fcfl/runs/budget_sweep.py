@@ -9,15 +9,17 @@ from pathlib import Path
 import numpy as np
 
 from fcfl._types import Vector
-from fcfl.runs.folder import SETTINGS, check_folder, prepare_folder, writing
+from fcfl.federation.checkpoint import checkpoint_path
 from fcfl.models.model_file import load_model
 from fcfl.results import PartName, Result, Sweep, SweepPoint, read_result, write_result
 from fcfl.results.result import objective_setting
 from fcfl.results.result_file import RESULT, SWEEP, write_sweep
+from fcfl.runs.folder import SETTINGS, check_folder, prepare_folder, writing
+from fcfl.runs.opening import open_run
 from fcfl.runs.run import Finished, run_experiment
 from fcfl.runs.settings import Experiment
-from fcfl.runs.tasks import open_task
 from fcfl.server.method import FEASIBILITY_TOLERANCE
+from fcfl.server.registry import METHODS
 from fcfl.server.sqp.subproblem import Target
 from fcfl.training.rounds import Session
 
@@ -48,25 +50,26 @@ def run_sweep(
     check_sweep(experiment, budgets, relative=relative)
     name = _setting(relative)
     values = sorted(budgets, reverse=True)
-    places = [session.folder / _folder_name(name, value) for value in values]
+    folder = session.required_folder
+    places = [folder / _folder_name(name, value) for value in values]
     runs = [_with_budget(experiment, name, value) for value in values]
     _make_way(runs, places, resume=session.resume, overwrite=overwrite)
-    rows = open_task(runs[0]).checksum
+    rows = open_run(runs[0]).checksum
     points: tuple[SweepPoint, ...] = ()
     for position, (value, place) in enumerate(zip(values, places, strict=True)):
         session.on_message(f"{place.name}, point {position + 1} of {len(values)}")
         one = _with_budget(experiment, name, value)
         if position == 0:
             finished = _run_or_read(one, place, session, rows)
-        elif experiment.method == "sqp":
+        elif METHODS[experiment.method].traits.is_cross_validated:  # fast, and starts anywhere
             finished = _run_twice(one, place, session, rows, finished.params)
         else:
             finished = _run_or_read(one, place, replace(session, on_message=_quiet), rows)
         if experiment.wants_selection:
             experiment = _settled(experiment, finished.result)
         points = (*points, _point(value, finished, relative=relative))
-        write_sweep(session.folder / SWEEP, Sweep(points))
-    write_result(session.folder / RESULT, replace(finished.result, sweep=points))
+        write_sweep(folder / SWEEP, Sweep(points))
+    write_result(folder / RESULT, replace(finished.result, sweep=points))
     return Sweep(points)
 
 
@@ -183,7 +186,7 @@ def _better(experiment: Experiment, warm: Finished, cold: Finished) -> tuple[Fin
         start = next(name for name, run in starts.items() if run.budgets_met)
         return starts[start], f"{_BOTH}; only the run {start} meets its budgets and is kept."
     if warm.budgets_met:
-        what, values = "objective", [objective(experiment, run) for run in (warm, cold)]
+        what, values = "objective", [objective(run) for run in (warm, cold)]
     else:
         what, values = "largest excess", [_excess(run.result) for run in (warm, cold)]
     start = "afresh" if values[1] < values[0] - TIE else "from the point before"
@@ -191,7 +194,7 @@ def _better(experiment: Experiment, warm: Finished, cold: Finished) -> tuple[Fin
     return starts[start], f"{_BOTH}; the run {start} is kept: {told}."
 
 
-def objective(experiment: Experiment, finished: Finished) -> float:
+def objective(finished: Finished) -> float:
     """What sqp minimises within the budgets, at the end of a run.
 
     The largest of the clients' training losses for objective "max", else their smooth maximum.
@@ -200,10 +203,12 @@ def objective(experiment: Experiment, finished: Finished) -> float:
     """
     clients, own_best = finished.result.clients, finished.result.own_best_losses
     losses = np.array([client.train.loss for client in clients.values()], dtype=np.float64)
-    losses += 0.5 * experiment.l2_weight * (finished.params @ finished.params)
+    losses += 0.5 * (finished.result.l2 or 0.0) * (finished.params @ finished.params)
     if own_best is not None:
         losses -= np.array([own_best[client] for client in clients])
-    return float(Target(experiment.temperature, np.zeros(0)).objectives(losses).max())
+    name = finished.result.objective
+    temperature = None if name in (None, "max") else math.inf if name == "mean" else float(name)
+    return float(Target(temperature, np.zeros(0)).objectives(losses).max())
 
 
 def _quiet(sentence: str) -> None:

@@ -6,15 +6,13 @@ from pathlib import Path
 
 from fcfl._files import replace_file
 from fcfl.errors import CheckpointError, FCFLError
-from fcfl.runs.settings import Experiment
 from fcfl.federation.checkpoint import checkpoint_path, previous_path
+from fcfl.runs.settings import Experiment
+from fcfl.training.fit import SELECTION, UNCONSTRAINED, UNTIGHTENED
 
 SETTINGS = "experiment.toml"
 ROWS = "rows.sha256"
-SELECTION = "selection.json"
 _WRITTEN = ("result.json", "model.json", "params.txt", "history.jsonl", SELECTION, "report.html")
-UNCONSTRAINED = "unconstrained"  # folder of the run that relative budgets are measured on
-UNTIGHTENED = "untightened"  # folder of the run that margins are measured on
 
 
 def check_folder(experiment: Experiment, folder: Path, *, resume: bool, overwrite: bool) -> None:
@@ -50,7 +48,9 @@ def prepare_folder(
             )
         return
     if checkpoint_path(folder).exists() and not (folder / "result.json").exists():
-        on_message(f"The unfinished run in {str(folder)!r} starts again; `--resume` would have gone on.")
+        on_message(
+            f"The unfinished run in {str(folder)!r} starts again; `--resume` would have gone on."
+        )
     folder.mkdir(parents=True, exist_ok=True)
     for place in (folder, folder / UNCONSTRAINED, folder / UNTIGHTENED):
         for name in _WRITTEN:

@@ -11,6 +11,7 @@ from scipy.stats import t as student
 
 from fcfl._checks import check_choice
 from fcfl.errors import FCFLError, Interrupted
+from fcfl.federation.checkpoint import checkpoint_path
 from fcfl.results import (
     ClientOverSeeds,
     ClientResult,
@@ -26,12 +27,11 @@ from fcfl.results import (
 )
 from fcfl.results.result_file import COMPARISON, RESULT, write_comparison_file
 from fcfl.runs.folder import SETTINGS, prepare_folder
+from fcfl.runs.opening import open_run, open_table
 from fcfl.runs.run import check_groups, run_experiment
 from fcfl.runs.settings import Experiment
 from fcfl.server.registry import METHODS
-from fcfl.runs.tasks import open_federation, open_task
 from fcfl.training.rounds import Session
-from fcfl.federation.checkpoint import checkpoint_path
 
 CONFIDENCE = 0.95  # of the intervals over seeds
 
@@ -58,13 +58,14 @@ def run_comparison(
     A table that cannot be read, or has no two groups to compare, is an error before the first.
     """
     first = for_method(experiment, methods[0], seeds[0])
-    check_groups(first, open_task(first))
-    rows = {seed: open_federation(replace(experiment, seed=seed)).checksum for seed in seeds}
+    check_groups(first, open_run(first))
+    rows = {seed: open_table(replace(experiment, seed=seed)).checksum for seed in seeds}
     runs: list[MethodRun] = []
-    session.folder.mkdir(parents=True, exist_ok=True)
+    place = session.required_folder
+    place.mkdir(parents=True, exist_ok=True)
     for method in methods:
         for seed in seeds:
-            folder = session.folder / (method if len(seeds) == 1 else f"{method}-seed-{seed}")
+            folder = place / (method if len(seeds) == 1 else f"{method}-seed-{seed}")
             one = for_method(experiment, method, seed)
             done, total = len(runs) + 1, len(methods) * len(seeds)
             session.on_message(f"{folder.name}, run {done} of {total}")
@@ -72,7 +73,7 @@ def run_comparison(
             if runs[-1].status == "failed":
                 session.on_message(f"{folder.name} failed: {runs[-1].message}")
             comparison = _compare(experiment, runs)
-            write_comparison_file(session.folder / COMPARISON, comparison)
+            write_comparison_file(place / COMPARISON, comparison)
     return comparison
 
 

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from fcfl.federation.transport import Post
+from fcfl.federation.transport import Transport
 from fcfl.report.page import write_page
 from fcfl.runs.site_run import run_sites
 from fcfl.server.method import RoundInfo
@@ -12,9 +12,9 @@ from fcfl.server.method import RoundInfo
 log = logging.getLogger("fcfl")
 
 
-def serve(post: Post, config: Mapping[str, Any]) -> None:
+def serve(transport: Transport, config: Mapping[str, Any]) -> None:
     """Run as the config says; the log has a line for every round."""
-    finished = run_sites(post, config, on_round=_log_round, on_message=log.info)
+    finished = run_sites(transport, config, on_round=_log_round, on_message=log.info)
     write_page(finished.folder)
     log.info("%s: %s", finished.result.status, finished.result.message)
     met = "met" if finished.budgets_met else "exceeded"

@@ -87,14 +87,7 @@ class Experiment(TrainingSettings, BudgetSettings, DataSettings):
                 )
             options["step_size"] = self.step_size
         if self.rounds is not None:
-            stages = self._registered.traits.n_stages
-            wanted = "one count" if stages == 1 else "two counts"
-            if len(self.rounds) != stages:
-                given = ",".join(map(str, self.rounds))
-                raise ValueError(
-                    f"`rounds` must be {wanted} for method {self.method!r}, got {given}."
-                )
-            options["rounds"] = self.rounds[0] if stages == 1 else self.rounds
+            options["rounds"] = self._registered.stage_rounds(self.rounds)
         return options
 
     def to_toml(self) -> str:

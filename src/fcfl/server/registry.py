@@ -4,7 +4,7 @@ To add a method, write its module and add a line here. A method of one's own tha
 object needs no entry.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any
@@ -47,6 +47,14 @@ class Registered:
     def options(self) -> tuple[str, ...]:
         """Names of all its options."""
         return tuple(field.name for field in fields(self.method) if field.name != "name")
+
+    def stage_rounds(self, rounds: Sequence[int]) -> int | tuple[int, ...]:
+        """Counts as the option ``rounds`` takes them: one for each stage."""
+        if len(rounds) != self.traits.n_stages:
+            wanted = "one count" if self.traits.n_stages == 1 else "two counts"
+            given = ",".join(map(str, rounds))
+            raise ValueError(f"`rounds` must be {wanted} for method {self.name!r}, got {given}.")
+        return rounds[0] if self.traits.n_stages == 1 else tuple(rounds)
 
     @property
     def own_options(self) -> tuple[str, ...]:

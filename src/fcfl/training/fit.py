@@ -7,8 +7,7 @@ clients are.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from fcfl._types import Point, Reports, Request, Vector
@@ -26,7 +25,7 @@ from fcfl.server.method import RoundInfo, traits_of
 from fcfl.server.problem import build_problem, evaluate_point
 from fcfl.training.client_rules import all_levels, check_comparable, rules_in_force
 from fcfl.training.margins import tighten
-from fcfl.training.open_settings import as_method, with_objective, open_settings
+from fcfl.training.open_settings import as_method, open_settings, with_objective
 from fcfl.training.own_best import with_own_best
 from fcfl.training.references import with_references
 from fcfl.training.rounds import Session, run_rounds
@@ -83,13 +82,14 @@ def train(
     settings = open_settings(method, model, l2, objective, excess_loss=excess_loss)
     first = model.start() if start is None else start
     with _naming_absent(federation):
-        run.meet(first, relative=relative_budget is not None)
+        run = run.met(first, relative=relative_budget is not None)
         selection = run.choose(settings, seed)
         run = run.settled(settings, selection, excess_loss, seed)
         rules = run.setup.rules
         if relative_budget is not None:
             rules = run.measured(rules, first, relative_budget)
-        in_force, notes = rules, ()
+        in_force = tuple(rules)
+        notes: tuple[str, ...] = ()
         if confidence is not None:
             plain = run.stage(rules, first, UNTIGHTENED)
             first = plain.progress.state.params
@@ -114,6 +114,25 @@ def train(
         cost=last.progress.tally,
         notes=(*last.notes, *notes),
     )
+
+
+def check_rules(
+    federation: Federation,
+    model: Model,
+    rules: Sequence[Rule],
+    *,
+    method: Any = "sqp",
+    relative: bool = False,
+    min_group_rows: float = 1.0,
+    groups: Mapping[str, Sequence[str]] | None = None,
+) -> None:
+    """Refuse budgets that nothing would be held to: where no two groups can be compared.
+
+    `train` does this as well; here it can be done before anything is written.
+    """
+    run = _prepare(federation, model, rules, method, groups, min_group_rows, Session())
+    with _naming_absent(federation):
+        run.met(model.start(), relative=relative)
 
 
 def _prepare(
@@ -152,6 +171,7 @@ class _Run:
     setup: Setup
     method: Any
     session: Session
+    counts: Reports = field(default_factory=dict)  # of these reports only the counts are used
     l2: float = 0.0
     excess_loss: bool = False
     seed: int = 0
@@ -161,25 +181,19 @@ class _Run:
         """The loop's runtime."""
         return self.federation.bind(self.setup)
 
-    def counted(self, params: Vector) -> Reports:
-        """One report of every client, of which only the counts are used; all must answer."""
-        reports = self.clients.evaluate(Request((Point(params),)))
+    def met(self, params: Vector, *, relative: bool) -> "_Run":
+        """The same with everybody's counts; budgets that nothing would be held to are refused."""
+        counts = self.clients.evaluate(Request((Point(params),)))
         if self.federation.failures:
             raise AbsentClientError("A run begins, or goes on, with all its clients.")
-        return reports
-
-    def meet(self, params: Vector, *, relative: bool) -> None:
-        """Refuse budgets that nothing would be held to."""
-        bounded = tuple(rule for rule in self.setup.rules if rule.budget is not None)
+        rules = self.setup.rules
+        bounded = tuple(rule for rule in rules if rule.budget is not None)
         if relative:  # yet to be measured: any number will do
-            bounded = tuple(replace(rule, budget=1.0) for rule in self.setup.rules)
-        if bounded:
-            least = self.setup.min_group_rows
-            counted = self.counted(params)
-            problem, _ = build_problem(
-                bounded, self.setup.rates, counted, min_group_rows=least
-            )
-            check_comparable(bounded, problem.constraints, self.federation.introduce())
+            bounded = tuple(replace(rule, budget=1.0) for rule in rules)
+        least = self.setup.min_group_rows
+        problem, _ = build_problem(bounded, self.setup.rates, counts, min_group_rows=least)
+        check_comparable(bounded, problem.constraints, self.federation.introduce())
+        return replace(self, counts=counts)
 
     def choose(self, settings: OpenSettings, seed: int) -> Selection | None:
         """Settle what is left to cross-validation; chosen once, it is read back on resuming."""
@@ -218,7 +232,7 @@ class _Run:
         problem, notes = build_problem(
             rules,
             self.setup.rates,
-            self.counted(first),
+            self.counts,
             l2=self.l2,
             min_group_rows=self.setup.min_group_rows,
         )
@@ -241,9 +255,7 @@ class _Run:
         progress, history = run_rounds(self.method, fresh, self.clients, session)
         return _Stage(progress, history, notes)
 
-    def measured(
-        self, rules: Sequence[Rule], first: Vector, share: float
-    ) -> tuple[Rule, ...]:
+    def measured(self, rules: Sequence[Rule], first: Vector, share: float) -> tuple[Rule, ...]:
         """Train without budgets first: the disparities there are what budgets are relative to."""
         tell = self.session.on_message
         tell("Training without budgets first, to measure what they are relative to.")

@@ -40,6 +40,13 @@ class Session:
     on_message: Callable[[str], None] = lambda sentence: None
     max_age: int = 0
 
+    @property
+    def required_folder(self) -> Path:
+        """The folder, for a run that writes one."""
+        if self.folder is None:
+            raise ValueError("`folder` must be given: this run writes one.")
+        return self.folder
+
     def inside(self, name: str) -> "Session":
         """The same for a folder in this one, which is made if absent."""
         if self.folder is None:

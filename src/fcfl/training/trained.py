@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from fcfl._types import ClientId, RateId, Vector
 from fcfl.client.counts import Counts
@@ -33,7 +33,7 @@ class Trained:
     evaluations: Evaluations
     rules: tuple[Rule, ...]
     l2: float
-    objective: float | str | None
+    objective: float | Literal["max", "mean"] | None
     selection: Selection | None
     history: tuple[RoundInfo, ...]
     cost: Tally

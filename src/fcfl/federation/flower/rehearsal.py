@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fcfl.errors import FCFLError
-from fcfl.federation.flower.local_cluster import Machines
+from fcfl.federation.flower.local_cluster import LocalCluster
 
 CERTIFICATES = "certs"
 REHEARSAL = "rehearsal"
@@ -71,7 +71,7 @@ def rehearse(
     before = result.stat().st_mtime_ns if result.exists() else None
     error = "It ended without a result."
     place = folder / REHEARSAL
-    with Machines(place, certificates) as machines:
+    with LocalCluster(place, certificates) as machines:
         secure = "without TLS" if certificates is None else "with TLS and node keys"
         on_message(
             f"Starting a server and {len(nodes)} sites on 127.0.0.1, {secure}; logs in {place}"

@@ -64,7 +64,7 @@ class QFFL:
     def _ask(self, params: Vector, problem: Problem, taken: int) -> Request:
         if self.local_epochs == 0:
             return Request((Point(params, "gradients"),))
-        return Request((Point(params, local=local_training(self, problem, taken)),))
+        return Request((Point(params, extras=(local_training(self, problem, taken),)),))
 
     def step(self, state: QFFLState, reports: Reports) -> tuple[QFFLState, RoundInfo]:
         """Take one step, or stop."""

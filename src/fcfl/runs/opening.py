@@ -1,0 +1,171 @@
+"""From settings to what is trained: clients, a model and rules, wherever the rows are."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fcfl._checks import did_you_mean
+from fcfl._files import replace_file
+from fcfl._types import ClientId, Vector
+from fcfl.data import BUILTIN, Columns, FederatedTable, federate, load_builtin, read_table
+from fcfl.data.synthetic import start as synthetic_start
+from fcfl.errors import DataError
+from fcfl.federation.federation import Federation
+from fcfl.models.linear import Linear
+from fcfl.models.model import Model, Opaque
+from fcfl.models.model_file import LinearModel
+from fcfl.policy import read_policy
+from fcfl.rules import Rule
+from fcfl.runs.data_settings import DataSettings
+from fcfl.runs.settings import Experiment
+from fcfl.runs.synthetic_client import RULE, SYNTHETIC, SyntheticParty
+from fcfl.server.method import traits_of
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Clients that answer, a model and rules; ``save`` writes the trained model's file.
+
+    ``checksum`` identifies the rows, their split and their columns. ``notes`` are what a person
+    should know about the table.
+    """
+
+    federation: Federation
+    model: Model
+    rules: tuple[Rule, ...]
+    checksum: str
+    save: Callable[[Vector, Path], None]
+    notes: tuple[str, ...] = ()
+    groups: Mapping[str, Sequence[str]] | None = None
+    min_group_rows: int = 1
+    policy_sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Rules of a run, from its options or from its policy file."""
+
+    rules: tuple[Rule, ...]
+    groups: Mapping[str, Sequence[str]] | None = None
+    min_group_rows: int = 1
+    policy_sha256: str | None = None
+
+
+def rules_of(
+    experiment: Experiment,
+    attributes: Sequence[str],
+    clients: Sequence[ClientId],
+    levels: Mapping[str, Sequence[str]],
+) -> Rules:
+    """The rules that the settings ask for."""
+    if experiment.policy is None:
+        return Rules(experiment.make_rules(attributes, clients))
+    policy = read_policy(experiment.policy)
+    found = policy.rules(clients), policy.levels(dict(levels))
+    return Rules(*found, policy.min_group_rows, policy.sha256)
+
+
+def open_run(experiment: Experiment) -> Opened:
+    """Load what the experiment names: a table, a built-in set or the synthetic problem."""
+    if experiment.table == SYNTHETIC:
+        return _open_synthetic(experiment)
+    table = open_table(experiment)
+    asked = rules_of(experiment, table.columns.sensitive, table.clients, table.levels)
+
+    def save(params: Vector, folder: Path) -> None:
+        trained = LinearModel(params, table.schema, table.labels, table.columns.label)
+        trained.save(folder / "model.json")
+
+    return Opened(
+        federation=Federation.from_rows(table.train, table.test),
+        model=Linear(table.schema.n_features, experiment.start, experiment.seed),
+        rules=asked.rules,
+        checksum=table.checksum,
+        save=save,
+        notes=table.notes,
+        groups=asked.groups,
+        min_group_rows=asked.min_group_rows,
+        policy_sha256=asked.policy_sha256,
+    )
+
+
+def _open_synthetic(experiment: Experiment) -> Opened:
+    """One client without rows; ``zero`` starts within the budget, ``uniform`` outside."""
+    if isinstance(experiment.budget, Mapping) or experiment.ratio is not None:
+        raise DataError("The synthetic problem takes one number as `--budget`, no ratio.")
+    if experiment.relative_budget is not None:
+        raise DataError("The synthetic problem has no relative budget; give `--budget`.")
+    if experiment.confidence is not None:
+        raise DataError("The synthetic problem has no rows to be confident about.")
+    if experiment.sensitive:
+        raise DataError("The synthetic problem has no columns; leave `--sensitive` out.")
+    traits = traits_of(experiment.make_method())
+    if traits.rate_kinds or traits.n_references:
+        raise DataError(f"The synthetic problem has no rows, which {experiment.method!r} needs.")
+    _check_columns_left_out(experiment)
+
+    def save(params: Vector, folder: Path) -> None:
+        text = "\n".join(repr(float(value)) for value in params)
+        replace_file(folder / "params.txt", (text + "\n").encode())
+
+    first = synthetic_start(feasible=experiment.start == "zero", seed=experiment.seed)
+    return Opened(
+        federation=Federation({SYNTHETIC: SyntheticParty()}),
+        model=Opaque(first),
+        rules=(replace(RULE, budget=experiment.budget),),
+        checksum=SYNTHETIC,
+        save=save,
+    )
+
+
+def open_table(settings: DataSettings) -> FederatedTable:
+    """A built-in set by name, else a table with the named columns."""
+    table = settings.table
+    if table in BUILTIN:
+        _check_columns_left_out(settings)
+        return load_builtin(
+            table,
+            sensitive=settings.sensitive or None,
+            seed=settings.seed,
+            test_size=settings.test_size,
+        )
+    if "." not in table and not Path(table).exists():
+        known = [*BUILTIN, SYNTHETIC]
+        raise DataError(
+            f"There is no file and no built-in set {table!r}. {did_you_mean(table, known)}"
+        )
+    if Path(table).is_dir():
+        raise DataError(f"{table!r} is a folder; name a CSV or Parquet file.")
+    missing = columns_missing(settings)
+    if missing:
+        raise DataError(missing)
+    columns = Columns(
+        str(settings.client),
+        str(settings.label),
+        settings.sensitive,
+        settings.drop,
+        settings.positive,
+    )
+    frame = read_table(table, text=(columns.client, *columns.sensitive))
+    return federate(frame, columns, test_size=settings.test_size, seed=settings.seed)
+
+
+def columns_missing(settings: DataSettings) -> str | None:
+    """A sentence when a table is named without the columns it needs."""
+    if settings.table in (*BUILTIN, SYNTHETIC):
+        return None
+    needed = ("client", "label", "sensitive")
+    absent = [f"--{name}" for name in needed if not getattr(settings, name)]
+    if not absent:
+        return None
+    options = " and ".join(filter(None, [", ".join(absent[:-1]), absent[-1]]))
+    return f"A table needs {options}: the names of its columns."
+
+
+def _check_columns_left_out(settings: DataSettings) -> None:
+    """Refuse options that a built-in set would silently ignore."""
+    for option in ("client", "label", "positive", "drop"):
+        if getattr(settings, option):
+            raise DataError(
+                f"The built-in set {settings.table!r} knows its columns; leave `--{option}` out."
+            )
