@@ -47,7 +47,7 @@ class RowsUnderModel(Protocol):
     def train_locally(self, params: Vector, training: "LocalTraining") -> Vector: ...  # noqa: D102
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LocalTraining(Extra):
     """Gradient steps a client takes on its own rows, from the point it is asked about.
 
@@ -76,7 +76,7 @@ class LocalTraining(Extra):
         return {"local_params": (point.params.size,)}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LossesByLabel(Extra):
     """``set_losses``: the mean loss of the rows behind each rate if their label were 0, and 1."""
 
@@ -91,7 +91,7 @@ class LossesByLabel(Extra):
         return {"set_losses": (2, n_rates)}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KernelSums(Extra):
     """Sums over rows weighed by a Gaussian kernel around reference points.
 
@@ -133,7 +133,7 @@ class KernelSums(Extra):
         return shapes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DisclosedRows(Extra):
     """``rows``: the features of ``counts[client]`` of the client's training rows, at random.
 
