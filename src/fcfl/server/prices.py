@@ -31,7 +31,7 @@ class Price:
 
 
 def budget_prices(at: Evaluation, row_weights: Vector) -> list[Price]:
-    """Prices of all budgets, the dearest first; budgets that cost nothing have price 0."""
+    """Prices of all budgets, the most expensive first; budgets that cost nothing have price 0."""
     totals: dict[tuple[ClientId | None, str, str, str], float] = {}
     for index, row in enumerate(at.problem.constraints.rows):
         key = (row.client, row.rule, row.metric, row.attribute)
