@@ -148,7 +148,7 @@ def test_no_budgets_make_no_rows():
     assert constraints.gradients(lambda column: np.zeros(3), no_rows, 3).shape == (0, 3)
 
 
-def test_no_rules_at_all():
+def test_without_rules_there_are_no_rows_and_no_notes():
     constraints, notes = build_constraints([], CLIENTS, (), np.zeros((3, 0)))
     assert len(constraints) == 0 and notes == ()
     assert constraints.violations(np.zeros(0)).shape == (0,)
@@ -303,7 +303,7 @@ def test_an_unconstrained_client_is_not_told_about_its_absent_groups():
     assert notes == () and {row.client for row in constraints.rows} == {"south"}
 
 
-def test_a_bound_on_one_rate():
+def test_a_bound_on_one_rate_is_one_row_with_its_gradient():
     constraints = bound_rate("a", RateId("selection", "objective", "l2"), 0.4)
     assert constraints.violations(np.array([0.7])) == pytest.approx([0.3])
     gradients = constraints.gradients([np.array([1.0, 2.0])].__getitem__, np.array([0]), 2)

@@ -43,13 +43,13 @@ def test_prices_are_slopes_of_the_optimum_in_each_budget(kind, budget, seed):
         assert prices[client] == pytest.approx(slope, rel=0.02, abs=2e-4)
 
 
-def test_every_budget_has_a_price_the_dearest_first_and_others_none():
+def test_prices_are_listed_with_the_most_expensive_budget_first():
     problem, runtime = pose(simulated_clients(0), [Difference(DP, "race", 0.01)], l2=1e-2)
     state, end = end_of(SQP(), problem, runtime)
     prices = budget_prices(end, state.prices)
     assert [price.value for price in prices] == sorted((p.value for p in prices), reverse=True)
     assert {price.client for price in prices} == set(problem.clients)
-    dearest = prices[0]
-    assert price_of(prices, dearest.client, "difference", DP, "race") == dearest.value
+    most_expensive = prices[0]
+    assert price_of(prices, most_expensive.client, "difference", DP, "race") == most_expensive.value
     assert price_of(prices, "nobody", "difference", DP, "race") is None
     assert np.isfinite([price.value for price in prices]).all()

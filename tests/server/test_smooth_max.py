@@ -62,7 +62,7 @@ def test_values_and_temperature_scale_together(n, scale):
 
 @pytest.mark.parametrize("temperature", SCALES)
 @pytest.mark.parametrize("scale", SCALES)
-def test_nothing_overflows(scale, temperature):
+def test_large_values_and_small_temperatures_do_not_overflow(scale, temperature):
     v = scale * np.linspace(-1, 1, 7)
     assert_bounds_the_maximum(v, temperature)
     assert_on_the_simplex(smooth_max(v, temperature)[1])
@@ -96,7 +96,7 @@ def test_equal_values_share_alike():
     assert weights.tolist() == [0.25] * 4
 
 
-def test_cold_it_is_the_maximum():
+def test_at_a_low_temperature_it_is_the_maximum():
     m, weights = smooth_max([0.1, 0.3, 0.2], 1e-4)
     assert m == 0.3
     np.testing.assert_allclose(weights, [0, 1, 0], atol=1e-15)

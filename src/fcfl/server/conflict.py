@@ -11,7 +11,8 @@ from fcfl.server.problem import Evaluation
 def to_relax(at: Evaluation) -> list[tuple[Row, float]]:
     """Rows exceeded at a point of least total violation, and by how much, the largest first.
 
-    The penalty is a sum of violations, so that few rows carry all of what is missing.
+    The total is a sum of absolute violations, not of squares: like an L1 penalty it concentrates
+    on few rows, so that few budgets need to be relaxed.
     """
     rows = at.problem.constraints.rows
     over = np.flatnonzero(at.violations > FEASIBILITY_TOLERANCE)
@@ -20,14 +21,17 @@ def to_relax(at: Evaluation) -> list[tuple[Row, float]]:
 
 
 def holding_against(at: Evaluation, row_weights: Vector) -> list[Row]:
-    """Rows that are met but press against the exceeded ones."""
+    """Rows that are met, but have a positive weight: without them the others could be lower."""
     rows = at.problem.constraints.rows
     met = at.violations <= FEASIBILITY_TOLERANCE
     return [rows[i] for i in np.flatnonzero(met & (row_weights > FEASIBILITY_TOLERANCE))]
 
 
 def conflict_sentence(at: Evaluation, row_weights: Vector) -> str:
-    """Name the budgets to relax, by how much, and those they conflict with."""
+    """A sentence for people: the budgets to relax, by how much, and those they conflict with.
+
+    At most five of each; ``row_weights`` are the multipliers at the point.
+    """
     relax = ", ".join(f"{_name(row)} by {amount:.3g}" for row, amount in to_relax(at)[:5])
     against = list(dict.fromkeys(_name(row) for row in holding_against(at, row_weights)))[:5]
     why = f", which conflicts with {', '.join(against)}" if against else ""

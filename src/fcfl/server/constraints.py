@@ -1,9 +1,10 @@
-"""Rules become linear rows over group rates; reports become violations and their gradients.
+r"""Rules become linear rows over group rates; reports become violations and their gradients.
 
-Every rule of METHOD is one inequality ``row · r - bound <= 0`` over the stacked rates of all
-clients, feasible when ``<= 0``. Rows that bound the same disparity (both signs, all pairs of
-groups) form a *block*; a block's violation is its largest row, which is the paper's ``|D_k| -
-budget_k``.
+.. math:: v = A r - b \le 0
+
+over the stacked rates r of all clients, in the order client by client. Rows that bound the same
+disparity (both signs, all pairs of groups) form a *block*; a block's violation is its largest row,
+which is the paper's :math:`|D_k| - \epsilon_k`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,7 +44,9 @@ class Row:
 class Constraints:
     """Linear rows over the stacked rates (client by client), in sparse triples.
 
-    ``blocks[i]`` is the block of row ``i``; rows of a block are adjacent.
+    Row ``entry_row[i]`` of the matrix has ``entry_value[i]`` in column ``entry_column[i]``.
+    ``blocks[i]`` is the block of row ``i``; rows of a block are adjacent. With many clients nearly
+    all entries are zero: a client's rows touch its own rates only.
     """
 
     rows: tuple[Row, ...]
@@ -82,7 +85,11 @@ class Constraints:
     def gradients(
         self, rate_grad: Callable[[int], Vector], rows: NDArray[np.int64], n_params: int
     ) -> Matrix:
-        """Gradients of the chosen rows, from the gradients of the rates they touch."""
+        """Gradients of the chosen rows, of shape (rows chosen, n_params).
+
+        ``rate_grad(column)`` gives the gradient of one rate; it is called only for those that the
+        rows touch.
+        """
         chosen = self.matrix[rows]
         if sparse.issparse(chosen):
             touched = np.unique(chosen.indices)
@@ -98,7 +105,7 @@ class Constraints:
         return weights
 
     def worst_rows(self, violations: Vector) -> NDArray[np.int64]:
-        """For each block the row with the largest violation."""
+        """For each block the row with the largest violation, the first of equals."""
         if len(self.rows) == 0:
             return np.zeros(0, dtype=np.int64)
         largest = np.maximum.reduceat(violations, self.block_starts)
@@ -121,6 +128,7 @@ class _Holder:
 
 
 def _holders(rule: Rule, clients: Sequence[ClientId], group_counts: Matrix) -> Iterator[_Holder]:
+    """Whose rates a rule compares: each client's own, or for scope "global" those of all rows."""
     if rule.scope == "global":
         total = group_counts.sum(axis=0)
         shares = group_counts / np.where(total > 0, total, 1.0)
@@ -139,7 +147,9 @@ def build_constraints(
 ) -> tuple[Constraints, tuple[str, ...]]:
     """Rows of all rules, and a sentence for every group that has too few rows to be compared.
 
-    ``group_counts`` has one row per client and one column per rate.
+    ``group_counts`` has one row per client and one column per rate. Each rule makes one block per
+    client with a budget, or one over all clients, with a row for every ordered pair of groups of
+    at least ``min_group_rows`` rows.
     """
     builder = _Builder(len(rates), len(clients))
     notes: dict[str, None] = {}
@@ -168,6 +178,7 @@ def build_constraints(
 
 
 def _too_few(client: ClientId | None, rate: RateId, n_rows: float) -> str:
+    """A sentence about a group that is left out."""
     labels = {"selection": "", "true_positive": " with label 1", "false_positive": " with label 0"}
     holder = "The clients together have" if client is None else f"Client {client!r} has"
     return (

@@ -1,8 +1,12 @@
 r"""Shadow prices: what a budget costs the worst-served client.
 
-The multiplier :math:`\mu_j` of a row is minus the derivative of the optimum with respect to its
-bound. A budget may stand in several rows (both signs, all pairs of groups); its price is their
-sum.
+.. math:: \text{price} = -\frac{\partial f^*}{\partial \epsilon}
+          = \sum_j \mu_j \frac{\partial b_j}{\partial \epsilon}
+
+with :math:`f^*` the optimum, :math:`\epsilon` the budget, and :math:`\mu_j` and :math:`b_j` the
+multipliers and bounds of the rows it occurs in (both signs, all pairs of groups). This holds where
+the optimum is differentiable in the budget, and to first order: a budget relaxed by more may stop
+being active.
 """
 
 from collections.abc import Sequence
@@ -12,7 +16,7 @@ from fcfl._types import ClientId, Vector
 from fcfl.server.constraints import Row
 from fcfl.server.problem import Evaluation
 
-_NOTHING = 1e-9  # a multiplier below this is rounding
+_NOTHING = 1e-9  # a multiplier below this is rounding: the dual solver's own residual
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,10 @@ class Price:
 
 
 def budget_prices(at: Evaluation, row_weights: Vector) -> list[Price]:
-    """Prices of all budgets, the dearest first; budgets that cost nothing have price 0."""
+    """Prices of all budgets, the most expensive first; budgets that cost nothing have price 0.
+
+    ``row_weights`` are the multipliers of all rows at the optimum ``at``, of shape (rows,).
+    """
     totals: dict[tuple[ClientId | None, str, str, str], float] = {}
     for index, row in enumerate(at.problem.constraints.rows):
         key = (row.client, row.rule, row.metric, row.attribute)

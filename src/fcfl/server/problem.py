@@ -14,7 +14,10 @@ from fcfl.server.constraints import Constraints, build_constraints
 
 @dataclass(frozen=True)
 class Problem:
-    """Clients, their row counts, the constraints, and the L2 weight added to every loss.
+    r"""Clients, their row counts, the constraints, and the L2 weight added to every loss.
+
+    What a method solves is built of these: minimise some function of the losses
+    :math:`l_k(\theta) + \frac{\lambda}{2} |\theta|^2` subject to :math:`A r(\theta) \le b`.
 
     ``comparisons`` are the positions of rates that some rule compares with each other, budget or
     not. ``references`` are rows disclosed to the server, for the one method that needs them. With
@@ -41,7 +44,7 @@ def build_problem(
     l2: float = 0.0,
     min_group_rows: float = 1.0,
 ) -> tuple[Problem, tuple[str, ...]]:
-    """State the problem from the rules and one report per client (only its counts are used).
+    """Build the problem from the rules and one report per client (only its counts are used).
 
     Also returns a sentence for every group that is left out because it has too few rows.
     """
@@ -65,7 +68,11 @@ def compared_rates(rules: Sequence[Rule], rates: Sequence[RateId]) -> tuple[tupl
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All clients' losses, violations and, if they were asked for, gradients at one point."""
+    """All clients' losses, violations and, if they were asked for, gradients at one point.
+
+    ``reports`` are in the order of ``problem.clients``. Everything is computed when it is first
+    used and kept: a method reads the same losses many times, and often no gradient at all.
+    """
 
     problem: Problem
     params: Vector
@@ -81,17 +88,17 @@ class Evaluation:
 
     @cached_property
     def loss_grads(self) -> Matrix:
-        """Gradient of each client's loss, one row per client."""
+        """Gradient of each client's loss, of shape (clients, params)."""
         return np.array([self.loss_grad(client) for client in range(len(self.reports))])
 
     @cached_property
     def rates(self) -> Vector:
-        """Smooth rates of all clients, stacked."""
+        """Smooth rates of all clients, stacked client by client: (clients · rates,)."""
         return np.concatenate([report.rates for report in self.reports])
 
     @cached_property
     def violations(self) -> Vector:
-        """Violation of every row, feasible where ``<= 0``."""
+        """Violation of every row, of shape (rows,), feasible where ``<= 0``."""
         return self.problem.constraints.violations(self.rates)
 
     @cached_property
@@ -124,7 +131,10 @@ class Evaluation:
         return grad + self.problem.l2 * self.params
 
     def slopes(self, direction: Vector) -> tuple[Vector, Vector]:
-        """Derivatives of all losses and of all violations along ``direction``."""
+        """Derivatives of all losses and of all violations along ``direction``.
+
+        Without the gradients of the rows themselves: one product per client, however many rows.
+        """
         losses = np.array([report.loss_grad @ direction for report in self.reports])  # type: ignore[operator]
         losses += self.problem.l2 * (self.params @ direction)
         rates = np.concatenate([report.rate_grads @ direction for report in self.reports])  # type: ignore[operator]

@@ -76,14 +76,14 @@ def test_the_order_of_the_clients_does_not_matter(name, options):
 
 @pytest.mark.parametrize("what", ["one client", "one label", "one group", "one row", "no group"])
 @every_baseline
-def test_clients_at_the_edge_do_not_stop_it(name, what):
+def test_degenerate_clients_do_not_break_a_run(name, what):
     state, _ = finish(short(name), odd_clients(what))
     assert state.status in ("converged", "stopped")
     assert np.isfinite(state.params).all()
 
 
 @every_baseline
-def test_several_attributes_of_several_groups(name):
+def test_several_attributes_of_several_groups_end_in_finite_parameters(name):
     rules = [Difference("equalized_odds", "sex", 0.1), Difference("demographic_parity", "race")]
     state, _ = finish(short(name, rounds=60), simulated_clients(3, levels=TWO_ATTRIBUTES), rules)
     assert np.isfinite(state.params).all()
@@ -91,7 +91,7 @@ def test_several_attributes_of_several_groups(name):
 
 
 @every_baseline
-def test_it_does_not_need_budgets(name):
+def test_budgets_do_not_change_the_result(name):
     rules = [replace(rule, budget=None) for rule in RULES]
     free, _ = finish(short(name), simulated_clients(4, levels=RACE), rules)
     bound, _ = finish(short(name), simulated_clients(4, levels=RACE))

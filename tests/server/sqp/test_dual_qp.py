@@ -248,7 +248,7 @@ def test_a_non_finite_entry_is_an_error(bad, where):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_is_pure(kind):
+def test_solving_changes_no_argument_and_repeats_to_the_bit(kind):
     problem = programme(kind, 2)
     copies = [np.copy(part) for part in problem]
     first, second = solve_dual_qp(*problem), solve_dual_qp(*problem)

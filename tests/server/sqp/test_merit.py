@@ -35,7 +35,7 @@ def test_a_longer_step_must_deliver_more():
     assert not search().accepts(0, just)
 
 
-def test_the_past_is_weighed_under_the_penalties_of_today():
+def test_past_merits_are_weighed_under_the_present_penalties():
     lower = search(penalties=np.array([1.0, 1.0]))
     assert not lower.accepts(0, (3.9, np.zeros(2)))
     assert lower.accepts(0, (2.0, np.zeros(2)))
@@ -45,7 +45,7 @@ def test_a_settled_step_is_taken_whatever_its_merit():
     assert search(settled=True).accepts(0, (99.0, np.ones(2)))
 
 
-def test_penalties_fall_by_halves_towards_twice_the_multipliers_after_a_short_step():
+def test_penalties_move_halfway_to_twice_the_multipliers_after_a_shortened_step():
     multipliers = np.array([1.0, 0.0])
     np.testing.assert_allclose(search().next_penalties(multipliers), [10.0, 1.0])
     short = search().ended(0.5)

@@ -21,7 +21,7 @@ RULES = [Difference("demographic_parity", "race", 0.05)]
 NONE = np.zeros(0)
 TARGETS = {
     "largest": lambda at: Target(None, NONE),
-    "tilted": lambda at: Target(0.1, NONE),
+    "smooth": lambda at: Target(0.1, NONE),
     "mean": lambda at: Target(np.inf, NONE),
     "mean under caps": lambda at: Target(np.inf, at.losses + 1e-3),
     "largest under caps": lambda at: Target(None, at.losses - 1e-2),
@@ -109,7 +109,7 @@ def test_linearised_rows_are_values_plus_gradients_times_the_direction(real, mak
 
 
 @pytest.mark.parametrize("temperature", [0.01, 0.1, 1.0, 100.0])
-def test_a_tilt_lies_between_mean_and_maximum_and_its_weights_are_its_gradient(temperature):
+def test_a_temperature_lies_between_mean_and_maximum_and_its_weights_are_its_gradient(temperature):
     losses = np.array([0.2, 0.5, 0.45])
     target = Target(temperature, NONE)
     (value,) = target.objectives(losses)
@@ -120,7 +120,7 @@ def test_a_tilt_lies_between_mean_and_maximum_and_its_weights_are_its_gradient(t
     assert target.loss_weights(losses).sum() == pytest.approx(1.0)
 
 
-def test_a_tilt_of_equal_losses_is_that_loss_at_any_temperature():
+def test_a_smooth_objective_of_equal_losses_is_that_loss_at_any_temperature():
     for temperature in (1e-3, 1.0, 1e3, np.inf):
         assert Target(temperature, NONE).objectives(np.full(5, 0.4))[0] == pytest.approx(0.4)
 

@@ -124,7 +124,7 @@ def test_two_hundred_clients(n_params, scale):
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])
-def test_two_hundred_clients_with_degenerate_rows(kind):
+def test_two_hundred_clients_with_degenerate_gradients_are_solved(kind):
     assert_solves(simulated_jacobian((400, 20), kind, 1))
 
 
@@ -165,7 +165,7 @@ def test_the_order_of_gradients_does_not_matter(shape):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_of_very_different_size(kind):
+def test_gradients_of_very_different_size_are_solved_alike(kind):
     for seed in range(20):
         jacobian = simulated_jacobian((10, 30), kind, seed)
         sizes = 10.0 ** np.random.default_rng(seed).uniform(-4, 4, 10)
@@ -178,7 +178,7 @@ def test_nothing_to_protect_takes_the_best_gradient():
     assert weights.tolist() == np.eye(6)[np.argmax(gramian @ improve)].tolist()
 
 
-def test_all_gradients_zero():
+def test_weights_of_zero_gradients_are_on_the_simplex():
     gramian, improve, protect = stage_2(np.zeros((4, 3)))
     assert_on_the_simplex(descent_weights(gramian, improve, protect))
     assert_on_the_simplex(safest_weights(gramian, protect))

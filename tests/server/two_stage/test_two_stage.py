@@ -578,7 +578,7 @@ def test_a_bad_option_is_refused(options, sentence):
         TwoStage(**options)
 
 
-def test_lists_and_numpy_numbers_do_as_well():
+def test_options_may_be_lists_and_numpy_numbers():
     problem, runtime = simulated_problem(RULES["difference"])
     plain = TwoStage(step_size=1.0, rounds=(4, 4), temperatures=(0.125, 0.002), max_trials=9)
     other = TwoStage(
@@ -599,7 +599,7 @@ def test_parameters_that_are_no_vector_are_refused(params):
         TwoStage().init(params, problem)
 
 
-def test_parameters_are_finite():
+def test_parameters_that_are_not_finite_are_refused():
     problem, _ = simulated_problem([])
     with pytest.raises(ValueError, match=r"^`params` must be finite, got nan"):
         TwoStage().init([0.0, np.nan, 0.0, 0.0, 0.0], problem)

@@ -26,13 +26,14 @@ from scipy import sparse
 from fcfl._types import Matrix, Vector
 from fcfl.errors import SolverError
 
+# Which solver comes first was chosen by measurement: docs/qp-solvers.md.
 _SMALL = 3000  # variables up to which the active-set method comes first
 _REDUCE = 100  # variables up to which many columns are reduced to few beforehand
-_GOOD = 1e-9  # scaled KKT residual at which a solution is taken
+_GOOD = 1e-9  # scaled KKT residual at which a solution is accepted
 _BETTER = 1e-12  # the same where a second solver costs nothing: up to _REDUCE variables
-_USABLE = 1e-6  # scaled KKT residual above which no solver has solved it
-_EXACT = 1e-13  # nothing is left to gain
-_TINY = 1e-300
+_USABLE = 1e-6  # scaled KKT residual above which the programme counts as unsolved
+_EXACT = 1e-13  # scaled KKT residual that is rounding: no polishing improves it
+_TINY = 1e-300  # keeps a division by a zero row's length finite
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ def solve_dual_qp(W: Matrix, c: Vector, n_simplex: int, upper: Vector) -> Vector
 
 
 def _pose(W: Matrix, c: Vector, n_simplex: int, upper: Vector) -> _Dual:
+    """The programme in few columns; its solutions depend on W through inner products only."""
     m, n = W.shape
     if n > m and m <= _REDUCE:
         W = np.asarray(np.linalg.qr(W.T, mode="r")).T  # the same inner products in fewer columns

@@ -1,4 +1,10 @@
-"""One round of SQP: accept a step or search on, and from a new iterate solve for the next step."""
+r"""One round of SQP: accept a step or search on, and from a new iterate solve for the next step.
+
+From an iterate :math:`\theta` with multipliers the next step solves the quadratic programme of
+`subproblem` under the curvature B of the Lagrangian; its weights are the next multipliers. Near a
+solution with exact curvature this is Newton's method on the KKT conditions: the residual falls
+quadratically.
+"""
 
 from dataclasses import replace
 
@@ -28,7 +34,10 @@ from fcfl.server.sqp.subproblem import kkt_residual
 
 
 def take_round(options: Options, state: SQPState, reports: Reports) -> tuple[SQPState, RoundInfo]:
-    """Take the longest acceptable step of the request, or search on along it."""
+    """Take the longest acceptable step of the request, or search on along it.
+
+    A step of which only values are known is asked for again, alone, and then taken.
+    """
     points = [
         evaluate_point(state.problem, point.params, reports, index)
         for index, point in enumerate(state.request.points)
@@ -69,7 +78,11 @@ def make_provisional(before: SQPState, after: SQPState) -> SQPState:
 
 
 def _arrive(options: Options, state: SQPState, at: Evaluation) -> SQPState:
-    """Make ``at`` the iterate, and solve for the next step."""
+    """Make ``at`` the iterate, and solve for the next step.
+
+    Exact curvature was asked for under the multipliers of the step that led here; with L-BFGS the
+    step itself is learnt from.
+    """
     curvature: Curvature
     if options.exact:
         target = target_of(options, state)
@@ -100,7 +113,12 @@ def _learn(options: Options, state: SQPState, at: Evaluation) -> LimitedMemory:
 
 
 def _next_step(options: Options, state: SQPState, at: Evaluation, curvature: Curvature) -> SQPState:
-    """Solve for the next step, and see whether the stage is over."""
+    """Solve for the next step, and see whether the stage is over.
+
+    A stage ends when the KKT residual is within the tolerance and the budgets are met; when it is
+    out of rounds; or when no step lowers the violations, even under the largest penalty. Until the
+    last the penalty grows and the step is solved for again, at the same point.
+    """
     if is_restoring(options, state):
         return with_request(options, restoration_step(options, state, at, curvature))
     target = target_of(options, state)

@@ -13,13 +13,25 @@ from scipy.linalg import solve_triangular
 
 from fcfl._types import Matrix, Vector
 
-_FEW_ENTRIES = 100_000  # up to here row by row: threads cost milliseconds on a busy machine
-_SHARES = (1e-3, 1e-2, 1e-1, 1.0)  # of the largest curvature, added across active rows
-_DAMPING = 0.2  # Powell's: curvature along a step is at least this share of the model's
+# Entries up to which rows are whitened one by one: for a matrix BLAS starts threads, which cost
+# milliseconds on a busy machine.
+_FEW_ENTRIES = 100_000
+
+# Curvature added across the active rows, as shares of the largest, until the matrix is positive
+# definite. The least that suffices is taken: with more the step depends on the active set's guess.
+_SHARES = (1e-3, 1e-2, 1e-1, 1.0)
+
+# Powell's damping: the curvature along a step is at least this share of the model's. The Lagrangian
+# need not be convex, and BFGS stays positive definite only while it is along every step.
+_DAMPING = 0.2
 
 
 class Curvature(Protocol):
-    """A positive definite matrix, known by what it does."""
+    """A positive definite matrix ``B``, known by what it does.
+
+    `whiten` takes rows ``J`` of shape (m, params) to ``W`` with ``W W^T = J B^{-1} J^T``, `solve`
+    takes ``g`` to ``B^{-1} g``, `scaled` gives ``factor * B``.
+    """
 
     def whiten(self, rows: Matrix) -> Matrix: ...  # noqa: D102
     def solve(self, gradient: Vector) -> Vector: ...  # noqa: D102
@@ -77,7 +89,11 @@ class Exact:
 
 
 def _convexified(hessian: Matrix, active: Matrix | None) -> Iterator[Matrix]:
-    """The Hessian, then with more and more curvature across the active rows."""
+    r"""The Hessian H, then :math:`H + \sigma Q^T Q` with growing :math:`\sigma`.
+
+    The rows of Q are an orthonormal basis of the active rows' span: a step that holds these rows
+    fixed is orthogonal to it and does not see the addition.
+    """
     yield hessian
     if active is None or not active.any():
         return
@@ -131,9 +147,12 @@ class LimitedMemory:
         return rest
 
     def updated(self, s: Vector, y: Vector, Bs: Vector, memory: int) -> "LimitedMemory":
-        """With one more pair, damped so that ``s · y`` stays positive, the oldest dropped.
+        r"""The memory with one more pair, damped so that ``s · y`` stays positive.
 
-        ``Bs`` is the product of the present matrix with the step.
+        ``Bs`` is the product of the present matrix with the step. Where
+        :math:`s^T y < 0.2\, s^T B s`, y is replaced by :math:`\phi y + (1 - \phi) B s` with the
+        :math:`\phi` that makes the product exactly that (Powell, 1978). At most ``memory`` pairs
+        are kept; the scale is :math:`s^T y / y^T y` of the newest.
         """
         model = s @ Bs
         if not model > 0:
@@ -155,7 +174,7 @@ class LimitedMemory:
         return int(self.steps.shape[0])
 
     def newer_half(self) -> "LimitedMemory":
-        """The newer half of the pairs; of one, none."""
+        """The memory with the newer half of its pairs; of one pair, none remains."""
         older = (self.n_pairs + 1) // 2
         return LimitedMemory(self.steps[older:], self.changes[older:], self.scale)
 

@@ -1,4 +1,8 @@
-"""The two stages: how stage 2 begins, and how a run ends."""
+r"""The two stages: how stage 2 begins, and how a run ends.
+
+Stage 1 minimises :math:`\max_k l_k`, stage 2 the mean of the :math:`l_k` with none above its value
+after stage 1: of all models with the smallest worst loss, one that nobody else can improve on.
+"""
 
 from dataclasses import replace
 

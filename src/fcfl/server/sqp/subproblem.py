@@ -40,14 +40,14 @@ class Target:
     caps: Vector
 
     def loss_weights(self, losses: Vector) -> Vector:
-        """Gradient of the smooth objective with respect to the losses."""
+        """Gradient of the smooth objective with respect to the losses, on the simplex."""
         if self.temperature == np.inf:
             return np.full(losses.size, 1.0 / losses.size)
         assert self.temperature is not None
         return smooth_max(losses, self.temperature)[1]
 
     def objectives(self, losses: Vector) -> Vector:
-        """The objective rows ``a``."""
+        """The objective rows ``a``: all losses for the maximum, else the one smooth value."""
         if self.temperature is None:
             return losses
         if self.temperature == np.inf:
@@ -127,9 +127,12 @@ class Step:
 
 
 def solve_step(at: Evaluation, target: Target, curvature: Curvature, penalty: float) -> Step:
-    """The programme's solution, by working sets: a row enters only if it would be violated.
+    r"""The programme's solution, by working sets: a row enters only if it would be violated.
 
-    Most clients are neither the worst nor at their budget, so few rows are ever gathered; the
+    Its dual has one variable per row, x on the simplex for ``a`` and :math:`0 \le x \le \rho` for
+    ``b``; the step is :math:`d = -B^{-1} J^T x` with J the gradients of both kinds of rows.
+
+    Most clients are neither the worst nor at their budget, so few rows are ever gathered. The
     result is that of the programme with all rows, because no row left out is violated by it.
     """
     a = target.objectives(at.losses)
@@ -187,40 +190,47 @@ def _gather(
     objective: NDArray[np.int64],
     constraint: NDArray[np.int64],
 ) -> _Rows:
-    """Gradients of the chosen rows; ``constraint`` is ascending."""
+    """Gradients of the chosen rows, plain and whitened; ``constraint`` is ascending."""
     plain = target.gradients(at, objective, constraint)
     return _Rows(plain, (curvature.whiten(plain[0]), curvature.whiten(plain[1])))
 
 
 def _largest(values: Vector) -> NDArray[np.int64]:
-    """The rows to begin with: all of few, the largest of many."""
+    """The rows to begin with, ascending: all if there are few, else the largest."""
     if values.size <= _FIRST_ROWS:
         return np.arange(values.size)
     return np.sort(np.argsort(-values, kind="stable")[:_FIRST_ROWS])
 
 
 def _outside(wanted: NDArray[np.bool_], inside: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The wanted rows that are not in the working set yet."""
     wanted[inside] = False
     return np.flatnonzero(wanted)
 
 
 def _worst(rows: NDArray[np.int64], values: Vector, most: int) -> NDArray[np.int64]:
+    """At most ``most`` of the rows, those with the largest values, ascending."""
     return np.sort(rows[np.argsort(-values[rows], kind="stable")[:most]])
 
 
 def _spread(weights: Vector, rows: NDArray[np.int64], size: int) -> Vector:
+    """The weights of all rows: zero for those outside the working set."""
     full = np.zeros(size)
     full[rows] = weights
     return full
 
 
 def kkt_residual(at: Evaluation, target: Target, step: Step) -> float:
-    """How far the point is from optimal under the step's weights.
+    r"""How far the point is from optimal under the step's weights x; zero exactly at a KKT point.
 
-    The largest of: the Lagrangian's gradient, the gap between the objective and its weighted rows,
-    the weights of inactive constraints times their slack, and the largest violation. The first
-    three are those of the Lagrangian in which the losses' weights sum to one: the caps' may be
-    large, and what is known of gradients is no better for it.
+    .. math:: \max\Big\{ \frac1s \max\big(|\nabla L|_\infty,\; \max_i a_i - x_a^T a,\;
+              x_b^T (-b)_+ \big),\; \max_j (b_j)_+ \Big\}
+
+    In words: the Lagrangian's gradient, the gap between the objective and its weighted rows, the
+    weights of inactive constraints times their slack, and the largest violation. The first three
+    are those of the Lagrangian in which the losses' weights sum to one: with caps they sum to s,
+    which may be twenty and more, while gradients are known no better for it. A network in float32
+    did not get below 1e-5 without the division (docs/networks.md).
     """
     a = target.objectives(at.losses)
     b = target.constraints(at.losses, at.violations)

@@ -37,6 +37,7 @@ def _exceeded(state: TwoStageState, violation: float, is_used_up: bool) -> str:
 
 
 def _sentence(why: Status, state: TwoStageState) -> str:
+    """Why a run ends with its budgets met."""
     steps = f"after {state.steps[0]} + {state.steps[1]} steps"
     if why == "converged":
         return f"No step lowers a loss without raising another or breaking a budget ({steps})."

@@ -1,4 +1,9 @@
-"""The directions of the two stages at an iterate, in the hull of its gradients."""
+r"""The directions of the two stages at an iterate, in the hull of its gradients.
+
+The paper replaces maxima by smooth ones, of the losses with temperature :math:`\delta_l` and of the
+violations with :math:`\delta_g` (eq. 10). A step is ``params - step_size * direction``: a direction
+lowers an objective to first order where its product with that gradient is positive.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -40,7 +45,9 @@ def stage_1_direction(
     """Eq. 12 and 13 in closed form.
 
     With the budgets met the direction lowers the smooth maximum of the losses; with one exceeded,
-    that of the violations, without raising the former.
+    that of the violations, without raising the former. ``feasible_by`` says by which maximum they
+    are judged. The other direction is the bisector, which lowers both, when a budget is exceeded,
+    and the violation's gradient, towards which a trial is turned, when none is.
     """
     delta_l, delta_g = temperatures
     loss_grad = smooth_max(at.losses, delta_l)[1] @ at.loss_grads
@@ -66,7 +73,15 @@ def stage_2_direction(
     *,
     is_cautious: bool,
 ) -> Direction:
-    """Eq. 15: improve the mean loss, protect every loss and the smooth-maximum violation."""
+    r"""Eq. 15: improve the mean loss, protect every loss and the smooth-maximum violation.
+
+    .. math:: \max_w\; w^T J \bar g \quad\text{s.t.}\quad w^T J g_k \ge 0 \;\forall k,\;
+              w^T J h \ge 0,\; w \text{ on the simplex}
+
+    with :math:`g_k` the gradients of the losses, :math:`\bar g` their mean, h that of the smooth
+    maximum of the violations, and J all of them stacked. A cautious method also computes the
+    direction that lowers everything protected, the slowest as fast as possible.
+    """
     n = at.losses.size
     extra, shares = _violation_rows(at, temperature, pareto_rows, own_budgets)
     jacobian = np.vstack([at.loss_grads, extra])
