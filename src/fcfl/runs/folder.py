@@ -6,8 +6,8 @@ from pathlib import Path
 
 from fcfl._files import replace_file
 from fcfl.errors import CheckpointError, FCFLError
-from fcfl.runs.settings import Experiment
 from fcfl.federation.checkpoint import checkpoint_path, previous_path
+from fcfl.runs.settings import Experiment
 
 SETTINGS = "experiment.toml"
 ROWS = "rows.sha256"
@@ -50,7 +50,9 @@ def prepare_folder(
             )
         return
     if checkpoint_path(folder).exists() and not (folder / "result.json").exists():
-        on_message(f"The unfinished run in {str(folder)!r} starts again; `--resume` would have gone on.")
+        on_message(
+            f"The unfinished run in {str(folder)!r} starts again; `--resume` would have continued it."
+        )
     folder.mkdir(parents=True, exist_ok=True)
     for place in (folder, folder / UNCONSTRAINED, folder / UNTIGHTENED):
         for name in _WRITTEN:
