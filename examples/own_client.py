@@ -30,7 +30,9 @@ class DatabaseClient:
         return fcfl.Introduction(self.name, levels=groups, present=groups)
 
     def report(self, setup: fcfl.Setup, points: Sequence[fcfl.Point]) -> tuple[fcfl.Report, ...]:
-        return tuple(self.report_on(point, [rate.group for rate in setup.rates]) for point in points)
+        return tuple(
+            self.report_on(point, [rate.group for rate in setup.rates]) for point in points
+        )
 
     def report_on(self, point: fcfl.Point, groups: Sequence[str]) -> fcfl.Report:
         n, loss, grad = 0, 0.0, np.zeros(3)
@@ -46,14 +48,21 @@ class DatabaseClient:
         report = fcfl.Report(n, loss / n, counts, rates / counts)
         if point.want == "values":
             return report
-        return fcfl.Report(n, loss / n, counts, rates / counts, grad / n, rate_grads / counts[:, None])
+        return fcfl.Report(
+            n, loss / n, counts, rates / counts, grad / n, rate_grads / counts[:, None]
+        )
 
     def count(self, setup: fcfl.Setup, params: fcfl.Vector) -> fcfl.Counted:
-        groups, none = [rate.group for rate in setup.rates], fcfl.Counts(0, 0, 0, 0, 0.0, np.zeros(2), np.zeros(2))
+        groups, none = (
+            [rate.group for rate in setup.rates],
+            fcfl.Counts(0, 0, 0, 0, 0.0, np.zeros(2), np.zeros(2)),
+        )
         X, y, race = (np.concatenate(part) for part in zip(*self.chunks(), strict=True))
         z, members = X @ params, np.array([race == group for group in groups], float)
-        cells = [int(np.sum((z >= 0) == guess) if False else np.sum(((z >= 0) == guess) & (y == label)))
-                 for label, guess in ((0, False), (0, True), (1, False), (1, True))]
+        cells = [
+            int(np.sum((z >= 0) == guess) if False else np.sum(((z >= 0) == guess) & (y == label)))
+            for label, guess in ((0, False), (0, True), (1, False), (1, True))
+        ]
         loss = float(np.sum(np.logaddexp(0, z) - y * z))
         counted = fcfl.Counts(*cells, loss, members.sum(axis=1), members @ (z >= 0))
         return fcfl.Counted(self.report_on(fcfl.Point(params), groups), counted, none)

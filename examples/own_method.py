@@ -37,7 +37,9 @@ class Penalty:
     def init(self, params: fcfl.Vector, problem: fcfl.Problem) -> PenaltyState:
         return PenaltyState(problem, params, fcfl.Request((fcfl.Point(params, "gradients"),)))
 
-    def step(self, state: PenaltyState, reports: fcfl.Reports) -> tuple[PenaltyState, fcfl.RoundInfo]:
+    def step(
+        self, state: PenaltyState, reports: fcfl.Reports
+    ) -> tuple[PenaltyState, fcfl.RoundInfo]:
         at = fcfl.evaluate_point(state.problem, state.request.points[0].params, reports)
         exceeded = np.flatnonzero(at.violations > 0)
         push = at.violations[exceeded] @ at.violation_grads(exceeded)  # of the squares, halved

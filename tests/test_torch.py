@@ -12,7 +12,7 @@ from torch import nn
 import fcfl.torch
 from fcfl import SQP, Difference, FedAvg
 from fcfl.errors import DataError
-from fcfl.torch import TorchClient, load_module, save_module, train_module
+from fcfl.torch import TorchClient, TorchModule, load_module, save_module, train_module
 from helpers import identical
 
 torch.set_num_threads(1)

@@ -89,7 +89,7 @@ BAD_REPORTS = {
 
 @pytest.mark.parametrize("change", BAD_REPORTS.values(), ids=BAD_REPORTS)
 def test_a_bad_report_is_refused_by_name(change):
-    with pytest.raises(ReportError, match="^Client 'client-1' sent"):
+    with pytest.raises(ReportError, match=r"^Client 'client-1' sent"):
         Federation(clients(change)).report(SETUP, ONE)
 
 
@@ -109,7 +109,7 @@ BAD_COUNTS = {
 
 @pytest.mark.parametrize("change", BAD_COUNTS.values(), ids=BAD_COUNTS)
 def test_bad_counts_are_refused_by_name(change):
-    with pytest.raises(ReportError, match="^Client 'client-1' sent"):
+    with pytest.raises(ReportError, match=r"^Client 'client-1' sent"):
         Federation(clients(change)).count(SETUP, np.zeros(5))
 
 
@@ -125,14 +125,14 @@ BAD_SUMS = {
 @pytest.mark.parametrize("change", BAD_SUMS.values(), ids=BAD_SUMS)
 def test_bad_held_out_sums_are_refused_by_name(change):
     candidates = (np.zeros(5), np.ones(5))
-    with pytest.raises(ReportError, match="^Client 'client-1' sent"):
+    with pytest.raises(ReportError, match=r"^Client 'client-1' sent"):
         Federation(clients(change)).hold_out(SETUP, Fold(0), candidates)
 
 
 def test_a_bad_introduction_is_refused_by_name():
-    with pytest.raises(ReportError, match="^Client 'client-1' sent"):
+    with pytest.raises(ReportError, match=r"^Client 'client-1' sent"):
         Federation(clients(lambda said: replace(said, min_group_rows=0))).introduce()
-    with pytest.raises(ReportError, match="^Client 'client-1' sent no introduction"):
+    with pytest.raises(ReportError, match=r"^Client 'client-1' sent no introduction"):
         Federation(clients(lambda _: "client-1")).introduce()
 
 

@@ -172,7 +172,7 @@ def test_the_command_that_up_prints_when_stopped_can_be_pasted(tmp_path, monkeyp
         (["--sites", "{north}", "--label", "y", "--sensitive", "r", "--set", "l2=auto"], "`l2`"),
         (
             ["--sites", "{north}", "--set", "lookback=1"],
-            "Unknown key `lookback` in the run config. Did you mean 'lookahead'?",
+            "Unknown key `lookback` in the run config. Known: 'sites', ",
         ),
         (["--sites", "{north}", "--set", "l2"], "`set` must be KEY=VALUE"),
         (["--sites", "{north}", "--set", "resume=7"], "`resume` must be true or false"),

@@ -239,7 +239,7 @@ def test_an_option_reaches_its_method_and_is_part_of_the_settings(table, tmp_pat
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("afl", "q=1"), "`options` must be of method 'afl', got 'q'. Known: 'weight_step'"),
+        (("afl", "q=1"), "Unknown key `q` in the options of method 'afl'. Known: 'weight_step'"),
         (("fedfb", "batch-row=1"), "Did you mean 'batch_rows'?"),
         (("sqp", "q=1"), "`options` belong to the baselines, got method 'sqp'."),
         (("q-ffl", "q"), "`option` must be NAME=NUMBER, got 'q'."),
@@ -248,7 +248,7 @@ def test_an_option_reaches_its_method_and_is_part_of_the_settings(table, tmp_pat
             ("fedavg", "local-epochs=1.5"),
             "`local_epochs` must be a whole number, 0 or more, got 1.5",
         ),
-        (("q-ffl", "step-size=1"), "`options` must be of method 'q-ffl', got 'step_size'."),
+        (("q-ffl", "step-size=1"), "Unknown key `step_size` in the options of method 'q-ffl'."),
         (("fedavg", "tolerance=nan"), "`tolerance` must be zero or a positive number, got nan"),
     ],
 )

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from fcfl.errors import CheckpointError, DataError, FCFLError
-from fcfl.runs import Experiment, run_experiment
-from fcfl.models.model_file import load_model, predict_file, write_predictions
 from fcfl.federation.checkpoint import checkpoint_path, load_checkpoint, previous_path
+from fcfl.models.model_file import load_model, predict_file, write_predictions
+from fcfl.runs import Experiment, run_experiment
 from fcfl.server.two_stage import TwoStageState
 from hospital import result_of, stays, weights_of, written
 

@@ -8,9 +8,9 @@ import pytest
 from fcfl.errors import Interrupted
 from fcfl.results import read_sweep
 from fcfl.runs import Experiment, run_experiment
-from fcfl.training.selection import OBJECTIVE_GRID, L2_GRID
 from fcfl.runs.budget_sweep import parse_budgets, run_sweep
 from fcfl.training.rounds import Session
+from fcfl.training.selection import L2_GRID, OBJECTIVE_GRID
 from hospital import stays, written
 
 TABLE = {"client": "hospital", "label": "died", "sensitive": ("race",)}

@@ -12,9 +12,9 @@ import pytest
 
 from fcfl.data import load_adult_frames
 from fcfl.errors import DataError, Interrupted
+from fcfl.federation.checkpoint import checkpoint_path, previous_path
 from fcfl.runs import Experiment, run_experiment
 from fcfl.training import rounds as training
-from fcfl.federation.checkpoint import checkpoint_path, previous_path
 from hospital import (
     COLUMNS,
     SHORT,
@@ -228,7 +228,7 @@ def test_starting_again_over_an_unfinished_run_is_told(tmp_path):
         run_experiment(experiment, tmp_path / "run", on_round=stop_after(3))
     told = []
     run_experiment(experiment, tmp_path / "run", on_message=told.append)
-    assert any("starts again; `--resume` would have gone on" in note for note in told)
+    assert any("starts again; `--resume` would have continued it" in note for note in told)
 
 
 # --- a full disk ----------------------------------------------------------------------------------

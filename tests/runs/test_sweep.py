@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fcfl.cli import compare as comparing, sweep as sweeping
-from fcfl.runs import Experiment, Finished, run_experiment
+from fcfl.cli import compare as comparing
+from fcfl.cli import sweep as sweeping
+from fcfl.federation.checkpoint import checkpoint_path
 from fcfl.models.model_file import load_model
 from fcfl.results import (
     ClientResult,
@@ -21,10 +22,10 @@ from fcfl.results import (
     WorstClient,
     read_result,
 )
+from fcfl.runs import Experiment, Finished, run_experiment
 from fcfl.runs.budget_sweep import AFRESH, FROM_BEFORE, _better, objective, run_sweep
-from fcfl.training.rounds import Session
-from fcfl.federation.checkpoint import checkpoint_path
 from fcfl.server.smooth_max import smooth_max
+from fcfl.training.rounds import Session
 from hospital import COLUMNS, fcfl, only_error, result_of, stays, weights_of, written
 
 TABLE = {"client": "hospital", "label": "died", "sensitive": ("race",)}

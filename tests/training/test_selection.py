@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from fcfl.runs.tasks import open_task
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fcfl.runs import Experiment
-from fcfl.runs.tasks import open_task
 from fcfl.training import selection
 from fcfl.training.selection import (
     L2_ABOVE,

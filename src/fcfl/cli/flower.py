@@ -31,7 +31,7 @@ from fcfl.runs.site_config import (
 )
 
 from .console import INFEASIBLE, app, out_console, say, usage, words
-from .options import Options, command, was_given
+from .options import Options, Overwrite, Resume, command, was_given
 from .train import check_resume
 
 flower = typer.Typer(
@@ -46,6 +46,21 @@ Folder = Annotated[Path, typer.Argument(help="Folder of the app.", show_default=
 Given = dict[str, Any]
 Sites = Annotated[
     str, typer.Option(metavar="NAME,…", help="Names of all sites, separated by commas.")
+]
+SiteFiles = Annotated[
+    str, typer.Option(metavar="NAME=FILE,…", help="Every site with its CSV or Parquet file.")
+]
+SitePolicy = Annotated[
+    str | None, typer.Option(metavar="NAME=FILE,…", help="Policy files of sites that have one.")
+]
+Setting = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Any other key of pyproject.toml; may be repeated."
+    ),
+]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Without TLS and keys, even if FOLDER/certs exists.")
 ]
 
 
@@ -121,38 +136,20 @@ def certs(
 def up(
     context: typer.Context,
     folder: Folder,
-    sites: Annotated[
-        str,
-        typer.Option(metavar="NAME=FILE,…", help="Every site with its CSV or Parquet file."),
-    ],
+    sites: SiteFiles,
     given: Annotated[
         Given,
         Options(Experiment, "label", "sensitive", "positive", "drop", "budget", as_given=True),
     ],
     timing: Annotated[Given, Options(SitesConfig, "site_timeout", "max_age", as_given=True)],
-    site_policy: Annotated[
-        str | None,
-        typer.Option(metavar="NAME=FILE,…", help="Policy files of sites that have one."),
-    ] = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Any other key of pyproject.toml; may be repeated."
-        ),
-    ] = None,
+    site_policy: SitePolicy = None,
+    setting: Setting = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder to write. Default: FOLDER/runs/rehearsal.")
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a run with other settings in --out.")
-    ] = False,
-    insecure: Annotated[
-        bool,
-        typer.Option("--insecure", help="Without TLS and keys, even if FOLDER/certs exists."),
-    ] = False,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    insecure: Insecure = False,
 ) -> None:
     """Rehearse on this machine: a server and a node for each site, with your own files.
 

@@ -13,6 +13,10 @@ from fcfl.runs.option_fields import key_of, option_fields, option_of, read_value
 
 from .console import Debug, one_line_errors, usage
 
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace a run with other settings in --out.")
+]
 Command = TypeVar("Command", bound=Callable[..., None])
 
 

@@ -15,7 +15,7 @@ from fcfl.runs.folder import SETTINGS
 from fcfl.runs.opening import columns_missing
 
 from .console import INFEASIBLE, WrongUsage, app, note, out_console, progress_bar, say
-from .options import Options, command, was_given
+from .options import Options, Overwrite, Resume, command, was_given
 
 
 @command(
@@ -33,12 +33,8 @@ def train(
     out: Annotated[
         Path | None, typer.Option(help="Folder to write. Default: runs/TABLE-METHOD.")
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a run with other settings in --out.")
-    ] = False,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Train one model for all clients of a table, each within its disparity budget.
 

@@ -169,6 +169,7 @@ def truth(name: str, text: str) -> bool:
 
 def number_or(*allowed: str) -> Parse:
     """A number, or one of a few words."""
+    *first, last = ["a number", *map(repr, allowed)]
 
     def parse(name: str, text: str) -> float | str:
         if text in allowed:
@@ -176,10 +177,9 @@ def number_or(*allowed: str) -> Parse:
         try:
             return float(text)
         except ValueError:
-            listed = " or ".join(
-                filter(None, [", ".join(map(repr, allowed[:-1])), f"{allowed[-1]!r}"])
-            )
-            raise ValueError(f"`{name}` must be a number, {listed}, got {text!r}.") from None
+            raise ValueError(
+                f"`{name}` must be {', '.join(first)} or {last}, got {text!r}."
+            ) from None
 
     return parse
 
