@@ -9,7 +9,8 @@ import pandas as pd
 
 from fcfl.data import BUILTIN, load_adult_frames
 from fcfl.errors import DataError
-from fcfl.paper.eicu import Options, prepare, simulate
+from fcfl.paper.eicu import Options, prepare
+from fcfl.paper.eicu.simulation import simulate
 from fcfl.paper.eicu.source_tables import Frame
 
 SIMULATED = (11, 400)  # hospitals, stays of each

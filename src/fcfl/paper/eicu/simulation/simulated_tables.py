@@ -5,9 +5,10 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from .simulated import REGIONS
+from fcfl.paper.eicu.source_tables import Frame
+
 from .simulated_events import Typical, charting, labs, urine
-from .source_tables import Frame
+from .simulated_stays import REGIONS
 
 COLUMNS = {
     "patient": (
