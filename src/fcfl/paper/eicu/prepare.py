@@ -229,9 +229,7 @@ def _notes(facts: Facts, flow: tuple[Step, ...], frame: Frame, options: Options)
             "with unit discharge."
         )
     if facts.limit is None:
-        notes.append(
-            "There is no table carePlanGeneral: stays with limited care are not removed."
-        )
+        notes.append("There is no table carePlanGeneral: stays with limited care are not removed.")
     for step in flow:
         if step.rule in options.sensitive and step.removed:
             notes.append(f"{_stays(step.removed)} left out: {step.words}.")

@@ -1,0 +1,96 @@
+"""Train one run of a plan and keep its record; the only module here that calls ``fcfl.runs``."""
+
+import math
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fcfl.errors import FCFLError, Interrupted
+from fcfl.federation.history import read_history
+from fcfl.runs.run import run_experiment
+from fcfl.runs.settings import Experiment
+
+from .plan import Run
+from .run_record import (
+    AllRowsRecord,
+    ClientRecord,
+    FailedRun,
+    PartRecord,
+    Path2D,
+    Record,
+    RowCounts,
+    RunRecord,
+)
+
+VISIBLE = 0.01  # points of a path closer together than this are left out
+_DIGITS = 5
+
+
+def execute(run: Run, tables: Mapping[str, str]) -> Record:
+    """Train the run in a temporary folder; an error becomes a :class:`FailedRun`."""
+    try:
+        experiment = experiment_of(run, tables[run.table])
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place) / "run"
+            finished = run_experiment(experiment, folder)
+            path = path_of(folder / "history.jsonl", run.budget) if run.keeps_path else None
+        return record_of(finished.result, finished.budgets_met, path)
+    except Interrupted:
+        raise KeyboardInterrupt from None
+    except (FCFLError, ValueError) as error:
+        return FailedRun(str(error))
+
+
+def experiment_of(run: Run, table: str) -> Experiment:
+    """The settings of the run, on a table that exists."""
+    settings: dict[str, Any] = {**run.settings, "table": table}
+    return Experiment(**settings)
+
+
+def record_of(result: Mapping[str, Any], budgets_met: bool, path: Path2D | None) -> RunRecord:
+    """The part of ``result.json`` that tables and figures need."""
+    selection = result.get("selection") or {}
+    overall = result["global"]
+    return RunRecord(
+        status=result["status"],
+        budgets_met=budgets_met,
+        rounds=sum(result["rounds"].values()),
+        seconds=round(result["seconds"], 2),
+        l2=result["l2"],
+        objective=result["objective"],
+        chosen=selection.get("sentence"),
+        clients={
+            name: ClientRecord(_part(who["train"]), _part(who["test"]), RowCounts(**who["rows"]))
+            for name, who in result["clients"].items()
+        },
+        global_=AllRowsRecord(_part(overall["train"]), _part(overall["test"])),
+        path=path,
+    )
+
+
+def _part(part: Mapping[str, Any]) -> PartRecord:
+    entries = part["disparities"]
+    first = entries[0] if entries else {}
+    return PartRecord(
+        loss=_rounded(part["loss"]),
+        accuracy=_rounded(part["accuracy"]),
+        disparity=_rounded(first.get("value")),
+        smooth=_rounded(first.get("smooth")),
+        budget=_rounded(first.get("budget")),
+        groups=tuple((group["rows"], group["selected"]) for group in first.get("groups", ())),
+    )
+
+
+def path_of(history: Path, budget: float) -> Path2D:
+    """Both objectives of the synthetic problem, round by round, where they moved visibly."""
+    kept: list[tuple[float, float]] = []
+    points = [(r["worst_loss"], r["largest_violation"] + budget) for r in read_history(history)]
+    for point in points:
+        if not kept or math.dist(point, kept[-1]) >= VISIBLE or point is points[-1]:
+            kept.append((round(point[0], 4), round(point[1], 4)))
+    return tuple(kept)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(float(value), _DIGITS)
