@@ -305,6 +305,15 @@ def test_failed_runs_are_listed_and_not_counted():
     assert row.failures == ("why",)
 
 
+@pytest.mark.parametrize("figure", ["dots", "series", "front", "plane", "clients"])
+def test_an_item_without_a_finished_run_still_has_a_page(figure):
+    item = an_item([a_row("sqp", FailedRun("why"))], figure=figure)
+    page = page_text([replace(item, limits={"accuracy": 0.8, "local": 0.1, "global": 0.1})])
+    assert "* No run finished." in page
+    assert "1 failed: why" in page
+    assert "![" not in page
+
+
 def test_the_loosest_budget_that_training_rows_support_is_chosen():
     """Hundreds of rows support a disparity of .01 within .1, and none within 0."""
     loose, tight = record((0.09, 0.0)), record((0.01, 0.0))

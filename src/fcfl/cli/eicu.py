@@ -27,6 +27,49 @@ _app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+Folder = Annotated[
+    Path,
+    typer.Argument(metavar="DIR", help="Folder with the tables as published, .csv.gz or .csv."),
+]
+Features = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="day1: 53 inputs of the first 24 h: last, smallest and largest values; day1-all: "
+        "the same and first values, 82 in all; apache: worst values of day one that APACHE "
+        "keeps; needs neither nurseCharting nor lab.",
+    ),
+]
+Label = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="los7: hospital stay above 7 days; mortality: died in hospital or unit.",
+    ),
+]
+Client = Annotated[str, typer.Option(metavar="NAME", help="What a client is: hospital or region.")]
+MinStays = Annotated[
+    int | None,
+    typer.Option(
+        help="Leave out clients with fewer stays. Default: 1500 for hospitals, 1 for regions."
+    ),
+]
+Sensitive = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME,…",
+        help="Groups to compare: race (Caucasian or not), gender, or both with a comma. "
+        "The sensitive columns themselves are not used as inputs.",
+    ),
+]
+Out = Annotated[Path, typer.Option(help="Parquet file to write.")]
+Simulated = Annotated[
+    bool, typer.Option("--simulated", help="Write simulated tables to DIR instead of reading.")
+]
+Hospitals = Annotated[int, typer.Option(help="With --simulated: how many hospitals.")]
+Stays = Annotated[int, typer.Option(help="With --simulated: stays of each hospital.")]
+Seed = Annotated[int, typer.Option(help="With --simulated: seed of the draws.")]
+
 
 @_app.command(
     epilog="Examples:\n\n  fcfl data eicu eicu-crd-2.0 --label los7 --out stays.parquet\n\n"
@@ -35,50 +78,17 @@ _app = typer.Typer(
 )
 def eicu(
     context: typer.Context,
-    folder: Annotated[
-        Path,
-        typer.Argument(metavar="DIR", help="Folder with the tables as published, .csv.gz or .csv."),
-    ],
-    features: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="day1: 53 inputs of the first 24 h: last, smallest and largest values; day1-all: "
-            "the same and first values, 82 in all; apache: worst values of day one that APACHE "
-            "keeps; needs neither nurseCharting nor lab.",
-        ),
-    ] = "day1",
-    label: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="los7: hospital stay above 7 days; mortality: died in hospital or unit.",
-        ),
-    ] = "los7",
-    client: Annotated[
-        str, typer.Option(metavar="NAME", help="What a client is: hospital or region.")
-    ] = "hospital",
-    min_stays: Annotated[
-        int | None,
-        typer.Option(
-            help="Leave out clients with fewer stays. Default: 1500 for hospitals, 1 for regions."
-        ),
-    ] = None,
-    sensitive: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME,…",
-            help="Groups to compare: race (Caucasian or not), gender, or both with a comma. "
-            "The sensitive columns themselves are not used as inputs.",
-        ),
-    ] = "race",
-    out: Annotated[Path, typer.Option(help="Parquet file to write.")] = Path("stays.parquet"),
-    simulated: Annotated[
-        bool, typer.Option("--simulated", help="Write simulated tables to DIR instead of reading.")
-    ] = False,
-    hospitals: Annotated[int, typer.Option(help="With --simulated: how many hospitals.")] = 11,
-    stays: Annotated[int, typer.Option(help="With --simulated: stays of each hospital.")] = 2000,
-    seed: Annotated[int, typer.Option(help="With --simulated: seed of the draws.")] = 0,
+    folder: Folder,
+    features: Features = "day1",
+    label: Label = "los7",
+    client: Client = "hospital",
+    min_stays: MinStays = None,
+    sensitive: Sensitive = "race",
+    out: Out = Path("stays.parquet"),
+    simulated: Simulated = False,
+    hospitals: Hospitals = 11,
+    stays: Stays = 2000,
+    seed: Seed = 0,
     debug: Debug = False,
 ) -> None:
     """Turn the eICU tables in DIR into one table of hospital stays.

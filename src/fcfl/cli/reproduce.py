@@ -20,38 +20,45 @@ if TYPE_CHECKING:
 
 _FAILED = 1  # exit code
 
+Names = Annotated[
+    list[str] | None, typer.Argument(metavar="NAME…|all", help="Items, or all of them.")
+]
+ListItems = Annotated[bool, typer.Option("--list", help="Show the items and stop.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Seeds of the paper's protocol.")]
+Splits = Annotated[int, typer.Option(min=1, help="Random re-splits.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Runs at the same time.")]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="One seed, few rounds: only shows that everything runs.")
+]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Run finished runs again.")]
+EicuFolder = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="FCFL_EICU_DEMO",
+        help="Folder with eICU tables, full or the open demo. Default: simulated ones.",
+    ),
+]
+Out = Annotated[Path, typer.Option(help="Folder to write; finished runs in it are not run again.")]
+Publish = Annotated[
+    bool, typer.Option("--publish", help="Also write results/ and docs/reproduction.md here.")
+]
+
 
 @app.command(
     epilog="Examples:\n\n  fcfl reproduce --list\n\n  fcfl reproduce adult-race\n\n"
     "  fcfl reproduce all --quick\n\n  fcfl reproduce all --seeds 5 --jobs 2",
 )
 def reproduce(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME…|all", help="Items, or all of them.")
-    ] = None,
-    list_items: Annotated[bool, typer.Option("--list", help="Show the items and stop.")] = False,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds of the paper's protocol.")] = 5,
-    splits: Annotated[int, typer.Option(min=1, help="Random re-splits.")] = 20,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time.")] = 2,
-    quick: Annotated[
-        bool,
-        typer.Option("--quick", help="One seed, few rounds: only shows that everything runs."),
-    ] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run finished runs again.")] = False,
-    eicu: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="FCFL_EICU_DEMO",
-            help="Folder with eICU tables, full or the open demo. Default: simulated ones.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path, typer.Option(help="Folder to write; finished runs in it are not run again.")
-    ] = Path("runs/reproduce"),
-    publish: Annotated[
-        bool,
-        typer.Option("--publish", help="Also write results/ and docs/reproduction.md here."),
-    ] = False,
+    names: Names = None,
+    list_items: ListItems = False,
+    seeds: Seeds = 5,
+    splits: Splits = 20,
+    jobs: Jobs = 2,
+    quick: Quick = False,
+    fresh: Fresh = False,
+    eicu: EicuFolder = None,
+    out: Out = Path("runs/reproduce"),
+    publish: Publish = False,
     debug: Debug = False,
 ) -> None:
     """Reproduce tables and figures of the paper, theirs and ours side by side.

@@ -90,7 +90,8 @@ def _dot_panel(
 def draw_series(plot: Plot) -> Figure:
     """Disparity and accuracy against w; a colour per client, a dash per method."""
     item = plot.item
-    names = {row.line: row.short_label for row in item.finished_rows}
+    rows = [row for row in item.finished_rows if row.protocol == plot.protocol]
+    names = {row.line: row.short_label for row in rows}
     figure = new_figure(4.6)
     for axes, key in zip(figure.subplots(1, 2), ("disparity", "accuracy"), strict=True):
         few = len(item.clients) <= 2
@@ -101,14 +102,15 @@ def draw_series(plot: Plot) -> Figure:
                     *zip(*points, strict=True), color=COLOURS[kind], linestyle=DASHES[dash],
                     marker=MARKERS[kind], markerfacecolor="white" if dash else COLOURS[kind],
                 )  # fmt: skip
-                ends.setdefault(name, []).append(points[0][1])
+                ends.setdefault(name, []).append(max(points)[1])
         for x, y in _published_points(item, key) if few else ():
             axes.plot(x, y, marker="x", color=INK, markersize=8, markeredgewidth=2)
         axes.set_title(f"test {key}" if few else _extreme_name(key))
         axes.set_xlabel("w (budget as a share of the disparity without budgets)")
         if few:
             middle = {name: sum(found) / len(found) for name, found in ends.items()}
-            label_ends(axes, 1.0, [(middle[n], n, COLOURS[i]) for i, n in enumerate(middle)])
+            last = max(_share(case.name) for case in item.cases)
+            label_ends(axes, last, [(middle[n], n, COLOURS[i]) for i, n in enumerate(middle)])
     handles = [Line2D([], [], color=GREY, linestyle=DASHES[i]) for i in range(len(names))]
     labels = list(names.values())
     if any(case.given for case in item.cases):

@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 from .item_result import Row, RunFigures
 
-STANDARD_ERRORS = 1.96  # a difference of fewer is not told from chance
+STANDARD_ERRORS = 1.96  # a smaller difference may be chance
 SIGNIFICANCE = 0.05  # of the sign test
 Measure: TypeAlias = Literal["accuracy", "worst_accuracy"]
 Verdict: TypeAlias = Literal["better", "costly", "level", "worse"]

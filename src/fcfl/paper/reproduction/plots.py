@@ -27,7 +27,9 @@ class Plot:
 
 
 def plots_of(item: ItemResult) -> list[Plot]:
-    """The figures of an item, in order."""
+    """The figures of an item, in order; none where no run finished."""
+    if not item.finished_rows:
+        return []
     return list(_of_cases(item) if item.figure in ("dots", "clients") else _of_item(item))
 
 

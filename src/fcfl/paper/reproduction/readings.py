@@ -17,6 +17,8 @@ _VERDICTS: dict[Verdict, str] = {
 
 def readings(item: ItemResult) -> list[str]:
     """Sentences, in the order of the tables."""
+    if not item.finished_rows:
+        return ["No run finished."]
     if item.figure == "front":
         return [_front(item)]
     if item.figure == "series":

@@ -99,7 +99,7 @@ def _published(part: Frame, columns: list[str], rows_before: int) -> Any:
 
 
 def _check_folder(folder: Path) -> None:
-    """Never write among files that may be somebody's real tables."""
+    """Never write among files that may be real tables."""
     if folder.exists() and not folder.is_dir():
         raise DataError(f"Simulated tables need a folder, got the file {str(folder)!r}.")
     if not folder.is_dir() or not any(folder.iterdir()):
