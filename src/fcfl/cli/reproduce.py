@@ -186,6 +186,8 @@ def list_of(items: "Sequence[Item]") -> Grid:
 @contextmanager
 def run_bar(total: int) -> "Iterator[OnRun]":
     """A bar that counts runs if there is a terminal; a failed run is reported at once."""
+    from fcfl.paper.reproduction.run_record import FailedRun
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -201,9 +203,8 @@ def run_bar(total: int) -> "Iterator[OnRun]":
         def on_run(run: "Run", record: "Record", done: int, of: int) -> None:
             what = f"{run.table}, {run.settings['method']}"
             progress.update(task, completed=done, total=of, description=what)
-            message = getattr(record, "message", None)  # only a failed run has one
-            if message is not None:
-                text = f"note: {what}, seed {run.settings['seed']} failed: {message}"
+            if isinstance(record, FailedRun):
+                text = f"note: {what}, seed {run.settings['seed']} failed: {record.message}"
                 console.print(text, markup=False, highlight=False, soft_wrap=True)
 
         yield on_run

@@ -46,8 +46,9 @@ def draw_dots(plot: Plot) -> Figure:
     figure = new_figure(1.35 + 0.33 * len(rows))
     left, right = figure.subplots(1, 2, sharey=True)
     budget = plot.case.budget if isinstance(plot.case.budget, float) else None
-    _dot_panel(left, rows, plot.item.clients, lambda client: client.disparity, budget)
-    _dot_panel(right, rows, plot.item.clients, lambda client: client.accuracy, None)
+    shown = [0.0] if budget is None else [0.0, budget]
+    _dot_panel(left, rows, plot.item.clients, lambda client: client.disparity, shown)
+    _dot_panel(right, rows, plot.item.clients, lambda client: client.accuracy, [])
     left.set_xlabel("held-out disparity")
     right.set_xlabel("held-out accuracy")
     left.set_yticks(range(len(rows)), [row.short_label for row in rows])
@@ -65,10 +66,10 @@ def _dot_panel(
     rows: Sequence[Row],
     clients: Sequence[str],
     measure: Callable[[ClientSpread], Spread],
-    budget: float | None,
+    shown: Sequence[float],
 ) -> None:
-    """Marks are means, bars one standard deviation."""
-    seen = [] if budget is None else [0.0, budget]
+    """Marks are means, bars one standard deviation; the axis also shows the values ``shown``."""
+    seen = list(shown)
     for position, row in enumerate(rows):
         for kind, client in enumerate(clients):
             found = measure(row.clients[client])
@@ -82,6 +83,7 @@ def _dot_panel(
             )  # fmt: skip
             seen += [found.mean - sd, found.mean + sd]
     axes.set_xlim(*padded(seen))
+    axes.locator_params(axis="x", nbins=6)
 
 
 # --- by w (figures 6, S2) -------------------------------------------------------------------------
@@ -95,6 +97,9 @@ def draw_series(plot: Plot) -> Figure:
     figure = new_figure(4.6)
     for axes, key in zip(figure.subplots(1, 2), ("disparity", "accuracy"), strict=True):
         few = len(item.clients) <= 2
+        seen = list(_published_points(item, key)) if few else []
+        for x, y in seen:
+            axes.plot(x, y, marker="x", color=INK, markersize=8, markeredgewidth=2, zorder=3)
         ends: dict[str, list[float]] = {}
         for dash, line in enumerate(names):
             for kind, (name, points) in enumerate(_curves(item, plot.protocol, line, key)):
@@ -103,8 +108,8 @@ def draw_series(plot: Plot) -> Figure:
                     marker=MARKERS[kind], markerfacecolor="white" if dash else COLOURS[kind],
                 )  # fmt: skip
                 ends.setdefault(name, []).append(max(points)[1])
-        for x, y in _published_points(item, key) if few else ():
-            axes.plot(x, y, marker="x", color=INK, markersize=8, markeredgewidth=2)
+                seen += points
+        axes.set(xlim=padded([x for x, _ in seen]), ylim=padded([y for _, y in seen]))
         axes.set_title(f"test {key}" if few else _extreme_name(key))
         axes.set_xlabel("w (budget as a share of the disparity without budgets)")
         if few:
