@@ -1,4 +1,4 @@
-"""Train one run of a plan and keep its record; the only module here that calls ``fcfl.runs``."""
+"""Train one run of a plan and keep its record; the only module here that runs experiments."""
 
 import math
 import tempfile
