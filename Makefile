@@ -21,7 +21,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 
 venv: .venv/ready
 .venv/ready: .venv/core
-	$(PIP) -e '.[adult,torch,flower,dev]'
+	$(PIP) -e '.[adult,torch,flower,paper,dev]'
 	touch $@
 
 demo: .venv/core

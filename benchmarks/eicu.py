@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from fcfl.paper.eicu.events import CHARTING, LAB, read_events
 from fcfl.paper.eicu.features import charted_hours, lab_hours, summaries
 from fcfl.paper.eicu.hourly import DAY_ONE, WITH_LOOK_BACK, hour_sums, last_value
-from fcfl.paper.eicu.simulated_tables import COLUMNS
+from fcfl.paper.eicu.simulation.simulated_tables import COLUMNS
 from fcfl.paper.eicu.source_tables import find_tables
 from fcfl.paper.eicu.stays import heart_rate_span
 

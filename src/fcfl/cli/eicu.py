@@ -1,40 +1,24 @@
-"""The command that turns the eICU tables into one table of stays."""
+"""`fcfl data eicu`: turn the eICU tables into one table of stays."""
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
-from fcfl.paper.eicu import (
-    FEATURES,
-    Options,
-    Prepared,
-    check_out,
-    check_size,
-    clients,
-    prepare,
-    simulate,
-    write_prepared,
-)
-from fcfl.report.terminal import MOST_CLIENTS
-from fcfl.report.words import number, plain
+from .console import Debug, WrongUsage, note, one_line_errors, out_console, say
 
-from .console import (
-    Debug,
-    WrongUsage,
-    err_console,
-    note,
-    one_line_errors,
-    out_console,
-    say,
-    usage,
-    words,
-)
+if TYPE_CHECKING:
+    from fcfl.paper.eicu import Options, Prepared
+
+MOST_CLIENTS = 40  # rows of the table of clients
+_ONLY_SIMULATED = {"hospitals", "stays", "seed"}
+_ALWAYS = {"folder", "debug", "simulated"}
 
 _app = typer.Typer(
     rich_markup_mode="rich",
@@ -43,9 +27,48 @@ _app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-
-def _features_help() -> str:
-    return "; ".join(f"{name}: {what}" for name, what in FEATURES.items()) + "."
+Folder = Annotated[
+    Path,
+    typer.Argument(metavar="DIR", help="Folder with the tables as published, .csv.gz or .csv."),
+]
+Features = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="day1: 53 inputs of the first 24 h: last, smallest and largest values; day1-all: "
+        "the same and first values, 82 in all; apache: worst values of day one that APACHE "
+        "keeps; needs neither nurseCharting nor lab.",
+    ),
+]
+Label = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="los7: hospital stay above 7 days; mortality: died in hospital or unit.",
+    ),
+]
+Client = Annotated[str, typer.Option(metavar="NAME", help="What a client is: hospital or region.")]
+MinStays = Annotated[
+    int | None,
+    typer.Option(
+        help="Leave out clients with fewer stays. Default: 1500 for hospitals, 1 for regions."
+    ),
+]
+Sensitive = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME,…",
+        help="Groups to compare: race (Caucasian or not), gender, or both with a comma. "
+        "The sensitive columns themselves are not used as inputs.",
+    ),
+]
+Out = Annotated[Path, typer.Option(help="Parquet file to write.")]
+Simulated = Annotated[
+    bool, typer.Option("--simulated", help="Write simulated tables to DIR instead of reading.")
+]
+Hospitals = Annotated[int, typer.Option(help="With --simulated: how many hospitals.")]
+Stays = Annotated[int, typer.Option(help="With --simulated: stays of each hospital.")]
+Seed = Annotated[int, typer.Option(help="With --simulated: seed of the draws.")]
 
 
 @_app.command(
@@ -55,42 +78,17 @@ def _features_help() -> str:
 )
 def eicu(
     context: typer.Context,
-    folder: Annotated[
-        Path,
-        typer.Argument(metavar="DIR", help="Folder with the tables as published, .csv.gz or .csv."),
-    ],
-    features: Annotated[str, typer.Option(metavar="NAME", help=_features_help())] = "day1",
-    label: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="los7: hospital stay above 7 days; mortality: died in hospital or unit.",
-        ),
-    ] = "los7",
-    client: Annotated[
-        str, typer.Option(metavar="NAME", help="Whose row it is: hospital or region.")
-    ] = "hospital",
-    min_stays: Annotated[
-        int | None,
-        typer.Option(
-            help="Leave out clients with fewer stays. Default: 1500 for hospitals, 1 for regions."
-        ),
-    ] = None,
-    sensitive: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME,…",
-            help="Groups to compare: race (Caucasian or not), gender, or both with a comma. "
-            "What says them outright leaves the inputs.",
-        ),
-    ] = "race",
-    out: Annotated[Path, typer.Option(help="Parquet file to write.")] = Path("stays.parquet"),
-    simulated: Annotated[
-        bool, typer.Option("--simulated", help="Write simulated tables to DIR instead of reading.")
-    ] = False,
-    hospitals: Annotated[int, typer.Option(help="With --simulated: how many hospitals.")] = 11,
-    stays: Annotated[int, typer.Option(help="With --simulated: stays of each hospital.")] = 2000,
-    seed: Annotated[int, typer.Option(help="With --simulated: seed of the draws.")] = 0,
+    folder: Folder,
+    features: Features = "day1",
+    label: Label = "los7",
+    client: Client = "hospital",
+    min_stays: MinStays = None,
+    sensitive: Sensitive = "race",
+    out: Out = Path("stays.parquet"),
+    simulated: Simulated = False,
+    hospitals: Hospitals = 11,
+    stays: Stays = 2000,
+    seed: Seed = 0,
     debug: Debug = False,
 ) -> None:
     """Turn the eICU tables in DIR into one table of hospital stays.
@@ -98,71 +96,89 @@ def eicu(
     Applies the published cohort rules, shows how many stays each removes, and
     writes client, label, groups and features to one file; beside it the same
     counts as FILE.cohort.json. The database is credentialed: get your own copy,
-    or try it all with --simulated.
+    or try it with --simulated.
     """
     with one_line_errors(debug):
-        _check_fitting(context, simulated)
+        _check_options(context, simulated)
         if simulated:
-            with usage():
-                check_size(hospitals, stays)
-            with table_bar("writing", each=False) as watch:
-                rows = simulate(folder, hospitals, stays, seed, watch)
-            _tell_simulated(folder, rows, stays)
+            _simulate(folder, hospitals, stays, seed)
             return
-        with usage():
-            options = Options(features, label, client, min_stays, words(sensitive))
+        from fcfl.paper.eicu import Options, check_out
+
+        names = tuple(name.strip() for name in sensitive.split(",") if name.strip())
+        try:
+            options = Options(features, label, client, min_stays, names)
             check_out(out)
-        with table_bar("reading", each=True) as watch:
-            prepared = prepare(folder, options, watch)
-        beside = write_prepared(prepared, out)
-        for sentence in prepared.notes:
-            note(sentence)
-        out_console.print(flow_table(prepared), "", clients_table(prepared), "")
-        size = f"{len(prepared.frame)} stays, {len(prepared.features)} inputs"
-        say(f"{size}, written to {out}; the counts to {beside}")
-        say(f"Next: {next_command(prepared, out)}")
+        except ValueError as error:
+            raise WrongUsage(str(error)) from None
+        _prepare(folder, options, out)
 
 
 command = typer.main.get_command(_app)
 
 
-def _check_fitting(context: typer.Context, simulated: bool) -> None:
-    """Options that would be ignored are refused."""
-    only_simulated = {"hospitals", "stays", "seed"}
-    always = {"folder", "debug", "simulated"}
+def _check_options(context: typer.Context, simulated: bool) -> None:
+    """An option that would be ignored is an error."""
     for parameter in context.command.params:
         name = str(parameter.name)
         source = context.get_parameter_source(name)
-        if name in always or source is None or source.name != "COMMANDLINE":
+        if name in _ALWAYS or source is None or source.name != "COMMANDLINE":
             continue
-        if simulated != (name in only_simulated):
+        if simulated != (name in _ONLY_SIMULATED):
             fits = "without" if simulated else "with"
             raise WrongUsage(f"{parameter.opts[0]} only goes {fits} --simulated.")
 
 
+def _simulate(folder: Path, hospitals: int, stays: int, seed: int) -> None:
+    from fcfl.paper.eicu.simulation import check_size, simulate
+
+    try:
+        check_size(hospitals, stays)
+    except ValueError as error:
+        raise WrongUsage(str(error)) from None
+    with table_bar("writing", each=False) as on_progress:
+        rows = simulate(folder, hospitals, stays, seed, on_progress)
+    _show_simulated(folder, rows, stays)
+
+
+def _prepare(folder: Path, options: "Options", out: Path) -> None:
+    from fcfl.paper.eicu import prepare, write_prepared
+
+    with table_bar("reading", each=True) as on_progress:
+        prepared = prepare(folder, options, on_progress)
+    counts_file = write_prepared(prepared, out)
+    for sentence in prepared.notes:
+        note(sentence)
+    out_console.print(flow_table(prepared), "", clients_table(prepared), "")
+    size = f"{len(prepared.frame)} stays, {len(prepared.features)} inputs"
+    say(f"{size}, written to {out}; the counts to {counts_file}")
+    say(f"Next: {next_command(options, out)}")
+
+
 @contextmanager
 def table_bar(verb: str, *, each: bool) -> Iterator[Callable[[str, float], None] | None]:
-    """A bar for each table or one for all of them, where somebody can see it."""
-    if not err_console.is_terminal:
+    """A progress bar for each table, or one for all of them; none without a terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
         yield None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err_console, transient=True) as progress:
+    with Progress(*columns, console=console, transient=True) as progress:
         task: TaskID | None = None
         current = ""
 
-        def watch(table: str, share: float) -> None:
+        def on_progress(table: str, share: float) -> None:
             nonlocal task, current
             if task is None or (each and table != current):
                 task = progress.add_task("", total=1.0)
             current = table
             progress.update(task, completed=share, description=f"{verb} {table}")
 
-        yield watch
+        yield on_progress
 
 
-def flow_table(prepared: Prepared) -> Grid:
-    """The cohort flow: each rule in order, what it removed, what was left."""
+def flow_table(prepared: "Prepared") -> Grid:
+    """The cohort flow: each rule in order, how many stays it removed and how many were left."""
     table = Grid(box=None, title="cohort", title_justify="left")
     table.add_column("")
     table.add_column("removed", justify="right")
@@ -175,10 +191,13 @@ def flow_table(prepared: Prepared) -> Grid:
     return table
 
 
-def clients_table(prepared: Prepared) -> Grid:
+def clients_table(prepared: "Prepared") -> Grid:
     """Rows, label rate and group sizes of each client, the largest first."""
+    from fcfl.paper.eicu import client_counts
+    from fcfl.report.words import plain
+
     options = prepared.options
-    described = clients(prepared)
+    counts = client_counts(prepared)
     groups = [
         (attribute, str(group))
         for attribute in options.sensitive
@@ -188,25 +207,23 @@ def clients_table(prepared: Prepared) -> Grid:
     table.add_column(options.client)
     for heading in ("rows", f"{options.label}\nrate", *(group for _, group in groups)):
         table.add_column(heading, justify="right")
-    for client in described[:MOST_CLIENTS]:
-        counts = (f"{client['groups'][name].get(group, 0):,}" for name, group in groups)
-        rate = number(client["positive_rate"])
-        table.add_row(plain(client["name"]), f"{client['rows']:,}", rate, *counts)
-    if len(described) > MOST_CLIENTS:
-        table.add_row(f"and {len(described) - MOST_CLIENTS} more", "", "", *("" for _ in groups))
+    for client in counts[:MOST_CLIENTS]:
+        sizes = (f"{client.groups[name].get(group, 0):,}" for name, group in groups)
+        table.add_row(plain(client.name), f"{client.rows:,}", f"{client.positive_rate:.4f}", *sizes)
+    if len(counts) > MOST_CLIENTS:
+        table.add_row(f"and {len(counts) - MOST_CLIENTS} more", "", "", *("" for _ in groups))
     return table
 
 
-def next_command(prepared: Prepared, out: Path) -> str:
-    """The training command, as it can be typed; the split is the paper's."""
-    options: Any = prepared.options
+def next_command(options: "Options", out: Path) -> str:
+    """The training command to type next, with the paper's split."""
     return (
         f"fcfl train {shlex.quote(str(out))} --client {options.client} --label {options.label} "
         f"--sensitive {','.join(options.sensitive)} --budget 0.05 --test-size 0.33"
     )
 
 
-def _tell_simulated(folder: Path, rows: dict[str, int], stays: int) -> None:
+def _show_simulated(folder: Path, rows: Mapping[str, int], stays: int) -> None:
     counts = ", ".join(f"{name} {count:,}" for name, count in rows.items())
     say(f"Simulated tables, no patient behind any row, written to {folder}: {counts} rows.")
     fewest = "" if stays >= 2000 else f" --min-stays {max(stays * 3 // 4, 1)}"

@@ -1,44 +1,47 @@
-"""The command that makes the paper's tables and figures again."""
+"""`fcfl reproduce`: run the paper's experiments again and write tables and figures."""
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
-from fcfl._files import write_json
 from fcfl.errors import Interrupted
-from fcfl.paper.reproduction import (
-    Item,
-    Run,
-    Scale,
-    add_chosen,
-    find_items,
-    plan_runs,
-    run_plan,
-    summarise,
-)
-from fcfl.paper.reproduction.page import item_path, read_item_files, screen_of, write_reproduction
-from fcfl.paper.reproduction.plan import QUICK, RESPLITS
-from fcfl.paper.reproduction.run_plan import Record
-from fcfl.paper.reproduction.run_tables import make_tables, stand_ins
 
-from .console import (
-    FAILED,
-    Debug,
-    WrongUsage,
-    app,
-    err_console,
-    note,
-    one_line_errors,
-    out_console,
-    say,
-    usage,
-)
+from .console import Debug, WrongUsage, app, note, one_line_errors, out_console, say
+
+if TYPE_CHECKING:
+    from fcfl.paper.reproduction import Item, ItemResult, OnRun, Run, Scale
+    from fcfl.paper.reproduction.run_record import Record
+
+_FAILED = 1  # exit code
+
+Names = Annotated[
+    list[str] | None, typer.Argument(metavar="NAME…|all", help="Items, or all of them.")
+]
+ListItems = Annotated[bool, typer.Option("--list", help="Show the items and stop.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Seeds of the paper's protocol.")]
+Splits = Annotated[int, typer.Option(min=1, help="Random re-splits.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Runs at the same time.")]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="One seed, few rounds: only shows that everything runs.")
+]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Run finished runs again.")]
+EicuFolder = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="FCFL_EICU_DEMO",
+        help="Folder with eICU tables, full or the open demo. Default: simulated ones.",
+    ),
+]
+Out = Annotated[Path, typer.Option(help="Folder to write; finished runs in it are not run again.")]
+Publish = Annotated[
+    bool, typer.Option("--publish", help="Also write results/ and docs/reproduction.md here.")
+]
 
 
 @app.command(
@@ -46,122 +49,131 @@ from .console import (
     "  fcfl reproduce all --quick\n\n  fcfl reproduce all --seeds 5 --jobs 2",
 )
 def reproduce(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME…|all", help="Items, or all of them.")
-    ] = None,
-    list_items: Annotated[bool, typer.Option("--list", help="Show the items and stop.")] = False,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds of the paper's protocol.")] = 5,
-    splits: Annotated[int, typer.Option(min=1, help="Random re-splits.")] = RESPLITS,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time.")] = 2,
-    quick: Annotated[
-        bool,
-        typer.Option("--quick", help="One seed, few rounds: shows the way, not the numbers."),
-    ] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run finished runs again.")] = False,
-    eicu: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="FCFL_EICU_DEMO",
-            help="Folder with eICU tables, full or the open demo. Default: simulated ones.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path, typer.Option(help="Folder to write; finished runs in it are not run again.")
-    ] = Path("runs/reproduce"),
-    publish: Annotated[
-        bool,
-        typer.Option("--publish", help="Also write results/ and docs/reproduction.md here."),
-    ] = False,
+    names: Names = None,
+    list_items: ListItems = False,
+    seeds: Seeds = 5,
+    splits: Splits = 20,
+    jobs: Jobs = 2,
+    quick: Quick = False,
+    fresh: Fresh = False,
+    eicu: EicuFolder = None,
+    out: Out = Path("runs/reproduce"),
+    publish: Publish = False,
     debug: Debug = False,
 ) -> None:
-    """Make tables and figures of the paper again, theirs and ours side by side.
+    """Reproduce tables and figures of the paper, theirs and ours side by side.
 
-    Stopped, the same command goes on: what is finished is kept. Writes a result
-    file for each item, reproduction.md and its figures.
+    Stopped, the same command continues: finished runs are kept. Writes a result
+    file for each item, reproduction.md and its figures (these need matplotlib:
+    pip install 'fcfl[paper]').
 
     Exit codes: 0 done, 1 an error, also of a single run, 2 wrong usage.
     """
     with one_line_errors(debug):
+        from fcfl.paper.reproduction import QUICK, Scale, find_items, read_item_results
+        from fcfl.paper.reproduction.reproduction_page import write_reproduction
+
         if list_items:
             out_console.print(list_of(find_items()))
             return
-        with usage():
-            items = find_items(names or [])
-        if not items:
-            raise WrongUsage("Name an item or all; `fcfl reproduce --list` shows them.")
-        if quick and publish:
-            raise WrongUsage("--quick shows the way, not numbers to publish; leave one out.")
+        items = _named_items(names or [])
+        _check_publishing(quick, publish)
         scale = QUICK if quick else Scale(seeds, splits)
-        with _saying_how_to_go_on():
-            failed = _reproduce(items, scale, out, jobs, fresh, eicu)
-        page = write_reproduction(read_item_files(out), out)
+        with _explaining_interrupts():
+            n_failed = _reproduce(items, scale, out, jobs, fresh, eicu)
+        page = write_reproduction(read_item_results(out), out)
         say(f"Written to {out}; read {page}")
         if publish:
             say(f"Published: {_publish(items, out)}")
-        if failed:
-            raise typer.Exit(FAILED)
+        if n_failed:
+            raise typer.Exit(_FAILED)
+
+
+def _named_items(names: Sequence[str]) -> "list[Item]":
+    from fcfl.paper.reproduction import find_items
+
+    try:
+        items = find_items(names)
+    except ValueError as error:
+        raise WrongUsage(str(error)) from None
+    if not items:
+        raise WrongUsage("Name an item or all; `fcfl reproduce --list` shows them.")
+    return items
+
+
+def _check_publishing(quick: bool, publish: bool) -> None:
+    """Only a full run with figures is published; without figures the rest is still written."""
+    from fcfl.paper.reproduction.plots import INSTALL, can_draw
+
+    if quick and publish:
+        raise WrongUsage("--quick numbers are not worth publishing; leave out one of the two.")
+    if not can_draw() and publish:
+        raise WrongUsage(f"--publish draws figures, which need matplotlib: {INSTALL}")
+    if not can_draw():
+        note(f"Tables are written without figures, which need matplotlib: {INSTALL}")
 
 
 @contextmanager
-def _saying_how_to_go_on() -> Iterator[None]:
+def _explaining_interrupts() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise Interrupted("Stopped; finished runs are kept. Go on with the same command.") from None
+        message = "Stopped; finished runs are kept. Continue with the same command."
+        raise Interrupted(message) from None
 
 
 def _reproduce(
-    items: Sequence[Item], scale: Scale, out: Path, jobs: int, fresh: bool, eicu: Path | None
+    items: "Sequence[Item]", scale: "Scale", out: Path, jobs: int, fresh: bool, eicu: Path | None
 ) -> int:
-    """Run, add up, show and write every item; how many runs failed."""
-    tables = stand_ins(eicu)
-    plans = {item.name: plan_runs(item, scale, tables) for item in items}
+    """Run, aggregate, show and write every item; how many runs failed."""
+    from fcfl.paper import reproduction
+    from fcfl.paper.reproduction.run_tables import make_tables, substitutes
+
+    available = substitutes(eicu)
+    plans = {item.name: reproduction.plan_runs(item, scale, available) for item in items}
     runs = {run.key: run for plan in plans.values() for run in plan.values()}
-    needed = [str(run.settings["table"]) for run in runs.values()]
     out.mkdir(parents=True, exist_ok=True)
-    files = make_tables(needed, out / "tables", eicu)
-    with run_bar(len(runs)) as on_round:
-        finished = run_plan(
-            runs.values(), files, out / "runs", jobs=jobs, fresh=fresh, on_round=on_round
+    files = make_tables([run.table for run in runs.values()], out / "tables", eicu)
+    with run_bar(len(runs)) as on_run:
+        finished = reproduction.run_plan(
+            runs.values(), files, out / "runs", jobs=jobs, fresh=fresh, on_run=on_run
         )
     if finished.n_read:
         note(f"{finished.n_read} of {len(finished.records)} runs were finished before.")
     for item in items:
-        content = summarise(item, plans[item.name], finished.records, scale, tables)
-        add_chosen(item, plans[item.name], finished.records, content)
-        write_json(item_path(out, content), content)
-        for part in screen_of(content):
-            if isinstance(part, str):
-                say(part)
-            else:
-                out_console.print(part)
-        say("")
-    return sum(record["status"] == "failed" for record in finished.records.values())
+        plan, records = plans[item.name], finished.records
+        result = reproduction.aggregate(item, plan, records, scale, available)
+        result = reproduction.with_chosen_budget(item, plan, records, result)
+        reproduction.write_item_result(result, out)
+        _show(result)
+    return finished.n_failed
 
 
-def _publish(items: Sequence[Item], out: Path) -> str:
+def _show(result: "ItemResult") -> None:
+    from fcfl.paper.reproduction.reproduction_page import screen_of
+
+    for part in screen_of(result):
+        if isinstance(part, str):
+            say(part)
+        else:
+            out_console.print(part)
+    say("")
+
+
+def _publish(items: "Sequence[Item]", out: Path) -> Path:
     """Copy the result files of these items, and make the page of all that are published."""
+    from fcfl.paper.reproduction import read_item_results
+    from fcfl.paper.reproduction.reproduction_page import write_reproduction
+
     results = Path("results")
     results.mkdir(exist_ok=True)
     for item in items:
         name = f"{item.name}.json"
-        (results / name).write_text(compact((out / name).read_text("utf-8")), encoding="utf-8")
-    return str(write_reproduction(read_item_files(results), Path("docs")))
+        (results / name).write_bytes((out / name).read_bytes())
+    return write_reproduction(read_item_results(results), Path("docs"))
 
 
-def compact(text: str) -> str:
-    """The same JSON with one line for each row of the item's tables."""
-    content = json.loads(text)
-    rows = content.pop("rows")
-    head = _dumped(content)
-    return f'{head[:-1]},"rows":[\n' + ",\n".join(map(_dumped, rows)) + "\n]}\n"
-
-
-def _dumped(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def list_of(items: Sequence[Item]) -> Grid:
+def list_of(items: "Sequence[Item]") -> Grid:
     """Every item in one line."""
     table = Grid(box=None)
     for heading in ("name", "of the paper", "what"):
@@ -172,8 +184,10 @@ def list_of(items: Sequence[Item]) -> Grid:
 
 
 @contextmanager
-def run_bar(total: int) -> Iterator[Callable[[Run, Record, int, int], None]]:
-    """A bar that counts runs where somebody can see it; a failed run is told at once."""
+def run_bar(total: int) -> "Iterator[OnRun]":
+    """A bar that counts runs if there is a terminal; a failed run is reported at once."""
+    from fcfl.paper.reproduction.run_record import FailedRun
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -181,14 +195,16 @@ def run_bar(total: int) -> Iterator[Callable[[Run, Record, int, int], None]]:
         TextColumn("runs"),
         TimeRemainingColumn(),
     )
-    shown = err_console.is_terminal
-    with Progress(*columns, console=err_console, transient=True, disable=not shown) as progress:
+    console = Console(stderr=True)
+    shown = console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=not shown) as progress:
         task = progress.add_task("reproduce", total=total)
 
-        def on_round(run: Run, record: Record, done: int, of: int) -> None:
-            what = f"{run.settings['table']}, {run.settings['method']}"
+        def on_run(run: "Run", record: "Record", done: int, of: int) -> None:
+            what = f"{run.table}, {run.settings['method']}"
             progress.update(task, completed=done, total=of, description=what)
-            if record["status"] == "failed":
-                note(f"{what}, seed {run.settings['seed']} failed: {record['message']}")
+            if isinstance(record, FailedRun):
+                text = f"note: {what}, seed {run.settings['seed']} failed: {record.message}"
+                console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-        yield on_round
+        yield on_run

@@ -2,7 +2,7 @@
 
 import gzip
 
-from fcfl.paper.eicu.simulated_tables import COLUMNS
+from fcfl.paper.eicu.simulation.simulated_tables import COLUMNS
 
 DAY = 1440
 SOUND = {

@@ -14,7 +14,8 @@ import pytest
 from hand_made import stay, write_tables
 
 from fcfl.errors import DataError
-from fcfl.paper.eicu import Options, cohort_path, prepare, simulate, write_prepared
+from fcfl.paper.eicu import Options, cohort_path, prepare, write_prepared
+from fcfl.paper.eicu.simulation import simulate
 
 
 @pytest.fixture

@@ -7,12 +7,13 @@ import pandas as pd
 import pytest
 
 from fcfl.errors import DataError
-from fcfl.paper.eicu import Options, prepare, simulate
+from fcfl.paper.eicu import Options, prepare
 from fcfl.paper.eicu.cohort import RULES
 from fcfl.paper.eicu.labels import GROUPS, hospital
 from fcfl.paper.eicu.prepare import failures, gather, needed_tables, select
-from fcfl.paper.eicu.simulated import EFFECT, FLAWS, truth
-from fcfl.paper.eicu.simulated_tables import COLUMNS
+from fcfl.paper.eicu.simulation import simulate
+from fcfl.paper.eicu.simulation.simulated_stays import EFFECT, FLAWS, truth
+from fcfl.paper.eicu.simulation.simulated_tables import COLUMNS
 from fcfl.paper.eicu.source_tables import find_tables
 
 HOSPITALS, STAYS = 4, 400
@@ -131,7 +132,7 @@ def test_stopped_on_the_way_every_table_in_the_folder_is_whole(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        simulate(tmp_path, 1, 50, watch=stop)
+        simulate(tmp_path, 1, 50, on_progress=stop)
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"README.md", *(f"{name}.csv.gz" for name in list(COLUMNS)[:6])}
     for name in names - {"README.md"}:

@@ -1,4 +1,4 @@
-"""Who is in the cohort: rules in a fixed order, and how many stays each of them removes."""
+"""The cohort: rules in a fixed order, and how many stays each of them removes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ YOUNGEST = 16
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the rules ask about each stay, row by row as in ``stays``.
+    """What the rules need to know about each stay, in the order of ``stays``.
 
     ``prediction`` is APACHE IVa hospital mortality and ``limit`` the minute of the first care
     limitation; ``limit`` is None where its table is not there. ``charted`` says whether ``span``
@@ -35,7 +35,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Name for scripts, words for people, and the stays it removes; None: it cannot be applied."""
+    """Name in files, words on the screen, and the stays it removes (None: cannot be applied)."""
 
     name: str
     words: str

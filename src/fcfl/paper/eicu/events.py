@@ -11,7 +11,17 @@ from numpy.typing import NDArray
 
 from fcfl._types import Vector
 
-from .source_tables import LEVELS, NUMBER, TEXT, WHOLE, Batch, Table, Watch, read_batches
+from .source_tables import (
+    LEVELS,
+    NUMBER,
+    TEXT,
+    WHOLE,
+    Batch,
+    ColumnType,
+    OnProgress,
+    Table,
+    read_batches,
+)
 from .variables import (
     CHARTED,
     LABS,
@@ -34,12 +44,12 @@ class Source:
     offset: str
     labels: tuple[str, ...]
     value: str
-    value_type: Any
+    value_type: ColumnType
     channel_of: Callable[..., str | None]
     channels: Mapping[str, Channel]
 
     @property
-    def columns(self) -> dict[str, Any]:
+    def columns(self) -> dict[str, ColumnType]:
         """The columns to read, and their types."""
         return {
             "patientunitstayid": WHOLE,
@@ -82,7 +92,7 @@ class Events:
 
 
 def read_events(
-    table: Table, source: Source, stays: NDArray[np.int64], watch: Watch | None = None
+    table: Table, source: Source, stays: NDArray[np.int64], on_progress: OnProgress | None = None
 ) -> Iterator[Events]:
     """Yield the accepted values of the given stays, batch by batch.
 
@@ -91,12 +101,12 @@ def read_events(
     table, source : the file, and how it is read
     stays : sorted ids; an event's ``place`` points into them
     """
-    for batch in read_batches(table, source.columns, watch):
+    for batch in read_batches(table, source.columns, on_progress):
         yield _events(batch, source, stays)
 
 
 def _events(batch: Batch, source: Source, stays: NDArray[np.int64]) -> Events:
-    """Cheapest test first: the labels, then the stay, then the text of the value."""
+    """Accepted values of one batch; the cheapest test comes first: labels, stay, text."""
     stay, offset, *labels, value = batch.columns
     channel = _channels(labels, source)
     rows = np.flatnonzero(channel >= 0)
@@ -120,7 +130,7 @@ def find_places(
 
 
 def _channels(labels: list[Any], source: Source) -> Places:
-    """Code of each row's channel, -1 for none: asked once for each combination of labels."""
+    """Code of each row's channel, -1 for none; looked up once per combination of labels."""
     texts = [_levels(column) for column in labels]
     sizes = tuple(len(names) for names in texts)
     codes = [_codes(column) for column in labels]

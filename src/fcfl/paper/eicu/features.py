@@ -20,7 +20,7 @@ from .hourly import (
     last_value,
     smallest,
 )
-from .source_tables import NUMBER, TEXT, WHOLE, Frame, Table, Watch, read_frame
+from .source_tables import NUMBER, TEXT, WHOLE, Frame, OnProgress, Table, read_frame
 from .stays import stay_ids
 from .variables import LAB_VARIABLES, OXYGENATION, SCORE, VARIABLES, VITALS, preferred
 
@@ -42,9 +42,13 @@ _SCORES = ("acutephysiologyscore", "apachescore")
 
 
 def day_one(
-    tables: Mapping[str, Table], stays: Frame, start: Vector, *, watch: Watch | None = None
+    tables: Mapping[str, Table],
+    stays: Frame,
+    start: Vector,
+    *,
+    on_progress: OnProgress | None = None,
 ) -> Frame:
-    """The 82 features: first, last, smallest and largest values, urine, and who the patient is.
+    """The 82 features: first, last, smallest and largest values, urine, static attributes.
 
     Parameters
     ----------
@@ -54,7 +58,7 @@ def day_one(
     """
 
     def reduced(source: Source, window: Window) -> HourSums:
-        events = read_events(tables[source.table], source, stay_ids(stays), watch)
+        events = read_events(tables[source.table], source, stay_ids(stays), on_progress)
         return hour_sums(events, len(source.channels), start, window)
 
     hours = charted_hours(reduced(CHARTING, DAY_ONE))

@@ -1,4 +1,4 @@
-"""What is predicted, whose row it is, and which groups are compared."""
+"""Label, client and sensitive groups of each stay."""
 
 from collections.abc import Callable
 

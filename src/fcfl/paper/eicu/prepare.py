@@ -1,6 +1,6 @@
 """From the folder of tables to one table of stays, ready to train on."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from .cohort import RULES, Facts, Mask, Step, failures, follow, small_clients
 from .events import CHARTING, INTAKE_OUTPUT, LAB
 from .features import LEFT_OUT, apache, day_one
 from .labels import GROUPS, LABELS, UNKNOWN_REGION, Texts, hospital, region
-from .source_tables import Frame, Table, Watch, find_tables
+from .source_tables import Frame, OnProgress, Table, find_tables
 from .stays import (
     Span,
     first_care_limitation,
@@ -24,11 +24,7 @@ from .stays import (
     unit_span,
 )
 
-FEATURES = {
-    "day1": "53 inputs of the first 24 h: last, smallest and largest values",
-    "day1-all": "the same and first values, 82 in all",
-    "apache": "worst values of day one that APACHE keeps; needs neither nurseCharting nor lab",
-}
+FEATURES = ("day1", "day1-all", "apache")
 MIN_STAYS = {"hospital": 1500, "region": 1}
 
 _ALWAYS = ("patient", "apachePatientResult", "apachePredVar")
@@ -42,11 +38,13 @@ class Options:
 
     Parameters
     ----------
-    features : a key of ``FEATURES``
+    features : "day1" (53 inputs of the first 24 h: last, smallest and largest values), "day1-all"
+        (the same and first values, 82 in all) or "apache" (worst values of day one that APACHE
+        keeps; needs neither nurseCharting nor lab)
     label : "los7" (hospital stay above 7 days) or "mortality" (died in hospital or unit)
     client : "hospital" or "region"
     min_stays : clients with fewer stays are left out; by default 1500 for hospitals, 1 for regions
-    sensitive : "race", "gender" or both; what they are derived from leaves the features
+    sensitive : "race", "gender" or both; the columns they are derived from are not used as inputs
     """
 
     features: str = "day1"
@@ -74,7 +72,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The table of stays, how it came about, and sentences for the user.
+    """The table of stays, the rules that led to it, and notes for the user.
 
     ``frame`` has the client, the label, the sensitive columns and the features, no ids and no
     times. ``n_read`` is the number of stays before the first rule.
@@ -93,18 +91,18 @@ class Prepared:
         return [name for name in self.frame.columns if name not in roles]
 
 
-def prepare(folder: Path, options: Options, watch: Watch | None = None) -> Prepared:
+def prepare(folder: Path, options: Options, on_progress: OnProgress | None = None) -> Prepared:
     """Read the tables in ``folder``, apply the cohort rules, and build the features.
 
     Parameters
     ----------
     folder : path
     options : Options
-    watch : told of the share of each large table that has been read
+    on_progress : called with the share of each large table read so far
     """
     tables = find_tables(folder, needed_tables(options), ("carePlanGeneral",))
     _check_columns(tables, options)
-    facts = gather(tables, options, watch)
+    facts = gather(tables, options, on_progress)
     client = _clients(tables, facts.stays, options)
     groups = {name: GROUPS[name](facts.stays) for name in options.sensitive}
     kept, flow = select(facts, client, groups, options)
@@ -112,7 +110,7 @@ def prepare(folder: Path, options: Options, watch: Watch | None = None) -> Prepa
     if options.features == "apache":
         features = apache(tables, stays)
     else:
-        features = day_one(tables, stays, facts.span.start[kept], watch=watch)
+        features = day_one(tables, stays, facts.span.start[kept], on_progress=on_progress)
     roles = {options.client: client[kept], options.label: facts.label[kept].astype(np.int64)}
     roles |= {name: codes[kept] for name, codes in groups.items()}
     frame = pd.concat([pd.DataFrame(roles), _inputs(features, options)], axis=1)
@@ -121,7 +119,7 @@ def prepare(folder: Path, options: Options, watch: Watch | None = None) -> Prepa
 
 
 def needed_tables(options: Options) -> dict[str, str]:
-    """Tables without which the options cannot be served, and what to say where one is missing."""
+    """Tables the options need, and how the message goes on where one is missing."""
     download = f"which --features {options.features} needs. Download it into the folder"
     needed = dict.fromkeys(_ALWAYS, download)
     if options.features == "apache":
@@ -134,7 +132,7 @@ def needed_tables(options: Options) -> dict[str, str]:
 
 
 def _check_columns(tables: Mapping[str, Table], options: Options) -> None:
-    """Refuse a renamed column before minutes of reading, not after."""
+    """Report a renamed column before minutes of reading, not after."""
     columns = {"apachePredVar": ["electivesurgery"]}
     if options.features != "apache":
         columns |= {source.table: list(source.columns) for source in (CHARTING, LAB, INTAKE_OUTPUT)}
@@ -145,22 +143,29 @@ def _check_columns(tables: Mapping[str, Table], options: Options) -> None:
             tables[name].spelling(column)
 
 
-def gather(tables: Mapping[str, Table], options: Options, watch: Watch | None = None) -> Facts:
-    """Read what the rules ask about each stay."""
+def gather(
+    tables: Mapping[str, Table], options: Options, on_progress: OnProgress | None = None
+) -> Facts:
+    """Read what the rules need to know about each stay."""
     stays = read_stays(tables["patient"])
     prediction = predicted_mortality(tables["apachePatientResult"], stays)
     plans = tables.get("carePlanGeneral")
     limit = first_care_limitation(plans, stays) if plans else None
     charted = options.features != "apache"
-    span = _charted_span(tables["nurseCharting"], stays, watch) if charted else unit_span(stays)
+    if charted:
+        span = _charted_span(tables["nurseCharting"], stays, on_progress)
+    else:
+        span = unit_span(stays)
     return Facts(stays, span, charted, prediction, limit, LABELS[options.label](stays))
 
 
-def _charted_span(charting: Table, stays: Frame, watch: Watch | None) -> Span:
-    """The table is read twice: which hours are of day one is known after the first time."""
-    if watch is None:
+def _charted_span(charting: Table, stays: Frame, on_progress: OnProgress | None) -> Span:
+    """A first pass over the table: which hours belong to day one is only known after it."""
+    if on_progress is None:
         return heart_rate_span(charting, stays)
-    return heart_rate_span(charting, stays, lambda table, share: watch(f"{table}: times", share))
+    return heart_rate_span(
+        charting, stays, lambda table, share: on_progress(f"{table}: times", share)
+    )
 
 
 def select(
@@ -179,7 +184,7 @@ def select(
         words[name] = {"race": "ethnicity missing", "gender": "gender not known"}[name]
     kept, flow = follow(n_stays, removals, words)
     if not kept.any():
-        raise DataError(_nobody_left(flow, client, in_cohort, options))
+        raise DataError(_describe_empty_cohort(flow, client, in_cohort, options))
     return kept, flow
 
 
@@ -188,21 +193,23 @@ def _clients(tables: Mapping[str, Table], stays: Frame, options: Options) -> Tex
 
 
 def _inputs(features: Frame, options: Options) -> Frame:
-    """The features without what would say the sensitive attribute outright."""
+    """The features without the sensitive columns themselves."""
     dropped = {name for attribute in options.sensitive for name in LEFT_OUT[attribute]}
     if options.features == "day1":
         dropped |= {name for name in features.columns if name.endswith("_first")}
     return features.drop(columns=[name for name in features.columns if name in dropped])
 
 
-def _check_word(name: str, word: str, known: Mapping[str, object]) -> None:
+def _check_word(name: str, word: str, known: Collection[str]) -> None:
     if word not in known:
         raise ValueError(
             f"`{name}` must be one of {', '.join(known)}, got {word!r}. {did_you_mean(word, known)}"
         )
 
 
-def _nobody_left(flow: tuple[Step, ...], client: Texts, in_cohort: Mask, options: Options) -> str:
+def _describe_empty_cohort(
+    flow: tuple[Step, ...], client: Texts, in_cohort: Mask, options: Options
+) -> str:
     last = next(step for step in flow if step.left == 0)
     if last.rule != "client":
         return f"No stay is left after the rule '{last.words}', which removed {last.removed}."
@@ -222,18 +229,18 @@ def _notes(facts: Facts, flow: tuple[Step, ...], frame: Frame, options: Options)
             "with unit discharge."
         )
     if facts.limit is None:
-        notes.append("There is no table carePlanGeneral: care limitations were not looked at.")
+        notes.append("There is no table carePlanGeneral: stays with limited care are not removed.")
     for step in flow:
         if step.rule in options.sensitive and step.removed:
             notes.append(f"{_stays(step.removed)} left out: {step.words}.")
     if options.client == "region" and (frame["region"] == UNKNOWN_REGION).any():
         count = int((frame["region"] == UNKNOWN_REGION).sum())
         notes.append(f"{_stays(count)} of hospitals without a region form client 'unknown'.")
-    return (*notes, *_about_gaps(frame))
+    return (*notes, *_describe_gaps(frame))
 
 
-def _about_gaps(frame: Frame) -> list[str]:
-    """Say which features nobody has, and which most stays lack."""
+def _describe_gaps(frame: Frame) -> list[str]:
+    """Name the features no stay has, and those most stays lack."""
     share = frame.isna().mean()
     empty = [name for name in share.index if share[name] == 1]
     rare = share[(share > 0.5) & (share < 1)].sort_values(ascending=False, kind="stable")

@@ -15,7 +15,8 @@ import pyarrow.csv as arrow_csv
 from fcfl._checks import did_you_mean
 from fcfl.errors import DataError
 
-Watch: TypeAlias = Callable[[str, float], None]  # name of a table, share of it read
+OnProgress: TypeAlias = Callable[[str, float], None]  # name of a table, share of it read
+ColumnType: TypeAlias = Any  # a pyarrow.DataType
 Batch: TypeAlias = Any  # a pyarrow.RecordBatch; pyarrow is untyped
 Frame: TypeAlias = Any  # a pandas.DataFrame
 
@@ -47,15 +48,15 @@ class Table:
 
 
 def find_tables(
-    folder: Path, needed: Mapping[str, str], wished: Iterable[str] = ()
+    folder: Path, needed: Mapping[str, str], optional: Iterable[str] = ()
 ) -> dict[str, Table]:
     """Find tables in a folder, as ``.csv.gz`` or ``.csv``.
 
     Parameters
     ----------
     folder : path
-    needed : table -> the words that follow its name where it is missing
-    wished : tables that are used where they are there
+    needed : table -> how the message goes on where the table is missing
+    optional : tables that are used if they exist
     """
     if not folder.is_dir():
         raise DataError(f"There is no folder {str(folder)!r}. Give the one with the eICU tables.")
@@ -73,7 +74,7 @@ def find_tables(
             )
     return {
         name: _open_table(name, files[name.lower()])
-        for name in (*needed, *wished)
+        for name in (*needed, *optional)
         if name.lower() in files
     }
 
@@ -94,7 +95,7 @@ def _tables_in(folder: Path) -> dict[str, Path]:
 
 
 def _open_table(name: str, path: Path) -> Table:
-    opener = gzip.open if _is_packed(path) else open
+    opener = gzip.open if _is_compressed(path) else open
     try:
         with opener(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
             header = next(csv.reader(file), [])
@@ -105,12 +106,12 @@ def _open_table(name: str, path: Path) -> Table:
     return Table(name, path, tuple(header))
 
 
-def _is_packed(path: Path) -> bool:
+def _is_compressed(path: Path) -> bool:
     return path.name.lower().endswith(".gz")
 
 
 def read_batches(
-    table: Table, columns: Mapping[str, Any], watch: Watch | None = None
+    table: Table, columns: Mapping[str, ColumnType], on_progress: OnProgress | None = None
 ) -> Iterator[Batch]:
     """Yield the named columns batch by batch; memory is that of a batch, whatever the file's size.
 
@@ -118,13 +119,13 @@ def read_batches(
     ----------
     table : Table
     columns : lower-case name -> pyarrow type; batches have the columns in this order
-    watch : told after each batch what share of the file has been read
+    on_progress : called after each batch with the share of the file read so far
     """
-    spelt = {table.spelling(name): kind for name, kind in columns.items()}
+    as_spelled = {table.spelling(name): kind for name, kind in columns.items()}
     raw = pa.OSFile(str(table.path))
     size = max(raw.size(), 1)
     try:
-        stream = pa.CompressedInputStream(raw, "gzip") if _is_packed(table.path) else raw
+        stream = pa.CompressedInputStream(raw, "gzip") if _is_compressed(table.path) else raw
         reader = arrow_csv.open_csv(
             stream,
             read_options=arrow_csv.ReadOptions(
@@ -132,8 +133,8 @@ def read_batches(
             ),
             parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
             convert_options=arrow_csv.ConvertOptions(
-                include_columns=list(spelt),
-                column_types=spelt,
+                include_columns=list(as_spelled),
+                column_types=as_spelled,
                 null_values=[""],
                 strings_can_be_null=True,
                 check_utf8=False,  # free text is never shown, and some of it may not be UTF-8
@@ -141,17 +142,17 @@ def read_batches(
         )
         for batch in reader:
             yield batch
-            if watch:
-                watch(table.name, raw.tell() / size)
+            if on_progress:
+                on_progress(table.name, raw.tell() / size)
     except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(_what_is_wrong(table, spelt, error)) from None
+        raise DataError(_describe_error(table, as_spelled, error)) from None
     finally:
         raw.close()
-    if watch:
-        watch(table.name, 1.0)
+    if on_progress:
+        on_progress(table.name, 1.0)
 
 
-def read_frame(table: Table, columns: Mapping[str, Any]) -> Frame:
+def read_frame(table: Table, columns: Mapping[str, ColumnType]) -> Frame:
     """Read the named columns of a table that fits in memory; the first one is its key."""
     schema = pa.schema(list(columns.items()))
     batches = [
@@ -168,8 +169,8 @@ def read_frame(table: Table, columns: Mapping[str, Any]) -> Frame:
     return frame
 
 
-def _what_is_wrong(table: Table, types: Mapping[str, Any], error: Exception) -> str:
-    """One sentence for what the reader says; a row's content is not repeated in it."""
+def _describe_error(table: Table, types: Mapping[str, ColumnType], error: Exception) -> str:
+    """One sentence for the reader's error, without the content of the row."""
     text, path = str(error), str(table.path)
     short = re.search(r"Expected (\d+) columns, got (\d+)", text)
     if short:

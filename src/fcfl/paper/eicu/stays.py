@@ -1,4 +1,4 @@
-"""The patient table as stays, with what the cohort rules ask about each of them."""
+"""The patient table as stays, with what the cohort rules need to know about each of them."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from fcfl._types import Vector
 from fcfl.errors import DataError
 
 from .events import HEART_RATE, find_places, read_events
-from .source_tables import NUMBER, TEXT, WHOLE, Frame, Table, Watch, read_frame
+from .source_tables import NUMBER, TEXT, WHOLE, Frame, OnProgress, Table, read_frame
 
 DAY = 1440.0  # minutes
 OLDEST = 90.0  # ages above 89 are published as "> 89"
@@ -84,11 +84,11 @@ def stay_ids(stays: Frame) -> NDArray[np.int64]:
     return np.asarray(stays["patientunitstayid"], dtype=np.int64)
 
 
-def heart_rate_span(charting: Table, stays: Frame, watch: Watch | None = None) -> Span:
+def heart_rate_span(charting: Table, stays: Frame, on_progress: OnProgress | None = None) -> Span:
     """From the first to the last charted heart rate."""
     start = np.full(len(stays), np.inf)
     end = np.full(len(stays), -np.inf)
-    for events in read_events(charting, HEART_RATE, stay_ids(stays), watch):
+    for events in read_events(charting, HEART_RATE, stay_ids(stays), on_progress):
         np.minimum.at(start, events.place, events.offset)
         np.maximum.at(end, events.place, events.offset)
     charted = start <= end

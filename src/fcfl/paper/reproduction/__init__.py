@@ -1,22 +1,27 @@
-"""Every table and figure of the paper again: items as TOML files, runs in processes, results."""
+"""The paper's tables and figures reproduced: items as TOML files, runs in processes, results."""
 
-from .choosing import add_chosen
+from .aggregate import aggregate
+from .budget_choice import with_chosen_budget
+from .item_result import ItemResult, Scale, read_item_results, write_item_result
 from .items import Case, Item, find_items, read_item
-from .over_runs import summarise
-from .plan import Run, Scale, plan_runs
-from .run_plan import Finished, Watch, run_plan
+from .plan import QUICK, Run, plan_runs
+from .run_plan import FinishedPlan, OnRun, run_plan
 
 __all__ = [
+    "QUICK",
     "Case",
-    "Finished",
+    "FinishedPlan",
     "Item",
+    "ItemResult",
+    "OnRun",
     "Run",
     "Scale",
-    "Watch",
-    "add_chosen",
+    "aggregate",
     "find_items",
     "plan_runs",
     "read_item",
+    "read_item_results",
     "run_plan",
-    "summarise",
+    "with_chosen_budget",
+    "write_item_result",
 ]

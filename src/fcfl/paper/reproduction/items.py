@@ -1,16 +1,18 @@
-"""An item of the paper as a TOML file: what it shows, its cases, and the figures it is held to."""
+"""An item of the paper as a TOML file: what it shows, its cases, and published figures."""
 
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import fcfl
 from fcfl._checks import check_choice, did_you_mean
 from fcfl.errors import DataError
 
-from .lines import LINES
+from .item_result import Budget, Published
+from .json_records import from_json
+from .lines import LINES, Settings
 
 Protocol = Literal["original", "resplits", "partitions", "splits", "starts"]
 Figure = Literal["dots", "series", "front", "plane", "clients"]
@@ -18,43 +20,41 @@ Figure = Literal["dots", "series", "front", "plane", "clients"]
 FIGURES = ("dots", "series", "front", "plane", "clients")
 PROTOCOLS: dict[str, str] = {
     "original": "the original split of Adult; seeds are those of the start and of the folds",
-    "resplits": "each client's rows pooled and split again at random, 67/33, one seed a split",
-    "partitions": "rows dealt to clients and split at random, one seed a partition",
-    "splits": "each client's rows split at random, 67/33, one seed a split",
+    "resplits": "each client's rows pooled and split again at random, 67/33, one seed per split",
+    "partitions": "rows assigned to clients and split at random, one seed per partition",
+    "splits": "each client's rows split at random, 67/33, one seed per split",
     "starts": "no rows",
 }
 
 
 @dataclass(frozen=True)
 class Case:
-    """One setting: rows, budget and metric; and what others found there, on test rows.
+    """One setting: rows, budget and metric, and what others published for it, on test rows.
 
-    ``options`` are settings of every run, ``of_line`` those of the runs of one line. ``given`` has
-    figures by source: ``label`` and, each optional, ``accuracy``, ``disparity`` by client and
-    numbers by name. ``lines`` are those of the item unless the case has its own. ``settled_as``
-    names an earlier case whose cross-validated l2 and objective are kept, as in a sweep.
+    ``options`` are settings of every run, ``of_line`` those of the runs of one line. ``lines`` are
+    those of the item unless the case has its own. ``tuned_as`` names an earlier case whose
+    cross-validated l2 and objective are used, as in a sweep.
     """
 
     name: str
-    options: Mapping[str, Any]
+    options: Settings
     lines: tuple[str, ...]
-    of_line: Mapping[str, Mapping[str, Any]]
-    given: tuple[Mapping[str, Any], ...]
-    settled_as: str | None = None
+    of_line: Mapping[str, Settings]
+    given: tuple[Published, ...]
+    tuned_as: str | None = None
 
     @property
-    def budget(self) -> float | Mapping[str, float] | None:
-        """The budget all lines are held to; None where there is none, or it is relative."""
-        found: float | Mapping[str, float] | None = self.options.get("budget")
-        return found
+    def budget(self) -> Budget:
+        """The budget all lines are judged by; None where there is none, or it is relative."""
+        return cast(Budget, self.options.get("budget"))
 
 
 @dataclass(frozen=True)
 class Item:
     """A table or figure: its cases under one or several protocols.
 
-    ``chosen`` says how settings were chosen, ``paper`` what the paper says, ``limits`` hold for the
-    largest local and the global disparity where a later paper's figures are aimed at.
+    ``chosen`` says how settings were chosen, ``paper`` what the paper says; ``limits`` on accuracy,
+    largest local and global disparity are the target where later papers published one.
     """
 
     name: str
@@ -102,7 +102,9 @@ def read_item(path: Path) -> Item:
     known = {field.name for field in fields(Item)} - {"name", "cases"} | {"lines", "case"}
     for key in table:
         if key not in known:
-            raise DataError(f"`{key}` in {str(path)!r} is no setting of an item.")
+            raise DataError(
+                f"`{key}` in {str(path)!r} is not a setting of an item. {did_you_mean(key, known)}"
+            )
     check_choice("figure", table["figure"], FIGURES)
     for protocol in table["protocols"]:
         check_choice("protocols", protocol, PROTOCOLS)
@@ -122,15 +124,11 @@ def read_item(path: Path) -> Item:
 
 
 def _case(path: Path, table: Mapping[str, Any], lines: tuple[str, ...]) -> Case:
-    options = {k.replace("-", "_"): _tuple(v) for k, v in table.get("options", {}).items()}
-    of_line = {
-        name: {k.replace("-", "_"): _tuple(v) for k, v in found.items()}
-        for name, found in table.get("of-line", {}).items()
-    }
+    options = _settings(table.get("options", {}))
+    of_line = {name: _settings(found) for name, found in table.get("of-line", {}).items()}
     own = _lines(path, table["lines"]) if "lines" in table else lines
-    return Case(
-        table["name"], options, own, of_line, tuple(table.get("given", ())), table.get("settled-as")
-    )
+    given = tuple(from_json(Published, each) for each in table.get("given", ()))
+    return Case(table["name"], options, own, of_line, given, table.get("tuned-as"))
 
 
 def _lines(path: Path, names: Sequence[str]) -> tuple[str, ...]:
@@ -142,5 +140,8 @@ def _lines(path: Path, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+def _settings(table: Settings) -> Settings:
+    return {
+        key.replace("-", "_"): tuple(value) if isinstance(value, list) else value
+        for key, value in table.items()
+    }

@@ -1,40 +1,40 @@
-"""The methods that items compare: a name, what tables call it, and the settings of its runs."""
+"""The methods that items compare: name, label in tables, and settings of the runs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal, TypeAlias
 
 Kind = Literal["theirs", "ours", "baseline"]
+Settings: TypeAlias = Mapping[str, object]  # of a run, as the experiment takes them
 
 
 @dataclass(frozen=True)
 class Line:
     """One line of a table.
 
-    ``is_random``: the run depends on its seed even when the rows do not. ``keeps_budgets``: it is
-    told the budgets; the others run once for all budgets. ``settled_by`` names the line whose
-    cross-validated l2 and objective are taken. It trains under ``budget_times`` the budget it is
-    held to. ``quick`` replaces settings where only the way
-    through matters.
+    ``is_random``: the run depends on its seed even when the rows do not. ``enforces_budgets``: it
+    is given the budgets; the others run once for all budgets. ``tuned_by`` names the line whose
+    cross-validated l2 and objective it uses. It trains with ``budget_times`` the budget it is
+    judged by. ``quick`` replaces settings in a quick trial.
     """
 
     label: str
     kind: Kind
-    options: Mapping[str, Any]
+    options: Settings
     is_random: bool = False
-    keeps_budgets: bool = False
-    settled_by: str | None = None
+    enforces_budgets: bool = False
+    tuned_by: str | None = None
     budget_times: float = 1.0
-    quick: Mapping[str, Any] = field(default_factory=dict)
+    quick: Settings = field(default_factory=dict)
 
     @property
     def is_cross_validated(self) -> bool:
         """Whether l2 and objective are both left to cross-validation."""
         chosen = {"l2", "objective"} & self.options.keys()
-        return self.options["method"] == "sqp" and not chosen and self.settled_by is None
+        return self.options["method"] == "sqp" and not chosen and self.tuned_by is None
 
 
-_NOT_CHOSEN = {"l2": 3e-3, "objective": 10.0}
+_UNTUNED = {"l2": 3e-3, "objective": 10.0}
 _SHORT = {"rounds": (60,)}
 
 
@@ -57,40 +57,40 @@ LINES: dict[str, Line] = {
         "theirs",
         {"method": "two-stage", "published": True, "start": "uniform"},
         is_random=True,
-        keeps_budgets=True,
+        enforces_budgets=True,
         quick={"rounds": (80, 40)},
     ),
     "two-stage-as-written": Line(
         "FCFL, two-stage, as written",
         "theirs",
         {"method": "two-stage"},
-        keeps_budgets=True,
+        enforces_budgets=True,
         quick={"rounds": (80, 40)},
     ),
     "sqp": Line(
-        "FCFL, sqp", "ours", {"method": "sqp"}, is_random=True, keeps_budgets=True,
-        quick=_NOT_CHOSEN,
+        "FCFL, sqp", "ours", {"method": "sqp"}, is_random=True, enforces_budgets=True,
+        quick=_UNTUNED,
     ),
     "sqp-max": Line(
         "FCFL, sqp, min-max optimum",
         "ours",
         {"method": "sqp", "l2": 1e-3, "objective": "max"},
-        keeps_budgets=True,
+        enforces_budgets=True,
     ),
     "sqp-mean": Line(
         "FCFL, sqp, mean loss",
         "ours",
         {"method": "sqp", "objective": 10.0},
-        keeps_budgets=True,
-        quick=_NOT_CHOSEN,
+        enforces_budgets=True,
+        quick=_UNTUNED,
     ),
     "sqp-tenth": Line(
         "FCFL, sqp, a tenth of the budget",
         "ours",
         {"method": "sqp"},
         is_random=True,
-        keeps_budgets=True,
-        settled_by="sqp",
+        enforces_budgets=True,
+        tuned_by="sqp",
         budget_times=0.1,
     ),
     "sqp-sure": Line(
@@ -98,7 +98,7 @@ LINES: dict[str, Line] = {
         "ours",
         {"method": "sqp", "confidence": 0.9},
         is_random=True,
-        keeps_budgets=True,
-        settled_by="sqp",
+        enforces_budgets=True,
+        tuned_by="sqp",
     ),
 }  # fmt: skip

@@ -1,36 +1,40 @@
-"""Run a plan in several processes; what is finished is on disk and not run again."""
+"""Run a plan in several processes; finished runs are on disk and not run again."""
 
 import json
 import multiprocessing
 import os
 import signal
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 from fcfl._files import write_json
-from fcfl.errors import FCFLError, Interrupted
-from fcfl.runs.run import run_experiment
+from fcfl.errors import FCFLError
 
-from .plan import Run, settled
-from .record import failed_record, path_of, record_of
+from .json_records import from_json, to_json
+from .one_run import execute
+from .plan import Run
+from .run_record import FailedRun, Record, RunRecord
 
-Record = dict[str, Any]
-Watch = Callable[[Run, Record, int, int], None]
+OnRun: TypeAlias = Callable[[Run, Record, int, int], None]  # the run, its record, done, of all
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)
-class Finished:
+class FinishedPlan:
     """The record of every run by its key, and how many were on disk already."""
 
     records: Mapping[str, Record]
     n_read: int
+
+    @property
+    def n_failed(self) -> int:
+        """How many runs failed."""
+        return sum(isinstance(record, FailedRun) for record in self.records.values())
 
 
 def run_plan(
@@ -40,95 +44,81 @@ def run_plan(
     *,
     jobs: int = 1,
     fresh: bool = False,
-    on_round: Watch | None = None,
-) -> Finished:
-    """Run what has no record in ``folder`` yet, parents before those that wait for them.
+    on_run: OnRun | None = None,
+) -> FinishedPlan:
+    """Run what has no record in ``folder`` yet, parents before the runs that wait for them.
 
-    ``on_round`` is told each run that ended, its record, and how many of how many are done. A run
-    that fails has a record that says so; it is tried again next time.
+    ``on_run`` is called with each run that ended, its record, and how many of how many are done. A
+    run that fails has a record with its message; it is tried again next time.
     """
     folder.mkdir(parents=True, exist_ok=True)
     wanted = {run.key: run for run in with_parents(runs)}
     records = {} if fresh else _read(wanted, folder)
     n_read = len(records)
-    todo = [run for key, run in wanted.items() if key not in records]
-    for run, record in _run_all(todo, records, tables, jobs):
+    missing = [run for key, run in wanted.items() if key not in records]
+    for run, record in _run_all(missing, records, tables, jobs):
         records[run.key] = record
-        if record["status"] != "failed":
-            write_json(folder / f"{run.key}.json", record)
-        if on_round is not None:
-            on_round(run, record, len(records), len(wanted))
-    return Finished(records, n_read)
+        if isinstance(record, RunRecord):
+            write_json(folder / f"{run.key}.json", to_json(record))
+        if on_run is not None:
+            on_run(run, record, len(records), len(wanted))
+    return FinishedPlan(records, n_read)
 
 
 def with_parents(runs: Iterable[Run]) -> Iterator[Run]:
     """Every run, after the one it waits for."""
     for run in runs:
-        if run.settled_by is not None:
-            yield from with_parents([run.settled_by])
+        if run.tuned_by is not None:
+            yield from with_parents([run.tuned_by])
         yield run
 
 
 def _read(wanted: Mapping[str, Run], folder: Path) -> dict[str, Record]:
-    found = {}
+    found: dict[str, Record] = {}
     for key in wanted:
         path = folder / f"{key}.json"
         if path.exists():
-            found[key] = json.loads(path.read_text(encoding="utf-8"))
+            found[key] = from_json(RunRecord, json.loads(path.read_text(encoding="utf-8")))
     return found
 
 
 def _run_all(
-    todo: list[Run], records: Mapping[str, Record], tables: Mapping[str, str], jobs: int
+    missing: list[Run], records: Mapping[str, Record], tables: Mapping[str, str], jobs: int
 ) -> Iterator[tuple[Run, Record]]:
-    """Each run with its record as it ends."""
-    if jobs == 1 or len(todo) < 2:
-        for run in todo:
-            yield run, execute(_ready(run, records), tables)
+    """Each run with its record as it ends; ``records`` grows meanwhile."""
+    if jobs == 1 or len(missing) < 2:
+        for run in missing:
+            ready = _tuned(run, records)
+            yield run, ready if isinstance(ready, FailedRun) else execute(ready, tables)
         return
     with _pool(jobs) as pool:
-        waiting = list(todo)
+        waiting = list(missing)
         running: dict[Future[Record], Run] = {}
         while waiting or running:
-            ready = [run for run in waiting if _is_ready(run, records)][: 2 * jobs - len(running)]
-            waiting = [run for run in waiting if run not in ready]
-            running |= {pool.submit(execute, _ready(r, records), tables): r for r in ready}
+            ready_runs = [run for run in waiting if _is_ready(run, records)]
+            for run in ready_runs[: 2 * jobs - len(running)]:
+                waiting.remove(run)
+                ready = _tuned(run, records)
+                if isinstance(ready, FailedRun):
+                    yield run, ready
+                else:
+                    running[pool.submit(execute, ready, tables)] = run
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 yield running.pop(future), _result(future)
 
 
 def _is_ready(run: Run, records: Mapping[str, Record]) -> bool:
-    return run.settled_by is None or run.settled_by.key in records
+    return run.tuned_by is None or run.tuned_by.key in records
 
 
-def _ready(run: Run, records: Mapping[str, Record]) -> Run | str:
-    """The run with what it waited for, or why it cannot be run."""
-    if run.settled_by is None:
+def _tuned(run: Run, records: Mapping[str, Record]) -> Run | FailedRun:
+    """The run with the settings it waited for, or why it cannot be run."""
+    if run.tuned_by is None:
         return run
-    parent = records[run.settled_by.key]
-    if parent["status"] == "failed":
-        return f"The run it takes its settings from failed: {parent['message']}"
-    return settled(run, parent["l2"], parent["objective"])
-
-
-def execute(run: Run | str, tables: Mapping[str, str]) -> Record:
-    """Train, and keep the record; in a process of its own or in this one."""
-    if isinstance(run, str):
-        return failed_record(run)
-    try:
-        experiment = run.experiment(tables[run.settings["table"]])
-        with tempfile.TemporaryDirectory() as place:
-            folder = Path(place) / "run"
-            finished = run_experiment(experiment, folder)
-            record = record_of(finished.result, finished.budgets_met)
-            if run.keeps_path:
-                budget = float(run.settings["budget"])
-                record["path"] = path_of(folder / "history.jsonl", budget)
-        return record
-    except Interrupted:
-        raise KeyboardInterrupt from None
-    except (FCFLError, ValueError) as error:
-        return failed_record(str(error))
+    parent = records[run.tuned_by.key]
+    if isinstance(parent, FailedRun):
+        return FailedRun(f"The run it takes its settings from failed: {parent.message}")
+    return run.with_tuning(parent.l2, parent.objective)
 
 
 def _result(future: Future[Record]) -> Record:
@@ -136,20 +126,20 @@ def _result(future: Future[Record]) -> Record:
         return future.result()
     except BrokenProcessPool:
         raise FCFLError(
-            "A process was ended from outside, perhaps for want of memory. Finished runs are "
-            "kept; go on with the same command and fewer --jobs."
+            "A process was killed from outside, perhaps for lack of memory. Finished runs are "
+            "kept; continue with the same command and fewer --jobs."
         ) from None
-    except Exception as error:  # of one run: the others go on, and this one's line says so
-        return failed_record(f"{type(error).__name__}: {error}")
+    except Exception as error:  # one run's error must not stop the others; its record names it
+        return FailedRun(f"{type(error).__name__}: {error}")
 
 
 @contextmanager
 def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes with one thread each; stopped, they end at once."""
+    """Processes with one thread each, terminated at once when the command is stopped."""
     before = {name: os.environ.get(name) for name in _ONE_THREAD}
     os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_leave_stopping_to_parent)
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_ignore_interrupts)
     try:
         yield pool
     except BaseException:
@@ -162,5 +152,6 @@ def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
-def _leave_stopping_to_parent() -> None:
+def _ignore_interrupts() -> None:
+    # Ctrl-C reaches the whole process group; the parent terminates its children itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""Tables that runs read: Adult pooled to be split again, and eICU as far as it is there."""
+"""Tables that runs read: Adult pooled to be split again, and eICU from whatever is available."""
 
 import tempfile
 from collections.abc import Iterable
@@ -9,7 +9,8 @@ import pandas as pd
 
 from fcfl.data import BUILTIN, load_adult_frames
 from fcfl.errors import DataError
-from fcfl.paper.eicu import Options, prepare, simulate
+from fcfl.paper.eicu import Options, prepare
+from fcfl.paper.eicu.simulation import simulate
 from fcfl.paper.eicu.source_tables import Frame
 
 SIMULATED = (11, 400)  # hospitals, stays of each
@@ -38,14 +39,14 @@ def eicu_source(folder: Path | None) -> str:
     return "own" if {"nursecharting", "lab"} <= names else "demo"
 
 
-def stand_ins(eicu: Path | None) -> dict[str, str]:
-    """The names by which items call the eICU sets, and the sets that are there."""
+def substitutes(eicu: Path | None) -> dict[str, str]:
+    """For each eICU set that items name, the set that is available."""
     source = eicu_source(eicu)
     return {f"eicu:{label}": f"eicu:{source}:{label}" for label in ("los7", "mortality")}
 
 
 def make_tables(names: Iterable[str], folder: Path, eicu: Path | None) -> dict[str, str]:
-    """Write the tables that are not there yet; for each name what a run reads."""
+    """Write the tables that do not exist yet; for each name what a run reads."""
     found = {}
     for name in dict.fromkeys(names):
         if name in BUILTIN or name == "synthetic":

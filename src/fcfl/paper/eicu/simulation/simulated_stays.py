@@ -7,9 +7,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcfl._types import Vector
-
-from .source_tables import Frame
-from .stays import DAY
+from fcfl.paper.eicu.source_tables import Frame
+from fcfl.paper.eicu.stays import DAY
 
 REGIONS = ("Midwest", "South", "West", "Northeast", None)
 FIRST_HOSPITAL = 101

@@ -1,10 +1,11 @@
-"""The prepared table on disk, and beside it how it came about; both whole or not at all."""
+"""The prepared table on disk and its cohort counts beside it; both complete or neither."""
 
 import json
 import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from fcfl.errors import DataError
 
@@ -17,7 +18,7 @@ def cohort_path(out: Path) -> Path:
 
 
 def check_out(out: Path) -> None:
-    """Refuse a file that could not be written, before hours of reading."""
+    """Check that the file can be written, before hours of reading."""
     if out.suffix.lower() != ".parquet":
         raise DataError(f"`out` must end in .parquet, got {str(out)!r}.")
     if not out.parent.is_dir():
@@ -26,7 +27,38 @@ def check_out(out: Path) -> None:
         raise DataError(f"`out` must be a file, got the folder {str(out)!r}.")
 
 
-def cohort_record(prepared: Prepared) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class ClientCounts:
+    """Rows, label rate and, for each sensitive attribute, group sizes of one client."""
+
+    name: str
+    rows: int
+    positive_rate: float
+    groups: Mapping[str, Mapping[str, int]]
+
+
+def client_counts(prepared: Prepared) -> list[ClientCounts]:
+    """The counts of each client, the largest first."""
+    options, frame = prepared.options, prepared.frame
+    counts = [
+        ClientCounts(
+            name=str(name),
+            rows=len(rows),
+            positive_rate=float(rows[options.label].mean()),
+            groups={
+                attribute: {
+                    str(group): int(count)
+                    for group, count in rows[attribute].value_counts().sort_index().items()
+                }
+                for attribute in options.sensitive
+            },
+        )
+        for name, rows in frame.groupby(options.client, sort=True)
+    ]
+    return sorted(counts, key=lambda client: (-client.rows, client.name))
+
+
+def cohort_record(prepared: Prepared) -> dict[str, object]:
     """Counts only, as plain JSON values: options, flow, clients, notes."""
     options = prepared.options
     return {
@@ -38,39 +70,15 @@ def cohort_record(prepared: Prepared) -> dict[str, Any]:
         "min_stays": options.smallest_client,
         "sensitive": list(options.sensitive),
         "stays_read": prepared.n_read,
-        "flow": [
-            {"rule": step.rule, "words": step.words, "removed": step.removed, "left": step.left}
-            for step in prepared.flow
-        ],
-        "clients": clients(prepared),
+        "flow": [asdict(step) for step in prepared.flow],
+        "clients": [asdict(client) for client in client_counts(prepared)],
         "inputs": prepared.features,
         "notes": list(prepared.notes),
     }
 
 
-def clients(prepared: Prepared) -> list[dict[str, Any]]:
-    """Rows, label rate and group sizes of each client, the largest first."""
-    options, frame = prepared.options, prepared.frame
-    described = [
-        {
-            "name": str(name),
-            "rows": len(rows),
-            "positive_rate": float(rows[options.label].mean()),
-            "groups": {
-                attribute: {
-                    str(group): int(count)
-                    for group, count in rows[attribute].value_counts().sort_index().items()
-                }
-                for attribute in options.sensitive
-            },
-        }
-        for name, rows in frame.groupby(options.client, sort=True)
-    ]
-    return sorted(described, key=lambda client: (-client["rows"], client["name"]))
-
-
 def write_prepared(prepared: Prepared, out: Path) -> Path:
-    """Write the table and its cohort record; stopped or out of space, neither is touched."""
+    """Write the table and its cohort record; if interrupted or out of space, neither is touched."""
     check_out(out)
     beside = cohort_path(out)
     drafts = {path: path.with_name(f".draft-{path.name}") for path in (out, beside)}

@@ -1,4 +1,4 @@
-"""A folder of simulated tables, with a page that says so."""
+"""A folder of simulated tables, with a README that says so."""
 
 import gzip
 import os
@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
 from fcfl.errors import DataError
+from fcfl.paper.eicu.source_tables import Frame, OnProgress
 
-from .simulated import EFFECT, FLAWS, Truth, draw_stays, truth
+from .simulated_stays import EFFECT, FLAWS, Truth, draw_stays, truth
 from .simulated_tables import COLUMNS, make_tables
-from .source_tables import Frame, Watch
 
 README = "README.md"
 _TITLE = "# Simulated tables in the schema of eICU"
@@ -25,17 +25,21 @@ _NO_HEADER = arrow_csv.WriteOptions(include_header=False, quoting_style="needed"
 
 
 def simulate(
-    folder: Path, hospitals: int = 11, stays: int = 2000, seed: int = 0, watch: Watch | None = None
+    folder: Path,
+    hospitals: int = 11,
+    stays: int = 2000,
+    seed: int = 0,
+    on_progress: OnProgress | None = None,
 ) -> dict[str, int]:
     """Write simulated tables; the same arguments give the same bytes.
 
     Parameters
     ----------
-    folder : made if it is not there; refused where other files lie in it
-    hospitals : clients to be; one more hospital is too small to be one
+    folder : created if missing; must not hold other files
+    hospitals : hospitals large enough to be clients; one more is written that is too small
     stays : of each hospital
     seed : seed of the draws
-    watch : told of the share of the tables that are written
+    on_progress : called with the share of the tables written so far
 
     Returns
     -------
@@ -52,20 +56,20 @@ def simulate(
     rows: dict[str, int] = {}
     for name, parts in groupby(made, key=itemgetter(0)):
         rows[name] = _write_table(folder, name, (part for _, part in parts))
-        if watch:
-            watch(name, len(rows) / len(COLUMNS))
+        if on_progress:
+            on_progress(name, len(rows) / len(COLUMNS))
     return rows
 
 
 def check_size(hospitals: int, stays: int) -> None:
-    """Refuse numbers too small for every rule to have work to do."""
+    """Every cohort rule must have stays to remove, which needs a minimum size."""
     for name, value, fewest in (("hospitals", hospitals, 1), ("stays", stays, _FEWEST_STAYS)):
         if value < fewest:
             raise ValueError(f"`{name}` must be at least {fewest}, got {value!r}.")
 
 
 def _write_table(folder: Path, name: str, parts: Iterable[Frame]) -> int:
-    """Write a table part by part to a draft, which takes its name when it is whole."""
+    """Write a table part by part to a draft that is renamed when it is complete."""
     path, draft = folder / f"{name}.csv.gz", folder / f".draft-{name}"
     columns = COLUMNS[name].split(",")
     rows = 0
@@ -95,7 +99,7 @@ def _published(part: Frame, columns: list[str], rows_before: int) -> Any:
 
 
 def _check_folder(folder: Path) -> None:
-    """Never write among files that may be somebody's real tables."""
+    """Never write among files that may be real tables."""
     if folder.exists() and not folder.is_dir():
         raise DataError(f"Simulated tables need a folder, got the file {str(folder)!r}.")
     if not folder.is_dir() or not any(folder.iterdir()):

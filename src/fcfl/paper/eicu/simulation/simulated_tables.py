@@ -5,9 +5,10 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from .simulated import REGIONS
+from fcfl.paper.eicu.source_tables import Frame
+
 from .simulated_events import Typical, charting, labs, urine
-from .source_tables import Frame
+from .simulated_stays import REGIONS
 
 COLUMNS = {
     "patient": (
@@ -74,7 +75,7 @@ _WORST = {
 
 
 def make_tables(stays: Frame, rng: np.random.Generator) -> Iterator[tuple[str, Frame]]:
-    """Yield (table, some of its rows); the columns that nobody reads are left empty."""
+    """Yield (table, some of its rows); columns that are never read are left empty."""
     yield "patient", _patient(stays)
     yield "hospital", _hospital(stays)
     yield "apacheApsVar", _aps(stays, rng)

@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 
 from fcfl._types import Vector
-
-from .source_tables import Frame
+from fcfl.paper.eicu.source_tables import Frame
 
 
 @dataclass(frozen=True, slots=True)

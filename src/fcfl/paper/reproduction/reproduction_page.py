@@ -1,0 +1,135 @@
+"""Items on the screen and as a Markdown page: everything is read from their result files."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from fcfl.report.words import plain
+
+from .glance import glance
+from .item_result import ItemResult
+from .plots import can_draw, plots_of
+from .readings import readings
+from .result_tables import BESIDE, TextTable, failures_of, tables_of
+
+PAGE = "reproduction.md"
+_UNBRACKETED = str.maketrans("", "", "()")
+_QUICK = (
+    "A quick trial: one seed, few rounds, settings not tuned. It only shows that the item runs; "
+    "its numbers mean nothing."
+)
+_HEAD = """# The paper's tables and figures, reproduced
+
+Each item names the command that made it; `fcfl reproduce all` makes all of them with five seeds
+and twenty re-splits. The paper is FCFL (Cui et al., 2021). Every number is on test or held-out
+rows unless it says training rows. Settings are chosen on training rows only; a line that was
+added after held-out rows had been seen says so under its item. *Authors' options* is the
+two-stage method with the behaviour of the authors' public code; *sqp* solves the same problem by
+sequential quadratic programming. Disparities are absolute differences of hard group rates; "met
+in training" counts runs whose smooth disparities on training rows meet every budget (to .001),
+"within" runs whose held-out hard disparity does. Conclusions are drawn from the random splits,
+not from the one original split. The figures of every run are in `results/`.
+"""
+_SOURCES = {
+    "demo": " Here: the open eICU demo, regions as clients, APACHE day-one features.",
+    "simulated": " Here: simulated tables in the schema of eICU, no patient behind any row.",
+    "own": " Here: the folder of eICU tables that was given, hospitals as clients.",
+}
+
+
+def screen_of(item: ItemResult) -> Iterator[Table | str]:
+    """Tables and readings, for a terminal."""
+    yield f"{item.name}: {item.title} ({item.of})"
+    for found in tables_of(item):
+        yield _grid(found)
+    yield from _sentences(item)
+
+
+def _grid(found: TextTable) -> Table:
+    table = Table(
+        title=Text(plain(found.caption)), title_justify="left", box=box.SIMPLE_HEAD,
+        show_edge=False, pad_edge=False, collapse_padding=True, padding=(0, 1),
+    )  # fmt: skip
+    table.add_column(found.headings[0], vertical="bottom", overflow="fold")
+    for heading in found.headings[1:]:
+        stacked = heading.replace(BESIDE, " ").replace(" ", "\n").translate(_UNBRACKETED)
+        table.add_column(stacked, justify="right", vertical="bottom", overflow="fold")
+    for row in found.rows:
+        cells = (cell.replace(" ± ", "±").replace(BESIDE, "\n") for cell in row[1:])
+        table.add_row(Text(plain(row[0].replace("*", ""))), *cells)
+    return table
+
+
+def _sentences(item: ItemResult) -> list[str]:
+    return [*([_QUICK] if item.scale.quick else []), *readings(item), *failures_of(item)]
+
+
+def write_reproduction(items: Sequence[ItemResult], folder: Path) -> Path:
+    """Write the page and, where matplotlib is installed, a folder of figures beside it."""
+    has_figures = can_draw()
+    folder.mkdir(parents=True, exist_ok=True)
+    if has_figures:
+        from .item_figures import write_figures
+
+        write_figures([plot for item in items for plot in plots_of(item)], folder / "reproduction")
+    path = folder / PAGE
+    path.write_text(page_text(items, has_figures=has_figures), encoding="utf-8")
+    return path
+
+
+def page_text(items: Sequence[ItemResult], *, has_figures: bool = True) -> str:
+    """The page in Markdown."""
+    parts = [_HEAD, _contents(items), _glance(items)]
+    return "\n".join([*parts, *(_section(item, has_figures) for item in items)])
+
+
+def _contents(items: Sequence[ItemResult]) -> str:
+    lines = ["| item | of the paper |", "| --- | --- |"]
+    lines += [f"| [{i.name}](#{i.name}) | {i.of}: {i.title.lower()} |" for i in items]
+    return "\n".join(lines) + "\n"
+
+
+def _glance(items: Sequence[ItemResult]) -> str:
+    lines = [line for found in glance(items) for line in (*markdown(found), "")]
+    return "\n".join(["## At a glance", "", *lines]) if lines else ""
+
+
+def _section(item: ItemResult, has_figures: bool) -> str:
+    lines = [f"## {item.name}", "", f"{item.title} ({item.of}).", ""]
+    lines += [f"**The paper.** {item.paper}", ""]
+    lines += [f"**Protocol.** {_protocol(item)} Made by `{_command(item)}`.", ""]
+    lines += [f"**Settings.** {item.chosen[0].upper()}{item.chosen[1:]}.", ""]
+    for plot in plots_of(item) if has_figures else ():
+        lines += [f"![{plot.title}](reproduction/{plot.file_name})", ""]
+    lines += ["**Reading.**", ""]
+    lines += [f"* {sentence}" for sentence in _sentences(item)] + [""]
+    for found in tables_of(item):
+        lines += [*markdown(found), ""]
+    return "\n".join(lines)
+
+
+def _protocol(item: ItemResult) -> str:
+    """How rows were split, and which rows were used instead of data that cannot be shared."""
+    text = "; ".join(item.protocols.values())
+    sources = {table.split(":")[1] for table in item.tables if table.startswith("eicu:")}
+    used = "".join(_SOURCES[source] for source in sorted(sources))
+    return f"{text[0].upper()}{text[1:]}.{used}"
+
+
+def _command(item: ItemResult) -> str:
+    """What makes this item's numbers."""
+    splits = f" --splits {item.scale.splits}" if "resplits" in item.protocols else ""
+    return f"fcfl reproduce {item.name} --seeds {item.scale.seeds}{splits}"
+
+
+def markdown(found: TextTable) -> Iterator[str]:
+    """A table in Markdown under its caption."""
+    yield f"{found.caption[0].upper()}{found.caption[1:]}:"
+    yield ""
+    yield "| " + " | ".join(found.headings) + " |"
+    yield "| --- |" + " ---: |" * (len(found.headings) - 1)
+    for row in found.rows:
+        yield "| " + " | ".join(row) + " |"

@@ -1,0 +1,244 @@
+"""Tables of an item as text cells; the screen and the page show the same."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from .item_result import CaseResult, ItemResult, Published, Row, Spread
+
+MAX_CLIENT_COLUMNS = 3  # with more clients a table shows the extremes only
+BESIDE = " / "  # between the numbers of two clients
+NOTHING = "–"
+_OF_CLIENT = ("budget", "training disparity", "test disparity", "accuracy")
+_OF_ALL = ("largest local", "worst client", "accuracy")
+
+
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """A caption, headings, and rows of text; the first column is words, the others numbers."""
+
+    caption: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def tables_of(item: ItemResult) -> list[TextTable]:
+    """Every table of an item."""
+    if item.figure == "front":
+        return [_front(item)]
+    if item.figure == "series":
+        return [_series(item, protocol) for protocol in item.protocols]
+    return [
+        table
+        for protocol in item.protocols
+        for case in item.cases
+        if (table := _case(item, case, protocol)) is not None
+    ]
+
+
+# --- one case -------------------------------------------------------------------------------------
+
+
+def _case(item: ItemResult, case: CaseResult, protocol: str) -> TextTable | None:
+    rows = item.rows_of(case.name, protocol)
+    if not rows:
+        return None
+    clients = item.clients
+    caption = f"{case.name}, {_describe_protocol(protocol, rows)}"
+    if len(clients) <= MAX_CLIENT_COLUMNS:
+        whose = f"({' / '.join(clients)})"
+        headings: tuple[str, ...] = (
+            "method", f"accuracy {whose}", f"disparity {whose}", "met in training",
+            f"within {whose}", "all within", "rounds",
+        )  # fmt: skip
+        lines = [_by_client(row, clients) for row in rows]
+        if protocol == "original":  # published figures are on these rows
+            lines += [_published_by_client(given, clients) for given in case.given]
+    else:
+        headings = (
+            "method", "accuracy", "worst client", "largest local", "the same, ≥100 rows",
+            "global", "met in training", "all within", "rounds",
+        )  # fmt: skip
+        lines = [_by_extremes(row) for row in rows]
+        lines += [_published_extremes(given) for given in case.given]
+    return _without_empty(TextTable(caption, headings, tuple(lines)))
+
+
+def _by_client(row: Row, clients: Sequence[str]) -> tuple[str, ...]:
+    found = [row.clients[client] for client in clients]
+    return (
+        row.label,
+        _each(spread(client.accuracy, row.protocol) for client in found),
+        _each(spread(client.disparity, row.protocol) for client in found),
+        share(row.share_met_in_training, row.n_runs),
+        _each(share(row.share_within.get(client), row.n_runs) for client in clients),
+        share(row.share_within["all"], row.n_runs),
+        number(row.rounds, 0),
+    )
+
+
+def _each(cells: Iterable[str]) -> str:
+    """One cell for all clients; one dash where nothing is known."""
+    known = list(cells)
+    return NOTHING if set(known) == {NOTHING} else BESIDE.join(known)
+
+
+def _published_by_client(given: Published, clients: Sequence[str]) -> tuple[str, ...]:
+    return (
+        f"*{given.label}*",
+        _each(_with_sd(given.accuracy.get(c), given.sd.get(c)) for c in clients),
+        _each(number(given.disparity.get(c)) for c in clients),
+        *(NOTHING,) * 4,
+    )
+
+
+def _by_extremes(row: Row) -> tuple[str, ...]:
+    measures = (
+        row.accuracy, row.worst_accuracy, row.largest_disparity, row.largest_large_disparity,
+        row.global_disparity,
+    )  # fmt: skip
+    return (
+        row.label,
+        *(spread(measure, row.protocol) for measure in measures),
+        share(row.share_met_in_training, row.n_runs),
+        share(row.share_within["all"], row.n_runs),
+        number(row.rounds, 0),
+    )
+
+
+def _published_extremes(given: Published) -> tuple[str, ...]:
+    found = given.numbers
+    cells = [number(found.get(name)) for name in ("accuracy", "worst_accuracy", "local")]
+    return (f"*{given.label}*", *cells, NOTHING, number(found.get("global")), *(NOTHING,) * 3)
+
+
+# --- series and fronts ----------------------------------------------------------------------------
+
+
+def _series(item: ItemResult, protocol: str) -> TextTable:
+    clients = item.clients if len(item.clients) <= MAX_CLIENT_COLUMNS else []
+    lines: list[tuple[str, ...]] = []
+    rows: list[Row] = []
+    for case in item.cases:
+        here = item.rows_of(case.name, protocol)
+        rows += here
+        for row in here:
+            met = share(row.share_met_in_training, row.n_runs)
+            lines.append((f"{case.name}, {row.label}", *_series_cells(row, clients), met))
+        if clients:
+            lines += [_published_series(case, given, clients) for given in case.given]
+    whose = f" ({' / '.join(clients)})" if clients else ""
+    columns = _OF_CLIENT if clients else _OF_ALL
+    headings = ("w, method", *(f"{what}{whose}" for what in columns), "met in training")
+    return TextTable(f"all w, {_describe_protocol(protocol, rows)}", headings, tuple(lines))
+
+
+def _series_cells(row: Row, clients: Sequence[str]) -> list[str]:
+    if not clients:
+        measures = (row.largest_disparity, row.worst_accuracy, row.accuracy)
+        return [spread(measure, row.protocol) for measure in measures]
+    found = [row.clients[client] for client in clients]
+    return [
+        _each(spread(measure, row.protocol) for measure in measures)
+        for measures in (
+            [client.budget for client in found],
+            [client.train_smooth for client in found],
+            [client.disparity for client in found],
+            [client.accuracy for client in found],
+        )
+    ]
+
+
+def _published_series(
+    case: CaseResult, given: Published, clients: Sequence[str]
+) -> tuple[str, ...]:
+    budgets = {} if case.budget is None or isinstance(case.budget, float) else case.budget
+    return (
+        f"{case.name}, *{given.label}*",
+        _each(number(budgets.get(c)) for c in clients),
+        NOTHING,
+        _each(number(given.disparity[c]) for c in clients),
+        _each(number(given.accuracy[c]) for c in clients),
+        NOTHING,
+    )
+
+
+def _front(item: ItemResult) -> TextTable:
+    lines = [
+        (
+            f"{case.name}: {row.label}",
+            number(row.runs[0].train_loss),
+            number(case.optimum),
+            number(row.runs[0].clients["synthetic"].train_smooth),
+            number(row.rounds, 0),
+        )
+        for case in item.cases
+        for row in item.rows_of(case.name, "starts")
+    ]
+    headings = ("start, budget: method", "first objective", "its optimum", "second", "rounds")
+    return TextTable("where each run ended", headings, tuple(lines))
+
+
+# --- text -----------------------------------------------------------------------------------------
+
+
+def _describe_protocol(protocol: str, rows: Sequence[Row]) -> str:
+    most = max((row.n_runs for row in rows), default=0)
+    if protocol == "original":
+        seeds = "one seed" if most == 1 else f"{most} seeds, mean ± standard deviation over them"
+        return f"original split, test rows; {seeds}"
+    word = "re-split" if protocol == "resplits" else "random split"
+    if most == 1:
+        return f"one {word}, held-out rows"
+    return f"{most} {word}s, held-out rows; mean ± half of its 95 % interval"
+
+
+def spread(found: Spread, protocol: str, digits: int = 4) -> str:
+    """A mean with the standard deviation over seeds, or with half of its interval over splits."""
+    if found.mean is None:
+        return NOTHING
+    if found.sd is None or found.high is None:
+        return number(found.mean, digits)
+    around = found.sd if protocol == "original" else found.high - found.mean
+    return f"{number(found.mean, digits)} ± {number(around, digits)}"
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """Without the leading zero, as in the paper's tables."""
+    if value is None:
+        return NOTHING
+    text = f"{value:.{digits}f}"
+    return text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
+
+
+def share(value: float | None, count: int) -> str:
+    """``14/20``."""
+    return NOTHING if value is None else f"{round(value * count)}/{count}"
+
+
+def _with_sd(value: float | None, sd: float | None) -> str:
+    return number(value) if sd is None else f"{number(value)} ± {number(sd)}"
+
+
+def _without_empty(table: TextTable) -> TextTable:
+    """Leave out columns in which nothing is known."""
+    columns = list(zip(*table.rows, strict=True))
+    kept = [i for i, column in enumerate(columns) if i == 0 or set(column) != {NOTHING}]
+    return TextTable(
+        table.caption,
+        tuple(table.headings[i] for i in kept),
+        tuple(tuple(row[i] for i in kept) for row in table.rows),
+    )
+
+
+def sampling_deviation(rate: float, rows: int) -> float:
+    r""":math:`\sqrt{p (1 - p) / n}`, of a share of so many rows."""
+    return math.sqrt(rate * (1 - rate) / rows) if rows else math.nan
+
+
+def failures_of(item: ItemResult) -> Iterator[str]:
+    """A sentence for every run that failed."""
+    for row in item.rows:
+        for message in dict.fromkeys(row.failures):
+            count = row.failures.count(message)
+            yield f"{row.label}, {row.case}, {row.protocol}: {count} failed: {message}"
