@@ -1,7 +1,7 @@
 """The paper's items again: files, plans, runs that are kept, numbers added up, words, figures."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
@@ -398,7 +398,7 @@ def test_cells_are_short():
     assert number(-0.05, 2) == "-.05"
     assert number(None) == "–"
     assert share(0.7, 20) == "14/20"
-    found = over_seeds([0.1, 0.2])
+    found = asdict(over_seeds([0.1, 0.2]))
     assert spread(found, "original") == ".1500 ± .0707"
     assert spread(found, "resplits") == ".1500 ± .6353"
 
