@@ -242,7 +242,7 @@ def test_a_row_without_a_group_counts_for_the_loss_only():
     sex = sensitive["sex"].where(np.arange(len(y)) % 5 > 0)  # a fifth of the cells are empty
     model = FCFLClassifier(0.02, **SETTLED).fit(X, y, clients=site, sensitive_features=sex)
     groups = [disparity(model, client, key="groups") for client in model.clients_]
-    counted = sum(group["rows"] for found in groups for group in found)
+    counted = sum(group.rows for found in groups for group in found)
     assert counted == sex.notna().sum() < len(y)
     assert sum(model.result_.clients[c].rows.train for c in model.clients_) == len(y)
 

@@ -124,7 +124,7 @@ def test_a_resumed_sweep_trains_only_what_is_missing(table, tmp_path):
     rounds = []
     session = Session(tmp_path / "sweep", resume=True, on_round=lambda info, _: rounds.append(info))
     again = run_sweep(experiment, [0.2, 0.05, 0.02], session, relative=False)
-    assert again["points"][:2] == first["points"]
+    assert again.points[:2] == first.points
     begun = [info for info in rounds if (info.stage, info.round) == (1, 1)]
     assert len(begun) == 2  # the third point, from the second and afresh
 
@@ -132,9 +132,9 @@ def test_a_resumed_sweep_trains_only_what_is_missing(table, tmp_path):
 def test_a_relative_sweep_shrinks_disparities(table, tmp_path):
     experiment = Experiment(table, **TABLE, l2=0.01, objective="max")
     session = Session(tmp_path / "sweep")
-    points = run_sweep(experiment, [1.0, 0.2], session, relative=True)["points"]
-    assert [point["relative"] for point in points] == [1.0, 0.2]
-    assert points[1]["largest_train_disparity"] <= 0.21 * points[0]["largest_train_disparity"]
+    points = run_sweep(experiment, [1.0, 0.2], session, relative=True).points
+    assert [point.relative for point in points] == [1.0, 0.2]
+    assert points[1].largest_train_disparity <= 0.21 * points[0].largest_train_disparity
 
 
 @pytest.mark.parametrize(

@@ -89,8 +89,8 @@ class AuditSection:
     simultaneous: Simultaneous
     min_group_rows: float
     statement: str
-    fail_on: FailOn | None = field(default=None, metadata=omitted())
-    failures: tuple[str, ...] = field(default=(), metadata=omitted())
+    fail_on: FailOn | None = None
+    failures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -29,7 +29,7 @@ class Spread:
     @staticmethod
     def over(values: Sequence[float | None]) -> "Spread":
         """Over the values that are known."""
-        return Spread(**over_seeds(values))
+        return Spread(**asdict(over_seeds(values)))
 
 
 @dataclass(frozen=True, slots=True)
