@@ -51,7 +51,7 @@ def prepare_folder(
         return
     if checkpoint_path(folder).exists() and not (folder / "result.json").exists():
         on_message(
-            f"The unfinished run in {str(folder)!r} starts again; `--resume` would have continued it."
+            f"The unfinished run in {str(folder)!r} starts again; `--resume` would continue it."
         )
     folder.mkdir(parents=True, exist_ok=True)
     for place in (folder, folder / UNCONSTRAINED, folder / UNTIGHTENED):
