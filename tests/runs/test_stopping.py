@@ -228,7 +228,7 @@ def test_starting_again_over_an_unfinished_run_is_told(tmp_path):
         run_experiment(experiment, tmp_path / "run", on_round=stop_after(3))
     told = []
     run_experiment(experiment, tmp_path / "run", on_message=told.append)
-    assert any("starts again; `--resume` would have continued it" in note for note in told)
+    assert any("starts again; `--resume` would continue it" in note for note in told)
 
 
 # --- a full disk ----------------------------------------------------------------------------------
