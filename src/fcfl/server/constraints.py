@@ -27,7 +27,10 @@ _DENSE_ENTRIES = 100_000  # below this a dense matrix is faster than a sparse on
 class Row:
     """One inequality, by name: ``weight_a * rate_a - rate_b <= bound``.
 
-    ``client`` is ``None`` for a rule over all clients' rows together.
+    A difference has weight 1 and its budget as bound, a ratio its budget as weight and bound 0.
+    ``client`` is ``None`` for a rule over all clients' rows together; ``rule`` is "difference" or
+    "ratio", ``metric`` what is compared, ``kind`` the kind of the two rates, and ``group_a`` and
+    ``group_b`` are groups of ``attribute``.
     """
 
     client: ClientId | None
@@ -188,7 +191,7 @@ def _too_few(client: ClientId | None, rate: RateId, n_rows: float) -> str:
 
 
 class _Builder:
-    """Collects rows and their sparse entries."""
+    """Collects rows and their sparse entries; `build` makes the arrays of `Constraints`."""
 
     def __init__(self, n_rates: int, n_clients: int) -> None:
         self.n_rates = n_rates

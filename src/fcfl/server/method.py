@@ -19,6 +19,10 @@ class State(Protocol):
     A frozen dataclass of numbers, text, arrays, tuples, mappings with text keys, and other such
     dataclasses. The type hints of its fields must mention every dataclass that they may hold:
     these are the classes that a checkpoint may build again.
+
+    ``params`` is the model that the run would end with now, ``request`` what is asked of all
+    clients next, and ``rounds`` the exchanges so far, by stage. The loop goes on while ``status``
+    is "running"; at the end ``message`` says why, in a sentence.
     """
 
     @property
@@ -40,7 +44,13 @@ S = TypeVar("S", bound=State)
 
 @dataclass(frozen=True, slots=True)
 class RoundInfo:
-    """What a person wants to see of a round; never read back by the algorithm."""
+    """What a person wants to see of a round; never read back by the algorithm.
+
+    ``round`` counts from 1 over both stages. The losses and ``largest_violation`` (smooth, minus
+    infinity without budgets) are those of the point that was evaluated, on training rows.
+    ``step`` is the step length or step size, 0 when none was accepted; ``note`` says in a word what
+    became of the round, such as "refused".
+    """
 
     round: int
     stage: int
@@ -54,6 +64,10 @@ class RoundInfo:
 
 class Method(Protocol[S]):
     """A way to train: two pure functions, and how far a state has come.
+
+    ``init`` makes the first state, with the first request. ``step`` takes a state and the reports
+    on its request to the next state; the same arguments always give the same result, so that a run
+    can be replayed and resumed. ``fraction_done`` is between 0 and 1, for progress bars.
 
     ``state_class`` is the class of its states, from which checkpoints are read. A report with an
     ``age`` above 0 is stale: it is about an earlier point, because its client did not answer.
@@ -119,7 +133,7 @@ def traits_of(method: Any) -> Traits:
 def describe_round(
     evaluation: Evaluation, *, round: int, stage: int, step: float, note: str = ""
 ) -> RoundInfo:
-    """Summarise the evaluation of an iterate."""
+    """The `RoundInfo` of a round in which ``evaluation`` was the point of interest."""
     losses = evaluation.losses
     worst = int(np.argmax(losses))
     return RoundInfo(

@@ -28,7 +28,11 @@ _SHARED_OPTIONS = ("step_size", "rounds", "seed", "objective", "curvature", "nam
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A method's class, and one line of help: what it minimises and whether it enforces budgets."""
+    """A method's class, and one line of help: what it minimises and whether it enforces budgets.
+
+    All options of the class must have defaults. What else may be asked is read off the class, so
+    that nobody has to compare names or classes: its `Traits`, and the names of its options.
+    """
 
     method: type[Any]
     help: str

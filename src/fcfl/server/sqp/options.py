@@ -1,4 +1,8 @@
-"""The options of `SQP` with every default resolved for one number of parameters."""
+"""The options of `SQP` with every default resolved for one number of parameters.
+
+`SQP` is what a user writes, with options left open; `Options` is what the functions of this package
+take. They are pure functions of it, of a state, and of reports.
+"""
 
 from dataclasses import dataclass
 

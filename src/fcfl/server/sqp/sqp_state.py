@@ -1,4 +1,4 @@
-"""What SQP remembers between rounds."""
+"""What SQP remembers between rounds, and the few things that are read off it in many places."""
 
 from dataclasses import dataclass, replace
 

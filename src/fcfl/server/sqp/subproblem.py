@@ -92,11 +92,14 @@ class Target:
 
 @dataclass(frozen=True)
 class Step:
-    """A solution: the direction, the weights of all rows, and what the linear model predicts.
+    r"""A solution: the direction, the weights of all rows, and what the linear model predicts.
 
     ``objective_decrease`` is how much the largest objective falls to first order,
-    ``violation_decreases`` how much each violation does, ``infeasibility`` the sum of the
-    violations that remain.
+    ``violation_decreases`` how much each violation does (caps first, then budgets),
+    ``infeasibility`` the sum of the violations that remain. The weights are the programme's
+    multipliers: those of the objectives are on the simplex, those of the constraints between 0 and
+    the penalty; ``lagrangian_grad`` is the sum of all gradients under them, which is
+    :math:`-B d`.
     """
 
     direction: Vector
