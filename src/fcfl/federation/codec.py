@@ -90,8 +90,8 @@ def _encode(value: Any, arrays: Arrays, classes: Mapping[str, type] | None) -> A
         name = type(value).__name__
         if classes is not None and classes.get(name) is not type(value):
             raise TypeError(
-                f"Cannot write a {name}: its class is not among those that may be read back. "
-                "A state's type hints must mention it."
+                f"Cannot write a {name}: its class is not among those that may be read back; "
+                "in a checkpoint these are the ones that the state's type hints mention."
             )
         parts = {f.name: _encode(getattr(value, f.name), arrays, classes) for f in fields(value)}
         return {"type": name, "fields": parts}

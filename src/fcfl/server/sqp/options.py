@@ -13,7 +13,7 @@ EXACT_PARAMS = 2000
 # budgets count as met up to FEASIBILITY_TOLERANCE, so that a smaller residual proves nothing more.
 TOLERANCE = 1e-6
 
-# Rounds in each stage. Adult takes 15 + 15 with exact curvature and 60 + 60 with L-BFGS
+# Rounds in each stage. Adult takes at most 15 + 15 with exact curvature and 60 + 60 with L-BFGS
 # (tests/server/sqp), a network of 93,441 parameters 220 + 68 (docs/networks.md). These limits are
 # several times as many: they stop a run that does not converge.
 EXACT_ROUNDS, LEARNT_ROUNDS = 200, 1000
