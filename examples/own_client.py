@@ -1,68 +1,59 @@
-"""A client of your own: its rows stay in a database and are read a thousand at a time.
+"""A client of your own, whose rows stay in a database and are read five thousand at a time.
 
-A client answers three questions: who it is, what it reports on a point, and how a model decides on
-its rows. Anything that does can take part in a `Federation`.
+python examples/own_client.py (what it reports, and how it counts decisions, is up to it)
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 
 import fcfl
+from fcfl.data import load_adult_frames
+
+GROUPS = {"sex": ("Female", "Male")}
+QUERY = 'SELECT age / 50.0, "hours-per-week" / 40.0, sex = "Male", income = ">50K" FROM people'
 
 
 class DatabaseClient:
-    """Logistic loss and group rates, summed while rows stream by."""
+    def __init__(self, name, rows):
+        self.name, self.database = name, sqlite3.connect(":memory:")
+        rows.to_sql("people", self.database)
 
-    def __init__(self, name: str, database: sqlite3.Connection) -> None:
-        self.name, self.database = name, database
+    def chunks(self):
+        for frame in pd.read_sql(QUERY, self.database, chunksize=5000):
+            *X, sex, y = frame.to_numpy(float).T
+            yield fcfl.ClientData(np.column_stack(X), y, {"sex": sex}, GROUPS)
 
-    def chunks(self) -> Iterator[tuple[fcfl.Matrix, fcfl.Vector, np.ndarray]]:
-        cursor = self.database.execute("SELECT a, b, died, race FROM stays")
-        while rows := cursor.fetchmany(1000):
-            a, b, died, race = zip(*rows, strict=True)
-            yield np.column_stack([a, b, np.ones(len(a))]), np.array(died, float), np.array(race)
+    def introduce(self):
+        return fcfl.Introduction(self.name, levels=GROUPS, present=GROUPS)
 
-    def introduce(self) -> fcfl.Introduction:
-        found = self.database.execute("SELECT DISTINCT race FROM stays ORDER BY race").fetchall()
-        groups = {"race": tuple(race for (race,) in found)}
-        return fcfl.Introduction(self.name, levels=groups, present=groups)
+    def report(self, setup, points):
+        return tuple(self.report_on(setup, point) for point in points)
 
-    def report(self, setup: fcfl.Setup, points: Sequence[fcfl.Point]) -> tuple[fcfl.Report, ...]:
-        return tuple(
-            self.report_on(point, [rate.group for rate in setup.rates]) for point in points
-        )
-
-    def report_on(self, point: fcfl.Point, groups: Sequence[str]) -> fcfl.Report:
-        n, loss, grad = 0, 0.0, np.zeros(3)
-        counts, rates, rate_grads = np.zeros(2), np.zeros(2), np.zeros((2, 3))
-        for X, y, race in self.chunks():
-            z, n = X @ point.params, n + y.size
-            members = np.array([race == group for group in groups], float)
-            score = 1 / (1 + np.exp(-10 * z))  # the smooth decision
-            loss += np.sum(np.logaddexp(0, z) - y * z)
-            grad += (1 / (1 + np.exp(-z)) - y) @ X
-            counts, rates = counts + members.sum(axis=1), rates + members @ score
-            rate_grads += (members * 10 * score * (1 - score)) @ X
-        report = fcfl.Report(n, loss / n, counts, rates / counts)
+    def report_on(self, setup, point):
+        under = (setup.model.rows(self.name, some, setup.rates) for some in self.chunks())
+        parts = [rows.report(point) for rows in under]
+        n, counts = sum(p.n_rows for p in parts), sum(p.group_counts for p in parts)
+        rates = sum(p.group_counts * p.rates for p in parts) / counts
+        report = fcfl.Report(n, sum(p.n_rows * p.loss for p in parts) / n, counts, rates)
         if point.want == "values":
             return report
-        return fcfl.Report(
-            n, loss / n, counts, rates / counts, grad / n, rate_grads / counts[:, None]
-        )
+        slopes = sum(p.group_counts[:, None] * p.rate_grads for p in parts) / counts[:, None]
+        grad = sum(p.n_rows * p.loss_grad for p in parts) / n
+        return replace(report, loss_grad=grad, rate_grads=slopes)
 
-    def count(self, setup: fcfl.Setup, params: fcfl.Vector) -> fcfl.Counted:
-        groups, none = (
-            [rate.group for rate in setup.rates],
-            fcfl.Counts(0, 0, 0, 0, 0.0, np.zeros(2), np.zeros(2)),
-        )
-        X, y, race = (np.concatenate(part) for part in zip(*self.chunks(), strict=True))
-        z, members = X @ params, np.array([race == group for group in groups], float)
-        cells = [
-            int(np.sum((z >= 0) == guess) if False else np.sum(((z >= 0) == guess) & (y == label)))
-            for label, guess in ((0, False), (0, True), (1, False), (1, True))
-        ]
-        loss = float(np.sum(np.logaddexp(0, z) - y * z))
-        counted = fcfl.Counts(*cells, loss, members.sum(axis=1), members @ (z >= 0))
-        return fcfl.Counted(self.report_on(fcfl.Point(params), groups), counted, none)
+    def count(self, setup, params):
+        scored = ((setup.model.logits(params, some.X), some) for some in self.chunks())
+        counts = fcfl.pool_counts(fcfl.count_rows(*one, setup.rates) for one in scored)
+        held_out = fcfl.Counts(0, 0, 0, 0, 0.0, *np.zeros((2, len(setup.rates))))
+        return fcfl.Counted(self.report_on(setup, fcfl.Point(params)), counts, held_out)
+
+
+if __name__ == "__main__":
+    sectors = load_adult_frames()[0].groupby("workclass")
+    clients = {name: DatabaseClient(name, rows) for name, rows in sectors if len(rows) > 900}
+    rule, federation = fcfl.Difference("demographic_parity", "sex", 0.05), fcfl.Federation(clients)
+    done = fcfl.train(federation, fcfl.Linear(2), [rule], method=fcfl.SQP("max", "lbfgs"), l2=1e-3)
+    print(done.message, *done.losses.items(), sep="\n")

@@ -68,17 +68,19 @@ def test_a_wide_network_converges_without_an_option_of_the_solver(kind, residual
 
 
 def test_exact_curvature_needs_fewer_rounds():
-    torch.manual_seed(0)
-    module = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1)).double()
-    clients, rules = simulated_clients(module, 2), [Difference("demographic_parity", "group", 0.2)]
-    exact, learnt = (
-        train_module(
-            module, clients, rules, method=SQP(objective=0.1, curvature=curvature), l2=1e-2
-        )
-        for curvature in ("exact", "lbfgs")
-    )
-    assert exact.status == learnt.status == "converged"
-    assert exact.rounds[0] < learnt.rounds[0]
+    """Over several starts: where the first steps lead depends on rounding."""
+    rounds = {"exact": 0, "lbfgs": 0}
+    for seed in range(4):
+        torch.manual_seed(seed)
+        module = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1)).double()
+        clients = simulated_clients(module, 2)
+        rules = [Difference("demographic_parity", "group", 0.2)]
+        for curvature in rounds:
+            method = SQP(objective=0.1, curvature=curvature)
+            trained = train_module(module, clients, rules, method=method, l2=1e-2)
+            assert trained.status == "converged"
+            rounds[curvature] += trained.rounds[0]
+    assert rounds["exact"] < rounds["lbfgs"]
 
 
 def test_float32_and_no_more_rounds_still_keep_the_budgets():
@@ -103,7 +105,8 @@ def test_the_same_bits_twice_and_the_module_is_left_alone():
         return trained
 
     first, second = train(), train()
-    assert identical(replace(first, module=None), replace(second, module=None))
+    alike = [replace(trained, module=None, model=None) for trained in (first, second)]
+    assert identical(*alike)
 
 
 def test_a_module_answers_as_its_parameters_do():
@@ -112,8 +115,9 @@ def test_a_module_answers_as_its_parameters_do():
     trained = train_module(module, clients, PARITY, method=SQP(rounds=(4, 0)))
     for name, client in clients.items():
         with torch.no_grad():
-            direct = trained.module(torch.tensor(client.X)).squeeze(1).numpy()
-        np.testing.assert_allclose(client.logits(trained.params), direct, atol=1e-12)
+            direct = trained.module(torch.tensor(client.data.X)).squeeze(1).numpy()
+        logits = client.model.logits(trained.params, client.data.X)
+        np.testing.assert_allclose(logits, direct, atol=1e-12)
         loss = np.mean(np.logaddexp(0, direct) - client.data.y * direct)
         assert trained.losses[name] == pytest.approx(loss, rel=1e-12)
         counts = trained.counts[name]

@@ -1,8 +1,10 @@
-"""Federated learning whose model keeps each data holder's disparity budget.
+"""Federated learning whose model keeps each client's disparity budget.
 
-`FCFLClassifier` is the scikit-learn estimator. Rules say what may differ between groups, methods
-say how to train; `fcfl.runs` runs a table to a folder, `fcfl.audit` judges predictions of
-any model, `fcfl.torch` trains networks.
+`FCFLClassifier` is the scikit-learn estimator; `train` is what it, the command line and everything
+else go through: clients in a `Federation`, a model, rules, a method. Methods, clients and models of
+your own need only what stands here: see ``examples/own_method.py`` and its neighbours.
+`fcfl.audit` judges predictions of any model, `fcfl.runs` runs a table to a folder, `fcfl.torch`
+trains networks.
 """
 
 __version__ = "0.1.0"
@@ -11,40 +13,153 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fcfl._types import (
+        CurvatureWeights,
+        Extra,
+        Fold,
+        Matrix,
+        Point,
+        RateId,
+        Report,
+        Reports,
+        Request,
+        Vector,
+    )
+    from fcfl.client.counts import Counts, count_rows, pool_counts
+    from fcfl.client.local_client import Client, LocalClient
+    from fcfl.client.questions import Counted, HeldOut, Introduction, Setup
+    from fcfl.data.client_data import ClientData
     from fcfl.errors import FCFLError
     from fcfl.estimator import FCFLClassifier
+    from fcfl.federation.federation import Federation
+    from fcfl.federation.messages import Terms
+    from fcfl.federation.remote import RemoteFederation
+    from fcfl.federation.site import reply_to
+    from fcfl.federation.transport import Reply, Transport
+    from fcfl.models.linear import Linear
+    from fcfl.models.model import Model, Opaque
+    from fcfl.results import Result
     from fcfl.rules import Difference, Ratio
+    from fcfl.server.baselines.afl import AFL
+    from fcfl.server.baselines.agnostic_fair import AgnosticFair
+    from fcfl.server.baselines.fair_reg import FairReg
+    from fcfl.server.baselines.fairfed import FairFed
     from fcfl.server.baselines.fedavg import FedAvg
+    from fcfl.server.baselines.fedfb import FedFB
+    from fcfl.server.baselines.fedmgda import FedMGDA
+    from fcfl.server.baselines.mmpf import MMPF
+    from fcfl.server.baselines.q_ffl import QFFL
+    from fcfl.server.method import RoundInfo, Status, describe_round
+    from fcfl.server.problem import Evaluation, Problem, evaluate_point
     from fcfl.server.sqp.sqp import SQP
     from fcfl.server.two_stage.two_stage import TwoStage
-
-__all__ = [
-    "SQP",
-    "Difference",
-    "FCFLClassifier",
-    "FCFLError",
-    "FedAvg",
-    "Ratio",
-    "TwoStage",
-    "__version__",
-]
+    from fcfl.training.fit import train
+    from fcfl.training.rounds import Session
+    from fcfl.training.trained import Trained
 
 _HOME = {
-    "SQP": "fcfl.server.sqp.sqp",
-    "Difference": "fcfl.rules",
-    "FCFLClassifier": "fcfl.estimator",
-    "FCFLError": "fcfl.errors",
-    "FedAvg": "fcfl.server.baselines.fedavg",
-    "Ratio": "fcfl.rules",
-    "TwoStage": "fcfl.server.two_stage.two_stage",
-}
+    "fcfl._types": (
+        "CurvatureWeights", "Extra", "Fold", "Matrix", "Point", "RateId", "Report", "Reports",
+        "Request", "Vector",
+    ),
+    "fcfl.client.counts": ("Counts", "count_rows", "pool_counts"),
+    "fcfl.client.local_client": ("Client", "LocalClient"),
+    "fcfl.client.questions": ("Counted", "HeldOut", "Introduction", "Setup"),
+    "fcfl.data.client_data": ("ClientData",),
+    "fcfl.errors": ("FCFLError",),
+    "fcfl.estimator": ("FCFLClassifier",),
+    "fcfl.federation.federation": ("Federation",),
+    "fcfl.federation.messages": ("Terms",),
+    "fcfl.federation.remote": ("RemoteFederation",),
+    "fcfl.federation.site": ("reply_to",),
+    "fcfl.federation.transport": ("Reply", "Transport"),
+    "fcfl.models.linear": ("Linear",),
+    "fcfl.models.model": ("Model", "Opaque"),
+    "fcfl.results": ("Result",),
+    "fcfl.rules": ("Difference", "Ratio"),
+    "fcfl.server.baselines.afl": ("AFL",),
+    "fcfl.server.baselines.agnostic_fair": ("AgnosticFair",),
+    "fcfl.server.baselines.fair_reg": ("FairReg",),
+    "fcfl.server.baselines.fairfed": ("FairFed",),
+    "fcfl.server.baselines.fedavg": ("FedAvg",),
+    "fcfl.server.baselines.fedfb": ("FedFB",),
+    "fcfl.server.baselines.fedmgda": ("FedMGDA",),
+    "fcfl.server.baselines.mmpf": ("MMPF",),
+    "fcfl.server.baselines.q_ffl": ("QFFL",),
+    "fcfl.server.method": ("RoundInfo", "Status", "describe_round"),
+    "fcfl.server.problem": ("Evaluation", "Problem", "evaluate_point"),
+    "fcfl.server.sqp.sqp": ("SQP",),
+    "fcfl.server.two_stage.two_stage": ("TwoStage",),
+    "fcfl.training.fit": ("train",),
+    "fcfl.training.rounds": ("Session",),
+    "fcfl.training.trained": ("Trained",),
+}  # fmt: skip
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = [
+    "AFL",
+    "MMPF",
+    "QFFL",
+    "SQP",
+    "AgnosticFair",
+    "Client",
+    "ClientData",
+    "Counted",
+    "Counts",
+    "CurvatureWeights",
+    "Difference",
+    "Evaluation",
+    "Extra",
+    "FCFLClassifier",
+    "FCFLError",
+    "FairFed",
+    "FairReg",
+    "FedAvg",
+    "FedFB",
+    "FedMGDA",
+    "Federation",
+    "Fold",
+    "HeldOut",
+    "Introduction",
+    "Linear",
+    "LocalClient",
+    "Matrix",
+    "Model",
+    "Opaque",
+    "Point",
+    "Problem",
+    "RateId",
+    "Ratio",
+    "RemoteFederation",
+    "Reply",
+    "Report",
+    "Reports",
+    "Request",
+    "Result",
+    "RoundInfo",
+    "Session",
+    "Setup",
+    "Status",
+    "Terms",
+    "Trained",
+    "Transport",
+    "TwoStage",
+    "Vector",
+    "__version__",
+    "count_rows",
+    "describe_round",
+    "evaluate_point",
+    "pool_counts",
+    "reply_to",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first asked for: a site pays for imports on every message."""
-    if name not in _HOME:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'fcfl' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    return getattr(import_module(_MODULE_OF[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -292,7 +292,7 @@ def test_a_weight_stands_for_so_many_rows():
     rates = [replace(rate, attribute="group") for rate in all_rates(RACE)]
     weighted = TorchClient(module, data.X, data.y, names, weights=times)
     repeated = TorchClient(module, *(np.repeat(a, times, axis=0) for a in (data.X, data.y, names)))
-    params = weighted.network.first_params()
+    params = weighted.model.start()
     reports = [ask(rows_of(c, "a", rates), params, "curvature") for c in (weighted, repeated)]
     assert_reports_agree(*reports, 1e-12)
 

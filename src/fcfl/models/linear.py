@@ -213,7 +213,7 @@ def linear_rows(
     if data.n_rows == 0:
         raise ValueError(f"Client {client!r} has no training rows.")
     representatives, which = distinct_rows(data.X)
-    facts = np.column_stack([np.ones(data.n_rows), data.y, rate_members(data, rates)])
+    facts = np.column_stack([np.ones(data.n_rows), data.y, rate_members(data, rates, client)])
     if data.weights is not None:
         facts *= data.weights[:, None]
     counts = sum_by_row(facts, which, representatives.size)

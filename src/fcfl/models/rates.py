@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from fcfl._types import Matrix, RateId, Vector
+from fcfl._types import ClientId, Matrix, RateId, Vector
 from fcfl.data.client_data import ClientData
 
 SHARPNESS = 10.0
@@ -38,7 +38,9 @@ def hard_selection(logits: Vector) -> NDArray[np.bool_]:
     return logits >= 0.0
 
 
-def rate_members(data: ClientData, rates: Sequence[RateId]) -> Matrix:
+def rate_members(
+    data: ClientData, rates: Sequence[RateId], client: ClientId | None = None
+) -> Matrix:
     """Which rows each rate averages over: 0/1, one column per rate, shape (rows, rates).
 
     A group that only other clients have has no rows here.
@@ -47,7 +49,8 @@ def rate_members(data: ClientData, rates: Sequence[RateId]) -> Matrix:
     for column, rate in enumerate(rates):
         if rate.attribute not in data.levels:
             known = ", ".join(map(repr, data.levels)) or "none"
-            raise ValueError(f"A client has no attribute {rate.attribute!r}; it has {known}.")
+            who = "A client" if client is None else f"Client {client!r}"
+            raise ValueError(f"{who} has no attribute {rate.attribute!r}; it has {known}.")
         if rate.group not in data.levels[rate.attribute]:
             continue
         code = data.levels[rate.attribute].index(rate.group)

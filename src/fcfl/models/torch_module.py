@@ -118,7 +118,7 @@ class TorchRows:
         self.name, self.data, self.rates = client, data, tuple(rates)
         self.model, self.network, self.loss = model, model.network, model.loss
         self.row_counts = np.ones(data.n_rows) if data.weights is None else data.weights
-        self._set_members(rate_members(data, self.rates) * self.row_counts[:, None])
+        self._set_members(rate_members(data, self.rates, client) * self.row_counts[:, None])
 
     def _set_members(self, members: Matrix) -> None:
         self.member_counts = members
