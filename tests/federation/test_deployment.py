@@ -109,7 +109,7 @@ def test_a_site_that_raises_stops_the_run_by_name_and_it_can_be_resumed(tmp_path
     with staged(tmp_path, two_hospitals(tmp_path), 900, faulty=True, **SHORT) as stage:
         stage.start()
         told = shown(stage.run(), {"round 2:": lambda: stage.spoil("south", "raises")})
-        assert "Site 'south': its app failed: its app raised (Flower's code 2)" in told[-1]
+        assert "Client 'south': its app failed: its app raised (Flower's code 2)" in told[-1]
         assert told[-1].startswith("error: Client 'south' did not answer")
         assert not (tmp_path / "out" / "result.json").exists()
         shown(stage.run(resume=True))

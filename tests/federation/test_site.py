@@ -8,26 +8,30 @@ import numpy as np
 import pytest
 from in_one_process import hospitals, node_configs, train
 
-from fcfl._types import Point, RateId, Request
+from fcfl._types import Fold, Point, RateId, Report, Request
+from fcfl.client.questions import Count, Counted, Evaluate, HoldOut, Introduction, Setup
 from fcfl.data import Schema
 from fcfl.errors import DataError
-from fcfl.extras import KernelSums, LocalTraining
+from fcfl.extras import DisclosedRows, KernelSums, LocalTraining, LossesByLabel
 from fcfl.federation.codec import same
 from fcfl.federation.messages import (
+    _QUESTIONS,
     Agreement,
-    Count,
-    Evaluate,
+    Answer,
+    Ask,
     Introduce,
-    Introduction,
     Refusal,
-    Reported,
     Terms,
     decode_answer,
     encode_message,
 )
-from fcfl.federation.site import reply_to, without_cells
-from fcfl.federation.site_settings import SiteSettings, check_rules_kept
+from fcfl.federation.site import answer_question, reply_to, without_cells
+from fcfl.federation.site_settings import SiteSettings
 from fcfl.federation.transport import InProcessTransport
+from fcfl.federation.wire import pack
+from fcfl.models.linear import Linear
+from fcfl.models.model import Opaque
+from fcfl.policy import check_rules_kept
 from fcfl.rules import Difference, Ratio
 from hospital import stays, written
 
@@ -53,9 +57,20 @@ def a_policy(tmp_path, withhold=1, least=1, budget=0.05):
     return path
 
 
+def config_of(path, tmp_path, **config):
+    return {"name": "north", "table": str(path), "cache": str(tmp_path / "cache"), **config}
+
+
 def ask(question, path, tmp_path, **config):
-    given = {"name": "north", "table": str(path), "cache": str(tmp_path / "cache"), **config}
-    return decode_answer(reply_to(encode_message(question), given))
+    """What the site of the north says, under its name."""
+    message = question if isinstance(question, bytes) else encode_message(question)
+    answer = decode_answer(reply_to(message, config_of(path, tmp_path, **config)))
+    assert answer.name == "north"
+    return answer.content
+
+
+def are_reports(content):
+    return isinstance(content, tuple) and all(isinstance(one, Report) for one in content)
 
 
 def agreed(said, **changes):
@@ -65,17 +80,33 @@ def agreed(said, **changes):
         ("no", "yes"),
         said.levels,
         Schema.from_statistics({said.name: said.statistics}),
-        tuple(RateId("selection", "race", group) for group in said.levels["race"]),
-        (Difference("demographic_parity", "race", 0.05),),
-        1,
         {said.name: said.checksum},
     )
     return replace(agreement, **changes)
 
 
-def evaluate(agreement, *points):
-    start = Point(np.zeros(agreement.schema.n_features + 1))
-    return Evaluate(agreement, Request(points or (start,)))
+def setup_of(agreement, **changes):
+    """What an honest server would ask about."""
+    setup = Setup(
+        Linear(agreement.schema.n_features),
+        tuple(RateId("selection", "race", group) for group in agreement.levels["race"]),
+        (Difference("demographic_parity", "race", 0.05),),
+    )
+    return replace(setup, **changes)
+
+
+def start_of(agreement):
+    return np.zeros(agreement.schema.n_features + 1)
+
+
+def evaluate(agreement, *points, **changes):
+    """A question for reports; ``changes`` are those of its setup."""
+    request = Request(points or (Point(start_of(agreement)),))
+    return Ask(agreement, Evaluate(setup_of(agreement, **changes), request))
+
+
+def count(agreement, params, **changes):
+    return Ask(agreement, Count(setup_of(agreement, **changes), params))
 
 
 # --- the introduction -----------------------------------------------------------------------------
@@ -92,9 +123,10 @@ def test_an_introduction_has_statistics_of_features_and_no_cell_of_a_rare_level(
     given = {"name": "north", "table": str(path), "policy": policy}
     message = reply_to(encode_message(Introduce(TERMS)), given)
     assert b"secret" not in message
-    said = decode_answer(message)
-    assert isinstance(said, Introduction)
-    assert said.levels == {"race": ("black", "white")}
+    answer = decode_answer(message)
+    said = answer.content
+    assert answer.name == "north" and isinstance(said, Introduction)
+    assert said.levels == said.present == {"race": ("black", "white")}
     assert set(said.statistics.columns) == {"sex", "age", "ward"}
     assert set(said.statistics.columns["ward"].counts) == {"07", "er", "icu"}
     assert said.withhold_below == 5 and len(said.policy_sha256) == 64
@@ -195,37 +227,81 @@ def test_quoted_text_is_left_out_unless_it_is_a_known_name_or_a_column(sentence,
 def test_a_node_config_that_does_not_fit_is_told(config, sentence):
     with pytest.raises(DataError, match=sentence):
         SiteSettings.from_node_config(config)
-    assert isinstance(decode_answer(reply_to(encode_message(Introduce(TERMS)), config)), Refusal)
+    answer = decode_answer(reply_to(encode_message(Introduce(TERMS)), config))
+    assert isinstance(answer.content, Refusal)
 
 
 def test_bytes_that_are_no_question_are_refused(tmp_path):
     config = {"name": "north", "table": str(a_table(tmp_path))}
-    for message in (b"", b"nonsense", encode_message(Refusal("server", "hello"))):
-        assert isinstance(decode_answer(reply_to(message, config)), Refusal)
+    hello = encode_message(Answer("server", Refusal("hello")))
+    for message in (b"", b"nonsense", hello):
+        assert isinstance(decode_answer(reply_to(message, config)).content, Refusal)
 
 
 def test_an_unforeseen_error_leaves_the_site_as_its_kind_only(tmp_path):
-    said = ask(Introduce(TERMS), a_table(tmp_path), tmp_path)
-    strange = agreed(said, rates=(RateId("selection", "secret attribute", "x"),))
-    answer = ask(evaluate(strange), a_table(tmp_path), tmp_path)
+    agreement = agreed(ask(Introduce(TERMS), a_table(tmp_path), tmp_path))
+    answer = ask(evaluate(agreement, rates=("secret rate",)), a_table(tmp_path), tmp_path)
     assert isinstance(answer, Refusal)
-    assert "Unexpected KeyError" in answer.sentence and "secret" not in answer.sentence
+    assert "Unexpected AttributeError" in answer.sentence and "secret" not in answer.sentence
+
+
+def test_an_attribute_the_site_does_not_have_is_refused_without_its_name(tmp_path):
+    agreement = agreed(ask(Introduce(TERMS), a_table(tmp_path), tmp_path))
+    strange = (RateId("selection", "secret attribute", "x"),)
+    answer = ask(evaluate(agreement, rates=strange), a_table(tmp_path), tmp_path)
+    assert answer == Refusal("A client has no attribute '…'; it has 'race'.")
 
 
 @pytest.mark.parametrize(
-    ("part", "value"),
+    "extra",
     [
-        ("local", LocalTraining(1, 0.1)),
-        ("set_losses", True),
-        ("kernel", KernelSums(np.zeros((1, 2)), 1.0, (0,), np.zeros(1), np.zeros(1))),
+        LocalTraining(1, 0.1),
+        LossesByLabel(),
+        KernelSums(np.zeros((1, 2)), 1.0, (0,), np.zeros(1), np.zeros(1)),
+        DisclosedRows({"north": 5}),
     ],
+    ids=lambda extra: type(extra).__name__,
 )
-def test_a_site_answers_no_more_than_is_documented(tmp_path, part, value):
+def test_a_site_answers_no_more_than_is_documented(tmp_path, extra):
+    """The messages have no such question; one that is made all the same is refused twice."""
     path = a_table(tmp_path)
     agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
-    point = Point(np.zeros(agreement.schema.n_features + 1), **{part: value})
-    answer = ask(evaluate(agreement, point), path, tmp_path)
-    assert answer == Refusal("north", f"A site does not answer `{part}`; it was asked for it.")
+    question = evaluate(agreement, Point(start_of(agreement), extras=(extra,)))
+    with pytest.raises(TypeError, match=f"Cannot write a {type(extra).__name__}"):
+        encode_message(question)
+    forged = pack(question, {**_QUESTIONS, type(extra).__name__: type(extra)})
+    answer = ask(forged, path, tmp_path)
+    assert isinstance(answer, Refusal) and "cannot be read" in answer.sentence
+    settings = SiteSettings.from_node_config(config_of(path, tmp_path))
+    with pytest.raises(DataError, match="A site does not answer `extras`; it was asked for it"):
+        answer_question(question, settings)
+
+
+def test_a_site_answers_nothing_about_folds(tmp_path):
+    path = a_table(tmp_path)
+    agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
+    params = start_of(agreement)
+    answer = ask(evaluate(agreement, Point(params, fold=Fold(0))), path, tmp_path)
+    assert answer == Refusal("A site does not answer `fold`; it was asked for it.")
+    question = HoldOut(setup_of(agreement), Fold(0), (params,))
+    answer = ask(Ask(agreement, question), path, tmp_path)
+    assert answer == Refusal("A site does not answer `hold_out`; it was asked for it.")
+
+
+def test_a_site_reports_on_linear_models_of_the_columns_agreed_on_only(tmp_path):
+    path = a_table(tmp_path)
+    agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
+    wider = Linear(agreement.schema.n_features + 1)
+    sentence = "A site reports on linear models of the columns agreed on."
+    for question in (
+        evaluate(agreement, Point(wider.start()), model=wider),
+        count(agreement, wider.start(), model=wider),
+        evaluate(agreement, model="a model"),
+    ):
+        assert ask(question, path, tmp_path) == Refusal(sentence)
+    opaque = evaluate(agreement, model=Opaque(start_of(agreement)))
+    with pytest.raises(TypeError, match="Cannot write a Opaque"):
+        encode_message(opaque)
 
 
 # --- rows -----------------------------------------------------------------------------------------
@@ -234,7 +310,7 @@ def test_a_site_answers_no_more_than_is_documented(tmp_path, part, value):
 def test_rows_must_not_change_half_way(tmp_path):
     path = a_table(tmp_path)
     agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
-    assert isinstance(ask(evaluate(agreement), path, tmp_path), Reported)
+    assert are_reports(ask(evaluate(agreement), path, tmp_path))
     a_table(tmp_path, stays(201, hospitals=("north",)).drop(columns="hospital"))
     answer = ask(evaluate(agreement), path, tmp_path)
     assert isinstance(answer, Refusal) and "not the one the run began with" in answer.sentence
@@ -265,8 +341,9 @@ def test_the_server_cannot_loosen_a_policy(tmp_path):
     said = ask(Introduce(TERMS), path, tmp_path, policy=policy)
     assert said.rules == (Difference("demographic_parity", "race", 0.05),)
     kept = agreed(said)
-    assert isinstance(ask(evaluate(kept), path, tmp_path, policy=policy), Reported)
-    params = np.zeros(kept.schema.n_features + 1)
+    params = start_of(kept)
+    assert are_reports(ask(evaluate(kept), path, tmp_path, policy=policy))
+    assert isinstance(ask(count(kept, params), path, tmp_path, policy=policy), Counted)
     for rules in (
         (),
         (Difference("demographic_parity", "race"),),
@@ -276,11 +353,10 @@ def test_the_server_cannot_loosen_a_policy(tmp_path):
         (Ratio("demographic_parity", "race", 0.8),),
         (Difference("equal_opportunity", "race", 0.01),),
     ):
-        looser = replace(kept, rules=rules)
-        for question in (evaluate(looser), Count(looser, params)):
+        for question in (evaluate(kept, rules=rules), count(kept, params, rules=rules)):
             answer = ask(question, path, tmp_path, policy=policy)
             assert isinstance(answer, Refusal)
-            assert "must be at least as strict as this site's policy" in answer.sentence
+            assert "must be at least as strict as this client's policy" in answer.sentence
 
 
 @pytest.mark.parametrize("budget", [0.05, 0.01, 0.0, {"north": 0.02, "south": 0.9}])
@@ -297,15 +373,19 @@ def test_of_a_group_below_the_sites_own_threshold_nothing_is_reported(tmp_path):
     agreement = agreed(said)
     position = said.levels["race"].index("rare")
     point = Point(np.ones(agreement.schema.n_features + 1), "gradients")
-    report = ask(evaluate(agreement, point), path, tmp_path, policy=policy).reports[0]
+    (report,) = ask(evaluate(agreement, point), path, tmp_path, policy=policy)
     assert report.group_counts[position] == report.rates[position] == 0
     assert not report.rate_grads[position].any()
     assert (np.delete(report.group_counts, position) > 0).all()
-    counted = ask(Count(agreement, point.params), path, tmp_path, policy=policy)
+    counted = ask(count(agreement, point.params), path, tmp_path, policy=policy)
     for counts in (counted.train, counted.test):
         assert counts.group_counts[position] == counts.group_selected[position] == 0
-    without = ask(evaluate(agreement, point), path, tmp_path, policy=str(a_policy(tmp_path)))
-    assert without.reports[0].group_counts[position] > 0
+    open_policy = str(a_policy(tmp_path))
+    (without,) = ask(evaluate(agreement, point), path, tmp_path, policy=open_policy)
+    assert without.group_counts[position] > 0
+    asked = evaluate(agreement, point, min_group_rows=30)  # a server's threshold hides it too
+    (hidden,) = ask(asked, path, tmp_path, policy=open_policy)
+    assert same(hidden, report)
 
 
 def test_a_sites_policy_has_no_groups_and_no_other_site(tmp_path):

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from in_one_process import Spoiled, hospitals, node_configs, train
 
+from fcfl.client.questions import Counted, Introduction
 from fcfl.errors import AbsentClientError, DataError, FCFLError, ReportError
-from fcfl.federation import exchange as correspondence
+from fcfl.federation import exchange
 from fcfl.federation.checkpoint import load_checkpoint
-from fcfl.federation.messages import Counted, Introduction, Refusal, Reported
+from fcfl.federation.messages import Refusal
 from fcfl.federation.transport import InProcessTransport, Reply
 from fcfl.runs.site_run import run_sites
 from fcfl.server.sqp import SQPState
@@ -58,13 +59,13 @@ def from_answer(number, change):
 
 def with_report(changes):
     def change(answer):
-        if not isinstance(answer, Reported):
+        if not isinstance(answer.content, tuple):
             return answer
-        report = answer.reports[0]
+        report, *others = answer.content
         given = dict(changes)
         if given.get("loss_grad") is np.inf:
             given["loss_grad"] = np.full_like(report.loss_grad, np.inf)
-        return replace(answer, reports=(replace(report, **given), *answer.reports[1:]))
+        return replace(answer, content=(replace(report, **given), *others))
 
     return change
 
@@ -89,17 +90,24 @@ def test_a_report_that_cannot_be_is_refused_by_name_and_the_run_can_be_resumed(
     ("change", "reason"),
     [
         (lambda answer: replace(answer, name="north"), "of site 'south' answered as 'north'"),
+        (lambda answer: replace(answer, name=5), "Expected a site's name, got 5"),
         (lambda answer: b"nonsense", "no message of fcfl"),
-        (lambda answer: replace(answer, reports=()), "sent 0 reports for a request of"),
-        (lambda answer: replace(answer, reports=None), "sent an answer that cannot be (TypeError)"),
-        (lambda answer: replace(answer, reports=({},) * 5), "instead of a report"),
-        (lambda answer: Introduction("south", "", "", (), {}, None), "instead of Reported"),
-        (lambda answer: Refusal("south", "The disk\n\x1b is full."), "The disk is full."),
+        (lambda answer: replace(answer, content=()), "sent 0 reports for a request of"),
+        (lambda answer: replace(answer, content=None), "sent one NoneType, expected a tuple of"),
+        (lambda answer: replace(answer, content=({},) * 5), "instead of a report"),
+        (
+            lambda answer: replace(answer, content=Introduction("south", {}, {})),
+            "sent one Introduction, expected a tuple of reports",
+        ),
+        (
+            lambda answer: replace(answer, content=Refusal("The disk\n\x1b is full.")),
+            "The disk is full.",
+        ),
     ],
 )
 def test_an_answer_that_is_no_answer_is_refused_by_name(files, tmp_path, change, reason):
     transport = spoiled(files, tmp_path, from_answer(4, change))
-    with pytest.raises(AbsentClientError, match=f"Site 'south'.*{re.escape(reason)}"):
+    with pytest.raises(AbsentClientError, match=f"Client 'south': .*{re.escape(reason)}"):
         train(transport, tmp_path / "out", NAMES)
 
 
@@ -140,32 +148,64 @@ def test_a_site_that_stays_away_longer_than_max_age_stops_the_run(files, tmp_pat
 )
 def test_counts_that_cannot_be_are_refused_by_name(files, tmp_path, change):
     def spoil(answer):
-        return replace(answer, **change(answer)) if isinstance(answer, Counted) else answer
+        said = answer.content
+        if not isinstance(said, Counted):
+            return answer
+        return replace(answer, content=replace(said, **change(said)))
 
-    with pytest.raises(AbsentClientError, match=r"Site 'south'.*counts of its .* that cannot be"):
+    sentence = (
+        r"Client 'south' did not say how the model does on its rows: its answer was refused: "
+        r"Client 'south' sent invalid counts of its (training|held-out) rows\. "
+        r"Resume when it is back\.$"
+    )
+    with pytest.raises(AbsentClientError, match=sentence):
         train(spoiled(files, tmp_path, from_answer(1, spoil)), tmp_path / "out", NAMES)
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "what"),
     [
-        {"labels": (1, 2)},
-        {"levels": {"race": (3,)}},
-        {"min_group_rows": 0},
-        {"rules": ("none",)},
-        {"statistics": None},
-        {"checksum": 5},
-        {"labels": 5},
-        {"levels": None},
-        {"rules": None},
+        ({"labels": (1, 2)}, "names"),
+        ({"levels": {"race": (3,)}}, "names"),
+        ({"present": {"race": (3,)}}, "names"),
+        ({"version": 3}, "names"),
+        ({"min_group_rows": 0}, "policy counts"),
+        ({"withhold_below": 0.5}, "policy counts"),
+        ({"policy_sha256": 7}, "a policy checksum"),
+        ({"rules": ("none",)}, "rules"),
+        ({"statistics": None}, "statistics"),
+        ({"statistics": Refusal("none")}, "statistics"),
+        ({"checksum": 5}, "names"),
+        ({"labels": 5}, r"answer \(TypeError\)"),
+        ({"levels": None}, r"answer \(TypeError\)"),
+        ({"rules": None}, r"answer \(TypeError\)"),
     ],
     ids=str,
 )
-def test_an_introduction_that_cannot_be_is_refused_by_name(files, tmp_path, change):
+def test_an_introduction_that_cannot_be_is_refused_by_name(files, tmp_path, change, what):
     def spoil(answer):
-        return replace(answer, **change) if isinstance(answer, Introduction) else answer
+        said = answer.content
+        if not isinstance(said, Introduction):
+            return answer
+        return replace(answer, content=replace(said, **change))
 
-    with pytest.raises(ReportError, match=r"Site 'south' cannot take part: .* that cannot be"):
+    sentence = f"Site 'south' cannot take part: .*Client 'south' sent (an )?invalid {what}"
+    with pytest.raises(ReportError, match=sentence):
+        train(spoiled(files, tmp_path, from_answer(1, spoil)), tmp_path / "out", NAMES)
+
+
+@pytest.mark.parametrize("summary", ["n", "missing", "mean", "m2"])
+def test_statistics_that_cannot_be_are_refused_by_their_column(files, tmp_path, summary):
+    def spoil(answer):
+        said = answer.content
+        if not isinstance(said, Introduction):
+            return answer
+        age = replace(said.statistics.columns["age"], **{summary: float("nan")})
+        columns = {**said.statistics.columns, "age": age}
+        said = replace(said, statistics=replace(said.statistics, columns=columns))
+        return replace(answer, content=said)
+
+    with pytest.raises(ReportError, match=r"'south' sent invalid statistics of column 'age'"):
         train(spoiled(files, tmp_path, from_answer(1, spoil)), tmp_path / "out", NAMES)
 
 
@@ -203,7 +243,7 @@ def test_two_sites_with_one_name_are_refused(files, tmp_path):
 
 
 def test_a_second_site_with_a_name_that_comes_later_is_refused_too(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(correspondence, "_LOOK", 0.0)
+    monkeypatch.setattr(exchange, "_LOOK", 0.0)
     configs = node_configs(files, tmp_path)
     transport = InProcessTransport(dict(configs))
 
@@ -260,15 +300,15 @@ def test_a_site_that_never_comes_is_named(files, tmp_path):
         train(transport, tmp_path / "out", (*NAMES, "east", "west"), **{"site-timeout": 0.5})
 
 
-def test_a_lost_letter_is_sent_again_in_the_same_round(files, tmp_path, undisturbed, monkeypatch):
-    monkeypatch.setattr(correspondence, "_RETRY", 0.0)
+def test_a_lost_message_is_sent_again_in_the_same_round(files, tmp_path, undisturbed, monkeypatch):
+    monkeypatch.setattr(exchange, "_RETRY", 0.0)
     transport = Unreliable(node_configs(files, tmp_path), lost=(1, 4, 5, 9))
     _, told = train(transport, tmp_path / "out", NAMES)
     assert len([line for line in told if "was lost: the node is gone" in line]) == 4
     assert weights_of(tmp_path / "out") == undisturbed
 
 
-def test_a_letter_without_an_answer_is_sent_again_once(files, tmp_path, undisturbed):
+def test_a_message_without_an_answer_is_sent_again_once(files, tmp_path, undisturbed):
     transport = Unreliable(node_configs(files, tmp_path), away=(1, 4, 9))
     train(transport, tmp_path / "out", NAMES, **{"site-timeout": 1.0})
     assert weights_of(tmp_path / "out") == undisturbed
@@ -279,7 +319,7 @@ def test_a_letter_without_an_answer_is_sent_again_once(files, tmp_path, undistur
 
 
 def test_a_site_that_comes_back_as_another_node_goes_on(files, tmp_path, undisturbed, monkeypatch):
-    monkeypatch.setattr(correspondence, "_LOOK", 0.0)
+    monkeypatch.setattr(exchange, "_LOOK", 0.0)
     transport = Unreliable(node_configs(files, tmp_path))
     moved = transport.configs[1]
 
@@ -315,9 +355,8 @@ def test_a_server_that_was_killed_goes_on_from_its_checkpoint_to_the_same_bits(
 
 
 def test_a_run_is_not_resumed_with_other_rows(files, tmp_path):
-    transport = spoiled(
-        files, tmp_path, from_answer(5, lambda answer: Refusal("south", "Not now."))
-    )
+    refuse = from_answer(5, lambda answer: replace(answer, content=Refusal("Not now.")))
+    transport = spoiled(files, tmp_path, refuse)
     with pytest.raises(AbsentClientError, match="Not now"):
         train(transport, tmp_path / "out", NAMES)
     stays(100, hospitals=("south",)).drop(columns="hospital").to_csv(files["south"], index=False)
@@ -368,7 +407,7 @@ def test_a_rule_that_only_a_site_has_binds_that_site(files, tmp_path):
 def test_a_policy_on_a_column_that_is_not_compared_stops_the_run(files, tmp_path):
     insisted = policy(tmp_path, RULE.format("demographic_parity", "sex", 0.02))
     configs = node_configs(files, tmp_path, south=insisted)
-    with pytest.raises(DataError, match=r"Site 'south' has a policy on 'sex'.*got 'race'"):
+    with pytest.raises(DataError, match=r"Client 'south' has a policy on 'sex'.*got 'race'"):
         train(InProcessTransport(configs), tmp_path / "out", NAMES)
 
 

@@ -1,30 +1,36 @@
 """Choosing by cross-validation: folds, sums and the rule, each by hand; then the whole."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
-from fcfl.runs.tasks import open_task
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fcfl._types import Fold
+from fcfl.client import local_client
+from fcfl.client.folds import fold_of_rows
+from fcfl.client.local_client import LocalClient
+from fcfl.client.questions import Setup, sum_up
+from fcfl.federation.federation import Federation
+from fcfl.models.linear import Linear
+from fcfl.rules import rates_needed
 from fcfl.runs import Experiment
+from fcfl.runs.opening import open_table
 from fcfl.training import selection
+from fcfl.training.open_settings import open_settings
 from fcfl.training.selection import (
     L2_ABOVE,
     L2_GRID,
     N_FOLDS,
     OBJECTIVE_GRID,
-    Rows,
+    OpenSettings,
     decide,
-    fold_of_rows,
     lowest_between,
-    row_losses,
-    select,
-    sum_up,
 )
-from helpers import TWO_ATTRIBUTES, simulated_data
+from helpers import simulated_clients
 from hospital import stays, written
 
 TABLE = {"client": "hospital", "label": "died", "sensitive": ("race",)}
@@ -35,78 +41,45 @@ def table(tmp_path_factory):
     return str(written(stays(n_rows=150), tmp_path_factory.mktemp("tables") / "stays.csv"))
 
 
-def rows_of(table, **options):
+@dataclass(frozen=True)
+class Choice:
+    """A cross-validation that can be run again with another detail."""
+
+    clients: Any  # each client's training rows
+    setup: Setup
+    method: Any
+    settings: OpenSettings
+    seed: int = 0
+
+    def select(self, on_round=None):
+        return selection.select(
+            Federation.from_rows(self.clients),
+            self.setup,
+            self.setup.rules,
+            self.method,
+            self.settings,
+            seed=self.seed,
+            on_round=on_round,
+        )
+
+
+def choice_of(table, **options):
+    """What a run on the table leaves open."""
     experiment = Experiment(table, **TABLE, budget=0.05, **options)
-    task = open_task(experiment)
-    return experiment, Rows(task.federation.train, task.rules, task.rates)
+    opened = open_table(experiment)
+    rules = experiment.make_rules(opened.columns.sensitive, opened.clients)
+    model = Linear(opened.schema.n_features)
+    setup = Setup(model, rates_needed(rules, opened.levels), rules)
+    given = open_settings("sqp", model, options.get("l2"), options.get("objective"),
+                          excess_loss=False)  # fmt: skip
+    return Choice(opened.train, setup, experiment.make_method(), given)
 
 
-# --- folds ---
-
-
-@pytest.mark.parametrize("n_rows", [10, 11, 57, 203])
-def test_folds_partition_the_rows_evenly(n_rows):
-    folds = fold_of_rows(simulated_data(0, n_rows=n_rows), 0, "a")
-    sizes = np.bincount(folds, minlength=N_FOLDS)
-    assert sizes.size == N_FOLDS
-    assert sizes.sum() == n_rows
-    assert np.ptp(sizes) <= 1
-
-
-def test_folds_spread_labels_and_groups():
-    """Each label's rows are dealt to folds as evenly as their number allows, so are the groups'."""
-    data = simulated_data(3, n_rows=200, levels=TWO_ATTRIBUTES)
-    folds = fold_of_rows(data, 0, "a")
-    for label in (0.0, 1.0):
-        assert np.ptp(np.bincount(folds[data.y == label], minlength=N_FOLDS)) <= 1
-        for code in (-1, 0, 1):
-            inside = (data.y == label) & (data.groups["sex"] == code)
-            assert np.ptp(np.bincount(folds[inside], minlength=N_FOLDS)) <= 1
-
-
-def test_folds_depend_on_the_client_and_the_seed_alone():
-    data = simulated_data(1, n_rows=100)
-    first = fold_of_rows(data, 7, "a")
-    np.testing.assert_array_equal(first, fold_of_rows(data, 7, "a"))
-    assert not np.array_equal(first, fold_of_rows(data, 8, "a"))
-    assert not np.array_equal(first, fold_of_rows(data, 7, "b"))
-
-
-def test_the_folds_of_a_client_do_not_depend_on_who_else_takes_part(table):
-    _, rows = rows_of(table)
-    fewer = dict(list(rows.clients.items())[:2])
-    for client, data in selection._usable(fewer, 0).items():
-        whole = selection._usable(rows.clients, 0)[client]
-        np.testing.assert_array_equal(fold_of_rows(data, 0, client), fold_of_rows(whole, 0, client))
-
-
-def test_a_tiny_client_holds_nothing_out():
-    assert set(fold_of_rows(simulated_data(0, n_rows=9), 0, "a")) == {-1}
-    assert set(fold_of_rows(simulated_data(0, n_rows=10), 0, "a")) == set(range(N_FOLDS))
-
-
-def test_very_many_rows_are_thinned_at_random_and_few_are_not(table, monkeypatch):
-    _, rows = rows_of(table)
-    monkeypatch.setattr(selection, "MOST_ROWS", 0)  # 500 rows a client are always used
-    for client, data in selection._usable(rows.clients, 0).items():
-        assert data.n_rows == rows.clients[client].n_rows
-    large = simulated_data(0, n_rows=900)
-    once, again = (selection._usable({"a": large}, 3)["a"] for _ in range(2))
-    assert once.n_rows == 500
-    np.testing.assert_array_equal(once.y, again.y)
-    other = selection._usable({"a": large}, 4)["a"]
-    assert not np.array_equal(once.X, other.X)
+def folds_of(client, data, seed=0):
+    return fold_of_rows(client, data, Fold(0, N_FOLDS, seed))
 
 
 # --- sums ---
-
-
-def test_row_losses_are_the_cross_entropy():
-    data = simulated_data(0, n_rows=20)
-    params = np.random.default_rng(0).standard_normal(5)
-    p = 1 / (1 + np.exp(-(data.X @ params[:-1] + params[-1])))
-    expected = -np.where(data.y == 1, np.log(p), np.log(1 - p))
-    np.testing.assert_allclose(row_losses(data, params), expected)
 
 
 def test_sums_give_means_and_standard_errors_of_rows_never_seen():
@@ -231,18 +204,18 @@ def test_the_sentence_says_when_min_max_buys_nothing():
 
 def test_the_grid_holds_what_is_open_and_nothing_else(table):
     def grid(n_clients=3, **options):
-        experiment = Experiment(table, **TABLE, budget=0.05, **options)
-        return selection._candidates(experiment, n_clients, L2_GRID)
+        return choice_of(table, **options).settings.candidates(n_clients, L2_GRID)
 
     assert len(grid()) == len(L2_GRID) * len(OBJECTIVE_GRID)
     assert grid(l2=0.02) == [(0.02, tilt) for tilt in OBJECTIVE_GRID]
     assert grid(objective="max") == [(weight, "max") for weight in L2_GRID]
     assert grid(objective=0.5) == [(weight, 0.5) for weight in L2_GRID]
+    assert grid(n_clients=1, objective=0.5) == [(weight, 0.5) for weight in L2_GRID]
     assert grid(n_clients=1) == [(weight, "max") for weight in L2_GRID]
 
 
 def test_every_candidate_is_scored_on_every_row_once(table, monkeypatch):
-    experiment, rows = rows_of(table, objective=1.0)
+    choice = choice_of(table, objective=1.0)
     seen, ends = {}, []
 
     def decide(candidates, totals):
@@ -252,72 +225,94 @@ def test_every_candidate_is_scored_on_every_row_once(table, monkeypatch):
     monkeypatch.setattr(selection, "decide", decide)
     for end, grid in ((0.01, L2_GRID), (0.1, (*L2_ABOVE, *L2_GRID))):
         ends.append(end)
-        assert [weight for weight, _ in select(experiment, rows).n] == list(grid)
+        assert [weight for weight, _ in choice.select().n] == list(grid)
         for client, sums in seen.items():
-            assert sums.n_rows == rows.clients[client].n_rows
+            assert sums.n_rows == choice.clients[client].n_rows
             assert sums.loss_sums.shape == (len(grid),)
             assert sums.product_sums.shape == (len(grid), len(grid))
 
 
 def test_a_decade_more_is_tried_when_the_strong_end_is_chosen(table):
     """150 rows of noisy labels want much of it; seen whole, the curve may turn below the end."""
-    experiment, rows = rows_of(table, objective=1.0)
-    chosen = select(experiment, rows)
+    choice = choice_of(table, objective=1.0)
+    chosen = choice.select()
     assert 0.056 < chosen.l2 <= 1.0
     assert {line.l2 for line in chosen.table} == {*L2_ABOVE, *L2_GRID}
-    fixed = select(replace(experiment, l2=0.1), rows)
+    fixed = replace(choice, settings=OpenSettings(0.1, 1.0)).select()
     assert {line.l2 for line in fixed.table} == {0.1}
 
 
 def test_sums_of_weighted_rows_are_those_of_repeated_rows(table):
-    """Held-out losses are in the order of the folds, weights in that of the rows."""
-    _, rows = rows_of(table)
+    """Weights and losses are of the same rows, whatever the order of the folds."""
+    choice = choice_of(table)
     random = np.random.default_rng(0)
-    weights = {c: random.integers(1, 4, d.n_rows) for c, d in rows.clients.items()}
-    folds = {c: fold_of_rows(data, 0, c) for c, data in rows.clients.items()}
-    weighted = {c: replace(d, weights=weights[c].astype(float)) for c, d in rows.clients.items()}
-    losses = {
-        c: np.concatenate([np.arange(d.n_rows)[folds[c] == k] for k in range(N_FOLDS)])[:, None]
-        for c, d in rows.clients.items()
-    }
-    sums = selection._sums(losses, replace(rows, clients=weighted), folds)
-    for client, said in sums.items():
-        assert said.n_rows == weights[client].sum()
-        assert said.loss_sums[0] == weights[client] @ np.arange(weights[client].size)
+    params = random.standard_normal(choice.setup.model.n_params)
+    for client, data in choice.clients.items():
+        weights = random.integers(1, 4, data.n_rows)
+        weighted = LocalClient(client, replace(data, weights=weights.astype(float)))
+        p = 1 / (1 + np.exp(-(data.X @ params[:-1] + params[-1])))
+        losses = -np.where(data.y == 1, np.log(p), np.log(1 - p))
+        parts = [
+            weighted.hold_out(choice.setup, Fold(k, N_FOLDS), (params,)) for k in range(N_FOLDS)
+        ]
+        folds = folds_of(client, data)
+        for k, said in enumerate(parts):
+            assert said.n_rows == weights[folds == k].sum()
+            again = np.repeat(losses[folds == k], weights[folds == k])
+            assert said.loss_sums[0] == pytest.approx(again.sum())
+            assert said.product_sums[0, 0] == pytest.approx((again**2).sum())
+        together = parts[0].plus(parts[1]).plus(parts[2]).plus(parts[3]).plus(parts[4])
+        again = np.repeat(losses, weights)
+        assert together.n_rows == weights.sum()
+        assert together.means[0] == pytest.approx(again.mean())
+        expected = again.std(ddof=1) / np.sqrt(again.size)
+        assert together.standard_error(0) == pytest.approx(expected)
 
 
 def test_held_out_rows_are_not_trained_on(table, monkeypatch):
-    """Each fit sees exactly the rows outside its fold."""
-    experiment, rows = rows_of(table, l2=0.01, objective=1.0)
-    trained = []
-    build = selection.linear_rows
+    """Each fit sees exactly the rows outside its fold, and is scored on those inside."""
+    choice = choice_of(table, l2=0.01, objective=1.0)
+    trained, scored = [], []
+    build, sums = Linear.rows, local_client.sum_up
 
-    def watched(name, data, rates):
-        trained.append((name, data.n_rows))
-        return build(name, data, rates)
+    def watched(self, name, data, rates):
+        trained.append((name, data))
+        return build(self, name, data, rates)
 
-    monkeypatch.setattr(selection, "linear_rows", watched)
-    select(experiment, rows)
-    for client, data in rows.clients.items():
-        folds = fold_of_rows(data, 0, client)
-        kept = [n_rows for name, n_rows in trained if name == client]
-        assert kept == [int((folds != fold).sum()) for fold in range(N_FOLDS)]
+    def summed(losses, weights):
+        scored.append(losses.shape)
+        return sums(losses, weights)
+
+    monkeypatch.setattr(Linear, "rows", watched)
+    monkeypatch.setattr(local_client, "sum_up", summed)
+    choice.select()
+    sizes = []
+    for client, data in choice.clients.items():
+        folds = folds_of(client, data)
+        kept = [rows for name, rows in trained if name == client]
+        assert len(kept) == N_FOLDS
+        for fold, rows in enumerate(kept):
+            np.testing.assert_array_equal(rows.X.toarray(), data.X[folds != fold].toarray())
+            np.testing.assert_array_equal(rows.y, data.y[folds != fold])
+        sizes.append([(int((folds == fold).sum()), 1) for fold in range(N_FOLDS)])
+    asked = len(sizes)  # first of all whether anybody holds rows out
+    assert scored[asked:] == [size for fold in zip(*sizes, strict=True) for size in fold]
 
 
 def test_it_is_deterministic_and_depends_on_the_seed(table):
-    experiment, rows = rows_of(table, objective=1.0)
-    first, again = select(experiment, rows), select(experiment, rows)
+    choice = choice_of(table, objective=1.0)
+    first, again = choice.select(), choice.select()
     assert first == again
-    other = select(replace(experiment, seed=5), rows)
+    other = replace(choice, seed=5).select()
     assert other.table != first.table
 
 
 @pytest.mark.parametrize("options", [{"l2": 0.01}, {"objective": 1.0}])
 def test_progress_rises_to_one(table, options):
     """The second case goes on to the weights above the grid."""
-    experiment, rows = rows_of(table, **options)
     shares = []
-    chosen = select(experiment, rows, lambda info, share: shares.append((info.stage, share)))
+    on_round = lambda info, share: shares.append((info.stage, share))  # noqa: E731
+    chosen = choice_of(table, **options).select(on_round)
     assert [stage for stage, _ in shares] == [0] * (N_FOLDS * len(chosen.table))
     assert np.all(np.diff([share for _, share in shares]) > 0)
     assert shares[-1][1] == pytest.approx(1.0)
@@ -328,18 +323,37 @@ def test_a_tiny_client_is_trained_on_but_not_scored(tmp_path):
     frame = stays(n_rows=150)
     west = frame.index[frame["hospital"] == "west"][12:]  # 8 of 12 rows are for training
     path = written(frame.drop(west), tmp_path / "stays.csv")
-    experiment, rows = rows_of(str(path), l2=0.01, objective="max")
-    assert rows.clients["west"].n_rows < 2 * N_FOLDS
-    chosen = select(experiment, rows)
+    choice = choice_of(str(path), l2=0.01, objective="max")
+    assert choice.clients["west"].n_rows < 2 * N_FOLDS
+    chosen = choice.select()
     assert chosen.folds == N_FOLDS
     assert all(line.worst_client != "west" for line in chosen.table)
 
 
 def test_only_tiny_clients_leave_a_middle_value(tmp_path):
     path = written(stays(n_rows=30), tmp_path / "stays.csv")
-    experiment, rows = rows_of(str(path))
-    chosen = select(experiment, rows)
+    choice = choice_of(str(path))
+    chosen = choice.select()
     assert (chosen.l2, chosen.objective, chosen.folds) == (1e-2, 1.0, 0)
     assert "No client has the 10 training rows" in chosen.sentence
-    kept = select(replace(experiment, l2=0.5, objective="max"), rows)
+    kept = replace(choice, settings=OpenSettings(0.5, "max")).select()
     assert (kept.l2, kept.objective) == (0.5, "max")
+
+
+def test_very_many_rows_are_thinned_and_few_are_not(monkeypatch):
+    """The rows used are a share of what is enough, and at least 500 a client."""
+    clients = simulated_clients(0, n_clients=2, n_rows=520)
+    setup = Setup(Linear(4), ())
+    choice = Choice(clients, setup, choice_method(), OpenSettings(0.01, 1.0))
+    for most, used in ((0, 500), (1050, 525), (2000, None)):
+        monkeypatch.setattr(selection, "MOST_ROWS", most)
+        seen = {}
+        monkeypatch.setattr(selection, "decide", lambda _, totals, seen=seen: seen.update(totals))
+        choice.select()
+        for client, data in clients.items():
+            whole = data.n_rows if used is None else min(used, data.n_rows)
+            assert seen[client].n_rows == whole
+
+
+def choice_method():
+    return Experiment("adult", budget=0.05).make_method()

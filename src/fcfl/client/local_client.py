@@ -82,6 +82,7 @@ class LocalClient:
 
     def hold_out(self, setup: Setup, fold: Fold, candidates: Sequence[Vector]) -> HeldOut:
         """Sums of the losses of the rows that a fold holds out, under several models."""
+        check_rules_kept(self.name, self.rules, setup.rules)
         _, away = split_fold(self.name, self.train, fold)
         model = self._model or setup.model
         columns = [model.loss.each(model.logits(params, away.X), away.y) for params in candidates]

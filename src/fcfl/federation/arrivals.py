@@ -31,6 +31,12 @@ def check_introduction(name: ClientId, said: Introduction) -> None:
         _expect(name, f"statistics of column {column!r}", _is_summary(summary))
 
 
+def check_site_introduction(name: ClientId, said: Introduction) -> None:
+    """Refuse also a site that says nothing of its columns: its rows could not be encoded alike."""
+    check_introduction(name, said)
+    _expect(name, "statistics", said.statistics is not None)
+
+
 def _is_summary(summary: object) -> bool:
     if isinstance(summary, CategorySummary):
         return all(isinstance(level, str) for level in summary.counts) and all(

@@ -8,7 +8,7 @@ from typing import Any
 from fcfl._types import ClientId
 from fcfl.client.questions import Introduction, Question
 from fcfl.federation.agreement import agree
-from fcfl.federation.arrivals import check_introduction
+from fcfl.federation.arrivals import check_site_introduction
 from fcfl.federation.exchange import Exchange, Traffic
 from fcfl.federation.federation import Check, Federation
 from fcfl.federation.messages import Agreement, Ask, Terms
@@ -32,7 +32,7 @@ class RemoteFederation(Federation):
         on_message: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         self._exchange = Exchange(transport, names, terms, timeout=timeout, on_message=on_message)
-        self.introductions = self._exchange.meet(check_introduction)
+        self.introductions = self._exchange.meet(check_site_introduction)
         self.agreement = agree(terms, self.introductions)
         self._only: tuple[ClientId, ...] | None = None
 

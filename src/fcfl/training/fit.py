@@ -5,7 +5,7 @@ sites all come through here. Everything is asked of the federation, so that it w
 clients are.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -78,6 +78,7 @@ def train(
     start : first parameters, by default the model's own
     session : the folder to write to, and who is told
     """
+    session = replace(session, on_message=_once(session.on_message))
     run = _prepare(federation, model, rules, method, groups, min_group_rows, session)
     settings = open_settings(method, model, l2, objective, excess_loss=excess_loss)
     first = model.start() if start is None else start
@@ -85,9 +86,9 @@ def train(
         run = run.met(first, relative=relative_budget is not None)
         selection = run.choose(settings, seed)
         run = run.settled(settings, selection, excess_loss, seed)
-        rules = run.setup.rules
+        asked, rules = rules, run.setup.rules
         if relative_budget is not None:
-            rules = run.measured(rules, first, relative_budget)
+            rules = run.measured(asked, first, relative_budget)
         in_force = tuple(rules)
         notes: tuple[str, ...] = ()
         if confidence is not None:
@@ -256,7 +257,10 @@ class _Run:
         return _Stage(progress, history, notes)
 
     def measured(self, rules: Sequence[Rule], first: Vector, share: float) -> tuple[Rule, ...]:
-        """Train without budgets first: the disparities there are what budgets are relative to."""
+        """Train without budgets first: the disparities there are what budgets are relative to.
+
+        ``rules`` are those of the run; what clients insist on is merged with what was measured.
+        """
         tell = self.session.on_message
         tell("Training without budgets first, to measure what they are relative to.")
         free = self.stage(rules, first, UNCONSTRAINED)
@@ -269,7 +273,7 @@ class _Run:
                 rule = replace(rule, budget=budgets)
                 tell(_about_budgets(rule.attribute, budgets, share, alone=len(rules) == 1))
             relative.append(rule)
-        return tuple(relative)
+        return rules_in_force(relative, self.federation.introduce())
 
     def evaluate(self, params: Vector, rules: Sequence[Rule]) -> Evaluations:
         """What a model does on every client's rows, held against ``rules``."""
@@ -293,11 +297,27 @@ def _about_budgets(
     return f"Budgets{whose} are {share:g} of the smooth disparity without budgets: {listed}{more}."
 
 
+def _once(on_message: Callable[[str], None]) -> Callable[[str], None]:
+    """Pass a sentence on when it is new: several stages have the same to say."""
+    told: set[str] = set()
+
+    def tell(sentence: str) -> None:
+        if sentence not in told:
+            told.add(sentence)
+            on_message(sentence)
+
+    return tell
+
+
 @contextmanager
 def _naming_absent(federation: Federation) -> Iterator[None]:
     """Add to an error about absent clients why they were left out."""
     try:
         yield
     except AbsentClientError as error:
-        why = " ".join(f"Client {name!r}: {said}" for name, said in federation.failures.items())
-        raise AbsentClientError(f"{error} {why}".strip()) from None
+        why = [
+            f"Client {name!r}: {said}"
+            for name, said in federation.failures.items()
+            if said not in str(error)
+        ]
+        raise AbsentClientError(" ".join([str(error), *why])) from None

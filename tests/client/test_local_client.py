@@ -1,0 +1,188 @@
+"""What a client with rows in memory answers, each against a plain computation."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fcfl._types import CurvatureWeights, Fold, Point
+from fcfl.client.counts import count_rows
+from fcfl.client.folds import split_fold
+from fcfl.client.local_client import LocalClient
+from fcfl.client.questions import Setup
+from fcfl.errors import DataError
+from fcfl.models.linear import Linear, linear_logits, linear_rows
+from fcfl.rules import Difference
+from helpers import RACE, TWO_ATTRIBUTES, all_rates, identical, simulated_data
+
+RATES = all_rates(TWO_ATTRIBUTES)
+SETUP = Setup(Linear(4), RATES)
+OWN = (Difference("demographic_parity", "sex", 0.05),)
+
+
+def rows(seed=0, n_rows=60, **options):
+    return simulated_data(seed, n_rows=n_rows, levels=TWO_ATTRIBUTES, **options)
+
+
+def params_of(seed, count=1):
+    return np.random.default_rng(seed).standard_normal((count, 5))
+
+
+# --- introductions --------------------------------------------------------------------------------
+
+
+def test_an_introduction_names_groups_and_those_that_are_here():
+    data = rows()
+    data.groups["race"][data.groups["race"] == 1] = -1
+    said = LocalClient("a", data, rules=OWN, min_group_rows=3).introduce()
+    assert said.name == "a"
+    assert said.levels == TWO_ATTRIBUTES
+    assert said.present == {"race": ("black", "other"), "sex": ("f", "m")}
+    assert (said.rules, said.min_group_rows) == (OWN, 3)
+    assert said.statistics is None and said.labels == ()
+
+
+# --- reports --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fold", [None, Fold(1), Fold(3, 4, seed=2, most_rows=40)], ids=str)
+def test_reports_are_those_of_the_rows_outside_the_fold(fold):
+    data = rows()
+    weights = {"a": CurvatureWeights(0.7, np.linspace(-1, 1, len(RATES)))}
+    points = [
+        Point(params, want, weights if want == "curvature" else None, fold=fold)
+        for params, want in zip(params_of(1, 3), ("values", "gradients", "curvature"), strict=True)
+    ]
+    kept = data if fold is None else split_fold("a", data, fold)[0]
+    expected = tuple(linear_rows("a", kept, RATES).report(point) for point in points)
+    assert identical(LocalClient("a", data).report(SETUP, points), expected)
+
+
+def test_points_of_different_folds_may_be_asked_at_once_and_after_each_other():
+    client = LocalClient("a", rows())
+    points = [Point(np.ones(5), fold=fold) for fold in (None, Fold(0), Fold(1), Fold(0), None)]
+    whole, first, second, again, last = client.report(SETUP, points)
+    assert identical(first, again) and identical(whole, last)
+    assert not identical(first, second)
+    assert whole.n_rows == 60 and first.n_rows == second.n_rows == 48
+
+
+def test_another_setup_is_another_question():
+    client = LocalClient("a", rows())
+    point = (Point(np.ones(5)),)
+    before = client.report(SETUP, point)
+    (fewer,) = client.report(Setup(Linear(4), RATES[:2]), point)
+    np.testing.assert_allclose(fewer.rates, before[0].rates[:2], rtol=1e-14)
+    assert identical(client.report(SETUP, point), before)
+
+
+def test_a_model_of_the_clients_own_stands_in():
+    class Halved(Linear):
+        def logits(self, params, X):
+            return super().logits(params / 2, X)
+
+        def rows(self, client, data, rates):
+            return super().rows(client, replace(data, X=data.X / 2), rates)
+
+    data = rows()
+    own, plain = LocalClient("a", data, model=Halved(4)), LocalClient("a", data)
+    params = np.append(np.ones(4), 0.0)
+    assert identical(own.report(SETUP, (Point(params),)), plain.report(SETUP, (Point(params / 2),)))
+    held = own.hold_out(SETUP, Fold(0), (params,))
+    assert identical(held, plain.hold_out(SETUP, Fold(0), (params / 2,)))
+    assert own.count(SETUP, params).train.loss_sum == plain.count(SETUP, params / 2).train.loss_sum
+
+
+# --- counts ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_counts_are_those_of_all_rows(seed):
+    train, test = rows([seed, 0]), rows([seed, 1], 35)
+    params = params_of(seed)[0]
+    said = LocalClient("a", train, test).count(SETUP, params)
+    assert identical(said.train, count_rows(linear_logits(train.X, params), train, RATES))
+    assert identical(said.test, count_rows(linear_logits(test.X, params), test, RATES))
+    assert said.train.n_rows == 60 and said.test.n_rows == 35
+    assert identical(said.report, linear_rows("a", train, RATES).report(Point(params)))
+
+
+def test_without_held_out_rows_their_counts_are_zero():
+    said = LocalClient("a", rows()).count(SETUP, np.ones(5))
+    assert said.test.n_rows == 0 and not said.test.group_counts.any()
+
+
+def test_of_groups_below_its_threshold_it_says_nothing():
+    train, test = rows(1), rows(2, 35)
+    open_said = LocalClient("a", train, test).count(SETUP, np.ones(5))
+    counts = open_said.train.group_counts
+    least = int(np.median(counts)) + 1
+    client = LocalClient("a", train, test, min_group_rows=least)
+    said = client.count(SETUP, np.ones(5))
+    hidden = counts < least
+    assert hidden.any() and not hidden.all()
+    assert not said.report.group_counts[hidden].any() and not said.report.rates[hidden].any()
+    np.testing.assert_array_equal(said.report.rates[~hidden], open_said.report.rates[~hidden])
+    for part, whole in ((said.train, open_said.train), (said.test, open_said.test)):
+        few = whole.group_counts < least
+        assert not part.group_counts[few].any() and not part.group_selected[few].any()
+        np.testing.assert_array_equal(part.group_selected[~few], whole.group_selected[~few])
+        assert part.n_rows == whole.n_rows and part.loss_sum == whole.loss_sum
+
+
+# --- held-out losses ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("as_sparse", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_held_out_sums_are_those_of_a_plain_computation(as_sparse, weighted):
+    data = rows(4, as_sparse=as_sparse)
+    if weighted:
+        data = replace(data, weights=np.random.default_rng(0).uniform(0.5, 2.0, data.n_rows))
+    fold, candidates = Fold(2, seed=6), params_of(5, 3)
+    said = LocalClient("a", data).hold_out(SETUP, fold, tuple(candidates))
+    away = split_fold("a", data, fold)[1]
+    assert 0 < away.n_rows < data.n_rows
+    X = away.X.toarray() if as_sparse else away.X
+    losses = np.empty((away.n_rows, 3))
+    for j, params in enumerate(candidates):
+        for i in range(away.n_rows):
+            p = 1 / (1 + np.exp(-(X[i] @ params[:-1] + params[-1])))
+            losses[i, j] = -np.log(p if away.y[i] == 1 else 1 - p)
+    weights = away.weights if weighted else np.ones(away.n_rows)
+    assert said.n_rows == pytest.approx(weights.sum())
+    for i in range(3):
+        assert said.loss_sums[i] == pytest.approx(sum(weights * losses[:, i]))
+        for j in range(3):
+            expected = sum(weights * losses[:, i] * losses[:, j])
+            assert said.product_sums[i, j] == pytest.approx(expected)
+
+
+# --- its own rules --------------------------------------------------------------------------------
+
+
+def test_it_answers_nothing_under_looser_rules_than_its_own():
+    client = LocalClient("a", rows(), rules=OWN)
+    questions = (
+        lambda setup: client.report(setup, (Point(np.zeros(5)),)),
+        lambda setup: client.count(setup, np.zeros(5)),
+        lambda setup: client.hold_out(setup, Fold(0), (np.zeros(5),)),
+    )
+    looser = (
+        (),
+        (replace(OWN[0], budget=None),),
+        (replace(OWN[0], budget=0.06),),
+        (replace(OWN[0], budget={"b": 0.01}),),
+        (replace(OWN[0], attribute="race"),),
+    )
+    for ask in questions:
+        for rules in looser:
+            with pytest.raises(DataError, match="as strict as this client's policy"):
+                ask(replace(SETUP, rules=rules))
+        for rules in (OWN, (replace(OWN[0], budget={"a": 0.01, "b": 1.0}),)):
+            assert ask(replace(SETUP, rules=rules)) is not None
+
+
+def test_an_attribute_it_does_not_have_is_refused():
+    with pytest.raises(ValueError, match="A client has no attribute 'sex'; it has 'race'"):
+        LocalClient("a", simulated_data(0, levels=RACE)).report(SETUP, (Point(np.zeros(5)),))

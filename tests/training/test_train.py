@@ -1,0 +1,535 @@
+"""The one way to train: whose rules are in force, and every stage before the last one."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fcfl import SQP, Difference, Ratio
+from fcfl.client.local_client import LocalClient
+from fcfl.errors import AbsentClientError, CheckpointError, DataError, FCFLError
+from fcfl.federation.checkpoint import checkpoint_path
+from fcfl.federation.federation import Federation
+from fcfl.models.linear import Linear
+from fcfl.server.baselines import FedAvg
+from fcfl.training import fit
+from fcfl.training.fit import SELECTION, UNCONSTRAINED, UNTIGHTENED, check_rules, train
+from fcfl.training.margins import tighten
+from fcfl.training.open_settings import EXCESS_L2
+from fcfl.training.rounds import Session
+from helpers import RACE, TWO_ATTRIBUTES, identical, simulated_clients
+
+PARITY = Difference("demographic_parity", "race")
+TOLERANCE = 1e-6
+NAMES = ("client-0", "client-1", "client-2")
+
+
+def federation(seed=0, own=None, **options):
+    """Three clients with held-out rows; ``own`` has the rules that a client insists on."""
+    insisted = own or {}
+    test = simulated_clients(seed + 100, **options)
+    return Federation(
+        {
+            name: LocalClient(name, data, test[name], rules=insisted.get(name, ()))
+            for name, data in simulated_clients(seed, **options).items()
+        }
+    )
+
+
+def leaning(n_rows):
+    """Clients whose first feature tells the group, so that budgets bind."""
+    found = {}
+    for seed in (0, 100):
+        for name, data in simulated_clients(seed, n_rows=n_rows).items():
+            X = data.X.copy()
+            X[:, 0] += 1.5 * data.groups["race"]
+            found.setdefault(name, []).append(replace(data, X=X, y=(X[:, 0] > 0.7) * 1.0))
+    return Federation({name: LocalClient(name, *parts) for name, parts in found.items()})
+
+
+def trained_on(clients, *rules, **options):
+    """A run with nothing left to cross-validation, unless that is asked for."""
+    given = {"l2": 0.01, "objective": 1.0, **options}
+    return train(clients, Linear(4), rules, **given)
+
+
+def disparities(trained, rule=PARITY):
+    """Smooth, on training rows, computed from the rates of each client."""
+    found = {}
+    for name, report in trained.evaluations.reports.items():
+        rates = [
+            value
+            for rate, value in zip(trained.rates, report.rates, strict=True)
+            if rate.kind in rule.kinds and rate.attribute == rule.attribute
+        ]
+        found[name] = max(rates) - min(rates)
+    return found
+
+
+def bounds_of(trained):
+    return trained.state.problem.constraints.bounds
+
+
+# --- what training leaves -------------------------------------------------------------------------
+
+
+def test_a_model_is_trained_within_the_budget_and_no_better_one_is_near():
+    clients = federation()
+    trained = trained_on(clients, replace(PARITY, budget=0.05))
+    assert trained.status == "converged" and trained.budgets_met
+    assert max(disparities(trained).values()) <= 0.05 + TOLERANCE
+    assert max(disparities(trained_on(clients, PARITY)).values()) > 0.1
+    assert (trained.l2, trained.objective, trained.selection) == (0.01, 1.0, None)
+    assert trained.at.problem.l2 == 0.01 and trained.method.objective == 1.0
+    for name, client in {name: clients._clients[name] for name in NAMES}.items():
+        p = 1 / (1 + np.exp(-Linear(4).logits(trained.params, client.train.X)))
+        losses = -np.where(client.train.y == 1, np.log(p), np.log(1 - p))
+        assert trained.losses[name] == pytest.approx(losses.mean())
+        assert trained.counts[name].n_rows == client.train.n_rows
+        assert trained.evaluations.test[name].n_rows == client.test.n_rows
+    assert len(trained.history) == sum(trained.rounds)
+
+
+def test_options_of_the_call_reach_the_method():
+    clients, rule = federation(), replace(PARITY, budget=0.05)
+    worst = trained_on(clients, rule, objective="max")
+    mean = trained_on(clients, rule, objective="mean")
+    assert max(worst.losses.values()) < max(mean.losses.values())
+    assert np.mean([*mean.losses.values()]) < np.mean([*worst.losses.values()])
+    strong = trained_on(clients, rule, l2=1.0)
+    assert np.abs(strong.params).sum() < np.abs(mean.params).sum()
+    method = SQP(objective=0.5, rounds=(2, 2))
+    given = train(clients, Linear(4), (rule,), method=method, l2=0.01)
+    assert given.objective == 0.5 and sum(given.rounds) <= 4
+    assert trained_on(clients, rule, method=method).objective == 1.0
+    start = np.full(5, 0.3)
+    short = replace(method, rounds=(1, 0))
+    here, there = (trained_on(clients, rule, method=short, start=s) for s in (None, start))
+    assert here.history[0].worst_loss == pytest.approx(np.log(2))
+    assert there.history[0].worst_loss != pytest.approx(np.log(2))
+
+
+def test_groups_may_be_named_and_small_ones_left_out():
+    clients = federation(levels=TWO_ATTRIBUTES, n_rows=90)
+    rule = replace(PARITY, budget=0.02)
+    whole = trained_on(clients, rule)
+    assert [rate.group for rate in whole.rates] == ["black", "white", "other"]
+    two = trained_on(clients, rule, groups={"race": ("black", "white")})
+    assert [rate.group for rate in two.rates] == ["black", "white"]
+    assert bounds_of(two).size < bounds_of(whole).size
+    counts = [c for found in whole.counts.values() for c in found.group_counts]
+    least = sorted(counts)[1]
+    told = []
+    session = Session(on_message=told.append)
+    fewer = trained_on(clients, rule, min_group_rows=least, session=session)
+    assert bounds_of(fewer).size < bounds_of(whole).size
+    assert len(told) == len(fewer.notes) == 1 and told == [*fewer.notes]
+
+
+# --- rules that clients insist on -----------------------------------------------------------------
+
+
+def test_a_stricter_rule_of_a_client_wins_and_a_looser_one_does_not():
+    for own, expected in ((0.01, 0.01), (0.5, 0.1)):
+        clients = federation(own={"client-1": (replace(PARITY, budget=own),)})
+        trained = trained_on(clients, replace(PARITY, budget=0.1))
+        (rule,) = trained.rules
+        budgets = {name: rule.budget_of(name) for name in NAMES}
+        assert budgets == {"client-0": 0.1, "client-1": expected, "client-2": 0.1}
+        found = disparities(trained)
+        assert found["client-1"] <= expected + TOLERANCE
+        assert max(found.values()) > 0.01 + TOLERANCE
+        assert trained.budgets_met
+
+
+def test_a_rule_that_only_a_client_has_binds_that_client():
+    own = Difference("equal_opportunity", "race", 0.02)
+    trained = trained_on(federation(own={"client-2": (own,)}), replace(PARITY, budget=0.1))
+    assert trained.rules == (replace(PARITY, budget=0.1), replace(own, budget={"client-2": 0.02}))
+    assert {rate.kind for rate in trained.rates} == {"selection", "true_positive"}
+    assert disparities(trained, own)["client-2"] <= 0.02 + TOLERANCE
+    alone = trained_on(federation(own={"client-2": (own,)}))
+    assert alone.rules == (replace(own, budget={"client-2": 0.02}),)
+
+
+def test_a_rule_for_all_rows_that_a_client_insists_on_is_everybodys():
+    own = replace(PARITY, budget=0.03, scope="global")
+    trained = trained_on(federation(own={"client-0": (own,)}), replace(PARITY, budget=0.5))
+    assert trained.rules == (replace(PARITY, budget=0.5), own)
+
+
+def test_rules_of_strangers_and_on_other_columns_are_refused():
+    other = Difference("demographic_parity", "age", 0.05)
+    with pytest.raises(DataError, match=r"Client 'client-1' has a policy on 'age'.*got 'race'"):
+        trained_on(federation(own={"client-1": (other,)}))
+    with pytest.raises(ValueError, match="'nobody'"):
+        trained_on(federation(), replace(PARITY, budget={"nobody": 0.1}))
+
+
+# --- budgets that nothing would be held to --------------------------------------------------------
+
+
+def one_group():
+    datas = simulated_clients(0, levels=RACE)
+    for data in datas.values():
+        data.groups["race"][:] = 1
+    return Federation.from_rows(datas)
+
+
+def apart():
+    """Two groups, but at no client both."""
+    datas = simulated_clients(0, levels=RACE)
+    for code, data in enumerate(datas.values()):
+        data.groups["race"][:] = code % 2
+    return Federation.from_rows(datas)
+
+
+@pytest.mark.parametrize("call", [trained_on, lambda c, *r, **o: check_rules(c, Linear(4), r, **o)])
+@pytest.mark.parametrize(
+    ("clients", "scope", "options", "sentence"),
+    [
+        (one_group, "client", {}, "The only group of 'race' among the training rows is 'white'"),
+        (one_group, "global", {}, "The only group of 'race' among the training rows is 'white'"),
+        (
+            apart,
+            "client",
+            {},
+            "rows of each client with a budget there are no two groups of 'race'",
+        ),
+        (apart, "client", {}, "Compare all rows together with `--scope global`"),
+        (federation, "client", {"min_group_rows": 1000}, "there are no two groups of 'race'"),
+        (federation, "global", {"min_group_rows": 1000}, "^Among the training rows there are no"),
+    ],
+)
+def test_budgets_that_bind_nobody_are_refused(call, clients, scope, options, sentence):
+    with pytest.raises(DataError, match=sentence):
+        call(clients(), replace(PARITY, budget=0.1, scope=scope), **options)
+
+
+def test_rules_without_budgets_need_nothing_to_compare():
+    check_rules(one_group(), Linear(4), [PARITY])
+    assert trained_on(one_group(), PARITY).status == "converged"
+    check_rules(apart(), Linear(4), [replace(PARITY, budget=0.1, scope="global")])
+    with pytest.raises(DataError, match="The only group"):
+        check_rules(one_group(), Linear(4), [PARITY], relative=True)
+    with pytest.raises(DataError, match="The only group"):
+        trained_on(one_group(), PARITY, relative_budget=0.5)
+
+
+# --- relative budgets -----------------------------------------------------------------------------
+
+
+def test_relative_budgets_are_shares_of_what_a_free_model_does(tmp_path):
+    clients, told = federation(), []
+    free = trained_on(clients, PARITY)
+    session = Session(tmp_path, on_message=told.append)
+    trained = trained_on(clients, PARITY, relative_budget=0.5, session=session)
+    (rule,) = trained.rules
+    assert rule.budget == pytest.approx({n: v / 2 for n, v in disparities(free).items()})
+    for name, value in disparities(trained).items():
+        assert value <= rule.budget[name] + TOLERANCE
+    assert trained.budgets_met
+    assert told[0] == "Training without budgets first, to measure what they are relative to."
+    assert told[1].startswith("Budgets are 0.5 of the smooth disparity without budgets: 'client-0'")
+    assert len(told) == 2
+    assert checkpoint_path(tmp_path / UNCONSTRAINED).exists()
+    loose = trained_on(clients, PARITY, relative_budget=1.0)
+    np.testing.assert_allclose(loose.params, free.params, atol=1e-4)
+
+
+def test_budgets_that_are_given_are_not_measured():
+    clients = federation(levels=TWO_ATTRIBUTES, n_rows=90)
+    sex = Difference("demographic_parity", "sex")
+    given, ratio = replace(sex, budget=0.5), Ratio("demographic_parity", "sex", 0.1)
+    told = []
+    session = Session(on_message=told.append)
+    trained = trained_on(clients, PARITY, given, ratio, relative_budget=0.5, session=session)
+    assert trained.rules[1:] == (given, ratio)
+    assert set(trained.rules[0].budget) == set(NAMES)
+    about = [sentence for sentence in told if sentence.startswith("Budgets for race are 0.5")]
+    assert len(about) == 1
+    assert not [sentence for sentence in told if sentence.startswith("Budgets for sex")]
+
+
+def test_relative_budgets_and_a_clients_own_rule_are_merged():
+    """Its own budget does not spare the others theirs, nor count while they are measured."""
+    free = disparities(trained_on(federation(), PARITY))
+    clients = federation(own={"client-0": (replace(PARITY, budget=0.01),)})
+    trained = trained_on(clients, PARITY, relative_budget=0.5)
+    (rule,) = trained.rules
+    relative = {name: value / 2 for name, value in free.items()}
+    assert relative["client-0"] > 0.03
+    assert rule.budget == pytest.approx(relative | {"client-0": 0.01})
+    assert disparities(trained)["client-0"] <= 0.01 + TOLERANCE
+    loose = federation(own={"client-0": (replace(PARITY, budget=0.9),)})
+    (rule,) = trained_on(loose, PARITY, relative_budget=0.5).rules
+    assert rule.budget == pytest.approx(relative)
+
+
+# --- confidence -----------------------------------------------------------------------------------
+
+
+def test_confidence_trains_against_smaller_bounds(tmp_path):
+    clients, rule = leaning(n_rows=2000), replace(PARITY, budget=0.1)
+    plain = trained_on(clients, rule)
+    session = Session(tmp_path)
+    sure = trained_on(clients, rule, confidence=0.9, session=session)
+    surer = trained_on(clients, rule, confidence=0.99)
+    assert (bounds_of(plain) == 0.1).all()
+    assert (bounds_of(sure) < 0.1).all() and (bounds_of(surer) < bounds_of(sure)).all()
+    (margins,), notes = tighten((rule,), plain.evaluations, 0.9)
+    assert not notes and not sure.notes
+    np.testing.assert_allclose(np.unique(bounds_of(sure)), sorted(margins.budget.values()))
+    for name, value in disparities(sure).items():
+        assert value <= margins.budget[name] + TOLERANCE
+        assert value < disparities(plain)[name] or disparities(plain)[name] < margins.budget[name]
+    assert max(disparities(sure).values()) < max(disparities(plain).values()) - 0.01
+    assert sure.rules == (rule,) and sure.evaluations.rules == (rule,)
+    assert checkpoint_path(tmp_path / UNTIGHTENED).exists()
+
+
+def test_confidence_that_rows_do_not_allow_is_told_and_the_budget_stays():
+    told = []
+    session = Session(on_message=told.append)
+    rule = replace(PARITY, budget=0.01)
+    trained = trained_on(federation(), rule, confidence=0.95, session=session)
+    assert len(trained.notes) == 3 and told == [*trained.notes]
+    for name, note in zip(NAMES, trained.notes, strict=True):
+        assert note.startswith(f"Client {name!r} has too few rows for 0.95 confidence in a race")
+    assert (bounds_of(trained) == 0.01).all()
+
+
+def test_confidence_needs_differences_of_clients():
+    for rule in (Ratio("demographic_parity", "race", 0.5), replace(PARITY, budget=0.1,
+                                                                   scope="global")):  # fmt: skip
+        with pytest.raises(FCFLError, match="`confidence` needs difference budgets of scope"):
+            trained_on(federation(), rule, confidence=0.9)
+
+
+# --- excess loss ----------------------------------------------------------------------------------
+
+
+def with_coin_flips(seed=1):
+    datas = simulated_clients(seed)
+    coin = np.random.default_rng(0).integers(0, 2, datas["client-0"].n_rows).astype(float)
+    datas["client-0"] = replace(datas["client-0"], y=coin)
+    return datas
+
+
+def test_excess_loss_compares_what_clients_lose_beyond_their_own_best():
+    datas, rule = with_coin_flips(), replace(PARITY, budget=0.05)
+    clients = Federation.from_rows(datas)
+    plain = trained_on(clients, rule, l2=1e-3, objective="max")
+    excess = trained_on(clients, rule, l2=1e-3, objective="max", excess_loss=True)
+    assert plain.at.problem.own_best_losses is None
+    bests = excess.at.problem.own_best_losses
+    for best, (name, data) in zip(bests, datas.items(), strict=True):
+        alone = trained_on(Federation.from_rows({name: data}), l2=1e-3, objective="max")
+        norm = 0.5e-3 * alone.params @ alone.params
+        assert best == pytest.approx(alone.losses[name] + norm, abs=1e-6)
+
+    def largest(trained):
+        norm = 0.5e-3 * trained.params @ trained.params
+        return max(np.array([*trained.losses.values()]) + norm - bests)
+
+    assert largest(excess) < 0.8 * largest(plain)
+    assert max(excess.at.losses) == pytest.approx(largest(excess))
+    default = train(clients, Linear(4), (rule,), excess_loss=True)
+    assert (default.l2, default.objective, default.selection) == (EXCESS_L2, "max", None)
+    with pytest.raises(ValueError, match="cross-validation compares losses"):
+        train(clients, Linear(4), (rule,), l2="auto", excess_loss=True)
+
+
+# --- what is left to cross-validation -------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def chosen(tmp_path_factory):
+    """A run that chose its objective, its folder, and what was told."""
+    folder, told = tmp_path_factory.mktemp("chosen"), []
+    session = Session(folder, on_message=told.append)
+    rule = replace(PARITY, budget=0.05)
+    return trained_on(federation(), rule, objective="auto", session=session), folder, told
+
+
+def test_what_is_chosen_is_trained_with_told_and_written(chosen):
+    trained, folder, told = chosen
+    assert trained.selection.folds == 5 and told == [trained.selection.sentence]
+    assert (trained.l2, trained.objective) == (0.01, trained.selection.objective)
+    assert trained.method.objective == trained.objective
+    again = trained_on(federation(), replace(PARITY, budget=0.05), objective=trained.objective)
+    assert identical(again.params, trained.params)
+    assert json.loads((folder / SELECTION).read_text())["objective"] == trained.objective
+    other = trained_on(federation(), replace(PARITY, budget=0.05), objective="auto", seed=3)
+    assert other.selection.table != trained.selection.table
+
+
+def copied(chosen, tmp_path, **changes):
+    """The folder of the run as it was before its first checkpoint, its choice changed."""
+    _, folder, _ = chosen
+    content = json.loads((folder / SELECTION).read_text()) | changes
+    (tmp_path / SELECTION).write_text(json.dumps(content))
+    return tmp_path
+
+
+def test_a_choice_is_read_back_on_resuming_and_not_made_again(chosen, tmp_path, monkeypatch):
+    def never(*arguments, **options):
+        raise AssertionError("chosen again")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fit, "select", never)
+        told = []
+        session = Session(copied(chosen, tmp_path, l2=0.5, objective=0.3), True, None, told.append)
+        resumed = trained_on(
+            federation(), replace(PARITY, budget=0.05), l2="auto", objective="auto", session=session
+        )
+        assert (resumed.l2, resumed.objective) == (0.5, 0.3)
+        assert resumed.at.problem.l2 == 0.5 and resumed.method.objective == 0.3
+        assert len(told) == 1 and told[0].startswith("No checkpoint was written")
+    session = Session(copied(chosen, tmp_path, objective=0.3))  # a new run does not read it
+    anew = trained_on(federation(), replace(PARITY, budget=0.05), objective="auto", session=session)
+    assert anew.selection == chosen[0].selection
+
+
+def test_a_finished_run_is_resumed_to_the_same_bits_and_not_with_other_budgets(chosen):
+    trained, folder, _ = chosen
+    rule = replace(PARITY, budget=0.05)
+    session = Session(folder, resume=True)
+    again = trained_on(federation(), rule, objective="auto", session=session)
+    assert identical(again.params, trained.params) and again.selection == trained.selection
+    assert again.history == () and again.rounds == trained.rounds
+    with pytest.raises(CheckpointError, match="is of other rows or budgets than these"):
+        trained_on(federation(), replace(rule, budget=0.04), objective="auto", session=session)
+
+
+def test_a_run_stopped_in_any_stage_goes_on_to_the_same_bits(tmp_path):
+    class Killed(Exception):
+        """As a kill: nothing in the package catches it."""
+
+    clients, options = leaning(n_rows=500), {"relative_budget": 0.5, "confidence": 0.6}
+    rounds = []
+    session = Session(on_round=lambda info, share: rounds.append(info.round))
+    whole = trained_on(clients, PARITY, session=session, **options)
+    begins = [at + 1 for at, number in enumerate(rounds) if number == 1]
+    assert len(begins) == 3
+    for number in (*begins, begins[1] - 1, begins[1] + 1, begins[2] - 1, len(rounds)):
+        calls = []
+
+        def on_round(info, share, calls=calls, number=number):
+            calls.append(info)
+            if len(calls) == number:
+                raise Killed
+
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with pytest.raises(Killed):
+            trained_on(clients, PARITY, session=Session(folder, on_round=on_round), **options)
+        resumed = trained_on(clients, PARITY, session=Session(folder, resume=True), **options)
+        assert identical(resumed.params, whole.params)
+        assert resumed.rules == whole.rules
+
+
+# --- sentences ------------------------------------------------------------------------------------
+
+
+def test_every_sentence_is_told_once_however_many_stages_there_are():
+    clients = federation(levels=TWO_ATTRIBUTES, n_rows=90)
+    plain = trained_on(clients, PARITY)
+    counts = [c for found in plain.counts.values() for c in found.group_counts]
+    told = []
+    session = Session(on_message=told.append)
+    trained = trained_on(
+        clients,
+        PARITY,
+        min_group_rows=sorted(counts)[1],
+        relative_budget=0.9,
+        confidence=0.9,
+        session=session,
+    )
+    assert len(told) == len(set(told))
+    assert set(trained.notes) <= set(told) and len(set(trained.notes)) == len(trained.notes)
+    left_out = [sentence for sentence in told if "rows" in sentence and "race" in sentence]
+    assert left_out and trained.notes[0] in left_out
+
+
+def test_a_method_that_enforces_no_budgets_says_so():
+    told = []
+    session = Session(on_message=told.append)
+    rule = replace(PARITY, budget=0.01)
+    method = FedAvg(rounds=2)
+    trained = train(federation(), Linear(4), (rule,), method=method, session=session)
+    said = "Method 'fedavg' does not enforce budgets; its model is only measured against them."
+    assert told == [said] and trained.notes == (said,)
+    assert train(federation(), Linear(4), (PARITY,), method=method).notes == ()
+
+
+def test_rows_that_are_disclosed_are_told():
+    trained = train(federation(), Linear(4), (PARITY,), method="agnostic-fair")
+    count = trained.at.problem.references.shape[0]
+    assert f"{count} training rows are reference points: the server sees them." in trained.notes
+
+
+# --- absence --------------------------------------------------------------------------------------
+
+
+class Leaving(Federation):
+    """`client-1` is away from its n-th answer on."""
+
+    def __init__(self, clients, answers):
+        super().__init__(clients)
+        self.left, self.away = answers, {}
+
+    @property
+    def failures(self):
+        return self.away
+
+    def _ask(self, question, check):
+        answers = super()._ask(question, check)
+        self.left -= 1
+        if self.left < 0:
+            del answers["client-1"]
+            self.away = {"client-1": "it is offline."}
+        return answers
+
+
+def leaving(answers):
+    return Leaving(federation()._clients, answers)
+
+
+def test_who_is_absent_is_named_with_the_reason_once():
+    with pytest.raises(AbsentClientError) as begun:
+        trained_on(leaving(0), PARITY)
+    assert str(begun.value) == (
+        "A run begins, or goes on, with all its clients. Client 'client-1': it is offline."
+    )
+    with pytest.raises(AbsentClientError) as begun:
+        check_rules(leaving(0), Linear(4), [PARITY])
+    assert str(begun.value).endswith("with all its clients. Client 'client-1': it is offline.")
+    with pytest.raises(AbsentClientError) as under_way:
+        trained_on(leaving(3), PARITY)
+    assert str(under_way.value).startswith("Client 'client-1' did not answer")
+    assert str(under_way.value).endswith("Client 'client-1': it is offline.")
+    rounds = sum(trained_on(federation(), PARITY).rounds)
+    with pytest.raises(AbsentClientError) as at_the_end:
+        trained_on(leaving(1 + rounds), PARITY)
+    assert str(at_the_end.value) == (
+        "Client 'client-1' did not say how the model does on its rows: it is offline. "
+        "Resume when it is back."
+    )
+
+
+def test_max_age_is_that_of_the_session():
+    class Once(Leaving):
+        def _ask(self, question, check):
+            answers = super()._ask(question, check)
+            if self.left < -1:
+                self.away = {}
+                return Federation._ask(self, question, check)
+            return answers
+
+    session = Session(max_age=1)
+    trained = trained_on(Once(federation()._clients, 3), PARITY, session=session)
+    assert trained.status == "converged"
+    with pytest.raises(AbsentClientError):
+        trained_on(Once(federation()._clients, 3), PARITY)
