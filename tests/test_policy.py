@@ -79,8 +79,8 @@ def test_groups_of_the_data(write):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        (RULE + "bugdet = 0.05", "rule 1: unknown key `bugdet` = 0.05. Did you mean 'budget'?"),
-        ("min_group_rows = 5\n" + RULE, "unknown key `min_group_rows` = 5. Did you mean 'min-gr"),
+        (RULE + "bugdet = 0.05", "policy.toml', rule 1. Did you mean 'budget'?"),
+        ("min_group_rows = 5\n" + RULE, "Unknown key `min_group_rows` in policy '"),
         (RULE + "budget = 7", "rule 1: `budget` must be a number from 0 to 1, got 7."),
         (RULE + 'budget = "low"', "rule 1: `budget` must be a number from 0 to 1, got 'low'."),
         (RULE + "budget = true", "rule 1: `budget` must be a number from 0 to 1, got True."),

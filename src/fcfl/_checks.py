@@ -107,12 +107,14 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
     return value
 
 
-def check_keys(given: Iterable[str], known: Iterable[str], where: str) -> None:
+def check_keys(
+    given: Iterable[str], known: Iterable[str], where: str, error: type[ValueError] = ValueError
+) -> None:
     """Refuse a key that nobody knows; ``where`` is the file, or what else it stands in."""
     names = list(known)
     for key in given:
         if key not in names:
-            raise ValueError(f"Unknown key `{key}` in {where}. {did_you_mean(key, names)}")
+            raise error(f"Unknown key `{key}` in {where}. {did_you_mean(key, names)}")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -37,7 +37,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fcfl._checks import check_budget, check_choice, check_clients_known, did_you_mean
+from fcfl._checks import (
+    check_budget,
+    check_choice,
+    check_clients_known,
+    check_keys,
+    did_you_mean,
+)
 from fcfl._types import ClientId
 from fcfl.errors import DataError
 from fcfl.rules import Difference, Ratio, Rule
@@ -102,7 +108,7 @@ def read_policy(path: str | os.PathLike[str]) -> Policy:
         table = tomllib.loads(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{where} is not TOML: {error}.") from None
-    _check_keys(where, table, _TOP_KEYS)
+    check_keys(table, _TOP_KEYS, f"policy {str(path)!r}", DataError)
     return Policy(
         tuple(_read_rules(where, table.get("rule"))),
         _read_groups(where, table.get("groups", {})),
@@ -173,12 +179,6 @@ def _naming(where: str) -> Iterator[None]:
         raise DataError(f"{where}: {error}") from None
 
 
-def _check_keys(where: str, table: Mapping[str, Any], known: Sequence[str]) -> None:
-    for key, value in table.items():
-        if key not in known:
-            raise DataError(f"{where}: unknown key `{key}` = {value!r}. {did_you_mean(key, known)}")
-
-
 def _check_type(where: str, key: str, value: object, kind: type, what: str) -> None:
     if not isinstance(value, kind):
         raise DataError(f"{where}: `{key}` must be {what}, got {value!r}.")
@@ -201,7 +201,7 @@ def _read_rules(where: str, rules: object) -> Iterator[PolicyRule]:
 
 
 def _read_rule(where: str, table: Mapping[str, Any]) -> PolicyRule:
-    _check_keys(where, table, _RULE_KEYS)
+    check_keys(table, _RULE_KEYS, where.replace("Policy", "policy", 1), DataError)
     for key in ("metric", "attribute"):
         if key not in table:
             raise DataError(f"{where}: `{key}` must be given, got only {', '.join(table)}.")

@@ -1,7 +1,7 @@
 """A field of the settings is an option: its name, help, default, text and check are said once."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
 import pytest
@@ -11,14 +11,14 @@ from typer.testing import CliRunner
 from fcfl._checks import check_positive
 from fcfl.cli.options import Options, command, was_given
 from fcfl.runs.option_fields import (
+    FLAG,
+    Kind,
     check_fields,
     check_table_keys,
-    check_truth,
     number,
     option,
     plain_table,
     read_table,
-    truth,
     words,
 )
 from hospital import fcfl
@@ -26,13 +26,13 @@ from hospital import fcfl
 
 @dataclass(frozen=True)
 class Tea:
-    table: str = field(metadata=option("Where it is served.", argument=True))
-    kind: str | None = field(default=None, metadata=option("Its name.", group="Leaves"))
-    minutes: float = field(
-        default=3.0, metadata=option("How long.", group="Water", parse=number, check=check_positive)
+    table: str = option("Where it is served.", argument=True)
+    kind: str | None = option("Its name.", default=None, group="Leaves")
+    minutes: float = option(
+        "How long.", Kind("", number, check_positive), default=3.0, group="Water"
     )
-    with_what: tuple[str, ...] = field(default=(), metadata=option("Beside it.", parse=words))
-    milk: bool = field(default=False, metadata=option("With milk.", parse=truth, check=check_truth))
+    with_what: tuple[str, ...] = option("Beside it.", Kind("", words), default=())
+    milk: bool = option("With milk.", FLAG, default=False)
 
     def __post_init__(self) -> None:
         check_fields(self)

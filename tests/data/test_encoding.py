@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from fcfl.data import Category, Number, Schema, Statistics, summarise
+from fcfl.data import Category, Number, Schema, summarise
 from fcfl.errors import DataError
 
 
@@ -113,13 +113,6 @@ def test_json_round_trip_encodes_identically(cells):
     rebuilt = Schema.from_dict(json.loads(json.dumps(schema.to_dict())))
     assert rebuilt == schema
     assert (dense(rebuilt.transform(frame)) == dense(schema.transform(frame))).all()
-
-
-def test_statistics_round_trip_through_json(frame):
-    statistics = summarise(frame, ["age", "ward"])
-    plain = json.loads(json.dumps(statistics.to_dict()))
-    assert Statistics.from_dict(plain) == statistics
-    assert plain["ward"]["kind"] == "category" and plain["age"]["n"] == 300
 
 
 def test_csv_and_parquet_types_agree(tmp_path):

@@ -219,7 +219,7 @@ def test_quoted_text_is_left_out_unless_it_is_a_known_name_or_a_column(sentence,
         ({"name": " ", "table": "/x.csv"}, "`name` must be the site's name"),
         (
             {"name": "north", "tables": "/x.csv"},
-            "`tables` is no key of a site. Did you mean 'table'",
+            "Unknown key `tables` in the site's node config. Did you mean 'table'",
         ),
         ({"name": 7, "table": "/x.csv"}, "`name` must be the site's name, text in quotes, got 7"),
     ],

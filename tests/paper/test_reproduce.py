@@ -189,7 +189,7 @@ def test_eicu_is_what_the_folder_holds(tmp_path):
     ("text", "sentence"),
     [
         ("figure = [", "Cannot read the item"),
-        ('colour = "red"', "`colour` in .* is not a setting of an item"),
+        ('colour = "red"', "Unknown key `colour` in "),
     ],
 )
 def test_a_wrong_setting_of_an_item_is_reported(tmp_path, text, sentence):

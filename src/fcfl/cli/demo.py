@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -10,14 +10,17 @@ from fcfl.report.terminal import comparison_table, print_result
 from fcfl.results import Result
 from fcfl.runs import Experiment
 
-from .console import app, out_console, say, usage
+from .console import app, out_console, say
 from .options import Options, command
 from .train import run_shown
 
 
 @command(app)
 def demo(
-    given: Annotated[dict[str, Any], Options(Experiment, "seed", as_given=True)],
+    plain: Annotated[
+        Experiment,
+        Options(Experiment, "seed", table="adult", sensitive=("race",), method="fedavg"),
+    ],
     out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("runs/demo"),
 ) -> None:
     """Train on Adult with a budget of .05 per client for race, beside plain FedAvg.
@@ -25,8 +28,6 @@ def demo(
     Two clients: people with a doctorate (413 training rows), and everybody else
     (32,148).
     """
-    with usage():
-        plain = Experiment(table="adult", sensitive=("race",), method="fedavg", **given)
     finished = run_shown(replace(plain, method="sqp", budget=0.05), out, overwrite=True)
     compared = run_shown(plain, out / "fedavg", overwrite=True, on_message=lambda _: None)
     print_result(out_console, finished.result)

@@ -43,7 +43,7 @@ flower = typer.Typer(
 app.add_typer(flower, name="flower")
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the app.", show_default=False)]
-Given = dict[str, Any]
+Given = dict[str, object]
 Sites = Annotated[
     str, typer.Option(metavar="NAME,…", help="Names of all sites, separated by commas.")
 ]
@@ -81,9 +81,9 @@ def new(
 
     What is not given here can be filled in later, in pyproject.toml.
     """
-    names = sites.get("sites", ())
-    check_key_names(names)
     config = {"out": default_out(folder)} | run_config(given | sites)
+    names = words(str(config.get("sites", "")))
+    check_key_names(names)
     for path in write_app(folder, config_text(config), overwrite=overwrite):
         say(f"wrote {path}")
     named = shlex.quote(",".join(names) or "north,south")

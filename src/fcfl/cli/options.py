@@ -26,13 +26,19 @@ class Options:
     ``settings: Annotated[Experiment, Options(Experiment, DATA, "l2")]`` has the options of the
     group and of the field named, and the command gets an Experiment. With ``without_table``, which
     says what that means, the table may be left out; the command then gets None. With ``as_given``
-    it gets a dictionary of the values that were given, and no defaults.
+    it gets a dictionary of the values that were given, and no defaults. Fields in ``fixed`` have
+    the value given there.
     """
 
     def __init__(
-        self, settings: type, *names: str, without_table: str = "", as_given: bool = False
+        self,
+        settings: type,
+        *names: str,
+        without_table: str = "",
+        as_given: bool = False,
+        **fixed: object,
     ) -> None:
-        self.settings, self.as_given = settings, as_given
+        self.settings, self.as_given, self.fixed = settings, as_given, fixed
         self.without_table = without_table
         self.fields = option_fields(settings, *names)
 
@@ -40,7 +46,7 @@ class Options:
         """What typer is to see."""
         return [self._parameter(field) for field in self.fields]
 
-    def take(self, given: dict[str, Any]) -> Any:
+    def take(self, given: dict[str, object]) -> Any:
         """The settings, from the texts that typer got; these are taken out of ``given``."""
         texts = {field: given.pop(field.name) for field in self.fields}
         if self.without_table and any(f.name == "table" and texts[f] is None for f in texts):
@@ -51,20 +57,21 @@ class Options:
                 for field, text in texts.items()
                 if was_given(field.name)
             }
-            return values if self.as_given else self.settings(**values)
+            return values if self.as_given else self.settings(**self.fixed | values)
 
     def _parameter(self, field: Field[Any]) -> inspect.Parameter:
         known = option_of(field)
-        details: dict[str, Any] = {"help": known.help, "metavar": known.metavar or None}
+        help, metavar = known.help, known.kind.metavar or None
         default: Any = None if self.as_given and field.type is not bool else field.default
         if known.argument:
             if self.without_table:
-                details["help"] += f" {self.without_table}"
+                help += f" {self.without_table}"
                 default = None
-            info = typer.Argument(show_default=False, **details)
+            info = typer.Argument(show_default=False, help=help, metavar=metavar)
         else:
             flag = known.flag or f"--{key_of(field)}"
-            info = typer.Option(flag, rich_help_panel=known.group or None, **details)
+            panel = known.group or None
+            info = typer.Option(flag, rich_help_panel=panel, help=help, metavar=metavar)
         kind: Any = str | None
         if field.type is bool:
             kind = bool
@@ -123,7 +130,7 @@ def _with_options(function: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _joined(text: Any) -> Any:
+def _joined(text: object) -> object:
     """An option that may be repeated, as one text."""
     return ",".join(text) if isinstance(text, (list, tuple)) else text
 

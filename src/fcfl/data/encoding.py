@@ -159,7 +159,7 @@ class Schema:
         build = _sparse if self.is_sparse else _dense
         return build(entries, (n_rows, self.n_features))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the schema as plain JSON values."""
         columns = [{"kind": column.kind, **asdict(column)} for column in self.columns]
         for column in columns:

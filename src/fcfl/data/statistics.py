@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, ClassVar, TypeAlias
 
@@ -47,18 +47,6 @@ class Statistics:
     """One client's summary of each column, in the order of its table."""
 
     columns: Mapping[str, Summary]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the statistics as plain JSON values."""
-        return {
-            name: {"kind": summary.kind, **asdict(summary)}
-            for name, summary in self.columns.items()
-        }
-
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> "Statistics":
-        """Rebuild statistics from ``to_dict``."""
-        return cls({name: _summary_from(entry) for name, entry in plain.items()})
 
 
 def summarise(frame: Frame, columns: Sequence[str]) -> Statistics:
@@ -133,10 +121,3 @@ def _number_summary(values: Vector, name: str) -> NumberSummary:
     if not np.isfinite(m2):
         raise DataError(f"Column {name!r} has values too large to standardise. Rescale or drop it.")
     return NumberSummary(known.size, float(known[0] + centre), m2, missing)
-
-
-def _summary_from(entry: Mapping[str, Any]) -> Summary:
-    kinds = {"number": NumberSummary, "category": CategorySummary}
-    fields = {name: value for name, value in entry.items() if name != "kind"}
-    summary: Summary = kinds[entry["kind"]](**fields)
-    return summary

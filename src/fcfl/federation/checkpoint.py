@@ -82,7 +82,8 @@ def _pack(progress: Progress[Any]) -> bytes:
     tree, arrays = encode(progress, _classes(type(progress.state)))
     text = np.frombuffer(json.dumps(tree).encode(), dtype=np.uint8)
     buffer = io.BytesIO()
-    np.savez(buffer, **dict[str, Any](arrays, json=text))
+    arrays["json"] = text
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]  # a key could be `allow_pickle`
     content = buffer.getvalue()
     return b"%s %s\n%s" % (_MAGIC, hashlib.sha256(content).hexdigest().encode(), content)
 

@@ -120,7 +120,9 @@ def _key(key: Any) -> str:
     return key
 
 
-def decode(tree: Any, arrays: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
+def decode(
+    tree: Any, arrays: Mapping[str, np.ndarray[Any, Any]], classes: Mapping[str, type]
+) -> Any:
     """Build the value again; a class that is not in ``classes`` is refused with `KeyError`."""
     if not isinstance(tree, dict):
         return tree

@@ -16,7 +16,7 @@ from scipy import sparse
 
 from fcfl.data import ClientData, Columns, OwnTable, open_own_table
 from fcfl.data.own_table import SITE
-from fcfl.federation.codec import encode
+from fcfl.federation.codec import Arrays, encode
 from fcfl.federation.messages import Agreement, Terms
 from fcfl.federation.site_settings import SiteSettings
 
@@ -96,7 +96,7 @@ def _is_whole(path: Path) -> bool:
 
 def _write(path: Path, table: OwnTable, agreement: Agreement) -> None:
     federation = table.encode(agreement.schema, agreement.levels, agreement.labels)
-    arrays: dict[str, Any] = {"whole": np.array(True)}
+    arrays: Arrays = {"whole": np.array(True)}
     for name, data in (("train", federation.train), ("test", federation.test)):
         rows = data[table.name]
         X = rows.X
@@ -113,7 +113,7 @@ def _write(path: Path, table: OwnTable, agreement: Agreement) -> None:
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            np.savez(file, **arrays)
+            np.savez(file, **arrays)  # type: ignore[arg-type]  # a key could be `allow_pickle`
         os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)

@@ -5,13 +5,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
-from fcfl._checks import did_you_mean
+from fcfl._checks import check_keys
 from fcfl._types import ClientId
 from fcfl.errors import DataError
 from fcfl.policy import Policy, read_policy
 from fcfl.rules import Rule
+
+ConfigValue: TypeAlias = bool | int | float | str
+Config: TypeAlias = Mapping[str, ConfigValue]
+"""A node config or a run config, as Flower carries it."""
 
 KEYS = ("name", "table", "test-table", "policy", "cache")
 
@@ -27,11 +31,9 @@ class SiteSettings:
     cache: Path | None = None
 
     @classmethod
-    def from_node_config(cls, config: Mapping[str, Any]) -> "SiteSettings":
+    def from_node_config(cls, config: Config) -> "SiteSettings":
         """Read what ``--node-config`` gave to the SuperNode."""
-        for key in config:
-            if key not in KEYS:
-                raise DataError(f"`{key}` is no key of a site. {did_you_mean(key, KEYS)}")
+        check_keys(config, KEYS, "the site's node config", DataError)
         name = config.get("name")
         if not isinstance(name, str) or not name.strip() or name != name.strip():
             raise DataError(f"`name` must be the site's name, text in quotes, got {name!r}.")

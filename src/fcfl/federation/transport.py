@@ -1,11 +1,12 @@
 """How messages travel: a `Transport` carries bytes to nodes and brings replies."""
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from fcfl.federation.site import reply_to
+from fcfl.federation.site_settings import Config
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,10 @@ class InProcessTransport:
     ``configs`` has each node's config. ``answer`` may be replaced by one that misbehaves.
     """
 
-    configs: Mapping[int, Mapping[str, Any]]
-    answer: Callable[[bytes, Mapping[str, Any]], bytes] = reply_to
+    configs: Mapping[int, Config]
+    answer: Callable[[bytes, Config], bytes] = reply_to
     _replies: dict[str, Reply] = field(default_factory=dict)
-    _ids: Any = field(default_factory=itertools.count)
+    _ids: Iterator[int] = field(default_factory=itertools.count)
 
     def nodes(self) -> Collection[int]:
         """All of them."""

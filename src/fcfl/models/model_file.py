@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,7 @@ def load_model(folder: Path) -> LinearModel:
     if not path.exists():
         raise DataError(f"There is no model at {str(path)!r}. Train one with `fcfl train … --out`.")
     try:
-        content: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
         if content["kind"] != _KIND:
             raise DataError(f"{str(path)!r} holds a model of unknown kind {content['kind']!r}.")
         params = np.array(list(content["weights"].values()), dtype=np.float64)

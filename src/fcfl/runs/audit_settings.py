@@ -1,15 +1,29 @@
 """What is audited and how."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+# ruff: noqa: RUF009 - `option` makes a field, as `dataclasses.field` does
 
-from fcfl._checks import check_fraction, is_count
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, replace
+from functools import partial
+
+from fcfl._checks import is_count
 from fcfl._types import ClientId
 from fcfl.audit.auditing import FailOn, Simultaneous
-from fcfl.runs.option_fields import check_fields, like, number, one_of, option, whole_number
+from fcfl.runs.option_fields import (
+    COLUMN,
+    SHARE,
+    Kind,
+    check_fields,
+    like,
+    number,
+    one_of,
+    option,
+    whole_number,
+)
 from fcfl.runs.settings import DATA, Experiment
 
-_AUDIT = "Audit"  # heading in --help
+_option = partial(option, group="Audit")  # heading in --help
+_like = partial(like, Experiment)
 
 
 def _check_rows(name: str, value: int) -> None:
@@ -21,85 +35,45 @@ def _check_rows(name: str, value: int) -> None:
 class AuditSettings:
     """What is audited and how; every field has the name of its command-line option."""
 
-    table: str = field(
-        metadata=like(Experiment, "table", help="CSV or Parquet file with any model's predictions.")
+    table: str = _like("table", help="CSV or Parquet file with any model's predictions.")
+    client: str = _like("client", default=MISSING)
+    prediction: str = option("Column with predicted classes, or scores.", COLUMN, group=DATA)
+    sensitive: tuple[str, ...] = _like("sensitive")
+    label: str | None = _like(
+        "label", help="Column with the correct answer. Not needed for selection rates."
     )
-    client: str = field(metadata=like(Experiment, "client"))
-    prediction: str = field(
-        metadata=option("Column with predicted classes, or scores.", group=DATA, metavar="COLUMN")
+    positive: str | None = _like(
+        "positive", help="Value that counts as selected. Default: the last one."
     )
-    sensitive: tuple[str, ...] = field(default=(), metadata=like(Experiment, "sensitive"))
-    label: str | None = field(
+    metric: str = _like("metric")
+    budget: float | Mapping[ClientId, float] | None = _like("budget")
+    ratio: float | None = _like("ratio")
+    policy: str | None = _like(
+        "policy", help="TOML file with rules, instead of --metric and budgets."
+    )
+    threshold: float | None = option(
+        "Predictions are scores; this much or more is selected.",
+        Kind("X", number),
         default=None,
-        metadata=like(
-            Experiment,
-            "label",
-            help="Column with the correct answer. Not needed for selection rates.",
-        ),
+        group=DATA,
     )
-    positive: str | None = field(
-        default=None,
-        metadata=like(
-            Experiment, "positive", help="Value that counts as selected. Default: the last one."
-        ),
+    confidence: float = _option(
+        "Confidence of the intervals, of all of them together.", SHARE, default=0.95
     )
-    metric: str = field(default="demographic_parity", metadata=like(Experiment, "metric"))
-    budget: float | Mapping[ClientId, float] | None = field(
-        default=None, metadata=like(Experiment, "budget")
-    )
-    ratio: float | None = field(default=None, metadata=like(Experiment, "ratio"))
-    policy: str | None = field(
-        default=None,
-        metadata=like(
-            Experiment, "policy", help="TOML file with rules, instead of --metric and budgets."
-        ),
-    )
-    threshold: float | None = field(
-        default=None,
-        metadata=option(
-            "Predictions are scores; this much or more is selected.",
-            group=DATA,
-            metavar="X",
-            parse=number,
-        ),
-    )
-    confidence: float = field(
-        default=0.95,
-        metadata=option(
-            "Confidence of the intervals, of all of them together.",
-            group=_AUDIT,
-            metavar="SHARE",
-            parse=number,
-            check=check_fraction,
-        ),
-    )
-    simultaneous: Simultaneous = field(
+    simultaneous: Simultaneous = _option(
+        "bonferroni: all intervals hold together; none: each on its own.",
+        one_of("bonferroni", "none"),
         default="bonferroni",
-        metadata=option(
-            "bonferroni: all intervals hold together; none: each on its own.",
-            group=_AUDIT,
-            metavar="NAME",
-            check=one_of("bonferroni", "none"),
-        ),
     )
-    min_group_rows: int | None = field(
+    min_group_rows: int | None = _option(
+        "Groups with fewer rows are left out, and named.",
+        Kind("N", whole_number, _check_rows),
         default=None,
-        metadata=option(
-            "Groups with fewer rows are left out, and named.",
-            group=_AUDIT,
-            metavar="N",
-            parse=whole_number,
-            check=_check_rows,
-        ),
     )
-    fail_on: FailOn | None = field(
+    fail_on: FailOn | None = _option(
+        "Exit with code 4 where a budget is exceeded, or also where that is undetermined.",
+        replace(one_of("exceeded", "undetermined"), metavar="VERDICT"),
         default=None,
-        metadata=option(
-            "Exit with code 4 where a budget is exceeded, or also where that is undetermined.",
-            group=_AUDIT,
-            metavar="VERDICT",
-            check=one_of("exceeded", "undetermined"),
-        ),
     )
 
     def __post_init__(self) -> None:

@@ -1,20 +1,18 @@
 """Settings of a run that say what is compared, and how much may differ."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
-from fcfl._checks import check_fraction, check_positive
+from fcfl._checks import check_positive
 from fcfl._types import ClientId
 from fcfl.rules import RATE_KINDS, Difference, Ratio, Rule, Scope
 from fcfl.runs.budgets import check_budgets, check_ratio, for_every_client, parse_budget
-from fcfl.runs.option_fields import Option, number, one_of, option
+from fcfl.runs.option_fields import SHARE, Kind, number, one_of, option
 
 BUDGETS = "Budgets"  # heading in --help
-
-
-def _option(help: str, **details: Any) -> dict[str, Option]:
-    return option(help, group=BUDGETS, **details)
+_option = partial(option, group=BUDGETS)
 
 
 @dataclass(frozen=True)
@@ -25,71 +23,47 @@ class BudgetSettings:
     others. ``relative_budget`` w gives every client w times the disparity it has without budgets.
     """
 
-    metric: str = field(
+    metric: str = _option(
+        "demographic_parity, equal_opportunity or equalized_odds.",
+        one_of(*RATE_KINDS),
         default="demographic_parity",
-        metadata=_option(
-            "demographic_parity, equal_opportunity or equalized_odds.",
-            metavar="NAME",
-            check=one_of(*RATE_KINDS),
-            over_sites=True,
-        ),
+        over_sites=True,
     )
-    budget: float | Mapping[ClientId, float] | None = field(
+    budget: float | Mapping[ClientId, float] | None = _option(
+        "Largest difference of group rates: 0.05; by client: north=0.05,south=0.1; for all "
+        "but one: 0.05,south=0.1.",
+        Kind("BUDGET", parse_budget, check_budgets),
         default=None,
-        metadata=_option(
-            "Largest difference of group rates: 0.05; by client: north=0.05,south=0.1; for all "
-            "but one: 0.05,south=0.1.",
-            metavar="BUDGET",
-            parse=parse_budget,
-            check=check_budgets,
-            over_sites=True,
-        ),
+        over_sites=True,
     )
-    relative_budget: float | None = field(
+    relative_budget: float | None = _option(
+        "Budgets as a share of the disparity each client has without budgets.",
+        Kind("SHARE", number, check_positive),
         default=None,
-        metadata=_option(
-            "Budgets as a share of the disparity each client has without budgets.",
-            metavar="SHARE",
-            parse=number,
-            check=check_positive,
-        ),
     )
-    ratio: float | None = field(
+    ratio: float | None = _option(
+        "Smallest ratio of group rates; 0.8 is the four-fifths rule.",
+        Kind("RATIO", number, check_ratio),
         default=None,
-        metadata=_option(
-            "Smallest ratio of group rates; 0.8 is the four-fifths rule.",
-            metavar="RATIO",
-            parse=number,
-            check=check_ratio,
-            over_sites=True,
-        ),
+        over_sites=True,
     )
-    scope: Literal["client", "global", "both"] = field(
+    scope: Literal["client", "global", "both"] = _option(
+        "client: budgets hold on each client's rows; global: on all rows together; both.",
+        one_of("client", "global", "both"),
         default="client",
-        metadata=_option(
-            "client: budgets hold on each client's rows; global: on all rows together; both.",
-            metavar="NAME",
-            check=one_of("client", "global", "both"),
-            over_sites=True,
-        ),
+        over_sites=True,
     )
-    policy: str | None = field(
+    policy: str | None = _option(
+        "TOML file with rules and budgets, instead of --metric, --budget, --ratio and --scope.",
+        Kind("FILE"),
         default=None,
-        metadata=_option(
-            "TOML file with rules and budgets, instead of --metric, --budget, --ratio and --scope.",
-            metavar="FILE",
-            over_sites=True,
-        ),
+        over_sites=True,
     )
-    confidence: float | None = field(
+    confidence: float | None = _option(
+        "Train against tighter budgets, so that held-out disparities stay within the given "
+        "ones with this probability: 0.9.",
+        SHARE,
         default=None,
-        metadata=_option(
-            "Train against tighter budgets, so that held-out disparities stay within the given "
-            "ones with this probability: 0.9.",
-            metavar="SHARE",
-            parse=number,
-            check=check_fraction,
-        ),
     )
 
     @property

@@ -1,25 +1,22 @@
 """Settings of a run that say which rows it is about."""
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
 
 from fcfl._checks import check_count, is_number
 from fcfl.data import BUILTIN
 from fcfl.runs.option_fields import (
-    Option,
+    COLUMN,
+    COLUMNS,
+    Kind,
     check_fields,
-    check_words,
     number,
     option,
     whole_number,
-    words,
 )
 
 DATA = "Data"  # heading in --help
-
-
-def _option(help: str, **details: Any) -> dict[str, Option]:
-    return option(help, group=DATA, **details)
+_option = partial(option, group=DATA)
 
 
 def _check_test_size(name: str, value: float) -> None:
@@ -31,69 +28,42 @@ def _check_test_size(name: str, value: float) -> None:
 class DataSettings:
     """The table, which of its columns say what, and how its rows are split."""
 
-    table: str = field(
-        metadata=_option(
-            f"CSV or Parquet file, or a built-in set: {', '.join([*BUILTIN, 'synthetic'])}.",
-            argument=True,
-        )
+    table: str = _option(
+        f"CSV or Parquet file, or a built-in set: {', '.join([*BUILTIN, 'synthetic'])}.",
+        argument=True,
     )
-    client: str | None = field(
-        default=None,
-        metadata=_option("Column that names the client a row belongs to.", metavar="COLUMN"),
+    client: str | None = _option(
+        "Column that names the client a row belongs to.", COLUMN, default=None
     )
-    label: str | None = field(
-        default=None,
-        metadata=_option(
-            "Column to predict; it has two values.", metavar="COLUMN", over_sites=True
-        ),
+    label: str | None = _option(
+        "Column to predict; it has two values.", COLUMN, default=None, over_sites=True
     )
-    sensitive: tuple[str, ...] = field(
+    sensitive: tuple[str, ...] = _option(
+        "Columns whose groups are compared, separated by commas.",
+        COLUMNS,
         default=(),
-        metadata=_option(
-            "Columns whose groups are compared, separated by commas.",
-            metavar="COLUMN,…",
-            parse=words,
-            check=check_words,
-            over_sites=True,
-        ),
+        over_sites=True,
     )
-    positive: str | None = field(
+    positive: str | None = _option(
+        "Label value that counts as 1. Default: the larger number or last text.",
+        Kind("VALUE"),
         default=None,
-        metadata=_option(
-            "Label value that counts as 1. Default: the larger number or last text.",
-            metavar="VALUE",
-            over_sites=True,
-        ),
+        over_sites=True,
     )
-    drop: tuple[str, ...] = field(
-        default=(),
-        metadata=_option(
-            "Columns to leave out, separated by commas.",
-            metavar="COLUMN,…",
-            parse=words,
-            check=check_words,
-            over_sites=True,
-        ),
+    drop: tuple[str, ...] = _option(
+        "Columns to leave out, separated by commas.", COLUMNS, default=(), over_sites=True
     )
-    seed: int = field(
+    seed: int = _option(
+        "Seed of the split and of a random start.",
+        Kind("N", whole_number, check_count),
         default=0,
-        metadata=_option(
-            "Seed of the split and of a random start.",
-            metavar="N",
-            parse=whole_number,
-            check=check_count,
-            over_sites=True,
-        ),
+        over_sites=True,
     )
-    test_size: float = field(
+    test_size: float = _option(
+        "Share of each client's rows to hold out.",
+        Kind("SHARE", number, _check_test_size),
         default=0.3,
-        metadata=_option(
-            "Share of each client's rows to hold out.",
-            metavar="SHARE",
-            parse=number,
-            check=_check_test_size,
-            over_sites=True,
-        ),
+        over_sites=True,
     )
 
     def __post_init__(self) -> None:

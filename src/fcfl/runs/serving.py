@@ -1,9 +1,8 @@
 """What a server app does: train over the sites, and write the report of the result."""
 
 import logging
-from collections.abc import Mapping
-from typing import Any
 
+from fcfl.federation.site_settings import Config
 from fcfl.federation.transport import Transport
 from fcfl.report.page import write_page
 from fcfl.runs.site_run import run_sites
@@ -12,7 +11,7 @@ from fcfl.server.method import RoundInfo
 log = logging.getLogger("fcfl")
 
 
-def serve(transport: Transport, config: Mapping[str, Any]) -> None:
+def serve(transport: Transport, config: Config) -> None:
     """Run as the config says; the log has a line for every round."""
     finished = run_sites(transport, config, on_round=_log_round, on_message=log.info)
     write_page(finished.folder)

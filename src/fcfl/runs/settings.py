@@ -60,12 +60,12 @@ class Experiment(TrainingSettings, BudgetSettings, DataSettings):
         if self.options and self._registered.traits.enforces_budgets:
             raise ValueError(f"`options` belong to the baselines, got method {self.method!r}.")
         if self.published:
-            return TwoStage.published(**{"step_size": 0.03, **options})
+            return chosen.published(**{"step_size": 0.03, **options})
         given = dict(self.options or {})
         check_keys(given, self._registered.own_options, f"the options of method {self.method!r}")
         return chosen(**options | given)
 
-    def _shared_options(self) -> dict[str, Any]:
+    def _shared_options(self) -> dict[str, object]:
         """The settings of a run that are also options of the method."""
         known, options = self._registered.options, self._step_options()
         if "seed" in known:
@@ -77,9 +77,9 @@ class Experiment(TrainingSettings, BudgetSettings, DataSettings):
             options["objective"] = "max" if objective == "auto" else objective
         return options
 
-    def _step_options(self) -> dict[str, Any]:
+    def _step_options(self) -> dict[str, object]:
         """Step size and rounds, as the method takes them."""
-        options: dict[str, Any] = {}
+        options: dict[str, object] = {}
         if self.step_size is not None:
             if "step_size" not in self._registered.options:
                 raise ValueError(

@@ -1,7 +1,9 @@
 """A run over sites as its config says it: the keys of ``[tool.flwr.app.config]``."""
 
+# ruff: noqa: RUF009 - `option` makes a field, as `dataclasses.field` does
+
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, replace
+from dataclasses import MISSING, Field, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,12 @@ import tomli_w
 from fcfl._checks import check_count, check_keys, check_positive
 from fcfl._types import ClientId
 from fcfl.federation.messages import Terms
+from fcfl.federation.site_settings import Config, ConfigValue
 from fcfl.runs.budgets import budget_text
 from fcfl.runs.option_fields import (
+    FLAG,
+    Kind,
     check_fields,
-    check_truth,
     default_of,
     key_of,
     number,
@@ -22,14 +26,13 @@ from fcfl.runs.option_fields import (
     option_fields,
     option_of,
     read_value,
-    truth,
     whole_number,
     words,
 )
 from fcfl.runs.settings import Experiment
 
 TABLE = "sites"  # stands for a table in the settings of a run whose rows are elsewhere
-_OTHERWISE: dict[str, tuple[Any, str]] = {  # defaults and help where `fcfl train` has others
+_OTHERWISE: dict[str, tuple[object, str]] = {  # defaults and help where `fcfl train` has others
     "policy": (None, "Absolute path of a policy file at the server, instead of the four above."),
     "rounds": ((200, 200), "Maximum number of rounds of each stage."),
     "l2": (0.003, "Weight of |params|²/2 in every loss; choose it in a rehearsal."),
@@ -70,66 +73,45 @@ class SitesConfig:
     """A run config, checked: an experiment, and what only a run over sites needs."""
 
     experiment: Experiment
-    sites: tuple[ClientId, ...] = field(
-        metadata=option(
-            "Names of all sites, separated by commas; the run waits for every one of them.",
-            metavar="NAME,…",
-            parse=site_names,
-        )
+    sites: tuple[ClientId, ...] = option(
+        "Names of all sites, separated by commas; the run waits for every one of them.",
+        Kind("NAME,…", site_names),
     )
-    out: Path = field(
-        metadata=option(
-            "Absolute path of the folder to write at the server.",
-            metavar="FOLDER",
-            parse=_path,
-            check=_check_absolute,
-        )
+    out: Path = option(
+        "Absolute path of the folder to write at the server.",
+        Kind("FOLDER", _path, _check_absolute),
     )
-    lookahead: tuple[float, ...] = field(
+    lookahead: tuple[float, ...] = option(
+        "Shorter steps to ask for beside the full one.",
+        Kind("", numbers),
         default=(0.5, 0.2, 0.05, 0.01),
-        metadata=option("Shorter steps to ask for beside the full one.", parse=numbers),
     )
-    site_timeout: float = field(
+    site_timeout: float = option(
+        "Seconds to wait for a site in a round.",
+        Kind("SECONDS", number, check_positive),
         default=600.0,
-        metadata=option(
-            "Seconds to wait for a site in a round.",
-            metavar="SECONDS",
-            parse=number,
-            check=check_positive,
-        ),
     )
-    max_age: int = field(
+    max_age: int = option(
+        "Rounds for which the last report of an absent site stays in force.",
+        Kind("N", whole_number, check_count),
         default=0,
-        metadata=option(
-            "Rounds for which the last report of an absent site stays in force.",
-            metavar="N",
-            parse=whole_number,
-            check=check_count,
-        ),
     )
-    resume: bool = field(
-        default=False,
-        metadata=option("Go on from the last checkpoint in out.", parse=truth, check=check_truth),
-    )
-    overwrite: bool = field(
-        default=False,
-        metadata=option(
-            "Replace a run with other settings in out.", parse=truth, check=check_truth
-        ),
-    )
+    resume: bool = option("Go on from the last checkpoint in out.", FLAG, default=False)
+    overwrite: bool = option("Replace a run with other settings in out.", FLAG, default=False)
 
     def __post_init__(self) -> None:
         check_fields(self, "-")
 
     @classmethod
-    def from_run_config(cls, config: Mapping[str, Any]) -> "SitesConfig":
+    def from_run_config(cls, config: Config) -> "SitesConfig":
         """Read what Flower gives to the server app; empty text is as good as nothing."""
         check_keys(config, CONFIG, _WHERE)
         given = {
             known.name: _read(known, config.get(key, CONFIG[key][0])) for key, known in KEYS.items()
         }
         own = {known.name: given.pop(known.name) for known in option_fields(cls)}
-        return cls(_experiment(given, own["sites"]), **own)
+        _check_for_sites(given)
+        return cls(Experiment(table=f"{TABLE} {', '.join(own['sites'])}", **given), **own)
 
     @property
     def folder(self) -> Path:
@@ -147,16 +129,16 @@ class SitesConfig:
         return replace(self.experiment.make_method(), lookahead=self.lookahead)
 
 
-def run_config(given: Mapping[str, Any]) -> dict[str, Any]:
+def run_config(given: Mapping[str, object]) -> dict[str, ConfigValue]:
     """Values by the names of their fields, as Flower carries them: numbers, truth values, text."""
     return {
         key_of(known): _write(given[known.name]) for known in KEYS.values() if known.name in given
     }
 
 
-def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
+def parse_settings(pairs: Iterable[str]) -> dict[str, ConfigValue]:
     """``key=value`` texts as the part of a run config that they set."""
-    settings: dict[str, Any] = {}
+    settings: dict[str, ConfigValue] = {}
     for pair in pairs:
         key, equals, text = (part.strip() for part in pair.partition("="))
         if not equals:
@@ -166,7 +148,7 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
     return settings
 
 
-def config_text(given: Mapping[str, Any]) -> str:
+def config_text(given: Config) -> str:
     """The whole run config as TOML, each key below what it means."""
     values = {key: given.get(key, default) for key, (default, _) in CONFIG.items()}
     return "".join(
@@ -190,17 +172,18 @@ def _help_of(known: Field[Any]) -> str:
     return _OTHERWISE.get(known.name, (None, option_of(known).help))[1]
 
 
-def _write(value: Any) -> bool | int | float | str:
+def _write(value: object) -> ConfigValue:
     if isinstance(value, (bool, int, float)):
         return value
-    if value is None or isinstance(value, (str, Path)):
-        return str(value or "")
     if isinstance(value, Mapping):
         return budget_text(value)
-    return ",".join(map(str, value))
+    if isinstance(value, (tuple, list)):
+        return ",".join(map(str, value))
+    return "" if value is None else str(value)
 
 
-def _experiment(given: Mapping[str, Any], sites: tuple[ClientId, ...]) -> Experiment:
+def _check_for_sites(given: Mapping[str, object]) -> None:
+    """Refuse settings of a run that sites cannot take part in."""
     if not given["label"] or not given["sensitive"]:
         raise ValueError("`label` and `sensitive` must name columns of every site's table.")
     for name in ("l2", "objective"):
@@ -210,8 +193,7 @@ def _experiment(given: Mapping[str, Any], sites: tuple[ClientId, ...]) -> Experi
                 "thousands of rounds. Choose it in a rehearsal with `fcfl train`."
             )
     if given["policy"] is not None:
-        _check_absolute("policy", Path(given["policy"]))
-    return Experiment(table=f"{TABLE} {', '.join(sites)}", **given)
+        _check_absolute("policy", Path(str(given["policy"])))
 
 
 def _keys() -> dict[str, Field[Any]]:
@@ -222,7 +204,7 @@ def _keys() -> dict[str, Field[Any]]:
 
 
 KEYS = _keys()
-CONFIG: dict[str, tuple[Any, str]] = {
+CONFIG: dict[str, tuple[ConfigValue, str]] = {
     key: (_write(_default_of(known)), _help_of(known)) for key, known in KEYS.items()
 }
 """Key, default as Flower carries it, and what it means: made from the settings' own fields."""

@@ -5,12 +5,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from fcfl import __version__
 from fcfl._types import ClientId, Vector
 from fcfl.client.questions import Introduction
 from fcfl.federation.remote import RemoteFederation
+from fcfl.federation.site_settings import Config
 from fcfl.federation.transport import Transport
 from fcfl.models.linear import Linear
 from fcfl.models.model_file import LinearModel
@@ -25,7 +25,7 @@ from fcfl.training.rounds import OnRound, Session
 
 def run_sites(
     transport: Transport,
-    config: Mapping[str, Any],
+    config: Config,
     *,
     on_round: OnRound | None = None,
     on_message: Callable[[str], None],

@@ -1,31 +1,21 @@
 """Settings of a run that say how the model is trained."""
 
+# ruff: noqa: RUF009 - `option` makes a field, as `dataclasses.field` does
+
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from fcfl._checks import check_non_negative, is_number
-from fcfl.runs.option_fields import (
-    Option,
-    check_truth,
-    counts,
-    number,
-    number_or,
-    one_of,
-    option,
-    truth,
-    words,
-)
+from fcfl.runs.option_fields import FLAG, Kind, counts, number, number_or, one_of, option, words
 from fcfl.server.registry import METHODS
 from fcfl.training.open_settings import EXCESS_L2, check_open_settings
 
 TRAINING = "Training"  # heading in --help
+_option = partial(option, group=TRAINING)
 
 Objective = float | Literal["max", "mean", "auto"]
-
-
-def _option(help: str, **details: Any) -> dict[str, Option]:
-    return option(help, group=TRAINING, **details)
 
 
 def _methods_help() -> str:
@@ -74,85 +64,49 @@ class TrainingSettings:
     that only the chosen baseline knows, such as ``{"q": 10}``; docs/baselines.md has them.
     """
 
-    method: str = field(
-        default="sqp",
-        metadata=_option(_methods_help(), metavar="NAME", check=one_of(*METHODS)),
-    )
-    published: bool = field(
-        default=False,
-        metadata=_option(
-            "Run two-stage as the authors' code does.", parse=truth, check=check_truth
-        ),
-    )
-    step_size: float | None = field(
+    method: str = _option(_methods_help(), one_of(*METHODS), default="sqp")
+    published: bool = _option("Run two-stage as the authors' code does.", FLAG, default=False)
+    step_size: float | None = _option("Longest gradient step.", Kind("X", number), default=None)
+    rounds: tuple[int, ...] | None = _option(
+        "Maximum number of rounds; for sqp and two-stage two counts: 800,1500.",
+        Kind("N[,N]", counts),
         default=None,
-        metadata=_option("Longest gradient step.", metavar="X", parse=number),
+        over_sites=True,
     )
-    rounds: tuple[int, ...] | None = field(
+    options: Mapping[str, float] | None = _option(
+        "Setting that only one baseline has, such as q=10 or local-epochs=5; may be repeated.",
+        Kind("NAME=X", _parse_options),
         default=None,
-        metadata=_option(
-            "Maximum number of rounds; for sqp and two-stage two counts: 800,1500.",
-            metavar="N[,N]",
-            parse=counts,
-            over_sites=True,
-        ),
+        flag="--option",
+        repeated=True,
     )
-    options: Mapping[str, float] | None = field(
+    l2: float | Literal["auto"] | None = _option(
+        "Weight of |params|²/2 in every loss; auto (default for sqp): cross-validated.",
+        Kind("X|auto", number_or("auto"), _check_l2),
         default=None,
-        metadata=_option(
-            "Setting that only one baseline has, such as q=10 or local-epochs=5; may be repeated.",
-            metavar="NAME=X",
-            parse=_parse_options,
-            flag="--option",
-            repeated=True,
-        ),
+        over_sites=True,
     )
-    l2: float | Literal["auto"] | None = field(
+    objective: Objective | None = _option(
+        "max: the largest loss (the paper); mean: the mean loss; X: a smooth maximum, near the "
+        "mean when large; auto (default for sqp): cross-validated.",
+        Kind("max|mean|X|auto", number_or("max", "mean", "auto"), _check_objective),
         default=None,
-        metadata=_option(
-            "Weight of |params|²/2 in every loss; auto (default for sqp): cross-validated.",
-            metavar="X|auto",
-            parse=number_or("auto"),
-            check=_check_l2,
-            over_sites=True,
-        ),
+        over_sites=True,
     )
-    objective: Objective | None = field(
-        default=None,
-        metadata=_option(
-            "max: the largest loss (the paper); mean: the mean loss; X: a smooth maximum, near the "
-            "mean when large; auto (default for sqp): cross-validated.",
-            metavar="max|mean|X|auto",
-            parse=number_or("max", "mean", "auto"),
-            check=_check_objective,
-            over_sites=True,
-        ),
-    )
-    curvature: Literal["auto", "exact", "lbfgs"] = field(
+    curvature: Literal["auto", "exact", "lbfgs"] = _option(
+        "For sqp: exact, lbfgs, or auto by size.",
+        one_of("auto", "exact", "lbfgs"),
         default="auto",
-        metadata=_option(
-            "For sqp: exact, lbfgs, or auto by size.",
-            metavar="NAME",
-            check=one_of("auto", "exact", "lbfgs"),
-            over_sites=True,
-        ),
+        over_sites=True,
     )
-    excess_loss: bool = field(
+    excess_loss: bool = _option(
+        "Compare what clients lose beyond their own best model, not their losses; l2 0.001 "
+        "and objective max unless given.",
+        FLAG,
         default=False,
-        metadata=_option(
-            "Compare what clients lose beyond their own best model, not their losses; l2 0.001 "
-            "and objective max unless given.",
-            parse=truth,
-            check=check_truth,
-        ),
     )
-    start: Literal["zero", "uniform"] = field(
-        default="zero",
-        metadata=_option(
-            "First parameters: zero, or uniform (random).",
-            metavar="NAME",
-            check=one_of("zero", "uniform"),
-        ),
+    start: Literal["zero", "uniform"] = _option(
+        "First parameters: zero, or uniform (random).", one_of("zero", "uniform"), default="zero"
     )
 
     def check_method_fits(self) -> None:

@@ -2,10 +2,10 @@
 
 import tomllib
 from pathlib import Path
-from typing import Any
 
 from fcfl import __version__
 from fcfl.errors import FCFLError
+from fcfl.federation.site_settings import ConfigValue
 
 FILES = ("pyproject.toml", "server_app.py", "client_app.py", "README.md", ".gitignore")
 
@@ -102,7 +102,7 @@ def default_out(folder: Path) -> str:
     return str((folder / "runs" / "run").absolute())
 
 
-def read_app_config(folder: Path) -> dict[str, Any]:
+def read_app_config(folder: Path) -> dict[str, ConfigValue]:
     """The run config in an app's pyproject.toml."""
     path = folder / "pyproject.toml"
     try:

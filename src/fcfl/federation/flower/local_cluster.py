@@ -23,6 +23,7 @@ from fcfl.federation.flower.processes import (
     signal_group,
     undisturbed,
 )
+from fcfl.federation.site_settings import Config
 
 CONNECTION = "rehearsal"
 _UP_SECONDS = 60.0
@@ -114,19 +115,12 @@ class LocalCluster:
         link = ["--superlink", self.address, "--host", HOST, "--port", str(free_port())]
         self._start(name, ["flower-supernode", *secure, *link, "--node-config", str(path)])
 
-    def run(self, app: Path, config: Mapping[str, Any]) -> Iterator[str]:
+    def run(self, app: Path, config: Config) -> Iterator[str]:
         """Start the app and yield its log, line by line, until it ends."""
         path = self.folder / "run.toml"
         path.write_text(tomli_w.dumps(config), encoding="utf-8")
-        command = [
-            "flwr",
-            "run",
-            str(app.absolute()),
-            CONNECTION,
-            "--stream",
-            "--run-config",
-            str(path),
-        ]
+        options = ["--stream", "--run-config", str(path)]
+        command = ["flwr", "run", str(app.absolute()), CONNECTION, *options]
         process = self._popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.processes["run"] = process
         assert process.stdout is not None
@@ -192,7 +186,7 @@ class LocalCluster:
         return os.environ | _QUIET | {"PATH": path, "FLWR_HOME": str(self._home)}
 
     def _write_connection(self) -> None:
-        secure: dict[str, Any] = {"insecure": True}
+        secure: dict[str, bool | str] = {"insecure": True}
         if self.certificates is not None:
             secure = {"root-certificates": str(self.certificates / "ca.crt")}
         link = {"default": CONNECTION, CONNECTION: {"address": self.address, **secure}}

@@ -3,10 +3,10 @@
 import importlib.util
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from fcfl.errors import FCFLError
 from fcfl.federation.flower.local_cluster import LocalCluster
+from fcfl.federation.site_settings import Config
 
 CERTIFICATES = "certs"
 REHEARSAL = "rehearsal"
@@ -63,25 +63,25 @@ def rehearse(
     folder: Path,
     certificates: Path | None,
     nodes: Mapping[str, Mapping[str, str]],
-    config: Mapping[str, Any],
+    config: Config,
     on_message: Callable[[str], None],
 ) -> None:
     """Start a server and the sites, pass on what the run says, stop everything."""
-    result = Path(config["out"]) / "result.json"
+    result = Path(str(config["out"])) / "result.json"
     before = result.stat().st_mtime_ns if result.exists() else None
     error = "It ended without a result."
     place = folder / REHEARSAL
-    with LocalCluster(place, certificates) as machines:
+    with LocalCluster(place, certificates) as cluster:
         secure = "without TLS" if certificates is None else "with TLS and node keys"
         on_message(
             f"Starting a server and {len(nodes)} sites on 127.0.0.1, {secure}; logs in {place}"
         )
-        machines.start_superlink()
+        cluster.start_superlink()
         for name, node in nodes.items():
             if certificates is not None:
-                machines.register(name)
-            machines.start_site(name, node)
-        for line in machines.run(folder, config):
+                cluster.register(name)
+            cluster.start_site(name, node)
+        for line in cluster.run(folder, config):
             _, marker, sentence = line.partition("fcfl: ")
             if marker and sentence.startswith("error: "):
                 error = sentence.removeprefix("error: ")

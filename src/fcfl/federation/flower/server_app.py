@@ -1,14 +1,14 @@
 """The Flower app of the server: the transport over a Grid, and a loop that somebody else wrote."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
 
 from flwr.app import Context, Message, MessageType
 from flwr.serverapp import Grid, ServerApp
 
 from fcfl.errors import FCFLError
 from fcfl.federation.flower.client_app import from_record, log_to_stderr, to_record
+from fcfl.federation.site_settings import Config
 from fcfl.federation.transport import Reply, Transport
 
 log = logging.getLogger("fcfl")
@@ -63,7 +63,7 @@ def _reply(message: Message) -> Reply:
     return Reply(message_id, None, f"{why} (Flower's code {code}).", code not in _APP_FAILED)
 
 
-Main = Callable[[Transport, Mapping[str, Any]], None]
+Main = Callable[[Transport, Config], None]
 
 
 def server_app(main: Main) -> ServerApp:

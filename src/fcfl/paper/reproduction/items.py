@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import fcfl
-from fcfl._checks import check_choice, did_you_mean
+from fcfl._checks import check_choice, check_keys, did_you_mean
 from fcfl.errors import DataError
 
 from .item_result import Budget, Published
@@ -100,11 +100,7 @@ def read_item(path: Path) -> Item:
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise DataError(f"Cannot read the item {str(path)!r}: {error}.") from None
     known = {field.name for field in fields(Item)} - {"name", "cases"} | {"lines", "case"}
-    for key in table:
-        if key not in known:
-            raise DataError(
-                f"`{key}` in {str(path)!r} is not a setting of an item. {did_you_mean(key, known)}"
-            )
+    check_keys(table, known, repr(str(path)), DataError)
     check_choice("figure", table["figure"], FIGURES)
     for protocol in table["protocols"]:
         check_choice("protocols", protocol, PROTOCOLS)
