@@ -14,13 +14,13 @@ _STYPE = "fcfl.wire"
 
 
 def to_record(content: bytes) -> RecordDict:
-    """A sealed message as Flower carries it: one array of bytes, which it cuts and joins itself."""
+    """A message as Flower carries it: one array of bytes, which it cuts and joins itself."""
     array = Array(dtype="uint8", shape=(len(content),), stype=_STYPE, data=content)
     return RecordDict({RECORD: ArrayRecord({PAYLOAD: array})})
 
 
 def from_record(record: RecordDict) -> bytes:
-    """The sealed message again; nothing where there is none."""
+    """The message again; nothing where there is none."""
     arrays = record.array_records.get(RECORD)
     array = None if arrays is None else arrays.get(PAYLOAD)
     return b"" if array is None else array.data
