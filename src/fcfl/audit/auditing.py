@@ -1,6 +1,6 @@
 """The audit: every client against every rule, all rows together, and one sentence on what it says.
 
-Everything comes from counts, so it works where rows never leave their holder.
+Everything comes from counts, so it works where rows never leave their owner.
 """
 
 from collections import Counter

@@ -1,1 +1,1 @@
-"""What a data holder answers, wherever it runs."""
+"""What a client answers, wherever it runs."""

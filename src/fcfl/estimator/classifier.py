@@ -1,4 +1,4 @@
-"""`FCFLClassifier`: one binary classifier for many data holders, each with a disparity budget."""
+"""`FCFLClassifier`: one binary classifier for many clients, each with a disparity budget."""
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -67,10 +67,10 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     l2 : float or "auto", optional
         Weight of ``|params|**2 / 2`` in every loss. By default cross-validated inside the clients
         for a linear model trained by "sqp", 0.003 for a torch module, 0 with other methods.
-    objective : float, "max" or "auto", optional
-        What is minimised over clients: their largest loss, or the smooth maximum at this
-        temperature (large is near the mean). By default cross-validated together with ``l2``;
-        1 for a torch module.
+    objective : float, "max", "mean" or "auto", optional
+        What is minimised over clients: their largest loss, their mean loss, or the smooth maximum
+        at this temperature (large is near the mean). By default that of a method object, else
+        cross-validated together with ``l2``; 1 for a torch module.
     excess_loss : bool
         Compare what each client loses beyond its own best model.
     rounds : int or (int, int), optional
