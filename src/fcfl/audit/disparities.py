@@ -17,13 +17,7 @@ from numpy.typing import NDArray
 from fcfl._types import RateId, RateKind, Vector
 from fcfl.rules import Difference, Rule
 
-from .intervals import (
-    Bounds,
-    RateIntervals,
-    difference_bounds,
-    rate_intervals,
-    ratio_bounds,
-)
+from .intervals import Bounds, RateIntervals, difference_bounds, rate_intervals, ratio_bounds
 
 
 @dataclass(frozen=True, slots=True)

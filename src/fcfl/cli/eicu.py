@@ -74,7 +74,7 @@ Seed = Annotated[int, typer.Option(help="With --simulated: seed of the draws.")]
 @_app.command(
     epilog="Examples:\n\n  fcfl data eicu eicu-crd-2.0 --label los7 --out stays.parquet\n\n"
     "  fcfl data eicu demo --features apache --client region --out stays.parquet\n\n"
-    "  fcfl data eicu --simulated simulated --hospitals 11 --stays 2000",
+    "  fcfl data eicu --simulated simulated --hospitals 11 --stays 2000"
 )
 def eicu(
     context: typer.Context,

@@ -46,7 +46,7 @@ Publish = Annotated[
 
 @app.command(
     epilog="Examples:\n\n  fcfl reproduce --list\n\n  fcfl reproduce adult-race\n\n"
-    "  fcfl reproduce all --quick\n\n  fcfl reproduce all --seeds 5 --jobs 2",
+    "  fcfl reproduce all --quick\n\n  fcfl reproduce all --seeds 5 --jobs 2"
 )
 def reproduce(
     names: Names = None,

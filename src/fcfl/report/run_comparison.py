@@ -87,9 +87,7 @@ def largest_difference(claims: list[Claim]) -> float | None:
     return max((c.value for c in compared if c.value is not None), default=None)
 
 
-def differing_settings(
-    results: Mapping[str, Result],
-) -> tuple[tuple[str, tuple[object, ...]], ...]:
+def differing_settings(results: Mapping[str, Result]) -> tuple[tuple[str, tuple[object, ...]], ...]:
     """Settings that are not the same in all runs, with each run's value."""
     settings = [result.settings for result in results.values()]
     names = dict.fromkeys(name for given in settings for name in given)

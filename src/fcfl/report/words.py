@@ -4,14 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from fcfl.results import Disparity, Result
 
-from .claims import (
-    Claim,
-    claims_of,
-    count_verdicts,
-    rows_called,
-    together_called,
-    worst_first,
-)
+from .claims import Claim, claims_of, count_verdicts, rows_called, together_called, worst_first
 
 MOST_NAMED = 3  # exceeded budgets the headline spells out
 TOLERANCE = 1e-6  # a smooth disparity that exceeds its budget by less counts as met

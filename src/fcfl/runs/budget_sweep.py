@@ -122,11 +122,7 @@ def _make_way(
 
 
 def _run_or_read(
-    experiment: Experiment,
-    folder: Path,
-    session: Session,
-    rows: str,
-    first: Vector | None = None,
+    experiment: Experiment, folder: Path, session: Session, rows: str, first: Vector | None = None
 ) -> Finished:
     """A finished run of these settings and rows as it is, else one that goes on or starts."""
     resume = session.resume and (folder / SETTINGS).exists()

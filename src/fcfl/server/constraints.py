@@ -229,12 +229,3 @@ class _Builder:
             entry_value=triples[:, 2].copy(),
             n_columns=self.n_columns,
         )
-
-
-def bound_rate(client: ClientId, rate: RateId, bound: float) -> Constraints:
-    """The single row ``rate <= bound`` for a problem with one client and one rate."""
-    builder = _Builder(1, 1)
-    row = Row(client, "bound", "rate", rate.attribute, rate.kind, rate.group, rate.group, bound)
-    holder = _Holder(client, np.ones(1), np.array([0]), np.ones((1, 1)))
-    builder.add(row, bound, holder, [(0, 1.0)])
-    return builder.build()

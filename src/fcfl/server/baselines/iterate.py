@@ -92,10 +92,7 @@ def row_shares(problem: Problem) -> Vector:
 
 
 def local_training(
-    method: Local,
-    problem: Problem,
-    taken: int,
-    set_weights: dict[ClientId, Matrix] | None = None,
+    method: Local, problem: Problem, taken: int, set_weights: dict[ClientId, Matrix] | None = None
 ) -> LocalTraining:
     """What a client is to do before the next answer."""
     return LocalTraining(
