@@ -22,7 +22,7 @@ from .intervals import Bounds, RateIntervals, difference_bounds, rate_intervals,
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Which rates of one holder of rows are compared, by their positions.
+    """Which rates of one client, or of all rows together, are compared, by their positions.
 
     ``columns`` has the groups with enough rows for each kind of rate, ``too_few`` the others.
     """

@@ -10,8 +10,8 @@ def upgrade(content: JsonObject) -> JsonObject:
     """The same result in schema 2.
 
     ``consistency`` is called ``objective``, and its null, which stood for an infinite temperature
-    of method sqp, is "mean". A verdict of null is "unconstrained". What schema 1 did not know,
-    such as the starts, stays unknown.
+    of method sqp, is "mean". A verdict of null is "unconstrained", a site's ``letters`` are its
+    ``messages``. What schema 1 did not know, such as the starts, stays unknown.
     """
     new = _renamed(content, is_tempered=content.get("method") == "sqp")
     if isinstance(new.get("settings"), dict):
@@ -21,6 +21,8 @@ def upgrade(content: JsonObject) -> JsonObject:
     for entry in _disparities(new):
         if entry.get("verdict") is None:
             entry["verdict"] = "unconstrained"
+    for site in (new.get("deployment") or {}).get("sites", {}).values():
+        site["messages"] = site.pop("letters", 0)
     return new
 
 
@@ -43,9 +45,9 @@ def _renamed(content: JsonObject, *, is_tempered: bool) -> JsonObject:
 
 def _disparities(result: JsonObject) -> Iterator[JsonObject]:
     clients = result.get("clients")
-    holders = [*(clients.values() if isinstance(clients, dict) else ()), result.get("global")]
-    for holder in holders:
+    everyone = [*(clients.values() if isinstance(clients, dict) else ()), result.get("global")]
+    for who in everyone:
         for part in ("train", "test"):
-            found = holder.get(part) if isinstance(holder, dict) else None
+            found = who.get(part) if isinstance(who, dict) else None
             if isinstance(found, dict) and isinstance(found.get("disparities"), list):
                 yield from (entry for entry in found["disparities"] if isinstance(entry, dict))
