@@ -21,8 +21,9 @@ def upgrade(content: JsonObject) -> JsonObject:
     for entry in _disparities(new):
         if entry.get("verdict") is None:
             entry["verdict"] = "unconstrained"
-    for site in (new.get("deployment") or {}).get("sites", {}).values():
-        site["messages"] = site.pop("letters", 0)
+    for site in _sites(new):
+        if "letters" in site:
+            site["messages"] = site.pop("letters")
     return new
 
 
@@ -51,3 +52,10 @@ def _disparities(result: JsonObject) -> Iterator[JsonObject]:
             found = who.get(part) if isinstance(who, dict) else None
             if isinstance(found, dict) and isinstance(found.get("disparities"), list):
                 yield from (entry for entry in found["disparities"] if isinstance(entry, dict))
+
+
+def _sites(result: JsonObject) -> Iterator[JsonObject]:
+    deployment = result.get("deployment")
+    sites = deployment.get("sites") if isinstance(deployment, dict) else None
+    if isinstance(sites, dict):
+        yield from (site for site in sites.values() if isinstance(site, dict))
