@@ -6,15 +6,17 @@ from dataclasses import fields, is_dataclass
 import numpy as np
 from scipy import sparse
 
-from fcfl._types import Point, Request
+from fcfl._types import Point, RateId, Request
 from fcfl.data.client_data import ClientData
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
 from fcfl.models.linear import linear_rows
 from fcfl.rules import Difference, rates_needed
+from fcfl.server.constraints import Constraints, Row
 from fcfl.server.problem import build_problem
 
 RACE = {"race": ("black", "white")}
+SYNTHETIC_RATE = RateId("selection", "objective", "l2")
 TWO_ATTRIBUTES = {"race": ("black", "white", "other"), "sex": ("f", "m")}
 
 
@@ -47,6 +49,13 @@ def all_rates(levels):
     metrics = ("demographic_parity", "equalized_odds")
     rules = [Difference(metric, name) for name in levels for metric in metrics]
     return rates_needed(rules, levels)
+
+
+def bound_rate(client, rate, bound):
+    """The single row ``rate <= bound`` for a problem with one client and one rate."""
+    row = Row(client, "bound", "rate", rate.attribute, rate.kind, rate.group, rate.group, bound)
+    first = np.zeros(1, dtype=np.int64)
+    return Constraints((row,), first, np.array([bound]), first, first, np.ones(1), 1)
 
 
 def pose(datas, rules, *, l2=0.0, min_group_rows=1.0):

@@ -181,7 +181,7 @@ def train_locally(
 
 
 def _batches(training: LocalTraining, client: ClientId, n_items: int) -> Iterator[Items | None]:
-    """The items of each step, shuffled anew every epoch; all of them need no shuffling."""
+    """The items of each step, shuffled again every epoch; all of them need no shuffling."""
     size = training.batch_rows
     seeds = [training.seed, training.round, zlib.crc32(client.encode())]
     random = np.random.default_rng(np.random.SeedSequence(seeds))

@@ -37,13 +37,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fcfl._checks import (
-    check_budget,
-    check_choice,
-    check_clients_known,
-    check_keys,
-    did_you_mean,
-)
+from fcfl._checks import check_budget, check_choice, check_clients_known, check_keys, did_you_mean
 from fcfl._types import ClientId
 from fcfl.errors import DataError
 from fcfl.rules import Difference, Ratio, Rule

@@ -110,9 +110,7 @@ Rule: TypeAlias = Difference | Ratio
 
 
 def rates_needed(
-    rules: Iterable[Rule],
-    levels: Mapping[str, Sequence[str]],
-    also: Iterable[RateKind] = (),
+    rules: Iterable[Rule], levels: Mapping[str, Sequence[str]], also: Iterable[RateKind] = ()
 ) -> tuple[RateId, ...]:
     """Every (kind, attribute, group) that some rule compares, each once, in a stable order.
 

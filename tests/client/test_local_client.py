@@ -184,5 +184,5 @@ def test_it_answers_nothing_under_looser_rules_than_its_own():
 
 
 def test_an_attribute_it_does_not_have_is_refused():
-    with pytest.raises(ValueError, match="A client has no attribute 'sex'; it has 'race'"):
+    with pytest.raises(ValueError, match="Client 'a' has no attribute 'sex'; it has 'race'"):
         LocalClient("a", simulated_data(0, levels=RACE)).report(SETUP, (Point(np.zeros(5)),))

@@ -5,12 +5,11 @@ import pytest
 from scipy.optimize import minimize
 
 from fcfl._types import CurvatureWeights, Point
-from fcfl.data.synthetic import CLIENT, RATE, SyntheticClient, constrained_optimum, start
+from fcfl.data.synthetic import CLIENT, SyntheticClient, constrained_optimum, start
 from fcfl.federation.in_process import InProcess
-from fcfl.server.constraints import bound_rate
 from fcfl.server.problem import Problem
 from fcfl.server.two_stage.two_stage import TwoStage
-from helpers import assert_derivative, train
+from helpers import SYNTHETIC_RATE, assert_derivative, bound_rate, train
 
 BUDGETS = [0.2, 0.4, 0.6, 0.8]
 client = SyntheticClient()
@@ -84,7 +83,7 @@ def test_starts_are_where_they_say(seed):
 @pytest.mark.parametrize("feasible", [True, False])
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_the_two_stage_method_finds_the_constrained_optimum(budget, feasible):
-    problem = Problem((CLIENT,), np.ones(1), 1, bound_rate(CLIENT, RATE, budget))
+    problem = Problem((CLIENT,), np.ones(1), 1, bound_rate(CLIENT, SYNTHETIC_RATE, budget))
     method = TwoStage(step_size=1.0, rounds=(300, 100))
     for seed in range(2):
         params = start(feasible=feasible, seed=seed)

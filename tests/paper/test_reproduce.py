@@ -28,7 +28,6 @@ from fcfl.paper.reproduction.item_result import (
     CaseResult,
     ItemResult,
     Published,
-    Spread,
     item_text,
     read_item_result,
 )
@@ -50,10 +49,11 @@ from fcfl.paper.reproduction.run_record import (
     ClientRecord,
     FailedRun,
     PartRecord,
-    RowCounts,
     RunRecord,
 )
 from fcfl.paper.reproduction.run_tables import eicu_source, pooled_adult, substitutes
+from fcfl.results import RowCounts
+from fcfl.runs.method_comparison import over_seeds
 from hospital import fcfl, only_error, stays, written
 
 ROOT = Path(__file__).parents[2]
@@ -432,7 +432,7 @@ def test_cells_are_short():
     assert number(-0.05, 2) == "-.05"
     assert number(None) == "–"
     assert share(0.7, 20) == "14/20"
-    found = Spread.over([0.1, 0.2])
+    found = over_seeds([0.1, 0.2])
     assert spread(found, "original") == ".1500 ± .0707"
     assert spread(found, "resplits") == ".1500 ± .6353"
 

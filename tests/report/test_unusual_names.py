@@ -49,15 +49,15 @@ def test_the_price_of_a_client_called_all_rows_is_that_client_s():
 def test_the_total_keeps_its_name_where_no_client_has_it():
     content = named("a", "b", price=0.0, together_price=0.9)
     assert sentences(content)[0].startswith("Relaxing the budget over all rows (")
-    assert [c.holder for c in claims_of(parsed(content)) if c.is_together] == ["all rows"]
+    assert [c.client for c in claims_of(parsed(content)) if c.is_together] == ["all rows"]
 
 
 def test_the_total_is_never_called_as_a_client_is():
     content = named("all rows", "all rows together")
     total = "all rows together together"
-    assert [c.holder for c in claims_of(parsed(content)) if c.is_together] == [total]
+    assert [c.client for c in claims_of(parsed(content)) if c.is_together] == [total]
     for lines in (client_lines, group_lines, training_lines):
-        assert {line.holder for line in lines(parsed(content))} == {*content["clients"], total}
+        assert {line.client for line in lines(parsed(content))} == {*content["clients"], total}
     content["global"]["train"] = part([judged(0.3, 0.2, 0.4, 0.1, "exceeded", smooth=0.3)])
     assert f"Not met: {total} 0.3000" in headline(parsed(content))
 

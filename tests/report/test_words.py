@@ -86,8 +86,8 @@ def test_claims_come_exceeded_first_and_the_unmeasured_before_the_measured():
         "over": client(judged(0.3, 0.2, 0.4, 0.05, "exceeded")),
         "far over": client(judged(0.5, 0.4, 0.6, 0.05, "exceeded")),
     }
-    claims = [claim for claim in claims_of(parsed(result(clients))) if claim.holder != "all rows"]
-    assert [claim.holder for claim in worst_first(claims)] == [
+    claims = [claim for claim in claims_of(parsed(result(clients))) if claim.client != "all rows"]
+    assert [claim.client for claim in worst_first(claims)] == [
         "far over", "over", "unknown", "wide", "narrow", "met", "free",
     ]  # fmt: skip
     assert count_verdicts(claims)["undetermined"] == 3
@@ -96,7 +96,7 @@ def test_claims_come_exceeded_first_and_the_unmeasured_before_the_measured():
 def test_a_small_ratio_is_worse_than_a_large_one():
     low, high = (judged(v, v - 0.1, v + 0.1, 0.95, "exceeded", rule="ratio") for v in (0.3, 0.6))
     claims = claims_of(parsed(result({"high": client(high), "low": client(low)})))
-    assert [claim.holder for claim in worst_first(claims)] == ["low", "high"]
+    assert [claim.client for claim in worst_first(claims)] == ["low", "high"]
 
 
 def test_rules_are_kept_apart():

@@ -168,6 +168,16 @@ def test_another_schema_is_refused(content):
 # --- schema 1 -------------------------------------------------------------------------------------
 
 
+def test_messages_of_sites_were_called_letters_in_schema_1():
+    site = {
+        "policy_sha256": None, "min_group_rows": 1, "withhold_below": 1, "fcfl_version": "0.1",
+        "letters": 7, "bytes_to": 1, "bytes_from": 2, "slowest_seconds": 0.1,
+    }  # fmt: skip
+    cost = {"budgets_met": True, "exchanges": 7, "bytes_to_sites": 1, "bytes_from_sites": 2}
+    old = old_content() | {"deployment": cost | {"sites": {"north": site}}}
+    assert result_from_json(old).deployment.sites["north"].messages == 7
+
+
 def test_a_file_of_schema_1_is_upgraded():
     result, old = read_result(OLD), old_content()
     assert old["schema"] == 1 and result.objective == old["consistency"] == "max"

@@ -326,7 +326,7 @@ def test_the_synthetic_problem_reaches_its_constrained_optimum(tmp_path):
     optimum = 1 - math.exp(-((2 - math.sqrt(-math.log1p(-0.5))) ** 2))
     assert finished.budgets_met
     assert train["loss"] == pytest.approx(optimum, abs=1e-3)
-    assert violations(result_of(finished.folder)) == [train["disparities"][0]["value"] - 0.5]
+    assert violations(result_of(finished.folder)) == [train["disparities"][0]["smooth"] - 0.5]
     params = (finished.folder / "params.txt").read_text().split()
     assert len(params) == 20
 

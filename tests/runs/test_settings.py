@@ -218,8 +218,8 @@ def test_what_is_open_is_chosen_and_nothing_else():
     assert not Experiment("t", l2=0.1, objective="max").wants_selection
     assert not Experiment("t", method="two-stage").wants_selection
     settled = Experiment("t").settled(0.1, 0.3)
-    assert (settled.l2_weight, settled.objective_or_default) == (0.1, 0.3)
-    assert Experiment("t", method="two-stage").l2_weight == 0.0
+    assert (settled.l2_or_default, settled.objective_or_default) == (0.1, 0.3)
+    assert Experiment("t", method="two-stage").l2_or_default == 0.0
 
 
 def test_fedavg_takes_one_count_of_rounds():
@@ -255,7 +255,7 @@ def test_the_mean_is_the_limit_of_the_smooth_maximum():
     mean = Experiment("t", objective="mean")
     assert Experiment("t", objective=math.inf) == mean
     assert tomllib.loads(mean.to_toml())["objective"] == "mean"
-    assert mean.temperature == math.inf
+    assert mean.make_method().objective == "mean"
 
 
 @pytest.mark.parametrize(

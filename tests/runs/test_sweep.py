@@ -83,11 +83,11 @@ def test_a_point_is_no_worse_than_from_either_start(seed, tmp_path):
     before = load_model(tmp_path / "sweep" / loose.folder).params
     warm = run_experiment(one, tmp_path / "warm", first_params=before)
     cold = run_experiment(one, tmp_path / "cold")
-    met = [objective(one, run) for run in (warm, cold) if run.budgets_met]
+    met = [objective(run) for run in (warm, cold) if run.budgets_met]
     folder = tmp_path / "sweep" / tight.folder
     kept = Finished(folder, read_result(folder / "result.json"), True, load_model(folder).params)
     assert tight.budgets_met and tight.status == "converged"
-    assert objective(one, kept) == pytest.approx(min(met), abs=2e-6)
+    assert objective(kept) == pytest.approx(min(met), abs=2e-6)
     note = kept.result.notes[-1]
     assert note.startswith("Trained from the point before and afresh")
     assert told[-1] == f"budget-0.02: {note}"
@@ -131,8 +131,8 @@ def test_the_objective_is_what_was_trained(table, tmp_path):
     losses = [client.train.loss for client in finished.result.clients.values()]
     square = finished.params @ finished.params
     value = smooth_max(np.array(losses) + 0.005 * square, 0.3)[0] - 0.3 * np.log(3)
-    assert objective(experiment, finished) == pytest.approx(value, abs=1e-12)
-    largest = objective(replace(experiment, objective="max"), finished)
+    assert objective(finished) == pytest.approx(value, abs=1e-12)
+    largest = objective(replace(finished, result=replace(finished.result, objective="max")))
     assert largest == pytest.approx(max(losses) + 0.005 * square, abs=1e-12)
 
 

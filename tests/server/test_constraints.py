@@ -8,9 +8,9 @@ import pytest
 from fcfl._types import Point, RateId, Request
 from fcfl.rules import RATE_KINDS, Difference, Ratio, rates_needed
 from fcfl.server import constraints as constraints_module
-from fcfl.server.constraints import bound_rate, build_constraints
+from fcfl.server.constraints import build_constraints
 from fcfl.server.problem import evaluate_point
-from helpers import TWO_ATTRIBUTES, assert_derivative, pose, simulated_clients
+from helpers import TWO_ATTRIBUTES, assert_derivative, bound_rate, pose, simulated_clients
 
 METRICS = tuple(RATE_KINDS)
 RULES = (Difference, Ratio)

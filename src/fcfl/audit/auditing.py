@@ -1,6 +1,6 @@
 """The audit: every client against every rule, all rows together, and one sentence on what it says.
 
-Everything comes from counts, so it works where rows never leave their owner.
+Everything comes from counts, so it works where rows never leave their client.
 """
 
 from collections import Counter
@@ -59,20 +59,20 @@ class Audit:
 
     def __repr__(self) -> str:
         """How many budgets are met, and a line for each; one client's rows are all rows."""
-        told = [
+        shown = [
             (client, rule, found)
             for client, rule, found in self.evidence()
             if client is not None or len(self.clients) > 1 or found.budget is not None
         ]
-        lines = [f"  {_sentence(*piece)}" for piece in told[:MOST_SHOWN]]
-        left = len(told) - len(lines)
+        lines = [f"  {_sentence(*piece)}" for piece in shown[:MOST_SHOWN]]
+        left = len(shown) - len(lines)
         more = [f"  … and {left} more, see `evidence()`."] if left else []
-        return "\n".join([_counted(found for _, _, found in told), *lines, *more])
+        return "\n".join([_counted(found for _, _, found in shown), *lines, *more])
 
     def notes(self) -> tuple[str, ...]:
         """A sentence for every group that was left out, each once."""
         found = {
-            f"{_holder(client)}: {note}": None
+            f"{_subject(client)}: {note}": None
             for client, _, evidence in self.evidence()
             for note in evidence.notes
         }
@@ -125,11 +125,11 @@ class _Terms:
     simultaneous: Simultaneous
     min_group_rows: float
 
-    def n_compared(self, rules: Sequence[Rule], holders: Iterable[Counted]) -> int:
-        """How many (holder, rule) have groups to compare; only row counts decide."""
+    def n_compared(self, rules: Sequence[Rule], parts: Iterable[Counted]) -> int:
+        """How many parts and rules have groups to compare; only row counts decide."""
         return sum(
             len(compare(rule, self.rates, counts.group_counts, self.min_group_rows).pairs) > 0
-            for counts in holders
+            for counts in parts
             for rule in rules
         )
 
@@ -140,7 +140,7 @@ class _Terms:
     def audit(
         self, client: ClientId | None, counts: Counted, rules: Sequence[Rule], alpha: float
     ) -> PartAudit:
-        """One holder of rows against all rules, each at level ``alpha``."""
+        """One client's rows, or all rows together, against all rules, each at level ``alpha``."""
         selections = self.rates, counts.group_counts, counts.group_selected
         least = self.min_group_rows
         disparities = tuple(
@@ -221,7 +221,7 @@ def _counted(found: Iterable[Evidence]) -> str:
 
 
 def _sentence(client: ClientId | None, rule: Rule, evidence: Evidence) -> str:
-    what = f"{_holder(client)}: {rule.metric} {rule.name} by {rule.attribute}"
+    what = f"{_subject(client)}: {rule.metric} {rule.name} by {rule.attribute}"
     if evidence.value is None or evidence.low is None or evidence.high is None:
         found = "cannot be measured"
     else:
@@ -232,5 +232,5 @@ def _sentence(client: ClientId | None, rule: Rule, evidence: Evidence) -> str:
     return f"{what} {found}, budget {bound} {evidence.budget:g}: {evidence.verdict}."
 
 
-def _holder(client: ClientId | None) -> str:
+def _subject(client: ClientId | None) -> str:
     return "All clients together" if client is None else f"Client {client!r}"

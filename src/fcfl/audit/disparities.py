@@ -17,18 +17,12 @@ from numpy.typing import NDArray
 from fcfl._types import RateId, RateKind, Vector
 from fcfl.rules import Difference, Rule
 
-from .intervals import (
-    Bounds,
-    RateIntervals,
-    difference_bounds,
-    rate_intervals,
-    ratio_bounds,
-)
+from .intervals import Bounds, RateIntervals, difference_bounds, rate_intervals, ratio_bounds
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Which rates of one holder of rows are compared, by their positions.
+    """Which rates of one client, or of all rows together, are compared, by their positions.
 
     ``columns`` has the groups with enough rows for each kind of rate, ``too_few`` the others.
     """

@@ -25,7 +25,7 @@ class _Data(TyperCommand):
 
     def make_context(self, info_name: Any, args: list[str], *rest: Any, **more: Any) -> Any:
         if args[:1] == ["eicu"]:
-            return eicu.command.make_context(f"{info_name} eicu", args[1:], *rest, **more)
+            return eicu.eicu_command.make_context(f"{info_name} eicu", args[1:], *rest, **more)
         return super().make_context(info_name, args, *rest, **more)
 
 

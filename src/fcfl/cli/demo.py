@@ -18,8 +18,7 @@ from .train import run_shown
 @command(app)
 def demo(
     plain: Annotated[
-        Experiment,
-        Options(Experiment, "seed", table="adult", sensitive=("race",), method="fedavg"),
+        Experiment, Options(Experiment, "seed", table="adult", sensitive=("race",), method="fedavg")
     ],
     out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("runs/demo"),
 ) -> None:

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
-from .console import Debug, WrongUsage, note, one_line_errors, out_console, say
+from .console import WrongUsage, note, out_console, say, usage, words
+from .options import command, was_given
 
 if TYPE_CHECKING:
     from fcfl.paper.eicu import Options, Prepared
@@ -71,7 +72,8 @@ Stays = Annotated[int, typer.Option(help="With --simulated: stays of each hospit
 Seed = Annotated[int, typer.Option(help="With --simulated: seed of the draws.")]
 
 
-@_app.command(
+@command(
+    _app,
     epilog="Examples:\n\n  fcfl data eicu eicu-crd-2.0 --label los7 --out stays.parquet\n\n"
     "  fcfl data eicu demo --features apache --client region --out stays.parquet\n\n"
     "  fcfl data eicu --simulated simulated --hospitals 11 --stays 2000",
@@ -89,7 +91,6 @@ def eicu(
     hospitals: Hospitals = 11,
     stays: Stays = 2000,
     seed: Seed = 0,
-    debug: Debug = False,
 ) -> None:
     """Turn the eICU tables in DIR into one table of hospital stays.
 
@@ -98,31 +99,26 @@ def eicu(
     counts as FILE.cohort.json. The database is credentialed: get your own copy,
     or try it with --simulated.
     """
-    with one_line_errors(debug):
-        _check_options(context, simulated)
-        if simulated:
-            _simulate(folder, hospitals, stays, seed)
-            return
-        from fcfl.paper.eicu import Options, check_out
+    _check_options(context, simulated)
+    if simulated:
+        _simulate(folder, hospitals, stays, seed)
+        return
+    from fcfl.paper.eicu import Options, check_out
 
-        names = tuple(name.strip() for name in sensitive.split(",") if name.strip())
-        try:
-            options = Options(features, label, client, min_stays, names)
-            check_out(out)
-        except ValueError as error:
-            raise WrongUsage(str(error)) from None
-        _prepare(folder, options, out)
+    with usage():
+        options = Options(features, label, client, min_stays, words(sensitive))
+        check_out(out)
+    _prepare(folder, options, out)
 
 
-command = typer.main.get_command(_app)
+eicu_command = typer.main.get_command(_app)
 
 
 def _check_options(context: typer.Context, simulated: bool) -> None:
     """An option that would be ignored is an error."""
     for parameter in context.command.params:
         name = str(parameter.name)
-        source = context.get_parameter_source(name)
-        if name in _ALWAYS or source is None or source.name != "COMMANDLINE":
+        if name in _ALWAYS or not was_given(name):
             continue
         if simulated != (name in _ONLY_SIMULATED):
             fits = "without" if simulated else "with"
@@ -132,10 +128,8 @@ def _check_options(context: typer.Context, simulated: bool) -> None:
 def _simulate(folder: Path, hospitals: int, stays: int, seed: int) -> None:
     from fcfl.paper.eicu.simulation import check_size, simulate
 
-    try:
+    with usage():
         check_size(hospitals, stays)
-    except ValueError as error:
-        raise WrongUsage(str(error)) from None
     with table_bar("writing", each=False) as on_progress:
         rows = simulate(folder, hospitals, stays, seed, on_progress)
     _show_simulated(folder, rows, stays)

@@ -22,13 +22,7 @@ from fcfl.report.terminal import print_result
 from fcfl.results import read_result
 from fcfl.runs import Experiment
 from fcfl.runs.folder import SETTINGS
-from fcfl.runs.site_config import (
-    SitesConfig,
-    config_text,
-    parse_settings,
-    run_config,
-    site_names,
-)
+from fcfl.runs.site_config import SitesConfig, config_text, parse_settings, run_config, site_names
 
 from .console import INFEASIBLE, app, out_console, say, usage, words
 from .options import Options, Overwrite, Resume, command, was_given

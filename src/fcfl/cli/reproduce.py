@@ -12,13 +12,12 @@ from rich.table import Table as Grid
 
 from fcfl.errors import Interrupted
 
-from .console import Debug, WrongUsage, app, note, one_line_errors, out_console, say
+from .console import FAILED, WrongUsage, app, note, out_console, say, usage
+from .options import command
 
 if TYPE_CHECKING:
     from fcfl.paper.reproduction import Item, ItemResult, OnRun, Run, Scale
     from fcfl.paper.reproduction.run_record import Record
-
-_FAILED = 1  # exit code
 
 Names = Annotated[
     list[str] | None, typer.Argument(metavar="NAME…|all", help="Items, or all of them.")
@@ -44,7 +43,8 @@ Publish = Annotated[
 ]
 
 
-@app.command(
+@command(
+    app,
     epilog="Examples:\n\n  fcfl reproduce --list\n\n  fcfl reproduce adult-race\n\n"
     "  fcfl reproduce all --quick\n\n  fcfl reproduce all --seeds 5 --jobs 2",
 )
@@ -59,7 +59,6 @@ def reproduce(
     eicu: EicuFolder = None,
     out: Out = Path("runs/reproduce"),
     publish: Publish = False,
-    debug: Debug = False,
 ) -> None:
     """Reproduce tables and figures of the paper, theirs and ours side by side.
 
@@ -69,33 +68,30 @@ def reproduce(
 
     Exit codes: 0 done, 1 an error, also of a single run, 2 wrong usage.
     """
-    with one_line_errors(debug):
-        from fcfl.paper.reproduction import QUICK, Scale, find_items, read_item_results
-        from fcfl.paper.reproduction.reproduction_page import write_reproduction
+    from fcfl.paper.reproduction import QUICK, Scale, find_items, read_item_results
+    from fcfl.paper.reproduction.reproduction_page import write_reproduction
 
-        if list_items:
-            out_console.print(list_of(find_items()))
-            return
-        items = _named_items(names or [])
-        _check_publishing(quick, publish)
-        scale = QUICK if quick else Scale(seeds, splits)
-        with _explaining_interrupts():
-            n_failed = _reproduce(items, scale, out, jobs, fresh, eicu)
-        page = write_reproduction(read_item_results(out), out)
-        say(f"Written to {out}; read {page}")
-        if publish:
-            say(f"Published: {_publish(items, out)}")
-        if n_failed:
-            raise typer.Exit(_FAILED)
+    if list_items:
+        out_console.print(list_of(find_items()))
+        return
+    items = _named_items(names or [])
+    _check_publishing(quick, publish)
+    scale = QUICK if quick else Scale(seeds, splits)
+    with _explaining_interrupts():
+        n_failed = _reproduce(items, scale, out, jobs, fresh, eicu)
+    page = write_reproduction(read_item_results(out), out)
+    say(f"Written to {out}; read {page}")
+    if publish:
+        say(f"Published: {_publish(items, out)}")
+    if n_failed:
+        raise typer.Exit(FAILED)
 
 
 def _named_items(names: Sequence[str]) -> "list[Item]":
     from fcfl.paper.reproduction import find_items
 
-    try:
+    with usage():
         items = find_items(names)
-    except ValueError as error:
-        raise WrongUsage(str(error)) from None
     if not items:
         raise WrongUsage("Name an item or all; `fcfl reproduce --list` shows them.")
     return items

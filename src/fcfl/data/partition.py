@@ -11,12 +11,7 @@ _MAX_DRAWS = 1000
 
 
 def dirichlet_clients(
-    attribute: ArrayLike,
-    n_clients: int,
-    concentration: float,
-    seed: int,
-    *,
-    min_rows: int = 10,
+    attribute: ArrayLike, n_clients: int, concentration: float, seed: int, *, min_rows: int = 10
 ) -> NDArray[np.object_]:
     """Deal rows to clients so that the attribute's mix differs between them.
 

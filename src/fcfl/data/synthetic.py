@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fcfl._checks import check_curvature_weights
-from fcfl._types import Matrix, Point, RateId, Report, Vector
+from fcfl._types import Matrix, Point, Report, Vector
 
 CLIENT = "synthetic"
-RATE = RateId("selection", "objective", "l2")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Values as bytes between server and sites: a line, the JSON tree of `codec`, then the raw arrays.
+"""Values as bytes between machines: a line, the JSON tree of `codec`, then the raw arrays.
 
 Nothing but the caller's registered classes is ever built, nothing larger than the message is ever
 allocated, and numbers arrive to the last bit.

@@ -204,10 +204,7 @@ def _weighted_gramian(X: Any, transposed: Any, diagonal: Vector) -> Matrix:
 
 
 def linear_rows(
-    client: ClientId,
-    data: ClientData,
-    rates: Sequence[RateId],
-    loss: CrossEntropy = CROSS_ENTROPY,
+    client: ClientId, data: ClientData, rates: Sequence[RateId], loss: CrossEntropy = CROSS_ENTROPY
 ) -> LinearRows:
     """Merge the identical rows of ``data`` and count, by weight, what each of them stands for."""
     if data.n_rows == 0:

@@ -47,7 +47,7 @@ class LinearModel:
 
     def save(self, path: Path) -> None:
         """Write the model."""
-        names = _told_apart((*self.schema.feature_names, "(intercept)"))
+        names = _distinct((*self.schema.feature_names, "(intercept)"))
         content = {
             "kind": _KIND,
             "label": self.label_column,
@@ -58,7 +58,7 @@ class LinearModel:
         replace_file(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
 
 
-def _told_apart(names: Iterable[str]) -> list[str]:
+def _distinct(names: Iterable[str]) -> list[str]:
     """The names, a number added where one has occurred before: level ``b=c`` of column ``a``."""
     apart: dict[str, None] = {}
     for name in names:

@@ -2,7 +2,7 @@ r"""Group rates of a classifier, smooth and hard, as functions of its logits.
 
 A rate is the mean of a selection score ``s(z)`` over the rows of one group. Training uses the
 smooth score :math:`s(z) = \sigma(10 z)`, which is the paper's :math:`1/(1+((1-h)/h)^{10})` with
-:math:`h = \sigma(z)`; people are told the hard one, :math:`s(z) = [z \ge 0]`.
+:math:`h = \sigma(z)`; people are shown the hard one, :math:`s(z) = [z \ge 0]`.
 """
 
 from collections.abc import Sequence

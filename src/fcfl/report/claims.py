@@ -1,4 +1,4 @@
-"""What a result claims: one line per holder of rows and rule, worst first."""
+"""What a result claims: one line per client and rule, worst first."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -33,13 +33,14 @@ class RuleName:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One rule on one holder's rows; ``smallest_group`` is the rows of the smallest one compared.
+    """One rule on one client's rows; ``smallest_group`` is the rows of the smallest one compared.
 
-    ``is_together`` says that the rows are those of all clients; ``run`` names the run where several
+    ``is_together`` says that the rows are those of all clients, and ``client`` what these are
+    called; ``run`` names the run where several
     are compared.
     """
 
-    holder: str
+    client: str
     of: RuleName
     value: float | None
     low: float | None
@@ -118,14 +119,14 @@ def rule_of(entry: Disparity) -> RuleName:
 
 
 def _claims(
-    holder: str, client: ClientResult, result: Result, run: str, *, is_together: bool = False
+    name: str, client: ClientResult, result: Result, run: str, *, is_together: bool = False
 ) -> Iterator[Claim]:
     part = result.judged_part
     least = 1 if result.audit is None else result.audit.min_group_rows
     prices = {rule_of(entry): entry.price for entry in client.train.disparities}
     for entry in client.part(part).disparities:
         yield Claim(
-            holder,
+            name,
             rule_of(entry),
             value=entry.value,
             low=entry.low,

@@ -70,7 +70,7 @@ def claim_strip(claim: Claim, scale: Scale, ident: str) -> Markup:
     if claim.budget is not None:
         place = scale.at(claim.budget)
         parts.append(line(place, 1, place, STRIP_HEIGHT - 1, "budget"))
-    title = f"{plain(claim.holder)}: {claim.verdict}"
+    title = f"{plain(claim.client)}: {claim.verdict}"
     budget = "no budget" if claim.budget is None else f"budget {claim.budget:g}"
     description = f"Value {number(claim.value, 3)}, interval {interval(claim.low, claim.high)}, "
     return picture(ident, title, description + budget + ".", STRIP_HEIGHT, *parts)
@@ -129,7 +129,7 @@ def scatter(
         parts.append(stretched_line([(x.at(d.x), y.at(d.y)) for d in dots], PLOT_HEIGHT))
     parts += [mark(dot.verdict, x.at(dot.x), y.at(dot.y)) for dot in dots]
     parts += _names(dots, x, y)
-    return picture(ident, title, _told(dots, axes), PLOT_HEIGHT, *parts)
+    return picture(ident, title, _description(dots, axes), PLOT_HEIGHT, *parts)
 
 
 def _axes(x: Scale, y: Scale, axes: tuple[str, str]) -> Iterator[Markup]:
@@ -163,7 +163,7 @@ def shortened(name: str, most: int = 18) -> str:
     return name if len(name) <= most else name[: most - 1] + "…"
 
 
-def _told(dots: Sequence[Dot], axes: tuple[str, str]) -> str:
+def _description(dots: Sequence[Dot], axes: tuple[str, str]) -> str:
     few = [f"{plain(d.name)}: {axes[0]} {d.x:.3g}, {axes[1]} {d.y:.3g}" for d in dots[:20]]
     more = f"; and {len(dots) - 20} more, all in the table" if len(dots) > 20 else ""
     return "; ".join(few) + more + "."
@@ -176,5 +176,5 @@ def price_bar(claim: Claim, scale: Scale, ident: str) -> Markup:
     """How much the worst client's loss would fall, as a bar."""
     price = claim.price or 0.0
     bar = _box(scale.at(0.0), scale.at(price), 8, 10, "price")
-    title = f"Price of the budget of {plain(claim.holder)}"
+    title = f"Price of the budget of {plain(claim.client)}"
     return picture(ident, title, f"{price:.3g} of training loss per unit of budget.", 26, bar)

@@ -35,8 +35,8 @@ def path_figure(
         parts.append(line(_LEFT, y.at(0.0), _RIGHT, y.at(0.0), "zero"))
     parts += [text(0, 14, f"↑ {title}"), _drawn(thinned(points), x, y)]
     first, last = points[0][1], points[-1][1]
-    told = f"From {first:.4g} in the first to {last:.4g} in the last of {len(points)} rounds."
-    return picture(ident, f"{title} by round", told, HEIGHT, *parts)
+    about = f"From {first:.4g} in the first to {last:.4g} in the last of {len(points)} rounds."
+    return picture(ident, f"{title} by round", about, HEIGHT, *parts)
 
 
 def thinned(points: Sequence[Point], most: int = MOST_POINTS) -> list[Point]:

@@ -51,7 +51,7 @@ def comparison_view(results: Mapping[str, Result]) -> ComparisonView:
         runs=runs,
         figure=_scatter(runs),
         rules=rule_views({of: beside(found) for of, found in by_rule(claims).items()}),
-        claims=tuple(sorted(claims, key=lambda claim: (str(claim.of), claim.holder))),
+        claims=tuple(sorted(claims, key=lambda claim: (str(claim.of), claim.client))),
         settings=differing_settings(results),
         same_rows=len({run.rows_sha256 for run in runs}) == 1,
     )
@@ -77,8 +77,8 @@ def run_line(name: str, result: Result) -> RunLine:
 
 def beside(claims: list[Claim]) -> list[Claim]:
     """Claims of the same client in all runs together, the worst client first."""
-    holders = list(dict.fromkeys(claim.holder for claim in claims))
-    return sorted(claims, key=lambda claim: (holders.index(claim.holder), claim.run))
+    clients = list(dict.fromkeys(claim.client for claim in claims))
+    return sorted(claims, key=lambda claim: (clients.index(claim.client), claim.run))
 
 
 def largest_difference(claims: list[Claim]) -> float | None:
@@ -87,9 +87,7 @@ def largest_difference(claims: list[Claim]) -> float | None:
     return max((c.value for c in compared if c.value is not None), default=None)
 
 
-def differing_settings(
-    results: Mapping[str, Result],
-) -> tuple[tuple[str, tuple[object, ...]], ...]:
+def differing_settings(results: Mapping[str, Result]) -> tuple[tuple[str, tuple[object, ...]], ...]:
     """Settings that are not the same in all runs, with each run's value."""
     settings = [result.settings for result in results.values()]
     names = dict.fromkeys(name for given in settings for name in given)

@@ -131,11 +131,12 @@ def print_result(console: Console, result: Result) -> None:
 
 def summary_sentences(result: Result) -> list[str]:
     """What the page says on its first screen, and how the run ended."""
-    told = [headline(result)]
+    sentences = [headline(result)]
     if any(claim.verdict in STYLES for claim in claims_of(result)):
-        told += [verdict_sentence(result), worst_sentence(result) or ""]
-    told += [price_sentence(claim, result) for claim in claims_with_price(result)[:MOST_PRICES]]
-    return [sentence for sentence in (*told, result.message) if sentence]
+        sentences += [verdict_sentence(result), worst_sentence(result) or ""]
+    priced = claims_with_price(result)[:MOST_PRICES]
+    sentences += [price_sentence(claim, result) for claim in priced]
+    return [sentence for sentence in (*sentences, result.message) if sentence]
 
 
 def runs_table(results: Mapping[str, Result]) -> Table:

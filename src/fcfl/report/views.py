@@ -98,7 +98,7 @@ class SweepView:
 class GroupLine:
     """Rows and selected rows of one group; ``rate`` is in words."""
 
-    holder: str
+    client: str
     attribute: str
     rate: str
     group: str
@@ -115,7 +115,7 @@ class GroupLine:
 class ClientLine:
     """Losses and accuracies of one client; ``judged`` is of the judged rows."""
 
-    holder: str
+    client: str
     rows: RowCounts
     train_loss: float | None
     judged: Part
@@ -125,7 +125,7 @@ class ClientLine:
 class TrainingLine:
     """A rule on training rows."""
 
-    holder: str
+    client: str
     of: RuleName
     entry: Disparity
 
@@ -151,7 +151,7 @@ def scatter_views(result: Result) -> tuple[ScatterView, ...]:
     for number, (of, found) in enumerate(by_rule(claims_of(result)).items()):
         dots = _client_dots(found, accuracy)
         if dots:
-            budgets = {claim.budget for claim in found if claim.holder in accuracy}
+            budgets = {claim.budget for claim in found if claim.client in accuracy}
             title = f"Accuracy and {of.rule} of each client: {of}"
             figure = scatter(
                 f"scatter-{number}", title, dots, (of.rule, "accuracy"),
@@ -163,14 +163,14 @@ def scatter_views(result: Result) -> tuple[ScatterView, ...]:
 
 def _client_dots(found: Sequence[Claim], accuracy: Mapping[str, float | None]) -> list[Dot]:
     placed = [
-        (claim, float(accuracy[claim.holder] or 0.0))
+        (claim, float(accuracy[claim.client] or 0.0))
         for claim in found
-        if claim.value is not None and accuracy.get(claim.holder) is not None
+        if claim.value is not None and accuracy.get(claim.client) is not None
     ]
     lowest = sorted(placed, key=lambda item: item[1])[: MOST_NAMED // 2]
-    named = set(list(dict.fromkeys(c.holder for c, _ in [*lowest, *placed]))[:MOST_NAMED])
+    named = set(list(dict.fromkeys(c.client for c, _ in [*lowest, *placed]))[:MOST_NAMED])
     return [
-        Dot(claim.holder, float(claim.value or 0.0), y, claim.verdict, claim.holder in named)
+        Dot(claim.client, float(claim.value or 0.0), y, claim.verdict, claim.client in named)
         for claim, y in placed
     ]
 
@@ -234,11 +234,11 @@ def budget_label(point: SweepPoint) -> str:
 
 def group_lines(result: Result) -> Iterator[GroupLine]:
     """Rows and selected rows of every group of every client, on the judged rows."""
-    for holder, client in _everybody(result):
+    for name, client in _everybody(result):
         groups = _groups(client.part(result.judged_part).disparities)
-        for (attribute, rate, name), group in groups.items():
+        for (attribute, rate, of), group in groups.items():
             what = _RATES.get(rate, rate)
-            yield GroupLine(holder, attribute, what, name, group.rows, group.selected)
+            yield GroupLine(name, attribute, what, of, group.rows, group.selected)
 
 
 def _everybody(result: Result) -> Iterator[tuple[str, ClientResult]]:
@@ -271,15 +271,15 @@ def client_lines(result: Result) -> Iterator[ClientLine]:
         yield _client_line(together_called(result), result.all_rows, part)
 
 
-def _client_line(holder: str, client: ClientResult, part: PartName) -> ClientLine:
-    return ClientLine(holder, client.rows, client.train.loss, client.part(part))
+def _client_line(name: str, client: ClientResult, part: PartName) -> ClientLine:
+    return ClientLine(name, client.rows, client.train.loss, client.part(part))
 
 
 def training_lines(result: Result) -> list[TrainingLine]:
     """Budgets on the training rows: the smooth value training kept, and the hard one."""
     return [
-        TrainingLine(holder, rule_of(entry), entry)
-        for holder, client in _everybody(result)
+        TrainingLine(name, rule_of(entry), entry)
+        for name, client in _everybody(result)
         for entry in client.train.disparities
         if entry.smooth is not None
     ]

@@ -4,14 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from fcfl.results import Disparity, Result
 
-from .claims import (
-    Claim,
-    claims_of,
-    count_verdicts,
-    rows_called,
-    together_called,
-    worst_first,
-)
+from .claims import Claim, claims_of, count_verdicts, rows_called, together_called, worst_first
 
 MOST_NAMED = 3  # exceeded budgets the headline spells out
 TOLERANCE = 1e-6  # a smooth disparity that exceeds its budget by less counts as met
@@ -56,7 +49,7 @@ def worst_sentence(result: Result) -> str | None:
 
 def claim_sentence(claim: Claim) -> str:
     """``phd: budget 0.05 undetermined on 181 rows (smallest group 24), …``."""
-    who, what = plain(claim.holder), plain(claim.of.in_words)
+    who, what = plain(claim.client), plain(claim.of.in_words)
     if claim.value is None:
         return f"{who}: {what} cannot be measured, fewer than two groups have enough rows."
     on = f"on {_rows(claim.rows)}"
@@ -94,7 +87,7 @@ def served_sentence(result: Result) -> str | None:
 
 def price_sentence(claim: Claim, result: Result) -> str:
     """What one hundredth of a budget costs."""
-    whose = f"the budget over {claim.holder}" if claim.is_together else f"{claim.holder}'s budget"
+    whose = f"the budget over {claim.client}" if claim.is_together else f"{claim.client}'s budget"
     saved = 0.01 * (claim.price or 0.0)
     return (
         f"Relaxing {plain(whose)} ({plain(claim.of.in_words)}) by 0.01 would lower "

@@ -1,9 +1,8 @@
 """Hard counts and smooth reports of clients' rows, and what a result says of them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -12,8 +11,7 @@ from fcfl.audit import Audit, Estimate, Evidence, PartAudit, Selections, audit_c
 from fcfl.audit.auditing import Simultaneous
 from fcfl.audit.disparities import compare, disparity_value
 from fcfl.audit.performance import Counted, pool
-from fcfl.client.counts import Counts, count_rows
-from fcfl.data import ClientData
+from fcfl.client.counts import Counts
 from fcfl.rules import Rule
 
 from .client_result import (
@@ -80,23 +78,6 @@ class Evaluations:
         return {part: self.terms.audit(self.rules, self.rates, parts[part]) for part in PARTS}
 
 
-def evaluate(
-    rules: Sequence[Rule],
-    rates: Sequence[RateId],
-    parts: Mapping[PartName, Mapping[ClientId, ClientData]],
-    logits: Callable[[Any], Vector],
-    reports: Mapping[ClientId, Report],
-    min_group_rows: float = 1.0,
-) -> Evaluations:
-    """Count hard decisions on the rows of both parts under a model's logits."""
-    train, test = (
-        {c: count_rows(logits(data.X), data, rates) for c, data in parts[part].items()}
-        for part in PARTS
-    )
-    terms = AuditTerms(min_group_rows=min_group_rows)
-    return Evaluations(tuple(rates), tuple(rules), train, test, reports, terms)
-
-
 def smooth_disparities(evaluations: Evaluations, rule: Rule) -> dict[ClientId, float]:
     """Each client's smooth disparity on its training rows, where it has one."""
     values = {
@@ -132,6 +113,8 @@ def _client_results(evaluations: Evaluations) -> dict[ClientId, ClientResult]:
     for client, counts in evaluations.train.items():
         held_out = evaluations.test[client]
         trained = part_of(counts, train.clients[client], train.client_rules, evaluations.rates)
+        if trained.loss is None:  # a client without rows to count, which reports a loss all the same
+            trained = replace(trained, loss=evaluations.reports[client].loss)
         smooth = evaluations.reports[client].rates
         found[client] = ClientResult(
             RowCounts(counts.n_rows, held_out.n_rows),

@@ -104,7 +104,7 @@ class DataSource:
 
 @dataclass(frozen=True)
 class PrivacyLoss:
-    """What one client's reports may have told about a row."""
+    """What one client's reports may have disclosed about a row."""
 
     epsilon: float
     delta: float
@@ -127,7 +127,7 @@ class SiteDeployment:
     min_group_rows: float
     withhold_below: float
     fcfl_version: str
-    messages: int = field(metadata=key_of("letters"))
+    messages: int
     bytes_to: int
     bytes_from: int
     slowest_seconds: float

@@ -10,8 +10,8 @@ def upgrade(content: JsonObject) -> JsonObject:
     """The same result in schema 2.
 
     ``consistency`` is called ``objective``, and its null, which stood for an infinite temperature
-    of method sqp, is "mean". A verdict of null is "unconstrained". What schema 1 did not know,
-    such as the starts, stays unknown.
+    of method sqp, is "mean". A verdict of null is "unconstrained", a site's ``letters`` are its
+    ``messages``. What schema 1 did not know, such as the starts, stays unknown.
     """
     new = _renamed(content, is_tempered=content.get("method") == "sqp")
     if isinstance(new.get("settings"), dict):
@@ -21,6 +21,9 @@ def upgrade(content: JsonObject) -> JsonObject:
     for entry in _disparities(new):
         if entry.get("verdict") is None:
             entry["verdict"] = "unconstrained"
+    for site in _sites(new):
+        if "letters" in site:
+            site["messages"] = site.pop("letters")
     return new
 
 
@@ -43,9 +46,16 @@ def _renamed(content: JsonObject, *, is_tempered: bool) -> JsonObject:
 
 def _disparities(result: JsonObject) -> Iterator[JsonObject]:
     clients = result.get("clients")
-    holders = [*(clients.values() if isinstance(clients, dict) else ()), result.get("global")]
-    for holder in holders:
+    everyone = [*(clients.values() if isinstance(clients, dict) else ()), result.get("global")]
+    for who in everyone:
         for part in ("train", "test"):
-            found = holder.get(part) if isinstance(holder, dict) else None
+            found = who.get(part) if isinstance(who, dict) else None
             if isinstance(found, dict) and isinstance(found.get("disparities"), list):
                 yield from (entry for entry in found["disparities"] if isinstance(entry, dict))
+
+
+def _sites(result: JsonObject) -> Iterator[JsonObject]:
+    deployment = result.get("deployment")
+    sites = deployment.get("sites") if isinstance(deployment, dict) else None
+    if isinstance(sites, dict):
+        yield from (site for site in sites.values() if isinstance(site, dict))

@@ -122,11 +122,7 @@ def _make_way(
 
 
 def _run_or_read(
-    experiment: Experiment,
-    folder: Path,
-    session: Session,
-    rows: str,
-    first: Vector | None = None,
+    experiment: Experiment, folder: Path, session: Session, rows: str, first: Vector | None = None
 ) -> Finished:
     """A finished run of these settings and rows as it is, else one that goes on or starts."""
     resume = session.resume and (folder / SETTINGS).exists()
@@ -159,9 +155,9 @@ def _run_twice(
             _remove_tries(folder)
     warm = _run_or_read(experiment, folder / FROM_BEFORE, quiet, rows, before)
     cold = _run_or_read(experiment, folder / AFRESH, quiet, rows)
-    kept, told = _better(experiment, warm, cold)
-    session.on_message(f"{folder.name}: {told}")
-    result = replace(kept.result, notes=(*kept.result.notes, told))
+    kept, why = _better(experiment, warm, cold)
+    session.on_message(f"{folder.name}: {why}")
+    result = replace(kept.result, notes=(*kept.result.notes, why))
     with writing(folder):
         unfinished = shutil.ignore_patterns(RESULT)
         shutil.copytree(kept.folder, folder, ignore=unfinished, dirs_exist_ok=True)
@@ -190,8 +186,8 @@ def _better(experiment: Experiment, warm: Finished, cold: Finished) -> tuple[Fin
     else:
         what, values = "largest excess", [_excess(run.result) for run in (warm, cold)]
     start = "afresh" if values[1] < values[0] - TIE else "from the point before"
-    told = f"{what} {min(values):.4f}, the other {max(values):.4f}"
-    return starts[start], f"{_BOTH}; the run {start} is kept: {told}."
+    found = f"{what} {min(values):.4f}, the other {max(values):.4f}"
+    return starts[start], f"{_BOTH}; the run {start} is kept: {found}."
 
 
 def objective(finished: Finished) -> float:
@@ -212,7 +208,7 @@ def objective(finished: Finished) -> float:
 
 
 def _quiet(sentence: str) -> None:
-    """The first point has told what is true of all."""
+    """The first point has said what is true of all."""
 
 
 def _settled(experiment: Experiment, result: Result) -> Experiment:
@@ -223,8 +219,8 @@ def _settled(experiment: Experiment, result: Result) -> Experiment:
 
 def _read(folder: Path) -> Finished:
     result = read_result(folder / RESULT)
-    told = folder / "params.txt"  # of the synthetic problem, which has no model
-    params = np.loadtxt(told, ndmin=1) if told.exists() else load_model(folder).params
+    plain = folder / "params.txt"  # of the synthetic problem, which has no model
+    params = np.loadtxt(plain, ndmin=1) if plain.exists() else load_model(folder).params
     return Finished(folder, result, _excess(result) <= FEASIBILITY_TOLERANCE, params)
 
 

@@ -63,7 +63,7 @@ def prepare_folder(
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """A folder that cannot be written is told in a sentence."""
+    """Say in a sentence that a folder cannot be written."""
     try:
         yield
     except OSError as error:

@@ -54,8 +54,9 @@ def run_comparison(
     """Run every method with every seed and write ``comparison.json`` after each.
 
     With ``session.resume`` a finished run is read back and an unfinished one goes on; rows that
-    differ from theirs are an error. A method that fails is told and listed; the others still run.
-    A table that cannot be read, or has no two groups to compare, is an error before the first.
+    differ from theirs are an error. A method that fails is listed with its
+    message; the others still run. A table that cannot be read, or has no two groups to compare, is
+    an error before the first.
     """
     first = for_method(experiment, methods[0], seeds[0])
     check_groups(first, open_run(first))

@@ -16,6 +16,7 @@ from fcfl.runs.opening import Opened, open_run
 from fcfl.runs.settings import Experiment
 from fcfl.training.fit import check_rules, train
 from fcfl.training.rounds import OnRound, Session
+from fcfl.training.trained import Trained
 
 GIVEN = "given"  # the name of a start that the caller gives
 
@@ -68,13 +69,15 @@ def run_opened(
     ``check_first`` refuses budgets that bind nobody before anything is written; it costs clients
     elsewhere an exchange, and `train` refuses them too.
     """
-    folder, tell = session.required_folder, session.on_message
+    folder, on_message = session.required_folder, session.on_message
     for note in opened.notes:
-        tell(note)
+        on_message(note)
     if check_first:
         check_groups(experiment, opened)
     with writing(folder):
-        prepare_folder(experiment, opened.checksum, folder, resume=session.resume, on_message=tell)
+        prepare_folder(
+            experiment, opened.checksum, folder, resume=session.resume, on_message=on_message
+        )
     with writing(folder), resumable():
         trained = train(
             opened.federation,
@@ -92,19 +95,24 @@ def run_opened(
             start=first_params,
             session=session,
         )
-        settled = replace(experiment, l2=trained.l2, objective=trained.objective)
-        result = trained.result(
-            seed=experiment.seed,
-            start=experiment.start if first_params is None else GIVEN,
-            settings=asdict(settled),
-            data=DataSource(experiment.table, opened.checksum, opened.policy_sha256),
-            notes=opened.notes,
-        )
-        result = complete(result, trained.budgets_met)
+        start = experiment.start if first_params is None else GIVEN
+        result = complete(_result(trained, experiment, opened, start), trained.budgets_met)
         result = replace(result, seconds=time.monotonic() - began)
         opened.save(trained.params, folder)
         write_result(folder / RESULT, result)
     return Finished(folder, result, trained.budgets_met, trained.params)
+
+
+def _result(trained: Trained, experiment: Experiment, opened: Opened, start: str) -> Result:
+    """What is written of the run, with the settings that were chosen."""
+    settled = replace(experiment, l2=trained.l2, objective=trained.objective)
+    return trained.result(
+        seed=experiment.seed,
+        start=start,
+        settings=asdict(settled),
+        data=DataSource(experiment.table, opened.checksum, opened.policy_sha256),
+        notes=opened.notes,
+    )
 
 
 def _unless_alone(setting: Any, opened: Opened, otherwise: Any) -> Any:

@@ -118,10 +118,10 @@ class Constraints:
 
 
 @dataclass(frozen=True, slots=True)
-class _Holder:
+class _Population:
     """Whose rates a row compares: one client's, or those of all clients' rows together.
 
-    ``shares[i, q]`` is the weight of client ``members[i]``'s rate ``q`` in the holder's rate ``q``.
+    ``shares[i, q]`` is the weight of client ``members[i]``'s rate ``q`` in that of the whole.
     """
 
     client: ClientId | None
@@ -130,15 +130,17 @@ class _Holder:
     shares: Matrix
 
 
-def _holders(rule: Rule, clients: Sequence[ClientId], group_counts: Matrix) -> Iterator[_Holder]:
+def _populations(
+    rule: Rule, clients: Sequence[ClientId], group_counts: Matrix
+) -> Iterator[_Population]:
     """Whose rates a rule compares: each client's own, or for scope "global" those of all rows."""
     if rule.scope == "global":
         total = group_counts.sum(axis=0)
         shares = group_counts / np.where(total > 0, total, 1.0)
-        yield _Holder(None, total, np.arange(len(clients)), shares)
+        yield _Population(None, total, np.arange(len(clients)), shares)
         return
     for position, (client, counts) in enumerate(zip(clients, group_counts, strict=True)):
-        yield _Holder(client, counts, np.array([position]), np.ones((1, counts.size)))
+        yield _Population(client, counts, np.array([position]), np.ones((1, counts.size)))
 
 
 def build_constraints(
@@ -157,35 +159,36 @@ def build_constraints(
     builder = _Builder(len(rates), len(clients))
     notes: dict[str, None] = {}
     for rule in rules:
-        for holder in _holders(rule, clients, group_counts):
-            budget = rule.budget_of(holder.client)
+        for population in _populations(rule, clients, group_counts):
+            budget = rule.budget_of(population.client)
             if budget is None:
                 continue
             builder.open_block()
             for kind in rule.kinds:
-                compared = [
+                columns = [
                     (column, rate)
                     for column, rate in enumerate(rates)
                     if rate.kind == kind and rate.attribute == rule.attribute
                 ]
-                present = [(c, r) for c, r in compared if holder.counts[c] >= min_group_rows]
-                for column, rate in compared:
+                present = [(c, r) for c, r in columns if population.counts[c] >= min_group_rows]
+                for column, rate in columns:
                     if (column, rate) not in present:
-                        notes[_too_few(holder.client, rate, holder.counts[column])] = None
+                        notes[_too_few(population.client, rate, population.counts[column])] = None
                 for (column_a, a), (column_b, b) in permutations(present, 2):
                     names = (kind, a.group, b.group, budget)
-                    row = Row(holder.client, rule.name, rule.metric, rule.attribute, *names)
+                    row = Row(population.client, rule.name, rule.metric, rule.attribute, *names)
                     weight_a, weight_b, bound = rule.pair_row(budget)
-                    builder.add(row, bound, holder, ((column_a, weight_a), (column_b, weight_b)))
+                    sides = ((column_a, weight_a), (column_b, weight_b))
+                    builder.add(row, bound, population, sides)
     return builder.build(), tuple(notes)
 
 
 def _too_few(client: ClientId | None, rate: RateId, n_rows: float) -> str:
     """A sentence about a group that is left out."""
     labels = {"selection": "", "true_positive": " with label 1", "false_positive": " with label 0"}
-    holder = "The clients together have" if client is None else f"Client {client!r} has"
+    who = "The clients together have" if client is None else f"Client {client!r} has"
     return (
-        f"{holder} {n_rows:g} rows{labels[rate.kind]} of {rate.attribute} = {rate.group!r}: "
+        f"{who} {n_rows:g} rows{labels[rate.kind]} of {rate.attribute} = {rate.group!r}: "
         "that group is left out of the comparison."
     )
 
@@ -207,10 +210,10 @@ class _Builder:
         self.n_blocks = self.blocks[-1] + 1 if self.blocks else 0
 
     def add(
-        self, row: Row, bound: float, holder: _Holder, sides: Iterable[tuple[int, float]]
+        self, row: Row, bound: float, population: _Population, sides: Iterable[tuple[int, float]]
     ) -> None:
         for column, weight in sides:
-            for member, share in zip(holder.members, holder.shares[:, column], strict=True):
+            for member, share in zip(population.members, population.shares[:, column], strict=True):
                 if share:
                     place = int(member) * self.n_rates + column
                     self.entries.append((len(self.rows), place, weight * float(share)))
@@ -229,12 +232,3 @@ class _Builder:
             entry_value=triples[:, 2].copy(),
             n_columns=self.n_columns,
         )
-
-
-def bound_rate(client: ClientId, rate: RateId, bound: float) -> Constraints:
-    """The single row ``rate <= bound`` for a problem with one client and one rate."""
-    builder = _Builder(1, 1)
-    row = Row(client, "bound", "rate", rate.attribute, rate.kind, rate.group, rate.group, bound)
-    holder = _Holder(client, np.ones(1), np.array([0]), np.ones((1, 1)))
-    builder.add(row, bound, holder, [(0, 1.0)])
-    return builder.build()

@@ -73,8 +73,7 @@ _ALL = (
         "on training rows, on new ones only nearly (default)",
     ),
     Registered(
-        TwoStage,
-        "the same by the gradient steps of FCFL (Cui et al., 2021), thousands of rounds",
+        TwoStage, "the same by the gradient steps of FCFL (Cui et al., 2021), thousands of rounds"
     ),
     Registered(FedAvg, "the mean loss over all rows; does not enforce budgets"),
     Registered(
@@ -82,8 +81,7 @@ _ALL = (
         "the sum of the clients' losses and disparities; a penalty, so it does not enforce budgets",
     ),
     Registered(
-        QFFL,
-        "losses to the power 6, so that clients become more alike; does not enforce budgets",
+        QFFL, "losses to the power 6, so that clients become more alike; does not enforce budgets"
     ),
     Registered(
         AFL, "the worst mixture of clients, by descent and ascent; does not enforce budgets"

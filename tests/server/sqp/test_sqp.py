@@ -15,15 +15,24 @@ from scipy.special import expit
 from fcfl._types import Point, Report, Request
 from fcfl.data.adult import adult
 from fcfl.data.client_data import ClientData
-from fcfl.data.synthetic import CLIENT, RATE, SyntheticClient
+from fcfl.data.synthetic import CLIENT, SyntheticClient
 from fcfl.errors import DataError
 from fcfl.federation.in_process import InProcess
 from fcfl.rules import Difference, Ratio
 from fcfl.server.baselines.fedavg import FedAvg
-from fcfl.server.constraints import Constraints, Row, bound_rate
+from fcfl.server.constraints import Constraints, Row
 from fcfl.server.problem import Problem, evaluate_point
 from fcfl.server.sqp.sqp import SQP
-from helpers import RACE, identical, pose, simulated_clients, train, zeros_for
+from helpers import (
+    RACE,
+    SYNTHETIC_RATE,
+    bound_rate,
+    identical,
+    pose,
+    simulated_clients,
+    train,
+    zeros_for,
+)
 
 DP, EO, ODDS = "demographic_parity", "equal_opportunity", "equalized_odds"
 PARITY = [Difference(DP, "race", 0.02)]
@@ -585,7 +594,7 @@ def test_the_synthetic_problem_ends_inside_its_constraint(curvature):
     """Twenty starts, some of them where the gradients all but vanish."""
     runtime = InProcess({CLIENT: SyntheticClient()})
     for budget in (0.2, 0.4, 0.6, 0.8):
-        problem = Problem((CLIENT,), np.ones(1), 1, bound_rate(CLIENT, RATE, budget))
+        problem = Problem((CLIENT,), np.ones(1), 1, bound_rate(CLIENT, SYNTHETIC_RATE, budget))
         for seed in range(20):
             start = np.random.default_rng(seed).uniform(-0.5, 0.5, 20) * (1 + seed / 10)
             state, end = end_of(SQP(curvature=curvature), problem, runtime, start)
@@ -597,7 +606,7 @@ def test_the_synthetic_problem_ends_inside_its_constraint(curvature):
 def test_old_curvature_is_forgotten_where_rounding_would_decide_the_step():
     """Without forgetting, this run ends 'infeasible' by 1.7e-6 although the bound can be met."""
     runtime = InProcess({CLIENT: SyntheticClient()})
-    problem = Problem((CLIENT,), np.ones(1), 1, bound_rate(CLIENT, RATE, 0.6))
+    problem = Problem((CLIENT,), np.ones(1), 1, bound_rate(CLIENT, SYNTHETIC_RATE, 0.6))
     method = SQP(curvature="lbfgs")
     state = method.init(np.random.default_rng(13).uniform(-0.5, 0.5, 20) * 2.3, problem)
     pairs = []

@@ -7,15 +7,14 @@ import pytest
 from scipy.optimize import minimize
 
 from fcfl._types import Point, Report, Request
-from fcfl.data.synthetic import CLIENT, RATE, SyntheticClient
+from fcfl.data.synthetic import CLIENT, SyntheticClient
 from fcfl.federation.in_process import InProcess
 from fcfl.rules import Difference, rates_needed
-from fcfl.server.constraints import bound_rate
 from fcfl.server.problem import Problem, build_problem, evaluate_point
 from fcfl.server.sqp import subproblem
 from fcfl.server.sqp.quasi_newton import Exact, no_memory
 from fcfl.server.sqp.subproblem import Target, kkt_residual, solve_step
-from helpers import RACE, assert_derivative, pose, simulated_clients
+from helpers import RACE, SYNTHETIC_RATE, assert_derivative, bound_rate, pose, simulated_clients
 
 RULES = [Difference("demographic_parity", "race", 0.05)]
 NONE = np.zeros(0)
@@ -272,7 +271,7 @@ def test_a_step_that_raises_the_merit_is_unsound():
 def bounded_bump(budget, offset=0.0):
     """The synthetic problem at its constrained optimum, which lies between the two minimisers."""
     client = SyntheticClient()
-    problem = Problem((CLIENT,), np.ones(1), 1, bound_rate(CLIENT, RATE, budget))
+    problem = Problem((CLIENT,), np.ones(1), 1, bound_rate(CLIENT, SYNTHETIC_RATE, budget))
     distance = np.sqrt(-np.log1p(-budget))
     params = (distance - 1.0 + offset) * client.center
     return evaluate(problem, InProcess({CLIENT: client}), params)

@@ -98,7 +98,7 @@ def write_app(folder: Path, config: str, *, overwrite: bool = False) -> list[Pat
 
 
 def default_out(folder: Path) -> str:
-    """Where a run of the app in this folder writes, unless told otherwise."""
+    """Where a run of the app in this folder writes, unless its config says otherwise."""
     return str((folder / "runs" / "run").absolute())
 
 

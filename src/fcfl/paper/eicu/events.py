@@ -22,15 +22,7 @@ from .source_tables import (
     Table,
     read_batches,
 )
-from .variables import (
-    CHARTED,
-    LABS,
-    URINE,
-    Channel,
-    chart_channel,
-    lab_channel,
-    urine_channel,
-)
+from .variables import CHARTED, LABS, URINE, Channel, chart_channel, lab_channel, urine_channel
 
 Places = NDArray[np.intp]
 _A_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)$"

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fcfl.data.synthetic import constrained_optimum
+from fcfl.runs.method_comparison import over_seeds
 
 from .item_result import (
     SCHEMA,
@@ -14,7 +15,6 @@ from .item_result import (
     Row,
     RunFigures,
     Scale,
-    Spread,
 )
 from .items import PROTOCOLS, Case, Item, Protocol
 from .lines import LINES
@@ -93,14 +93,14 @@ def row_of(case: Case, protocol: str, line: str, found: Sequence[tuple[int, Reco
         kind=what.kind,
         n_runs=len(runs),
         failures=tuple(record.message for _, record in found if isinstance(record, FailedRun)),
-        rounds=Spread.over([run.rounds for run in runs]).mean,
-        seconds=Spread.over([run.seconds for run in runs]).mean,
-        accuracy=Spread.over([run.accuracy for run in runs]),
-        worst_accuracy=Spread.over([run.worst_accuracy for run in runs]),
-        worst_loss=Spread.over([run.worst_loss for run in runs]),
-        largest_disparity=Spread.over([run.largest_disparity for run in runs]),
-        global_disparity=Spread.over([run.global_disparity for run in runs]),
-        largest_large_disparity=Spread.over([run.largest_large_disparity for run in runs]),
+        rounds=over_seeds([run.rounds for run in runs]).mean,
+        seconds=over_seeds([run.seconds for run in runs]).mean,
+        accuracy=over_seeds([run.accuracy for run in runs]),
+        worst_accuracy=over_seeds([run.worst_accuracy for run in runs]),
+        worst_loss=over_seeds([run.worst_loss for run in runs]),
+        largest_disparity=over_seeds([run.largest_disparity for run in runs]),
+        global_disparity=over_seeds([run.global_disparity for run in runs]),
+        largest_large_disparity=over_seeds([run.largest_large_disparity for run in runs]),
         clients={
             name: _client_spread([run.clients[name] for run in runs if name in run.clients])
             for name in clients
@@ -113,10 +113,10 @@ def row_of(case: Case, protocol: str, line: str, found: Sequence[tuple[int, Reco
 
 def _client_spread(found: Sequence[ClientFigures]) -> ClientSpread:
     return ClientSpread(
-        accuracy=Spread.over([client.accuracy for client in found]),
-        disparity=Spread.over([client.disparity for client in found]),
-        train_smooth=Spread.over([client.train_smooth for client in found]),
-        budget=Spread.over([client.budget for client in found]),
+        accuracy=over_seeds([client.accuracy for client in found]),
+        disparity=over_seeds([client.disparity for client in found]),
+        train_smooth=over_seeds([client.train_smooth for client in found]),
+        budget=over_seeds([client.budget for client in found]),
     )
 
 
@@ -142,8 +142,8 @@ def run_figures(case: Case, seed: int, record: RunRecord) -> RunFigures:
         seconds=record.seconds,
         l2=record.l2,
         objective=record.objective,
-        accuracy=record.global_.test.accuracy,
-        global_disparity=record.global_.test.disparity,
+        accuracy=record.overall.test.accuracy,
+        global_disparity=record.overall.test.disparity,
         worst_accuracy=_extreme(min, (client.accuracy for client in everyone)),
         worst_loss=_extreme(max, (client.loss for client in everyone)),
         largest_disparity=_extreme(max, (client.disparity for client in everyone)),

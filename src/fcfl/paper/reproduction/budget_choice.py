@@ -49,7 +49,7 @@ def is_within(record: RunRecord, limits: Mapping[str, float]) -> bool:
     """Whether local and global disparities predicted from training rows are within the limits."""
     large = [who for who in record.clients.values() if (who.test.smallest_group or 0) >= LARGE]
     local = all(predicted_disparity(who.train, who.test) <= limits["local"] for who in large)
-    overall = predicted_disparity(record.global_.train, record.global_.test)
+    overall = predicted_disparity(record.overall.train, record.overall.test)
     return local and overall <= limits["global"]
 
 

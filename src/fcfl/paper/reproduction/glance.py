@@ -91,10 +91,7 @@ def _splits(items: Sequence[ItemResult]) -> Iterator[tuple[str, ...]]:
 
 def _rank(row: Row) -> tuple[float, float]:
     within, accuracy = row.share_within["all"], row.worst_accuracy.mean
-    return (
-        -math.inf if within is None else within,
-        -math.inf if accuracy is None else accuracy,
-    )
+    return (-math.inf if within is None else within, -math.inf if accuracy is None else accuracy)
 
 
 def _within(row: Row | None) -> str:

@@ -7,6 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from fcfl.results import OverSeeds
+
 from .figure_style import (
     COLOURS,
     DASHES,
@@ -22,7 +24,7 @@ from .figure_style import (
     padded,
     write_svg,
 )
-from .item_result import ClientSpread, ItemResult, Row, Spread
+from .item_result import ClientSpread, ItemResult, Row
 from .plots import Plot
 
 _KINDS = {"baseline": 0, "theirs": 1, "ours": 2, "given": 3}
@@ -65,7 +67,7 @@ def _dot_panel(
     axes: Axes,
     rows: Sequence[Row],
     clients: Sequence[str],
-    measure: Callable[[ClientSpread], Spread],
+    measure: Callable[[ClientSpread], OverSeeds],
     shown: Sequence[float],
 ) -> None:
     """Marks are means, bars one standard deviation; the axis also shows the values ``shown``."""
@@ -148,7 +150,7 @@ def _curves(
         yield client, _points(rows, [c.disparity if key == "disparity" else c.accuracy for c in of])
 
 
-def _points(rows: Sequence[Row], found: Sequence[Spread]) -> list[tuple[float, float]]:
+def _points(rows: Sequence[Row], found: Sequence[OverSeeds]) -> list[tuple[float, float]]:
     pairs = zip(rows, found, strict=True)
     return [(_share(row.case), each.mean) for row, each in pairs if each.mean is not None]
 

@@ -1,35 +1,20 @@
 """The result file of an item, typed: what tables, readings and figures are made from."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
 from fcfl._files import replace_file
 from fcfl.errors import DataError
-from fcfl.runs.method_comparison import over_seeds
+from fcfl.results import OverSeeds
+from fcfl.results.json_fields import from_json, omitted, to_json
 
-from .json_records import from_json, to_json
 from .run_record import Path2D
 
 SCHEMA = 1
 Budget: TypeAlias = float | Mapping[str, float] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Mean over runs, the ends of its 95 % interval, and the standard deviation of one run."""
-
-    mean: float | None
-    low: float | None
-    high: float | None
-    sd: float | None
-
-    @staticmethod
-    def over(values: Sequence[float | None]) -> "Spread":
-        """Over the values that are known."""
-        return Spread(**asdict(over_seeds(values)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +51,17 @@ class RunFigures:
     within_all: bool | None
     met_in_training: bool | None
     train_loss: float | None
-    path: Path2D | None = None
+    path: Path2D | None = field(default=None, metadata=omitted())
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSpread:
     """One client over all runs of a row."""
 
-    accuracy: Spread
-    disparity: Spread
-    train_smooth: Spread
-    budget: Spread
+    accuracy: OverSeeds
+    disparity: OverSeeds
+    train_smooth: OverSeeds
+    budget: OverSeeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +77,12 @@ class Row:
     failures: tuple[str, ...]
     rounds: float | None
     seconds: float | None
-    accuracy: Spread
-    worst_accuracy: Spread
-    worst_loss: Spread
-    largest_disparity: Spread
-    global_disparity: Spread
-    largest_large_disparity: Spread
+    accuracy: OverSeeds
+    worst_accuracy: OverSeeds
+    worst_loss: OverSeeds
+    largest_disparity: OverSeeds
+    global_disparity: OverSeeds
+    largest_large_disparity: OverSeeds
     clients: Mapping[str, ClientSpread]
     share_within: Mapping[str, float | None]
     share_met_in_training: float | None
@@ -114,10 +99,10 @@ class Published:
     """Figures that others published, by client, or by name in ``numbers``."""
 
     label: str
-    accuracy: Mapping[str, float] = field(default_factory=dict)
-    disparity: Mapping[str, float] = field(default_factory=dict)
-    sd: Mapping[str, float] = field(default_factory=dict)
-    numbers: Mapping[str, float] = field(default_factory=dict)
+    accuracy: Mapping[str, float] = field(default_factory=dict, metadata=omitted())
+    disparity: Mapping[str, float] = field(default_factory=dict, metadata=omitted())
+    sd: Mapping[str, float] = field(default_factory=dict, metadata=omitted())
+    numbers: Mapping[str, float] = field(default_factory=dict, metadata=omitted())
 
     @property
     def worst_client(self) -> str:
@@ -132,7 +117,7 @@ class CaseResult:
     name: str
     budget: Budget
     given: tuple[Published, ...]
-    optimum: float | None = None
+    optimum: float | None = field(default=None, metadata=omitted())
 
     def exceeded_by(self, published: Published) -> list[str] | None:
         """Clients whose published disparity exceeds their budget; None where there is no budget."""
@@ -171,7 +156,7 @@ class ItemResult:
     protocols: Mapping[str, str]
     cases: tuple[CaseResult, ...]
     rows: tuple[Row, ...]
-    front: Path2D | None = None
+    front: Path2D | None = field(default=None, metadata=omitted())
 
     def rows_of(self, case: str, protocol: str) -> list[Row]:
         """The rows of one case under one protocol that have a run."""
@@ -192,7 +177,6 @@ class ItemResult:
 def item_text(result: ItemResult) -> str:
     """The result as JSON, one line for each row of its tables."""
     content = to_json(result)
-    assert isinstance(content, dict)
     rows = content.pop("rows")
     return f'{_dumped(content)[:-1]},"rows":[\n' + ",\n".join(map(_dumped, rows)) + "\n]}\n"
 
@@ -216,5 +200,5 @@ def read_item_result(path: Path) -> ItemResult:
     """One result file."""
     try:
         return from_json(ItemResult, json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError, AttributeError) as error:
+    except ValueError as error:
         raise DataError(f"{str(path)!r} is not the result file of an item: {error}.") from None

@@ -9,9 +9,9 @@ from typing import Any, Literal, cast
 import fcfl
 from fcfl._checks import check_choice, check_keys, did_you_mean
 from fcfl.errors import DataError
+from fcfl.results.json_fields import from_json
 
 from .item_result import Budget, Published
-from .json_records import from_json
 from .lines import LINES, Settings
 
 Protocol = Literal["original", "resplits", "partitions", "splits", "starts"]

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from fcfl.server.registry import METHODS
+
 Kind = Literal["theirs", "ours", "baseline"]
 Settings: TypeAlias = Mapping[str, object]  # of a run, as the experiment takes them
 
@@ -31,7 +33,8 @@ class Line:
     def is_cross_validated(self) -> bool:
         """Whether l2 and objective are both left to cross-validation."""
         chosen = {"l2", "objective"} & self.options.keys()
-        return self.options["method"] == "sqp" and not chosen and self.tuned_by is None
+        chooses = METHODS[str(self.options["method"])].traits.is_cross_validated
+        return chooses and not chosen and self.tuned_by is None
 
 
 _UNTUNED = {"l2": 3e-3, "objective": 10.0}

@@ -20,7 +20,6 @@ from .run_record import (
     PartRecord,
     Path2D,
     Record,
-    RowCounts,
     RunRecord,
 )
 
@@ -61,12 +60,10 @@ def record_of(result: Result, budgets_met: bool, path: Path2D | None) -> RunReco
         objective=result.objective,
         chosen=None if result.selection is None else result.selection.sentence,
         clients={
-            name: ClientRecord(
-                _part(who.train), _part(who.test), RowCounts(who.rows.train, who.rows.test)
-            )
+            name: ClientRecord(_part(who.train), _part(who.test), who.rows)
             for name, who in result.clients.items()
         },
-        global_=AllRowsRecord(_part(overall.train), _part(overall.test)),
+        overall=AllRowsRecord(_part(overall.train), _part(overall.test)),
         path=path,
     )
 

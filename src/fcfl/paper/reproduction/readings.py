@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from .item_result import CaseResult, ItemResult, Published, Row, Spread
+from fcfl.results import OverSeeds
+
+from .item_result import CaseResult, ItemResult, Published, Row
 from .paired_splits import STANDARD_ERRORS, Verdict, compare, difference, may_be_chance
 from .result_tables import number, sampling_deviation, share
 
@@ -279,6 +281,6 @@ def _small_clients(item: ItemResult) -> Iterator[str]:
         )
 
 
-def mean(found: Spread) -> str:
+def mean(found: OverSeeds) -> str:
     """The mean over runs, as text."""
     return number(found.mean)

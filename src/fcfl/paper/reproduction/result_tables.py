@@ -4,7 +4,9 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from .item_result import CaseResult, ItemResult, Published, Row, Spread
+from fcfl.results import OverSeeds
+
+from .item_result import CaseResult, ItemResult, Published, Row
 
 MAX_CLIENT_COLUMNS = 3  # with more clients a table shows the extremes only
 BESIDE = " / "  # between the numbers of two clients
@@ -193,7 +195,7 @@ def _describe_protocol(protocol: str, rows: Sequence[Row]) -> str:
     return f"{most} {word}s, held-out rows; mean ± half of its 95 % interval"
 
 
-def spread(found: Spread, protocol: str, digits: int = 4) -> str:
+def spread(found: OverSeeds, protocol: str, digits: int = 4) -> str:
     """A mean with the standard deviation over seeds, or with half of its interval over splits."""
     if found.mean is None:
         return NOTHING

@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 from fcfl._files import write_json
 from fcfl.errors import FCFLError
+from fcfl.results.json_fields import from_json, to_json
 
-from .json_records import from_json, to_json
 from .one_run import execute
 from .plan import Run
 from .run_record import FailedRun, Record, RunRecord

@@ -1,8 +1,11 @@
 """What is kept of one run: losses, rates and group counts of every client."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
+
+from fcfl.results import RowCounts
+from fcfl.results.json_fields import key_of, omitted
 
 Path2D: TypeAlias = tuple[tuple[float, float], ...]
 
@@ -22,14 +25,6 @@ class PartRecord:
     def smallest_group(self) -> int | None:
         """Rows of the smallest group."""
         return min((rows for rows, _ in self.groups), default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class RowCounts:
-    """Numbers of rows."""
-
-    train: int
-    test: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +56,8 @@ class RunRecord:
     objective: float | str | None
     chosen: str | None
     clients: Mapping[str, ClientRecord]
-    global_: AllRowsRecord
-    path: Path2D | None = None
+    overall: AllRowsRecord = field(metadata=key_of("global"))
+    path: Path2D | None = field(default=None, metadata=omitted())
 
 
 @dataclass(frozen=True, slots=True)

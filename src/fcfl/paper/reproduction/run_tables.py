@@ -21,9 +21,7 @@ def pooled_adult(sensitive: str) -> Frame:
     """All rows with the paper's eight columns, clients PhD and non-PhD."""
     frame = pd.concat(load_adult_frames(), ignore_index=True)
     text = frame.select_dtypes(exclude="number").columns
-    table = frame[text].assign(
-        client=np.where(frame["education"] == "Doctorate", "phd", "non-phd"),
-    )
+    table = frame[text].assign(client=np.where(frame["education"] == "Doctorate", "phd", "non-phd"))
     if sensitive != "race":
         return table
     return table.assign(race=np.where(frame["race"] == "White", "White", "Non-White"))

@@ -9,13 +9,13 @@ from typing import ClassVar
 import numpy as np
 
 from fcfl._checks import check_params
-from fcfl._types import Point, Reports, Request, Vector
+from fcfl._types import Reports, Vector
 from fcfl.server.baselines.iterate import (
     Iterate,
     after_round,
     check_local,
+    gradients_or_local,
     local_models,
-    local_training,
     row_shares,
 )
 from fcfl.server.method import RoundInfo, describe_round
@@ -57,12 +57,8 @@ class FedAvg:
     def init(self, params: Vector, problem: Problem) -> FedAvgState:
         """Ask about ``params``."""
         params = check_params(params)
-        return FedAvgState(problem, params, self._ask(params, problem, 0), "running", "", (0,))
-
-    def _ask(self, params: Vector, problem: Problem, taken: int) -> Request:
-        if self.local_epochs == 0:
-            return Request((Point(params, "gradients"),))
-        return Request((Point(params, extras=(local_training(self, problem, taken),)),))
+        request = gradients_or_local(self, params, problem, 0)
+        return FedAvgState(problem, params, request, "running", "", (0,))
 
     def step(self, state: FedAvgState, reports: Reports) -> tuple[FedAvgState, RoundInfo]:
         """Take one step, or stop."""
@@ -81,5 +77,5 @@ class FedAvg:
         state = after_round(state, at, taken, self.rounds, stationary=what if still else None)
         if state.status == "running":
             onward = at.params - self.step_size * update
-            state = replace(state, request=self._ask(onward, problem, taken))
+            state = replace(state, request=gradients_or_local(self, onward, problem, taken))
         return state, describe_round(at, round=taken, stage=1, step=self.step_size)

@@ -29,7 +29,7 @@ from fcfl.server.problem import Evaluation, Problem, evaluate_point
 class FedFBState(Iterate):
     """``negatives``: the weight of each group's rows with label 0; with label 1 it is 2 minus that.
 
-    In the paper's letters it is n λ_0z / m_z.
+    In the paper's notation it is n λ_0z / m_z.
     """
 
     negatives: Vector

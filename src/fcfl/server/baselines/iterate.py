@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcfl._checks import check_count, check_non_negative, check_positive
-from fcfl._types import ClientId, Matrix, Report, Reports, Request, Vector
+from fcfl._types import ClientId, Matrix, Point, Report, Reports, Request, Vector
 from fcfl.extras import LocalTraining
 from fcfl.server.method import Status
 from fcfl.server.problem import Evaluation, Problem
@@ -92,10 +92,7 @@ def row_shares(problem: Problem) -> Vector:
 
 
 def local_training(
-    method: Local,
-    problem: Problem,
-    taken: int,
-    set_weights: dict[ClientId, Matrix] | None = None,
+    method: Local, problem: Problem, taken: int, set_weights: dict[ClientId, Matrix] | None = None
 ) -> LocalTraining:
     """What a client is to do before the next answer."""
     return LocalTraining(
@@ -107,6 +104,13 @@ def local_training(
         l2=problem.l2,
         set_weights=set_weights,
     )
+
+
+def gradients_or_local(method: Local, params: Vector, problem: Problem, taken: int) -> Request:
+    """Ask for gradients at ``params``, or with local epochs for the models trained from there."""
+    if method.local_epochs == 0:
+        return Request((Point(params, "gradients"),))
+    return Request((Point(params, extras=(local_training(method, problem, taken),)),))
 
 
 def local_models(problem: Problem, reports: Reports) -> Matrix:

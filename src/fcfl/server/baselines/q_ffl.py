@@ -9,13 +9,13 @@ from typing import ClassVar
 import numpy as np
 
 from fcfl._checks import check_non_negative, check_params
-from fcfl._types import Matrix, Point, Reports, Request, Vector
+from fcfl._types import Matrix, Reports, Vector
 from fcfl.server.baselines.iterate import (
     Iterate,
     after_round,
     check_local,
+    gradients_or_local,
     local_models,
-    local_training,
 )
 from fcfl.server.method import RoundInfo, describe_round
 from fcfl.server.problem import Problem, evaluate_point
@@ -59,12 +59,8 @@ class QFFL:
     def init(self, params: Vector, problem: Problem) -> QFFLState:
         """Ask about ``params``."""
         params = check_params(params)
-        return QFFLState(problem, params, self._ask(params, problem, 0), "running", "", (0,))
-
-    def _ask(self, params: Vector, problem: Problem, taken: int) -> Request:
-        if self.local_epochs == 0:
-            return Request((Point(params, "gradients"),))
-        return Request((Point(params, extras=(local_training(self, problem, taken),)),))
+        request = gradients_or_local(self, params, problem, 0)
+        return QFFLState(problem, params, request, "running", "", (0,))
 
     def step(self, state: QFFLState, reports: Reports) -> tuple[QFFLState, RoundInfo]:
         """Take one step, or stop."""
@@ -81,7 +77,8 @@ class QFFL:
         state = replace(state, params=at.params)
         state = after_round(state, at, taken, self.rounds, stationary=what)
         if state.status == "running":
-            state = replace(state, request=self._ask(at.params - step, problem, taken))
+            onward = at.params - step
+            state = replace(state, request=gradients_or_local(self, onward, problem, taken))
         return state, describe_round(at, round=taken, stage=1, step=self.step_size)
 
 

@@ -19,16 +19,10 @@ from fcfl.server.sqp.lagrangian import (
     loss_weights,
 )
 from fcfl.server.sqp.line_search import begin_search, search_again, with_request
-from fcfl.server.sqp.options import NEAR_OPTIMUM, Options
 from fcfl.server.sqp.quasi_newton import Curvature, Exact, LimitedMemory
 from fcfl.server.sqp.restoration import is_restoring, restoration_step, was_restoring
-from fcfl.server.sqp.sqp_state import (
-    SQPState,
-    count_round,
-    reset_search,
-    rounds_left,
-    target_of,
-)
+from fcfl.server.sqp.sqp_options import NEAR_OPTIMUM, Options
+from fcfl.server.sqp.sqp_state import SQPState, count_round, reset_search, rounds_left, target_of
 from fcfl.server.sqp.stages import begin_stage_2, end_infeasible, end_run, wants_stage_2
 from fcfl.server.sqp.subproblem import kkt_residual
 

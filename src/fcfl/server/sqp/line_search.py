@@ -12,8 +12,8 @@ from fcfl._types import Point, Request
 from fcfl.server.method import FEASIBILITY_TOLERANCE
 from fcfl.server.sqp.lagrangian import curvature_weights
 from fcfl.server.sqp.merit import Merit, Search
-from fcfl.server.sqp.options import Options
 from fcfl.server.sqp.restoration import restoration_rounds
+from fcfl.server.sqp.sqp_options import Options
 from fcfl.server.sqp.sqp_state import SQPState, rounds_left
 from fcfl.server.sqp.stages import end_cut_short
 from fcfl.server.sqp.subproblem import Step

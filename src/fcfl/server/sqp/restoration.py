@@ -17,8 +17,8 @@ from fcfl.server.method import FEASIBILITY_TOLERANCE
 from fcfl.server.problem import Evaluation
 from fcfl.server.sqp.elastic import find_step
 from fcfl.server.sqp.merit import Search
-from fcfl.server.sqp.options import NEAR_OPTIMUM, Options
 from fcfl.server.sqp.quasi_newton import Curvature
+from fcfl.server.sqp.sqp_options import NEAR_OPTIMUM, Options
 from fcfl.server.sqp.sqp_state import SQPState, rounds_left, target_of
 
 # The factor κ on curvature and penalty, by which the losses count less: their share of the step is

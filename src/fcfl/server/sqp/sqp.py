@@ -32,7 +32,7 @@ from fcfl.server.method import FEASIBILITY_TOLERANCE, RoundInfo
 from fcfl.server.problem import Problem
 from fcfl.server.sqp.iteration import make_provisional, stale_clients, take_round
 from fcfl.server.sqp.line_search import with_request
-from fcfl.server.sqp.options import (
+from fcfl.server.sqp.sqp_options import (
     EXACT_PARAMS,
     TOLERANCE,
     Options,

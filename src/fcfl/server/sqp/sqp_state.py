@@ -9,8 +9,8 @@ from fcfl.server.method import Status
 from fcfl.server.problem import Problem
 from fcfl.server.sqp.lagrangian import Multipliers
 from fcfl.server.sqp.merit import Search
-from fcfl.server.sqp.options import Options
 from fcfl.server.sqp.quasi_newton import LimitedMemory, no_memory
+from fcfl.server.sqp.sqp_options import Options
 from fcfl.server.sqp.subproblem import Target
 
 

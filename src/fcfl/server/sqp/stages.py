@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from fcfl.server.conflict import conflict_sentence
 from fcfl.server.problem import Evaluation
-from fcfl.server.sqp.options import Options
+from fcfl.server.sqp.sqp_options import Options
 from fcfl.server.sqp.sqp_state import SQPState, reset_search
 
 
