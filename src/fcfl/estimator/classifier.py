@@ -1,8 +1,7 @@
 """`FCFLClassifier`: one binary classifier for many clients, each with a disparity budget."""
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,11 +14,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fcfl._checks import check_choice
 from fcfl._types import ClientId, Vector
-from fcfl.audit import Audit, audit_clients
-from fcfl.client.counts import count_rows
+from fcfl.audit import Audit
 from fcfl.data.client_data import ClientData
+from fcfl.estimator.audited_rows import audit_rows
 from fcfl.estimator.classifier_file import read_classifier, write_classifier
 from fcfl.estimator.inputs import (
     client_column,
@@ -28,18 +26,15 @@ from fcfl.estimator.inputs import (
     sensitive_columns,
     split_by_client,
 )
+from fcfl.estimator.parameters import method_of, open_settings_of, rules_of
 from fcfl.federation.federation import Federation
 from fcfl.models.linear import Linear, linear_logits
 from fcfl.models.model import Model
 from fcfl.results import DataSource
-from fcfl.rules import Difference, Ratio, Rule, rates_needed
-from fcfl.runs.budget_settings import BudgetSettings
-from fcfl.runs.option_fields import check_fields
-from fcfl.server.registry import METHODS
+from fcfl.rules import Rule
 from fcfl.training.fit import train
 from fcfl.training.trained import Trained
 
-NETWORK_OBJECTIVE = 1.0  # a network is not cross-validated
 UNEVEN = 100.0  # times that one column may be larger than another before it is worth a word
 
 
@@ -176,12 +171,12 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         seed = self.random_state
         if not isinstance(seed, (int, np.integer)):
             seed = check_random_state(seed).randint(2**31)
-        method = self._method(int(seed))
-        l2, objective = self._open_settings()
+        method = method_of(self, int(seed))
+        l2, objective = open_settings_of(self)
         trained = train(
             Federation.from_rows(parts),
             self._model(X.shape[1]),
-            self._rules(list(sensitive), list(parts)),
+            rules_of(self, list(sensitive), list(parts)),
             method=method,
             l2=l2,
             objective=objective,
@@ -207,55 +202,6 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"`y` must have two classes, got one class: {str(self.classes_[0])!r}."
             )
         return codes.astype(np.float64)
-
-    def _method(self, seed: int) -> Any:
-        """The method as an object, or its name where it has no option set."""
-        if not isinstance(self.method, str):
-            if self.rounds is not None:
-                raise ValueError("`rounds` is an option of the method object: leave it out here.")
-            return self.method
-        registered = METHODS[check_choice("method", self.method, METHODS)]
-        options: dict[str, Any] = {"seed": seed} if "seed" in registered.options else {}
-        if self.rounds is not None:
-            counts = (self.rounds,) if isinstance(self.rounds, int) else tuple(self.rounds)
-            options["rounds"] = registered.stage_rounds(counts)
-        return registered.method(**options)
-
-    def _open_settings(self) -> tuple[Any, Any]:
-        """``l2`` and ``objective``; by its name a method leaves what is not given open."""
-        l2, objective = self.l2, self.objective
-        by_name = isinstance(self.method, str)
-        if self.model is not None:
-            if "auto" in (l2, objective):
-                raise ValueError(
-                    "`l2` and `objective` must be numbers (or 'max') for a torch module; it is "
-                    "not cross-validated."
-                )
-            if objective is None and by_name and METHODS[self.method].traits.is_cross_validated:
-                objective = NETWORK_OBJECTIVE
-        elif by_name and objective is None and not self.excess_loss:
-            objective = "auto" if METHODS[self.method].traits.is_cross_validated else None
-        return l2, objective
-
-    def _rules(self, attributes: list[str], clients: list[ClientId]) -> tuple[Rule, ...]:
-        """What is compared, and how much may differ."""
-        budget: Any = self.budget
-        if budget is not None and not attributes:
-            raise ValueError("`budget` needs `sensitive_features` in `fit`: the groups to compare.")
-        if isinstance(budget, (Difference, Ratio)):
-            return (budget,)
-        if isinstance(budget, (list, tuple)):
-            strange = [rule for rule in budget if not isinstance(rule, (Difference, Ratio))]
-            if strange:
-                raise ValueError(
-                    "`budget` must be a number, a mapping or rules such as Difference(...), got "
-                    f"{strange[0]!r} in a sequence."
-                )
-            return tuple(budget)
-        settings = BudgetSettings(metric=self.metric, budget=budget, scope=self.scope)
-        check_fields(settings)
-        settings.check_budgets_fit()
-        return settings.make_rules(attributes, clients)
 
     def _model(self, n_features: int) -> Model:
         if self.model is None:
@@ -327,28 +273,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Audit:
         """Rates, intervals and verdicts of these rows, against the budgets of `fit`."""
         logits = self.decision_function(X)
-        found = np.isin(y, self.classes_)
-        if not np.all(found):
-            strange = str(np.asarray(y)[~found][0])
-            raise ValueError(f"`y` must hold the classes of `fit`, got {strange!r}.")
-        labels = (np.asarray(y) == self.classes_[1]).astype(np.float64)
-        sensitive = sensitive_columns(sensitive_features, labels.size)
-        missing = [name for name in self.levels_ if name not in sensitive]
-        if missing:
-            raise ValueError(f"`sensitive_features` must have {missing[0]!r}, as in `fit`.")
-        sensitive = {name: sensitive[name] for name in self.levels_}
-        column = client_column(clients, labels.size)
-        parts = split_by_client(logits[:, None], labels, column, sensitive, None, self.levels_)
-        rules = [_for_clients(rule, parts) for rule in self.rules_]
-        rates = rates_needed(rules, self.levels_)
-        counts = {c: count_rows(data.X[:, 0], data, rates) for c, data in parts.items()}
-        return audit_clients(
-            rules,
-            rates,
-            counts,
-            confidence=confidence,
-            min_group_rows=self.min_group_rows,
-        )
+        return audit_rows(self, logits, y, clients, sensitive_features, confidence)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted classifier to a folder: JSON, and safetensors for a torch module."""
@@ -376,11 +301,3 @@ def _advice(message: str, X: Any) -> str:
     if not sizes.size or sizes.max() <= UNEVEN * sizes.min():
         return message
     return f"{message} Scale the columns of X, for instance with StandardScaler."
-
-
-def _for_clients(rule: Rule, clients: Iterable[ClientId]) -> Rule:
-    """The rule without budgets of clients that have no rows here."""
-    if not isinstance(rule.budget, Mapping):
-        return rule
-    kept = {client: rule.budget[client] for client in clients if client in rule.budget}
-    return replace(rule, budget=kept)

@@ -113,12 +113,16 @@ def _client_results(evaluations: Evaluations) -> dict[ClientId, ClientResult]:
     for client, counts in evaluations.train.items():
         held_out = evaluations.test[client]
         trained = part_of(counts, train.clients[client], train.client_rules, evaluations.rates)
-        if trained.loss is None:  # a client without rows to count, which reports a loss all the same
+        if (
+            trained.loss is None
+        ):  # a client without rows to count, which reports a loss all the same
             trained = replace(trained, loss=evaluations.reports[client].loss)
-        smooth = evaluations.reports[client].rates
+        report = evaluations.reports[client]
         found[client] = ClientResult(
             RowCounts(counts.n_rows, held_out.n_rows),
-            _with_smooth(trained, counts, train.client_rules, evaluations, smooth),
+            _with_smooth(
+                trained, train.client_rules, evaluations, report.rates, report.group_counts
+            ),
             part_of(held_out, test.clients[client], test.client_rules, evaluations.rates),
         )
     return found
@@ -129,9 +133,9 @@ def _overall(evaluations: Evaluations) -> Overall:
     train, test = evaluations.audits["train"], evaluations.audits["test"]
     counts, held_out = pool(evaluations.train.values()), pool(evaluations.test.values())
     trained = part_of(counts, train.overall, train.global_rules, evaluations.rates)
-    smooth = _pooled_rates(list(evaluations.reports.values()))
+    rates, rows = _pooled_rates(list(evaluations.reports.values()))
     return Overall(
-        _with_smooth(trained, counts, train.global_rules, evaluations, smooth),
+        _with_smooth(trained, train.global_rules, evaluations, rates, rows),
         part_of(held_out, test.overall, test.global_rules, evaluations.rates),
     )
 
@@ -177,14 +181,14 @@ def disparity(
 
 def _with_smooth(
     part: Part,
-    counts: Counted,
     rules: Sequence[Rule],
     evaluations: Evaluations,
     smooth_rates: Vector,
+    rows: Vector,
 ) -> Part:
     """A part of training rows with the smooth disparities, which only training knows."""
     entries = tuple(
-        replace(entry, smooth=_smooth(rule, smooth_rates, counts.group_counts, evaluations))
+        replace(entry, smooth=_smooth(rule, smooth_rates, rows, evaluations))
         for entry, rule in zip(part.disparities, rules, strict=True)
     )
     return replace(part, disparities=entries)
@@ -210,12 +214,12 @@ def _smooth(
     return disparity_value(rule, compared, smooth_rates * rows, rows)
 
 
-def _pooled_rates(reports: Sequence[Report]) -> Vector:
-    """Smooth rates over all clients' rows together."""
+def _pooled_rates(reports: Sequence[Report]) -> tuple[Vector, Vector]:
+    """Smooth rates over all clients' rows together, and the rows behind each."""
     rows = np.array([report.group_counts for report in reports])
     rates = np.array([report.rates for report in reports])
-    pooled: Vector = (rows * rates).sum(axis=0) / np.maximum(rows.sum(axis=0), 1.0)
-    return pooled
+    together: Vector = rows.sum(axis=0)
+    return (rows * rates).sum(axis=0) / np.maximum(together, 1.0), together
 
 
 def worst_by_loss(clients: Mapping[ClientId, ClientResult]) -> WorstClient:

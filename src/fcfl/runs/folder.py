@@ -8,7 +8,7 @@ from fcfl._files import replace_file
 from fcfl.errors import CheckpointError, FCFLError
 from fcfl.federation.checkpoint import checkpoint_path, previous_path
 from fcfl.runs.settings import Experiment
-from fcfl.training.fit import SELECTION, UNCONSTRAINED, UNTIGHTENED
+from fcfl.training.run_stages import SELECTION, UNCONSTRAINED, UNTIGHTENED
 
 SETTINGS = "experiment.toml"
 ROWS = "rows.sha256"

@@ -7,34 +7,21 @@ clients are.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Literal
 
-from fcfl._types import Point, Reports, Request, Vector
-from fcfl.client.questions import Setup
+from fcfl._types import Reports, Vector
 from fcfl.errors import AbsentClientError
-from fcfl.federation.federation import Bound, Federation
-from fcfl.federation.loop import Progress
+from fcfl.federation.federation import Federation
 from fcfl.models.model import Model
 from fcfl.results import Selection
-from fcfl.results.evaluations import AuditTerms, Evaluations, smooth_disparities
-from fcfl.results.result import objective_setting
-from fcfl.results.result_file import read_selection, write_selection
-from fcfl.rules import Rule, rates_needed
-from fcfl.server.method import RoundInfo, traits_of
-from fcfl.server.problem import build_problem, evaluate_point
-from fcfl.training.client_rules import all_levels, check_comparable, rules_in_force
-from fcfl.training.margins import tighten
-from fcfl.training.open_settings import as_method, open_settings, with_objective
-from fcfl.training.own_best import with_own_best
-from fcfl.training.references import with_references
-from fcfl.training.rounds import Session, run_rounds
-from fcfl.training.selection import OpenSettings, select
+from fcfl.results.evaluations import Evaluations
+from fcfl.rules import Rule
+from fcfl.server.problem import evaluate_point
+from fcfl.training.open_settings import objective_of, open_settings
+from fcfl.training.rounds import Session
+from fcfl.training.run_stages import Run, Stage, prepare
 from fcfl.training.trained import Trained
-
-SELECTION = "selection.json"
-UNCONSTRAINED = "unconstrained"  # folder of the run that relative budgets are measured on
-UNTIGHTENED = "untightened"  # folder of the run that margins are measured on
 
 
 def train(
@@ -79,7 +66,7 @@ def train(
     session : the folder to write to, and who is told
     """
     session = replace(session, on_message=_once(session.on_message))
-    run = _prepare(federation, model, rules, method, groups, min_group_rows, session)
+    run = prepare(federation, model, rules, method, groups, min_group_rows, session)
     settings = open_settings(method, model, l2, objective, excess_loss=excess_loss)
     first = model.start() if start is None else start
     with _naming_absent(federation):
@@ -92,24 +79,30 @@ def train(
         in_force = tuple(rules)
         notes: tuple[str, ...] = ()
         if confidence is not None:
-            plain = run.stage(rules, first, UNTIGHTENED)
-            first = plain.progress.state.params
-            in_force, notes = tighten(rules, run.evaluate(first, rules), confidence)
-            for note in notes:
-                session.on_message(note)
+            in_force, notes, first = run.tightened(rules, first, confidence)
         last = run.stage(in_force, first)
-        params = last.progress.state.params
-        found = run.evaluate(params, rules)
+        found = run.evaluate(last.params, rules)
+    return _trained(run, last, found, selection, notes)
+
+
+def _trained(
+    run: Run,
+    last: Stage,
+    found: Evaluations,
+    selection: Selection | None,
+    notes: tuple[str, ...],
+) -> Trained:
+    """What the last stage left, and what its model does on every client's rows."""
     reports: Reports = {client: (report,) for client, report in found.reports.items()}
     return Trained(
-        model=model,
+        model=run.setup.model,
         method=run.method,
         state=last.progress.state,
-        at=evaluate_point(last.progress.state.problem, params, reports),
+        at=evaluate_point(last.progress.state.problem, last.params, reports),
         evaluations=found,
-        rules=tuple(rules),
+        rules=found.rules,
         l2=run.l2,
-        objective=getattr(run.method, "objective", None),
+        objective=objective_of(run.method),
         selection=selection,
         history=last.history,
         cost=last.progress.tally,
@@ -131,182 +124,9 @@ def check_rules(
 
     `train` does this as well; here it can be done before anything is written.
     """
-    run = _prepare(federation, model, rules, method, groups, min_group_rows, Session())
+    run = prepare(federation, model, rules, method, groups, min_group_rows, Session())
     with _naming_absent(federation):
         run.met(model.start(), relative=relative)
-
-
-def _prepare(
-    federation: Federation,
-    model: Model,
-    rules: Sequence[Rule],
-    method: Any,
-    groups: Mapping[str, Sequence[str]] | None,
-    min_group_rows: float,
-    session: Session,
-) -> "_Run":
-    """Meet the clients, and settle what they are asked about."""
-    introductions = federation.introduce()
-    adapted = model.adapt_method(as_method(method))
-    merged = rules_in_force(rules, introductions)
-    levels = all_levels(introductions) if groups is None else groups
-    rates = rates_needed(merged, levels, traits_of(adapted).rate_kinds)
-    setup = Setup(model, rates, merged, min_group_rows)
-    return _Run(federation, setup, adapted, session)
-
-
-@dataclass(frozen=True)
-class _Stage:
-    """One training under some rules."""
-
-    progress: Progress[Any]
-    history: tuple[RoundInfo, ...]
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Run:
-    """What all stages of a run share."""
-
-    federation: Federation
-    setup: Setup
-    method: Any
-    session: Session
-    counts: Reports = field(default_factory=dict)  # of these reports only the counts are used
-    l2: float = 0.0
-    excess_loss: bool = False
-    seed: int = 0
-
-    @property
-    def clients(self) -> Bound:
-        """The loop's runtime."""
-        return self.federation.bind(self.setup)
-
-    def met(self, params: Vector, *, relative: bool) -> "_Run":
-        """The same with everybody's counts; budgets that nothing would be held to are refused."""
-        counts = self.clients.evaluate(Request((Point(params),)))
-        if self.federation.failures:
-            raise AbsentClientError("A run begins, or goes on, with all its clients.")
-        rules = self.setup.rules
-        bounded = tuple(rule for rule in rules if rule.budget is not None)
-        if relative:  # yet to be measured: any number will do
-            bounded = tuple(replace(rule, budget=1.0) for rule in rules)
-        least = self.setup.min_group_rows
-        problem, _ = build_problem(bounded, self.setup.rates, counts, min_group_rows=least)
-        check_comparable(bounded, problem.constraints, self.federation.introduce())
-        return replace(self, counts=counts)
-
-    def choose(self, settings: OpenSettings, seed: int) -> Selection | None:
-        """Settle what is left to cross-validation; chosen once, it is read back on resuming."""
-        if not settings.is_open:
-            return None
-        session = self.session
-        path = None if session.folder is None else session.folder / SELECTION
-        if session.resume and path is not None and path.exists():
-            return read_selection(path)
-        chosen = select(
-            self.federation,
-            self.setup,
-            self.setup.rules,
-            self.method,
-            settings,
-            seed=seed,
-            on_round=session.on_round,
-        )
-        if path is not None:
-            write_selection(path, chosen)
-        session.on_message(chosen.sentence)
-        return chosen
-
-    def settled(
-        self, settings: OpenSettings, chosen: Selection | None, excess_loss: bool, seed: int
-    ) -> "_Run":
-        """The same with what was left open chosen."""
-        l2: Any = settings.l2 if chosen is None else chosen.l2
-        objective = settings.objective if chosen is None else objective_setting(chosen.objective)
-        method = with_objective(self.method, objective)
-        return replace(self, method=method, l2=float(l2), excess_loss=excess_loss, seed=seed)
-
-    def stage(self, rules: Sequence[Rule], first: Vector, folder: str | None = None) -> _Stage:
-        """Train under ``rules``, from ``first``."""
-        session = self.session if folder is None else self.session.inside(folder)
-        problem, notes = build_problem(
-            rules,
-            self.setup.rates,
-            self.counts,
-            l2=self.l2,
-            min_group_rows=self.setup.min_group_rows,
-        )
-        traits = traits_of(self.method)
-        if problem.constraints.rows and not traits.enforces_budgets:
-            notes += (
-                f"Method {self.method.name!r} does not enforce budgets; its model is only "
-                "measured against them.",
-            )
-        if traits.n_references:
-            problem, said = with_references(
-                problem, self.clients, first, traits.n_references, self.seed
-            )
-            notes += (said,)
-        for note in notes:
-            session.on_message(note)
-        if self.excess_loss:
-            problem = with_own_best(problem, self.federation, self.setup, first)
-        fresh = Progress(self.method.init(first, problem))
-        progress, history = run_rounds(self.method, fresh, self.clients, session)
-        return _Stage(progress, history, notes)
-
-    def measured(self, rules: Sequence[Rule], first: Vector, share: float) -> tuple[Rule, ...]:
-        """Train without budgets first: the disparities there are what budgets are relative to.
-
-        ``rules`` are those of the run; what clients insist on is merged with what was measured.
-        """
-        tell = self.session.on_message
-        tell("Training without budgets first, to measure what they are relative to.")
-        free = self.stage(rules, first, UNCONSTRAINED)
-        found = self.evaluate(free.progress.state.params, rules)
-        relative: list[Rule] = []
-        for rule in rules:
-            if rule.name == "difference" and rule.scope == "client" and rule.budget is None:
-                values = smooth_disparities(found, rule)
-                budgets = {client: min(share * value, 1.0) for client, value in values.items()}
-                rule = replace(rule, budget=budgets)
-                tell(_about_budgets(rule.attribute, budgets, share, alone=len(rules) == 1))
-            relative.append(rule)
-        return rules_in_force(relative, self.federation.introduce())
-
-    def evaluate(self, params: Vector, rules: Sequence[Rule]) -> Evaluations:
-        """What a model does on every client's rows, held against ``rules``."""
-        counted = self.federation.count(self.setup, params)
-        return Evaluations(
-            self.setup.rates,
-            tuple(rules),
-            {client: said.train for client, said in counted.items()},
-            {client: said.test for client, said in counted.items()},
-            {client: said.report for client, said in counted.items()},
-            AuditTerms(min_group_rows=self.setup.min_group_rows),
-        )
-
-
-def _about_budgets(
-    attribute: str, budgets: Mapping[str, float], share: float, *, alone: bool
-) -> str:
-    whose = "" if alone else f" for {attribute}"
-    listed = ", ".join(f"{c!r} {v:.4f}" for c, v in list(budgets.items())[:12])
-    more = ", …" if len(budgets) > 12 else ""
-    return f"Budgets{whose} are {share:g} of the smooth disparity without budgets: {listed}{more}."
-
-
-def _once(on_message: Callable[[str], None]) -> Callable[[str], None]:
-    """Pass a sentence on when it is new: several stages have the same to say."""
-    told: set[str] = set()
-
-    def tell(sentence: str) -> None:
-        if sentence not in told:
-            told.add(sentence)
-            on_message(sentence)
-
-    return tell
 
 
 @contextmanager
@@ -321,3 +141,15 @@ def _naming_absent(federation: Federation) -> Iterator[None]:
             if said not in str(error)
         ]
         raise AbsentClientError(" ".join([str(error), *why])) from None
+
+
+def _once(on_message: Callable[[str], None]) -> Callable[[str], None]:
+    """Pass a sentence on when it is new: several stages have the same to say."""
+    told: set[str] = set()
+
+    def tell(sentence: str) -> None:
+        if sentence not in told:
+            told.add(sentence)
+            on_message(sentence)
+
+    return tell

@@ -24,6 +24,12 @@ def has_objective(method: Any) -> bool:
     return is_dataclass(method) and any(field.name == "objective" for field in fields(method))
 
 
+def objective_of(method: Any) -> Any:
+    """What a method minimises over clients, None where it is something of its own."""
+    fixed = traits_of(method).objectives
+    return getattr(method, "objective", fixed[0] if len(fixed) == 1 else None)
+
+
 def with_objective(method: Any, objective: Any) -> Any:
     """The method with this objective, where it has a choice."""
     return replace(method, objective=objective) if has_objective(method) else method
