@@ -387,7 +387,7 @@ def test_a_choice_is_read_back_on_resuming_and_not_made_again(chosen, tmp_path, 
         assert (resumed.l2, resumed.objective) == (0.5, 0.3)
         assert resumed.at.problem.l2 == 0.5 and resumed.method.objective == 0.3
         assert len(told) == 1 and told[0].startswith("No checkpoint was written")
-    session = Session(copied(chosen, tmp_path, objective=0.3))  # a new run does not read it
+    session = Session(copied(chosen, tmp_path, spread=9.0))  # a new run does not read it
     anew = trained_on(federation(), replace(PARITY, budget=0.05), objective="auto", session=session)
     assert anew.selection == chosen[0].selection
 
@@ -479,6 +479,7 @@ class Leaving(Federation):
     def __init__(self, clients, answers):
         super().__init__(clients)
         self.left, self.away = answers, {}
+        self.left_alone = np.inf
 
     @property
     def failures(self):
@@ -488,9 +489,12 @@ class Leaving(Federation):
         answers = super()._ask(question, check)
         self.left -= 1
         if self.left < 0:
-            del answers["client-1"]
-            self.away = {"client-1": "it is offline."}
+            answers.pop("client-1", None)
+            self.away = {name: "it is offline." for name in self.names if name == "client-1"}
         return answers
+
+    def only(self, name):
+        return Leaving({name: self._clients[name]}, self.left_alone)
 
 
 def leaving(answers):
@@ -517,6 +521,42 @@ def test_who_is_absent_is_named_with_the_reason_once():
         "Client 'client-1' did not say how the model does on its rows: it is offline. "
         "Resume when it is back."
     )
+
+
+@pytest.mark.parametrize(
+    ("answers", "alone", "options", "what"),
+    [
+        (9, 0, {"excess_loss": True, "objective": "max"}, "how a model of its own does"),
+        (2, 0, {"objective": "auto"}, "what its rows outside a fold are"),
+        (1, 0, {"objective": "auto"}, "how models do on the rows it held out"),
+        (
+            1,
+            0,
+            {"method": "agnostic-fair", "objective": None},
+            "which rows are reference points",
+        ),
+    ],
+)
+def test_nobody_is_left_out_of_what_comes_before_the_rounds(answers, alone, options, what):
+    clients = leaving(answers)
+    clients.left_alone = alone
+    sentence = f"Client 'client-1' did not say {what}: it is offline. Resume when it is back."
+    with pytest.raises(AbsentClientError) as raised:
+        trained_on(clients, replace(PARITY, budget=0.05), **options)
+    assert str(raised.value) == sentence
+
+
+def test_a_model_of_ones_own_is_evaluated_with_its_client_there():
+    clients, rule = leaving(9), replace(PARITY, budget=0.05)
+    rounds = []
+    for clients.left_alone in range(1, 99):
+        with pytest.raises(AbsentClientError) as raised:
+            trained_on(clients, rule, objective="max", excess_loss=True)
+        rounds.append(str(raised.value))
+        if "did not say how a model of its own does" in rounds[-1]:
+            break
+    assert len(rounds) > 1
+    assert all("Client 'client-1' did not answer" in sentence for sentence in rounds[:-1])
 
 
 def test_max_age_is_that_of_the_session():

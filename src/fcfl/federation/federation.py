@@ -86,7 +86,7 @@ class Federation:
             check_counted(name, answer, params, n_rates)
 
         counted = self._ask(Count(setup, params), check)
-        self._check_all_answered("how the model does on its rows")
+        self.check_all_answered("how the model does on its rows")
         return counted
 
     def hold_out(
@@ -98,7 +98,7 @@ class Federation:
             check_held_out(name, answer, len(candidates))
 
         sums = self._ask(HoldOut(setup, fold, tuple(candidates)), check)
-        self._check_all_answered("how models do on the rows it held out")
+        self.check_all_answered("how models do on the rows it held out")
         return sums
 
     def bind(self, setup: Setup, fold: Fold | None = None) -> "Bound":
@@ -116,7 +116,8 @@ class Federation:
             check(name, said)
         return answers
 
-    def _check_all_answered(self, what: str) -> None:
+    def check_all_answered(self, what: str) -> None:
+        """Refuse to go on without somebody's answer to the last question."""
         for name, sentence in self.failures.items():
             raise AbsentClientError(
                 f"Client {name!r} did not say {what}: {sentence} Resume when it is back."

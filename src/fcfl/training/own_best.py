@@ -32,11 +32,14 @@ def _own_best(
     params: Vector,
     method: Any,
 ) -> float:
-    alone = federation.only(client).bind(setup)
+    only = federation.only(client)
+    alone = only.bind(setup)
     counted = alone.evaluate(Request((Point(params),)))
+    only.check_all_answered("how a model of its own does")
     free, _ = build_problem((), problem.rates, counted, l2=problem.l2)
     state = method.init(params, free)
     for progress, _ in run(method, Progress(state), alone):
         state = progress.state
     reports = alone.evaluate(Request((Point(state.params),)))
+    only.check_all_answered("how a model of its own does")
     return float(evaluate_point(free, state.params, reports).losses[0])

@@ -23,6 +23,7 @@ def with_references(
         for client, rows in zip(problem.clients, problem.n_rows, strict=True)
     }
     reports = clients.evaluate(Request((Point(params, extras=(DisclosedRows(shares, seed),)),)))
+    clients.federation.check_all_answered("which rows are reference points")
     rows = np.vstack([reports[client][0].extras["rows"] for client in problem.clients])
     said = f"{rows.shape[0]} training rows are reference points: the server sees them."
     return replace(problem, references=rows), said

@@ -114,6 +114,7 @@ class _Fits:
             clients = self.federation.bind(self.setup, fold)
             params = self.setup.model.neutral_start()
             counted = clients.evaluate(Request((Point(params),)))
+            self.federation.check_all_answered("what its rows outside a fold are")
             fitted[fold] = []
             for l2, objective in candidates:
                 problem, _ = build_problem(
