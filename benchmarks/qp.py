@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fcfl.errors import SolverError
-from fcfl.server import dual_qp
+from fcfl.server.sqp import dual_qp
 from fcfl.server.sqp.dual_qp import solve_dual_qp
 
 KINDS = (

@@ -9,7 +9,6 @@ import fcfl
 
 OPTIONAL = {  # the extras' own modules
     "fcfl.models.torch_",
-    "fcfl.estimator.network",
     "fcfl.federation.flower",
     "fcfl.torch",
 }

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from scipy import sparse
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
@@ -20,6 +19,7 @@ from fcfl.data.client_data import ClientData
 from fcfl.estimator.audited_rows import audit_rows
 from fcfl.estimator.classifier_file import read_classifier, write_classifier
 from fcfl.estimator.inputs import (
+    advice,
     client_column,
     row_weights,
     rows_checksum,
@@ -34,8 +34,6 @@ from fcfl.results import DataSource
 from fcfl.rules import Rule
 from fcfl.training.fit import train
 from fcfl.training.trained import Trained
-
-UNEVEN = 100.0  # times that one column may be larger than another before it is worth a word
 
 
 class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -186,7 +184,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         self._learn(trained, parts, int(seed))
         if trained.status != "converged" and self.rounds is None:
-            warnings.warn(_advice(trained.message, X), ConvergenceWarning, stacklevel=2)
+            warnings.warn(advice(trained.message, X), ConvergenceWarning, stacklevel=2)
         return self
 
     def _encode_labels(self, y: Any) -> Vector:
@@ -291,13 +289,3 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.classifier_tags.multi_class = False
         tags.input_tags.sparse = True
         return tags
-
-
-def _advice(message: str, X: Any) -> str:
-    """Why training did not converge, and what may help where columns differ much in size."""
-    largest = abs(X).max(axis=0)
-    sizes = largest.toarray().ravel() if sparse.issparse(largest) else largest
-    sizes = sizes[sizes > 0]
-    if not sizes.size or sizes.max() <= UNEVEN * sizes.min():
-        return message
-    return f"{message} Scale the columns of X, for instance with StandardScaler."

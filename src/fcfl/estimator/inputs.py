@@ -16,6 +16,7 @@ from fcfl.errors import DataError
 
 ONLY_CLIENT = "all rows"
 UNNAMED = "sensitive_feature"
+UNEVEN = 100.0  # times that one column may be larger than another before it is worth a word
 
 
 def sensitive_columns(given: Any, n_rows: int) -> dict[str, pd.Series]:
@@ -137,3 +138,13 @@ def _arrays(data: ClientData) -> Iterator[Any]:
     yield from data.groups.values()
     if data.weights is not None:
         yield data.weights
+
+
+def advice(message: str, X: Any) -> str:
+    """Why training did not converge, and what may help where columns differ much in size."""
+    largest = abs(X).max(axis=0)
+    sizes = largest.toarray().ravel() if sparse.issparse(largest) else largest
+    sizes = sizes[sizes > 0]
+    if not sizes.size or sizes.max() <= UNEVEN * sizes.min():
+        return message
+    return f"{message} Scale the columns of X, for instance with StandardScaler."

@@ -15,7 +15,7 @@ from fcfl._checks import check_curvature_weights
 from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, RateId, Report, Vector
 from fcfl.data.client_data import ClientData
 from fcfl.extras import Items, LocalTraining, set_weights_of, train_locally
-from fcfl.models.loss import CROSS_ENTROPY, CrossEntropy
+from fcfl.models.loss import CROSS_ENTROPY, Loss
 from fcfl.models.merge import distinct_rows, sum_by_row
 from fcfl.models.rates import (
     rate_members,
@@ -38,7 +38,7 @@ class Linear:
     n_features: int
     first: Literal["zero", "uniform"] = "zero"
     seed: int = 0
-    loss: CrossEntropy = CROSS_ENTROPY
+    loss: Loss = CROSS_ENTROPY
     default_l2: ClassVar[float | None] = None
 
     @property
@@ -93,7 +93,7 @@ class LinearRows:
     n_rows: float
     group_counts: Vector
     original_features: Any = field(repr=False)
-    loss: CrossEntropy = CROSS_ENTROPY
+    loss: Loss = CROSS_ENTROPY
 
     @property
     def n_params(self) -> int:
@@ -204,7 +204,7 @@ def _weighted_gramian(X: Any, transposed: Any, diagonal: Vector) -> Matrix:
 
 
 def linear_rows(
-    client: ClientId, data: ClientData, rates: Sequence[RateId], loss: CrossEntropy = CROSS_ENTROPY
+    client: ClientId, data: ClientData, rates: Sequence[RateId], loss: Loss = CROSS_ENTROPY
 ) -> LinearRows:
     """Merge the identical rows of ``data`` and count, by weight, what each of them stands for."""
     if data.n_rows == 0:

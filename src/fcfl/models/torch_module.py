@@ -20,7 +20,7 @@ from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, RateId, Repor
 from fcfl.data.client_data import ClientData
 from fcfl.errors import ReportError
 from fcfl.extras import Items, LocalTraining, set_weights_of, train_locally
-from fcfl.models.loss import CROSS_ENTROPY, CrossEntropy
+from fcfl.models.loss import CROSS_ENTROPY, Loss
 from fcfl.models.rates import (
     rate_members,
     smooth_selection,
@@ -52,7 +52,7 @@ class TorchModule:
     module: nn.Module
     device: str | torch.device | None = None
     batch_rows: int = BATCH_ROWS
-    loss: CrossEntropy = CROSS_ENTROPY
+    loss: Loss = CROSS_ENTROPY
     default_l2: float | None = NETWORK_L2
 
     def __post_init__(self) -> None:

@@ -6,8 +6,8 @@ from on_rows import RULES, finish, losses_at, pose_for
 
 from fcfl._types import Point, Request
 from fcfl.server.baselines.agnostic_fair import AgnosticFair, bandwidth, group_sets, worst_weights
-from fcfl.training.references import reference_rows
-from helpers import RACE, TWO_ATTRIBUTES, simulated_clients, simulated_data, train, zeros_for
+from fcfl.training.references import with_references
+from helpers import RACE, TWO_ATTRIBUTES, pose, simulated_clients, simulated_data, train, zeros_for
 
 
 def adversary_sums(seed, n_points=6, n_sets=1, n_rows=40):
@@ -123,9 +123,19 @@ def test_the_bandwidth_is_the_median_distance():
 def test_reference_rows_are_training_rows_of_every_client_and_the_same_each_time(as_sparse):
     datas = simulated_clients(0, levels=RACE, as_sparse=as_sparse)
     datas["tiny"] = simulated_data(9, n_rows=1, as_sparse=as_sparse)
-    rows = reference_rows(datas, 20, seed=0)
-    assert np.array_equal(rows, reference_rows(datas, 20, seed=0))
-    assert not np.array_equal(rows, reference_rows(datas, 20, seed=1))
+    problem, runtime = pose(datas, [])
+
+    def references(seed):
+        found, said = with_references(problem, runtime, zeros_for(runtime), 20, seed)
+        assert (
+            said
+            == f"{len(found.references)} training rows are reference points: the server sees them."
+        )
+        return found.references
+
+    rows = references(0)
+    assert np.array_equal(rows, references(0))
+    assert not np.array_equal(rows, references(1))
     every = {
         name: {tuple(row) for row in (d.X.toarray() if as_sparse else d.X)}
         for name, d in datas.items()

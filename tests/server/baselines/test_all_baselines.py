@@ -131,6 +131,7 @@ def test_bytes_are_those_of_the_arrays_sent(name):
         for reports in runtime.evaluate(request).values():
             for report in reports:
                 arrays = [getattr(report, name) for name in report.__dataclass_fields__]
+                arrays += report.extras.values()
                 sent += 16 + sum(8 * a.size for a in arrays if isinstance(a, np.ndarray))
     assert progress.tally.bytes_from_clients == sent
 
