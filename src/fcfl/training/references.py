@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 
 from fcfl._types import Point, Request, Vector
+from fcfl.errors import AbsentClientError
 from fcfl.extras import DisclosedRows
-from fcfl.federation.federation import Bound
+from fcfl.federation.loop import Runtime
 from fcfl.server.problem import Problem
 
 
 def with_references(
-    problem: Problem, clients: Bound, params: Vector, count: int, seed: int
+    problem: Problem, clients: Runtime, params: Vector, count: int, seed: int
 ) -> tuple[Problem, str]:
     """The problem with about ``count`` training rows, and a sentence that says so.
 
@@ -23,7 +24,12 @@ def with_references(
         for client, rows in zip(problem.clients, problem.n_rows, strict=True)
     }
     reports = clients.evaluate(Request((Point(params, extras=(DisclosedRows(shares, seed),)),)))
-    clients.federation.check_all_answered("which rows are reference points")
+    absent = [client for client in problem.clients if client not in reports]
+    if absent:
+        raise AbsentClientError(
+            f"Client {absent[0]!r} did not say which rows are reference points. "
+            "Resume when it is back."
+        )
     rows = np.vstack([reports[client][0].extras["rows"] for client in problem.clients])
     said = f"{rows.shape[0]} training rows are reference points: the server sees them."
     return replace(problem, references=rows), said
