@@ -70,6 +70,16 @@ def with_report(changes):
     return change
 
 
+def with_counts(changes):
+    def change(answer):
+        said = answer.content
+        if not isinstance(said, Counted):
+            return answer
+        return replace(answer, content=replace(said, **changes(said)))
+
+    return change
+
+
 # --- refused by name ------------------------------------------------------------------------------
 
 
@@ -147,19 +157,22 @@ def test_a_site_that_stays_away_longer_than_max_age_stops_the_run(files, tmp_pat
     ],
 )
 def test_counts_that_cannot_be_are_refused_by_name(files, tmp_path, change):
-    def spoil(answer):
-        said = answer.content
-        if not isinstance(said, Counted):
-            return answer
-        return replace(answer, content=replace(said, **change(said)))
-
     sentence = (
         r"Client 'south' did not say how the model does on its rows: its answer was refused: "
         r"Client 'south' sent invalid counts of its (training|held-out) rows\. "
         r"Resume when it is back\.$"
     )
+    transport = spoiled(files, tmp_path, from_answer(1, with_counts(change)))
     with pytest.raises(AbsentClientError, match=sentence):
-        train(spoiled(files, tmp_path, from_answer(1, spoil)), tmp_path / "out", NAMES)
+        train(transport, tmp_path / "out", NAMES)
+
+
+def test_an_answer_that_no_check_has_thought_of_is_refused_by_name(files, tmp_path):
+    """A count beyond all floats makes a comparison raise."""
+    change = with_counts(lambda c: {"train": replace(c.train, true_negative=10**400)})
+    sentence = r"Client 'south' sent an invalid answer \(OverflowError\)"
+    with pytest.raises(AbsentClientError, match=sentence):
+        train(spoiled(files, tmp_path, from_answer(1, change)), tmp_path / "out", NAMES)
 
 
 @pytest.mark.parametrize(
