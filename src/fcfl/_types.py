@@ -18,6 +18,13 @@ Matrix: TypeAlias = NDArray[np.float64]
 RateKind = Literal["selection", "true_positive", "false_positive"]
 Want = Literal["values", "gradients", "curvature"]
 
+LABEL_OF: Mapping[RateKind, int | None] = {
+    "selection": None,
+    "true_positive": 1,
+    "false_positive": 0,
+}
+"""The label of the rows behind each kind of rate; None: all rows. The one place that knows."""
+
 
 @dataclass(frozen=True, slots=True)
 class RateId:

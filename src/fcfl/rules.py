@@ -12,11 +12,18 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, TypeAlias
 
 from fcfl._checks import check_budget, check_choice, check_clients_known
-from fcfl._types import ClientId, RateId, RateKind
+from fcfl._types import LABEL_OF, ClientId, RateId, RateKind
 
 Metric = Literal["demographic_parity", "equal_opportunity", "equalized_odds"]
 Scope = Literal["client", "global"]
 Budget: TypeAlias = float | Mapping[ClientId, float] | None
+
+
+def with_label(kind: RateKind) -> str:
+    """Which rows of a group a rate counts, to be put after the word "rows"."""
+    label = LABEL_OF[kind]
+    return "" if label is None else f" with label {label}"
+
 
 RATE_KINDS: dict[str, tuple[RateKind, ...]] = {
     "demographic_parity": ("selection",),

@@ -249,7 +249,7 @@ def test_an_attribute_the_site_does_not_have_is_refused_without_its_name(tmp_pat
     agreement = agreed(ask(Introduce(TERMS), a_table(tmp_path), tmp_path))
     strange = (RateId("selection", "secret attribute", "x"),)
     answer = ask(evaluate(agreement, rates=strange), a_table(tmp_path), tmp_path)
-    assert answer == Refusal("A client has no attribute '…'; it has 'race'.")
+    assert answer == Refusal("Client 'north' has no attribute '…'; it has 'race'.")
 
 
 @pytest.mark.parametrize(

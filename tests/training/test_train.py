@@ -14,10 +14,11 @@ from fcfl.federation.federation import Federation
 from fcfl.models.linear import Linear
 from fcfl.server.baselines import FedAvg
 from fcfl.training import fit
-from fcfl.training.fit import SELECTION, UNCONSTRAINED, UNTIGHTENED, check_rules, train
+from fcfl.training.fit import check_rules, train
 from fcfl.training.margins import tighten
 from fcfl.training.open_settings import EXCESS_L2
 from fcfl.training.rounds import Session
+from fcfl.training.run_stages import SELECTION, UNCONSTRAINED, UNTIGHTENED
 from helpers import RACE, TWO_ATTRIBUTES, identical, simulated_clients
 
 PARITY = Difference("demographic_parity", "race")

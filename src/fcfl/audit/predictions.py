@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcfl._checks import did_you_mean
-from fcfl._types import ClientId, RateId, RateKind, Vector
+from fcfl._types import LABEL_OF, ClientId, RateId, RateKind, Vector
 from fcfl.client.counts import Counts
 from fcfl.data._cells import Column, Frame, Texts, identifiers, named_columns, numbers, text_of
 from fcfl.data.roles import Columns, Roles, read_roles
@@ -20,7 +20,7 @@ from .performance import Counted, Selections
 Table = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-_KINDS: tuple[RateKind, ...] = ("selection", "true_positive", "false_positive")
+_KINDS: tuple[RateKind, ...] = tuple(LABEL_OF)  # those that need no label first
 _OBVIOUS_PAIRS = (("0", "1"), ("False", "True"), ("false", "true"))
 _STAND_IN = "\0label"  # the column that stands in for the label where there is none
 
@@ -261,9 +261,8 @@ def _table(roles: Roles, selected: Flags, attribute: str | None) -> Table:
 def _rate_counts(table: Table, rate: RateId, roles: Roles) -> Table:
     """Rows of one rate by (client, selected)."""
     of_group = table[:, roles.levels[rate.attribute].index(rate.group)]
-    if rate.kind == "selection":
-        return np.asarray(of_group.sum(axis=1))
-    return of_group[:, 1 if rate.kind == "true_positive" else 0]
+    label = LABEL_OF[rate.kind]
+    return np.asarray(of_group.sum(axis=1) if label is None else of_group[:, label])
 
 
 def _unknown_groups(roles: Roles) -> Iterator[str]:

@@ -7,14 +7,12 @@ from typing import Literal
 import numpy as np
 
 from fcfl._types import RateId, Vector
-from fcfl.rules import Difference, Rule
+from fcfl.rules import Difference, Rule, with_label
 
 from .disparities import Comparison, compare, disparity_bounds, disparity_value
 from .intervals import METHOD, Interval
 
 Verdict = Literal["met", "exceeded", "undetermined", "unconstrained"]
-
-_LABELLED = {"selection": "", "true_positive": " with label 1", "false_positive": " with label 0"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +96,6 @@ def _selected_alike(compared: Comparison, selected: Vector, rows: Vector) -> Vec
 def _too_few(rate: RateId, n_rows: float, least: float) -> str:
     fewer = f", fewer than {least:g}" if n_rows else ""
     return (
-        f"{n_rows:g} {'row' if n_rows == 1 else 'rows'}{_LABELLED[rate.kind]} of "
+        f"{n_rows:g} {'row' if n_rows == 1 else 'rows'}{with_label(rate.kind)} of "
         f"{rate.attribute} = {rate.group!r}{fewer}: that group is left out of the comparison."
     )

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from fcfl._checks import is_count, is_finite
 from fcfl._types import Vector
 from fcfl.errors import DataError
 
@@ -24,6 +25,11 @@ class NumberSummary:
     m2: float = 0.0
     missing: int = 0
 
+    def is_valid(self) -> bool:
+        """Whether some cells could have this summary."""
+        counts = is_count(self.n) and is_count(self.missing)
+        return counts and is_finite(self.mean) and is_finite(self.m2) and self.m2 >= 0
+
 
 @dataclass(frozen=True, slots=True)
 class CategorySummary:
@@ -37,6 +43,11 @@ class CategorySummary:
     def n(self) -> int:
         """Cells that hold a level."""
         return sum(self.counts.values())
+
+    def is_valid(self) -> bool:
+        """Whether some cells could have this summary."""
+        texts = all(isinstance(level, str) for level in self.counts)
+        return texts and all(map(is_count, (*self.counts.values(), self.missing)))
 
 
 Summary: TypeAlias = NumberSummary | CategorySummary

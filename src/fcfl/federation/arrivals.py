@@ -6,7 +6,8 @@ from fcfl._checks import check_report, is_count, is_finite
 from fcfl._types import ClientId, Point, Vector
 from fcfl.client.counts import Counts
 from fcfl.client.questions import Counted, HeldOut, Introduction
-from fcfl.data import CategorySummary, NumberSummary, Statistics
+from fcfl.data import Statistics
+from fcfl.data.statistics import Summary
 from fcfl.errors import ReportError
 from fcfl.rules import Rule
 
@@ -28,28 +29,14 @@ def check_introduction(name: ClientId, said: Introduction) -> None:
         return
     _expect(name, "statistics", isinstance(said.statistics, Statistics))
     for column, summary in said.statistics.columns.items():
-        _expect(name, f"statistics of column {column!r}", _is_summary(summary))
+        valid = isinstance(summary, Summary) and summary.is_valid()
+        _expect(name, f"statistics of column {column!r}", valid)
 
 
 def check_site_introduction(name: ClientId, said: Introduction) -> None:
     """Refuse also a site that says nothing of its columns: its rows could not be encoded alike."""
     check_introduction(name, said)
     _expect(name, "statistics", said.statistics is not None)
-
-
-def _is_summary(summary: object) -> bool:
-    if isinstance(summary, CategorySummary):
-        return all(isinstance(level, str) for level in summary.counts) and all(
-            map(is_count, (*summary.counts.values(), summary.missing))
-        )
-    return (
-        isinstance(summary, NumberSummary)
-        and is_count(summary.n)
-        and is_count(summary.missing)
-        and is_finite(summary.mean)
-        and is_finite(summary.m2)
-        and summary.m2 >= 0
-    )
 
 
 def check_reports(name: ClientId, answers: object, points: tuple[Point, ...], n_rates: int) -> None:

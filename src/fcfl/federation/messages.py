@@ -17,7 +17,8 @@ from fcfl.client.questions import (
     Question,
     Setup,
 )
-from fcfl.data import Category, CategorySummary, Number, NumberSummary, Schema, Statistics
+from fcfl.data import encoding, statistics
+from fcfl.data.encoding import Schema
 from fcfl.federation.wire import WireError, pack, unpack
 from fcfl.models.linear import Linear
 from fcfl.models.loss import CrossEntropy
@@ -83,10 +84,14 @@ class Refusal:
 ToSite: TypeAlias = Introduce | Ask
 
 _VALUES: tuple[type, ...] = (
-    Terms, Agreement, Counts, Setup, Linear, CrossEntropy, *get_args(Rule),
-    Schema, Number, Category, Statistics, NumberSummary, CategorySummary,
-    *(cls for cls in vars(_types).values() if isinstance(cls, type) and is_dataclass(cls)),
-)  # fmt: skip
+    *(Terms, Agreement, Counts, Setup, Linear, CrossEntropy, *get_args(Rule)),
+    *(
+        cls
+        for module in (_types, encoding, statistics)  # points and reports; columns of every type
+        for cls in vars(module).values()
+        if isinstance(cls, type) and is_dataclass(cls)
+    ),
+)
 _QUESTIONS: dict[str, type] = {
     cls.__name__: cls for cls in (Introduce, Ask, Evaluate, Count, HoldOut, *_VALUES)
 }

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from fcfl._types import ClientId, Matrix, RateId, Vector
+from fcfl._types import LABEL_OF, ClientId, Matrix, RateId, Vector
 from fcfl.data.client_data import ClientData
 
 SHARPNESS = 10.0
@@ -55,7 +55,8 @@ def rate_members(
             continue
         code = data.levels[rate.attribute].index(rate.group)
         inside = data.groups[rate.attribute] == code
-        if rate.kind != "selection":
-            inside = inside & (data.y == (1.0 if rate.kind == "true_positive" else 0.0))
+        label = LABEL_OF[rate.kind]
+        if label is not None:
+            inside = inside & (data.y == label)
         members[:, column] = inside
     return members

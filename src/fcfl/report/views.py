@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from fcfl._types import LABEL_OF
 from fcfl.results import (
     ClientResult,
     Disparity,
@@ -26,10 +27,9 @@ from .words import price_sentence
 MOST_SHOWN = 40  # clients in a picture; tables have all
 MOST_NAMED = 6  # dots with a name
 
-_RATES = {
-    "selection": "selected",
-    "true_positive": "selected, label 1",
-    "false_positive": "selected, label 0",
+_RATES: dict[str, str] = {
+    kind: "selected" if label is None else f"selected, label {label}"
+    for kind, label in LABEL_OF.items()
 }
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from fcfl._types import ClientId, Matrix, RateId, Vector
-from fcfl.rules import Rule
+from fcfl.rules import Rule, with_label
 
 _DENSE_ENTRIES = 100_000  # below this a dense matrix is faster than a sparse one
 
@@ -185,10 +185,9 @@ def build_constraints(
 
 def _too_few(client: ClientId | None, rate: RateId, n_rows: float) -> str:
     """A sentence about a group that is left out."""
-    labels = {"selection": "", "true_positive": " with label 1", "false_positive": " with label 0"}
     who = "The clients together have" if client is None else f"Client {client!r} has"
     return (
-        f"{who} {n_rows:g} rows{labels[rate.kind]} of {rate.attribute} = {rate.group!r}: "
+        f"{who} {n_rows:g} rows{with_label(rate.kind)} of {rate.attribute} = {rate.group!r}: "
         "that group is left out of the comparison."
     )
 
