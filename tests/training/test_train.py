@@ -13,7 +13,7 @@ from fcfl.federation.checkpoint import checkpoint_path
 from fcfl.federation.federation import Federation
 from fcfl.models.linear import Linear
 from fcfl.server.baselines import FedAvg
-from fcfl.training import fit
+from fcfl.training import run_stages
 from fcfl.training.fit import check_rules, train
 from fcfl.training.margins import tighten
 from fcfl.training.open_settings import EXCESS_L2
@@ -379,7 +379,7 @@ def test_a_choice_is_read_back_on_resuming_and_not_made_again(chosen, tmp_path, 
         raise AssertionError("chosen again")
 
     with monkeypatch.context() as patched:
-        patched.setattr(fit, "select", never)
+        patched.setattr(run_stages, "select", never)
         told = []
         session = Session(copied(chosen, tmp_path, l2=0.5, objective=0.3), True, None, told.append)
         resumed = trained_on(

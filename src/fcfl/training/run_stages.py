@@ -21,7 +21,7 @@ from fcfl.training.client_rules import all_levels, check_comparable, rules_in_fo
 from fcfl.training.margins import tighten
 from fcfl.training.open_settings import as_method, with_objective
 from fcfl.training.own_best import with_own_best
-from fcfl.training.references import with_references
+from fcfl.training.references import ask_references, with_references
 from fcfl.training.rounds import Session, run_rounds
 from fcfl.training.selection import OpenSettings, select
 
@@ -144,9 +144,10 @@ class Run:
                 "measured against them.",
             )
         if traits.n_references:
-            problem, said = with_references(
-                problem, self.clients, first, traits.n_references, self.seed
-            )
+            asked = ask_references(problem, first, traits.n_references, self.seed)
+            disclosed = self.clients.evaluate(asked)
+            self.federation.check_all_answered("which rows are reference points")
+            problem, said = with_references(problem, disclosed)
             notes += (said,)
         for note in notes:
             session.on_message(note)

@@ -11,7 +11,7 @@ from fcfl.rules import Difference, rates_needed
 from fcfl.server.method import traits_of
 from fcfl.server.problem import build_problem
 from fcfl.server.registry import METHODS
-from fcfl.training.references import with_references
+from fcfl.training.references import ask_references, with_references
 from helpers import RACE, simulated_clients, simulated_data, train, zeros_for
 
 BASELINES = {n: one.method for n, one in METHODS.items() if not one.traits.enforces_budgets}
@@ -37,7 +37,8 @@ def pose_for(method, datas, rules=RULES, *, l2=1e-2):
     n_references = traits_of(method).n_references
     if n_references:
         zero = zeros_for(runtime)
-        problem, _ = with_references(problem, runtime, zero, n_references, 0)
+        asked = ask_references(problem, zero, n_references, 0)
+        problem, _ = with_references(problem, runtime.evaluate(asked))
     return problem, runtime
 
 

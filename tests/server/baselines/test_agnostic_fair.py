@@ -6,7 +6,7 @@ from on_rows import RULES, finish, losses_at, pose_for
 
 from fcfl._types import Point, Request
 from fcfl.server.baselines.agnostic_fair import AgnosticFair, bandwidth, group_sets, worst_weights
-from fcfl.training.references import with_references
+from fcfl.training.references import ask_references, with_references
 from helpers import RACE, TWO_ATTRIBUTES, pose, simulated_clients, simulated_data, train, zeros_for
 
 
@@ -126,7 +126,8 @@ def test_reference_rows_are_training_rows_of_every_client_and_the_same_each_time
     problem, runtime = pose(datas, [])
 
     def references(seed):
-        found, said = with_references(problem, runtime, zeros_for(runtime), 20, seed)
+        asked = ask_references(problem, zeros_for(runtime), 20, seed)
+        found, said = with_references(problem, runtime.evaluate(asked))
         assert (
             said
             == f"{len(found.references)} training rows are reference points: the server sees them."
