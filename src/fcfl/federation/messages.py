@@ -20,8 +20,8 @@ from fcfl.client.questions import (
 from fcfl.data import encoding, statistics
 from fcfl.data.encoding import Schema
 from fcfl.federation.wire import WireError, pack, unpack
+from fcfl.models import loss
 from fcfl.models.linear import Linear
-from fcfl.models.loss import CrossEntropy
 from fcfl.rules import Rule
 
 
@@ -84,10 +84,10 @@ class Refusal:
 ToSite: TypeAlias = Introduce | Ask
 
 _VALUES: tuple[type, ...] = (
-    *(Terms, Agreement, Counts, Setup, Linear, CrossEntropy, *get_args(Rule)),
+    *(Terms, Agreement, Counts, Setup, Linear, *get_args(Rule)),
     *(
         cls
-        for module in (_types, encoding, statistics)  # points and reports; columns of every type
+        for module in (_types, encoding, statistics, loss)  # points and reports, columns, losses
         for cls in vars(module).values()
         if isinstance(cls, type) and is_dataclass(cls)
     ),
