@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fcfl import _files as files_module
-from fcfl._types import Point, RateId, Report, Request, Vector
+from fcfl._types import Extra, Point, RateId, Report, Request, Vector
 from fcfl.errors import CheckpointError
 from fcfl.federation.checkpoint import (
     OtherMethodError,
@@ -651,3 +651,20 @@ def test_another_kind_of_file_is_refused(tmp_path):
         checkpoint_path(tmp_path).write_bytes(content)
         with pytest.raises(CheckpointError, match="is torn"):
             load_checkpoint(tmp_path, TwoStageState)
+
+
+def test_an_extra_with_slots_does_not_get_in_the_way_of_checkpoints():
+    """`slots=True` leaves two classes of one name behind."""
+
+    @dataclass(frozen=True, slots=True)
+    class WithSlots(Extra):
+        number: int = 0
+
+        def answer(self, rows, point):
+            return {}
+
+        def shapes(self, point, n_rates):
+            return {}
+
+    found = reachable_classes(Point)
+    assert found["WithSlots"] is WithSlots

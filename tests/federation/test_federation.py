@@ -83,6 +83,7 @@ BAD_REPORTS = {
     "1e300 rows": lambda reports: (replace(reports[0], group_counts=np.full(2, 1e300)),),
     "wrong shape": lambda reports: (replace(reports[0], loss_grad=np.zeros(4)),),
     "not asked for": lambda reports: (replace(reports[0], extras={"rows": np.zeros((3, 4))}),),
+    "curvature not asked for": lambda reports: (replace(reports[0], curvature="x"),),
     "old": lambda reports: (replace(reports[0], age=2),),
 }
 
@@ -132,6 +133,8 @@ def test_bad_held_out_sums_are_refused_by_name(change):
 def test_a_bad_introduction_is_refused_by_name():
     with pytest.raises(ReportError, match=r"^Client 'client-1' sent"):
         Federation(clients(lambda said: replace(said, min_group_rows=0))).introduce()
+    with pytest.raises(ReportError, match=r"^Client 'client-1' sent the introduction of 'other'"):
+        Federation(clients(lambda said: replace(said, name="other"))).introduce()
     with pytest.raises(ReportError, match=r"^Client 'client-1' sent no introduction"):
         Federation(clients(lambda _: "client-1")).introduce()
 

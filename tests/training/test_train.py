@@ -186,7 +186,6 @@ def apart():
     return Federation.from_rows(datas)
 
 
-@pytest.mark.parametrize("call", [trained_on, lambda c, *r, **o: check_rules(c, Linear(4), r, **o)])
 @pytest.mark.parametrize(
     ("clients", "scope", "options", "sentence"),
     [
@@ -203,9 +202,39 @@ def apart():
         (federation, "global", {"min_group_rows": 1000}, "^Among the training rows there are no"),
     ],
 )
-def test_budgets_that_bind_nobody_are_refused(call, clients, scope, options, sentence):
+def test_budgets_that_bind_nobody_are_refused_and_noted_by_train(clients, scope, options, sentence):
+    rule = replace(PARITY, budget=0.1, scope=scope)
     with pytest.raises(DataError, match=sentence):
-        call(clients(), replace(PARITY, budget=0.1, scope=scope), **options)
+        check_rules(clients(), Linear(4), [rule], **options)
+    trained = trained_on(clients(), rule, **options)  # as in a fold that lacks a group
+    assert trained.notes and all("left out of the comparison" in note for note in trained.notes)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"confidence": 2}, "`confidence` must lie between 0 and 1, got 2"),
+        ({"relative_budget": -1}, "`relative_budget` must be a positive number, got -1"),
+        ({"min_group_rows": -3}, "`min_group_rows` must be zero or a positive number, got -3"),
+        ({"objective": "foo"}, "`objective` must be 'max', 'mean', 'auto' or a positive number"),
+        ({"start": [0.0, 1.0]}, "`start` must have the model's 5 parameters, got 2"),
+    ],
+)
+def test_bad_arguments_are_refused_before_any_round(options, sentence):
+    rounds = []
+    session = Session(on_round=lambda info, share: rounds.append(info))
+    with pytest.raises(ValueError, match=sentence):
+        trained_on(federation(), replace(PARITY, budget=0.1), session=session, **options)
+    with pytest.raises(FCFLError, match="`confidence` needs difference budgets"):
+        rule = replace(PARITY, budget=0.1, scope="global")
+        trained_on(federation(), rule, confidence=0.9, session=session)
+    assert not rounds
+
+
+def test_a_folder_may_be_new_and_given_as_text(tmp_path):
+    place = tmp_path / "new" / "run"
+    trained_on(federation(), PARITY, session=Session(str(place)))
+    assert (place / "history.jsonl").exists()
 
 
 def test_rules_without_budgets_need_nothing_to_compare():
@@ -214,8 +243,6 @@ def test_rules_without_budgets_need_nothing_to_compare():
     check_rules(apart(), Linear(4), [replace(PARITY, budget=0.1, scope="global")])
     with pytest.raises(DataError, match="The only group"):
         check_rules(one_group(), Linear(4), [PARITY], relative=True)
-    with pytest.raises(DataError, match="The only group"):
-        trained_on(one_group(), PARITY, relative_budget=0.5)
 
 
 # --- relative budgets -----------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from fcfl._checks import check_count
 from fcfl._types import ClientId, Vector
 from fcfl.audit import Audit
 from fcfl.data.client_data import ClientData
@@ -119,7 +120,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scope: Literal["client", "global", "both"] = "client",
         method: Any = "sqp",
         l2: float | Literal["auto"] | None = None,
-        objective: float | Literal["max", "auto"] | None = None,
+        objective: float | Literal["max", "mean", "auto"] | None = None,
         excess_loss: bool = False,
         rounds: int | tuple[int, int] | None = None,
         min_group_rows: float = 1.0,
@@ -169,6 +170,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         seed = self.random_state
         if not isinstance(seed, (int, np.integer)):
             seed = check_random_state(seed).randint(2**31)
+        check_count("random_state", int(seed))
         method = method_of(self, int(seed))
         l2, objective = open_settings_of(self)
         trained = train(

@@ -15,7 +15,7 @@ from fcfl.rules import Difference, Ratio
 from fcfl.server.method import RoundInfo
 from fcfl.server.registry import METHODS
 
-_KIND = "fcfl-classifier-1"
+_KIND = "fcfl-classifier-2"
 _FILE = "classifier.json"
 _CLASSES: dict[str, type] = {
     cls.__name__: cls

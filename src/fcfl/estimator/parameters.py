@@ -4,7 +4,7 @@ from typing import Any
 
 from fcfl._checks import check_choice
 from fcfl._types import ClientId
-from fcfl.rules import Difference, Ratio, Rule
+from fcfl.rules import RATE_KINDS, Difference, Ratio, Rule
 from fcfl.runs.budget_settings import BudgetSettings
 from fcfl.runs.option_fields import check_fields
 from fcfl.server.registry import METHODS
@@ -50,6 +50,7 @@ def rules_of(classifier: Any, attributes: list[str], clients: list[ClientId]) ->
     budget: Any = classifier.budget
     if budget is not None and not attributes:
         raise ValueError("`budget` needs `sensitive_features` in `fit`: the groups to compare.")
+    check_choice("metric", classifier.metric, RATE_KINDS)
     if isinstance(budget, (Difference, Ratio)):
         return (budget,)
     if isinstance(budget, (list, tuple)):

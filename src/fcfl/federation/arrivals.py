@@ -16,6 +16,8 @@ def check_introduction(name: ClientId, said: Introduction) -> None:
     """Refuse what is no name, no statistics, no labels or no policy."""
     if not isinstance(said, Introduction):
         raise ReportError(f"Client {name!r} sent no introduction.")
+    if said.name != name:
+        raise ReportError(f"Client {name!r} sent the introduction of {said.name!r}.")
     texts = [said.version, said.checksum, *said.labels, *said.levels, *said.present]
     for levels in (*said.levels.values(), *said.present.values()):
         texts += levels
@@ -52,13 +54,16 @@ def check_reports(name: ClientId, answers: object, points: tuple[Point, ...], n_
         check_report(name, report, point, n_rates)
 
 
-def check_counted(name: ClientId, said: Counted, params: Vector, n_rates: int) -> None:
+def check_counted(
+    name: ClientId, said: Counted, params: Vector, n_rates: int, *, needs_rows: bool
+) -> None:
     """Refuse invalid counts: negative, of other groups, or more selected than there are."""
     if not isinstance(said, Counted):
         raise ReportError(f"Client {name!r} sent {type(said).__name__} instead of counts.")
     check_report(name, said.report, Point(params), n_rates)
     for part, counts in (("training", said.train), ("held-out", said.test)):
         _expect(name, f"counts of its {part} rows", _are_counts(counts, n_rates))
+    _expect(name, "counts of its training rows", said.train.n_rows > 0 or not needs_rows)
 
 
 def check_held_out(name: ClientId, said: HeldOut, n_candidates: int) -> None:
@@ -78,7 +83,10 @@ def _are_counts(counts: object, n_rates: int) -> bool:
     if not isinstance(counts, Counts):
         return False
     cells = (counts.true_negative, counts.false_positive, counts.false_negative)
-    if not (all(map(is_count, (*cells, counts.true_positive))) and is_finite(counts.loss_sum)):
+    if (
+        not (all(map(is_count, (*cells, counts.true_positive))) and is_finite(counts.loss_sum))
+        or counts.loss_sum < 0
+    ):
         return False
     for array in (counts.group_counts, counts.group_selected):
         if not isinstance(array, np.ndarray) or array.shape != (n_rates,):

@@ -42,7 +42,10 @@ def reachable_classes(*roots: Any) -> dict[str, type]:
             waiting.append(hint.__value__)
         cls = get_origin(hint) or hint
         if isinstance(cls, type) and issubclass(cls, Extra):
-            waiting += cls.__subclasses__()  # a method's own questions travel in its requests
+            # A method's own questions travel in its requests. Of a class that was defined twice, as
+            # `slots=True` and a notebook's cell do, the newer one counts.
+            newest = {(sub.__module__, sub.__qualname__): sub for sub in cls.__subclasses__()}
+            waiting += newest.values()
         if not (isinstance(cls, type) and is_dataclass(cls)):
             continue
         if found.get(cls.__name__) is cls:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from fcfl._types import ClientId, Fold, Reports, Request, Vector
 from fcfl.client.local_client import Client, LocalClient
@@ -34,6 +34,8 @@ class Federation:
     Every answer is checked once, where it arrives; `ReportError` names the sender of a bad one.
     Where clients are elsewhere, `RemoteFederation` asks the same questions by messages.
     """
+
+    clients_have_rows: ClassVar[bool] = False  # in one process a client may report on formulas
 
     def __init__(self, clients: Mapping[ClientId, Client]) -> None:
         if not clients:
@@ -83,7 +85,7 @@ class Federation:
         n_rates = len(setup.rates)
 
         def check(name: ClientId, answer: Any) -> None:
-            check_counted(name, answer, params, n_rates)
+            check_counted(name, answer, params, n_rates, needs_rows=self.clients_have_rows)
 
         counted = self._ask(Count(setup, params), check)
         self.check_all_answered("how the model does on its rows")

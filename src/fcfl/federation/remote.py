@@ -3,10 +3,11 @@
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from fcfl._types import ClientId
-from fcfl.client.questions import Introduction, Question
+from fcfl.client.questions import Evaluate, Introduction, Question
+from fcfl.errors import FCFLError
 from fcfl.federation.agreement import agree
 from fcfl.federation.arrivals import check_site_introduction
 from fcfl.federation.exchange import Exchange, Traffic
@@ -21,6 +22,8 @@ class RemoteFederation(Federation):
     ``failures`` says why, for those left out of the last exchange. Making one waits for all sites
     and lets them agree on how rows are encoded.
     """
+
+    clients_have_rows: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -62,6 +65,13 @@ class RemoteFederation(Federation):
         return {name: replace(said, levels=levels) for name, said in self.introductions.items()}
 
     def _ask(self, question: Question, check: Check) -> dict[ClientId, Any]:
+        if isinstance(question, Evaluate):
+            extras = [extra for point in question.request.points for extra in point.extras]
+            if extras:
+                raise FCFLError(
+                    f"The method asks for `{type(extras[0]).__name__}`, which sites do not answer. "
+                    "Choose another method."
+                )
         return self._exchange.ask(
             lambda name: Ask(_for_site(name, self.agreement), question.for_client(name)),
             check,

@@ -83,12 +83,12 @@ def check_modest(question: Question, agreement: Agreement) -> None:
     if not isinstance(model, Linear) or model.n_features != agreement.schema.n_features:
         raise DataError("A site reports on linear models of the columns agreed on.")
     if isinstance(question, HoldOut):
-        raise DataError("A site does not answer `hold_out`; it was asked for it.")
+        raise DataError("A site does not answer `hold_out`.")
     if isinstance(question, Evaluate):
         for point in question.request.points:
             for part in fields(Point):
                 if part.name not in _ANSWERED and getattr(point, part.name) != part.default:
-                    raise DataError(f"A site does not answer `{part.name}`; it was asked for it.")
+                    raise DataError(f"A site does not answer `{part.name}`.")
 
 
 def _introduce(terms: Terms, settings: SiteSettings) -> Introduction:

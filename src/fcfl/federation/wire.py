@@ -13,7 +13,7 @@ import numpy as np
 from fcfl.errors import FCFLError
 from fcfl.federation.codec import Arrays, decode, encode
 
-MAGIC = b"fcfl-wire-1"
+MAGIC = b"fcfl-wire-2"
 _DTYPES = ("<f8", "<i8", "<i4", "|b1", "|u1")
 _UNREADABLE = (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError)
 

@@ -67,7 +67,7 @@ def run_opened(
     """Train what was opened and write the folder; ``complete`` may add to the result.
 
     ``check_first`` refuses budgets that bind nobody before anything is written; it costs clients
-    elsewhere an exchange, and `train` refuses them too.
+    elsewhere an exchange.
     """
     folder, on_message = session.required_folder, session.on_message
     for note in opened.notes:

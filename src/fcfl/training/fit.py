@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
+from fcfl._checks import check_fraction, check_non_negative, check_params, check_positive
 from fcfl._types import Reports, Vector
 from fcfl.errors import AbsentClientError
 from fcfl.federation.federation import Federation
@@ -18,6 +19,7 @@ from fcfl.results import Selection
 from fcfl.results.evaluations import Evaluations
 from fcfl.rules import Rule
 from fcfl.server.problem import evaluate_point
+from fcfl.training.margins import check_rules_to_tighten
 from fcfl.training.open_settings import objective_of, open_settings
 from fcfl.training.rounds import Session
 from fcfl.training.run_stages import Run, Stage, prepare
@@ -51,7 +53,8 @@ def train(
         A client that insists on stricter rules of its own gets them.
     method : a name, or a method of ours or yours as an object
     l2 : weight of ``|params|**2 / 2`` in every loss
-        By default the model's own, or cross-validated for a linear model trained by "sqp".
+        By default cross-validated for a linear model trained by "sqp", the model's own for a
+        network trained by it, 0 for other methods; with ``excess_loss`` 0.001 for a linear model.
     objective : what is minimised over clients
         "max" (the largest loss), "mean", a temperature between them, or "auto": cross-validated.
         By default that of a method that is given as an object, else as for ``l2``.
@@ -65,17 +68,20 @@ def train(
     start : first parameters, by default the model's own
     session : the folder to write to, and who is told
     """
+    _check_arguments(rules, confidence, relative_budget, min_group_rows)
     session = replace(session, on_message=_once(session.on_message))
+    if session.folder is not None:
+        session.folder.mkdir(parents=True, exist_ok=True)
     run = prepare(federation, model, rules, method, groups, min_group_rows, session)
     settings = open_settings(method, model, l2, objective, excess_loss=excess_loss)
-    first = model.start() if start is None else start
+    first = model.start() if start is None else _check_start(start, model)
     with _naming_absent(federation):
-        run = run.met(first, relative=relative_budget is not None)
+        run = run.met(first)
         selection = run.choose(settings, seed)
         run = run.settled(settings, selection, excess_loss, seed)
         asked, rules = rules, run.setup.rules
         if relative_budget is not None:
-            rules = run.measured(asked, first, relative_budget)
+            rules = run.measured(asked, model.start(), relative_budget)
         in_force = tuple(rules)
         notes: tuple[str, ...] = ()
         if confidence is not None:
@@ -83,6 +89,30 @@ def train(
         last = run.stage(in_force, first)
         found = run.evaluate(last.params, rules)
     return _trained(run, last, found, selection, notes)
+
+
+def _check_arguments(
+    rules: Sequence[Rule],
+    confidence: float | None,
+    relative_budget: float | None,
+    min_group_rows: float,
+) -> None:
+    """Refuse what would only be found out after a whole stage."""
+    check_non_negative("min_group_rows", min_group_rows)
+    if confidence is not None:
+        check_fraction("confidence", confidence)
+        check_rules_to_tighten(rules)
+    if relative_budget is not None:
+        check_positive("relative_budget", relative_budget)
+
+
+def _check_start(start: Vector, model: Model) -> Vector:
+    params = check_params(start)
+    if params.size != model.n_params:
+        raise ValueError(
+            f"`start` must have the model's {model.n_params} parameters, got {params.size}."
+        )
+    return params
 
 
 def _trained(
@@ -122,11 +152,11 @@ def check_rules(
 ) -> None:
     """Refuse budgets that nothing would be held to: where no two groups can be compared.
 
-    `train` does this as well; here it can be done before anything is written.
+    `train` only notes which groups are left out, so that a fold of a grid search may lack one.
     """
     run = prepare(federation, model, rules, method, groups, min_group_rows, Session())
     with _naming_absent(federation):
-        run.met(model.start(), relative=relative)
+        run.met(model.start()).check_comparable(relative=relative)
 
 
 @contextmanager

@@ -30,9 +30,8 @@ def tighten(
     """
     tightened: list[Rule] = []
     notes: list[str] = []
+    check_rules_to_tighten(rules)
     for rule in rules:
-        if not isinstance(rule, Difference) or rule.scope != "client":
-            raise FCFLError("`confidence` needs difference budgets of scope 'client'.")
         smooth = smooth_disparities(found, rule)
         budgets: dict[ClientId, float] = {}
         for client in found.train:
@@ -49,6 +48,12 @@ def tighten(
                 )
         tightened.append(replace(rule, budget=budgets))
     return tuple(tightened), tuple(notes)
+
+
+def check_rules_to_tighten(rules: Sequence[Rule]) -> None:
+    """Refuse rules whose margins are not known."""
+    if not all(isinstance(rule, Difference) and rule.scope == "client" for rule in rules):
+        raise FCFLError("`confidence` needs difference budgets of scope 'client'.")
 
 
 def margin_of(

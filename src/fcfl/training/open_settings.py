@@ -53,6 +53,10 @@ def check_open_settings(
         check_non_negative("l2", l2)
     known = (*traits.objectives, *(("auto",) if traits.is_cross_validated else ()))
     kind = objective if isinstance(objective, str) else "temperature"
+    if kind not in ("max", "mean", "auto", "temperature"):
+        raise ValueError(
+            f"`objective` must be 'max', 'mean', 'auto' or a positive number, got {objective!r}."
+        )
     if objective is not None and kind not in known:
         raise ValueError(
             f"`objective` belongs to method 'sqp', got {objective!r} for {method.name!r}."
@@ -79,16 +83,16 @@ def open_settings(
     """What is given, and what is left to choose.
 
     A model with a default L2 weight is not cross-validated unless that is asked for: a network's
-    fits are too dear.
+    fits cost too much.
     """
     how = as_method(method)
     check_open_settings(how, l2, objective, excess_loss=excess_loss)
     chooses = traits_of(how).is_cross_validated and not excess_loss
     weight: Any = l2
     if weight is None:
-        weight = EXCESS_L2 if excess_loss else 0.0
-        if chooses:
-            weight = "auto" if model.default_l2 is None else model.default_l2
+        weight = EXCESS_L2 if excess_loss else "auto" if chooses else 0.0
+        if traits_of(how).is_cross_validated and model.default_l2 is not None:
+            weight = model.default_l2
     target: Any = objective
     if target is None:
         is_left_open = chooses and isinstance(method, str) and model.default_l2 is None

@@ -13,7 +13,7 @@ def ask_references(problem: Problem, params: Vector, count: int, seed: int) -> R
     """A request for about ``count`` training rows, of each client in proportion, at least one."""
     total = problem.n_rows.sum()
     shares = {
-        client: min(max(round(count * rows / total), 1), int(rows))
+        client: max(round(count * rows / total), 1)  # a client with fewer rows gives all
         for client, rows in zip(problem.clients, problem.n_rows, strict=True)
     }
     return Request((Point(params, extras=(DisclosedRows(shares, seed),)),))

@@ -40,6 +40,10 @@ class Session:
     on_message: Callable[[str], None] = lambda sentence: None
     max_age: int = 0
 
+    def __post_init__(self) -> None:
+        if self.folder is not None:
+            object.__setattr__(self, "folder", Path(self.folder))
+
     @property
     def required_folder(self) -> Path:
         """The folder, for a run that writes one."""

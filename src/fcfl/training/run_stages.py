@@ -82,19 +82,22 @@ class Run:
         """The loop's runtime."""
         return self.federation.bind(self.setup)
 
-    def met(self, params: Vector, *, relative: bool) -> "Run":
-        """The same with everybody's counts; budgets that nothing would be held to are refused."""
+    def met(self, params: Vector) -> "Run":
+        """The same with everybody's counts."""
         counts = self.clients.evaluate(Request((Point(params),)))
         if self.federation.failures:
             raise AbsentClientError("A run begins, or goes on, with all its clients.")
+        return replace(self, counts=counts)
+
+    def check_comparable(self, *, relative: bool) -> None:
+        """Refuse budgets that nothing would be held to."""
         rules = self.setup.rules
         bounded = tuple(rule for rule in rules if rule.budget is not None)
         if relative:  # yet to be measured: any number will do
             bounded = tuple(replace(rule, budget=1.0) for rule in rules)
         least = self.setup.min_group_rows
-        problem, _ = build_problem(bounded, self.setup.rates, counts, min_group_rows=least)
+        problem, _ = build_problem(bounded, self.setup.rates, self.counts, min_group_rows=least)
         check_comparable(bounded, problem.constraints, self.federation.introduce())
-        return replace(self, counts=counts)
 
     def choose(self, settings: OpenSettings, seed: int) -> Selection | None:
         """Settle what is left to cross-validation; chosen once, it is read back on resuming."""
