@@ -155,9 +155,12 @@ def check_report(client: ClientId, report: Report, point: Point, n_rates: int) -
         raise ReportError(f"Client {client!r} sent {_a(report)} instead of a report.")
     for part, shape in _parts_wanted(point, n_rates).items():
         _check_part(client, part, getattr(report, part), shape)
-    for part in ("loss_grad", "rate_grads", "curvature"):
-        if getattr(report, part) is not None and part not in _parts_wanted(point, n_rates):
-            raise ReportError(f"Client {client!r} sent `{part}`, which was not asked for.")
+    n_params = point.params.size
+    fuller = {"loss_grad": (n_params,), "rate_grads": (n_rates, n_params)}
+    for part, shape in {**fuller, "curvature": (n_params, n_params)}.items():
+        is_unasked = part not in _parts_wanted(point, n_rates)
+        if is_unasked and getattr(report, part) is not None:  # it may be kept, and is counted
+            _check_part(client, part, getattr(report, part), shape)
     _check_extras(client, report, _extras_wanted(point, n_rates))
     if not is_number(report.loss):
         raise ReportError(f"Client {client!r} sent a loss that is {_a(report.loss)}, no number.")
