@@ -24,7 +24,7 @@ from fcfl.federation.flower.certificates import make_certificates
 from fcfl.federation.flower.local_cluster import LocalCluster
 from fcfl.federation.flower.processes import descendants
 from fcfl.federation.transport import InProcessTransport
-from fcfl.models.model_file import load_model
+from fcfl.models.saved_model import load_model
 from fcfl.results import read_result
 from fcfl.runs import Experiment, run_experiment
 from fcfl.runs.site_config import config_text

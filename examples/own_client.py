@@ -33,27 +33,28 @@ class DatabaseClient:
         return tuple(self.report_on(setup, point) for point in points)
 
     def report_on(self, setup, point):
-        under = (setup.model.rows(self.name, some, setup.rates) for some in self.chunks())
-        parts = [rows.report(point) for rows in under]
+        rows = (setup.model.rows(self.name, some, setup.rates) for some in self.chunks())
+        parts = [some.report(point) for some in rows]
         n, counts = sum(p.n_rows for p in parts), sum(p.group_counts for p in parts)
         rates = sum(p.group_counts * p.rates for p in parts) / counts
         report = fcfl.Report(n, sum(p.n_rows * p.loss for p in parts) / n, counts, rates)
-        if point.want == "values":
+        if not point.wants_gradients:
             return report
         slopes = sum(p.group_counts[:, None] * p.rate_grads for p in parts) / counts[:, None]
         grad = sum(p.n_rows * p.loss_grad for p in parts) / n
         return replace(report, loss_grad=grad, rate_grads=slopes)
 
     def count(self, setup, params):
-        scored = ((setup.model.logits(params, some.X), some) for some in self.chunks())
-        counts = fcfl.pool_counts(fcfl.count_rows(*one, setup.rates) for one in scored)
-        held_out = fcfl.Counts(0, 0, 0, 0, 0.0, *np.zeros((2, len(setup.rates))))
-        return fcfl.Counted(self.report_on(setup, fcfl.Point(params)), counts, held_out)
+        logits = ((setup.model.logits(params, some.X), some) for some in self.chunks())
+        counts = fcfl.pool_counts(fcfl.count_rows(*one, setup.rates) for one in logits)
+        none = fcfl.Counts(0, 0, 0, 0, 0.0, *np.zeros((2, len(setup.rates))))  # none held out
+        return fcfl.Counted(self.report_on(setup, fcfl.Point(params)), counts, none)
 
 
 if __name__ == "__main__":
     sectors = load_adult_frames()[0].groupby("workclass")
     clients = {name: DatabaseClient(name, rows) for name, rows in sectors if len(rows) > 900}
+    plain = {"method": fcfl.SQP("max", "lbfgs"), "l2": 1e-3, "starts": 1, "confidence": 0}
     rule, federation = fcfl.Difference("demographic_parity", "sex", 0.05), fcfl.Federation(clients)
-    done = fcfl.train(federation, fcfl.Linear(2), [rule], method=fcfl.SQP("max", "lbfgs"), l2=1e-3)
+    done = fcfl.train(federation, fcfl.Linear(2), [rule], **plain)
     print(done.message, *done.losses.items(), sep="\n")

@@ -278,3 +278,30 @@ def test_a_group_has_no_more_rows_than_its_client():
     assert sentence.endswith("sent a group count of 10.5, more than its 10.0 rows.")
     rounded = replace(whole_report(), group_counts=np.array([0.0, np.nextafter(10.0, 11.0)]))
     check_report("north", rounded, Point(np.zeros(N_PARAMS), "curvature"), N_RATES)
+
+
+@pytest.mark.parametrize("part", ["loss_grad", "rate_grads", "curvature", "group_counts"])
+def test_a_number_no_solver_could_use_is_refused_in_every_part(part):
+    array = getattr(whole_report(), part) * 1e300
+    assert f"magnitude 1e+300 in `{part}`" in refuse(**{part: array}).replace("6e+300", "1e+300")
+
+
+@pytest.mark.parametrize("loss", [1e300, -1e300, 10**60])
+def test_a_loss_no_solver_could_use_is_refused(loss):
+    assert f"sent a loss of {loss!r}; it must lie between -1e+50 and 1e+50" in refuse(loss=loss)
+
+
+def test_a_loss_of_rows_is_not_negative_but_one_of_a_formula_may_be():
+    report, point = replace(whole_report(), loss=-5.0), Point(np.zeros(N_PARAMS), "curvature")
+    check_report("north", report, point, N_RATES)
+    with pytest.raises(ReportError, match=r"a loss of -5.0; it must lie between 0 and 1e\+50"):
+        check_report("north", report, point, N_RATES, of_rows=True)
+
+
+def test_a_curvature_is_symmetric_up_to_rounding():
+    skew = np.array([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    assert "`curvature` that is not symmetric: entries differ by 0.002" in refuse(
+        curvature=np.eye(3) + 1e-3 * skew
+    )
+    rounded = replace(whole_report(), curvature=1e6 * (np.eye(3) + 1e-12 * skew))
+    check_report("north", rounded, Point(np.zeros(N_PARAMS), "curvature"), N_RATES)

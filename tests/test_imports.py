@@ -11,6 +11,8 @@ OPTIONAL = {  # the extras' own modules
     "fcfl.models.torch_",
     "fcfl.federation.flower",
     "fcfl.torch",
+    "fcfl.export.onnx_graph",
+    "fcfl.cards.skops_card",
 }
 MODULES = sorted(
     module.name
@@ -55,7 +57,7 @@ def import_without(blocked, modules, *, bare=False):
 
 def test_everything_but_the_extras_works_without_them():
     assert "fcfl.server.two_stage.two_stage" in MODULES and "fcfl.federation.loop" in MODULES
-    import_without(["torch", "flwr", "safetensors"], ["fcfl", *MODULES])
+    import_without(["torch", "flwr", "safetensors", "onnx", "skops"], ["fcfl", *MODULES])
 
 
 def test_the_server_needs_neither_tables_nor_a_client():

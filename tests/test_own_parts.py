@@ -22,7 +22,8 @@ PUBLIC = {
     "Report", "Reports", "CurvatureWeights", "Extra", "Fold", "RateId", "Vector", "Matrix",
     "Problem", "Evaluation", "evaluate_point", "RoundInfo", "Status", "describe_round",
     "Difference", "Ratio", "SQP", "TwoStage", "FedAvg", "FairReg", "QFFL", "AFL", "MMPF",
-    "AgnosticFair", "FedMGDA", "FairFed", "FedFB", "FCFLClassifier", "Result", "FCFLError",
+    "AgnosticFair", "FedMGDA", "FairFed", "FedFB", "FCFLClassifier", "Loss", "CrossEntropy",
+    "Hinge", "Squared", "Result", "FCFLError",
     "__version__",
 }  # fmt: skip
 

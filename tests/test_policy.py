@@ -6,7 +6,7 @@ import pytest
 
 import fcfl.policy
 from fcfl.errors import DataError
-from fcfl.policy import compare_only, read_policy, stricter
+from fcfl.policy import Limits, compare_only, read_policy, stricter
 from fcfl.rules import Difference, Ratio
 
 RULE = '[[rule]]\nmetric = "demographic_parity"\nattribute = "race"\n'
@@ -31,7 +31,7 @@ def refused(path):
 
 
 def test_the_documented_example(write):
-    block = fcfl.policy.__doc__.split("::\n")[1].split("\nOnly")[0]
+    block = fcfl.policy.__doc__.split("::\n")[1].split("\nOf a rule only")[0]
     path = write(textwrap.dedent(block))
     policy = read_policy(path)
     assert policy.min_group_rows == 20
@@ -41,6 +41,7 @@ def test_the_documented_example(write):
         Ratio("equal_opportunity", "sex", 0.8, scope="global"),
     )
     assert policy.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert policy.limits == Limits(counts_per_table=100)
 
 
 def test_defaults(write):
@@ -150,3 +151,30 @@ def test_stricter_keeps_what_only_one_has():
     assert stricter([one], [two, three], ["a"]) == (one, two, three)
     unbounded = Difference("demographic_parity", "race")
     assert stricter([unbounded], [one], ["a"]) == (one,)
+
+
+def test_a_site_may_have_limits_and_no_rules(write):
+    policy = read_policy(write("[limits]\nseed = 3\ntest-size = 0.25\ncurvature = false\n"))
+    assert policy.rules(["north"]) == ()
+    assert policy.limits == Limits(seed=3, test_size=0.25, curvature=False)
+    assert policy.limits.counts_per_table < 373
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("counts-per-tabel = 3", "Unknown key `counts-per-tabel` in policy .*limits.*Did you mean"),
+        ("counts-per-table = -1", "`limits.counts-per-table` must be a whole number, 0 or more"),
+        ("questions-per-run = 1.5", "`limits.questions-per-run` must be a whole number"),
+        ("largest-parameter = 0", "`limits.largest-parameter` must be a positive number"),
+        ("largest-sharpness = true", "`limits.largest-sharpness` must be a positive number"),
+        ("test-size = 1", "`limits.test-size` must lie between 0 and 1"),
+        ("seed = -1", "`limits.seed` must be a whole number"),
+        ("curvature = 1", "`limits.curvature` must be true or false"),
+    ],
+)
+def test_a_limit_that_is_none_is_refused_by_its_key(write, line, sentence):
+    with pytest.raises(DataError, match=sentence):
+        read_policy(write(f"[limits]\n{line}\n"))
+    with pytest.raises(DataError, match=r"`limits` must be a \[limits\] table"):
+        read_policy(write("limits = 3\n"))

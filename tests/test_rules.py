@@ -174,3 +174,41 @@ def test_without_budgets_the_same_is_measured_and_nothing_bound(kind):
     assert [type(rule) for rule in free] == [kind, kind]
     assert all(rule.budget_of(client) is None for rule in free for client in ("phd", None))
     assert np.isclose(rules[0].budget, 0.1)  # the rules themselves are left as they were
+
+
+# --- rows that a group needs ---
+
+
+@pytest.mark.parametrize(
+    ("rule", "least"),
+    [
+        (Difference("demographic_parity", "sex", 0.5), 30),
+        (Difference("demographic_parity", "sex", 0.05), 30),
+        (Difference("demographic_parity", "sex", 0.03), 50),
+        (Difference("demographic_parity", "sex", 0.02), 75),
+        (Difference("demographic_parity", "sex", 0.001), 100),
+        (Difference("demographic_parity", "sex", 0.0), 100),
+        (Ratio("demographic_parity", "sex", 0.8), 30),
+        (Ratio("demographic_parity", "sex", 0.97), 50),
+        (Ratio("demographic_parity", "sex", 1.0), 100),
+        (Difference("demographic_parity", "sex"), 1),
+        (Difference("demographic_parity", "sex", {"b": 0.02}), 1),  # none of a's
+    ],
+)
+def test_a_group_needs_thirty_rows_more_for_a_small_budget_and_a_hundred_at_most(rule, least):
+    assert rule.least_rows("a") == pytest.approx(least)
+    assert rule.least_rows("a", given=7.0) == 7.0
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_a_smaller_budget_never_needs_fewer_rows(one, other):
+    small, large = (
+        Difference("demographic_parity", "sex", budget).least_rows(None)
+        for budget in sorted((one, other))
+    )
+    assert 30 <= large <= small <= 100
+
+
+def test_each_clients_own_budget_counts():
+    rule = Difference("demographic_parity", "sex", {"a": 0.02, "b": 0.2})
+    assert (rule.least_rows("a"), rule.least_rows("b")) == (pytest.approx(75), 30)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from fcfl.federation.site import reply_to
     from fcfl.federation.transport import Reply, Transport
     from fcfl.models.linear import Linear
+    from fcfl.models.loss import CrossEntropy, Hinge, Loss, Squared
     from fcfl.models.model import Model, Opaque
     from fcfl.results import Result
     from fcfl.rules import Difference, Ratio
@@ -74,6 +75,7 @@ _HOME = {
     "fcfl.federation.site": ("reply_to",),
     "fcfl.federation.transport": ("Reply", "Transport"),
     "fcfl.models.linear": ("Linear",),
+    "fcfl.models.loss": ("CrossEntropy", "Hinge", "Loss", "Squared"),
     "fcfl.models.model": ("Model", "Opaque"),
     "fcfl.results": ("Result",),
     "fcfl.rules": ("Difference", "Ratio"),
@@ -106,6 +108,7 @@ __all__ = [
     "ClientData",
     "Counted",
     "Counts",
+    "CrossEntropy",
     "CurvatureWeights",
     "Difference",
     "Evaluation",
@@ -120,9 +123,11 @@ __all__ = [
     "Federation",
     "Fold",
     "HeldOut",
+    "Hinge",
     "Introduction",
     "Linear",
     "LocalClient",
+    "Loss",
     "Matrix",
     "Model",
     "Opaque",
@@ -139,6 +144,7 @@ __all__ = [
     "RoundInfo",
     "Session",
     "Setup",
+    "Squared",
     "Status",
     "Terms",
     "Trained",

@@ -10,11 +10,13 @@ from typing import TypeGuard
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fcfl._types import ClientId, CurvatureWeights, Point, Report, Vector
+from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, Report, Vector
 from fcfl.errors import ReportError
 
 _NUMERIC = "iuf"  # numpy's kinds of real numbers
 _ROUNDING = 1e-9  # share by which a count may exceed another that it is part of
+_SYMMETRY = 1e-6  # share of its largest entry by which a curvature may be off its transpose
+LARGEST = 1e50  # magnitude of any number in a report: products of three of them stay finite
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -64,6 +66,27 @@ def check_fraction(name: str, value: float) -> float:
     if not (is_number(value) and 0 < value < 1):
         raise ValueError(f"`{name}` must lie between 0 and 1, got {value!r}.")
     return float(value)
+
+
+def check_confidence(name: str, value: float) -> float:
+    """Return ``value`` when it is 0, which stands for none, or lies between 0 and 1."""
+    if not (is_number(value) and 0 <= value < 1):
+        raise ValueError(f"`{name}` must be 0 or lie between 0 and 1, got {value!r}.")
+    return float(value)
+
+
+def check_share(name: str, value: float) -> float:
+    """Return ``value`` when it lies between 0 and 1, or is one of them."""
+    if not (is_number(value) and 0 <= value <= 1):
+        raise ValueError(f"`{name}` must lie between 0 and 1, got {value!r}.")
+    return float(value)
+
+
+def check_starts(name: str, value: int) -> int:
+    """Return ``value`` when it is a whole number, 1 or more."""
+    if not is_count(value) or value < 1:
+        raise ValueError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
+    return value
 
 
 def check_count(name: str, value: int) -> int:
@@ -149,8 +172,13 @@ def check_curvature_weights(client: ClientId, point: Point) -> CurvatureWeights:
     return given[client]
 
 
-def check_report(client: ClientId, report: Report, point: Point, n_rates: int) -> None:
-    """Refuse a report with a missing part, a wrong shape, a non-finite number or a false rate."""
+def check_report(
+    client: ClientId, report: Report, point: Point, n_rates: int, *, of_rows: bool = False
+) -> None:
+    """Refuse a report with a missing part, a wrong shape, a number or a rate that cannot be.
+
+    A loss ``of_rows`` is not negative; one that a client makes up by a formula may be.
+    """
     if not isinstance(report, Report):
         raise ReportError(f"Client {client!r} sent {_a(report)} instead of a report.")
     for part, shape in _parts_wanted(point, n_rates).items():
@@ -166,6 +194,12 @@ def check_report(client: ClientId, report: Report, point: Point, n_rates: int) -
         raise ReportError(f"Client {client!r} sent a loss that is {_a(report.loss)}, no number.")
     if not is_finite(report.loss):
         raise ReportError(f"Client {client!r} sent a non-finite loss, {report.loss!r}.")
+    if abs(float(report.loss)) > LARGEST or (of_rows and report.loss < 0):
+        limits = "0" if of_rows else f"{-LARGEST:g}"
+        raise ReportError(
+            f"Client {client!r} sent a loss of {report.loss!r}; it must lie between {limits} and "
+            f"{LARGEST:g}."
+        )
     if not (is_finite(report.n_rows) and report.n_rows > 0):
         raise ReportError(f"Client {client!r} sent a row count of {report.n_rows!r}.")
     if not (is_count(report.age) and report.age == 0):
@@ -173,13 +207,14 @@ def check_report(client: ClientId, report: Report, point: Point, n_rates: int) -
             f"Client {client!r} sent a report of age {report.age!r}; only the server sets `age`."
         )
     _check_shares(client, report)
+    _check_symmetric(client, report.curvature)
 
 
 def _parts_wanted(point: Point, n_rates: int) -> dict[str, tuple[int, ...]]:
     """The arrays a report on ``point`` must have, and their shapes."""
     n_params = point.params.size
     parts: dict[str, tuple[int, ...]] = {"group_counts": (n_rates,), "rates": (n_rates,)}
-    if point.want != "values":
+    if point.wants_gradients:
         parts |= {"loss_grad": (n_params,), "rate_grads": (n_rates, n_params)}
     if point.want == "curvature":
         parts |= {"curvature": (n_params, n_params)}
@@ -220,6 +255,24 @@ def _check_part(client: ClientId, part: str, array: object, shape: tuple[int, ..
         )
     if not np.isfinite(array).all():
         raise ReportError(f"Client {client!r} sent a non-finite number in `{part}`.")
+    largest = float(np.abs(array).max(initial=0.0))
+    if largest > LARGEST:
+        raise ReportError(
+            f"Client {client!r} sent a number of magnitude {largest:g} in `{part}`; at most "
+            f"{LARGEST:g} can be used."
+        )
+
+
+def _check_symmetric(client: ClientId, curvature: Matrix | None) -> None:
+    """Refuse second derivatives that depend on their order by more than rounding does."""
+    if curvature is None:
+        return
+    off = np.abs(curvature - curvature.T).max(initial=0.0)
+    if off > _SYMMETRY * np.abs(curvature).max(initial=0.0):
+        raise ReportError(
+            f"Client {client!r} sent a `curvature` that is not symmetric: entries differ by "
+            f"{off:g} from those across the diagonal."
+        )
 
 
 def _check_extras(client: ClientId, report: Report, wanted: Mapping[str, tuple[int, ...]]) -> None:

@@ -16,7 +16,9 @@ Vector: TypeAlias = NDArray[np.float64]
 Matrix: TypeAlias = NDArray[np.float64]
 
 RateKind = Literal["selection", "true_positive", "false_positive"]
-Want = Literal["values", "gradients", "curvature"]
+Want = Literal["decisions", "values", "gradients", "curvature"]
+
+SHARPNESS = 10.0  # of the smooth selection score, as in the paper
 
 LABEL_OF: Mapping[RateKind, int | None] = {
     "selection": None,
@@ -81,10 +83,10 @@ class Fold:
 class Point:
     """Parameters to evaluate, and how much to say about them.
 
-    ``values``: loss and rates. ``gradients``: these and their gradients. ``curvature``: all of
-    these and the client's part of the Lagrangian's Hessian, under ``curvature_weights``.
-    ``extras`` are what only some methods ask. With a ``fold`` the client leaves that part of its
-    training rows out.
+    ``values``: loss and smooth rates. ``gradients``: these and their gradients. ``curvature``: all
+    of these and the client's part of the Lagrangian's Hessian, under ``curvature_weights``.
+    ``decisions``: loss and hard rates. ``extras`` are what only some methods ask. With a ``fold``
+    the client leaves that part of its training rows out. ``sharpness`` is that of the smooth rates.
     """
 
     params: Vector
@@ -92,6 +94,12 @@ class Point:
     curvature_weights: Mapping[ClientId, CurvatureWeights] | None = None
     extras: tuple[Extra, ...] = ()
     fold: Fold | None = None
+    sharpness: float = SHARPNESS
+
+    @property
+    def wants_gradients(self) -> bool:
+        """Whether the report has gradients."""
+        return self.want in ("gradients", "curvature")
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,7 @@ class KernelSums(Extra):
         losses = rows.loss.items(logits, rows.row_counts, rows.positive_counts)
         centred = rows.member_counts[:, list(self.sets)] - rows.row_counts[:, None] * self.centres
         sums = kernel_sums(kernel, rows.row_counts, losses, centred, logits)
-        if point.want == "values":
+        if not point.wants_gradients:
             return {"kernel_sums": sums}
         slopes = rows.loss.slopes(logits, rows.row_counts, rows.positive_counts)
         pulls = np.column_stack([slopes, centred])
@@ -128,7 +128,7 @@ class KernelSums(Extra):
         shapes: dict[str, tuple[int, ...]] = {
             "kernel_sums": (2 + len(self.sets), self.references.shape[0])
         }
-        if point.want != "values":
+        if point.wants_gradients:
             shapes["kernel_grads"] = (1 + len(self.sets), point.params.size)
         return shapes
 

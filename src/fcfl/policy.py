@@ -24,8 +24,16 @@
     budget = 0.8
     scope = "global"                 # over all clients' rows together; default "client"
 
-Only ``metric`` and ``attribute`` are required. Clients named under ``[rule.clients]`` of a rule
-without a ``budget`` are the only ones bounded by it.
+    [preference]                     # a client's own, for `fcfl negotiate`: see `fcfl.preference`
+    disparity-per-accuracy = 1.0
+    max-disparity = 0.1
+
+    [limits]                         # a site's own: what it answers at most; all are optional
+    counts-per-table = 100
+
+Of a rule only ``metric`` and ``attribute`` are required, and no rule at all beside a preference or
+limits. Clients named under ``[rule.clients]`` of a rule without a ``budget`` are the only ones
+bounded by it.
 """
 
 import hashlib
@@ -33,17 +41,27 @@ import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from fcfl._checks import check_budget, check_choice, check_clients_known, check_keys, did_you_mean
+from fcfl._checks import (
+    check_budget,
+    check_choice,
+    check_clients_known,
+    check_count,
+    check_fraction,
+    check_keys,
+    check_positive,
+    did_you_mean,
+)
 from fcfl._types import ClientId
 from fcfl.errors import DataError
+from fcfl.preference import Preference, preference_from_table
 from fcfl.rules import Difference, Ratio, Rule
 
 _KINDS: dict[str, type[Difference] | type[Ratio]] = {"difference": Difference, "ratio": Ratio}
-_TOP_KEYS = ("min-group-rows", "withhold-below", "groups", "rule")
+_TOP_KEYS = ("min-group-rows", "withhold-below", "groups", "rule", "preference", "limits")
 _RULE_KEYS = ("metric", "attribute", "kind", "budget", "scope", "clients")
 
 
@@ -64,6 +82,33 @@ class PolicyRule:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What a site answers at most, over one run and about one table for good.
+
+    A run is one agreement on columns and encoding; a question that is asked again does not count.
+    ``counts`` are models whose decisions are counted, ``splits`` ways to hold out rows and ways to
+    make folds, each. A ``seed`` and a ``test_size`` fix both; None leaves them to the server.
+    ``modules`` are the networks it reports on, as ``package.module:function``.
+    """
+
+    questions_per_run: int = 5_000
+    questions_per_table: int = 50_000
+    points_per_run: int = 50_000
+    points_per_table: int = 500_000
+    counts_per_run: int = 200
+    counts_per_table: int = 300
+    runs_per_table: int = 100
+    splits_per_table: int = 4
+    largest_parameter: float = 1e4
+    largest_sharpness: float = 100.0
+    largest_answer_mb: float = 128.0
+    curvature: bool = True
+    seed: int | None = None
+    test_size: float | None = None
+    modules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Policy:
     """A policy file, checked.
 
@@ -78,6 +123,8 @@ class Policy:
     source: str
     sha256: str
     withhold_below: int = 1
+    preference: Preference | None = None
+    limits: Limits = Limits()
 
     def rules(self, clients: Sequence[ClientId]) -> tuple[Rule, ...]:
         """The rules for these clients; a budget for anybody else is refused."""
@@ -103,13 +150,18 @@ def read_policy(path: str | os.PathLike[str]) -> Policy:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{where} is not TOML: {error}.") from None
     check_keys(table, _TOP_KEYS, f"policy {str(path)!r}", DataError)
+    needs_no_rules = {"limits", "preference"} & set(
+        table
+    ) and "rule" not in table  # a site may have none of its own
     return Policy(
-        tuple(_read_rules(where, table.get("rule"))),
+        () if needs_no_rules else tuple(_read_rules(where, table.get("rule"))),
         _read_groups(where, table.get("groups", {})),
         _read_rows(where, "min-group-rows", table.get("min-group-rows", 1)),
         str(path),
         hashlib.sha256(content).hexdigest(),
         _read_rows(where, "withhold-below", table.get("withhold-below", 1)),
+        _read_preference(where, table.get("preference")),
+        _read_limits(where, table.get("limits", {})),
     )
 
 
@@ -233,6 +285,43 @@ def _read_rows(where: str, key: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise DataError(f"{where}: `{key}` must be a whole number from 1, got {value!r}.")
     return value
+
+
+def _read_preference(where: str, table: object) -> Preference | None:
+    if table is None:
+        return None
+    if not isinstance(table, dict):
+        raise DataError(f"{where}: `preference` must be a [preference] table, got {table!r}.")
+    with _naming(where):
+        return preference_from_table(table, "[preference]")
+
+
+def _read_limits(where: str, limits: object) -> Limits:
+    if not isinstance(limits, dict):
+        raise DataError(f"{where}: `limits` must be a [limits] table, got {limits!r}.")
+    known = {part.name.replace("_", "-"): part for part in fields(Limits)}
+    check_keys(limits, known, f"{where.replace('Policy', 'policy', 1)}, limits", DataError)
+    return Limits(
+        **{known[key].name: _read_limit(where, key, value) for key, value in limits.items()}
+    )
+
+
+def _read_limit(where: str, key: str, value: object) -> Any:
+    """A truth value, a share, a whole number or a number, as the limit wants it."""
+    place = f"limits.{key}"
+    if key == "modules":
+        if not isinstance(value, list) or not all(isinstance(path, str) for path in value):
+            raise DataError(f"{where}: `{place}` must be a list of texts, got {value!r}.")
+        return tuple(value)
+    if key == "curvature":
+        _check_type(where, place, value, bool, "true or false")
+        return value
+    with _naming(where):
+        if key == "test-size":
+            return check_fraction(place, value)  # type: ignore[arg-type]
+        if key.startswith("largest-"):
+            return check_positive(place, value)  # type: ignore[arg-type]
+        return check_count(place, value)  # type: ignore[arg-type]
 
 
 def check_rules_kept(name: ClientId, own: Sequence[Rule], in_force: Sequence[Rule]) -> None:

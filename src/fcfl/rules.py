@@ -25,6 +25,9 @@ def with_label(kind: RateKind) -> str:
     return "" if label is None else f" with label {label}"
 
 
+ROWS_PER_BUDGET = 1.5
+LEAST_ROWS = (30.0, 100.0)
+
 RATE_KINDS: dict[str, tuple[RateKind, ...]] = {
     "demographic_parity": ("selection",),
     "equal_opportunity": ("true_positive",),
@@ -45,6 +48,11 @@ class _Rule:
     attribute: str
     budget: Budget = None
     scope: Scope = "client"
+
+    @staticmethod
+    def allowed(budget: float) -> float:
+        """By how much rates near one may differ."""
+        raise TypeError("A rule is a `Difference` or a `Ratio`.")
 
     def __post_init__(self) -> None:
         check_choice("metric", self.metric, RATE_KINDS)
@@ -68,6 +76,22 @@ class _Rule:
             return None if client is None else self.budget.get(client)
         return self.budget
 
+    def least_rows(self, client: ClientId | None, given: float | None = None) -> float:
+        """Rows that a group needs at a client to be compared there, unless a number is given.
+
+        One row more or less selected must move a rate by clearly less than the budget allows: a
+        group needs 1.5 rows for each budget in one, and at least 30. From 100 rows on it is always
+        compared, however small the budget. Without a budget nothing is left out.
+        """
+        if given is not None:
+            return given
+        budget = self.budget_of(client)
+        if budget is None:
+            return 1.0
+        allowed = self.allowed(budget)
+        most = LEAST_ROWS[1] if allowed == 0 else ROWS_PER_BUDGET / allowed
+        return float(min(max(most, LEAST_ROWS[0]), LEAST_ROWS[1]))
+
 
 @dataclass(frozen=True)
 class Difference(_Rule):
@@ -84,6 +108,11 @@ class Difference(_Rule):
     def worst(disparities: Iterable[float]) -> float:
         """The largest of several differences."""
         return max(disparities)
+
+    @staticmethod
+    def allowed(budget: float) -> float:
+        """By how much rates near one may differ."""
+        return budget
 
     @staticmethod
     def pair_row(budget: float) -> tuple[float, float, float]:
@@ -106,6 +135,11 @@ class Ratio(_Rule):
     def worst(disparities: Iterable[float]) -> float:
         """The smallest of several ratios."""
         return min(disparities)
+
+    @staticmethod
+    def allowed(budget: float) -> float:
+        """By how much rates near one may differ."""
+        return 1.0 - budget
 
     @staticmethod
     def pair_row(budget: float) -> tuple[float, float, float]:

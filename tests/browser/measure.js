@@ -32,6 +32,17 @@ function measure(doc) {
 
 const frame = document.getElementById("frame");
 frame.addEventListener("load", () => {
-  document.getElementById("found").textContent =
-    "FOUND" + JSON.stringify({ problems: measure(frame.contentDocument), scripts: frame.contentDocument.scripts.length }) + "END";
+  const doc = frame.contentDocument;
+  const colour = (e, what) => doc.defaultView.getComputedStyle(e)[what];
+  document.getElementById("found").textContent = "FOUND" + JSON.stringify({
+    problems: measure(doc),
+    scripts: doc.scripts.length,
+    headline: doc.querySelector("h1").getBoundingClientRect(),
+    verdicts: [...doc.querySelectorAll(".strips td.verdict")].map((e) => e.getBoundingClientRect()),
+    colours: {
+      ink: colour(doc.body, "color"),
+      soft: colour(doc.querySelector("caption"), "color"),
+      paper: colour(doc.body, "backgroundColor"),
+    },
+  }) + "END";
 });

@@ -21,6 +21,9 @@ def test_a_place_where_no_predictions_can_be_written_is_told(tmp_path, monkeypat
     assert fcfl("predict", "run", table, "--out", "x.csv").exit_code == 0
 
 
+PLAIN = ("--l2", 0.01, "--confidence", 0, "--starts", 1)
+
+
 def stop(info, share):
     assert info.note == "choosing l2 and objective"
     raise KeyboardInterrupt
@@ -35,7 +38,7 @@ def test_a_run_stopped_while_choosing_settings_says_how_to_go_on(tmp_path, monke
 
     with monkeypatch.context() as patched:
         patched.setattr(command, "run_experiment", stopped)
-        told = only_error(fcfl("train", table, *COLUMNS, "--l2", 0.01, "--out", tmp_path / "run"))
+        told = only_error(fcfl("train", table, *COLUMNS, *PLAIN, "--out", tmp_path / "run"))
     assert told == f"Stopped. Go on with: fcfl train --resume --out {tmp_path / 'run'}"
     assert fcfl("train", "--resume", "--out", tmp_path / "run").exit_code == 0
     assert result_of(tmp_path / "run")["selection"]["folds"] == 5
@@ -43,7 +46,7 @@ def test_a_run_stopped_while_choosing_settings_says_how_to_go_on(tmp_path, monke
 
 def test_stopping_while_choosing_settings_is_an_interruption(tmp_path):
     table = written(stays(), tmp_path / "stays.csv")
-    names = {"client": "hospital", "label": "died", "sensitive": ("race",)}
+    names = {"client": "hospital", "label": "died", "sensitive": ("race",), "min_group_rows": 1}
     with pytest.raises(Interrupted):
         run_experiment(Experiment(str(table), **names), tmp_path / "run", on_round=stop)
 

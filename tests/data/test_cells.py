@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcfl.data._cells import identifiers, kind_of, named_columns, numbers, text_of, texts
+from fcfl.data._cells import kind_of, named_columns, numbers, text_of, texts
 from fcfl.errors import DataError
 
 
@@ -108,12 +108,19 @@ def test_spaces_are_stripped_and_blanks_are_missing():
 
 @pytest.mark.parametrize("values", [[12, 7], [12.0, 7.0], ["12.0", "7.0"], ["12", "7"]])
 def test_whole_numbers_name_clients_without_a_point(values):
-    assert identifiers(column(values)).levels == ("12", "7")
+    assert texts(column(values)).levels == ("12", "7")
 
 
-def test_leading_zeros_and_versions_are_kept():
-    assert identifiers(column(["007", "7"])).levels == ("007", "7")
-    assert identifiers(column(["1.0", "1.5"])).levels == ("1.0", "1.5")
+def test_leading_zeros_and_decimals_are_kept():
+    assert texts(column(["007", "7"])).levels == ("007", "7")
+    assert texts(column(["1.5", "1.50", "1.2.0"])).levels == ("1.2.0", "1.5", "1.50")
+
+
+@pytest.mark.parametrize("dtype", [object, "category", "string"])
+def test_zero_and_zero_point_zero_are_one_level(dtype):
+    read = texts(column(["0", "0.0", "-0.0", " 0.00 ", "1", "1.0", "unknown"], dtype))
+    assert read.levels == ("0", "1", "unknown")
+    assert read.codes.tolist() == [0, 0, 0, 0, 1, 1, 2]
 
 
 def test_text_that_is_a_number_is_parsed():

@@ -9,7 +9,7 @@ from fcfl.runs import Experiment, run_experiment
 from fcfl.runs.site_run import run_sites
 from hospital import stays, written
 
-BUDGET = {"label": "died", "sensitive": "race", "budget": "0.05"}
+BUDGET = {"label": "died", "sensitive": "race", "budget": "0.05", "min-group-rows": 1}
 
 
 def hospitals(folder, frame=None):
@@ -40,7 +40,13 @@ def train(transport, folder, names, **config):
 
 def train_joined(files, folder, **settings):
     """The same run with all rows in this process."""
-    given = {"client": "hospital", "label": "died", "sensitive": ("race",), "budget": 0.05}
+    given = {
+        "client": "hospital",
+        "label": "died",
+        "sensitive": ("race",),
+        "budget": 0.05,
+        "min_group_rows": 1,
+    }
     given |= {"l2": 0.003, "objective": 10.0, **settings}
     table = next(iter(files.values())).parent / "joined.csv"
     experiment = Experiment(table=str(table), **given)

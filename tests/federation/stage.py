@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fcfl.federation.flower.app_folder import write_app
 from fcfl.federation.flower.certificates import make_certificates
-from fcfl.federation.flower.local_cluster import LocalCluster
+from fcfl.federation.flower.local_cluster import SUPERLINK, LocalCluster
 from fcfl.federation.flower.processes import descendants
 from fcfl.runs.site_config import config_text
 
@@ -100,7 +100,7 @@ class Stage:
         """The server app's process, which the SuperLink has started."""
         return [
             pid
-            for pid in descendants(self.local_cluster.processes["superlink"].pid)
+            for pid in descendants(self.local_cluster.processes[SUPERLINK].pid)
             if "flwr-serverapp" in command_line(pid)
         ]
 

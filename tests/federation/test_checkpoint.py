@@ -1,5 +1,4 @@
 import hashlib
-import io
 import json
 import os
 import stat
@@ -26,6 +25,7 @@ from fcfl.federation.checkpoint import (
 )
 from fcfl.federation.codec import reachable_classes, same
 from fcfl.federation.loop import Progress, Tally, run
+from fcfl.federation.wire import MAGIC
 from fcfl.rules import Difference
 from fcfl.server.baselines.fedavg import FedAvg, FedAvgState
 from fcfl.server.constraints import Constraints, Row
@@ -590,29 +590,20 @@ def test_a_file_is_replaced_in_one_step(tmp_path):
 # --- what is not a checkpoint of ours ---
 
 
-def forge(folder, tree, **arrays):
+def forge(folder, tree, shapes=None, body=b""):
     """A file with a right checksum around any content."""
-    buffer = io.BytesIO()
-    text = np.frombuffer(json.dumps(tree).encode(), dtype=np.uint8)
-    np.savez(buffer, json=text, **arrays)
-    encode_message(folder, buffer.getvalue())
+    head = json.dumps({"tree": tree, "arrays": shapes or {}}).encode()
+    encode_message(folder, MAGIC + b" %d\n" % len(head) + head + body)
 
 
 def encode_message(folder, content):
-    head = b"fcfl-checkpoint-1 " + hashlib.sha256(content).hexdigest().encode()
+    head = b"fcfl-checkpoint-2 " + hashlib.sha256(content).hexdigest().encode()
     checkpoint_path(folder).write_bytes(head + b"\n" + content)
 
 
-class Bomb:
-    """Goes off when it is unpickled."""
-
-    def __reduce__(self):
-        return (pytest.fail, ("an object was unpickled",))
-
-
-def test_pickled_objects_are_never_read(tmp_path):
-    forge(tmp_path, {"array": "a0"}, a0=np.array([Bomb()], dtype=object))
-    with pytest.raises(CheckpointError, match="allow_pickle"):
+def test_objects_are_never_read(tmp_path):
+    forge(tmp_path, {"array": "a0"}, {"a0": ["|O", [1], "C"]}, bytes(8))
+    with pytest.raises(CheckpointError, match="an array of type '|O'".replace("|", r"\|")):
         load_checkpoint(tmp_path, TwoStageState)
 
 
@@ -639,7 +630,7 @@ def test_a_checkpoint_of_something_else_holds_no_run(tree, tmp_path):
         load_checkpoint(tmp_path, TwoStageState)
 
 
-def test_content_that_is_no_archive_is_refused(tmp_path):
+def test_content_that_is_no_value_is_refused(tmp_path):
     for content in (b"", b"PK", b"hello", bytes(1000)):
         encode_message(tmp_path, content)
         with pytest.raises(CheckpointError):
@@ -647,7 +638,7 @@ def test_content_that_is_no_archive_is_refused(tmp_path):
 
 
 def test_another_kind_of_file_is_refused(tmp_path):
-    for content in (b"", b"\n", b"{}", b"fcfl-checkpoint-2 00\n"):
+    for content in (b"", b"\n", b"{}", b"fcfl-checkpoint-1 00\n"):
         checkpoint_path(tmp_path).write_bytes(content)
         with pytest.raises(CheckpointError, match="is torn"):
             load_checkpoint(tmp_path, TwoStageState)

@@ -13,6 +13,7 @@ from stage import descendants, is_running, staged
 
 from fcfl.data import load_adult_frames
 from fcfl.data.adult import GROUPS
+from fcfl.federation.flower.local_cluster import RUN, SUPERLINK
 from fcfl.federation.flower.processes import signal_group
 from hospital import fcfl, result_of, start_process, stays, weights_of
 
@@ -135,7 +136,7 @@ def test_a_server_app_killed_goes_on_from_its_checkpoint_to_the_same_bits(tmp_pa
             print(f"SIGKILL to the server app, process {pid}")
             time.sleep(1)
             signal_group(
-                stage.local_cluster.processes["run"], signal.SIGTERM
+                stage.local_cluster.processes[RUN], signal.SIGTERM
             )  # it only shows the log
 
         stage.start()
@@ -152,7 +153,7 @@ def test_a_superlink_killed_and_started_again_takes_the_run_up(tmp_path, undistu
     with staged(tmp_path, two_hospitals(tmp_path), 900, **SHORT) as stage:
 
         def kill():
-            stage.local_cluster.kill("superlink")
+            stage.local_cluster.kill(SUPERLINK)
             print("SIGKILL to the SuperLink")
 
         stage.start(*database)

@@ -12,7 +12,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
-from fcfl.federation.flower.app_folder import read_app_config
+from fcfl.errors import FCFLError
+from fcfl.federation.flower.app_folder import read_app_config, write_app_config
 from fcfl.runs.site_config import CONFIG, SitesConfig
 from hospital import fcfl, only_error, stays, written
 
@@ -93,10 +94,65 @@ def test_keys_that_are_there_are_kept_and_a_site_can_be_added(tmp_path):
     after = {path.name: path.read_bytes() for path in (tmp_path / "certs").iterdir()}
     assert {name: after[name] for name in before} == before
     assert set(after) - set(before) == {"south", "south.pub"}
-    outcome = fcfl("flower", "certs", tmp_path, "--sites", "north", "--host", "other.example")
-    assert "is there already. Remove it" in only_error(outcome)
     outcome = fcfl("flower", "certs", tmp_path, "--sites", "north")
     assert "Everything is in" in outcome.output
+
+
+def test_a_host_that_was_forgotten_is_added_and_nothing_changes_at_the_sites(tmp_path):
+    fcfl("flower", "certs", tmp_path, "--sites", "north")
+    place = tmp_path / "certs"
+    before = {path.name: path.read_bytes() for path in place.iterdir()}
+    added = ("flower", "certs", tmp_path, "--sites", "north", "--host", "link.example,10.0.0.5")
+    assert fcfl(*added).exit_code == 0
+    after = {path.name: path.read_bytes() for path in place.iterdir()}
+    assert {name for name in after if after[name] != before[name]} == {"server.pem"}
+    server = x509.load_pem_x509_certificate(after["server.pem"])
+    server.verify_directly_issued_by(x509.load_pem_x509_certificate(after["ca.crt"]))
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["link.example", "localhost"]
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(place / "server.pem", place / "server.key")
+    assert "Everything is in" in fcfl(*added).output
+    (place / "ca.key").unlink()
+    outcome = fcfl("flower", "certs", tmp_path, "--sites", "north", "--host", "other.example")
+    assert "ca.key' is missing; without it nothing is signed" in only_error(outcome)
+
+
+def test_a_bound_node_is_written_into_the_app_and_its_comments_stay(tmp_path):
+    app = tmp_path / "app"
+    made = ("--sites", "north,south", "--label", "died", "--sensitive", "race")
+    fcfl("flower", "new", app, *made)
+    before = (app / "pyproject.toml").read_text(encoding="utf-8")
+    write_app_config(app, "nodes", "north=18446744073709551615,south=7")
+    after = (app / "pyproject.toml").read_text(encoding="utf-8")
+    changed = [line for line in after.splitlines() if line not in before.splitlines()]
+    assert changed == ['nodes = "north=18446744073709551615,south=7"']
+    run = SitesConfig.from_run_config(read_app_config(app))
+    assert run.nodes == {"north": 2**64 - 1, "south": 7}
+    with pytest.raises(FCFLError, match="has no key `x`"):
+        write_app_config(app, "x", 1)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "sentence"),
+    [
+        ("north", "`nodes` must be NAME=ID, separated by commas, got 'north'"),
+        ("north=x,south=2", "`nodes` must be NAME=ID"),
+        ("north=2,south=2", "`nodes` must name every site and every node once"),
+        ("north=1,north=2", "`nodes` must name every site and every node once"),
+        ("north=1", "`nodes` must have the node of every site, or of none; 'south' has none"),
+    ],
+)
+def test_nodes_that_bind_no_names_are_refused(tmp_path, nodes, sentence):
+    given = {"sites": "north,south", "label": "died", "sensitive": "race", "out": str(tmp_path)}
+    with pytest.raises(ValueError, match=sentence):
+        SitesConfig.from_run_config(given | {"nodes": nodes})
+
+
+def test_register_needs_a_public_key(tmp_path):
+    fcfl("flower", "new", tmp_path / "app")
+    outcome = fcfl("flower", "register", tmp_path / "app", "hospitals", "--sites", "north")
+    assert "Site 'north' has no public key" in only_error(outcome)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +225,7 @@ def test_the_command_that_up_prints_when_stopped_can_be_pasted(tmp_path, monkeyp
         (["--sites", "north=absent.csv"], "there is no file 'absent.csv'"),
         (["--sites", "{north},{north}"], "`sites` must name every site once"),
         (["--sites", "{north}"], "`label` and `sensitive` must name columns"),
-        (["--sites", "{north}", "--label", "y", "--sensitive", "r", "--set", "l2=auto"], "`l2`"),
+        (["--sites", "{north}", "--label", "y", "--sensitive", "r", "--set", "l2=-1"], "`l2`"),
         (
             ["--sites", "{north}", "--set", "lookback=1"],
             "Unknown key `lookback` in the run config. Known: 'sites', ",

@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from fcfl.federation.history import History, read_history
+from fcfl.federation.history import History, join_histories, read_history
 from fcfl.server.method import RoundInfo
 
 
@@ -34,6 +34,17 @@ def test_every_line_is_plain_json(tmp_path):
 
     line = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
     assert line["largest_violation"] is None and line["worst_loss"] is None
+
+
+def test_what_a_method_does_not_tell_is_not_written(tmp_path):
+    path = tmp_path / "history.jsonl"
+    told = info(2, loss_gap=0.25)
+    with History(path) as history:
+        history.append(info(1))
+        history.append(told)
+    first, second = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    assert "loss_gap" not in first and second["loss_gap"] == 0.25
+    assert read_history(path) == [info(1), told]
 
 
 def test_what_was_flushed_is_there(tmp_path):
@@ -126,3 +137,22 @@ def test_what_is_kept_stays_as_it_was_to_the_byte(tmp_path):
     before = path.read_bytes()
     write(path, [], rounds_kept=2)
     assert path.read_bytes() == before
+
+
+def test_the_first_rounds_of_several_files_become_those_of_one_run(tmp_path):
+    """A file may have a line too many: what was written after the last checkpoint."""
+    parts = []
+    for place, (written_rounds, counted) in enumerate(((4, 3), (2, 2), (1, 0))):
+        path = tmp_path / f"{place}.jsonl"
+        with History(path) as history:
+            for round in range(1, written_rounds + 1):
+                history.append(info(round, worst_loss=place + round / 10))
+        parts.append((path, counted))
+    whole = tmp_path / "0.jsonl"  # the first part itself is replaced
+    join_histories(parts, whole)
+    losses = [0.1, 0.2, 0.3, 1.1, 1.2]
+    assert read_history(whole) == [
+        info(number, worst_loss=loss) for number, loss in enumerate(losses, start=1)
+    ]
+    join_histories(parts, whole)  # once more, as on resuming: nothing is there twice
+    assert [found.worst_loss for found in read_history(whole)] == losses

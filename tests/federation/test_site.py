@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 from in_one_process import hospitals, node_configs, train
 
-from fcfl._types import Fold, Point, RateId, Report, Request
+from fcfl._types import CurvatureWeights, Fold, Point, RateId, Report, Request
+from fcfl.client.local_client import LocalClient
 from fcfl.client.questions import Count, Counted, Evaluate, HoldOut, Introduction, Setup
 from fcfl.data import Schema
+from fcfl.data.encoding import Category
 from fcfl.errors import DataError
 from fcfl.extras import DisclosedRows, KernelSums, LocalTraining, LossesByLabel
+from fcfl.federation import site
 from fcfl.federation.codec import same
 from fcfl.federation.messages import (
     _QUESTIONS,
@@ -25,13 +28,20 @@ from fcfl.federation.messages import (
     decode_answer,
     encode_message,
 )
-from fcfl.federation.site import answer_question, reply_to, without_cells
+from fcfl.federation.named_module import NamedModule
+from fcfl.federation.question_checks import answer_size, check_question
+from fcfl.federation.site import (
+    reply_to,
+    without_cells,
+)
+from fcfl.federation.site_rows import open_rows
 from fcfl.federation.site_settings import SiteSettings
 from fcfl.federation.transport import InProcessTransport
 from fcfl.federation.wire import pack
 from fcfl.models.linear import Linear
+from fcfl.models.loss import Hinge
 from fcfl.models.model import Opaque
-from fcfl.policy import check_rules_kept
+from fcfl.policy import Limits, check_rules_kept
 from fcfl.rules import Difference, Ratio
 from hospital import stays, written
 
@@ -120,8 +130,7 @@ def test_an_introduction_has_statistics_of_features_and_no_cell_of_a_rare_level(
     open_said = ask(Introduce(TERMS), path, tmp_path)
     assert "secret race" in open_said.levels["race"]
     policy = str(a_policy(tmp_path, withhold=5))
-    given = {"name": "north", "table": str(path), "policy": policy}
-    message = reply_to(encode_message(Introduce(TERMS)), given)
+    message = reply_to(encode_message(Introduce(TERMS)), config_of(path, tmp_path, policy=policy))
     assert b"secret" not in message
     answer = decode_answer(message)
     said = answer.content
@@ -130,6 +139,26 @@ def test_an_introduction_has_statistics_of_features_and_no_cell_of_a_rare_level(
     assert set(said.statistics.columns) == {"sex", "age", "ward"}
     assert set(said.statistics.columns["ward"].counts) == {"07", "er", "icu"}
     assert said.withhold_below == 5 and len(said.policy_sha256) == 64
+
+
+def test_a_withheld_level_or_group_that_the_server_guesses_is_not_confirmed(tmp_path):
+    """Its feature is zero in every row, and its group has none, as if nobody had it."""
+    frame = stays(200, hospitals=("north",)).drop(columns="hospital")
+    frame["ward"] = np.where(np.arange(200) < 8, "secret ward", "er")
+    frame.loc[:7, "race"] = "secret race"
+    path, policy = a_table(tmp_path, frame), str(a_policy(tmp_path, withhold=20))
+    said = ask(Introduce(TERMS), path, tmp_path, policy=policy)
+    guessed = Category("ward", ("er", "secret ward"), has_missing=True)
+    agreement = agreed(said, schema=Schema((guessed,)), levels={"race": ("secret race", "white")})
+    point = Point(np.full(4, 0.1), "gradients")
+    for least, told in ((20, [True, False, False]), (1, [True, True, False])):
+        given = str(a_policy(tmp_path, withhold=least))
+        (report,) = ask(evaluate(agreement, point), path, tmp_path, policy=given)
+        assert (report.loss_grad[:-1] != 0).tolist() == told
+        assert (report.group_counts[0] > 0) == (least == 1)
+    as_text = agreed(said, schema=Schema((Category("age", ("60.0", "61.0")),)))
+    answer = ask(evaluate(as_text, Point(np.zeros(3))), path, tmp_path, policy=policy)
+    assert answer == Refusal("Column 'age' is a number here, not a category.")
 
 
 def test_a_number_few_rows_have_is_withheld(tmp_path):
@@ -232,17 +261,30 @@ def test_a_node_config_that_does_not_fit_is_told(config, sentence):
 
 
 def test_bytes_that_are_no_question_are_refused(tmp_path):
-    config = {"name": "north", "table": str(a_table(tmp_path))}
+    config = config_of(a_table(tmp_path), tmp_path)
     hello = encode_message(Answer("server", Refusal("hello")))
     for message in (b"", b"nonsense", hello):
         assert isinstance(decode_answer(reply_to(message, config)).content, Refusal)
 
 
-def test_an_unforeseen_error_leaves_the_site_as_its_kind_only(tmp_path):
+def test_an_unforeseen_error_leaves_the_site_as_its_kind_only(tmp_path, monkeypatch):
+    """No question is known that provokes one; should there be, its text stays at the site."""
+
+    def fail(*_):
+        raise AttributeError("secret cell")
+
     agreement = agreed(ask(Introduce(TERMS), a_table(tmp_path), tmp_path))
-    answer = ask(evaluate(agreement, rates=("secret rate",)), a_table(tmp_path), tmp_path)
-    assert isinstance(answer, Refusal)
-    assert "Unexpected AttributeError" in answer.sentence and "secret" not in answer.sentence
+    monkeypatch.setattr(site, "answer", fail)
+    answer = ask(evaluate(agreement), a_table(tmp_path), tmp_path)
+    assert answer == Refusal("Unexpected AttributeError; the site's log has the rest.")
+
+
+def test_a_question_that_does_not_fit_the_table_is_one_sentence(tmp_path):
+    agreement = agreed(ask(Introduce(TERMS), a_table(tmp_path), tmp_path))
+    absent = replace(agreement.schema.columns[0], name="absent")
+    damaged = replace(agreement, schema=Schema((absent, *agreement.schema.columns[1:])))
+    answer = ask(evaluate(damaged), a_table(tmp_path), tmp_path)
+    assert isinstance(answer, Refusal) and "has no column 'absent'" in answer.sentence
 
 
 def test_an_attribute_the_site_does_not_have_is_refused_without_its_name(tmp_path):
@@ -255,8 +297,6 @@ def test_an_attribute_the_site_does_not_have_is_refused_without_its_name(tmp_pat
 @pytest.mark.parametrize(
     "extra",
     [
-        LocalTraining(1, 0.1),
-        LossesByLabel(),
         KernelSums(np.zeros((1, 2)), 1.0, (0,), np.zeros(1), np.zeros(1)),
         DisclosedRows({"north": 5}),
     ],
@@ -272,36 +312,135 @@ def test_a_site_answers_no_more_than_is_documented(tmp_path, extra):
     forged = pack(question, {**_QUESTIONS, type(extra).__name__: type(extra)})
     answer = ask(forged, path, tmp_path)
     assert isinstance(answer, Refusal) and "cannot be read" in answer.sentence
-    settings = SiteSettings.from_node_config(config_of(path, tmp_path))
-    with pytest.raises(DataError, match="A site does not answer `extras`"):
-        answer_question(question, settings)
+    with pytest.raises(DataError, match=f"A site does not answer `{type(extra).__name__}`"):
+        check_question(question.question, agreement, Limits())
 
 
-def test_a_site_answers_nothing_about_folds(tmp_path):
+@pytest.mark.parametrize(
+    "training",
+    [
+        LocalTraining(1, 0.1, batch_rows=1),  # its last step would be one row
+        LocalTraining(1, 0.1, batch_rows=31),
+        LocalTraining(101, 0.1),
+        LocalTraining(0, 0.1),
+        LocalTraining(1, 1e6),
+        LocalTraining(1, float("nan")),
+        LocalTraining(1, 0.1, set_weights={"north": np.full((2, 2), 1e9)}),
+    ],
+    ids=str,
+)
+def test_local_training_that_could_single_out_rows_is_refused(tmp_path, training):
     path = a_table(tmp_path)
     agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
-    params = start_of(agreement)
-    answer = ask(evaluate(agreement, Point(params, fold=Fold(0))), path, tmp_path)
-    assert answer == Refusal("A site does not answer `fold`.")
-    question = HoldOut(setup_of(agreement), Fold(0), (params,))
-    answer = ask(Ask(agreement, question), path, tmp_path)
-    assert answer == Refusal("A site does not answer `hold_out`.")
+    question = evaluate(agreement, Point(start_of(agreement), extras=(training,)))
+    answer = ask(question, path, tmp_path)
+    assert isinstance(answer, Refusal) and "A site trains for at most 100 epochs" in answer.sentence
+    allowed = LocalTraining(2, 0.1, batch_rows=32)
+    question = evaluate(agreement, Point(start_of(agreement), extras=(allowed, LossesByLabel())))
+    (report,) = ask(question, path, tmp_path)
+    assert set(report.extras) == {"local_params", "set_losses"}
+
+
+def test_a_module_is_built_only_where_the_policy_lists_it(tmp_path):
+    path = a_table(tmp_path)
+    agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
+    model = NamedModule("subprocess:run", agreement.schema.n_features)
+    answer = ask(evaluate(agreement, model=model), path, tmp_path)
+    assert answer == Refusal("This site's policy does not list the module '…' under `modules`.")
+    for wrong in ("subprocess", "a b:c", ":x", "a:b()", "../x:y"):
+        with pytest.raises(ValueError, match=r"`path` must be like package\.module:function"):
+            NamedModule(wrong, 3)
+
+
+@pytest.mark.parametrize("least", [1, 5])
+def test_a_site_answers_about_folds_as_a_client_in_memory_does(tmp_path, least):
+    """With a policy, too, as long as every part of every group is large enough."""
+    path, policy = a_table(tmp_path), str(a_policy(tmp_path, least=least))
+    agreement = agreed(ask(Introduce(TERMS), path, tmp_path, policy=policy))
+    fold, params = Fold(1, 3, 7), np.full(agreement.schema.n_features + 1, 0.3)
+    question = evaluate(agreement, Point(params, "gradients", fold=fold))
+    (report,) = ask(question, path, tmp_path, policy=policy)
+    setup = setup_of(agreement)
+    rows = open_rows(SiteSettings("north", path), TERMS).encode(
+        agreement.schema, agreement.levels, agreement.labels
+    )
+    client = LocalClient("north", rows.train["north"], rows.test["north"])
+    assert same(client.report(setup, (Point(params, "gradients", fold=fold),)), (report,))
+    asked = Ask(agreement, HoldOut(setup, fold, (params, -params)))
+    held_out = ask(asked, path, tmp_path, policy=policy)
+    assert same(client.hold_out(setup, fold, (params, -params)), held_out)
+
+
+@pytest.mark.parametrize(
+    ("fold", "sentence"),
+    [
+        (Fold(0, 1), "A site makes 2 to 20 folds"),
+        (Fold(0, 21), "A site makes 2 to 20 folds"),
+        (Fold(6, 5), "A site makes 2 to 20 folds"),  # 5 of 5: nothing is held out
+        (Fold(-1, 5), "A site makes 2 to 20 folds"),
+        (Fold(0, 5, -1), "A site makes 2 to 20 folds"),
+        (Fold(0, 5, 0, 139), "A fold would set 1 rows apart"),  # all training rows but one
+        (Fold(0, 20), "A fold would set 7 rows apart"),
+    ],
+    ids=str,
+)
+def test_a_fold_that_sets_few_rows_apart_is_refused(tmp_path, fold, sentence):
+    path, policy = a_table(tmp_path), str(a_policy(tmp_path, least=10))
+    agreement = agreed(ask(Introduce(TERMS), path, tmp_path, policy=policy))
+    for question in (
+        evaluate(agreement, Point(start_of(agreement), fold=fold)),
+        Ask(agreement, HoldOut(setup_of(agreement), fold, (start_of(agreement),))),
+    ):
+        answer = ask(question, path, tmp_path, policy=policy)
+        assert isinstance(answer, Refusal) and sentence in answer.sentence
 
 
 def test_a_site_reports_on_linear_models_of_the_columns_agreed_on_only(tmp_path):
     path = a_table(tmp_path)
     agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
     wider = Linear(agreement.schema.n_features + 1)
-    sentence = "A site reports on linear models of the columns agreed on."
+    sentence = (
+        "A site reports on linear models, and on modules it has installed, of the columns agreed "
+        "on."
+    )
     for question in (
         evaluate(agreement, Point(wider.start()), model=wider),
         count(agreement, wider.start(), model=wider),
         evaluate(agreement, model="a model"),
     ):
         assert ask(question, path, tmp_path) == Refusal(sentence)
+    narrow = Linear(agreement.schema.n_features, loss=Hinge(width=1e-6))
+    refused = Refusal("A site reports on losses with their usual settings.")
+    assert ask(evaluate(agreement, model=narrow), path, tmp_path) == refused
+    usual = Linear(agreement.schema.n_features, loss=Hinge())
+    assert are_reports(ask(evaluate(agreement, model=usual), path, tmp_path))
     opaque = evaluate(agreement, model=Opaque(start_of(agreement)))
     with pytest.raises(TypeError, match="Cannot write a Opaque"):
         encode_message(opaque)
+
+
+def test_a_short_question_does_not_make_a_very_long_answer(tmp_path):
+    path = a_table(tmp_path)
+    agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
+    start = start_of(agreement)
+    weights = {"north": CurvatureWeights(1.0, np.zeros(2))}
+    many = [Point(start, "curvature", weights)] * 300_000
+    with pytest.raises(DataError, match=r"an answer of \d+ MB; this site sends at most 128 MB"):
+        check_question(evaluate(agreement, *many).question, agreement, Limits())
+    message = encode_message(evaluate(agreement, *many[:2]))
+    shared = message.replace(b'{"array":"a1"}', b'{"array":"a0"}')  # one array at two places
+    answer = ask(shared, path, tmp_path)
+    assert isinstance(answer, Refusal) and "cannot be read" in answer.sentence
+
+
+@pytest.mark.parametrize("want", ["values", "decisions", "gradients", "curvature"])
+def test_the_size_of_an_answer_is_known_before_it_is_computed(tmp_path, want):
+    path = a_table(tmp_path)
+    agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
+    weights = {"north": CurvatureWeights(1.0, np.zeros(2))}
+    point = Point(start_of(agreement), want, weights, sharpness=30.0)
+    (report,) = ask(evaluate(agreement, point), path, tmp_path)
+    assert report.nbytes == 16 + answer_size(point, 2)
 
 
 # --- rows -----------------------------------------------------------------------------------------
@@ -313,24 +452,32 @@ def test_rows_must_not_change_half_way(tmp_path):
     assert are_reports(ask(evaluate(agreement), path, tmp_path))
     a_table(tmp_path, stays(201, hospitals=("north",)).drop(columns="hospital"))
     answer = ask(evaluate(agreement), path, tmp_path)
-    assert isinstance(answer, Refusal) and "not the one the run began with" in answer.sentence
+    assert isinstance(answer, Refusal)
+    assert "Put that one back and resume, or start a new run" in answer.sentence
 
 
 def test_encoded_rows_are_kept_privately_once_and_replaced_when_torn(tmp_path):
     path = a_table(tmp_path)
     agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
     first = ask(evaluate(agreement), path, tmp_path)
-    (kept,) = (tmp_path / "cache").iterdir()
+    (kept,) = (tmp_path / "cache").glob("*.rows")
     if os.name == "posix":
         assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     written_at = kept.stat().st_mtime_ns
     assert same(ask(evaluate(agreement), path, tmp_path), first)
     assert kept.stat().st_mtime_ns == written_at
-    kept.write_bytes(kept.read_bytes()[:1000])
+    whole = kept.read_bytes()
+    for place in (0, 20, 100, len(whole) // 2, len(whole) - 1):  # one flipped bit anywhere
+        flipped = bytearray(whole)
+        flipped[place] ^= 1
+        kept.write_bytes(flipped)
+        assert same(ask(evaluate(agreement), path, tmp_path), first)
+        assert kept.read_bytes() == whole
+    kept.write_bytes(whole[:1000])
     assert same(ask(evaluate(agreement), path, tmp_path), first)
     other = replace(agreement, schema=Schema(agreement.schema.columns[:2]))
     ask(evaluate(other), path, tmp_path)
-    assert len(list((tmp_path / "cache").iterdir())) == 1
+    assert len(list((tmp_path / "cache").glob("*.rows"))) == 1
 
 
 # --- policies -------------------------------------------------------------------------------------
@@ -380,12 +527,13 @@ def test_of_a_group_below_the_sites_own_threshold_nothing_is_reported(tmp_path):
     counted = ask(count(agreement, point.params), path, tmp_path, policy=policy)
     for counts in (counted.train, counted.test):
         assert counts.group_counts[position] == counts.group_selected[position] == 0
+    assert report.group_counts.sum() <= report.n_rows - 30  # the rest is no small group either
     open_policy = str(a_policy(tmp_path))
     (without,) = ask(evaluate(agreement, point), path, tmp_path, policy=open_policy)
     assert without.group_counts[position] > 0
     asked = evaluate(agreement, point, min_group_rows=30)  # a server's threshold hides it too
     (hidden,) = ask(asked, path, tmp_path, policy=open_policy)
-    assert same(hidden, report)
+    assert hidden.group_counts[position] == 0
 
 
 def test_a_sites_policy_has_no_groups_and_no_other_site(tmp_path):

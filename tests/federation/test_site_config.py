@@ -3,6 +3,7 @@
 import pytest
 
 from fcfl.runs.site_config import CONFIG, SitesConfig
+from fcfl.server.registry import METHODS
 
 GIVEN = {"sites": "south, north", "label": "died", "sensitive": "race,sex", "out": "/tmp/out"}
 
@@ -13,7 +14,7 @@ def test_defaults_are_those_of_the_list():
     assert run.experiment.sensitive == ("race", "sex")
     assert (run.experiment.l2, run.experiment.objective) == (0.003, 10.0)
     assert run.site_timeout == 600.0 and run.max_age == 0 and not run.resume
-    assert run.make_method().lookahead == (0.5, 0.2, 0.05, 0.01)
+    assert run.make_method().lookahead is None
     assert SitesConfig.from_run_config({k: d for k, (d, _) in CONFIG.items()} | GIVEN) == run
 
 
@@ -40,8 +41,7 @@ def test_what_is_given_arrives():
         ("sensitive", "", "`label` and `sensitive` must name columns"),
         ("budget", "much", "`budget` must be a number or client=number"),
         ("budget", "1.5", "`budget` must be a number from 0 to 1"),
-        ("l2", "auto", "`l2` must be a number over Flower, got 'auto'.*in a rehearsal"),
-        ("objective", "auto", "`objective` must be a number over Flower, got 'auto'"),
+        ("method", "sgd", "`method` must be one of sqp, two-stage"),
         (
             "objective",
             "large",
@@ -60,3 +60,22 @@ def test_what_is_given_arrives():
 def test_what_does_not_fit_is_told_by_its_key(key, value, sentence):
     with pytest.raises(ValueError, match=sentence):
         SitesConfig.from_run_config(GIVEN | {key: value}).make_method()
+
+
+def test_settings_may_be_left_to_cross_validation_at_the_sites():
+    run = SitesConfig.from_run_config(GIVEN | {"l2": "auto", "objective": "auto"})
+    assert run.experiment.wants_selection
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "sqp"])
+def test_another_method_has_its_own_defaults(name):
+    """Also in an app's file, which has the defaults of the fast method written out."""
+    written = {key: default for key, (default, _) in CONFIG.items()}
+    run = SitesConfig.from_run_config(written | GIVEN | {"method": name})
+    assert type(run.make_method()) is METHODS[name].method
+    assert run.experiment.rounds is None and run.experiment.l2 is None
+
+
+def test_a_module_is_named_by_its_import_path():
+    run = SitesConfig.from_run_config(GIVEN | {"module": "nets.small:mlp"})
+    assert run.module == "nets.small:mlp"

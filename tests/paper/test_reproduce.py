@@ -111,7 +111,13 @@ def item(tmp_path, table):
 
 
 def a_run(table, method, **settings):
-    columns = {"client": "hospital", "label": "died", "sensitive": ("race",), "seed": 0}
+    columns = {
+        "client": "hospital",
+        "label": "died",
+        "sensitive": ("race",),
+        "seed": 0,
+        "min_group_rows": 1,
+    }
     return Run({"table": table, **columns, "method": method, **settings})
 
 

@@ -103,6 +103,12 @@ SWEEP = [
         "worst_client_test_accuracy": 0.7 + budget, "test_accuracy": 0.8,
         "largest_train_disparity": budget, "largest_test_disparity": budget * 1.1,
         "folder": f"budget-{budget}",
+        "judged": {
+            "all_rows": budget * 0.9, "low": budget * 0.5, "high": budget * 1.5,
+            "accuracy": 0.8 + budget, "lowest_accuracy": 0.7 + budget, "median": budget,
+            "largest": budget * 1.1, "kept": 2, "n_budgets": 3, "clients": ["south"],
+            "too_small": ["north"],
+        },
     }
     for budget in (0.01, 0.05, 0.1)
 ]  # fmt: skip

@@ -54,21 +54,23 @@ def page_of(path):
 @pytest.fixture(scope="module")
 def full(tmp_path_factory):
     folder = tmp_path_factory.mktemp("full")
-    return page_of(write_page(write(folder, two_clients(), HISTORY, SWEEP)))
+    return page_of(write_page(write(folder, two_clients(), HISTORY)))
 
 
 def test_the_first_heading_is_the_verdict(full):
-    assert full.headings[0] == "1 of 2 budgets met on held-out rows, 0 exceeded, 1 undetermined."
+    assert full.headings[0] == (
+        "1 of 2 budgets shown to be met on held-out rows, 1 has too few people to tell."
+    )
 
 
 def test_every_section_and_figure_is_there(full):
     assert set(full.headings) >= {
         "Clients against their budgets", "Accuracy and disparity of each client",
-        "Who pays for whose budget", "Path of training", "Trade-off", "All verdicts",
+        "Who pays for whose budget", "Path of training", "All verdicts",
         "All clients", "Groups and counts", "Settings, data, versions", "Intervals", "Notes",
     }  # fmt: skip
     ids = {value for name, value in full.attributes if name == "id"}
-    for figure in ("strip-0-0", "scatter-0", "price-0", "path-loss", "path-violation", "sweep"):
+    for figure in ("strip-0-0", "scatter-0", "price-0", "path-loss", "path-violation", "rates-0-0"):
         assert f"{figure}-title" in ids
     assert "svg" in full.tags and "img" not in full.tags
 
@@ -154,7 +156,7 @@ def test_a_run_without_held_out_rows_or_labels_still_has_a_page(tmp_path):
         nothing = dict.fromkeys(who["test"], None) | {"disparities": []}
         who["test"] = nothing
     page = page_of(write_page(write(tmp_path / "a", content)))
-    assert page.headings[0].endswith("0 exceeded, 1 undetermined.")
+    assert page.headings[0].endswith("1 has too few people to tell.")
     assert "training rows" in page.headings[0]
     blind = two_clients(method="audit", rounds={}, worst_client=dict.fromkeys(
         ("name", "train_loss", "test_accuracy")))  # fmt: skip
@@ -175,6 +177,16 @@ def test_a_result_of_an_older_version_is_shown_without_verdicts(tmp_path):
     assert page_of(write_page(write(tmp_path, content))).headings[0] == (
         "2 budgets set, not judged on held-out rows."
     )
+
+
+def test_the_headline_of_a_sweep_is_the_trade_off(tmp_path):
+    page = page_of(write_page(write(tmp_path, two_clients(), HISTORY, [*reversed(SWEEP)])))
+    assert page.headings[0] == (
+        "From budget 0.1 to 0.01, the difference over all rows goes from 0.090 to 0.009, accuracy "
+        "from 0.900 to 0.810."
+    )
+    for words in ("keep 2 of 3 budgets", "Too small to judge by: north", "budget-0.05/report.html"):
+        assert words in page.text
 
 
 def test_a_sweep_alone_has_a_page(tmp_path):

@@ -59,7 +59,7 @@ def test_the_total_is_never_called_as_a_client_is():
     for lines in (client_lines, group_lines, training_lines):
         assert {line.client for line in lines(parsed(content))} == {*content["clients"], total}
     content["global"]["train"] = part([judged(0.3, 0.2, 0.4, 0.1, "exceeded", smooth=0.3)])
-    assert f"Not met: {total} 0.3000" in headline(parsed(content))
+    assert f"{total} 0.3000" in headline(parsed(content))
 
 
 def test_the_total_has_its_own_line_on_the_screen_and_on_the_page(tmp_path):
@@ -99,5 +99,5 @@ def test_the_largest_difference_of_any_client_is_not_that_of_all_rows():
 
 def test_one_budget_is_counted_as_the_headline_counts_it():
     content = named("a")
-    assert verdict_sentence(parsed(content)).startswith("0 of 1 budgets met on held-out rows")
-    assert "1 of 1 budgets met on the training rows" in headline(parsed(content))
+    assert verdict_sentence(parsed(content)).startswith("0 of 1 budget shown to be met on")
+    assert "0 of 1 budgets met on the training rows" in headline(parsed(content))

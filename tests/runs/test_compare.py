@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from fcfl.results import OverSeeds
-from fcfl.runs.method_comparison import over_seeds, parse_methods
+from fcfl.runs.method_comparison import MAJORITY, over_seeds, parse_methods
+from fcfl.runs.opening import open_table
 from fcfl.runs.settings import Experiment
 from fcfl.server.registry import METHODS
 from hospital import COLUMNS, fcfl, only_error, result_of, stays, written
@@ -36,7 +37,7 @@ def content_of(folder):
 def test_every_method_has_a_line_a_folder_and_a_result(compared):
     folder, outcome = compared
     content = content_of(folder)
-    assert [method["method"] for method in content["methods"]] == MOST
+    assert [method["method"] for method in content["methods"]] == [*MOST, MAJORITY]
     for run in content["runs"]:
         assert run["status"] in ("converged", "stopped"), run
         result = result_of(folder / run["folder"])
@@ -44,7 +45,7 @@ def test_every_method_has_a_line_a_folder_and_a_result(compared):
         assert run["bytes_from_clients"] == result["bytes_from_clients"] > 0
         assert (folder / run["folder"] / "report.html").exists()
     lines = [line.split() for line in outcome.stdout.splitlines() if line]
-    assert [line[0] for line in lines if line[0] in MOST] == MOST
+    assert [line[0] for line in lines if line[0] in MOST][: len(MOST)] == MOST
 
 
 def test_a_line_says_what_the_results_say(compared):
@@ -63,6 +64,44 @@ def test_a_line_says_what_the_results_say(compared):
         assert (largest["low"], largest["high"]) == (run["low"], run["high"])
         verdicts = [entry["verdict"] for entry in values.values()]
         assert run["verdicts"] == {v: verdicts.count(v) for v in verdicts}
+
+
+def test_the_majority_line_is_what_predicting_one_label_gives(compared, table):
+    folder, _ = compared
+    found = content_of(folder)["methods"][-1]
+    rows = open_table(Experiment(str(table), client="hospital", label="died", sensitive=("race",)))
+    label = np.concatenate([data.y for data in rows.train.values()]).mean() >= 0.5
+    right = {name: (data.y == label).mean() for name, data in rows.test.items()}
+    assert found["worst_accuracy"]["mean"] == pytest.approx(min(right.values()))
+    assert found["all_rows"]["mean"] == 0
+
+
+def test_without_plain_fedavg_it_is_added(table, tmp_path):
+    command = ("compare", table, *COLUMNS, "--methods", "q-ffl", "--out", tmp_path)
+    assert fcfl(*command).exit_code == 0
+    assert [m["method"] for m in content_of(tmp_path)["methods"]] == ["q-ffl", "fedavg", MAJORITY]
+
+
+def test_a_run_that_stopped_says_how_far_it_still_moved(compared):
+    folder, outcome = compared
+    for run in content_of(folder)["runs"]:
+        history = (folder / run["folder"] / "history.jsonl").read_text().splitlines()
+        losses = [json.loads(line)["worst_loss"] for line in history]
+        if run["status"] == "converged":
+            assert run["still_moving"] == ""
+            continue
+        last = max(len(losses) // 10, 1)
+        change = abs(losses[-1] - losses[-1 - last])
+        assert f"still changed by {change:.2g} in the last" in run["still_moving"]
+        assert f"{run['method']}: worst loss still changed by" in outcome.stdout
+
+
+def test_a_comparison_is_shown_again_from_its_folder(compared):
+    folder, _ = compared
+    page = (folder / "report.html").read_bytes()
+    outcome = fcfl("report", folder)
+    assert outcome.exit_code == 0, outcome.output
+    assert (folder / "report.html").read_bytes() == page
 
 
 def test_all_methods_see_the_same_rows(compared):
@@ -84,7 +123,7 @@ def test_disclosed_rows_are_told(compared):
 
 def test_the_page_shows_every_method_with_its_bytes_and_rounds(compared):
     page = (compared[0] / "report.html").read_text(encoding="utf-8")
-    assert "10 methods on " in page and "MB sent" in page
+    assert "11 methods on " in page and "MB sent" in page
     for name in MOST:
         assert f"<b>{name}</b>: {METHODS[name].help.split(chr(39))[0]}" in page
     assert "http://" not in page.replace("http://www.w3.org", "") and "<script src" not in page
@@ -98,7 +137,7 @@ def test_seeds_give_means_with_intervals(table, tmp_path):
     assert [run["folder"] for run in content["runs"]] == [
         f"{method}-seed-{seed}" for method in ("fedavg", "q-ffl") for seed in range(3)
     ]
-    for method in content["methods"]:
+    for method in content["methods"][:-1]:
         runs = [run for run in content["runs"] if run["method"] == method["method"]]
         accuracies = [run["worst_accuracy"] for run in runs]
         assert method["worst_accuracy"]["mean"] == pytest.approx(np.mean(accuracies))
@@ -143,7 +182,7 @@ def test_a_method_that_fails_is_listed_and_the_others_run(table, tmp_path):
     runs = {run["method"]: run for run in content_of(tmp_path)["runs"]}
     assert runs["afl"]["status"] == "failed" and "is a file" in runs["afl"]["message"]
     assert result_of(tmp_path / "fedfb")["method"] == "fedfb"
-    assert "3 methods on " in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "4 methods on " in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_l2_is_the_same_for_all_when_it_is_given(table, tmp_path):

@@ -1,6 +1,6 @@
 import math
 import tomllib
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import assume, given
@@ -80,8 +80,8 @@ def test_unset_settings_are_not_written_and_all_others_are():
         "t.csv", "c", "y", ("r",), method="two-stage", rounds=(1, 2), step_size=0.1, l2=0.1
     )
     keys = tomllib.loads(experiment.to_toml())
-    unset = {"positive", "budget", "relative-budget", "ratio", "objective"}
-    unset |= {"policy", "confidence", "options"}
+    unset = {"positive", "max-levels", "budget", "relative-budget", "ratio", "objective"}
+    unset |= {"policy", "confidence", "options", "min-group-rows", "starts"}
     assert set(keys) == {field.name.replace("_", "-") for field in fields(Experiment)} - unset
 
 
@@ -194,6 +194,12 @@ def test_the_budget_of_all_others_is_written_out():
         ({"l2": "auto", "method": "fedavg"}, "`l2` 'auto' belongs to method 'sqp', got 'fedavg'"),
         ({"objective": 1.0, "method": "two-stage"}, "`objective` belongs to method 'sqp'"),
         ({"curvature": "exact", "method": "fedavg"}, "`curvature` belongs to method 'sqp'"),
+        ({"protects": "worst", "method": "fedavg"}, "`protects` belongs to methods with two"),
+        ({"protects": "none", "method": "two-stage"}, "`protects` must be one of all, worst"),
+        (
+            {"protects": "worst", "method": "two-stage", "published": True},
+            "`protects` must be 'all' with `published`",
+        ),
         ({"rounds": (5, 5), "method": "fedavg"}, "`rounds` must be one count for .*, got 5,5"),
         ({"published": True, "method": "fedavg"}, "`published` belongs to method 'two-stage'"),
     ],
@@ -206,6 +212,8 @@ def test_settings_that_do_not_fit_are_refused(options, sentence):
 def test_methods_get_their_options():
     gradient = Experiment("t", method="two-stage", rounds=(3, 4), step_size=0.2)
     assert gradient.make_method() == TwoStage(0.2, (3, 4))
+    protecting = replace(gradient, protects="worst")
+    assert protecting.make_method() == TwoStage(0.2, (3, 4), protects="worst")
     public = Experiment("t", method="two-stage", published=True)
     assert public.make_method() == TwoStage.published(0.03)
     fast = Experiment("t", objective=0.3, curvature="lbfgs", rounds=(5, 6))

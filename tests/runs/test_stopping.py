@@ -40,7 +40,7 @@ def finish(process):
 
 def undisturbed(folder, arguments):
     process = finish(start_process("train", *arguments, "--out", folder))
-    assert process.returncode == 0, process.said
+    assert process.returncode in (0, 3), process.said
     return folder
 
 
@@ -83,7 +83,7 @@ def stopped_by(kill, folder, arguments, *, wait_for=checkpoint_path, pause=0.0):
 
 def resumed(folder):
     process = finish(start_process("train", "--resume", "--out", folder))
-    assert process.returncode == 0, process.said
+    assert process.returncode in (0, 3), process.said  # two-stage holds no decisions
     return process
 
 
@@ -166,7 +166,7 @@ def stop_after(n_rounds):
 
 def table_run(tmp_path, **options):
     table = written(stays(), tmp_path / "stays.csv")
-    settings = {"client": "hospital", "label": "died", "sensitive": ("race",)}
+    settings = {"client": "hospital", "label": "died", "sensitive": ("race",), "min_group_rows": 1}
     settings |= {"method": "two-stage", "rounds": (20, 20)}
     return Experiment(str(table), **{**settings, **options})
 
@@ -204,13 +204,23 @@ def test_a_run_with_relative_budgets_can_be_stopped_in_both_halves(tmp_path):
     assert_same_run(parts.folder, whole.folder)
 
 
+def test_a_misspelt_column_is_told_before_other_settings(tmp_path):
+    table = written(stays(), tmp_path / "stays.csv")
+    command = ("train", table, *SHORT, "--client", "hospital", "--label", "died")
+    out = ("--out", tmp_path / "run")
+    assert fcfl(*command, "--sensitive", "race", *out).exit_code == 0
+    told = only_error(fcfl(*command, "--sensitive", "rase", *out))
+    assert "must be a column of the table, got 'rase'. Did you mean 'race'?" in told
+
+
 def test_resuming_with_other_settings_or_rows_is_refused(tmp_path):
     table = written(stays(), tmp_path / "stays.csv")
     command = ("train", table, *COLUMNS, *SHORT, "--out", tmp_path / "run")
-    assert fcfl(*command, "--budget", "0.05").exit_code == 0
+    assert fcfl(*command, "--budget", "0.05").exit_code in (0, 3)
     told = only_error(fcfl(*command, "--budget", "0.06", "--resume"))
     assert told.endswith(
-        "holds a run with other settings. Choose another `--out`, or pass `--overwrite`."
+        "holds a run with other settings (budget 0.05 there, 0.06 here). Choose another `--out`, "
+        "or pass `--overwrite`."
     )
     changed = stays()
     changed.loc[0, "age"] += 1  # the same counts, so that only the rows tell
@@ -263,7 +273,7 @@ def assert_nothing_torn(folder):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs resource limits")
-@pytest.mark.parametrize(("n_bytes", "rounds"), [(5000, "4,4"), (5000, "200,200"), (2000, "20,20")])
+@pytest.mark.parametrize(("n_bytes", "rounds"), [(3000, "4,4"), (3000, "200,200"), (2000, "20,20")])
 def test_a_full_disk_is_told_and_leaves_nothing_torn(tmp_path, n_bytes, rounds):
     process = run_with_largest_file(n_bytes, tmp_path, rounds)
     notes = [line for line in process.said.splitlines() if "checkpoint" in line]
@@ -275,7 +285,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_torn(tmp_path, n_bytes, rounds):
         f"error: Cannot write to the folder {str(tmp_path / 'run')!r}: File too large."
     ]
     assert_nothing_torn(tmp_path / "run")
-    assert fcfl("train", "--resume", "--out", tmp_path / "run").exit_code == 0
+    assert fcfl("train", "--resume", "--out", tmp_path / "run").exit_code in (0, 3)
 
 
 def test_training_goes_on_where_checkpoints_cannot_be_written(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 from fcfl.cli import compare as comparing
 from fcfl.cli import sweep as sweeping
 from fcfl.federation.checkpoint import checkpoint_path
-from fcfl.models.model_file import load_model
+from fcfl.models.saved_model import load_model
 from fcfl.results import (
     ClientResult,
     Disparity,
@@ -28,9 +28,10 @@ from fcfl.server.smooth_max import smooth_max
 from fcfl.training.rounds import Session
 from hospital import COLUMNS, fcfl, only_error, result_of, stays, weights_of, written
 
-TABLE = {"client": "hospital", "label": "died", "sensitive": ("race",)}
+TABLE = {"client": "hospital", "label": "died", "sensitive": ("race",), "min_group_rows": 1,
+         "confidence": 0, "starts": 1}  # fmt: skip
 RACES = ("black", "white", "other")
-SETTLED = ("--l2", "0.01", "--objective", "max")
+SETTLED = ("--l2", "0.01", "--objective", "max", "--confidence", "0", "--starts", "1")
 
 
 def small(tmp_path, seed):
@@ -74,7 +75,7 @@ def stop_in_round(monkeypatch, module, count):
 # --- two starts -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", [1, 3, 6])  # from the point before: lost, lost, better
+@pytest.mark.parametrize("seed", [1, 3, 4])
 def test_a_point_is_no_worse_than_from_either_start(seed, tmp_path):
     experiment, told = small(tmp_path, seed), []
     session = Session(tmp_path / "sweep", on_message=told.append)
@@ -95,7 +96,7 @@ def test_a_point_is_no_worse_than_from_either_start(seed, tmp_path):
 
 
 def simulated(loss, excess):
-    entry = Disparity("demographic_parity", "race", "difference", 0.1, 0.1 + excess, budget=0.1)
+    entry = Disparity("demographic_parity", "race", "difference", 0.1 + excess, 0.1, budget=0.1)
     part = Part(loss, disparities=(entry,))
     clients = {"a": ClientResult(RowCounts(9, 0), part, Part())}
     result = Result(
@@ -200,7 +201,7 @@ def test_a_comparison_is_not_resumed_with_other_rows(finished, table, tmp_path):
 
 def test_a_stopped_sweep_says_how_to_go_on_and_ends_the_same(table, tmp_path, monkeypatch):
     command = ("sweep", table, *COLUMNS, *SETTLED, "--budgets", "0.2,0.02", "--out")
-    assert fcfl(*command, tmp_path / "whole").exit_code == 0
+    assert fcfl(*command, tmp_path / "whole").exit_code in (0, 3)
     rounds = points_of(tmp_path / "whole")[0]["rounds"]
     folder = tmp_path / "parts"
     with monkeypatch.context() as patched:
@@ -214,7 +215,7 @@ def test_a_stopped_sweep_says_how_to_go_on_and_ends_the_same(table, tmp_path, mo
     with monkeypatch.context() as patched:
         stop_in_round(patched, sweeping, 1)
         assert "Stopped after round 4." in only_error(fcfl(*command, folder, "--resume"))
-    assert fcfl(*command, folder, "--resume").exit_code == 0
+    assert fcfl(*command, folder, "--resume").exit_code in (0, 3)
     assert points_of(folder) == points_of(tmp_path / "whole")
     for name in ("budget-0.2", "budget-0.02"):
         assert weights_of(folder / name) == weights_of(tmp_path / "whole" / name)
@@ -233,11 +234,11 @@ def test_points_with_other_settings_are_refused_or_overwritten(table, tmp_path, 
     folder = tmp_path / "sweep"
     command = ("sweep", table, *COLUMNS, "--budgets", "0.2,0.1", "--out", folder)
     assert fcfl(*command, *SETTLED).exit_code == 0
-    other = ("--l2", "0.1", "--objective", "max")
+    other = ("--l2", "0.1", *SETTLED[2:])
     for more in ((), ("--resume",)):
         assert only_error(fcfl(*command, *other, *more)) == (
-            f"The folder {str(folder / 'budget-0.2')!r} holds a run with other settings. "
-            "Choose another `--out`, or pass `--overwrite`."
+            f"The folder {str(folder / 'budget-0.2')!r} holds a run with other settings "
+            "(l2 0.01 there, 0.1 here). Choose another `--out`, or pass `--overwrite`."
         )
     assert {result_of(folder / p["folder"])["l2"] for p in points_of(folder)} == {0.01}
     with monkeypatch.context() as patched:

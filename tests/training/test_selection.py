@@ -1,39 +1,46 @@
 """Choosing by cross-validation: folds, sums and the rule, each by hand; then the whole."""
 
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from binding import PARITY, binding
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fcfl._types import Fold
+from fcfl import SQP, Difference
+from fcfl._types import Fold, Point, Request
 from fcfl.client import local_client
+from fcfl.client.counts import Counts
 from fcfl.client.folds import fold_of_rows
 from fcfl.client.local_client import LocalClient
-from fcfl.client.questions import Setup, sum_up
+from fcfl.client.questions import HeldOut, Setup, sum_up
 from fcfl.federation.federation import Federation
 from fcfl.models.linear import Linear
 from fcfl.rules import rates_needed
 from fcfl.runs import Experiment
 from fcfl.runs.opening import open_table
-from fcfl.training import selection
+from fcfl.server.constraints import build_constraints
+from fcfl.server.problem import build_problem, evaluate_point
+from fcfl.server.sqp.one_step import ask_step, take_step
+from fcfl.training import candidate_fits, selection
 from fcfl.training.open_settings import open_settings
-from fcfl.training.selection import (
-    L2_ABOVE,
-    L2_GRID,
+from fcfl.training.selection import L2_GRID, L2_TRIED, OBJECTIVE_GRID, OpenSettings
+from fcfl.training.selection_rule import (
+    CLEARLY,
     N_FOLDS,
-    OBJECTIVE_GRID,
-    OpenSettings,
+    SLACK,
+    budget_excess,
+    checked_forecast,
     decide,
     lowest_between,
 )
-from helpers import simulated_clients
+from fcfl.training.together import Lane, run_together
+from helpers import RACE, simulated_clients
 from hospital import stays, written
 
-TABLE = {"client": "hospital", "label": "died", "sensitive": ("race",)}
+TABLE = {"client": "hospital", "label": "died", "sensitive": ("race",), "min_group_rows": 1}
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +58,7 @@ class Choice:
     settings: OpenSettings
     seed: int = 0
 
-    def select(self, on_round=None):
+    def select(self, on_round=None, progress_file=None):
         return selection.select(
             Federation.from_rows(self.clients),
             self.setup,
@@ -60,6 +67,7 @@ class Choice:
             self.settings,
             seed=self.seed,
             on_round=on_round,
+            progress_file=progress_file,
         )
 
 
@@ -128,14 +136,14 @@ def test_within_the_noise_the_lowest_mean_is_taken():
     assert chosen.near_best == 3
 
 
-def test_the_slack_is_one_standard_error_of_the_paired_difference():
+def test_the_slack_is_in_standard_errors_of_the_paired_difference():
     """What counts is the noise of the difference on the same rows, not that of either mean."""
     rng = np.random.default_rng(0)
     common = rng.gamma(2.0, 0.5, 400)
     noise = rng.standard_normal(400)
     noise = (noise - noise.mean()) / noise.std(ddof=1)
     other = sum_up(np.column_stack([np.full(400, 0.1), np.full(400, 0.01)]))
-    for behind, expected in ((0.95, 10.0), (1.05, "max")):
+    for behind, expected in ((0.95 * SLACK, 10.0), (1.05 * SLACK, "max")):
         standard_error = 0.2 / np.sqrt(400)
         worse = common + 0.2 * noise + behind * standard_error
         totals = {"a": sum_up(np.column_stack([common, worse])), "b": other}
@@ -182,7 +190,7 @@ def test_one_noisy_point_moves_the_l2_weight_little():
     weights = list(L2_GRID)
     losses = [0.5 + 0.01 * (np.log(weight) - np.log(1e-2)) ** 2 for weight in weights]
     noisy_losses = [*losses]
-    noisy_losses[6] = losses[4] - 1e-4  # 3e-3 looks best by a hair
+    noisy_losses[weights.index(3e-3)] = losses[weights.index(1e-2)] - 1e-4  # best by a hair
     assert lowest_between(weights, losses) == pytest.approx(0.01, rel=0.05)
     assert 4e-3 < lowest_between(weights, noisy_losses) < 1e-2
 
@@ -199,47 +207,158 @@ def test_the_sentence_says_when_min_max_buys_nothing():
     assert "buys" not in only_max
 
 
+# --- budgets on held-out rows ---
+
+
+def held_out(counts, selected):
+    """Sums of one client: rows of its two groups, and of each candidate those selected."""
+    n = len(selected)
+    empty = np.zeros(n)
+    counts = np.array(counts, dtype=float)
+    return HeldOut(counts.sum(), empty, np.zeros((n, n)), counts, np.array(selected, dtype=float))
+
+
+def constraints(*rules, clients=("a",)):
+    rates = rates_needed(rules, RACE)
+    built, _ = build_constraints(rules, clients, rates, np.full((len(clients), len(rates)), 99.0))
+    return built
+
+
+def deviance(counts, selected, budget):
+    """By hand: the squared excess over its variance, of the group that is selected more."""
+    rates = np.array(selected) / counts
+    shrunk = (np.array(selected) + 1) / (np.array(counts) + 2)
+    variance = np.sum(shrunk * (1 - shrunk) / counts)
+    return max(np.ptp(rates) - budget, 0.0) ** 2 / variance
+
+
+def test_the_excess_of_decisions_on_held_out_rows_is_a_sum_of_squares_over_clients():
+    rule = Difference("demographic_parity", "race", 0.1)
+    counts = np.array([100, 50])
+    candidates = [[60, 10], [60, 27], [10, 40]]
+    found = budget_excess(constraints(rule), ["a"], {"a": held_out(counts, candidates)})
+    expected = [deviance(counts, selected, 0.1) for selected in candidates]
+    assert expected[1] == 0 and found == pytest.approx(expected)
+    both = {"a": held_out(counts, candidates), "b": held_out(2 * counts, candidates)}
+    found = budget_excess(constraints(rule, clients=("a", "b")), ["a", "b"], both)
+    more = [deviance(2 * counts, selected, 0.1) for selected in candidates]
+    assert found == pytest.approx(np.add(expected, more))
+
+
+def test_groups_without_held_out_rows_and_absent_clients_exceed_nothing():
+    rule = Difference("demographic_parity", "race", 0.1)
+    alone = {"a": held_out([100, 0], [[60, 0]])}
+    assert budget_excess(constraints(rule), ["a"], alone) == [0]
+    two = constraints(rule, clients=("a", "b"))
+    assert budget_excess(two, ["a", "b"], alone) == [0]
+    free = constraints(replace(rule, budget=None))
+    assert budget_excess(free, ["a"], {"a": held_out([9, 9], [[9, 0]])}) == [0]
+
+
+def test_an_objective_whose_decisions_exceed_budgets_clearly_more_is_left_out():
+    """Both are as good for the worst client; the first is better in the mean."""
+    totals = {"a": noisy([0.5, 0.5], 0.0), "b": noisy([0.1, 0.3], 0.0)}
+    candidates = [(0.1, 10.0), (0.1, "max")]
+    for more, expected in ((0.9 * CLEARLY, 10.0), (1.1 * CLEARLY, "max")):
+        chosen = decide(candidates, totals, np.array([2.0 + more, 2.0]))
+        assert chosen.objective == expected
+        assert [line.budget_excess for line in chosen.table] == [2.0 + more, 2.0]
+
+
+def test_a_loss_that_was_expected_wrongly_is_told():
+    chosen = decide([(0.1, "max")], {"a": noisy([0.5], 0.2), "b": noisy([0.1], 0.2)})
+
+    def counts(loss, n):
+        half = np.zeros(2)
+        return Counts(n, 0, 0, 0, loss * n, half, half)
+
+    train = {"a": counts(0.5, 400), "b": counts(0.1, 400)}
+    error = 0.2 / np.sqrt(99) * np.sqrt(1 + 400 / 200)  # of a hundred rows, and of two samples
+    for apart, word in ((1.9, None), (2.2, "higher"), (-2.2, "lower")):
+        test = {"a": counts(0.5 + apart * error, 200), "b": counts(9.0, 200)}
+        said = checked_forecast(chosen, train, test)
+        assert said is None if word is None else f", {word} than chance explains." in said
+    assert checked_forecast(chosen, train, {"a": counts(0.0, 0), "b": counts(0.0, 0)}) is None
+
+
+# --- folds ---
+
+
+@pytest.mark.parametrize("objective", [1.0, "max"])
+@pytest.mark.parametrize("l2", [0.01, 0.1])
+def test_one_step_from_the_whole_fit_comes_near_the_fit_without_a_fold(objective, l2):
+    """Nearer by far than the whole fit is, whose rows are others by a fifth."""
+    federation, rule = binding(1, sizes=(4000, 6000)), replace(PARITY, budget=0.1)
+    setup = Setup(Linear(3), rates_needed([rule], RACE), (rule,))
+    clients = federation.bind(setup)
+    problem, _ = build_problem(
+        [rule], setup.rates, clients.evaluate(Request((Point(np.zeros(4)),))), l2=l2
+    )
+    method = SQP(objective=objective, rounds=(200, 0))
+    whole = run_together({0: Lane(method, method.init(np.zeros(4), problem))}, clients, "")[0]
+    assert whole.state.status == "converged"
+    folds = [Fold(index, N_FOLDS) for index in range(N_FOLDS)]
+    lanes = {f: Lane(method, method.init(whole.state.params, problem), f) for f in folds}
+    for fold, true in run_together(lanes, clients, "").items():
+        reports = clients.evaluate(Request((ask_step(method, whole.state, fold),)))
+        at = evaluate_point(problem, whole.state.params, reports)
+        end = take_step(method, whole.state, at)
+        before, after = (
+            np.linalg.norm(params - true.state.params) for params in (whole.state.params, end)
+        )
+        assert after <= 0.25 * before
+
+
 # --- the whole ---
 
 
-def test_the_grid_holds_what_is_open_and_nothing_else(table):
-    def grid(n_clients=3, **options):
-        return choice_of(table, **options).settings.candidates(n_clients, L2_GRID)
+def test_what_is_open_is_tried_and_nothing_else(table):
+    def tried(n_clients=3, **options):
+        settings = choice_of(table, **options).settings
+        return settings.weights(), settings.objectives(n_clients)
 
-    assert len(grid()) == len(L2_GRID) * len(OBJECTIVE_GRID)
-    assert grid(l2=0.02) == [(0.02, tilt) for tilt in OBJECTIVE_GRID]
-    assert grid(objective="max") == [(weight, "max") for weight in L2_GRID]
-    assert grid(objective=0.5) == [(weight, 0.5) for weight in L2_GRID]
-    assert grid(n_clients=1, objective=0.5) == [(weight, 0.5) for weight in L2_GRID]
-    assert grid(n_clients=1) == [(weight, "max") for weight in L2_GRID]
+    assert tried() == (L2_TRIED, OBJECTIVE_GRID)
+    assert tried(l2=0.02) == ((0.02,), OBJECTIVE_GRID)
+    assert tried(objective="max") == (L2_TRIED, ("max",))
+    assert tried(objective=0.5) == (L2_TRIED, (0.5,))
+    assert tried(n_clients=1, objective=0.5) == (L2_TRIED, (0.5,))
+    assert tried(n_clients=1) == (L2_TRIED, ("max",))
+
+
+def watched_sums(monkeypatch):
+    """What every decision is made on: the candidates, and each client's sums."""
+    seen = []
+
+    def watched(candidates, totals, *others, **options):
+        seen.append((tuple(candidates), dict(totals)))
+        return decide(candidates, totals, *others, **options)
+
+    monkeypatch.setattr(candidate_fits, "decide", watched)
+    return seen
 
 
 def test_every_candidate_is_scored_on_every_row_once(table, monkeypatch):
     choice = choice_of(table, objective=1.0)
-    seen, ends = {}, []
-
-    def decide(candidates, totals):
-        seen.update(totals)
-        return SimpleNamespace(n=candidates, l2=ends[-1])
-
-    monkeypatch.setattr(selection, "decide", decide)
-    for end, grid in ((0.01, L2_GRID), (0.1, (*L2_ABOVE, *L2_GRID))):
-        ends.append(end)
-        assert [weight for weight, _ in choice.select().n] == list(grid)
-        for client, sums in seen.items():
-            assert sums.n_rows == choice.clients[client].n_rows
-            assert sums.loss_sums.shape == (len(grid),)
-            assert sums.product_sums.shape == (len(grid), len(grid))
+    seen = watched_sums(monkeypatch)
+    chosen = choice.select()
+    candidates, totals = seen[-1]
+    assert [weight for weight, _ in candidates] == [line.l2 for line in chosen.table]
+    assert len(set(candidates)) == len(candidates)
+    for client, sums in totals.items():
+        assert sums.n_rows == choice.clients[client].n_rows
+        assert sums.loss_sums.shape == (len(candidates),)
+        assert sums.product_sums.shape == (len(candidates), len(candidates))
 
 
-def test_a_decade_more_is_tried_when_the_strong_end_is_chosen(table):
-    """150 rows of noisy labels want much of it; seen whole, the curve may turn below the end."""
+def test_further_weights_are_tried_while_the_best_is_the_last_on_its_side(table):
+    """150 rows of noisy labels want much of it."""
     choice = choice_of(table, objective=1.0)
     chosen = choice.select()
-    assert 0.056 < chosen.l2 <= 1.0
-    assert {line.l2 for line in chosen.table} == {*L2_ABOVE, *L2_GRID}
+    assert 0.03 < chosen.l2 <= 1.0
+    assert {line.l2 for line in chosen.table} > set(L2_TRIED)
+    assert max(line.l2 for line in chosen.table) > max(L2_TRIED)
     fixed = replace(choice, settings=OpenSettings(0.1, 1.0)).select()
-    assert {line.l2 for line in fixed.table} == {0.1}
+    assert {line.l2 for line in fixed.table} == {0.1} and fixed.l2 == 0.1
 
 
 def test_sums_of_weighted_rows_are_those_of_repeated_rows(table):
@@ -279,9 +398,9 @@ def test_held_out_rows_are_not_trained_on(table, monkeypatch):
         trained.append((name, data))
         return build(self, name, data, rates)
 
-    def summed(losses, weights):
-        scored.append(losses.shape)
-        return sums(losses, weights)
+    def summed(losses, *others):
+        scored.append(losses.shape[0])
+        return sums(losses, *others)
 
     monkeypatch.setattr(Linear, "rows", watched)
     monkeypatch.setattr(local_client, "sum_up", summed)
@@ -290,13 +409,15 @@ def test_held_out_rows_are_not_trained_on(table, monkeypatch):
     for client, data in choice.clients.items():
         folds = folds_of(client, data)
         kept = [rows for name, rows in trained if name == client]
-        assert len(kept) == N_FOLDS
+        whole, *kept = kept
+        assert len(kept) == N_FOLDS and whole.n_rows == data.n_rows
         for fold, rows in enumerate(kept):
             np.testing.assert_array_equal(rows.X.toarray(), data.X[folds != fold].toarray())
             np.testing.assert_array_equal(rows.y, data.y[folds != fold])
-        sizes.append([(int((folds == fold).sum()), 1) for fold in range(N_FOLDS)])
+        sizes.append([int((folds == fold).sum()) for fold in range(N_FOLDS)])
     asked = len(sizes)  # first of all whether anybody holds rows out
-    assert scored[asked:] == [size for fold in zip(*sizes, strict=True) for size in fold]
+    once = [size for fold in zip(*sizes, strict=True) for size in fold]
+    assert scored[asked:] == once * ((len(scored) - asked) // len(once))
 
 
 def test_it_is_deterministic_and_depends_on_the_seed(table):
@@ -307,15 +428,37 @@ def test_it_is_deterministic_and_depends_on_the_seed(table):
     assert other.table != first.table
 
 
-@pytest.mark.parametrize("options", [{"l2": 0.01}, {"objective": 1.0}])
-def test_progress_rises_to_one(table, options):
-    """The second case goes on to the weights above the grid."""
+def test_progress_rises_towards_one(table):
     shares = []
     on_round = lambda info, share: shares.append((info.stage, share))  # noqa: E731
-    chosen = choice_of(table, **options).select(on_round)
-    assert [stage for stage, _ in shares] == [0] * (N_FOLDS * len(chosen.table))
-    assert np.all(np.diff([share for _, share in shares]) > 0)
-    assert shares[-1][1] == pytest.approx(1.0)
+    choice_of(table, l2=0.01).select(on_round)
+    assert {stage for stage, _ in shares} == {0}
+    found = [share for _, share in shares]
+    assert found == sorted(found) and 0.9 <= found[-1] <= 1.0
+
+
+def test_what_was_fitted_before_it_was_stopped_is_not_fitted_again(table, tmp_path):
+    choice = choice_of(table, l2=0.01)
+    whole, place = choice.select(), tmp_path / "fitted.npz"
+    rounds, again = [], []
+
+    def stop(info, share):
+        rounds.append(share)
+        if share > 0.65:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        choice.select(stop, place)
+    kept = place.read_bytes()
+    resumed = choice.select(lambda info, share: again.append(share), place)
+    assert resumed == whole
+    assert (
+        len([share for share in again if share < 0.35])
+        == 0
+        < len([share for share in rounds if share < 0.35])
+    )
+    place.write_bytes(kept[: len(kept) // 2])  # torn: it is fitted again
+    assert choice.select(None, place) == whole
 
 
 def test_a_tiny_client_is_trained_on_but_not_scored(tmp_path):
@@ -347,12 +490,11 @@ def test_very_many_rows_are_thinned_and_few_are_not(monkeypatch):
     choice = Choice(clients, setup, choice_method(), OpenSettings(0.01, 1.0))
     for most, used in ((0, 500), (1050, 525), (2000, None)):
         monkeypatch.setattr(selection, "MOST_ROWS", most)
-        seen = {}
-        monkeypatch.setattr(selection, "decide", lambda _, totals, seen=seen: seen.update(totals))
+        seen = watched_sums(monkeypatch)
         choice.select()
         for client, data in clients.items():
             whole = data.n_rows if used is None else min(used, data.n_rows)
-            assert seen[client].n_rows == whole
+            assert seen[-1][1][client].n_rows == whole
 
 
 def choice_method():

@@ -6,10 +6,12 @@ Everything comes from counts, so it works where rows never leave their client.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
 
 from fcfl._checks import check_choice, check_fraction, did_you_mean
-from fcfl._types import ClientId, RateId
+from fcfl._types import ClientId, RateId, Vector
 from fcfl.rules import Rule, Scope, check_budget_clients, without_budgets
 
 from .disparities import compare
@@ -86,7 +88,8 @@ def audit_clients(
     *,
     confidence: float = 0.95,
     simultaneous: Simultaneous = "bonferroni",
-    min_group_rows: float = 1.0,
+    min_group_rows: float | None = 1.0,
+    trained_counts: Mapping[ClientId, Vector] | None = None,
 ) -> Audit:
     """Hold every client's counts against the rules, and all counts together.
 
@@ -94,16 +97,23 @@ def audit_clients(
     probability ``confidence``, and so do those over all rows together; with ``"none"`` each holds
     on its own. Intervals of accuracies hold each on their own. Where no rule has the scope
     ``"client"`` (or ``"global"``), the others are measured there without a budget.
+
+    Groups with fewer than ``min_group_rows`` rows are not compared, None leaves their number to the
+    rule; with ``trained_counts``, the clients' training rows of each group, those decide.
     """
     check_fraction("confidence", confidence)
     check_choice("simultaneous", simultaneous, ("bonferroni", "none"))
     check_budget_clients(rules, list(counts))
     _check_counted(rules, rates, counts)
-    terms = _Terms(tuple(rates), 1 - confidence, simultaneous, min_group_rows)
+    trained: dict[ClientId | None, Vector] = {}
+    if trained_counts:
+        trained.update(trained_counts.items())
+        trained[None] = np.sum(list(trained_counts.values()), axis=0)
+    terms = _Terms(tuple(rates), 1 - confidence, simultaneous, min_group_rows, trained)
     client_rules, global_rules = _rules_at(rules, "client"), _rules_at(rules, "global")
     everybody = pool(counts.values())
-    n_compared = terms.n_compared(client_rules, counts.values())
-    n_global = terms.n_compared(global_rules, [everybody])
+    n_compared = terms.n_compared(client_rules, counts)
+    n_global = terms.n_compared(global_rules, {None: everybody})
     alpha, global_alpha = terms.split(n_compared), terms.split(n_global)
     return Audit(
         {c: terms.audit(c, found, client_rules, alpha) for c, found in counts.items()},
@@ -123,15 +133,21 @@ class _Terms:
     rates: tuple[RateId, ...]
     alpha: float
     simultaneous: Simultaneous
-    min_group_rows: float
+    min_group_rows: float | None
+    trained_counts: Mapping[ClientId | None, Vector]
 
-    def n_compared(self, rules: Sequence[Rule], parts: Iterable[Counted]) -> int:
+    def n_compared(self, rules: Sequence[Rule], parts: Mapping[Any, Counted]) -> int:
         """How many parts and rules have groups to compare; only row counts decide."""
         return sum(
-            len(compare(rule, self.rates, counts.group_counts, self.min_group_rows).pairs) > 0
-            for counts in parts
+            len(compare(rule, self.rates, counts.group_counts, *self._enough(rule, who)).pairs) > 0
+            for who, counts in parts.items()
             for rule in rules
         )
+
+    def _enough(self, rule: Rule, client: ClientId | None) -> tuple[float, Vector | None]:
+        """How many rows a group needs, and whose they are if not those that are judged."""
+        least = rule.least_rows(client, self.min_group_rows)
+        return least, self.trained_counts.get(client)
 
     def split(self, n_compared: int) -> float:
         """The level of each of several comparisons."""
@@ -142,13 +158,26 @@ class _Terms:
     ) -> PartAudit:
         """One client's rows, or all rows together, against all rules, each at level ``alpha``."""
         selections = self.rates, counts.group_counts, counts.group_selected
-        least = self.min_group_rows
-        disparities = tuple(
-            judge(rule, *selections, rule.budget_of(client), alpha, min_group_rows=least)
-            for rule in rules
-        )
+        disparities = tuple(self._judge(rule, client, selections, alpha) for rule in rules)
         shares = accuracy(counts, self.alpha), balanced_accuracy(counts, self.alpha)
         return PartAudit(counts.n_rows, *shares, disparities)
+
+    def _judge(
+        self,
+        rule: Rule,
+        client: ClientId | None,
+        selections: tuple[Sequence[RateId], Vector, Vector],
+        alpha: float,
+    ) -> Evidence:
+        least, trained = self._enough(rule, client)
+        return judge(
+            rule,
+            *selections,
+            rule.budget_of(client),
+            alpha,
+            min_group_rows=least,
+            trained_counts=trained,
+        )
 
 
 def gate(audit: Audit, fail_on: FailOn) -> tuple[str, ...]:

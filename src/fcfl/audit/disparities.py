@@ -43,15 +43,24 @@ class Comparison:
 
 
 def compare(
-    rule: Rule, rates: Sequence[RateId], group_counts: Vector, min_group_rows: float
+    rule: Rule,
+    rates: Sequence[RateId],
+    group_counts: Vector,
+    min_group_rows: float,
+    trained_counts: Vector | None = None,
 ) -> Comparison:
-    """Find the groups that have rows, and at least ``min_group_rows`` of them."""
+    """Find the groups that have rows, and at least ``min_group_rows`` of them.
+
+    With ``trained_counts`` those decide whether there are enough: held-out rows are compared where
+    training rows were.
+    """
+    deciding = group_counts if trained_counts is None else trained_counts
     columns: dict[RateKind, list[int]] = {kind: [] for kind in rule.kinds}
     too_few = []
     for column, rate in enumerate(rates):
         if rate.attribute != rule.attribute or rate.kind not in columns:
             continue
-        if group_counts[column] >= max(min_group_rows, 1.0):
+        if group_counts[column] >= 1.0 and deciding[column] >= min_group_rows:
             columns[rate.kind].append(column)
         else:
             too_few.append(column)

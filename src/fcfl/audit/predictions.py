@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fcfl._checks import did_you_mean
 from fcfl._types import LABEL_OF, ClientId, RateId, RateKind, Vector
 from fcfl.client.counts import Counts
-from fcfl.data._cells import Column, Frame, Texts, identifiers, named_columns, numbers, text_of
+from fcfl.data._cells import Column, Frame, Texts, named_columns, numbers, text_of, texts
 from fcfl.data.roles import Columns, Roles, read_roles
 from fcfl.errors import DataError
 from fcfl.policy import compare_only
@@ -60,11 +60,22 @@ class PredictionColumns:
 
 
 @dataclass(frozen=True, slots=True)
+class Cell:
+    """Rows of one client with one combination of groups, None where a group is not known."""
+
+    client: ClientId
+    groups: tuple[str | None, ...]
+    rows: int
+    selected: int
+
+
+@dataclass(frozen=True, slots=True)
 class CountedPredictions:
     """Every client's counts.
 
     ``rates`` says what each entry of ``group_counts`` counts. ``labels`` are the negative and the
     positive value, ``None`` for scores without a label. ``notes`` are sentences for the user.
+    ``cells`` count the same rows by client and combination of groups.
     """
 
     rates: tuple[RateId, ...]
@@ -72,6 +83,7 @@ class CountedPredictions:
     labels: tuple[str, str] | None
     counts: dict[ClientId, Counted]
     notes: tuple[str, ...]
+    cells: tuple[Cell, ...] = ()
 
 
 def count_predictions(
@@ -98,7 +110,7 @@ def count_predictions(
     roles = _read_roles(frame[columns.names], columns)
     labels = None if columns.label is None else roles.labels
     if threshold is None:
-        classes = identifiers(frame[columns.prediction])
+        classes = texts(frame[columns.prediction])
         _check_complete(classes.codes < 0, roles.client, columns.prediction)
         labels = labels or _class_pair(classes.levels, columns)
         selected = _in_class(classes, labels, columns)
@@ -109,7 +121,8 @@ def count_predictions(
     levels = compare_only(roles.levels, groups or {})
     rates = _rates(levels, _KINDS[:1] if columns.label is None else _KINDS)
     counts = _count(roles, selected, rates, is_labelled=columns.label is not None)
-    return CountedPredictions(rates, levels, labels, counts, (note, *_unknown_groups(roles)))
+    cells = tuple(_cells(roles, selected, levels))
+    return CountedPredictions(rates, levels, labels, counts, (note, *_unknown_groups(roles)), cells)
 
 
 def _check_columns(frame: Frame, columns: PredictionColumns) -> None:
@@ -263,6 +276,21 @@ def _rate_counts(table: Table, rate: RateId, roles: Roles) -> Table:
     of_group = table[:, roles.levels[rate.attribute].index(rate.group)]
     label = LABEL_OF[rate.kind]
     return np.asarray(of_group.sum(axis=1) if label is None else of_group[:, label])
+
+
+def _cells(roles: Roles, selected: Flags, levels: Mapping[str, Sequence[str]]) -> Iterator[Cell]:
+    """Rows by client and combination of groups; a group that is not compared is not known."""
+    codes = np.column_stack([roles.client.codes, *(roles.groups[name] for name in levels)])
+    found, which = np.unique(codes, axis=0, return_inverse=True)
+    rows = np.bincount(which.ravel(), minlength=len(found))
+    chosen = np.bincount(which.ravel(), weights=selected, minlength=len(found))
+    for (client, *groups), n, k in zip(found.tolist(), rows.tolist(), chosen.tolist(), strict=True):
+        names = [
+            roles.levels[name][code] if code >= 0 else None
+            for name, code in zip(levels, groups, strict=True)
+        ]
+        compared = [g if g in levels[a] else None for a, g in zip(levels, names, strict=True)]
+        yield Cell(roles.client.levels[client], tuple(compared), n, int(k))
 
 
 def _unknown_groups(roles: Roles) -> Iterator[str]:

@@ -43,6 +43,7 @@ def judge(
     alpha: float = 0.05,
     *,
     min_group_rows: float = 1.0,
+    trained_counts: Vector | None = None,
 ) -> Evidence:
     """Hold one client's counts against one rule.
 
@@ -54,8 +55,9 @@ def judge(
     budget : number or None
     alpha : probability that the interval misses the true value
     min_group_rows : groups with fewer rows are left out, and named in ``notes``
+    trained_counts : where training rows decide which groups have enough, those of each group
     """
-    compared = compare(rule, rates, group_counts, min_group_rows)
+    compared = compare(rule, rates, group_counts, min_group_rows, trained_counts)
     notes = tuple(_too_few(rates[i], group_counts[i], min_group_rows) for i in compared.too_few)
     if not len(compared.pairs):
         return Evidence(None, None, None, budget, verdict_of(rule, None, budget), None, notes=notes)

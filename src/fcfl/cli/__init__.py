@@ -1,4 +1,7 @@
-"""The command line: it reads options, calls the package, and turns errors into one line."""
+"""The command line: it reads options, calls the package, and turns errors into one line.
+
+Each command is a module of its name, imported when it is called (`fcfl.cli.commands`).
+"""
 
 import signal
 from typing import Annotated
@@ -7,23 +10,9 @@ import typer
 
 from fcfl import __version__
 
-from . import audit, compare, data, demo, flower, predict, report, reproduce, sweep, train
 from .console import app, out_console
 
-__all__ = [
-    "app",
-    "audit",
-    "compare",
-    "data",
-    "demo",
-    "flower",
-    "main",
-    "predict",
-    "report",
-    "reproduce",
-    "sweep",
-    "train",
-]
+__all__ = ["app", "main"]
 
 
 @app.callback(invoke_without_command=True)

@@ -6,8 +6,6 @@ from typing import Annotated
 
 import typer
 
-from fcfl.report.method_tables import methods_table
-from fcfl.report.page import write_comparison, write_page
 from fcfl.results import Comparison
 from fcfl.runs import Experiment
 from fcfl.runs.method_comparison import parse_methods, run_comparison
@@ -28,6 +26,8 @@ from .console import (
 from .options import Options, command, was_given
 from .train import check_columns
 
+_SETTINGS = ("metric", "budget", "confidence", "min_group_rows", "l2", "start")
+
 
 @command(
     app,
@@ -36,7 +36,7 @@ from .train import check_columns
     "--methods sqp,fedavg,afl --seeds 5",
 )
 def compare(
-    settings: Annotated[Experiment, Options(Experiment, DATA, "metric", "budget", "l2", "start")],
+    settings: Annotated[Experiment, Options(Experiment, DATA, *_SETTINGS)],
     methods: Annotated[
         str | None,
         typer.Option(metavar="NAME,…", help=f"Of {', '.join(METHODS)}. Default: all of them."),
@@ -58,9 +58,11 @@ def compare(
 ) -> None:
     """Run several methods on the same rows, from the same start, with the same model.
 
-    One line for each: accuracy and disparity on held-out rows, rounds and bytes
-    that the clients sent. Methods without budgets are judged by them too. Writes a
-    folder for each run, comparison.json and report.html.
+    One line for each: accuracy and difference on held-out rows, over all rows and of
+    clients with at least 30 people in every group, budgets kept, rounds and bytes
+    that the clients sent. Methods without budgets are judged by them too; plain
+    fedavg and the majority class are always there to compare with. Writes a folder
+    for each run, comparison.json and report.html.
 
     Exit codes: 0 done, 1 an error, also of a single method, 2 wrong usage.
     """
@@ -81,10 +83,15 @@ def compare(
 
 def _show(comparison: Comparison, folder: Path) -> None:
     """A page for every finished run and one for all; a failed run fails the command."""
+    from fcfl.report.method_tables import methods_sentences, methods_table
+    from fcfl.report.page import write_comparison, write_page
+
     finished = [folder / run.folder for run in comparison.runs if run.part is not None]
     for place in finished:
         write_page(place)
     out_console.print(methods_table(comparison), "")
+    for sentence in methods_sentences(comparison):
+        say(sentence)
     if finished:
         say(f"Written to {folder}; open {write_comparison(finished, folder, comparison)}")
     if len(finished) < len(comparison.runs):

@@ -1,44 +1,32 @@
 """The screen: progress, sentences, and errors as one line with an exit code."""
 
+import math
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
-import click
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from typer.core import TyperGroup
 
 from fcfl.errors import FCFLError, Interrupted
-from fcfl.runs.option_fields import words as _words
-from fcfl.server.method import RoundInfo
+
+from .commands import CommandGroup
+
+if TYPE_CHECKING:
+    from fcfl.server.method import RoundInfo
 
 FAILED, WRONG_USAGE, INFEASIBLE, GATE_FAILED = 1, 2, 3, 4
-ORDER_OF_USE = (
-    "demo", "train", "predict", "audit", "report", "sweep", "compare", "flower", "data",
-    "reproduce",
-)  # fmt: skip
 
 
 class WrongUsage(Exception):
     """Options that do not fit each other or the command."""
 
 
-class _InOrderOfUse(TyperGroup):
-    """Lists commands as a person meets them, not by how they were registered."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        names = super().list_commands(ctx)
-        known = [name for name in ORDER_OF_USE if name in names]
-        return [*known, *(name for name in names if name not in known)]
-
-
 app = typer.Typer(
     name="fcfl",
-    cls=_InOrderOfUse,
+    cls=CommandGroup,
     help="Federated learning with a disparity budget for each client.",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -53,7 +41,9 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 
 def words(text: str | None) -> tuple[str, ...]:
     """Names separated by commas."""
-    return _words("", text or "")
+    from fcfl.runs.option_fields import words as split
+
+    return split("", text or "")
 
 
 def say(sentence: str) -> None:
@@ -67,11 +57,13 @@ def note(sentence: str) -> None:
 
 
 @contextmanager
-def progress_bar(title: str) -> Iterator[Callable[[RoundInfo, float], None] | None]:
+def progress_bar(title: str) -> Iterator[Callable[["RoundInfo", float], None] | None]:
     """A bar that follows the rounds, where somebody can see it."""
     if not err_console.is_terminal:
         yield None
         return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -82,17 +74,22 @@ def progress_bar(title: str) -> Iterator[Callable[[RoundInfo, float], None] | No
     with Progress(*columns, console=err_console, transient=True) as progress:
         task = progress.add_task(title, total=1.0, round=0, loss="–", violation="–")
 
-        def on_round(info: RoundInfo, share: float) -> None:
+        def on_round(info: "RoundInfo", share: float) -> None:
             progress.update(
                 task,
                 completed=share,
                 description=f"{title}, {info.note if info.stage == 0 else f'stage {info.stage}'}",
                 round=info.round,
-                loss=f"{info.worst_loss:.4f}",
-                violation=f"{info.largest_violation:+.4f}",
+                loss=_known(info.worst_loss, ".4f"),
+                violation=_known(info.largest_violation, "+.4f"),
             )
 
         yield on_round
+
+
+def _known(value: float, form: str) -> str:
+    """A number, a dash where there is none yet."""
+    return format(value, form) if math.isfinite(value) else "–"
 
 
 @contextmanager

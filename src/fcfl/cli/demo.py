@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fcfl.report.page import write_page
 from fcfl.report.terminal import comparison_table, print_result
 from fcfl.results import Result
 from fcfl.runs import Experiment
@@ -33,7 +34,7 @@ def demo(
     results = {"fcfl": finished.result, "FedAvg": compared.result}
     out_console.print("", comparison_table(results), "")
     out_console.print(_about_the_smallest_group(finished.result), highlight=False)
-    say(f"Written to {out}")
+    say(f"Written to {out}; open {write_page(out)}")
 
 
 def _about_the_smallest_group(result: Result) -> str:

@@ -7,8 +7,14 @@ from typing import Annotated, Any
 import typer
 
 from fcfl.errors import FCFLError, Interrupted
-from fcfl.federation.flower.app_folder import default_out, read_app_config, write_app
+from fcfl.federation.flower.app_folder import (
+    default_out,
+    read_app_config,
+    write_app,
+    write_app_config,
+)
 from fcfl.federation.flower.key_names import check_key_names
+from fcfl.federation.flower.registration import register_key
 from fcfl.federation.flower.rehearsal import (
     CERTIFICATES,
     REHEARSAL,
@@ -22,7 +28,14 @@ from fcfl.report.terminal import print_result
 from fcfl.results import read_result
 from fcfl.runs import Experiment
 from fcfl.runs.folder import SETTINGS
-from fcfl.runs.site_config import SitesConfig, config_text, parse_settings, run_config, site_names
+from fcfl.runs.site_config import (
+    SitesConfig,
+    config_text,
+    parse_settings,
+    run_config,
+    site_names,
+    site_nodes,
+)
 
 from .console import INFEASIBLE, app, out_console, say, usage, words
 from .options import Options, Overwrite, Resume, command, was_given
@@ -102,7 +115,7 @@ def certs(
 ) -> None:
     """Make a CA, a server certificate and a key for each site, in FOLDER/certs.
 
-    Existing files are kept, so that a site can be added later. Private keys are
+    Existing keys are kept, so that a site or a host can be added later. Private keys are
     readable by this account only. Give each site ca.crt and its own key, nothing else.
     """
     check_installed("cryptography")
@@ -117,6 +130,34 @@ def certs(
         say(f"wrote {place / name}  ({who})")
     if not made:
         say(f"Everything is in {place} already.")
+
+
+@command(
+    flower,
+    epilog="Example:\n\n  fcfl flower register app hospitals --sites north,south,west",
+)
+def register(
+    folder: Folder,
+    connection: Annotated[
+        str, typer.Argument(help="The SuperLink's name in Flower's config.toml.")
+    ],
+    sites: Sites,
+) -> None:
+    """Register the sites' public keys at the SuperLink, and bind their names to them.
+
+    Reads FOLDER/certs/NAME.pub and writes each node's id under `nodes` in
+    FOLDER/pyproject.toml: a run then refuses any other key under a site's name.
+    """
+    check_installed("flwr")
+    _check_app(folder)
+    with usage():
+        names = site_names("sites", sites)
+        known = dict(site_nodes("nodes", str(read_app_config(folder).get("nodes", ""))))
+    for name in names:
+        known[name] = register_key(folder / CERTIFICATES / f"{name}.pub", name, connection)
+        text = ",".join(f"{site}={node}" for site, node in known.items())
+        write_app_config(folder, "nodes", text)
+        say(f"{name} is node {known[name]}")
 
 
 @command(

@@ -5,12 +5,16 @@ from typing import Annotated
 
 import typer
 
-from fcfl.report.page import write_comparison, write_page
+from fcfl.report.method_tables import methods_sentences, methods_table
+from fcfl.report.page import write_comparison, write_comparison_page, write_page
 from fcfl.report.terminal import print_result, runs_table
-from fcfl.results import read_results, read_run
+from fcfl.report.views import tradeoff_sentence
+from fcfl.results import read_comparison, read_results, read_run
+from fcfl.results.result_file import COMPARISON
 
 from .console import app, out_console, say
 from .options import command
+from .sweep import curve_table
 
 
 @command(
@@ -19,19 +23,39 @@ from .options import command
     "  fcfl report runs/a runs/b --out comparison.html",
 )
 def report(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of runs or audits.")],
+    folders: Annotated[
+        list[Path], typer.Argument(help="Folders of runs, audits, sweeps or comparisons.")
+    ],
     out: Annotated[
         Path | None,
         typer.Option(help="Page to write, or its folder. Default: comparison.html for several."),
     ] = None,
 ) -> None:
-    """Write report.html again from a folder's files, or compare several folders."""
+    """Write report.html again from a folder's files, or compare several folders.
+
+    Takes every folder that fcfl writes: of a run, an audit, a sweep, a comparison, a
+    classifier saved in Python.
+    """
     if len(folders) == 1:
-        run = read_run(folders[0])
-        page = write_page(folders[0], out)
-        if run.result is not None:
-            print_result(out_console, run.result)
+        page = _show_one(folders[0], out)
     else:
         page = write_comparison(folders, out or Path("comparison.html"))
         out_console.print(runs_table(read_results(folders)), "")
     say(f"Written to {page}")
+
+
+def _show_one(folder: Path, out: Path | None) -> Path:
+    """One folder, by the file that says what it is."""
+    if (folder / COMPARISON).exists():
+        comparison = read_comparison(folder / COMPARISON)
+        out_console.print(methods_table(comparison), "")
+        for sentence in methods_sentences(comparison):
+            say(sentence)
+        return write_comparison_page(folder, out)
+    run = read_run(folder)
+    if run.sweep:
+        out_console.print(curve_table(run.sweep))
+        say(tradeoff_sentence(run.sweep))
+    elif run.result is not None:
+        print_result(out_console, run.result)
+    return write_page(folder, out)

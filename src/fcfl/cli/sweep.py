@@ -8,7 +8,8 @@ import typer
 from rich.table import Table as Grid
 
 from fcfl.report.page import write_page
-from fcfl.report.words import number, plain
+from fcfl.report.views import tradeoff_sentence
+from fcfl.report.words import number
 from fcfl.results import Sweep, SweepPoint
 from fcfl.runs import Experiment
 from fcfl.runs.budget_sweep import check_sweep, parse_budgets, run_sweep
@@ -29,6 +30,10 @@ from .console import (
 from .options import Options, command
 from .train import check_columns, check_resume
 
+_SETTINGS = (
+    "metric", "confidence", "most_change", "min_group_rows", "method", "l2", "objective", "starts",
+)  # fmt: skip
+
 
 @command(
     app,
@@ -36,9 +41,7 @@ from .train import check_columns, check_resume
     "  fcfl sweep adult --sensitive race --relative 1.0,0.8,0.6,0.4,0.2",
 )
 def sweep(
-    settings: Annotated[
-        Experiment, Options(Experiment, DATA, "metric", "method", "l2", "objective")
-    ],
+    settings: Annotated[Experiment, Options(Experiment, DATA, *_SETTINGS)],
     budgets: Annotated[
         str | None, typer.Option(metavar="X,X,…", help="Budgets to train under.")
     ] = None,
@@ -84,14 +87,16 @@ def sweep(
     with saying_how_to_resume(folder, overwrite), progress_bar("sweep") as on_round:
         session = Session(folder, resume, on_round, note)
         curve = run_sweep(settings, values, session, relative=is_relative, overwrite=overwrite)
-    write_page(folder)
-    _show(curve, folder)
+    for point in curve.points:
+        write_page(folder / point.folder)
+    _show(curve, folder, write_page(folder))
 
 
-def _show(curve: Sweep, folder: Path) -> None:
+def _show(curve: Sweep, folder: Path, page: Path) -> None:
     """The curve as a table; a point that exceeds its budget fails the command."""
     out_console.print(curve_table(curve.points))
-    say(f"Written to {folder}")
+    say(tradeoff_sentence(curve.points))
+    say(f"Written to {folder}; open {page}")
     exceeded = [point.folder for point in curve.points if not point.budgets_met]
     if exceeded:
         note(f"Budgets are exceeded on the training rows at {', '.join(exceeded)}.")
@@ -105,21 +110,22 @@ def curve_table(points: Sequence[SweepPoint]) -> Grid:
     table.add_column(first, justify="right", no_wrap=True)
     table.add_column("status", no_wrap=True)
     for heading in (
-        "rounds", "worst\nclient", "its\ntrain\nloss", "its\ntest\naccu-\nracy",
-        "all\nrows\naccu-\nracy", "largest\ntrain,\nsmooth", "largest\ntest,\nhard",
+        "worst\nclient’s\ntrain\nloss", "all\nrows\naccu-\nracy", "lowest\naccu-\nracy",
+        "differ-\nence,\nall\nrows", "median\nclient", "largest\nclient", "kept",
     ):  # fmt: skip
-        table.add_column(heading, justify="right", overflow="fold")
+        table.add_column(heading, justify="right", no_wrap=True)
     for point in points:
+        judged = point.judged
         table.add_row(
             f"{point.value:g}",
             _status(point),
-            str(point.rounds),
-            plain(point.worst_client or "–"),
             number(point.worst_client_train_loss),
-            number(point.worst_client_test_accuracy),
-            number(point.test_accuracy),
-            number(point.largest_train_disparity),
-            number(point.largest_test_disparity),
+            number(judged.accuracy, 3),
+            number(judged.lowest_accuracy, 3),
+            number(judged.all_rows, 3),
+            number(judged.median, 3),
+            number(judged.largest, 3),
+            judged.keeps,
         )
     return table
 

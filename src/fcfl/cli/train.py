@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fcfl.errors import FCFLError, Interrupted
-from fcfl.report.page import write_page
+from fcfl.report.page import PAGE, write_page
 from fcfl.report.terminal import print_result
 from fcfl.runs import Experiment, Finished, run_experiment
 from fcfl.runs.folder import SETTINGS
@@ -52,7 +52,7 @@ def train(
     folder = out or Path("runs") / f"{Path(settings.table).stem}-{settings.method}"
     finished = run_shown(settings, folder, resume=resume, overwrite=overwrite)
     print_result(out_console, finished.result)
-    say(f"Written to {folder}")
+    say(f"Written to {folder}; open {folder / PAGE}")
     if not finished.budgets_met:
         raise typer.Exit(INFEASIBLE)
 

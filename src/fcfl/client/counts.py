@@ -39,10 +39,17 @@ class Counts:
 
 
 def count_rows(
-    logits: Vector, data: ClientData, rates: Sequence[RateId], loss: Loss = CROSS_ENTROPY
+    logits: Vector,
+    data: ClientData,
+    rates: Sequence[RateId],
+    loss: Loss = CROSS_ENTROPY,
+    thresholds: Vector | float = 0.0,
 ) -> Counts:
-    """Compare hard decisions with labels and count them by group."""
-    selected = hard_selection(logits)
+    """Compare hard decisions with labels and count them by group.
+
+    A row is selected when its logit is at least its threshold; its loss knows no threshold.
+    """
+    selected = hard_selection(logits, thresholds)
     positive = data.y == 1.0
     members = rate_members(data, rates)
     return Counts(

@@ -1,7 +1,8 @@
 """A client whose rows are in memory: the object that answers, in one process and at a site."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -9,8 +10,10 @@ from fcfl._types import ClientId, Fold, Point, Report, Vector
 from fcfl.client.counts import Counts, count_rows
 from fcfl.client.folds import split_fold
 from fcfl.client.questions import Counted, HeldOut, Introduction, Setup, sum_up
+from fcfl.client.thresholds import RateWindow, best_thresholds
 from fcfl.data.client_data import ClientData
 from fcfl.models.model import Model, ModelRows
+from fcfl.models.rates import hard_selection, rate_members, smooth_selection
 from fcfl.policy import check_rules_kept
 from fcfl.rules import Rule
 
@@ -32,6 +35,17 @@ class Client(Protocol):
 
     def hold_out(self, setup: Setup, fold: Fold, candidates: Sequence[Vector]) -> HeldOut:
         """Sums of the losses of the rows that a fold holds out, under several models."""
+        ...
+
+
+@runtime_checkable
+class ThresholdClient(Client, Protocol):
+    """Whoever also chooses thresholds for its groups: asked only where a run has such."""
+
+    def choose_thresholds(
+        self, setup: Setup, params: Vector, attribute: str, windows: Sequence[RateWindow]
+    ) -> Mapping[str, float]:
+        """The threshold of each group that the windows are about."""
         ...
 
 
@@ -78,18 +92,34 @@ class LocalClient:
     def count(self, setup: Setup, params: Vector) -> Counted:
         """Hard counts of all rows, and the smooth report on the training rows."""
         (report,) = self.report(setup, (Point(params),))
+        if setup.thresholds is not None:
+            report = replace(report, rates=self._smooth_rates(setup, params, report))
         return Counted(report, *(self._counts(setup, p, params) for p in (self.train, self.test)))
 
+    def choose_thresholds(
+        self, setup: Setup, params: Vector, attribute: str, windows: Sequence[RateWindow]
+    ) -> Mapping[str, float]:
+        """The threshold of each group with the most correct decisions within the windows."""
+        check_rules_kept(self.name, self.rules, setup.rules)
+        data, codes = self.train, self.train.groups[attribute]
+        logits = (self._model or setup.model).logits(params, data.X)
+        members = {group: codes == code for code, group in enumerate(data.levels[attribute])}
+        return best_thresholds(logits, data.y, members, windows, data.weights)
+
     def hold_out(self, setup: Setup, fold: Fold, candidates: Sequence[Vector]) -> HeldOut:
-        """Sums of the losses of the rows that a fold holds out, under several models."""
+        """Losses and decisions of the rows that a fold holds out, summed, under several models."""
         check_rules_kept(self.name, self.rules, setup.rules)
         _, away = split_fold(self.name, self.train, fold)
         model = self._model or setup.model
-        columns = [model.loss.each(model.logits(params, away.X), away.y) for params in candidates]
-        return sum_up(np.column_stack(columns), away.weights)
+        logits = np.column_stack([model.logits(params, away.X) for params in candidates])
+        losses = np.column_stack([model.loss.each(column, away.y) for column in logits.T])
+        members = rate_members(away, setup.rates, self.name)
+        said = sum_up(losses, away.weights, members, hard_selection(logits).astype(np.float64))
+        return said.with_groups_of(self.min_group_rows)
 
     def rows(self, setup: Setup, fold: Fold | None = None) -> ModelRows:
-        """The rows under the model, kept for the next question; of folds the last one only."""
+        """The rows under the model, kept for the next question."""
+        setup = replace(setup, thresholds=None)  # reports know none
         if setup != self._setup:
             check_rules_kept(self.name, self.rules, setup.rules)
             self._setup, self._rows = setup, {}
@@ -99,12 +129,26 @@ class LocalClient:
             rows: ModelRows = model.rows(self.name, data, setup.rates)
             if self.min_group_rows > 1:
                 rows = rows.with_groups_of(self.min_group_rows)
-            self._rows = {key: old for key, old in self._rows.items() if key is None}
             self._rows[fold] = rows
         return self._rows[fold]
 
     def _counts(self, setup: Setup, data: ClientData, params: Vector) -> Counts:
         model = self._model or setup.model
         logits = model.logits(params, data.X)
-        counts = count_rows(logits, data, setup.rates, model.loss)
+        thresholds = self._thresholds(setup, data)
+        counts = count_rows(logits, data, setup.rates, model.loss, thresholds)
         return counts.with_groups_of(self.min_group_rows)
+
+    def _thresholds(self, setup: Setup, data: ClientData) -> Vector | float:
+        return 0.0 if setup.thresholds is None else setup.thresholds.of_data(self.name, data)
+
+    def _smooth_rates(self, setup: Setup, params: Vector, report: Report) -> Vector:
+        """Smooth rates of training rows about the thresholds of their groups."""
+        data = self.train
+        logits = (self._model or setup.model).logits(params, data.X)
+        score = smooth_selection(logits - self._thresholds(setup, data))
+        members = rate_members(data, setup.rates, self.name)
+        if data.weights is not None:
+            members *= data.weights[:, None]
+        rates = score @ members / np.maximum(members.sum(axis=0), 1e-300)
+        return np.where(report.group_counts > 0, np.clip(rates, 0.0, 1.0), 0.0)

@@ -13,6 +13,7 @@ from fcfl import __version__
 from fcfl._types import ClientId, Fold, Matrix, Point, RateId, Report, Request, Vector
 from fcfl.client.counts import Counts
 from fcfl.data import Statistics
+from fcfl.models.group_thresholds import GroupThresholds
 from fcfl.rules import Rule
 
 
@@ -20,17 +21,21 @@ from fcfl.rules import Rule
 class Setup:
     """What a client must know to answer: the model, the rates in their order, the rules in force.
 
-    Groups with fewer than ``min_group_rows`` rows are not compared.
+    Groups with fewer than ``min_group_rows`` rows are not compared. With ``thresholds`` decisions
+    are counted by these.
     """
 
     model: Any  # a `fcfl.models.model.Model`
     rates: tuple[RateId, ...]
     rules: tuple[Rule, ...] = ()
     min_group_rows: float = 1.0
+    thresholds: GroupThresholds | None = None
 
     def for_client(self, name: ClientId) -> "Setup":
-        """Without the budgets of others: they are not its business."""
-        return replace(self, rules=tuple(_own_budget(name, rule) for rule in self.rules))
+        """Without the budgets and thresholds of others: they are not its business."""
+        rules = tuple(_own_budget(name, rule) for rule in self.rules)
+        thresholds = None if self.thresholds is None else self.thresholds.for_client(name)
+        return replace(self, rules=rules, thresholds=thresholds)
 
 
 def _own_budget(name: ClientId, rule: Rule) -> Rule:
@@ -124,12 +129,15 @@ class HeldOut:
     """What a client says about rows it held out: sums over them, for all candidates at once.
 
     ``loss_sums[i]`` sums the losses under candidate i, ``product_sums[i, j]`` their products under
-    i and j. Rows count by their weight.
+    i and j. ``group_counts`` are the rows behind each rate, ``selected[i]`` those of them that
+    candidate i selects. Rows count by their weight.
     """
 
     n_rows: float
     loss_sums: Vector
     product_sums: Matrix
+    group_counts: Vector
+    selected: Matrix
 
     def plus(self, other: "HeldOut") -> "HeldOut":
         """Of both folds' rows together."""
@@ -137,6 +145,17 @@ class HeldOut:
             self.n_rows + other.n_rows,
             self.loss_sums + other.loss_sums,
             self.product_sums + other.product_sums,
+            self.group_counts + other.group_counts,
+            self.selected + other.selected,
+        )
+
+    def with_groups_of(self, least: float) -> "HeldOut":
+        """The same sums, in which a group of fewer than ``least`` rows has none."""
+        kept = self.group_counts >= least
+        return replace(
+            self,
+            group_counts=np.where(kept, self.group_counts, 0.0),
+            selected=np.where(kept, self.selected, 0.0),
         )
 
     @property
@@ -154,8 +173,26 @@ class HeldOut:
         return float(np.sqrt(variance / max(self.n_rows - 1, 1)))
 
 
-def sum_up(losses: Matrix, weights: Vector | None = None) -> HeldOut:
-    """Sums of a client's held-out losses, one row per row and one column per candidate."""
+def sum_up(
+    losses: Matrix,
+    weights: Vector | None = None,
+    members: Matrix | None = None,
+    selected: Matrix | None = None,
+) -> HeldOut:
+    """Sums over a client's held-out rows.
+
+    ``losses`` and ``selected`` have one row per row and one column per candidate, ``members`` one
+    column per rate.
+    """
     if weights is None:
         weights = np.ones(losses.shape[0])
-    return HeldOut(float(weights.sum()), weights @ losses, losses.T @ (weights[:, None] * losses))
+    if members is None or selected is None:
+        members, selected = np.zeros((losses.shape[0], 0)), np.zeros(losses.shape)
+    counted = weights[:, None] * members
+    return HeldOut(
+        float(weights.sum()),
+        weights @ losses,
+        losses.T @ (weights[:, None] * losses),
+        counted.sum(axis=0),
+        selected.T @ counted,
+    )

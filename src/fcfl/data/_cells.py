@@ -13,7 +13,7 @@ from fcfl._checks import did_you_mean
 from fcfl._types import Vector
 from fcfl.errors import DataError
 
-from .client_data import Index
+from .client_data import Codes
 
 Kind = Literal["number", "category"]
 Frame: TypeAlias = Any  # a pandas.DataFrame; pandas is untyped
@@ -21,14 +21,14 @@ Column: TypeAlias = Any  # a pandas.Series
 
 _NUMBERS = {"integer", "floating", "mixed-integer-float", "decimal", "empty"}
 _TEXT = {"string", "boolean", "categorical", "mixed", "mixed-integer"}
-_WHOLE_FLOAT = re.compile(r"-?\d+\.0")
+_WHOLE_FLOAT = re.compile(r"(-?\d+)\.0+")
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
     """A column as text: one code per row into sorted ``levels``, -1 where the cell is empty."""
 
-    codes: Index
+    codes: Codes
     levels: tuple[str, ...]
 
 
@@ -70,9 +70,16 @@ def kind_of(column: Column) -> Kind:
 
 
 def text_of(value: object) -> str:
-    """Return the text of one cell, without spaces around it; whole floats lose their ``.0``."""
-    if isinstance(value, (str, bool, np.bool_)):
-        return str(value).strip()
+    """Return the text of one cell, without spaces around it; whole floats lose their ``.0``.
+
+    Text that is a whole float does too, so that ``0`` and ``0.0`` are one level in any table.
+    """
+    if isinstance(value, str):
+        text = value.strip()
+        whole = _WHOLE_FLOAT.fullmatch(text)
+        return text if whole is None else whole[1] if whole[1] != "-0" else "0"
+    if isinstance(value, (bool, np.bool_)):
+        return str(value)
     if isinstance(value, abstract.Integral):
         return str(int(value))
     if isinstance(value, abstract.Real):
@@ -94,16 +101,13 @@ def texts(column: Column) -> Texts:
     levels = sorted(set(names) - {""})
     position = {level: code for code, level in enumerate(levels)}
     # The last entry is where a code of -1, an empty cell, points.
-    lookup = np.array([position.get(name, -1) for name in names] + [-1], dtype=np.intp)
+    lookup = np.array([position.get(name, -1) for name in names] + [-1], dtype=np.int32)
     return Texts(lookup[codes], tuple(levels))
 
 
-def identifiers(column: Column) -> Texts:
-    """Read a column of names; a column of whole numbers written as ``12.0`` gives ``12``."""
-    found = texts(column)
-    if all(_WHOLE_FLOAT.fullmatch(level) for level in found.levels):
-        return Texts(found.codes, tuple(level[:-2] for level in found.levels))
-    return found
+def cells_of(column: Column) -> "Vector | Texts":
+    """Read a column as what it holds, numbers or text."""
+    return numbers(column) if kind_of(column) == "number" else texts(column)
 
 
 def numbers(column: Column) -> Vector:

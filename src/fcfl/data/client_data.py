@@ -11,9 +11,11 @@ from scipy import sparse
 from fcfl._types import Matrix, Vector
 from fcfl.errors import DataError
 
+from .coded_features import CodedFeatures
+
 Index: TypeAlias = NDArray[np.intp]
 Codes: TypeAlias = NDArray[np.int32]
-Features: TypeAlias = Any  # a float64 ndarray or a scipy.sparse.csr_array; scipy is untyped
+Features: TypeAlias = Any  # a float64 ndarray, a csr_array (scipy is untyped) or CodedFeatures
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,7 +24,7 @@ class ClientData:
 
     Parameters
     ----------
-    X : ndarray or csr_array of shape (rows, features)
+    X : ndarray, csr_array or CodedFeatures of shape (rows, features)
     y : array of 0 and 1
     groups : mapping from attribute to one code per row
         The code is a position in ``levels[attribute]``. A row with code -1 counts for the loss
@@ -101,10 +103,17 @@ def stratified_split(
     sizes = np.bincount(codes, minlength=values.size)
     n_test = _test_rows(sizes, test_size, rng)
     order = rng.permutation(codes.size)
-    order = order[np.argsort(codes[order], kind="stable")]
+    order = order[stable_order(codes[order])]
     rank = np.arange(codes.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     in_test = rank < np.repeat(n_test, sizes)
     return np.sort(order[~in_test]), np.sort(order[in_test])
+
+
+def stable_order(codes: NDArray[np.integer]) -> Index:
+    """Where the rows of the first code are, then those of the second; in order within a code."""
+    if codes.size and codes.max() < 1 << 16:
+        codes = codes.astype(np.uint16)  # sorted in one pass over the rows
+    return np.argsort(codes, kind="stable")
 
 
 def _test_rows(sizes: Index, test_size: float, rng: np.random.Generator) -> Index:
@@ -121,6 +130,8 @@ def _test_rows(sizes: Index, test_size: float, rng: np.random.Generator) -> Inde
 
 
 def _features(X: Any) -> Features:
+    if isinstance(X, CodedFeatures):
+        return X
     if sparse.issparse(X):
         matrix = sparse.csr_array(X, dtype=np.float64)
         entries = matrix.data

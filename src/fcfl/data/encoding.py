@@ -1,14 +1,13 @@
 """How raw columns become features, agreed among clients from summed statistics."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from fcfl._types import ClientId, Vector
 from fcfl.errors import DataError
@@ -16,6 +15,7 @@ from fcfl.errors import DataError
 from ._cells import (
     Frame,
     Kind,
+    Texts,
     check_columns,
     kind_of,
     named_columns,
@@ -25,6 +25,7 @@ from ._cells import (
     texts,
 )
 from .client_data import Features
+from .coded_features import FeatureLayout, code_cells
 from .statistics import (
     CategorySummary,
     NumberSummary,
@@ -38,7 +39,8 @@ Cells: TypeAlias = NDArray[Any]  # float64 numbers with NaN, or int32 positions 
 _MOSTLY = 0.9  # a text column with this share of numbers may be one of numbers, and is noted
 _LEAST_NUMBERS = 10  # but not where fewer cells are numbers,
 _LEAST_DISTINCT = 3  # or where they are only a few codes
-_Entries: TypeAlias = tuple[NDArray[np.int32], Vector]  # per row: which feature, and its value
+_NAMED = 5  # levels that are not used, in a note
+MAX_LEVELS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +62,24 @@ class Number:
         """Return the column as numbers, NaN where empty."""
         return numbers(frame[self.name])
 
-    def entries(self, cells: Cells, start: int) -> Iterator[_Entries]:
-        """Yield the column's features, the first of which is feature ``start``."""
-        empty = np.isnan(cells)
-        at = np.full(cells.size, start, dtype=np.int32)
-        yield at, np.where(empty, 0.0, (cells - self.mean) / self.scale)
-        if self.has_missing:
-            yield at + 1, empty.astype(np.float64)
+    def cells(self, frame: Frame, known: Vector | Texts | None) -> Cells:
+        """The column's numbers, from ``known`` where they are."""
+        return known if isinstance(known, np.ndarray) else self.read(frame)
+
+    def numbers(self, cells: Cells) -> list[Vector]:
+        """The cells standardised; an empty one is the mean."""
+        standing = (cells - self.mean) / self.scale
+        standing[np.isnan(cells)] = 0.0
+        return [standing]
+
+    @property
+    def coded(self) -> tuple[tuple[int, int], ...]:
+        """Offset and width of the codes among the column's features: the indicator, if any."""
+        return ((1, 1),) if self.has_missing else ()
+
+    def codes(self, cells: Cells) -> list[Cells]:
+        """Whether cells are empty, where that is a feature."""
+        return [np.where(np.isnan(cells), 0, -1)] if self.has_missing else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +100,31 @@ class Category:
     def read(self, frame: Frame) -> Cells:
         """Return the position of each cell in the block of features, -1 for none of them."""
         kind_of(frame[self.name])  # refuses dates
-        found = texts(frame[self.name])
-        position = {level: code for code, level in enumerate(self.levels)}
+        return self.place(texts(frame[self.name]))
+
+    def place(self, found: Texts) -> Cells:
+        """The same of a column that is read already."""
+        position = {text_of(level): code for code, level in enumerate(self.levels)}
         missing = len(self.levels) if self.has_missing else -1
         lookup = [position.get(level, -1) for level in found.levels] + [missing]
         return np.array(lookup, dtype=np.int32)[found.codes]
 
-    def entries(self, cells: Cells, start: int) -> Iterator[_Entries]:
-        """Yield the column's features, the first of which is feature ``start``."""
-        known = cells >= 0
-        yield np.where(known, cells + start, start).astype(np.int32), known.astype(np.float64)
+    def cells(self, frame: Frame, known: Vector | Texts | None) -> Cells:
+        """The cells' positions, from ``known`` where it has text."""
+        return self.place(known) if isinstance(known, Texts) else self.read(frame)
+
+    def numbers(self, cells: Cells) -> list[Vector]:
+        """None."""
+        return []
+
+    @property
+    def coded(self) -> tuple[tuple[int, int], ...]:
+        """Offset and width of the codes among the column's features: all of them."""
+        return ((0, len(self.feature_names)),)
+
+    def codes(self, cells: Cells) -> list[Cells]:
+        """Each cell's position among the column's features."""
+        return [cells]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +136,7 @@ class Schema:
 
     @classmethod
     def from_statistics(
-        cls, statistics: Mapping[ClientId, Statistics], max_levels: int = 100
+        cls, statistics: Mapping[ClientId, Statistics], max_levels: int = MAX_LEVELS
     ) -> "Schema":
         """Agree on an encoding from what each client says about its columns.
 
@@ -138,26 +166,38 @@ class Schema:
         return 2 * len(self.columns) < self.n_features
 
     def transform(self, frame: Frame) -> Features:
-        """Encode a table: a csr_array where most entries are zero, else an ndarray."""
+        """Encode a table: as codes where most entries are zero, else an ndarray."""
         return self.encode(self.read(frame), len(frame))
 
-    def read(self, frame: Frame) -> tuple[Cells, ...]:
-        """Read the schema's columns from a table: the cells as they are, before scaling."""
+    def read(
+        self, frame: Frame, known: Mapping[str, Vector | Texts] | None = None
+    ) -> tuple[Cells, ...]:
+        """Read the schema's columns from a table: the cells as they are, before scaling.
+
+        ``known`` has columns that are read already.
+        """
         frame = named_columns(frame)
         check_columns(frame, [column.name for column in self.columns])
-        return tuple(column.read(frame) for column in self.columns)
+        read = known or {}
+        return tuple(column.cells(frame, read.get(column.name)) for column in self.columns)
 
     def encode(self, cells: Sequence[Cells], n_rows: int) -> Features:
         """Turn cells into features."""
-        widths = [len(column.feature_names) for column in self.columns]
-        starts = list(accumulate(widths, initial=0))[:-1]
-        entries = (
-            entry
-            for column, values, start in zip(self.columns, cells, starts, strict=True)
-            for entry in column.entries(values, start)
-        )
-        build = _sparse if self.is_sparse else _dense
-        return build(entries, (n_rows, self.n_features))
+        pairs = list(zip(self.columns, cells, strict=True))
+        codes = [part for column, values in pairs for part in column.codes(values)]
+        numbers = [part for column, values in pairs for part in column.numbers(values)]
+        X = code_cells(self.layout, codes, numbers, n_rows)
+        return X if self.is_sparse else X.toarray()
+
+    @property
+    def layout(self) -> FeatureLayout:
+        """Where the columns' codes and numbers are among the features."""
+        starts = accumulate((len(column.feature_names) for column in self.columns), initial=0)
+        at = list(zip(self.columns, starts, strict=False))
+        coded = [(start + offset, width) for one, start in at for offset, width in one.coded]
+        numbers = tuple(start for one, start in at if one.kind == "number")
+        firsts, widths = zip(*coded, strict=True) if coded else ((), ())
+        return FeatureLayout(self.n_features, firsts, widths, numbers)
 
     def to_dict(self) -> dict[str, object]:
         """Return the schema as plain JSON values."""
@@ -172,21 +212,6 @@ class Schema:
         """Rebuild a schema from ``to_dict``."""
         columns = tuple(_column_from(entry) for entry in plain["columns"])
         return cls(columns, tuple(plain.get("notes", ())))
-
-
-def _dense(entries: Iterator[_Entries], shape: tuple[int, int]) -> Features:
-    X = np.zeros(shape)
-    rows = np.arange(shape[0])
-    for at, values in entries:
-        X[rows, at] += values
-    return X
-
-
-def _sparse(entries: Iterator[_Entries], shape: tuple[int, int]) -> Features:
-    at, values = (np.stack(parts, axis=1) for parts in zip(*entries, strict=True))
-    kept = values != 0
-    row_ends = np.cumsum(np.append(0, kept.sum(axis=1)))
-    return sparse.csr_array((values[kept], at[kept], row_ends), shape=shape)
 
 
 def _by_column(statistics: Mapping[ClientId, Statistics]) -> dict[str, dict[ClientId, Summary]]:
@@ -243,12 +268,16 @@ def _category(
     mostly = _mostly_numbers(name, counts)
     if len(counts) <= max_levels:
         return Category(name, tuple(counts), has_missing), mostly
-    frequent = sorted(counts, key=lambda level: (-counts[level], level))[:max_levels]
+    ordered = sorted(counts, key=lambda level: (-counts[level], level))
+    frequent, others = ordered[:max_levels], ordered[max_levels:]
+    rows, named = sum(counts[level] for level in others), ", ".join(map(repr, others[:_NAMED]))
+    more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
     note = (
         f"Column {name!r} has {len(counts)} levels; the {max_levels} most frequent are used and "
-        "the others count as unknown."
+        f"the others count as unknown: {named}{more}, in {rows} of {sum(counts.values())} "
+        "training rows."
     )
-    advice = mostly or "Drop it if it is an identifier."
+    advice = mostly or "`max_levels` sets how many are used; drop it if it is an identifier."
     return Category(name, tuple(sorted(frequent)), has_missing), f"{note} {advice}"
 
 

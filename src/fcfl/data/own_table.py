@@ -10,7 +10,7 @@ from fcfl._random import client_seed
 from fcfl._types import ClientId
 from fcfl.errors import DataError
 
-from ._cells import Frame, identifiers, named_columns
+from ._cells import Frame, named_columns, texts
 from .client_data import stratified_split
 from .encoding import Schema
 from .roles import Columns, check_roles, read_roles
@@ -108,9 +108,9 @@ def _values(
     labels: set[str] = set()
     levels: dict[str, dict[str, int]] = {column: {} for column in columns.sensitive}
     for frame in frames:
-        labels.update(identifiers(frame[columns.label]).levels)
+        labels.update(texts(frame[columns.label]).levels)
         for column, counts in levels.items():
-            found = identifiers(frame[column])
+            found = texts(frame[column])
             rows = np.bincount(found.codes[found.codes >= 0], minlength=len(found.levels))
             for level, count in zip(found.levels, rows.tolist(), strict=True):
                 counts[level] = counts.get(level, 0) + count
@@ -121,7 +121,7 @@ def _known_groups(frame: Frame, levels: Mapping[str, Sequence[str]]) -> Frame:
     """The frame with the cells of unknown groups emptied."""
     columns = {}
     for name, known in levels.items():
-        found = identifiers(frame[name])
+        found = texts(frame[name])
         kept = [level if level in known else None for level in found.levels]
         columns[name] = np.array([*kept, None], dtype=object)[found.codes]
     return frame.assign(**columns)

@@ -10,7 +10,7 @@ from fcfl._checks import did_you_mean
 from fcfl._types import Vector
 from fcfl.errors import DataError
 
-from ._cells import Column, Frame, Texts, identifiers, text_of
+from ._cells import Column, Frame, Texts, text_of, texts
 from .client_data import Codes
 
 MAX_NUMERIC_GROUPS = 20
@@ -88,7 +88,7 @@ def read_roles(
 ) -> Roles:
     """Read the columns with a role. ``levels`` and ``labels`` are found unless they are given."""
     client = read_clients(frame[columns.client])
-    label = identifiers(frame[columns.label])
+    label = texts(frame[columns.label])
     _check_labelled(label, client, columns.label)
     pair = labels or label_pair(label.levels, columns)
     given = levels or {}
@@ -96,15 +96,15 @@ def read_roles(
     return Roles(
         client,
         _binary(label, pair, columns.label),
-        {name: texts.codes.astype(np.int32) for name, texts in found.items()},
-        {name: texts.levels for name, texts in found.items()},
+        {name: groups.codes for name, groups in found.items()},
+        {name: groups.levels for name, groups in found.items()},
         pair,
     )
 
 
 def read_clients(column: Column) -> Texts:
     """Whose row it is; nobody's is refused."""
-    clients = identifiers(column)
+    clients = texts(column)
     empty = int((clients.codes < 0).sum())
     if empty:
         raise DataError(
@@ -114,6 +114,12 @@ def read_clients(column: Column) -> Texts:
     if not clients.levels:
         raise DataError("The table must have rows of at least one client, got none.")
     return clients
+
+
+def cell_texts(column: Column) -> list[str | None]:
+    """Each cell as clients and groups are read, None where it is empty."""
+    found = texts(column)
+    return [None if code < 0 else found.levels[code] for code in found.codes]
 
 
 def _check_labelled(label: Texts, client: Texts, name: str) -> None:
@@ -169,7 +175,7 @@ def _binary(label: Texts, pair: tuple[str, str], name: str) -> Vector:
 
 def read_groups(column: Column, given: Sequence[str] | None = None) -> Texts:
     """The groups of one sensitive column, as codes into ``given`` where these are agreed."""
-    found = identifiers(column)
+    found = texts(column)
     if not found.levels and given is None:
         raise DataError(f"Sensitive column {column.name!r} is empty in every row. Choose another.")
     if len(found.levels) > MAX_NUMERIC_GROUPS and _all_numbers(found.levels):
@@ -192,5 +198,5 @@ def _recode(found: Texts, levels: tuple[str, ...], name: str) -> Texts:
                 f"Sensitive column {name!r} has the unknown group {level!r}. "
                 f"{did_you_mean(level, levels)}"
             )
-    lookup = np.array([levels.index(level) for level in found.levels] + [-1], dtype=np.intp)
+    lookup = np.array([levels.index(level) for level in found.levels] + [-1], dtype=np.int32)
     return Texts(lookup[found.codes], levels)

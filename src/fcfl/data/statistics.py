@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from fcfl._checks import is_count, is_finite
 from fcfl._types import Vector
 from fcfl.errors import DataError
 
-from ._cells import Frame, Kind, check_columns, kind_of, named_columns, numbers, texts
+from ._cells import Frame, Kind, Texts, cells_of, check_columns, named_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def summarise(frame: Frame, columns: Sequence[str]) -> Statistics:
     """Summarise the named columns of one client's rows."""
     frame = named_columns(frame)
     check_columns(frame, columns)
-    return Statistics({name: _summary(frame[name]) for name in columns})
+    return Statistics({name: summarise_cells(name, cells_of(frame[name])) for name in columns})
 
 
 def withhold(statistics: Statistics, least: int) -> Statistics:
@@ -110,13 +110,14 @@ def _merge_two(a: NumberSummary, b: NumberSummary) -> NumberSummary:
     return NumberSummary(n, a.mean + shift * (b.n / n), m2, missing)
 
 
-def _summary(column: Any) -> Summary:
-    if kind_of(column) == "number":
-        return _number_summary(numbers(column), str(column.name))
-    found = texts(column)
-    missing = int((found.codes < 0).sum())
-    counts = np.bincount(found.codes[found.codes >= 0], minlength=len(found.levels))
-    return CategorySummary(dict(zip(found.levels, counts.tolist(), strict=True)), missing)
+def summarise_cells(name: str, cells: Vector | Texts) -> Summary:
+    """Summarise one column's cells."""
+    if not isinstance(cells, Texts):
+        return _number_summary(cells, name)
+    missing = int((cells.codes < 0).sum())
+    counts = np.bincount(cells.codes[cells.codes >= 0], minlength=len(cells.levels))
+    found = zip(cells.levels, counts.tolist(), strict=True)
+    return CategorySummary({level: count for level, count in found if count}, missing)
 
 
 def _number_summary(values: Vector, name: str) -> NumberSummary:

@@ -34,7 +34,7 @@ class SyntheticClient:
         value_2, grad_2, hess_2 = _bump(point.params + self.center)
         one = np.ones(1)
         values = Report(1.0, value_1, one, np.array([value_2]))
-        if point.want == "values":
+        if not point.wants_gradients:
             return values
         curvature = None
         if point.want == "curvature":

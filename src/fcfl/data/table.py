@@ -10,16 +10,25 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcfl._random import client_seed
-from fcfl._types import ClientId
+from fcfl._types import ClientId, Vector
 from fcfl.errors import DataError
 
-from ._cells import Frame, named_columns
+from ._cells import Frame, Texts, cells_of, named_columns
 from ._notes import data_notes
-from .client_data import ClientData, Index, stratified_split
-from .encoding import Cells, Schema
+from .client_data import ClientData, Index, stable_order, stratified_split
+from .encoding import MAX_LEVELS, Cells, Schema
 from .roles import Columns, Roles, check_roles, read_roles
-from .statistics import Statistics, summarise
+from .statistics import (
+    NumberSummary,
+    Statistics,
+    Summary,
+    merge_numbers,
+    summarise,
+    summarise_cells,
+)
+from .table_files import NOTES
 
+_MANY_STRATA = 1 << 20
 _UNNAMED = re.compile(r"Unnamed: \d+|__index_level_\d+__|")
 
 
@@ -75,6 +84,7 @@ def federate(
     schema: Schema | None = None,
     levels: Mapping[str, Sequence[str]] | None = None,
     labels: tuple[str, str] | None = None,
+    max_levels: int = MAX_LEVELS,
 ) -> FederatedTable:
     """Split a table by client, hold out test rows, and encode the features.
 
@@ -90,6 +100,8 @@ def federate(
         By default agreed from the clients' statistics of their training rows.
     levels, labels : optional
         Groups of each sensitive column, and (negative, positive), where they are agreed already.
+    max_levels : how many levels of a column become features, the most frequent ones
+        Others count as unknown, which a note says.
     """
     frames = [named_columns(part) for part in (frame, test_frame) if part is not None]
     for part in frames:
@@ -99,9 +111,19 @@ def federate(
     in_test = _in_test(roles, len(frames[0]), None if test_frame is not None else test_size, seed)
     train, test = (_part(roles, np.flatnonzero(mask)) for mask in (~in_test, in_test))
     _check_trained(roles, train)
-    schema = _checked(schema, columns) or _agree_schema(frames[0], columns, roles, train)
-    cells = tuple(np.concatenate(parts) for parts in zip(*map(schema.read, frames), strict=True))
-    notes = data_notes(roles, columns, np.diff(train.bounds), ~in_test)
+    known: dict[str, Vector | Texts] = {}
+    if schema is None:
+        names = feature_columns(frames[0], columns)
+        known, statistics = _read_features(frames[0], names, roles, train)
+        schema = _agree_schema(statistics, names, max_levels)
+        del statistics
+    else:
+        _check_schema(schema, columns)
+    parts = [schema.read(frames[0], known), *map(schema.read, frames[1:])]
+    del known
+    cells = parts[0] if len(parts) == 1 else tuple(map(np.concatenate, zip(*parts, strict=True)))
+    notes = [note for part in frames for note in part.attrs.get(NOTES, ())]
+    notes += data_notes(roles, columns, np.diff(train.bounds), ~in_test)
     unnamed = [name for name in frames[0].columns if _UNNAMED.fullmatch(name)]
     notes += [f"Column {name!r} has no name in the file and was left out." for name in unnamed]
     return FederatedTable(
@@ -133,16 +155,20 @@ def _in_test(roles: Roles, n_given: int, test_size: float | None, seed: int) -> 
 def strata_of(roles: Roles) -> Index:
     """One code for each combination of label and groups."""
     code = roles.y.astype(np.intp)
+    most = 2
     for name, groups in roles.groups.items():
         code = code * (len(roles.levels[name]) + 1) + groups + 1
-        code = np.unique(code, return_inverse=True)[1]  # keeps many attributes from overflowing
+        most *= len(roles.levels[name]) + 1
+        if most > _MANY_STRATA:  # keeps many attributes from overflowing
+            code = np.unique(code, return_inverse=True)[1]
+            most = int(code.max(initial=0)) + 1
     return code
 
 
 def _part(roles: Roles, rows: Index) -> _Part:
     codes = roles.client.codes[rows]
     sizes = np.bincount(codes, minlength=len(roles.client.levels))
-    return _Part(rows[np.argsort(codes, kind="stable")], np.append(0, np.cumsum(sizes)))
+    return _Part(rows[stable_order(codes)], np.append(0, np.cumsum(sizes)))
 
 
 def _check_trained(roles: Roles, train: _Part) -> None:
@@ -154,27 +180,55 @@ def _check_trained(roles: Roles, train: _Part) -> None:
         )
 
 
-def _checked(schema: Schema | None, columns: Columns) -> Schema | None:
+def _check_schema(schema: Schema, columns: Columns) -> None:
     """Refuse a given schema that would learn from the label, the client or a group."""
-    for column in schema.columns if schema else ():
+    for column in schema.columns:
         if column.name in columns.names:
             raise DataError(
                 f"`schema` must not use column {column.name!r}, which has a role of its own."
             )
-    return schema
 
 
-def _agree_schema(frame: Frame, columns: Columns, roles: Roles, train: _Part) -> Schema:
-    features = feature_columns(frame, columns)
+def _read_features(
+    frame: Frame, names: list[str], roles: Roles, train: _Part
+) -> tuple[dict[str, Vector | Texts], dict[ClientId, Statistics]]:
+    """The feature columns, each read once, and what the training rows say about them.
+
+    Only what clients must be told apart for is done client by client: columns of Python objects,
+    which may be numbers at one and text at another, and columns that cannot be read.
+    """
+    if all(frame[name].dtype != object for name in names):
+        try:
+            known = {name: cells_of(frame[name]) for name in names}
+            pooled = {name: _pooled(name, cells, train) for name, cells in known.items()}
+            return known, {"all clients": Statistics(pooled)}
+        except DataError:
+            pass  # told below, with the client's name
     statistics = {
-        client: _summarise(frame.iloc[train.of_client(code)], features, client)
+        client: _summarise(frame.iloc[train.of_client(code)], names, client)
         for code, client in enumerate(roles.client.levels)
     }
-    schema = Schema.from_statistics(statistics)
+    return {}, statistics
+
+
+def _pooled(name: str, cells: Vector | Texts, train: _Part) -> Summary:
+    """Summary of all clients' cells: of numbers client by client, as sites would send them."""
+    if isinstance(cells, Texts):
+        return summarise_cells(name, Texts(cells.codes[train.rows], cells.levels))
+    values = cells[train.rows]
+    sizes = zip(train.bounds[:-1], train.bounds[1:], strict=True)
+    summaries = [summarise_cells(name, values[first:last]) for first, last in sizes]
+    return merge_numbers(part for part in summaries if isinstance(part, NumberSummary))
+
+
+def _agree_schema(
+    statistics: Mapping[ClientId, Statistics], names: list[str], max_levels: int
+) -> Schema:
+    schema = Schema.from_statistics(statistics, max_levels)
     if not schema.columns:
         raise DataError(
             "The table must have at least one feature column that varies, besides client, "
-            f"label, sensitive and dropped columns, got {features or 'none'}."
+            f"label, sensitive and dropped columns, got {names or 'none'}."
         )
     return schema
 
@@ -212,5 +266,5 @@ def _checksum(
         columns: list[Cells] = [roles.y, *groups, *cells]
         for column in columns:
             kind = "<f8" if column.dtype.kind == "f" else "<i8"
-            digest.update((column[part.rows] + 0).astype(kind).tobytes())
+            digest.update((column[part.rows] + 0).astype(kind, copy=False).data)
     return digest.hexdigest()

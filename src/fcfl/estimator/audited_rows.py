@@ -9,7 +9,8 @@ import numpy as np
 from fcfl._types import ClientId, Vector
 from fcfl.audit import Audit, audit_clients
 from fcfl.client.counts import count_rows
-from fcfl.estimator.inputs import client_column, sensitive_columns, split_by_client
+from fcfl.estimator.inputs import client_column, sensitive_as_in_fit, split_by_client
+from fcfl.models.loss import as_loss
 from fcfl.rules import Rule, rates_needed
 
 
@@ -28,17 +29,25 @@ def audit_rows(
         raise ValueError(f"`y` must hold the classes of `fit`, got {strange!r}.")
     labels = (np.asarray(y) == classifier.classes_[1]).astype(np.float64)
     levels = classifier.levels_
-    sensitive = sensitive_columns(sensitive_features, labels.size)
-    missing = [name for name in levels if name not in sensitive]
-    if missing:
-        raise ValueError(f"`sensitive_features` must have {missing[0]!r}, as in `fit`.")
-    sensitive = {name: sensitive[name] for name in levels}
+    sensitive = sensitive_as_in_fit(sensitive_features, labels.size, levels)
     column = client_column(clients, labels.size)
     parts = split_by_client(logits[:, None], labels, column, sensitive, None, levels)
     rules = [_for_clients(rule, parts) for rule in classifier.rules_]
     rates = rates_needed(rules, levels)
-    counts = {c: count_rows(data.X[:, 0], data, rates) for c, data in parts.items()}
-    least = classifier.min_group_rows
+    loss = as_loss("loss", classifier.loss)
+    thresholds = classifier.thresholds_
+    counts = {
+        client: count_rows(
+            data.X[:, 0],
+            data,
+            rates,
+            loss,
+            0.0 if thresholds is None else thresholds.of_data(client, data),
+        )
+        for client, data in parts.items()
+    }
+    # Intervals say what few rows support; a minimum is only for what steers training.
+    least = 1.0 if classifier.min_group_rows is None else classifier.min_group_rows
     return audit_clients(rules, rates, counts, confidence=confidence, min_group_rows=least)
 
 

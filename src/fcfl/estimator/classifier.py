@@ -1,14 +1,14 @@
 """`FCFLClassifier`: one binary classifier for many clients, each with a disparity budget."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -20,6 +20,7 @@ from fcfl.data.client_data import ClientData
 from fcfl.estimator.audited_rows import audit_rows
 from fcfl.estimator.classifier_file import read_classifier, write_classifier
 from fcfl.estimator.inputs import (
+    CLIENTS,
     advice,
     client_column,
     row_weights,
@@ -28,12 +29,17 @@ from fcfl.estimator.inputs import (
     split_by_client,
 )
 from fcfl.estimator.parameters import method_of, open_settings_of, rules_of
+from fcfl.estimator.row_thresholds import row_thresholds
 from fcfl.federation.federation import Federation
+from fcfl.models.group_thresholds import Thresholds
 from fcfl.models.linear import Linear, linear_logits
+from fcfl.models.loss import Loss, as_loss
 from fcfl.models.model import Model
+from fcfl.models.rates import hard_selection
 from fcfl.results import DataSource
 from fcfl.rules import Rule
 from fcfl.training.fit import train
+from fcfl.training.margins import MOST_CHANGE
 from fcfl.training.trained import Trained
 
 
@@ -65,12 +71,30 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         What is minimised over clients: their largest loss, their mean loss, or the smooth maximum
         at this temperature (large is near the mean). By default that of a method object, else
         cross-validated together with ``l2``; 1 for a torch module.
+    loss : {"cross-entropy", "hinge", "squared"} or loss
+        Of a row. Hinge is smoothed over a width of 0.1, or as ``Hinge(width=0.05)`` says; its
+        scores are not probabilities, and there is no `predict_proba`.
     excess_loss : bool
         Compare what each client loses beyond its own best model.
     rounds : int or (int, int), optional
         Most rounds, of each stage where the method has two.
-    min_group_rows : float
-        Groups with fewer rows (by weight) at a client are not compared there.
+    confidence : float, optional
+        How sure to be that each budget holds on new rows, as far as a client's rows allow: training
+        is held to tighter bounds. 0 trains with the budgets as they are. By default 0.95, 0 for a
+        torch module, whose training would be repeated.
+    most_change : float
+        How far the share that a client selects may move for that.
+    min_group_rows : float, optional
+        Groups with fewer rows (by weight) at a client are not compared there. By default 30, more
+        for a budget below 0.05, 100 at most.
+    starts : int, optional
+        How many starts are compared. By default 4, 1 for a torch module.
+    thresholds : {"common", "group"}
+        With "group" one score is trained for everybody, without budgets, and every client has a
+        threshold for each group that keeps them. `predict` and `score` then need ``clients`` and
+        ``sensitive_features``; where metadata is routed, ask for them with `set_predict_request`
+        and `set_score_request`. The attribute is used for every decision, which may be unlawful:
+        in the United States, for example, it may be disparate treatment in employment and credit.
     model : torch.nn.Module, optional
         A module with one logit, trained from the weights it has. It is copied, not changed.
     random_state : int, RandomState or None
@@ -91,10 +115,15 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Everything ``result.json`` of a run says; ``result_.selection`` is the cross-validation.
     prices_ : tuple of Price
         What each budget costs: the fall of the objective per unit it is relaxed. For "sqp".
+    thresholds_ : GroupThresholds or None
+        The logits from which on rows are in the second class, ``by_client`` and group.
     audit_ : Audit
         Rates, intervals and verdicts on the training rows. `audit` does the same for other rows.
     n_iter_ : int
         Rounds taken.
+    schema_ : Schema or None
+        How the columns of a table become features, in a classifier that `load` read from a run of
+        the command line; its ``X`` are tables with the run's columns.
 
     Examples
     --------
@@ -112,6 +141,10 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ('KKT residual', 2)
     """
 
+    # Only thresholds by group need these beyond `fit`: they are routed there when it is asked for.
+    __metadata_request__predict: ClassVar = {"clients": False, "sensitive_features": False}
+    __metadata_request__score: ClassVar = {"clients": False, "sensitive_features": False}
+
     def __init__(
         self,
         budget: float | Mapping[ClientId, float] | Rule | Sequence[Rule] | None = None,
@@ -121,9 +154,14 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         method: Any = "sqp",
         l2: float | Literal["auto"] | None = None,
         objective: float | Literal["max", "mean", "auto"] | None = None,
+        loss: str | Loss = "cross-entropy",
         excess_loss: bool = False,
         rounds: int | tuple[int, int] | None = None,
-        min_group_rows: float = 1.0,
+        confidence: float | None = None,
+        most_change: float = MOST_CHANGE,
+        min_group_rows: float | None = None,
+        starts: int | None = None,
+        thresholds: Thresholds = "common",
         model: Any = None,
         random_state: Any = 0,
     ) -> None:
@@ -133,9 +171,14 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.method = method
         self.l2 = l2
         self.objective = objective
+        self.loss = loss
         self.excess_loss = excess_loss
         self.rounds = rounds
+        self.confidence = confidence
+        self.most_change = most_change
         self.min_group_rows = min_group_rows
+        self.starts = starts
+        self.thresholds = thresholds
         self.model = model
         self.random_state = random_state
 
@@ -181,7 +224,11 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             l2=l2,
             objective=objective,
             excess_loss=self.excess_loss,
+            confidence=self.confidence,
+            most_change=self.most_change,
             min_group_rows=self.min_group_rows,
+            starts=self.starts,
+            thresholds=self.thresholds,
             seed=int(seed),
         )
         self._learn(trained, parts, int(seed))
@@ -205,13 +252,16 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _model(self, n_features: int) -> Model:
         if self.model is None:
-            return Linear(n_features)
+            return Linear(n_features, loss=as_loss("loss", self.loss))
         from fcfl.models.torch_module import TorchModule  # torch is imported when it is needed
 
-        return TorchModule(self.model)
+        return TorchModule(self.model, loss=as_loss("loss", self.loss))
 
     def _learn(self, trained: Trained, parts: Mapping[ClientId, ClientData], seed: int) -> None:
         self._take_params(trained.params)
+        self.schema_ = None
+        self.thresholds_ = trained.thresholds
+        self._client_column = CLIENTS
         self.clients_ = tuple(parts)
         self.rules_ = trained.rules
         self.levels_ = dict(next(iter(parts.values())).levels)
@@ -242,9 +292,12 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.module_ = as_network(self.model).restored(params)
 
     def decision_function(self, X: Any) -> Vector:
-        """Logit of each row; at least zero means the second class."""
+        """Logit of each row; at least zero means the second class, unless there are thresholds."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        if self.schema_ is None:
+            X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        else:
+            X = self.schema_.transform(X)
         if self.model is None:
             return linear_logits(X, np.append(self.coef_, self.intercept_))
         from fcfl.models.torch_module import TorchModule
@@ -252,15 +305,45 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         trained = TorchModule(self.module_)
         return trained.logits(trained.start(), X)
 
-    def predict_proba(self, X: Any) -> Any:
-        """Probabilities of both classes."""
-        probability = expit(self.decision_function(X))
-        return np.column_stack([1.0 - probability, probability])
+    @property
+    def predict_proba(self) -> Callable[[Any], Any]:
+        """Probabilities of both classes, as a function of X; not there where the loss has none."""
+        loss = as_loss("loss", self.loss)
+        if not loss.has_probabilities:
+            raise AttributeError(
+                f"`predict_proba` needs a loss with probabilities, got loss={loss.name!r}: its "
+                "scores are not probabilities. Use `decision_function`."
+            )
 
-    def predict(self, X: Any) -> Any:
-        """The class of each row."""
-        selected = self.decision_function(X) >= 0
-        return self.classes_[selected.astype(np.intp)]
+        def predict_proba(X: Any) -> Any:
+            probability = loss.scores(self.decision_function(X))
+            return np.column_stack([1.0 - probability, probability])
+
+        return predict_proba
+
+    def predict(self, X: Any, *, clients: Any = None, sensitive_features: Any = None) -> Any:
+        """The class of each row.
+
+        With ``thresholds="group"`` each row's client and group decide from which logit on it is
+        the second one, as in `fit`; of a client or group that had too few rows there, or none, it
+        is 0. Without, they are not used.
+        """
+        logits = self.decision_function(X)
+        cuts = row_thresholds(self, logits.size, clients, sensitive_features)
+        return self.classes_[hard_selection(logits, cuts).astype(np.intp)]
+
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        clients: Any = None,
+        sensitive_features: Any = None,
+    ) -> float:
+        """The share of rows whose class is predicted rightly; arguments as in `predict`."""
+        predicted = self.predict(X, clients=clients, sensitive_features=sensitive_features)
+        return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 
     def audit(
         self,
@@ -276,13 +359,20 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return audit_rows(self, logits, y, clients, sensitive_features, confidence)
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted classifier to a folder: JSON, and safetensors for a torch module."""
+        """Write the fitted classifier to a folder like a run's, without pickle.
+
+        ``fcfl predict``, ``fcfl report`` and ``fcfl export`` read it too.
+        """
         check_is_fitted(self)
         write_classifier(self, Path(path))
 
     @classmethod
     def load(cls, path: str | Path, *, model: Any = None) -> "FCFLClassifier":
-        """Read a classifier that `save` wrote; ``model`` is a module of the same architecture."""
+        """Read a folder that `save` or ``fcfl train`` wrote.
+
+        ``model`` is a module of the same architecture, for a network. A classifier of a run of the
+        command line takes tables with the run's columns as ``X``, and has no ``audit_``.
+        """
         classifier: FCFLClassifier = read_classifier(cls, Path(path), model)
         return classifier
 

@@ -1,6 +1,12 @@
-"""A fitted classifier as a folder: one JSON file, and safetensors for a torch module's weights."""
+"""A fitted classifier as a folder, the same as a run's: model, result, rounds.
+
+Beside them ``classifier.json`` has what only a classifier knows. A run's folder is read without
+it: then the table's columns are encoded as the run did, and `FCFLClassifier.audit_` is not there.
+"""
 
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +16,30 @@ from fcfl._files import replace_file
 from fcfl.audit import Audit, Estimate, Evidence, PartAudit
 from fcfl.errors import DataError
 from fcfl.federation.codec import decode, encode
-from fcfl.results import result_from_json, result_to_json
-from fcfl.rules import Difference, Ratio
+from fcfl.federation.history import History
+from fcfl.models.linear import Linear
+from fcfl.models.loss import LOSSES, as_loss
+from fcfl.models.model import Model
+from fcfl.models.model_file import MODEL, Inputs, read_model_file, whole_model
+from fcfl.models.saved_model import load_model
+from fcfl.results import Disparity, Result, read_run, write_result
+from fcfl.results.result_file import RESULT
+from fcfl.results.run_folder import HISTORY
+from fcfl.rules import Difference, Ratio, Rule
 from fcfl.server.method import RoundInfo
 from fcfl.server.registry import METHODS
 
-_KIND = "fcfl-classifier-2"
+_KIND = "fcfl-classifier-3"
 _FILE = "classifier.json"
 _CLASSES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
         *(Difference, Ratio, RoundInfo, Audit, PartAudit, Estimate, Evidence),
         *(registered.method for registered in METHODS.values()),
+        *LOSSES.values(),
     )
 }
-_LEARNED = ("clients_", "rules_", "levels_", "history_", "audit_", "n_iter_", "n_features_in_")
+_LEARNED = ("rules_", "levels_", "audit_", "n_features_in_")
 
 
 def write_classifier(classifier: Any, folder: Path) -> None:
@@ -34,63 +49,162 @@ def write_classifier(classifier: Any, folder: Path) -> None:
         settings["budget"] = tuple(settings["budget"])
     if type(settings["method"]) not in (str, *_CLASSES.values()):  # of the caller's own
         settings["method"] = settings["method"].name
-    learned = {name: getattr(classifier, name) for name in _LEARNED}
+    loss = as_loss("loss", settings["loss"])
+    if type(loss) not in LOSSES.values():
+        raise ValueError(f"`loss` must be one of fcfl's own to be saved, got {loss!r}.")
+    learned = {name: getattr(classifier, name) for name in _LEARNED if hasattr(classifier, name)}
     names = getattr(classifier, "feature_names_in_", None)
     state, _ = encode({"settings": settings, "learned": learned}, _CLASSES)
     content = {
         "kind": _KIND,
-        "classes": classifier.classes_.tolist(),
         "feature_names": None if names is None else names.tolist(),
-        "params": _params(classifier) if classifier.model is None else None,
         "state": state,
-        "result": result_to_json(classifier.result_),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    if classifier.model is not None:
-        from fcfl.torch import save_module
-
-        save_module(classifier.module_, folder)
+    model, params = _trained_model(classifier)
+    model.write(params, folder, _inputs_of(classifier))
+    with History(folder / HISTORY) as rounds:
+        for info in classifier.history_:
+            rounds.append(info)
     replace_file(folder / _FILE, (json.dumps(content, indent=1) + "\n").encode())
+    write_result(folder / RESULT, classifier.result_)  # last, as a run does
+
+
+def _trained_model(classifier: Any) -> tuple[Model, Any]:
+    if classifier.model is None:
+        params = np.append(classifier.coef_, classifier.intercept_)
+        return Linear(params.size - 1, loss=as_loss("loss", classifier.loss)), params
+    from fcfl.models.torch_module import TorchModule
+
+    trained = TorchModule(classifier.module_, loss=as_loss("loss", classifier.loss))
+    return trained, trained.start()
+
+
+def _inputs_of(classifier: Any) -> Inputs:
+    """What the model takes: numbers as they are, or the columns of the run it was read from."""
+    negative, positive = classifier.classes_.tolist()
+    names = getattr(classifier, "feature_names_in_", None)
+    if classifier.schema_ is not None:
+        inputs = Inputs(classifier.schema_, (negative, positive))
+    else:
+        if names is None:
+            names = [f"x{i}" for i in range(classifier.n_features_in_)]
+        inputs = Inputs.plain(map(str, names), (negative, positive))
+    decided_by = classifier.thresholds_, classifier._client_column
+    return replace(inputs, thresholds=decided_by[0], client_column=decided_by[1])
 
 
 def read_classifier(cls: Any, folder: Path, model: Any) -> Any:
     """Build the classifier again; a module's architecture comes from ``model``."""
-    path = folder / _FILE
+    path = folder / MODEL
     if not path.exists():
-        raise DataError(f"There is no classifier in {str(folder)!r}: it has no {_FILE}.")
+        raise DataError(f"There is no classifier in {str(folder)!r}: it has no {MODEL}.")
+    content = read_model_file(path)
+    _check_module(content, folder, model)
+    with whole_model(path):
+        inputs = Inputs.from_json(content)
+    run = read_run(folder)
+    if run.result is None:
+        raise DataError(f"There is no classifier in {str(folder)!r}: it has no {RESULT}.")
+    own = folder / _FILE
+    classifier = _from_own_file(cls, own, model) if own.exists() else _from_run(cls, run.result)
+    classifier.classes_ = np.array(inputs.labels)
+    classifier.clients_ = tuple(run.result.clients)
+    classifier.history_ = run.history
+    classifier.result_ = run.result
+    classifier.prices_ = run.result.prices
+    classifier.n_iter_ = run.result.n_rounds
+    classifier.schema_ = None if inputs.is_plain else inputs.schema
+    classifier.thresholds_, classifier._client_column = inputs.thresholds, inputs.client_column
+    if classifier.schema_ is not None:
+        names = [column.name for column in inputs.schema.columns]
+        classifier.feature_names_in_ = np.array(names, dtype=object)
+        classifier.n_features_in_ = len(names)
+    if model is None:
+        saved = load_model(folder)
+        classifier._take_params(saved.params)
+        if not own.exists():
+            classifier.loss = saved.model.loss
+    else:
+        from fcfl.models.torch_module import TorchModule
+
+        classifier.module_ = TorchModule(model).read(folder).module
+    return classifier
+
+
+def _check_module(content: dict[str, Any], folder: Path, model: Any) -> None:
+    is_network = content["kind"] == "fcfl-torch-1"
+    where = f"The classifier in {str(folder)!r}"
+    if is_network and model is None:
+        raise ValueError(
+            f"{where} is a network and needs `model`, a module of the same architecture: "
+            f"FCFLClassifier.load({str(folder)!r}, model=module)."
+        )
+    if not is_network and model is not None:
+        raise ValueError(f"{where} is linear and takes no `model`.")
+
+
+def _from_own_file(cls: Any, path: Path, model: Any) -> Any:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["kind"] != _KIND:
             raise DataError(f"{str(path)!r} holds a {content['kind']!r}, not a {_KIND!r}.")
         state = decode(content["state"], {}, _CLASSES)
         classifier = cls(**{**state["settings"], "model": model})
-        for name in _LEARNED:
-            setattr(classifier, name, state["learned"][name])
-        classifier.classes_ = np.array(content["classes"])
+        for name, value in state["learned"].items():
+            setattr(classifier, name, value)
         if content["feature_names"] is not None:
             classifier.feature_names_in_ = np.array(content["feature_names"], dtype=object)
-        classifier.result_ = result_from_json(content["result"], str(path))
-        classifier.prices_ = classifier.result_.prices
-        params = content["params"]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DataError(f"{str(path)!r} is not a whole classifier ({error}).") from None
-    if (params is None) != (model is not None):
-        where = f"The classifier in {str(folder)!r}"
-        if params is not None:
-            raise ValueError(f"{where} is linear and takes no `model`.")
-        raise ValueError(
-            f"{where} is a network and needs `model`, a module of the same architecture: "
-            f"FCFLClassifier.load({str(folder)!r}, model=module)."
-        )
-    if params is None:
-        from fcfl.torch import load_module
-
-        classifier.module_ = load_module(model, folder)
-    else:
-        classifier._take_params(np.array(params, dtype=np.float64))
     return classifier
 
 
-def _params(classifier: Any) -> list[float]:
-    params: list[float] = np.append(classifier.coef_, classifier.intercept_).tolist()
-    return params
+def _from_run(cls: Any, result: Result) -> Any:
+    """A classifier with the settings of a run of the command line."""
+    rules = tuple(rules_of_result(result))
+    classifier = cls(
+        budget=rules or None,
+        method=result.method,
+        l2=result.l2,
+        objective=result.objective,
+        excess_loss=result.own_best_losses is not None,
+        min_group_rows=None if result.audit is None else result.audit.min_group_rows,
+        thresholds="common" if result.thresholds is None else "group",
+        random_state=result.seed or 0,
+    )
+    classifier.rules_ = rules
+    classifier.levels_ = _levels(result)
+    return classifier
+
+
+def rules_of_result(result: Result) -> Iterator[Rule]:
+    """The rules that a result speaks of, with every client's budget."""
+    kinds: dict[str, type[Difference] | type[Ratio]] = {"difference": Difference, "ratio": Ratio}
+    budgets: dict[tuple[str, str, str], dict[str, float]] = {}
+    for name, client in result.clients.items():
+        for entry in client.train.disparities:
+            found = budgets.setdefault(_rule_key(entry), {})
+            if entry.budget is not None:
+                found[name] = entry.budget
+    together = {_rule_key(entry): entry.budget for entry in result.overall.train.disparities}
+    for key in dict.fromkeys((*budgets, *together)):
+        kind, metric, attribute = key
+        rule: Any = kinds[kind]
+        if budgets.get(key) or together.get(key) is None:
+            yield rule(metric, attribute, budgets.get(key) or None)
+        if together.get(key) is not None:
+            yield rule(metric, attribute, together[key], "global")
+
+
+def _rule_key(entry: Disparity) -> tuple[str, str, str]:
+    return entry.rule, entry.metric, entry.attribute
+
+
+def _levels(result: Result) -> dict[str, tuple[str, ...]]:
+    levels: dict[str, dict[str, None]] = {}
+    for client in result.clients.values():
+        for entry in client.train.disparities:
+            groups = levels.setdefault(entry.attribute, {})
+            groups.update(dict.fromkeys(group.group for group in entry.groups))
+    return {attribute: tuple(groups) for attribute, groups in levels.items()}

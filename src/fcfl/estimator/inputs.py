@@ -1,7 +1,7 @@
 """What `fit` is given beside X and y: whose rows they are, their groups, their weights."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from fcfl.data.roles import read_clients, read_groups
 from fcfl.errors import DataError
 
 ONLY_CLIENT = "all rows"
+CLIENTS = "clients"
 UNNAMED = "sensitive_feature"
 UNEVEN = 100.0  # times that one column may be larger than another before it is worth a word
 
@@ -36,6 +37,15 @@ def sensitive_columns(given: Any, n_rows: int) -> dict[str, pd.Series]:
     return {name: column.rename(name) for name, column in columns.items()}
 
 
+def sensitive_as_in_fit(given: Any, n_rows: int, names: Iterable[str]) -> dict[str, pd.Series]:
+    """Those of the sensitive features that `fit` had; none may be missing."""
+    columns = sensitive_columns(given, n_rows)
+    for name in names:
+        if name not in columns:
+            raise ValueError(f"`sensitive_features` must have {name!r}, as in `fit`.")
+    return {name: columns[name] for name in names}
+
+
 def _columns_of_array(array: NDArray[Any]) -> dict[str, pd.Series]:
     if array.ndim == 1:
         return {UNNAMED: pd.Series(array).infer_objects()}
@@ -48,10 +58,10 @@ def _columns_of_array(array: NDArray[Any]) -> dict[str, pd.Series]:
 def client_column(given: Any, n_rows: int) -> pd.Series:
     """Whose row it is; without ``clients`` all rows are one client's."""
     if given is None:
-        return pd.Series([ONLY_CLIENT] * n_rows, name="clients")
+        return pd.Series([ONLY_CLIENT] * n_rows, name=CLIENTS)
     column = given if isinstance(given, pd.Series) else pd.Series(np.asarray(given, dtype=object))
-    _check_length("clients", len(column), n_rows)
-    return column.infer_objects().rename("clients")
+    _check_length(CLIENTS, len(column), n_rows)
+    return column.infer_objects().rename(CLIENTS)
 
 
 def row_weights(given: Any, labels: Vector) -> Vector | None:

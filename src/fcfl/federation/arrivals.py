@@ -1,11 +1,14 @@
 """What a client may answer: shapes, finite numbers, possible counts. Checked once, on arrival."""
 
+from collections.abc import Hashable, Mapping, Sequence
+
 import numpy as np
 
-from fcfl._checks import check_report, is_count, is_finite
-from fcfl._types import ClientId, Point, Vector
+from fcfl._checks import LARGEST, check_report, is_count, is_finite
+from fcfl._types import LABEL_OF, ClientId, Point, RateId, RateKind, Vector
 from fcfl.client.counts import Counts
 from fcfl.client.questions import Counted, HeldOut, Introduction
+from fcfl.client.thresholds import RateWindow
 from fcfl.data import Statistics
 from fcfl.data.statistics import Summary
 from fcfl.errors import ReportError
@@ -41,7 +44,14 @@ def check_site_introduction(name: ClientId, said: Introduction) -> None:
     _expect(name, "statistics", said.statistics is not None)
 
 
-def check_reports(name: ClientId, answers: object, points: tuple[Point, ...], n_rates: int) -> None:
+def check_reports(
+    name: ClientId,
+    answers: object,
+    points: tuple[Point, ...],
+    n_rates: int,
+    *,
+    of_rows: bool = False,
+) -> None:
     """Refuse what is not one valid report for each point."""
     if not isinstance(answers, (tuple, list)):
         kind = type(answers).__name__
@@ -51,50 +61,120 @@ def check_reports(name: ClientId, answers: object, points: tuple[Point, ...], n_
             f"Client {name!r} sent {len(answers)} reports for a request of {len(points)} points."
         )
     for point, report in zip(points, answers, strict=True):
-        check_report(name, report, point, n_rates)
+        check_report(name, report, point, n_rates, of_rows=of_rows)
 
 
 def check_counted(
-    name: ClientId, said: Counted, params: Vector, n_rates: int, *, needs_rows: bool
+    name: ClientId,
+    said: Counted,
+    params: Vector,
+    rates: Sequence[RateId],
+    *,
+    of_rows: bool = False,
 ) -> None:
-    """Refuse invalid counts: negative, of other groups, or more selected than there are."""
+    """Refuse invalid counts: negative, of other groups, or more than there are rows.
+
+    Counts ``of_rows`` are of as many training rows as the report is, or withheld: of none.
+    """
     if not isinstance(said, Counted):
         raise ReportError(f"Client {name!r} sent {type(said).__name__} instead of counts.")
-    check_report(name, said.report, Point(params), n_rates)
+    check_report(name, said.report, Point(params), len(rates), of_rows=of_rows)
     for part, counts in (("training", said.train), ("held-out", said.test)):
-        _expect(name, f"counts of its {part} rows", _are_counts(counts, n_rates))
-    _expect(name, "counts of its training rows", said.train.n_rows > 0 or not needs_rows)
+        _expect(name, f"counts of its {part} rows", _are_counts(counts, rates))
+    if of_rows:
+        alike = said.train.n_rows == said.report.n_rows
+        alike = alike and np.array_equal(said.train.group_counts, said.report.group_counts)
+        _expect(name, "counts of its training rows", bool(alike) or not said.train.n_rows)
 
 
-def check_held_out(name: ClientId, said: HeldOut, n_candidates: int) -> None:
-    """Refuse sums of another number of candidates, negative ones, and what is no number."""
+_ROUNDING = 1e-9  # share by which a weighted count may exceed another that it is part of
+
+
+def check_held_out(
+    name: ClientId, said: HeldOut, n_candidates: int, n_rates: int, *, of_rows: bool = False
+) -> None:
+    """Refuse sums of another number of candidates, impossible ones, and what is no number."""
     if not isinstance(said, HeldOut):
         raise ReportError(f"Client {name!r} sent {type(said).__name__} instead of held-out losses.")
-    shapes = {"loss_sums": (n_candidates,), "product_sums": (n_candidates, n_candidates)}
-    holds = is_finite(said.n_rows) and said.n_rows >= 0
+    shapes = {
+        "loss_sums": (n_candidates,),
+        "product_sums": (n_candidates, n_candidates),
+        "group_counts": (n_rates,),
+        "selected": (n_candidates, n_rates),
+    }
+    holds = is_finite(said.n_rows) and 0 <= said.n_rows <= LARGEST
     for part, shape in shapes.items():
         array = getattr(said, part)
         holds = holds and isinstance(array, np.ndarray) and array.shape == shape
-        holds = holds and array.dtype == np.float64 and bool(np.isfinite(array).all())
-    _expect(name, "held-out losses", bool(holds and (np.diag(said.product_sums) >= 0).all()))
+        holds = holds and array.dtype == np.float64 and bool((np.abs(array) <= LARGEST).all())
+    holds = holds and bool((np.diag(said.product_sums) >= 0).all())
+    holds = holds and (not of_rows or bool((said.loss_sums >= 0).all()))
+    _expect(name, "held-out losses", bool(holds))
+    counts, a_little_more = said.group_counts, 1.0 + _ROUNDING
+    are_counts = (counts >= 0) & (counts <= a_little_more * said.n_rows)
+    are_parts = (said.selected >= 0) & (said.selected <= a_little_more * counts)
+    _expect(name, "counts of its held-out rows", bool(are_counts.all() and are_parts.all()))
 
 
-def _are_counts(counts: object, n_rates: int) -> bool:
+def check_thresholds(name: ClientId, said: object, windows: Sequence[RateWindow]) -> None:
+    """Refuse what is not one finite number for each group that the windows are about."""
+    groups = {group for window in windows for group in window.groups}
+    holds = isinstance(said, Mapping) and set(said) == groups
+    _expect(name, "thresholds", holds and all(map(is_finite, said.values())))  # type: ignore[attr-defined]
+
+
+class KnownCounts:
+    """Rows and group rows of every client, which stay the same as long as a run lasts."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, tuple[float, ...]] = {}
+
+    def check(self, name: ClientId, part: Hashable, n_rows: float, group_counts: Vector) -> None:
+        """Refuse other counts than those the client first sent of the same ``part`` of its rows."""
+        said = (float(n_rows), *map(float, group_counts))
+        known = self._known.setdefault((name, part), said)
+        if said != known:
+            first, now = next((a, b) for a, b in zip(known, said, strict=True) if a != b)
+            raise ReportError(
+                f"Client {name!r} sent a row count of {now:g} where it had sent {first:g}; its "
+                "rows must not change during a run."
+            )
+
+
+def _are_counts(counts: object, rates: Sequence[RateId]) -> bool:
     if not isinstance(counts, Counts):
         return False
     cells = (counts.true_negative, counts.false_positive, counts.false_negative)
-    if (
-        not (all(map(is_count, (*cells, counts.true_positive))) and is_finite(counts.loss_sum))
-        or counts.loss_sum < 0
-    ):
+    if not all(is_count(n) and n <= LARGEST for n in (*cells, counts.true_positive)):
+        return False
+    if not (is_finite(counts.loss_sum) and 0 <= counts.loss_sum <= LARGEST):
         return False
     for array in (counts.group_counts, counts.group_selected):
-        if not isinstance(array, np.ndarray) or array.shape != (n_rates,):
+        if not isinstance(array, np.ndarray) or array.shape != (len(rates),):
             return False
         if array.dtype != np.float64 or not (array == np.floor(np.abs(array))).all():
             return False
-    selected = (counts.group_selected <= counts.group_counts).all()
-    return bool(selected and (counts.group_counts <= counts.n_rows).all())
+    if not (counts.group_selected <= counts.group_counts).all():
+        return False
+    return all(_are_within(counts, rates, kind) for kind in LABEL_OF)
+
+
+def _are_within(counts: Counts, rates: Sequence[RateId], kind: RateKind) -> bool:
+    """Whether the groups of each attribute, which share no row, are within all rows."""
+    label = LABEL_OF[kind]
+    selected = {0: counts.false_positive, 1: counts.true_positive}
+    others = {0: counts.true_negative, 1: counts.false_negative}
+    labels = (0, 1) if label is None else (label,)
+    most_selected = sum(selected[one] for one in labels)
+    most = most_selected + sum(others[one] for one in labels)
+    for attribute in {rate.attribute for rate in rates}:
+        own = [(r.kind, r.attribute) == (kind, attribute) for r in rates]
+        if (
+            counts.group_selected[own].sum() > most_selected
+            or counts.group_counts[own].sum() > most
+        ):
+            return False
+    return True
 
 
 def _expect(name: ClientId, what: str, holds: bool) -> None:

@@ -1,7 +1,7 @@
 """A run's progress on disk: written atomically, with a checksum, the previous one kept.
 
-A checkpoint is one file: a line with a magic word and the SHA-256 of what follows, then an .npz
-of the arrays (read without pickle) and the rest as JSON inside it.
+A checkpoint is one file: a line with a magic word and the SHA-256 of what follows, then the value
+as `wire` packs it, without pickle.
 
 The classes that may be written and built again are those of `Progress` and whatever the type hints
 of the method's state class mention. So a method brings all that its checkpoint needs, and a file
@@ -9,21 +9,18 @@ can make nothing else.
 """
 
 import hashlib
-import io
-import json
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fcfl._files import replace_file
 from fcfl.errors import CheckpointError
-from fcfl.federation.codec import decode, encode, reachable_classes
+from fcfl.federation.codec import decode, reachable_classes
 from fcfl.federation.loop import Progress
+from fcfl.federation.wire import WireError, pack, unpack_tree
 
-_MAGIC = b"fcfl-checkpoint-1"
+_MAGIC = b"fcfl-checkpoint-2"
+_UNREADABLE = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 class OtherMethodError(CheckpointError):
@@ -79,12 +76,7 @@ def load_checkpoint(folder: Path, state_class: type) -> Loaded:
 
 
 def _pack(progress: Progress[Any]) -> bytes:
-    tree, arrays = encode(progress, _classes(type(progress.state)))
-    text = np.frombuffer(json.dumps(tree).encode(), dtype=np.uint8)
-    buffer = io.BytesIO()
-    arrays["json"] = text
-    np.savez(buffer, **arrays)  # type: ignore[arg-type]  # a key could be `allow_pickle`
-    content = buffer.getvalue()
+    content = pack(progress, _classes(type(progress.state)))
     return b"%s %s\n%s" % (_MAGIC, hashlib.sha256(content).hexdigest().encode(), content)
 
 
@@ -111,12 +103,12 @@ def _unpack(path: Path, state_class: type) -> Progress[Any]:
     if magic != _MAGIC or hashlib.sha256(content).hexdigest().encode() != checksum:
         raise CheckpointError(f"The checkpoint {str(path)!r} is torn: its checksum does not match.")
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-            arrays = {key: stored[key] for key in stored.files}
-        tree = json.loads(arrays.pop("json").tobytes())
+        tree, arrays = unpack_tree(content)
         _check_state(path, tree, state_class)
         progress = decode(tree, arrays, _classes(state_class))
-    except (AttributeError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+    except OtherMethodError:
+        raise
+    except (WireError, *_UNREADABLE) as error:
         raise CheckpointError(
             f"The checkpoint {str(path)!r} was written by another version of fcfl ({error})."
         ) from error

@@ -7,15 +7,21 @@ shortest representation that reads back the same.
 """
 
 import json
+import reprlib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from functools import cache, lru_cache
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from fcfl._types import Extra
 
 Arrays = dict[str, np.ndarray[Any, Any]]
+
+DEEPEST = 64  # values inside each other; a run's state has about ten
+LARGEST_INTEGER = 2**63  # in a message: more is no count of anything, and no float64 may hold it
 
 
 def reachable_classes(*roots: Any) -> dict[str, type]:
@@ -60,7 +66,8 @@ def reachable_classes(*roots: Any) -> dict[str, type]:
     return found
 
 
-def _field_hints(cls: type) -> list[Any]:
+@lru_cache(maxsize=256)  # a checkpoint is written every round
+def _field_hints(cls: type) -> tuple[Any, ...]:
     """The type hints of a dataclass's fields, resolved."""
     try:
         hints = get_type_hints(cls)
@@ -69,7 +76,7 @@ def _field_hints(cls: type) -> list[Any]:
             f"The type hints of {_full_name(cls)} cannot be resolved ({error}). Define what they "
             "mention at the top level of its module."
         ) from error
-    return [hints[field.name] for field in fields(cls)]
+    return tuple(hints[field.name] for field in fields(cls))
 
 
 def _full_name(cls: type) -> str:
@@ -124,19 +131,100 @@ def _key(key: Any) -> str:
 
 
 def decode(
-    tree: Any, arrays: Mapping[str, np.ndarray[Any, Any]], classes: Mapping[str, type]
+    tree: Any,
+    arrays: Mapping[str, np.ndarray[Any, Any]],
+    classes: Mapping[str, type],
+    *,
+    strict: bool = False,
 ) -> Any:
-    """Build the value again; a class that is not in ``classes`` is refused with `KeyError`."""
-    if not isinstance(tree, dict):
-        return tree
-    if "array" in tree:
-        return arrays[tree["array"]]
-    if "tuple" in tree:
-        return tuple(decode(item, arrays, classes) for item in tree["tuple"])
-    if "map" in tree:
-        return {key: decode(item, arrays, classes) for key, item in tree["map"]}
-    parts = {name: decode(part, arrays, classes) for name, part in tree["fields"].items()}
-    return classes[tree["type"]](**parts)
+    """Build the value again; a class that is not in ``classes`` is refused with `KeyError`.
+
+    `ValueError` refuses what `encode` never makes: maps with keys that are no text or come twice,
+    an array that stands at two places, more than `DEEPEST` values inside each other. With
+    ``strict`` every field must also hold what its type hint says.
+    """
+    return _Decoder(arrays, classes, strict).value(tree, 0)
+
+
+class _Decoder:
+    """One value being built; each array may be used once, or a short text could ask for much."""
+
+    def __init__(
+        self,
+        arrays: Mapping[str, np.ndarray[Any, Any]],
+        classes: Mapping[str, type],
+        strict: bool,
+    ) -> None:
+        self._arrays, self._classes, self._strict = dict(arrays), classes, strict
+
+    def value(self, tree: Any, depth: int) -> Any:
+        if not isinstance(tree, dict):
+            if isinstance(tree, list):
+                raise ValueError("a list where a value must be")
+            return tree
+        if depth > DEEPEST:
+            raise ValueError(f"more than {DEEPEST} values inside each other")
+        if "array" in tree:
+            return self._arrays.pop(tree["array"])
+        if "tuple" in tree:
+            return tuple([self.value(item, depth + 1) for item in tree["tuple"]])
+        if "map" in tree:
+            return self._map(tree["map"], depth)
+        cls = self._classes[tree["type"]]
+        parts = {name: self.value(part, depth + 1) for name, part in tree["fields"].items()}
+        if self._strict:
+            _check_fields(cls, parts)
+        return cls(**parts)
+
+    def _map(self, pairs: Any, depth: int) -> dict[str, Any]:
+        built: dict[str, Any] = {}
+        for key, item in pairs:
+            if not isinstance(key, str) or key in built:
+                raise ValueError("a map whose keys are no different texts")
+            built[key] = self.value(item, depth + 1)
+        return built
+
+
+def _check_fields(cls: type, parts: Mapping[str, Any]) -> None:
+    """Refuse a field that does not hold what its type hint says."""
+    hints = _hints_of(cls)
+    for name, part in parts.items():
+        if name in hints and not fits(part, hints[name]):
+            raise ValueError(f"`{name}` of a {cls.__name__} is {reprlib.repr(part)}")
+
+
+@cache
+def _hints_of(cls: type) -> dict[str, Any]:
+    return dict(zip([field.name for field in fields(cls)], _field_hints(cls), strict=True))
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether ``value`` is what the type ``hint`` says; a protocol or `Any` may be anything."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Union or origin is UnionType:
+        return any(fits(value, one) for one in args)
+    if origin is Literal:
+        return any(type(value) is type(one) and value == one for one in args)
+    if origin is tuple:
+        if not isinstance(value, tuple):
+            return False
+        if args[1:] == (Ellipsis,):
+            return all(fits(item, args[0]) for item in value)
+        return len(value) == len(args) and all(map(fits, value, args))
+    if origin in (Mapping, dict):
+        return isinstance(value, dict) and all(fits(item, args[1]) for item in value.values())
+    if origin is np.ndarray:
+        (dtype,) = get_args(args[1])
+        return isinstance(value, np.ndarray) and value.dtype == np.dtype(dtype)
+    if hint in (int, float):
+        kinds = (int, float) if hint is float else int
+        is_number = isinstance(value, kinds) and not isinstance(value, bool)
+        return is_number and (isinstance(value, float) or abs(value) < LARGEST_INTEGER)
+    if hint is None or hint is NoneType:
+        return value is None
+    if hint is Any or not isinstance(hint, type) or getattr(hint, "_is_protocol", False):
+        return True
+    return isinstance(value, hint)
 
 
 def same(left: Any, right: Any) -> bool:

@@ -14,6 +14,7 @@ from fcfl.federation.messages import (
     Refusal,
     Terms,
     ToSite,
+    claimed_name,
     decode_answer,
     encode_message,
 )
@@ -66,6 +67,8 @@ class _Round:
 class Exchange:
     """Messages to named sites. A site is known by the name it gives, and only one may give it.
 
+    With ``nodes`` a name is that node's alone: others are not even asked, whatever they claim.
+
     Nodes come and go: one that is new is asked who it is, one whose message was lost is asked
     again, and a site that comes back within ``timeout`` seconds is asked as if it had never left.
     """
@@ -77,6 +80,7 @@ class Exchange:
         terms: Terms,
         *,
         timeout: float,
+        nodes: Mapping[ClientId, int] | None = None,
         on_message: OnMessage = lambda sentence: None,
     ) -> None:
         self.names = tuple(sorted(names))
@@ -90,6 +94,7 @@ class Exchange:
         self._on_message = on_message
         self._name_of: dict[int, ClientId] = {}
         self._strangers: set[int] = set()
+        self._bound = {node: name for name, node in (nodes or {}).items()}
         self._sent: dict[str, _Sent] = {}
         self._online: Collection[int] = ()
         self._looked_at = float("-inf")
@@ -98,11 +103,11 @@ class Exchange:
         """Wait for every site's introduction; the first that refuses ends it."""
         meeting = self._new_round(is_meeting=True)
         while not set(self.names) <= set(self.introductions):
+            if time.monotonic() >= meeting.deadline:
+                raise self._never_came()
             self._turn(meeting, None, check)
             for name, sentence in meeting.failures.items():
                 raise ReportError(f"Site {name!r} cannot take part: {sentence}")
-            if time.monotonic() >= meeting.deadline:
-                raise self._never_came()
         return {name: self.introductions[name] for name in self.names}
 
     def ask(
@@ -133,6 +138,8 @@ class Exchange:
         if now - self._looked_at >= _LOOK:
             self._online, self._looked_at = frozenset(self._transport.nodes()), now
         for node in sorted(self._online):
+            if self._bound and node not in self._bound | dict.fromkeys(self._strangers):
+                self._leave_out(node, "its key is bound to no site of this run")
             if node not in self._strangers and now >= current.due.get(node, now):
                 self._write(node, current, question, now)
         replies = list(self._transport.receive(list(self._sent)))
@@ -177,9 +184,9 @@ class Exchange:
                 self._count(name, sent, len(reply.content))
                 self._file(name, answer, sent, current, check)
         except (ReportError, WireError) as error:
-            if name is None:
-                self._strangers.add(sent.node)
-                self._on_message(f"Node {sent.node} is left out: {error}")
+            name = name or self._bound.get(sent.node) or claimed_name(reply.content)
+            if name is None or name not in self.names:
+                self._leave_out(sent.node, str(error))
             else:
                 current.failures[name] = f"its answer was refused: {error}"
 
@@ -202,15 +209,19 @@ class Exchange:
 
     def _learn_name(self, answer: Answer, node: int) -> ClientId | None:
         """A node's name; one that is no site of this run is left alone."""
+        bound = self._bound.get(node)
+        if bound is not None and bound != answer.name:
+            raise ReportError(f"Its node calls itself {_one_line(repr(answer.name))}.")
         if answer.name not in self.names:
-            self._strangers.add(node)
             known = ", ".join(map(repr, self.names))
-            self._on_message(
-                f"A node calls itself {answer.name!r} and is left out; sites are {known}."
-            )
+            self._leave_out(node, f"it calls itself {answer.name!r}; sites are {known}")
             return None
         self._name_of[node] = answer.name
         return answer.name
+
+    def _leave_out(self, node: int, why: str) -> None:
+        self._strangers.add(node)
+        self._on_message(f"Node {node} is left out: {_one_line(why).rstrip('.')}.")
 
     def _file(
         self, name: ClientId, answer: Answer, sent: _Sent, current: _Round, check: Check
@@ -222,7 +233,7 @@ class Exchange:
             if not isinstance(content, Introduction):
                 raise ReportError(f"Client {name!r} sent no introduction.")
             if current.is_meeting:
-                _checked(check, name, content)
+                checked(check, name, content)
                 if name in self.introductions:
                     raise FCFLError(_two_of(name))
                 self.introductions[name] = content
@@ -230,7 +241,7 @@ class Exchange:
                 current.due.pop(sent.node)
                 current.asked.discard(sent.node)
         else:
-            _checked(check, name, content)
+            checked(check, name, content)
             if name in current.answers:
                 raise FCFLError(_two_of(name))
             current.answers[name] = content
@@ -260,7 +271,7 @@ class Exchange:
         )
 
 
-def _checked(check: Check, name: ClientId, content: Any) -> None:
+def checked(check: Check, name: ClientId, content: Any) -> None:
     """Check an answer; parts of a kind that no check has thought of are refused, too."""
     try:
         check(name, content)

@@ -1,11 +1,12 @@
 """The one contract with clients: ask all of them one question. No rows above it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from fcfl._types import ClientId, Fold, Reports, Request, Vector
-from fcfl.client.local_client import Client, LocalClient
+from fcfl._types import ClientId, Fold, Report, Reports, Request, Vector
+from fcfl.client.counts import Counts
+from fcfl.client.local_client import Client, LocalClient, ThresholdClient
 from fcfl.client.questions import (
     Count,
     Counted,
@@ -16,13 +17,16 @@ from fcfl.client.questions import (
     Question,
     Setup,
 )
+from fcfl.client.thresholds import RateWindow
 from fcfl.data.client_data import ClientData
-from fcfl.errors import AbsentClientError
+from fcfl.errors import AbsentClientError, FCFLError
 from fcfl.federation.arrivals import (
+    KnownCounts,
     check_counted,
     check_held_out,
     check_introduction,
     check_reports,
+    check_thresholds,
 )
 
 Check = Callable[[ClientId, Any], None]
@@ -41,6 +45,7 @@ class Federation:
         if not clients:
             raise ValueError("`clients` must name at least one client, got none.")
         self._clients = dict(clients)
+        self._known_counts = KnownCounts()
 
     @classmethod
     def from_rows(
@@ -73,19 +78,24 @@ class Federation:
 
     def report(self, setup: Setup, request: Request) -> Reports:
         """Every client's reports, one for each point; who did not answer is left out."""
-        n_rates = len(setup.rates)
+        of_rows, n_rates = self.clients_have_rows, len(setup.rates)
 
         def check(name: ClientId, answer: Any) -> None:
-            check_reports(name, answer, request.points, n_rates)
+            check_reports(name, answer, request.points, n_rates, of_rows=of_rows)
+            for point, report in zip(request.points, answer, strict=True):
+                self._check_rows(name, setup, report, point.fold)
 
         return self._ask(Evaluate(setup, request), check)
 
     def count(self, setup: Setup, params: Vector) -> dict[ClientId, Counted]:
         """How a model decides on every client's rows; all must answer."""
-        n_rates = len(setup.rates)
+        of_rows = self.clients_have_rows
 
         def check(name: ClientId, answer: Any) -> None:
-            check_counted(name, answer, params, n_rates, needs_rows=self.clients_have_rows)
+            check_counted(name, answer, params, setup.rates, of_rows=of_rows)
+            self._check_rows(name, setup, answer.report)
+            if answer.test.n_rows:  # a site may withhold its counts, depending on the model
+                self._check_rows(name, setup, answer.test, "held out")
 
         counted = self._ask(Count(setup, params), check)
         self.check_all_answered("how the model does on its rows")
@@ -97,11 +107,43 @@ class Federation:
         """Losses of the rows that a fold holds out, under several models; all must answer."""
 
         def check(name: ClientId, answer: Any) -> None:
-            check_held_out(name, answer, len(candidates))
+            check_held_out(
+                name, answer, len(candidates), len(setup.rates), of_rows=self.clients_have_rows
+            )
 
         sums = self._ask(HoldOut(setup, fold, tuple(candidates)), check)
         self.check_all_answered("how models do on the rows it held out")
         return sums
+
+    def check_chooses_thresholds(self) -> None:
+        """Refuse, before anything is trained, clients that choose no thresholds."""
+        self._threshold_clients()
+
+    def _threshold_clients(self) -> dict[ClientId, ThresholdClient]:
+        found = {}
+        for name, client in self._clients.items():
+            if not isinstance(client, ThresholdClient):
+                raise FCFLError(
+                    f"`thresholds` must be 'common' here: client {name!r} has no "
+                    "`choose_thresholds`, which 'group' asks of every client."
+                )
+            found[name] = client
+        return found
+
+    def choose_thresholds(
+        self,
+        setup: Setup,
+        params: Vector,
+        attribute: str,
+        windows: Mapping[ClientId, tuple[RateWindow, ...]],
+    ) -> dict[ClientId, Mapping[str, float]]:
+        """From which logit on each client selects the rows of each of its groups."""
+        chosen = {}
+        for name, client in self._threshold_clients().items():
+            own = windows.get(name, ())
+            chosen[name] = client.choose_thresholds(setup.for_client(name), params, attribute, own)
+            check_thresholds(name, chosen[name], own)
+        return chosen
 
     def bind(self, setup: Setup, fold: Fold | None = None) -> "Bound":
         """The clients with the setup said: what the loop asks round after round."""
@@ -117,6 +159,14 @@ class Federation:
         for name, said in answers.items():
             check(name, said)
         return answers
+
+    def _check_rows(
+        self, name: ClientId, setup: Setup, said: Report | Counts, part: Hashable = None
+    ) -> None:
+        """Refuse that a client's rows change. In one process they may be made up, or noisy."""
+        if self.clients_have_rows:
+            about = (part, setup.rates, setup.min_group_rows)
+            self._known_counts.check(name, about, said.n_rows, said.group_counts)
 
     def check_all_answered(self, what: str) -> None:
         """Refuse to go on without somebody's answer to the last question."""

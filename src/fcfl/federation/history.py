@@ -2,7 +2,8 @@
 
 import json
 import math
-from dataclasses import asdict, fields
+from collections.abc import Iterable
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -36,12 +37,22 @@ class History:
 
 
 def _as_line(info: RoundInfo) -> str:
-    """One line of JSON, in which a number that is not finite is null."""
+    """One line of JSON, in which a number that is not finite is null; what is not there is not."""
     finite = {
         key: None if isinstance(value, float) and not math.isfinite(value) else value
         for key, value in asdict(info).items()
+        if value is not None
     }
     return json.dumps(finite, ensure_ascii=False) + "\n"
+
+
+def join_histories(parts: Iterable[tuple[Path, int]], path: Path) -> None:
+    """Write the first rounds of several files, each as many as are given, as those of one run."""
+    rounds: list[RoundInfo] = []
+    for part, count in parts:
+        rounds += read_history(part)[:count]
+    numbered = [replace(info, round=index + 1) for index, info in enumerate(rounds)]
+    replace_file(path, "".join(map(_as_line, numbered)).encode())
 
 
 def read_history(path: Path) -> list[RoundInfo]:

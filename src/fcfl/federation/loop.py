@@ -1,7 +1,7 @@
 """The one training loop: every method and every runtime goes through it."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Generic, Protocol, TypeVar
 
 from fcfl._checks import check_count, part_missing
@@ -35,11 +35,17 @@ class Tally:
         wants = [point.want for point in request.points]
         sent = sum(report.nbytes for answers in reports.values() for report in answers)
         return Tally(
-            self.values + wants.count("values"),
+            self.values + wants.count("values") + wants.count("decisions"),
             self.gradients + wants.count("gradients"),
             self.curvatures + wants.count("curvature"),
             self.bytes_from_clients + sent,
         )
+
+
+def sum_tallies(tallies: Iterable[Tally]) -> Tally:
+    """What several runs have cost together."""
+    every = list(tallies)
+    return Tally(*(sum(getattr(tally, f.name) for tally in every) for f in fields(Tally)))
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,7 @@ def _rounds(
         state, info = method.step(progress.state, reports)
         tally = progress.tally.plus(request, answers)
         progress = Progress(state, tally, memory)
+        del answers, reports  # curvatures of many clients: gone before the next ones are made
         yield progress, info
 
 
@@ -113,7 +120,7 @@ def _remember(
     last: Report | None, points: tuple[Point, ...], answers: tuple[Report, ...]
 ) -> Report:
     """The report to keep: the fullest one, but none without gradients in place of one with."""
-    ranks = ("values", "gradients", "curvature")
+    ranks = ("decisions", "values", "gradients", "curvature")
     best = max(range(len(points)), key=lambda i: ranks.index(points[i].want))
     if last is not None and answers[best].loss_grad is None and last.loss_grad is not None:
         return replace(last, age=0)

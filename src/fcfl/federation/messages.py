@@ -19,7 +19,9 @@ from fcfl.client.questions import (
 )
 from fcfl.data import encoding, statistics
 from fcfl.data.encoding import Schema
-from fcfl.federation.wire import WireError, pack, unpack
+from fcfl.extras import LocalTraining, LossesByLabel
+from fcfl.federation.named_module import NamedModule
+from fcfl.federation.wire import WireError, pack, unpack, unpack_tree
 from fcfl.models import loss
 from fcfl.models.linear import Linear
 from fcfl.rules import Rule
@@ -83,8 +85,11 @@ class Refusal:
 
 ToSite: TypeAlias = Introduce | Ask
 
+EXTRAS = (LocalTraining, LossesByLabel)
+"""What sites answer beyond losses, rates and curvature: sums over many rows, as gradients are."""
+
 _VALUES: tuple[type, ...] = (
-    *(Terms, Agreement, Counts, Setup, Linear, *get_args(Rule)),
+    *(Terms, Agreement, Counts, Setup, Linear, NamedModule, *EXTRAS, *get_args(Rule)),
     *(
         cls
         for module in (_types, encoding, statistics, loss)  # points and reports, columns, losses
@@ -107,7 +112,7 @@ def encode_message(message: ToSite | Answer) -> bytes:
 
 def decode_question(message: bytes) -> ToSite:
     """What the server asks."""
-    question = unpack(message, _QUESTIONS)
+    question = unpack(message, _QUESTIONS, strict=True)
     if not isinstance(question, ToSite):
         raise WireError(f"Expected a question, got {type(question).__name__}.")
     return question
@@ -115,9 +120,16 @@ def decode_question(message: bytes) -> ToSite:
 
 def decode_answer(message: bytes) -> Answer:
     """What a site answers; its parts have their types, not yet their sense."""
-    answer = unpack(message, _ANSWERS)
+    answer = unpack(message, _ANSWERS, strict=True)
     if not isinstance(answer, Answer):
         raise WireError(f"Expected an answer, got {type(answer).__name__}.")
-    if not isinstance(answer.name, str):
-        raise WireError(f"Expected a site's name, got {answer.name!r}.")
     return answer
+
+
+def claimed_name(message: bytes) -> ClientId | None:
+    """The name in an answer that cannot be read otherwise, so that its sender can be told of."""
+    try:
+        name = unpack_tree(message, strict=True)[0]["fields"]["name"]
+    except (WireError, KeyError, TypeError):
+        return None
+    return name if isinstance(name, str) else None

@@ -3,16 +3,17 @@
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
-from fcfl._types import ClientId
+from fcfl._types import ClientId, Extra, Request
 from fcfl.client.questions import Evaluate, Introduction, Question
 from fcfl.errors import FCFLError
+from fcfl.extras import LocalTraining
 from fcfl.federation.agreement import agree
-from fcfl.federation.arrivals import check_site_introduction
+from fcfl.federation.arrivals import KnownCounts, check_site_introduction
 from fcfl.federation.exchange import Exchange, Traffic
 from fcfl.federation.federation import Check, Federation
-from fcfl.federation.messages import Agreement, Ask, Terms
+from fcfl.federation.messages import EXTRAS, Agreement, Ask, Terms
 from fcfl.federation.transport import Transport
 
 
@@ -20,7 +21,8 @@ class RemoteFederation(Federation):
     """Sites that hold their own rows. One that does not answer, or not well, is left out.
 
     ``failures`` says why, for those left out of the last exchange. Making one waits for all sites
-    and lets them agree on how rows are encoded.
+    and lets them agree on how rows are encoded. ``nodes`` binds names to the transport's nodes:
+    without it a name is whoever's claims it first.
     """
 
     clients_have_rows: ClassVar[bool] = True
@@ -32,12 +34,16 @@ class RemoteFederation(Federation):
         terms: Terms,
         *,
         timeout: float = 600.0,
+        nodes: Mapping[ClientId, int] | None = None,
         on_message: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        self._exchange = Exchange(transport, names, terms, timeout=timeout, on_message=on_message)
+        self._exchange = Exchange(
+            transport, names, terms, timeout=timeout, nodes=nodes, on_message=on_message
+        )
         self.introductions = self._exchange.meet(check_site_introduction)
         self.agreement = agree(terms, self.introductions)
         self._only: tuple[ClientId, ...] | None = None
+        self._known_counts = KnownCounts()
 
     @property
     def names(self) -> tuple[ClientId, ...]:
@@ -66,16 +72,18 @@ class RemoteFederation(Federation):
 
     def _ask(self, question: Question, check: Check) -> dict[ClientId, Any]:
         if isinstance(question, Evaluate):
-            extras = [extra for point in question.request.points for extra in point.extras]
-            if extras:
-                raise FCFLError(
-                    f"The method asks for `{type(extras[0]).__name__}`, which sites do not answer. "
-                    "Choose another method."
-                )
+            _check_extras(question)
         return self._exchange.ask(
-            lambda name: Ask(_for_site(name, self.agreement), question.for_client(name)),
+            lambda name: Ask(_for_site(name, self.agreement), _own_extras(name, question)),
             check,
             self._only,
+        )
+
+    def _threshold_clients(self) -> NoReturn:
+        """Sites do not answer this yet."""
+        raise FCFLError(
+            "`thresholds` must be 'common' in a run over sites, got 'group': sites choose no "
+            "thresholds yet. Train where the rows are in one process, or leave it out."
         )
 
     def only(self, name: ClientId) -> "RemoteFederation":
@@ -88,3 +96,33 @@ class RemoteFederation(Federation):
 def _for_site(name: ClientId, agreement: Agreement) -> Agreement:
     """The agreement without the checksums of others."""
     return replace(agreement, checksums={name: agreement.checksums[name]})
+
+
+def _check_extras(question: Evaluate) -> None:
+    """Refuse, by name, what no site would answer."""
+    for point in question.request.points:
+        for extra in point.extras:
+            if not isinstance(extra, EXTRAS):
+                raise FCFLError(
+                    f"The method asks for `{type(extra).__name__}`, which tells too much of single "
+                    "rows: sites do not answer it. Choose another method."
+                )
+
+
+def _own_extras(name: ClientId, question: Question) -> Question:
+    """The question for one site, without the weights of others."""
+    question = question.for_client(name)
+    if not isinstance(question, Evaluate):
+        return question
+    points = tuple(
+        replace(point, extras=tuple(_own_weights(name, extra) for extra in point.extras))
+        for point in question.request.points
+    )
+    return replace(question, request=Request(points))
+
+
+def _own_weights(name: ClientId, extra: Extra) -> Extra:
+    if not isinstance(extra, LocalTraining) or extra.set_weights is None:
+        return extra
+    own = extra.set_weights.get(name)
+    return replace(extra, set_weights=None if own is None else {name: own})

@@ -1,16 +1,19 @@
 """A site: it answers a question about its own rows, or says why not."""
 
+import hashlib
 import logging
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from fcfl._types import Point
-from fcfl.client.local_client import LocalClient
-from fcfl.client.questions import Count, Evaluate, HoldOut, Introduction, Question
+from fcfl._types import Fold, Vector
+from fcfl.client.questions import Count, Evaluate, HoldOut, Introduction, Question, Setup
 from fcfl.errors import DataError, FCFLError
 from fcfl.federation.federation import answer
+from fcfl.federation.guarded_client import GuardedClient
+from fcfl.federation.ledger import Entry, Ledger
 from fcfl.federation.messages import (
     Agreement,
     Answer,
@@ -18,17 +21,23 @@ from fcfl.federation.messages import (
     Introduce,
     Refusal,
     Terms,
+    ToSite,
     decode_question,
     encode_message,
 )
-from fcfl.federation.site_rows import encoded_rows, open_rows, rows_checksum
+from fcfl.federation.question_checks import check_question, check_split
+from fcfl.federation.site_rows import (
+    encoded_rows,
+    open_rows,
+    rows_checksum,
+    table_checksum,
+)
 from fcfl.federation.site_settings import SiteSettings
-from fcfl.models.linear import Linear
+from fcfl.federation.withholding import withheld_statistics
 from fcfl.policy import check_rules_kept
 
 log = logging.getLogger("fcfl")
 _QUOTED = re.compile(r"(?<!\w)'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
-_ANSWERED = ("params", "want", "curvature_weights")  # what docs/deployment.md says of a point
 _EXPECTED = (FCFLError, ValueError, TypeError, OSError, MemoryError)
 
 
@@ -40,12 +49,8 @@ def reply_to(message: bytes, config: Mapping[str, Any]) -> bytes:
     try:
         settings = SiteSettings.from_node_config(config)
         question = decode_question(message)
-        if isinstance(question, Introduce):
-            terms = question.terms
-            content = _introduce(terms, settings)
-        else:
-            terms = question.agreement.terms
-            content = answer_question(question, settings)
+        terms = question.terms if isinstance(question, Introduce) else question.agreement.terms
+        content = _answer(question, settings, message)
     except _EXPECTED as error:
         sentence = _sentence(error)
         log.error("Site %r: %s", name, sentence)
@@ -56,42 +61,94 @@ def reply_to(message: bytes, config: Mapping[str, Any]) -> bytes:
     return encode_message(Answer(name, content))
 
 
-def answer_question(asked: Ask, settings: SiteSettings) -> Any:
-    """The answer, from the site's own rows."""
-    agreement, question = asked.agreement, asked.question
-    setup = question.setup
-    checksum = rows_checksum(settings, agreement.terms)
+def _answer(question: ToSite, settings: SiteSettings, message: bytes) -> Any:
+    """The answer from the site's own rows; the ledger has the question before it is computed."""
+    table = table_checksum(settings)
+    if isinstance(question, Introduce):
+        check_split(question.terms, settings.limits)
+        _record(settings, Entry(table, "", _digest(message), "introduce", len(message)), question)
+        return _introduce(question.terms, settings, table)
+    agreement, asked = question.agreement, question.question
+    checksum = rows_checksum(table, agreement.terms)
     if agreement.checksums.get(settings.name) != checksum:
-        raise DataError("This site's table is not the one the run began with. Start a new run.")
-    check_rules_kept(settings.name, settings.rules, setup.rules)
-    check_modest(question, agreement)
+        raise DataError(
+            "This site's table is not the one the run began with. Put that one back and resume, or "
+            "start a new run."
+        )
+    check_rules_kept(settings.name, settings.rules, asked.setup.rules)
+    check_split(agreement.terms, settings.limits)
+    check_question(asked, agreement, settings.limits)
+    purpose = type(asked).__name__.lower()
+    run = _digest(encode_message(Ask(agreement, _NO_QUESTION)))
+    entry = Entry(table, run, _digest(message), purpose, len(message), *_spent(asked))
+    _record(settings, entry, question)
+    return answer(_client(asked, agreement, settings, table, checksum), asked)
+
+
+def _client(
+    asked: Question, agreement: Agreement, settings: SiteSettings, table: str, checksum: str
+) -> GuardedClient:
     rows = encoded_rows(settings, agreement, checksum)
-    counting = isinstance(question, Count)
-    client = LocalClient(
+    return GuardedClient(
         settings.name,
         rows.part("train", agreement),
-        rows.part("test", agreement) if counting else None,
+        rows.part("test", agreement) if isinstance(asked, Count) else None,
+        settings.ledger_folder,
+        rows=f"{table} {_held_out(agreement.terms)}",
+        least=settings.min_group_rows,
         rules=settings.rules,
-        min_group_rows=int(max(settings.min_group_rows, setup.min_group_rows)),
+        min_group_rows=int(max(settings.min_group_rows, asked.setup.min_group_rows)),
     )
-    return answer(client, question)
 
 
-def check_modest(question: Question, agreement: Agreement) -> None:
-    """Refuse what could tell more of single rows than docs/deployment.md says."""
-    model = question.setup.model
-    if not isinstance(model, Linear) or model.n_features != agreement.schema.n_features:
-        raise DataError("A site reports on linear models of the columns agreed on.")
-    if isinstance(question, HoldOut):
-        raise DataError("A site does not answer `hold_out`.")
+_LEDGERS: dict[Path, Ledger] = {}  # a process that lives on reads only what is new
+_NO_QUESTION = HoldOut(Setup(None, ()), Fold(0), ())
+
+
+def _record(settings: SiteSettings, entry: Entry, question: ToSite) -> None:
+    folder = settings.ledger_folder
+    if isinstance(question, Introduce):
+        splits = [_held_out(question.terms)]
+    else:
+        splits = [_held_out(question.agreement.terms), *_folds(question.question)]
+    ledger = _LEDGERS.setdefault(folder, Ledger(folder))
+    ledger.record(replace(entry, splits=tuple(splits)), settings.limits)
+
+
+def _digest(message: bytes) -> str:
+    return hashlib.sha256(message).hexdigest()
+
+
+def _held_out(terms: Terms) -> str:
+    """Which rows are held out, and in which order the others are: by label, groups and seed."""
+    parts = (terms.label, terms.sensitive, terms.positive, terms.test_size, terms.seed)
+    return f"rows:{hashlib.sha256(repr(parts).encode()).hexdigest()[:32]}"
+
+
+def _folds(question: Question) -> list[str]:
+    """Which ways to make folds a question has."""
+    found = [question.fold] if isinstance(question, HoldOut) else []
     if isinstance(question, Evaluate):
-        for point in question.request.points:
-            for part in fields(Point):
-                if part.name not in _ANSWERED and getattr(point, part.name) != part.default:
-                    raise DataError(f"A site does not answer `{part.name}`.")
+        found = [point.fold for point in question.request.points if point.fold is not None]
+    return sorted({f"folds:{fold.count} {fold.seed} {fold.most_rows}" for fold in found})
 
 
-def _introduce(terms: Terms, settings: SiteSettings) -> Introduction:
+def _spent(question: Question) -> tuple[int, tuple[str, ...]]:
+    """How many models are reported on, and which ones' decisions are counted."""
+    if isinstance(question, Count):
+        return 1, _models([question.params])
+    if isinstance(question, HoldOut):
+        counted = question.candidates if question.setup.rates else ()
+        return len(question.candidates), _models(counted)
+    points = question.request.points
+    return len(points), _models([point.params for point in points if point.want == "decisions"])
+
+
+def _models(params: Iterable[Vector]) -> tuple[str, ...]:
+    return tuple(sorted({_digest(one.tobytes())[:16] for one in params}))
+
+
+def _introduce(terms: Terms, settings: SiteSettings, table_sha256: str) -> Introduction:
     least = settings.withhold_below
     table = open_rows(settings, terms)
     policy = settings.read_policy
@@ -102,9 +159,9 @@ def _introduce(terms: Terms, settings: SiteSettings) -> Introduction:
         present=groups,
         rules=settings.rules,
         min_group_rows=settings.min_group_rows,
-        checksum=rows_checksum(settings, terms),
+        checksum=rows_checksum(table_sha256, terms),
         labels=table.labels,
-        statistics=table.statistics(least),
+        statistics=withheld_statistics(table.statistics(), least),
         withhold_below=least,
         policy_sha256=None if policy is None else policy.sha256,
     )

@@ -6,34 +6,40 @@ That process pays for what it imports, so nothing of the server is imported here
 import hashlib
 import json
 import os
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from scipy import sparse
+from numpy.typing import NDArray
 
-from fcfl.data import ClientData, Columns, OwnTable, open_own_table
+from fcfl.data import ClientData, Columns, OwnTable, Schema, open_own_table
+from fcfl.data.coded_features import CodedFeatures
 from fcfl.data.own_table import SITE
 from fcfl.federation.codec import Arrays, encode
 from fcfl.federation.messages import Agreement, Terms
 from fcfl.federation.site_settings import SiteSettings
+from fcfl.federation.wire import WireError, pack, unpack
+from fcfl.federation.withholding import told_features, withheld_statistics
 
-_FORM = b"rows-1"
-_TORN = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile)
+_FORM = b"rows-2"
 
 Part = Literal["train", "test"]
 
 
-def rows_checksum(settings: SiteSettings, terms: Terms) -> str:
-    """Identifies the site's files and how they are split."""
-    digest = hashlib.sha256(json.dumps(encode(terms)[0]).encode())
+def table_checksum(settings: SiteSettings) -> str:
+    """Identifies the site's files."""
+    digest = hashlib.sha256()
     for path in (settings.table, settings.test_table):
         if path is not None and path.is_file():
             with open(path, "rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
+
+
+def rows_checksum(table: str, terms: Terms) -> str:
+    """Identifies the site's files, by their checksum, and how they are split."""
+    return hashlib.sha256((json.dumps(encode(terms)[0]) + table).encode()).hexdigest()
 
 
 def open_rows(settings: SiteSettings, terms: Terms) -> OwnTable:
@@ -48,81 +54,108 @@ def open_rows(settings: SiteSettings, terms: Terms) -> OwnTable:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class EncodedRows:
-    """The rows of both parts as one file; a part is read when it is asked for."""
+    """The rows of both parts as the arrays of one file."""
 
-    path: Path
+    stored: Arrays
 
     def part(self, name: Part, agreement: Agreement) -> ClientData:
         """Training or held-out rows."""
-        with open(self.path, "rb") as file, np.load(file, allow_pickle=False) as stored:
-            groups = {
-                attribute: stored[f"{name}-group-{position}"]
-                for position, attribute in enumerate(agreement.terms.sensitive)
-            }
-            return ClientData(
-                _features(stored, name), stored[f"{name}-y"], groups, agreement.levels
-            )
+        groups = {
+            attribute: self.stored[f"{name}-group-{position}"]
+            for position, attribute in enumerate(agreement.terms.sensitive)
+        }
+        X, y = _features(self.stored, name, agreement.schema), self.stored[f"{name}-y"]
+        return ClientData(X, y, groups, agreement.levels)
 
 
 def encoded_rows(settings: SiteSettings, agreement: Agreement, checksum: str) -> EncodedRows:
-    """The rows as agreed: from the disk if they are there, else encoded and kept there."""
+    """The rows as agreed: from the disk if they are whole there, else encoded and kept there."""
     folder = settings.cache_folder
     whose = hashlib.sha256(repr((settings.name, str(settings.table))).encode()).hexdigest()[:12]
-    path = folder / f"{whose}-{_key(agreement, checksum)}.npz"
-    if not _is_whole(path):
-        _write(path, open_rows(settings, agreement.terms), agreement)
-        for other in folder.glob(f"{whose}-*.npz"):
+    path = folder / f"{whose}-{_key(agreement, checksum, settings.withhold_below)}.rows"
+    stored = _read(path)
+    if stored is None:
+        stored = _encode(open_rows(settings, agreement.terms), agreement, settings.withhold_below)
+        _write(path, stored)
+        for other in folder.glob(f"{whose}-*"):
             if other != path:
                 other.unlink(missing_ok=True)
-    return EncodedRows(path)
+    return EncodedRows(stored)
 
 
-def _key(agreement: Agreement, checksum: str) -> str:
-    parts = (agreement.schema, agreement.labels, dict(agreement.levels))
+def _key(agreement: Agreement, checksum: str, least: int) -> str:
+    parts = (agreement.schema, agreement.labels, dict(agreement.levels), least)
     digest = hashlib.sha256(_FORM + checksum.encode())
     digest.update(json.dumps(encode(parts)[0]).encode())
     return digest.hexdigest()[:32]
 
 
-def _is_whole(path: Path) -> bool:
+def _read(path: Path) -> Arrays | None:
+    """The arrays of a file whose checksum fits; of any other, or of none, nothing."""
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
-            return bool(stored["whole"])
-    except _TORN:
-        return False
+        head, _, content = path.read_bytes().partition(b"\n")
+        if head != _head(content):
+            return None
+        return dict(unpack(content, {}))
+    except (OSError, WireError):
+        return None
 
 
-def _write(path: Path, table: OwnTable, agreement: Agreement) -> None:
+def _head(content: bytes) -> bytes:
+    return b"%s %s" % (_FORM, hashlib.sha256(content).hexdigest().encode())
+
+
+def _encode(table: OwnTable, agreement: Agreement, least: int) -> Arrays:
+    """The rows as agreed, without levels and groups that fewer than ``least`` rows here have.
+
+    They were not named to the server; one that it guessed must not be confirmed.
+    """
     federation = table.encode(agreement.schema, agreement.levels, agreement.labels)
-    arrays: Arrays = {"whole": np.array(True)}
+    told = told_features(agreement.schema, withheld_statistics(table.statistics(), least))
+    groups = table.groups(least)
+    arrays: Arrays = {}
     for name, data in (("train", federation.train), ("test", federation.test)):
         rows = data[table.name]
-        X = rows.X
-        if sparse.issparse(X):
-            shape = np.array(X.shape)
-            parts = {"data": X.data, "indices": X.indices, "indptr": X.indptr, "shape": shape}
-            arrays |= {f"{name}-X-{key}": part for key, part in parts.items()}
+        X = rows.X if least == 1 else _only_told(rows.X, told)
+        if isinstance(X, CodedFeatures):
+            arrays |= {f"{name}-slots": X.slots, f"{name}-numbers": X.numbers}
         else:
             arrays[f"{name}-X"] = X
         arrays[f"{name}-y"] = rows.y
         for position, attribute in enumerate(agreement.terms.sensitive):
-            arrays[f"{name}-group-{position}"] = rows.groups[attribute]
+            codes, levels = rows.groups[attribute], rows.levels[attribute]
+            unknown = [code for code, level in enumerate(levels) if level not in groups[attribute]]
+            arrays[f"{name}-group-{position}"] = np.where(np.isin(codes, unknown), -1, codes)
+    return arrays
+
+
+def _only_told(X: Any, told: NDArray[np.bool_]) -> Any:
+    """The features, those that are not told zero in every row."""
+    if told.all():
+        return X
+    if isinstance(X, CodedFeatures):
+        return X.without(~told)
+    X = X.copy()
+    X[:, ~told] = 0.0
+    return X
+
+
+def _write(path: Path, arrays: Arrays) -> None:
+    """Keep the arrays, readable by this account only."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
+    content = pack(arrays, {})
     try:
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]  # a key could be `allow_pickle`
+            file.write(_head(content) + b"\n" + content)
         os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)
 
 
-def _features(stored: Any, name: Part) -> Any:
-    if f"{name}-X" in stored.files:
+def _features(stored: Arrays, name: Part, schema: Schema) -> Any:
+    if f"{name}-X" in stored:
         return stored[f"{name}-X"]
-    data, indices, indptr, shape = (
-        stored[f"{name}-X-{key}"] for key in ("data", "indices", "indptr", "shape")
-    )
-    return sparse.csr_array((data, indices, indptr), shape=tuple(shape))
+    return CodedFeatures(schema.layout, stored[f"{name}-slots"], stored[f"{name}-numbers"])

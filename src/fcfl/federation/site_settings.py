@@ -1,6 +1,8 @@
 """What a site decides for itself: its name, its files, its policy."""
 
+import hashlib
 import os
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,14 +12,14 @@ from typing import TypeAlias
 from fcfl._checks import check_keys
 from fcfl._types import ClientId
 from fcfl.errors import DataError
-from fcfl.policy import Policy, read_policy
+from fcfl.policy import Limits, Policy, read_policy
 from fcfl.rules import Rule
 
 ConfigValue: TypeAlias = bool | int | float | str
 Config: TypeAlias = Mapping[str, ConfigValue]
 """A node config or a run config, as Flower carries it."""
 
-KEYS = ("name", "table", "test-table", "policy", "cache")
+KEYS = ("name", "table", "test-table", "policy", "cache", "ledger")
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class SiteSettings:
     test_table: Path | None = None
     policy: Path | None = None
     cache: Path | None = None
+    ledger: Path | None = None
 
     @classmethod
     def from_node_config(cls, config: Config) -> "SiteSettings":
@@ -43,6 +46,15 @@ class SiteSettings:
             key.replace("-", "_"): _absolute(key, config[key]) for key in KEYS[1:] if key in config
         }
         return cls(name, **places)
+
+    @classmethod
+    def from_file(cls, path: Path) -> "SiteSettings":
+        """Read a site's file, the one that is given to the node."""
+        try:
+            config = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise DataError(f"{str(path)!r} is not TOML: {error}.") from None
+        return cls.from_node_config(config)
 
     @cached_property
     def read_policy(self) -> Policy | None:
@@ -71,6 +83,21 @@ class SiteSettings:
     def withhold_below(self) -> int:
         """Rarer levels are not named to the server."""
         return 1 if self.read_policy is None else self.read_policy.withhold_below
+
+    @property
+    def limits(self) -> Limits:
+        """What the site answers at most; there are limits without a policy, too."""
+        return Limits() if self.read_policy is None else self.read_policy.limits
+
+    @property
+    def ledger_folder(self) -> Path:
+        """Where the site keeps its ledger: it must outlast restarts, and stays where it is."""
+        if self.ledger is not None:
+            return self.ledger
+        if self.cache is not None:
+            return self.cache / "ledger"
+        base = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+        return base / "fcfl" / hashlib.sha256(self.name.encode()).hexdigest()[:12]
 
     @property
     def cache_folder(self) -> Path:

@@ -5,17 +5,22 @@ allocated, and numbers arrive to the last bit.
 """
 
 import json
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from fcfl.errors import FCFLError
 from fcfl.federation.codec import Arrays, decode, encode
 
-MAGIC = b"fcfl-wire-2"
-_DTYPES = ("<f8", "<i8", "<i4", "|b1", "|u1")
-_UNREADABLE = (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError)
+Order: TypeAlias = Literal["C", "F"]
+
+MAGIC = b"fcfl-wire-3"
+MOST_HEAD = 8_000_000  # bytes of JSON: the levels of a hundred thousand categories take 3 MB
+MOST_BYTES = 2**29  # of a whole message
+_DTYPES = ("<f8", "<f4", "<i8", "<i4", "<u8", "<u4", "|b1", "|u1")
+_ORDERS: tuple[Order, ...] = ("C", "F")
 
 
 class WireError(FCFLError):
@@ -27,11 +32,16 @@ def pack(value: Any, classes: Mapping[str, type]) -> bytes:
     tree, arrays = encode(value, classes)
     shapes, chunks = {}, []
     for key, array in arrays.items():
-        plain = np.ascontiguousarray(array).astype(_wire_type(array), copy=False)
-        shapes[key] = [plain.dtype.str, list(array.shape)]
-        chunks.append(plain.tobytes())
+        order = _order(array)
+        shapes[key] = [_wire_type(array), list(array.shape), order]
+        chunks.append(array.astype(_wire_type(array), copy=False).tobytes(order))
     head = json.dumps({"tree": tree, "arrays": shapes}, separators=(",", ":")).encode()
     return b"".join([MAGIC, b" %d\n" % len(head), head, *chunks])
+
+
+def _order(array: np.ndarray[Any, Any]) -> Order:
+    """How it lies in memory, which decides how its sums are rounded."""
+    return "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
 
 
 def _wire_type(array: np.ndarray[Any, Any]) -> str:
@@ -42,8 +52,21 @@ def _wire_type(array: np.ndarray[Any, Any]) -> str:
     return name
 
 
-def unpack(message: bytes, classes: Mapping[str, type]) -> Any:
-    """The value again; `WireError` says what is wrong with other bytes."""
+def unpack(message: bytes, classes: Mapping[str, type], *, strict: bool = False) -> Any:
+    """The value again; `WireError` says what is wrong with other bytes.
+
+    With ``strict``, for bytes of somebody else, a message has a largest size, and every field of a
+    dataclass holds what its type hint says.
+    """
+    tree, arrays = unpack_tree(message, strict=strict)
+    try:
+        return decode(tree, arrays, classes, strict=strict)
+    except Exception as error:  # whatever hostile bytes provoke is one thing: no message
+        raise _unreadable(error) from None
+
+
+def unpack_tree(message: bytes, *, strict: bool = False) -> tuple[Any, Arrays]:
+    """The JSON tree and the arrays of a message, of which nothing is built yet."""
     line, found, _ = message[:64].partition(b"\n")
     magic, _, length = line.partition(b" ")
     if not found or not magic.startswith(MAGIC.rpartition(b"-")[0]):
@@ -54,36 +77,37 @@ def unpack(message: bytes, classes: Mapping[str, type]) -> Any:
             f"{MAGIC.decode()}. Install the same version of fcfl everywhere."
         )
     try:
+        if not length.isdigit():
+            raise ValueError("it has no length")
+        if strict and (len(message) > MOST_BYTES or int(length) > MOST_HEAD):
+            raise ValueError("it is too long")
         start = len(line) + 1
         body = start + int(length)
         head = json.loads(message[start:body])
-        arrays = _read_arrays(message, body, head["arrays"])
-        return decode(head["tree"], arrays, classes)
-    except _UNREADABLE as error:
-        raise WireError(f"The message cannot be read ({_why(error)}).") from None
+        return head["tree"], _read_arrays(message, body, head["arrays"])
+    except Exception as error:
+        raise _unreadable(error) from None
+
+
+def _unreadable(error: Exception) -> WireError:
+    said = f"unknown {error}" if isinstance(error, KeyError) else str(error)
+    return WireError(f"The message cannot be read ({said[:200] or type(error).__name__}).")
 
 
 def _read_arrays(message: bytes, start: int, shapes: Mapping[str, Any]) -> Arrays:
     arrays: Arrays = {}
-    for key, (name, shape) in shapes.items():
-        if name not in _DTYPES or not all(type(size) is int and size >= 0 for size in shape):
+    for key, (name, shape, order) in shapes.items():
+        sizes_fit = len(shape) <= 8 and all(type(size) is int and size >= 0 for size in shape)
+        if name not in _DTYPES or order not in _ORDERS or not sizes_fit:
             raise ValueError(f"an array of type {name!r} and shape {shape!r}")
         dtype = np.dtype(name)
-        count = 1
-        for size in shape:  # Python's integers: a product that would overflow is seen
-            count *= size
-        end = start + count * dtype.itemsize
+        end = start + math.prod(shape) * dtype.itemsize  # Python's integers do not overflow
         if end > len(message):
             raise ValueError("it is cut short")
         # A copy, aligned as any other array: sums then round as they do in one process.
-        arrays[key] = np.frombuffer(message[start:end], dtype=dtype).reshape(shape).copy()
+        flat = np.frombuffer(message[start:end], dtype=dtype)
+        arrays[key] = flat.reshape(shape, order=order).copy(order)
         start = end
     if start != len(message):
         raise ValueError("it is too long")
     return arrays
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, KeyError):
-        return f"unknown {error}"
-    return str(error) or type(error).__name__

@@ -4,27 +4,43 @@ Parameters are the feature weights followed by the intercept. The objective is t
 client's rows; an L2 term is the server's business.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
-from scipy import sparse
 
 from fcfl._checks import check_curvature_weights
-from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, RateId, Report, Vector
+from fcfl._types import ClientId, Matrix, Point, RateId, Report, Vector
 from fcfl.data.client_data import ClientData
+from fcfl.data.coded_features import CodedFeatures
+from fcfl.errors import DataError
 from fcfl.extras import Items, LocalTraining, set_weights_of, train_locally
-from fcfl.models.loss import CROSS_ENTROPY, Loss
-from fcfl.models.merge import distinct_rows, sum_by_row
+from fcfl.models.loss import CROSS_ENTROPY, Loss, loss_from_json, loss_to_json
+from fcfl.models.merge import merge_rows
+from fcfl.models.model_file import Inputs, distinct_names, whole_model, write_model_file
 from fcfl.models.rates import (
     rate_members,
-    smooth_selection,
+    selection_score,
     smooth_selection_bend,
     smooth_selection_slope,
 )
+from fcfl.models.row_products import (
+    RowProducts,
+    all_logits,
+    compact,
+    products_of,
+    pull_back_all,
+)
+from fcfl.models.threads import run_all
 
 M = TypeVar("M")
+KIND = "fcfl-linear-1"
+
+
+CONFIDENCE = 0.95  # by default; docs/promise.md says how it was chosen
 
 
 @dataclass(frozen=True)
@@ -40,6 +56,8 @@ class Linear:
     seed: int = 0
     loss: Loss = CROSS_ENTROPY
     default_l2: ClassVar[float | None] = None
+    default_starts: ClassVar[int] = 4
+    default_confidence: ClassVar[float] = CONFIDENCE
 
     @property
     def n_params(self) -> int:
@@ -57,6 +75,15 @@ class Linear:
         spread = 1.0 / np.sqrt(max(self.n_features, 1))
         return np.random.default_rng(self.seed).uniform(-spread, spread, self.n_params)
 
+    def other_starts(self, count: int, seed: int) -> dict[str, Vector]:
+        """The intercept up and down, from which other optima are found; then random ones."""
+        shifts = {"intercept +1": 1.0, "intercept -1": -1.0}
+        starts = {name: np.append(np.zeros(self.n_features), by) for name, by in shifts.items()}
+        for index in range(count - len(starts)):
+            drawn = replace(self, first="uniform", seed=seed + index + 1)
+            starts[f"random {index + 1}"] = drawn.start()
+        return dict(list(starts.items())[: max(count, 0)])
+
     def rows(self, client: ClientId, data: ClientData, rates: Sequence[RateId]) -> "LinearRows":
         """A client's rows, ready to be reported on."""
         return linear_rows(client, data, rates, self.loss)
@@ -69,6 +96,32 @@ class Linear:
         """A linear model can afford whatever a method asks by default."""
         return method
 
+    def write(self, params: Vector, folder: Path, inputs: Inputs | None) -> None:
+        """Write ``model.json``: a weight for each feature, and how a row becomes features."""
+        if inputs is None:
+            raise TypeError("A linear model is written with its inputs.")
+        names = distinct_names((*inputs.schema.feature_names, "(intercept)"))
+        weights = dict(zip(names, params.tolist(), strict=True))
+        write_model_file(
+            folder, KIND, {"loss": loss_to_json(self.loss), "weights": weights}, inputs
+        )
+
+    @classmethod
+    def read(cls, content: Mapping[str, Any], path: Path) -> "tuple[Linear, Vector]":
+        """The model in the content of ``model.json``, and its parameters."""
+        if content["kind"] != KIND:
+            raise DataError(f"{str(path)!r} holds a model of unknown kind {content['kind']!r}.")
+        with whole_model(path):
+            n_features = Inputs.from_json(content).schema.n_features
+            params = np.array(list(content["weights"].values()), dtype=np.float64)
+            described = content.get("loss")  # files written before there was a choice have none
+            loss = CROSS_ENTROPY if described is None else loss_from_json(described)
+        if params.size != n_features + 1 or not np.isfinite(params).all():
+            raise DataError(
+                f"{str(path)!r} is not a whole model: its weights do not fit its schema."
+            )
+        return cls(n_features, loss=loss), params
+
 
 def linear_logits(X: Any, params: Vector) -> Vector:
     """Logits :math:`z = X w + b` for ``params = [w, b]``."""
@@ -78,18 +131,17 @@ def linear_logits(X: Any, params: Vector) -> Vector:
 
 @dataclass(frozen=True)
 class LinearRows:
-    """A client's distinct rows with, for each, how many rows of which kind it stands for.
+    """A client's rows with, for each, how many rows of which kind it stands for.
 
-    ``row_counts`` and ``positive_counts`` have one entry per distinct row, ``member_counts`` one
-    column per rate. Build it with `linear_rows`.
+    ``row_counts`` and ``positive_counts`` have one entry per distinct row, ``members`` one line
+    per rate with one entry per distinct row. Build it with `linear_rows`.
     """
 
     name: ClientId
-    features: Any
-    transposed: Any
+    products: RowProducts = field(repr=False)
     row_counts: Vector
     positive_counts: Vector
-    member_counts: Matrix
+    members: Matrix
     n_rows: float
     group_counts: Vector
     original_features: Any = field(repr=False)
@@ -98,7 +150,18 @@ class LinearRows:
     @property
     def n_params(self) -> int:
         """Feature weights and one intercept."""
-        return int(self.features.shape[1]) + 1
+        return int(self.products.X.shape[1]) + 1
+
+    @property
+    def member_counts(self) -> Matrix:
+        """The rows behind each rate, one column per rate."""
+        return self.members.T
+
+    @property
+    def features(self) -> Any:
+        """The distinct rows, as an ndarray or a csr_array."""
+        X = self.products.X
+        return X.tocsr() if isinstance(X, CodedFeatures) else X
 
     def with_groups_of(self, least: float) -> "LinearRows":
         """The same rows, in which a group of fewer than ``least`` rows has none."""
@@ -107,53 +170,78 @@ class LinearRows:
             return self
         return replace(
             self,
-            member_counts=self.member_counts * kept,
+            members=self.members * kept[:, None],
             group_counts=np.where(kept, self.group_counts, 0.0),
         )
 
     def logits(self, params: Vector) -> Vector:
         """The logit of each distinct row."""
-        return linear_logits(self.features, params)
+        return all_logits(self.products, params)
 
     def report(self, point: Point) -> Report:
         """Loss and smooth rates at ``point``, with gradients and whatever else it wants."""
-        logits = self.logits(point.params)
-        score = smooth_selection(logits)
-        loss = self.loss.total(logits, self.row_counts, self.positive_counts)
-        group_counts = np.where(self.group_counts > 0, self.group_counts, 1.0)
-        rates = np.clip((score @ self.member_counts) / group_counts, 0.0, 1.0)
-        extras = {k: v for extra in point.extras for k, v in extra.answer(self, point).items()}
-        report = Report(self.n_rows, loss / self.n_rows, self.group_counts, rates, extras=extras)
-        if point.want == "values":
-            return report
-        gradients = self._pull_back(self._residuals(logits, score, group_counts))
-        curvature = None
+        divisors = np.where(self.group_counts > 0, self.group_counts, 1.0)
+        bends = None
         if point.want == "curvature":
             weights = check_curvature_weights(self.name, point)
-            curvature = self._curvature(weights, logits, score, group_counts)
-        return replace(
-            report, loss_grad=gradients[0], rate_grads=gradients[1:], curvature=curvature
+            bends = _Bends(weights.loss / self.n_rows, weights.rates / divisors, self._empty())
+        sums = self._sum_blocks(point, bends)
+        extras = {k: v for extra in point.extras for k, v in extra.answer(self, point).items()}
+        report = Report(
+            self.n_rows,
+            sums.loss / self.n_rows,
+            self.group_counts,
+            np.clip(sums.scores / divisors, 0.0, 1.0),
+            extras=extras,
         )
+        if sums.gradients is None:
+            return report
+        return replace(
+            report,
+            loss_grad=sums.gradients[0] / self.n_rows,
+            rate_grads=sums.gradients[1:] / divisors[:, None],
+            curvature=None if bends is None else self.products.gramian(bends.diagonal),
+        )
+
+    def _empty(self) -> Vector:
+        return np.empty(self.row_counts.size)
+
+    def _sum_blocks(self, point: Point, bends: "_Bends | None") -> "_Sums":
+        """What is summed over rows, block by block on all cores, and then in order."""
+        n_blocks = len(self.products.blocks)
+        prepared = self.products.prepare(point.params)
+        parts: list[_Sums | None] = [None] * n_blocks
+
+        def evaluate(block: int) -> None:
+            parts[block] = self._block(block, prepared, point, bends)
+
+        run_all(evaluate, range(n_blocks))
+        return reduce(_Sums.plus, (part for part in parts if part is not None))
+
+    def _block(self, block: int, prepared: Vector, point: Point, bends: "_Bends | None") -> "_Sums":
+        """Sums over the rows of a block; its part of the curvature's diagonal is put in place."""
+        rows = self.products.blocks[block]
+        counts, positives = self.row_counts[rows], self.positive_counts[rows]
+        members = self.members[:, rows]
+        logits = self.products.logits(block, prepared)
+        score = selection_score(logits, point)
+        loss = self.loss.total(logits, counts, positives)
+        scores = np.einsum("ji,i->j", members, score)  # BLAS rounds by the number of its threads
+        if not point.wants_gradients:
+            return _Sums(loss, scores)
+        residuals = np.empty((1 + scores.size, score.size))
+        residuals[0] = self.loss.slopes(logits, counts, positives)
+        np.multiply(members, smooth_selection_slope(score, point.sharpness), out=residuals[1:])
+        if bends is not None:
+            diagonal = self.loss.bends(logits, bends.loss * counts, bends.loss * positives)
+            bend = smooth_selection_bend(score, point.sharpness)
+            diagonal += bend * np.einsum("ji,j->i", members, bends.rates)
+            bends.diagonal[rows] = diagonal
+        return _Sums(loss, scores, self.products.pull_back(block, residuals.T))
 
     def pull_back(self, params: Vector, residuals: Matrix) -> Matrix:
         """Gradients of ``residuals.T @ logits``, one row per column of ``residuals``."""
-        return self._pull_back(residuals)  # linear: the same at all parameters
-
-    def _pull_back(self, residuals: Matrix) -> Matrix:
-        gradients = np.empty((residuals.shape[1], self.n_params))
-        gradients[:, :-1] = (self.transposed @ residuals).T
-        gradients[:, -1] = residuals.sum(axis=0)
-        return gradients
-
-    def _residuals(self, logits: Vector, score: Vector, group_counts: Vector) -> Matrix:
-        """Derivatives with respect to each distinct row's logit: of the loss, then of each rate."""
-        residuals = np.empty((score.size, 1 + group_counts.size))
-        slopes = self.loss.slopes(logits, self.row_counts, self.positive_counts)
-        residuals[:, 0] = slopes / self.n_rows
-        slope = smooth_selection_slope(score)
-        np.multiply(self.member_counts, slope[:, None], out=residuals[:, 1:])
-        residuals[:, 1:] /= group_counts
-        return residuals
+        return pull_back_all(self.products, residuals)  # linear: the same at all parameters
 
     def train_locally(self, params: Vector, training: LocalTraining) -> Vector:
         """Steps on items: each distinct row once with label 0 and once with label 1."""
@@ -164,65 +252,63 @@ class LinearRows:
         totals, positives = weights.reshape(2, -1).sum(axis=0), weights[n_distinct:]
         there = np.flatnonzero(counts > 0)
 
-        def summed_gradient(params: Vector, items: Items | None) -> Vector:
+        def summed_gradient(params: Vector, items: Items | None) -> Any:
             if items is None:
                 pull = self.loss.slopes(self.logits(params), totals, positives)
-                whole: Vector = self._pull_back(pull[:, None])[0]
-                return whole
+                return pull_back_all(self.products, pull[:, None])[0]
             label, place = np.divmod(there[items], n_distinct)
-            X = self.features[place]
-            pull = weights[there[items]] * self.loss.slope_each(linear_logits(X, params), label)
-            gradient: Vector = np.append(X.T @ pull, pull.sum())
-            return gradient
+            batch = products_of(self.products.X[place])
+            slopes = self.loss.slope_each(all_logits(batch, params), label)
+            pull = weights[there[items]] * slopes
+            return pull_back_all(batch, pull[:, None])[0]
 
         return train_locally(params, training, self.name, counts[there], summed_gradient)
 
-    def _curvature(
-        self, weights: CurvatureWeights, logits: Vector, score: Vector, group_counts: Vector
-    ) -> Matrix:
-        r"""Hessian of :math:`\lambda l + \sum_q w_q r_q`, which is :math:`X^T D X`."""
-        weight = weights.loss / self.n_rows
-        diagonal = self.loss.bends(logits, weight * self.row_counts, weight * self.positive_counts)
-        net_weights = self.member_counts @ (weights.rates / group_counts)
-        diagonal += smooth_selection_bend(score) * net_weights
-        curvature = np.empty((self.n_params, self.n_params))
-        curvature[:-1, :-1] = _weighted_gramian(self.features, self.transposed, diagonal)
-        curvature[:-1, -1] = curvature[-1, :-1] = self.transposed @ diagonal
-        curvature[-1, -1] = diagonal.sum()
-        return curvature
+
+@dataclass(frozen=True)
+class _Sums:
+    """Sums over rows: losses, scores behind each rate, and the gradients of both."""
+
+    loss: float
+    scores: Vector
+    gradients: Matrix | None = None
+
+    def plus(self, other: "_Sums") -> "_Sums":
+        gradients = self.gradients
+        if gradients is not None and other.gradients is not None:
+            gradients = gradients + other.gradients
+        return _Sums(self.loss + other.loss, self.scores + other.scores, gradients)
 
 
-def _weighted_gramian(X: Any, transposed: Any, diagonal: Vector) -> Matrix:
-    """``X.T @ diag(diagonal) @ X``, dense."""
-    if not sparse.issparse(X):
-        product: Matrix = transposed @ (X * diagonal[:, None])
-        return product
-    scaled = X.copy()
-    scaled.data = X.data * np.repeat(diagonal, np.diff(X.indptr))
-    gramian: Matrix = (transposed @ scaled).toarray()
-    return gramian
+@dataclass(frozen=True)
+class _Bends:
+    r"""Second derivatives of :math:`\lambda l + \sum_q w_q r_q` with respect to each row's logit.
+
+    ``loss`` and ``rates`` are the weights of one row's loss and scores, ``diagonal`` where the
+    result is put.
+    """
+
+    loss: float
+    rates: Vector
+    diagonal: Vector
 
 
 def linear_rows(
     client: ClientId, data: ClientData, rates: Sequence[RateId], loss: Loss = CROSS_ENTROPY
 ) -> LinearRows:
-    """Merge the identical rows of ``data`` and count, by weight, what each of them stands for."""
+    """Count, by weight, what each row stands for; identical rows are merged where it pays."""
     if data.n_rows == 0:
         raise ValueError(f"Client {client!r} has no training rows.")
-    representatives, which = distinct_rows(data.X)
     facts = np.column_stack([np.ones(data.n_rows), data.y, rate_members(data, rates, client)])
     if data.weights is not None:
         facts *= data.weights[:, None]
-    counts = sum_by_row(facts, which, representatives.size)
-    X = data.X[representatives]
-    transposed = X.T.tocsr() if sparse.issparse(X) else np.ascontiguousarray(X.T)
+    X, counts = merge_rows(compact(data.X), facts)
     return LinearRows(
         name=client,
-        features=X,
-        transposed=transposed,
+        products=products_of(X),
         row_counts=np.ascontiguousarray(counts[:, 0]),
         positive_counts=np.ascontiguousarray(counts[:, 1]),
-        member_counts=np.ascontiguousarray(counts[:, 2:]),
+        members=np.ascontiguousarray(counts[:, 2:].T),
         n_rows=float(facts[:, 0].sum()),
         group_counts=facts[:, 2:].sum(axis=0),
         original_features=data.X,

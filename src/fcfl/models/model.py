@@ -3,14 +3,18 @@
 A researcher's own model is any object with these members; `Linear` and `TorchModule` are two.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from fcfl._files import replace_file
 from fcfl._types import ClientId, Point, RateId, Report, Vector
 from fcfl.data.client_data import ClientData
 from fcfl.models.loss import CROSS_ENTROPY, Loss
+from fcfl.models.model_file import Inputs
 
+PARAMS = "params.txt"
 M = TypeVar("M")
 
 
@@ -42,8 +46,22 @@ class Model(Protocol):
         """The L2 weight by default; None leaves it to cross-validation."""
         ...
 
+    @property
+    def default_starts(self) -> int:
+        """How many starts are compared by default."""
+        ...
+
+    @property
+    def default_confidence(self) -> float:
+        """How sure to be, by default, that budgets hold on new rows."""
+        ...
+
     def start(self) -> Vector:
         """The first parameters."""
+        ...
+
+    def other_starts(self, count: int, seed: int) -> Mapping[str, Vector]:
+        """At most ``count`` other parameters to start from, by name."""
         ...
 
     def neutral_start(self) -> Vector:
@@ -62,6 +80,10 @@ class Model(Protocol):
         """The method with what this model can afford, where the choice was left open."""
         ...
 
+    def write(self, params: Vector, folder: Path, inputs: Inputs | None) -> None:
+        """Write the trained model to a folder; ``inputs`` are the columns that it takes."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class Opaque:
@@ -73,6 +95,8 @@ class Opaque:
     first: Vector
     loss: Loss = CROSS_ENTROPY
     default_l2: float | None = 0.0
+    default_starts: int = 1
+    default_confidence: float = 0.0
 
     @property
     def n_params(self) -> int:
@@ -85,6 +109,10 @@ class Opaque:
 
     neutral_start = start
 
+    def other_starts(self, count: int, seed: int) -> Mapping[str, Vector]:
+        """None: what other parameters would mean is known to the clients only."""
+        return {}
+
     def rows(self, client: ClientId, data: ClientData, rates: Sequence[RateId]) -> ModelRows:
         """Rows that this process holds mean nothing to it."""
         raise TypeError(f"Client {client!r} must report by itself: its model is not known here.")
@@ -96,3 +124,8 @@ class Opaque:
     def adapt_method(self, method: M) -> M:
         """Nothing is known of what it can afford."""
         return method
+
+    def write(self, params: Vector, folder: Path, inputs: Inputs | None) -> None:
+        """Write the numbers, which is all that is known: a line each in ``params.txt``."""
+        text = "\n".join(repr(float(value)) for value in params)
+        replace_file(folder / PARAMS, (text + "\n").encode())

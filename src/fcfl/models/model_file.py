@@ -1,64 +1,118 @@
-"""A trained linear model as one JSON file: the encoding of a row, the weights, the labels."""
+"""``model.json``: how every trained model is written, whoever trained it.
+
+The file says what kind of model it is, its weights or where they are, and its `Inputs`. Each model
+writes and reads its own part: `Linear`, `TorchModule`.
+"""
 
 import json
-import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from scipy.special import expit
-
 from fcfl._files import replace_file
-from fcfl._types import Vector
-from fcfl.data import Category, Schema, read_table
+from fcfl.data.encoding import Number, Schema
 from fcfl.errors import DataError, FCFLError
-from fcfl.models.linear import linear_logits
-from fcfl.models.rates import hard_selection
+from fcfl.models.group_thresholds import GroupThresholds
 
-_KIND = "fcfl-linear-1"
+MODEL = "model.json"
+Label = str | int | float | bool
 
 
 @dataclass(frozen=True)
-class LinearModel:
-    """Weights and intercept of a linear model, with the schema of its inputs."""
+class Inputs:
+    """What a model is asked about, and what its two answers are called.
 
-    params: Vector
+    ``labels`` are the negative and the positive one. With ``is_plain`` the columns are numbers
+    that are used as they are, and an empty cell is refused: how a classifier in Python is trained.
+    With ``thresholds`` an answer also depends on the row's client and group, which are in the
+    columns ``client_column`` and ``thresholds.attribute``.
+    """
+
     schema: Schema
-    labels: tuple[str, str]
-    label_column: str
+    labels: tuple[Label, Label]
+    label_column: str | None = None
+    is_plain: bool = False
+    thresholds: GroupThresholds | None = None
+    client_column: str | None = None
 
-    def scores(self, frame: Any) -> Vector:
-        """Probability of the positive label for each row."""
-        probabilities: Vector = expit(linear_logits(self.schema.transform(frame), self.params))
-        return probabilities
+    @classmethod
+    def plain(cls, names: Iterable[str], labels: tuple[Label, Label]) -> "Inputs":
+        """Columns of numbers that are used as they are."""
+        columns = tuple(Number(name, 0.0, 1.0) for name in names)
+        return cls(Schema(columns), labels, None, True)
 
-    def predict(self, frame: Any) -> Any:
-        """The table with two more columns: ``score`` and ``prediction``."""
-        for name in ("score", "prediction"):
-            if name in frame.columns:
-                raise DataError(
-                    f"The table already has a column {name!r}; rename it, predictions go there."
-                )
-        logits = linear_logits(self.schema.transform(frame), self.params)
-        answers = np.where(hard_selection(logits), self.labels[1], self.labels[0])
-        return frame.assign(score=expit(logits), prediction=answers)
-
-    def save(self, path: Path) -> None:
-        """Write the model."""
-        names = _distinct((*self.schema.feature_names, "(intercept)"))
-        content = {
-            "kind": _KIND,
+    def to_json(self) -> dict[str, object]:
+        """The part of the file that speaks of inputs."""
+        written: dict[str, object] = {
             "label": self.label_column,
             "labels": list(self.labels),
-            "weights": dict(zip(names, self.params.tolist(), strict=True)),
+            "plain": self.is_plain,
             "schema": self.schema.to_dict(),
         }
-        replace_file(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+        if self.thresholds is not None:
+            written["client"] = self.client_column
+            written["thresholds"] = self.thresholds.to_json()
+        return written
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "Inputs":
+        """Read that part."""
+        negative, positive = content["labels"]
+        label, client = content["label"], content.get("client")
+        thresholds = content.get("thresholds")
+        return cls(
+            Schema.from_dict(content["schema"]),
+            (negative, positive),
+            None if label is None else str(label),
+            bool(content.get("plain", False)),
+            None if thresholds is None else GroupThresholds.from_json(thresholds),
+            None if client is None else str(client),
+        )
 
 
-def _distinct(names: Iterable[str]) -> list[str]:
+def write_model_file(
+    folder: Path, kind: str, content: Mapping[str, object], inputs: Inputs | None
+) -> None:
+    """Write ``model.json`` in one step."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = {"kind": kind, **content, **({} if inputs is None else inputs.to_json())}
+    text = json.dumps(written, indent=1, ensure_ascii=False) + "\n"
+    replace_file(folder / MODEL, text.encode())
+
+
+def model_path(place: Path) -> Path:
+    """The file of a model: in a folder, or the file itself."""
+    path = place / MODEL if place.is_dir() else place
+    if not path.exists():
+        raise DataError(f"There is no model at {str(path)!r}. Train one with `fcfl train … --out`.")
+    return path
+
+
+def read_model_file(path: Path) -> dict[str, Any]:
+    """The content of ``model.json``."""
+    with whole_model(path):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content["kind"], str):
+            raise DataError(f"{str(path)!r} holds a model of unknown kind {content['kind']!r}.")
+        return dict(content)
+
+
+@contextmanager
+def whole_model(path: Path) -> Iterator[None]:
+    """Say of whatever is missing or wrong in a model's file that the file is not whole."""
+    try:
+        yield
+    except FCFLError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
+        why = f"no {error}" if isinstance(error, KeyError) else error
+        sentence = f"{str(path)!r} is not a whole model written by fcfl ({why})."
+        raise DataError(sentence) from None
+
+
+def distinct_names(names: Iterable[str]) -> list[str]:
     """The names, a number added where one has occurred before: level ``b=c`` of column ``a``."""
     apart: dict[str, None] = {}
     for name in names:
@@ -68,74 +122,3 @@ def _distinct(names: Iterable[str]) -> list[str]:
             unused = f"{name} ({count})"
         apart[unused] = None
     return list(apart)
-
-
-def load_model(folder: Path) -> LinearModel:
-    """Read the model of a run's folder (or the file itself)."""
-    path = folder / "model.json" if folder.is_dir() else folder
-    if not path.exists():
-        raise DataError(f"There is no model at {str(path)!r}. Train one with `fcfl train … --out`.")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content["kind"] != _KIND:
-            raise DataError(f"{str(path)!r} holds a model of unknown kind {content['kind']!r}.")
-        params = np.array(list(content["weights"].values()), dtype=np.float64)
-        negative, positive = map(str, content["labels"])
-        schema = Schema.from_dict(content["schema"])
-        label = str(content["label"])
-    except FCFLError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        why = f"no {error}" if isinstance(error, KeyError) else error
-        raise DataError(f"{str(path)!r} is not a whole model written by fcfl ({why}).") from None
-    if params.size != schema.n_features + 1 or not np.isfinite(params).all():
-        raise DataError(f"{str(path)!r} is not a whole model: its weights do not fit its schema.")
-    return LinearModel(params, schema, (negative, positive), label)
-
-
-def predict_file(folder: Path, table: Path) -> Any:
-    """Predictions for a table on disk, as the table with two more columns."""
-    model = load_model(folder)
-    return model.predict(read_table(table, text=_text_columns(model.schema)))
-
-
-def _text_columns(schema: Schema) -> list[str]:
-    """Categories that CSV gave as text: there ``01`` stays ``01`` though no letter is in sight."""
-    return [
-        column.name
-        for column in schema.columns
-        if isinstance(column, Category) and any(map(_is_plain_text, column.levels))
-    ]
-
-
-def _is_plain_text(level: str) -> bool:
-    """Whether the level would not be read as a number or a truth value."""
-    try:
-        float(level)
-    except ValueError:
-        return level.lower() not in ("true", "false")
-    return False
-
-
-def check_out(path: Path) -> None:
-    """Refuse a file that cannot be written, before any row is read."""
-    if path.is_dir():
-        raise DataError(f"{str(path)!r} is a folder; `--out` needs the name of a file.")
-    if not path.parent.is_dir():
-        raise DataError(
-            f"There is no folder {str(path.parent)!r} to write {str(path)!r} to. Make it first."
-        )
-
-
-def write_predictions(predictions: Any, path: Path) -> None:
-    """Write a table as Parquet or CSV, by its name, in one step."""
-    draft = path.with_name(f".draft-{path.name}")  # keeps the suffix, which says how to compress
-    try:
-        if path.suffix.lower() == ".parquet":
-            predictions.to_parquet(draft, index=False)
-        else:
-            predictions.to_csv(draft, index=False)
-        os.replace(draft, path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise

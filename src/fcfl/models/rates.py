@@ -2,7 +2,8 @@ r"""Group rates of a classifier, smooth and hard, as functions of its logits.
 
 A rate is the mean of a selection score ``s(z)`` over the rows of one group. Training uses the
 smooth score :math:`s(z) = \sigma(10 z)`, which is the paper's :math:`1/(1+((1-h)/h)^{10})` with
-:math:`h = \sigma(z)`; people are shown the hard one, :math:`s(z) = [z \ge 0]`.
+:math:`h = \sigma(z)`; people are shown the hard one, :math:`s(z) = [z \ge 0]`. A sharper score is
+nearer to the hard one, and its slope lives on fewer rows.
 """
 
 from collections.abc import Sequence
@@ -11,31 +12,36 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from fcfl._types import LABEL_OF, ClientId, Matrix, RateId, Vector
+from fcfl._types import LABEL_OF, SHARPNESS, ClientId, Matrix, Point, RateId, Vector
 from fcfl.data.client_data import ClientData
 
-SHARPNESS = 10.0
 
-
-def smooth_selection(logits: Vector) -> Vector:
+def smooth_selection(logits: Vector, sharpness: float = SHARPNESS) -> Vector:
     r"""Smooth selection score :math:`\sigma(10 z)`, in [0, 1]."""
-    score: Vector = expit(SHARPNESS * logits)
+    score: Vector = expit(sharpness * logits)
     return score
 
 
-def smooth_selection_slope(score: Vector) -> Vector:
+def smooth_selection_slope(score: Vector, sharpness: float = SHARPNESS) -> Vector:
     """Derivative of the smooth score with respect to the logit, from the score itself."""
-    return SHARPNESS * score * (1.0 - score)
+    return sharpness * score * (1.0 - score)
 
 
-def smooth_selection_bend(score: Vector) -> Vector:
+def smooth_selection_bend(score: Vector, sharpness: float = SHARPNESS) -> Vector:
     """Second derivative of the smooth score with respect to the logit."""
-    return SHARPNESS**2 * score * (1.0 - score) * (1.0 - 2.0 * score)
+    return sharpness**2 * score * (1.0 - score) * (1.0 - 2.0 * score)
 
 
-def hard_selection(logits: Vector) -> NDArray[np.bool_]:
-    """Hard decision: selected when the logit is at least zero."""
-    return logits >= 0.0
+def selection_score(logits: Vector, point: Point) -> Vector:
+    """What a row counts for in the rates that are asked for: smooth, or the decision itself."""
+    if point.want == "decisions":
+        return hard_selection(logits).astype(np.float64)
+    return smooth_selection(logits, point.sharpness)
+
+
+def hard_selection(logits: Vector, thresholds: Vector | float = 0.0) -> NDArray[np.bool_]:
+    """Hard decision: selected when the logit is at least the threshold, by default zero."""
+    return logits >= thresholds
 
 
 def rate_members(

@@ -5,9 +5,11 @@ rates are the functions of logits that the linear model uses; only the pull-back
 """
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -20,13 +22,16 @@ from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, RateId, Repor
 from fcfl.data.client_data import ClientData
 from fcfl.errors import ReportError
 from fcfl.extras import Items, LocalTraining, set_weights_of, train_locally
-from fcfl.models.loss import CROSS_ENTROPY, Loss
+from fcfl.models.loss import CROSS_ENTROPY, Loss, loss_to_json
+from fcfl.models.model_file import Inputs
 from fcfl.models.rates import (
     rate_members,
+    selection_score,
     smooth_selection,
     smooth_selection_bend,
     smooth_selection_slope,
 )
+from fcfl.models.torch_file import read_module, write_module
 from fcfl.models.torch_params import Network, as_network, to_numpy
 
 BATCH_ROWS = 4096
@@ -54,6 +59,8 @@ class TorchModule:
     batch_rows: int = BATCH_ROWS
     loss: Loss = CROSS_ENTROPY
     default_l2: float | None = NETWORK_L2
+    default_starts: ClassVar[int] = 1  # each is a whole training
+    default_confidence: ClassVar[float] = 0.0  # for the same reason
 
     def __post_init__(self) -> None:
         size = self.batch_rows
@@ -75,6 +82,20 @@ class TorchModule:
         return self.network.first_params()
 
     neutral_start = start
+
+    def other_starts(self, count: int, seed: int) -> dict[str, Vector]:
+        """Fresh random weights, as the module's own layers draw them."""
+        starts = {}
+        for index in range(count):
+            drawn = deepcopy(self.module)
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed + index + 1)
+                for layer in drawn.modules():
+                    draw_again = getattr(layer, "reset_parameters", None)
+                    if callable(draw_again):
+                        draw_again()
+            starts[f"random {index + 1}"] = replace(self, module=drawn).start()
+        return starts
 
     def rows(self, client: ClientId, data: ClientData, rates: Sequence[RateId]) -> "TorchRows":
         """A client's rows, ready to be reported on."""
@@ -105,6 +126,15 @@ class TorchModule:
             options, curvature=curvature, n_full_points=n_full_points, tolerance=tolerance
         )
         return adapted
+
+    def write(self, params: Vector, folder: Path, inputs: Inputs | None) -> None:
+        """Write ``model.safetensors``, all weights and buffers, and ``model.json`` about them."""
+        about = {"loss": loss_to_json(self.loss)}
+        write_module(self.network.restored(params), folder, inputs, about)
+
+    def read(self, folder: Path) -> "TorchModule":
+        """The same architecture with the weights and buffers of a folder."""
+        return replace(self, module=read_module(self.module, folder))
 
 
 class TorchRows:
@@ -166,7 +196,7 @@ class TorchRows:
     def report(self, point: Point) -> Report:
         """Loss and smooth rates at ``point``, with gradients and whatever else it wants."""
         self._check_wants(point)
-        wants_grads = point.want != "values"
+        wants_grads = point.wants_gradients
         leaves = self.network.leaves(point.params, differentiable=wants_grads)
         loss, n_rates = 0.0, self.group_counts.size
         rates = np.zeros(n_rates)
@@ -177,11 +207,11 @@ class TorchRows:
             logits = self._finite(outputs)
             y, weights = self.data.y[batch], self.row_counts[batch]
             members = self.member_counts[batch]
-            score = smooth_selection(logits)
+            score = selection_score(logits, point)
             loss += float(weights @ self.loss.each(logits, y))
             rates += score @ members
             if gradients is not None:
-                slope = smooth_selection_slope(score)
+                slope = smooth_selection_slope(score, point.sharpness)
                 slopes = weights * self.loss.slope_each(logits, y)
                 residuals = np.array([slopes, *(members.T * slope)])
                 some = [0, *np.flatnonzero(members.any(axis=0)) + 1]
@@ -194,7 +224,7 @@ class TorchRows:
             report = replace(report, loss_grad=gradients[0], rate_grads=gradients[1:])
         if point.want == "curvature":
             weights_of = check_curvature_weights(self.name, point)
-            report = replace(report, curvature=self._curvature(point.params, weights_of))
+            report = replace(report, curvature=self._curvature(point, weights_of))
         return report
 
     def pull_back(self, params: Vector, residuals: Matrix) -> Matrix:
@@ -243,22 +273,23 @@ class TorchRows:
 
         return train_locally(params, training, self.name, self.row_counts, summed_gradient)
 
-    def _curvature(self, params: Vector, weights: CurvatureWeights) -> Matrix:
+    def _curvature(self, point: Point, weights: CurvatureWeights) -> Matrix:
         r"""Hessian of :math:`\lambda l + \sum_q w_q r_q`, forward over reverse, by batches.
 
         At one point a function f of the logits has the Hessian of its quadratic model
         :math:`\sum_i f'_i z_i + \tfrac12 f''_i (z_i - \bar z_i)^2`, so that loss and score need no
         second spelling in torch.
         """
+        params, sharpness = point.params, point.sharpness
         network, logits = self.network, self.logits(params)
-        score = smooth_selection(logits)
+        score = smooth_selection(logits, sharpness)
         on_loss = weights.loss / self.n_rows
         on_score = self.member_counts @ (weights.rates / self._divisors)
         counts, positives = on_loss * self.row_counts, on_loss * self.positive_counts
         slopes = self.loss.slopes(logits, counts, positives)
-        slopes += on_score * smooth_selection_slope(score)
+        slopes += on_score * smooth_selection_slope(score, sharpness)
         bends = self.loss.bends(logits, counts, positives)
-        bends += on_score * smooth_selection_bend(score)
+        bends += on_score * smooth_selection_bend(score, sharpness)
         facts = torch.tensor(np.array([logits, slopes, bends]), device=network.device)
 
         def lagrangian(flat: Tensor, rows: Tensor, z0: Tensor, a: Tensor, b: Tensor) -> Tensor:

@@ -12,16 +12,19 @@ from torch import Tensor
 
 from fcfl.data._cells import texts
 from fcfl.data.client_data import ClientData
+from fcfl.data.coded_features import CodedFeatures
 from fcfl.errors import DataError
 
 Groups = ArrayLike | Mapping[str, ArrayLike]
 
 
 def as_features(X: Any) -> Any:
-    """A tensor, a csr_array or an ndarray, with rows along its first axis and finite entries."""
+    """A tensor or a dense, sparse or coded array of finite entries, rows along its first axis."""
     features: Any
     if isinstance(X, Tensor):
         features, finite = X.detach(), bool(torch.isfinite(X).all())
+    elif isinstance(X, CodedFeatures):
+        features, finite = X, True
     elif sparse.issparse(X):
         features = sparse.csr_array(X)
         finite = bool(np.isfinite(features.data).all())

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from fcfl.results import ClientResult, Disparity, Result
+from fcfl.results import ClientResult, Disparity, Expected, GroupCount, Result
+from fcfl.results.judgeable import ENOUGH
 
-VERDICTS = ("exceeded", "undetermined", "met", "unconstrained", "not judged")
+VERDICTS = ("exceeded", "undetermined", "met", "not compared", "unconstrained", "not judged")
 TOGETHER = "all rows"  # unless a client is called so
 
 
@@ -36,8 +37,8 @@ class Claim:
     """One rule on one client's rows; ``smallest_group`` is the rows of the smallest one compared.
 
     ``is_together`` says that the rows are those of all clients, and ``client`` what these are
-    called; ``run`` names the run where several
-    are compared.
+    called; ``run`` names the run where several are compared. ``groups`` are those compared, and
+    ``expected`` is what to expect on new rows, where that was estimated.
     """
 
     client: str
@@ -53,6 +54,16 @@ class Claim:
     smallest_group: int | None
     is_together: bool = False
     run: str = ""
+    groups: tuple[GroupCount, ...] = ()
+    expected: Expected | None = None
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the rows could verify the budget, but the value is too near it."""
+        if self.verdict != "undetermined" or None in (self.budget, self.smallest_verifiable):
+            return False
+        reach, budget = self.smallest_verifiable or 0.0, self.budget or 0.0
+        return reach >= budget if self.of.is_ratio else reach <= budget
 
     @property
     def excess(self) -> float:
@@ -101,8 +112,23 @@ def by_rule(claims: Iterable[Claim]) -> dict[RuleName, list[Claim]]:
 
 
 def worst_first(claims: Iterable[Claim]) -> list[Claim]:
-    """Exceeded budgets, then undetermined ones, then met ones, each by how far they reach."""
+    """Exceeded budgets, undetermined ones, met ones, the others; each by how far they reach."""
     return sorted(claims, key=lambda claim: (VERDICTS.index(claim.verdict), -claim.excess))
+
+
+def first_claim(result: Result) -> Claim | None:
+    """The claim that matters most.
+
+    Of several undetermined ones that is not the one with the fewest people: those with enough come
+    first.
+    """
+    claims = claims_of(result)
+    judged = worst_first([claim for claim in claims if claim.budget is not None] or claims)
+
+    def order(claim: Claim) -> tuple[int, bool]:
+        return VERDICTS.index(claim.verdict), (claim.smallest_group or 0) < ENOUGH
+
+    return min(judged, key=order, default=None)
 
 
 def count_verdicts(claims: Iterable[Claim]) -> dict[str, int]:
@@ -122,8 +148,8 @@ def _claims(
     name: str, client: ClientResult, result: Result, run: str, *, is_together: bool = False
 ) -> Iterator[Claim]:
     part = result.judged_part
-    least = 1 if result.audit is None else result.audit.min_group_rows
-    prices = {rule_of(entry): entry.price for entry in client.train.disparities}
+    least = 1 if result.audit is None else result.audit.min_group_rows or 1
+    trained = {rule_of(entry): entry for entry in client.train.disparities}
     for entry in client.part(part).disparities:
         yield Claim(
             name,
@@ -132,18 +158,25 @@ def _claims(
             low=entry.low,
             high=entry.high,
             budget=entry.budget,
-            verdict=_verdict(entry),
+            verdict=shown_verdict(entry),
             smallest_verifiable=entry.smallest_verifiable,
-            price=prices.get(rule_of(entry)),
+            price=trained[rule_of(entry)].price if rule_of(entry) in trained else None,
             rows=client.rows.of(part),
             smallest_group=_smallest(entry, least),
             is_together=is_together,
             run=run,
+            groups=tuple(group for group in entry.groups if group.rows >= max(least, 1)),
+            expected=entry.expected or trained.get(rule_of(entry), entry).expected,
         )
 
 
-def _verdict(entry: Disparity) -> str:
-    """The verdict; a budget that is called unconstrained was never held against rows."""
+def shown_verdict(entry: Disparity) -> str:
+    """The verdict; a budget that is called unconstrained was never held against rows.
+
+    Rows of one group alone are no evidence for or against anything: they are not compared.
+    """
+    if entry.value is None and entry.verdict == "undetermined":
+        return "not compared"
     is_judged = entry.verdict != "unconstrained" or entry.budget is None
     return entry.verdict if is_judged else "not judged"
 

@@ -25,18 +25,24 @@ from .words import interval, number, plain
 STRIP_HEIGHT = 30.0
 PLOT_HEIGHT = 340.0
 
+_NAME_WIDTH = 20.0  # per cent of a figure that a name may take
 _LEFT, _RIGHT = 11.0, 97.0  # per cent; tick labels stand left of the plot
 
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """A point of a scatter plot: its name, its place, its verdict, and whether it is named."""
+    """A point of a scatter plot: its name, its place, its verdict, and whether it is named.
+
+    ``low`` and ``high`` are the interval of ``x``, drawn as a bar.
+    """
 
     name: str
     x: float
     y: float
     verdict: str = "unconstrained"
     is_named: bool = False
+    low: float | None = None
+    high: float | None = None
 
 
 # --- clients as intervals against their budgets ---------------------------------------------------
@@ -86,7 +92,7 @@ def _beyond(claim: Claim, scale: Scale) -> Iterator[Markup]:
         return
     place, ratio = scale.at(claim.budget), claim.of.is_ratio
     start, end = (scale.start, place) if ratio else (place, scale.end)
-    yield _box(start, end, 0, STRIP_HEIGHT, "beyond")
+    yield box(start, end, 0, STRIP_HEIGHT, "beyond")
 
 
 def _found(claim: Claim, scale: Scale) -> Iterator[Markup]:
@@ -95,11 +101,12 @@ def _found(claim: Claim, scale: Scale) -> Iterator[Markup]:
         return
     if claim.low is not None and claim.high is not None:
         ends = scale.at(claim.low), scale.at(claim.high)
-        yield _box(*ends, middle - 3, 6, f"bar {css_class(claim.verdict)}")
+        yield box(*ends, middle - 3, 6, f"bar {css_class(claim.verdict)}")
     yield mark(claim.verdict, scale.at(claim.value), middle)
 
 
-def _box(start: float, end: float, y: float, height: float, class_: str) -> Markup:
+def box(start: float, end: float, y: float, height: float, class_: str) -> Markup:
+    """A bar between two places across the figure."""
     width = percent(round(max(end - start, 0.0), 3))
     return tag(
         "rect", x=percent(start), y=f"{y:g}", width=width, height=f"{height:g}", class_=class_
@@ -119,7 +126,8 @@ def scatter(
     is_path: bool = False,
 ) -> Markup:
     """Dots with the names of a few; with ``is_path`` a line from each to the next."""
-    across = [dot.x for dot in dots] + ([] if budget is None else [budget])
+    ends = [end for dot in dots for end in (dot.low, dot.high) if end is not None]
+    across = [dot.x for dot in dots] + ends + ([] if budget is None else [budget])
     x = Scale(*nice_range(across), _LEFT, _RIGHT)
     y = Scale(*nice_range([dot.y for dot in dots]), PLOT_HEIGHT - 46, 30)
     parts = [*_axes(x, y, axes)]
@@ -127,8 +135,13 @@ def scatter(
         parts.append(line(x.at(budget), 24, x.at(budget), PLOT_HEIGHT - 40, "budget"))
     if is_path:
         parts.append(stretched_line([(x.at(d.x), y.at(d.y)) for d in dots], PLOT_HEIGHT))
+    parts += [
+        line(x.at(dot.low), y.at(dot.y), x.at(dot.high), y.at(dot.y), "reach")
+        for dot in dots
+        if dot.low is not None and dot.high is not None
+    ]
     parts += [mark(dot.verdict, x.at(dot.x), y.at(dot.y)) for dot in dots]
-    parts += _names(dots, x, y)
+    parts += _names(dots, x, y, None if budget is None else x.at(budget))
     return picture(ident, title, _description(dots, axes), PLOT_HEIGHT, *parts)
 
 
@@ -144,12 +157,18 @@ def _axes(x: Scale, y: Scale, axes: tuple[str, str]) -> Iterator[Markup]:
     yield text(100, PLOT_HEIGHT - 4, f"{axes[0]} →", anchor="end")
 
 
-def _names(dots: Sequence[Dot], x: Scale, y: Scale) -> Iterator[Markup]:
-    """Names beside their dots, moved down where two would touch."""
+def _names(dots: Sequence[Dot], x: Scale, y: Scale, budget: float | None) -> Iterator[Markup]:
+    """Names beside their dots, moved down where two would touch, and off the line of the budget."""
     last = -1e9
     for dot in sorted((d for d in dots if d.is_named), key=lambda d: y.at(d.y)):
-        last = max(y.at(dot.y) + 4, last + 16)
-        is_left = x.at(dot.x) < 55
+        above = 0 if dot.low is None else 12  # off the bar of its interval
+        last = max(y.at(dot.y) + 4 - above, last + 16)
+        place = x.at(dot.x)
+        is_left = place < 55
+        if budget is not None and abs(place - budget) < _NAME_WIDTH:  # the side without the line
+            is_left = (
+                place >= budget or place < _LEFT + _NAME_WIDTH / 2
+            )  # the side without the line
         anchor, dx = ("start", "12") if is_left else ("end", "-12")
         yield tag(
             "text", shortened(dot.name), x=percent(x.at(dot.x)), y=f"{last:g}", class_="name",
@@ -175,6 +194,6 @@ def _description(dots: Sequence[Dot], axes: tuple[str, str]) -> str:
 def price_bar(claim: Claim, scale: Scale, ident: str) -> Markup:
     """How much the worst client's loss would fall, as a bar."""
     price = claim.price or 0.0
-    bar = _box(scale.at(0.0), scale.at(price), 8, 10, "price")
+    bar = box(scale.at(0.0), scale.at(price), 8, 10, "price")
     title = f"Price of the budget of {plain(claim.client)}"
     return picture(ident, title, f"{price:.3g} of training loss per unit of budget.", 26, bar)

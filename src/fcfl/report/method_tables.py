@@ -3,20 +3,22 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from markupsafe import Markup
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from fcfl.results import Comparison, MethodRun, MethodSummary, OverSeeds
+from fcfl.results.judgeable import ENOUGH
 
+from .figures import Dot, scatter
 from .words import number, plain
 
 MOST_CLIENTS = 12  # with columns of their own; all are in comparison.json
 _HEADINGS = (
-    "worst\nclient\naccu-\nracy", "all\nrows\naccu-\nracy", "largest\ndiffer-\nence",
-    "its\ninterval", "met/ex-\nceeded/\nundet.", "rounds", "MB\nsent", "sec-\nonds",
+    "lowest\naccu-\nracy", "all\nrows\naccu-\nracy", "differ-\nence,\nall\nrows", "interval ",
+    "median\nclient", "largest\nclient", "kept", "rounds",
 )  # fmt: skip
-_VERDICTS = ("met", "exceeded", "undetermined")
 
 
 @dataclass(frozen=True)
@@ -26,16 +28,18 @@ class MethodLine:
     method: str
     what: str
     failed: int
-    worst_accuracy: str
     accuracy: str
-    worst_train_loss: str
-    largest: str
-    interval: str
-    verdicts: tuple[str, ...]
     rounds: str
     megabytes: str
     seconds: str
     clients: Mapping[str, tuple[str, str]]
+    lowest_accuracy: str
+    all_rows: str
+    all_rows_interval: str
+    median: str
+    largest_judged: str
+    kept: str
+    how_ended: str
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,9 @@ class MethodsView:
     lines: tuple[MethodLine, ...] = ()
     seeds: str = ""
     clients: tuple[str, ...] = ()
+    too_small: str = ""
+    figure: Markup | None = None
+    headline: str = ""
 
 
 def methods_table(comparison: Comparison) -> Table:
@@ -57,13 +64,50 @@ def methods_table(comparison: Comparison) -> Table:
     )  # fmt: skip
     table.add_column("method", no_wrap=True, vertical="bottom")
     for heading in _HEADINGS:
-        table.add_column(heading, justify="right", overflow="fold", vertical="bottom")
+        width = max(len(line) for line in heading.split("\n"))
+        table.add_column(heading, justify="right", min_width=width, vertical="bottom")
     for line in method_lines(comparison):
         table.add_row(
-            line.method, line.worst_accuracy, line.accuracy, line.largest, line.interval,
-            "/".join(line.verdicts), line.rounds, line.megabytes, line.seconds,
+            line.method, line.lowest_accuracy, line.accuracy, line.all_rows,
+            line.all_rows_interval, line.median, line.largest_judged, line.kept, line.rounds,
         )  # fmt: skip
     return table
+
+
+def methods_sentences(comparison: Comparison) -> list[str]:
+    """What to read the table with: who is best, who is too small, who has not converged."""
+    lines = method_lines(comparison)
+    stopped = [f"{line.method}: {line.how_ended}." for line in lines if line.how_ended]
+    return [s for s in (best_sentence(comparison), too_small_sentence(comparison), *stopped) if s]
+
+
+def best_sentence(comparison: Comparison) -> str:
+    """Which method keeps most budgets, and at which accuracy."""
+    judged = [s for s in comparison.methods if s.n_budgets and s.lowest_accuracy.mean is not None]
+    if not judged:
+        return ""
+    most = max(s.kept / s.n_budgets for s in judged)
+    best = [s for s in judged if s.kept / s.n_budgets == most]
+    names = " and ".join(s.method for s in best)
+    lowest = " and ".join(number(s.lowest_accuracy.mean, 3) for s in best)
+    return (
+        f"Most budgets are kept by {names}: {best[0].kept} of {best[0].n_budgets} on held-out "
+        f"rows, with a lowest accuracy at any client of {lowest}."
+    )
+
+
+def too_small_sentence(comparison: Comparison) -> str:
+    """Clients that do not decide how methods compare."""
+    names = dict.fromkeys(name for summary in comparison.methods for name in summary.too_small)
+    if not names:
+        return ""
+    shown = ", ".join(plain(name) for name in [*names][:MOST_CLIENTS])
+    more = f" and {len(names) - MOST_CLIENTS} more" if len(names) > MOST_CLIENTS else ""
+    who = "has" if len(names) == 1 else "have"
+    return (
+        f"{shown}{more} {who} fewer than {ENOUGH} people in a group: too few to judge by, and left "
+        "out of lowest, median, largest and kept. They are in the table of clients."
+    )
 
 
 def methods_view(comparison: Comparison | None) -> MethodsView:
@@ -78,28 +122,51 @@ def methods_view(comparison: Comparison | None) -> MethodsView:
         lines,
         _seeds(comparison),
         clients if len(clients) <= MOST_CLIENTS else (),
+        too_small_sentence(comparison),
+        _figure(comparison),
+        best_sentence(comparison),
     )
+
+
+def _figure(comparison: Comparison) -> Markup | None:
+    """Each method by its difference over all rows, with the interval, and its lowest accuracy."""
+    runs = {run.method: run for run in comparison.runs}
+    dots = []
+    for summary in comparison.methods:
+        x, y = summary.all_rows, summary.lowest_accuracy
+        if x.mean is None or y.mean is None:
+            continue
+        run = runs.get(summary.method)
+        bounds = (x.low, x.high) if x.low is not None or run is None else _bounds(run)
+        kept = "met" if summary.n_budgets and summary.kept == summary.n_budgets else "unconstrained"
+        low, high = bounds
+        dots.append(Dot(summary.method, x.mean, y.mean, kept, True, low, high))
+    if not dots:
+        return None
+    axes = ("difference over all rows", "lowest accuracy of a client with enough people")
+    return scatter("methods", "Methods by accuracy and difference", dots, axes)
+
+
+def _bounds(run: MethodRun) -> tuple[float | None, float | None]:
+    return run.judged.low, run.judged.high
 
 
 def method_lines(comparison: Comparison) -> tuple[MethodLine, ...]:
     """What table and page say of each method."""
     runs = {run.method: run for run in comparison.runs}
-    return tuple(_line(summary, runs[summary.method]) for summary in comparison.methods)
+    return tuple(_line(summary, runs.get(summary.method)) for summary in comparison.methods)
 
 
-def _line(summary: MethodSummary, run: MethodRun) -> MethodLine:
-    """With one run the interval is that of its largest disparity, with several over seeds."""
-    found = summary.largest_disparity if len(summary.seeds) > 1 else run
+def _line(summary: MethodSummary, run: MethodRun | None) -> MethodLine:
+    """With one run intervals are those of its disparities, with several those over seeds."""
+    over = summary.all_rows
+    is_one = run is not None and len(summary.seeds) == 1
+    together = _bounds(run) if run is not None and is_one else (over.low, over.high)
     return MethodLine(
         method=summary.method,
         what=summary.what,
         failed=summary.failed,
-        worst_accuracy=_spread(summary.worst_accuracy, 3),
         accuracy=_spread(summary.accuracy, 3),
-        worst_train_loss=_spread(summary.worst_train_loss, 4),
-        largest=number(summary.largest_disparity.mean, 3),
-        interval=_interval(found.low, found.high),
-        verdicts=tuple(str(summary.verdicts.get(verdict, 0)) for verdict in _VERDICTS),
         rounds=_whole(summary.rounds.mean),
         megabytes=_short(summary.bytes_from_clients.mean, 1e6),
         seconds=_short(summary.seconds.mean, 1.0),
@@ -107,6 +174,13 @@ def _line(summary: MethodSummary, run: MethodRun) -> MethodLine:
             name: (_spread(who.accuracy, 3), _spread(who.disparity, 3))
             for name, who in summary.clients.items()
         },
+        lowest_accuracy=_spread(summary.lowest_accuracy, 3),
+        all_rows=number(summary.all_rows.mean, 3),
+        all_rows_interval=_interval(*together),
+        median=number(summary.median.mean, 3),
+        largest_judged=number(summary.largest.mean, 3),
+        kept=f"{summary.kept}/{summary.n_budgets}" if summary.n_budgets else "–",
+        how_ended=run.still_moving if run is not None else "",
     )
 
 

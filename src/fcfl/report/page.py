@@ -7,10 +7,24 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fcfl._files import replace_file
-from fcfl.results import Comparison, Result, RunFolder, read_results, read_run
+from fcfl.errors import DataError
+from fcfl.results import (
+    Comparison,
+    Result,
+    RunFolder,
+    read_comparison,
+    read_results,
+    read_run,
+)
+from fcfl.results.judgeable import ENOUGH
+from fcfl.results.result_file import COMPARISON
 
+from .before_after import ChangeView, change_view
 from .claims import Claim, by_rule, claims_of, rows_called, worst_first
+from .glossary import GLOSSARY
+from .group_figures import RatesView, rates_views
 from .method_tables import methods_view
+from .people import next_steps, people_sentences
 from .run_comparison import comparison_view
 from .svg import icon
 from .views import (
@@ -61,11 +75,22 @@ class RunView:
     training: tuple[TrainingLine, ...]
     facts: tuple[tuple[str, str], ...]
     minimised: str
+    rates: tuple[RatesView, ...]
+    change: ChangeView | None
+    steps: tuple[str, ...]
+    expects: bool
 
 
 def write_page(folder: Path, out: Path | None = None) -> Path:
     """Draw a run's page from its files and write it beside them, or to ``out``."""
     return _write(_page_at(out or folder), render_run(read_run(folder)))
+
+
+def write_comparison_page(folder: Path, out: Path | None = None) -> Path:
+    """Draw a comparison of methods again from its folder."""
+    comparison = read_comparison(folder / COMPARISON)
+    places = [folder / run.folder for run in comparison.runs if run.part is not None]
+    return write_comparison(places, out or folder, comparison)
 
 
 def write_comparison(
@@ -88,16 +113,19 @@ def _page_at(out: Path) -> Path:
 def render_run(run: RunFolder) -> str:
     """The page of one folder."""
     sweep = sweep_view(run.sweep)
+    if sweep is not None:
+        table = run.result.data.table if run.result is not None and run.result.data else ""
+        return _render("sweep.html", title=sweep.title, table=table, sweep=sweep)
     if run.result is None:
-        return _render("sweep.html", title="Sweep of budgets", sweep=sweep)
+        raise DataError(f"There is nothing to show in {str(run.folder)!r}: it has no points.")
     path = path_views(run.history)
-    return _render("run.html", sweep=sweep, path=path, **vars(run_view(run.result)))
+    return _render("run.html", path=path, **vars(run_view(run.result, run.plain)))
 
 
-def run_view(result: Result) -> RunView:
-    """Everything the page says of one result."""
+def run_view(result: Result, plain_run: Result | None = None) -> RunView:
+    """Everything the page says of one result, beside plain FedAvg where that was run too."""
     claims = claims_of(result)
-    details = (worst_sentence(result), served_sentence(result))
+    details = (*people_sentences(result), worst_sentence(result), served_sentence(result))
     return RunView(
         title=verdict_sentence(result),
         result=result,
@@ -113,6 +141,10 @@ def run_view(result: Result) -> RunView:
         training=tuple(training_lines(result)),
         facts=tuple(facts(result)),
         minimised=minimised(result),
+        rates=rates_views(worst_first(claims)),
+        change=change_view(result, plain_run),
+        steps=tuple(next_steps(result)),
+        expects=any(line.entry.expected for line in training_lines(result)),
     )
 
 
@@ -172,7 +204,7 @@ def _render(template: str, **view: object) -> str:
     environment.filters.update(
         number=number, plain=plain, icon=icon, setting=setting, interval=_interval
     )
-    return environment.get_template(template).render(**view)
+    return environment.get_template(template).render(glossary=GLOSSARY, enough=ENOUGH, **view)
 
 
 def _interval(bounds: Sequence[float] | None, digits: int = 3) -> str:

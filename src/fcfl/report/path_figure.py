@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Literal
 
 from markupsafe import Markup
@@ -63,11 +64,12 @@ def _axes(x: Scale, y: Scale) -> Iterator[Markup]:
 
 
 def _stages(x: Scale, rounds: Iterable[RoundInfo]) -> Iterator[Markup]:
-    """Where each stage begins, named where there is room."""
-    spans: dict[int, list[int]] = {}
-    for info in rounds:
-        spans.setdefault(info.stage, []).append(info.round)
-    for stage, numbers in spans.items():
+    """Where each stage begins, named where there is room; turns begin with stage 1 again."""
+    spans = [
+        (stage, [info.round for info in infos])
+        for stage, infos in groupby(rounds, key=lambda info: info.stage)
+    ]
+    for stage, numbers in spans:
         start, end = x.at(min(numbers) - 0.5), x.at(max(numbers) + 0.5)
         if start > _LEFT:
             yield line(start, _TOP - 6, start, _BOTTOM, "stage")

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from fcfl.results import Result
+from fcfl.results.judgeable import judge
+from fcfl.results.judged import Judged
 
 from .claims import Claim, by_rule, claims_of, count_verdicts
 from .figures import Dot, scatter
@@ -27,6 +29,7 @@ class RunLine:
     counts: Mapping[str, int]
     sentence: str
     rows_sha256: str | None
+    judged: Judged
 
 
 @dataclass(frozen=True)
@@ -60,15 +63,16 @@ def comparison_view(results: Mapping[str, Result]) -> ComparisonView:
 def run_line(name: str, result: Result) -> RunLine:
     """What is said of one run."""
     claims = claims_of(result)
-    accuracies = [client.test.accuracy for client in result.clients.values()]
+    judged = judge(result)
     return RunLine(
         name=name,
         method=result.method,
         status=result.status,
         worst_client=result.worst_client.name or "–",
         train_loss=result.worst_client.train_loss,
-        lowest_accuracy=min((a for a in accuracies if a is not None), default=None),
-        largest=largest_difference(claims),
+        lowest_accuracy=judged.lowest_accuracy,
+        largest=judged.largest,
+        judged=judged,
         counts=count_verdicts(claim for claim in claims if claim.budget is not None),
         sentence=verdict_sentence(result),
         rows_sha256=None if result.data is None else result.data.sha256,
@@ -81,12 +85,6 @@ def beside(claims: list[Claim]) -> list[Claim]:
     return sorted(claims, key=lambda claim: (clients.index(claim.client), claim.run))
 
 
-def largest_difference(claims: list[Claim]) -> float | None:
-    """The largest difference of group rates of any client."""
-    compared = [c for c in claims if not c.of.is_ratio and not c.is_together]
-    return max((c.value for c in compared if c.value is not None), default=None)
-
-
 def differing_settings(results: Mapping[str, Result]) -> tuple[tuple[str, tuple[object, ...]], ...]:
     """Settings that are not the same in all runs, with each run's value."""
     settings = [result.settings for result in results.values()]
@@ -97,13 +95,21 @@ def differing_settings(results: Mapping[str, Result]) -> tuple[tuple[str, tuple[
 
 def _scatter(runs: Sequence[RunLine]) -> Markup | None:
     dots = [
-        Dot(run.name, run.largest, run.lowest_accuracy, _overall(run.counts), True)
+        Dot(
+            run.name,
+            run.judged.all_rows,
+            run.lowest_accuracy,
+            _overall(run.counts),
+            True,
+            run.judged.low,
+            run.judged.high,
+        )
         for run in runs
-        if run.largest is not None and run.lowest_accuracy is not None
+        if run.judged.all_rows is not None and run.lowest_accuracy is not None
     ]
     if not dots:
         return None
-    axes = ("largest difference of any client", "lowest accuracy of any client")
+    axes = ("difference over all rows", "lowest accuracy of a client with enough people")
     return scatter("runs", "Runs by accuracy and disparity", dots, axes)
 
 

@@ -16,6 +16,7 @@ MARKS = {
     "undetermined": "M0,-8L8,0L0,8L-8,0z",  # diamond, drawn hollow
     "unconstrained": "M-5,-5H5V5H-5z",  # square, drawn hollow
     "not judged": "M-5,-5H5V5H-5z",
+    "not compared": "M-6,0H6",  # a dash
 }
 
 
@@ -90,9 +91,9 @@ def percent(value: float) -> str:
     return f"{value:g}%"
 
 
-def mark(verdict: str, x: float, y: float) -> Markup:
-    """A verdict's shape in its colour at (per cent, pixels)."""
-    shape = tag("path", d=MARKS[verdict], class_=f"mark {css_class(verdict)}")
+def mark(verdict: str, x: float, y: float, colour: str | None = None) -> Markup:
+    """A verdict's shape at (per cent, pixels), in its colour or another class's."""
+    shape = tag("path", d=MARKS[verdict], class_=f"mark {colour or css_class(verdict)}")
     return tag("svg", shape, x=percent(x), y=f"{y:g}", overflow="visible")
 
 

@@ -10,10 +10,11 @@ from rich.text import Text
 
 from fcfl.results import ClientResult, Disparity, Part, Result
 
-from .claims import RuleName, claims_of, rule_of, together_called
+from .claims import RuleName, claims_of, rule_of, shown_verdict, together_called
+from .people import people_sentences
 from .run_comparison import run_line
 from .views import claims_with_price
-from .words import headline, price_sentence, verdict_sentence, worst_sentence
+from .words import headline, price_sentence, trained_value, verdict_sentence, worst_sentence
 from .words import number as number
 from .words import plain as plain
 
@@ -50,8 +51,8 @@ def _headings(result: Result, kind: str) -> list[str]:
         return ["rows", "accu-\nracy", value, "interval", "budget"]
     part = result.judged_part
     return [
-        f"{part}\nrows", "train\nloss", f"{part}\naccu-\nracy", "train\nsmooth", f"{part}\nhard",
-        "interval", "budget",
+        f"{part}\nrows", "train\nloss", f"{part}\naccu-\nracy", f"train\n{value}",
+        f"{part}\n{value}", "interval", "budget",
     ]  # fmt: skip
 
 
@@ -86,9 +87,10 @@ def _add_row(table: Table, name: str, client: ClientResult, rule: RuleName, resu
     if result.method == "audit":
         cells = [rows, share, *found]
     else:
-        cells = [rows, number(client.train.loss), share, number(train.smooth), *found]
-    verdict = judged.verdict
-    shown = Text(verdict, STYLES[verdict]) if verdict in STYLES else Text("–")
+        cells = [rows, number(client.train.loss), share, number(trained_value(train), 3), *found]
+    verdict = shown_verdict(judged)
+    named = verdict in STYLES or verdict == "not compared"
+    shown = Text(verdict, STYLES.get(verdict, "")) if named else Text("–")
     table.add_row(Text(plain(name)), *cells, shown)
 
 
@@ -133,7 +135,8 @@ def summary_sentences(result: Result) -> list[str]:
     """What the page says on its first screen, and how the run ended."""
     sentences = [headline(result)]
     if any(claim.verdict in STYLES for claim in claims_of(result)):
-        sentences += [verdict_sentence(result), worst_sentence(result) or ""]
+        sentences += [verdict_sentence(result), *people_sentences(result)]
+        sentences += [worst_sentence(result) or ""]
     priced = claims_with_price(result)[:MOST_PRICES]
     sentences += [price_sentence(claim, result) for claim in priced]
     return [sentence for sentence in (*sentences, result.message) if sentence]

@@ -17,12 +17,13 @@ from fcfl.results import (
     RowCounts,
     SweepPoint,
 )
+from fcfl.results.judgeable import ENOUGH
 
 from .claims import Claim, RuleName, by_rule, claims_of, rule_of, together_called
 from .figures import Dot, claim_axis, claim_scale, claim_strip, price_bar, scatter
 from .path_figure import path_figure
 from .svg import Scale
-from .words import price_sentence
+from .words import number, plain, price_sentence, trained_value
 
 MOST_SHOWN = 40  # clients in a picture; tables have all
 MOST_NAMED = 6  # dots with a name
@@ -88,10 +89,12 @@ class SweepLine:
 
 @dataclass(frozen=True)
 class SweepView:
-    """The trade-off curve and its table."""
+    """The trade-off curve, its table, and what they say."""
 
     figure: Markup | None
     lines: tuple[SweepLine, ...]
+    title: str
+    sentences: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -129,15 +132,20 @@ class TrainingLine:
     of: RuleName
     entry: Disparity
 
+    @property
+    def value(self) -> float | None:
+        """The disparity of decisions."""
+        return trained_value(self.entry)
+
 
 def rule_views(grouped: Mapping[RuleName, Sequence[Claim]]) -> tuple[RuleView, ...]:
     """For every rule its strips, and how many are left to the table."""
     views = []
-    for number, (of, found) in enumerate(grouped.items()):
+    for index, (of, found) in enumerate(grouped.items()):
         shown = found[:MOST_SHOWN]
         scale = claim_scale(shown)
         rows = tuple(
-            StripView(claim, claim_strip(claim, scale, f"strip-{number}-{i}"))
+            StripView(claim, claim_strip(claim, scale, f"strip-{index}-{i}"))
             for i, claim in enumerate(shown)
         )
         views.append(RuleView(of, claim_axis(scale), rows, len(found) - len(shown)))
@@ -148,13 +156,13 @@ def scatter_views(result: Result) -> tuple[ScatterView, ...]:
     """Accuracy against disparity of each client, one figure for each rule."""
     part, views = result.judged_part, []
     accuracy = {name: client.part(part).accuracy for name, client in result.clients.items()}
-    for number, (of, found) in enumerate(by_rule(claims_of(result)).items()):
+    for index, (of, found) in enumerate(by_rule(claims_of(result)).items()):
         dots = _client_dots(found, accuracy)
         if dots:
             budgets = {claim.budget for claim in found if claim.client in accuracy}
             title = f"Accuracy and {of.rule} of each client: {of}"
             figure = scatter(
-                f"scatter-{number}", title, dots, (of.rule, "accuracy"),
+                f"scatter-{index}", title, dots, (of.rule, "accuracy"),
                 budget=budgets.pop() if len(budgets) == 1 else None,
             )  # fmt: skip
             views.append(ScatterView(of, figure))
@@ -200,29 +208,64 @@ def path_views(history: Sequence[RoundInfo]) -> list[Markup]:
     """The worst loss and the largest violation by round."""
     loss = path_figure("path-loss", "worst client's training loss", history, "worst_loss")
     violation = path_figure(
-        "path-violation", "largest violation (smooth)", history, "largest_violation", zero=True
+        "path-violation", "largest violation", history, "largest_violation", zero=True
     )
     return [figure for figure in (loss, violation) if figure is not None]
 
 
 def sweep_view(points: Sequence[SweepPoint]) -> SweepView | None:
-    """The trade-off: the worst client's accuracy against the largest disparity, by budget."""
+    """The trade-off: the lowest accuracy against the difference over all rows, by budget."""
     if not points:
         return None
     dots = [
         Dot(
             budget_label(point),
-            point.largest_test_disparity,
-            point.worst_client_test_accuracy,
+            one.all_rows,
+            one.lowest_accuracy,
             is_named=True,
+            low=one.low,
+            high=one.high,
         )
         for point in points
-        if point.largest_test_disparity is not None and point.worst_client_test_accuracy is not None
+        for one in (point.judged,)
+        if one.all_rows is not None and one.lowest_accuracy is not None
     ]
-    axes = ("largest held-out disparity", "worst client's held-out accuracy")
-    title = "Trade-off between disparity and the worst client's accuracy, by budget"
+    axes = ("difference over all rows", "lowest accuracy of a client with enough people")
+    title = "Trade-off between difference and accuracy, by budget"
     figure = scatter("sweep", title, dots, axes, is_path=True) if dots else None
-    return SweepView(figure, tuple(SweepLine(budget_label(point), point) for point in points))
+    lines = tuple(SweepLine(budget_label(point), point) for point in points)
+    return SweepView(figure, lines, tradeoff_sentence(points), tuple(_about_points(points)))
+
+
+def tradeoff_sentence(points: Sequence[SweepPoint]) -> str:
+    """What the tightest budget buys, and what it costs, beside the loosest."""
+    first, last = points[0], points[-1]
+    loose, tight = first.judged, last.judged
+    if len(points) < 2 or loose.all_rows is None or tight.all_rows is None:
+        return f"Sweep of {len(points)} budget{'' if len(points) == 1 else 's'}."
+    sentence = (
+        f"From budget {budget_label(first)} to {budget_label(last)}, the difference over all rows "
+        f"goes from {number(loose.all_rows, 3)} to {number(tight.all_rows, 3)}"
+    )
+    if loose.accuracy is not None and tight.accuracy is not None:
+        sentence += f", accuracy from {number(loose.accuracy, 3)} to {number(tight.accuracy, 3)}"
+    return sentence + "."
+
+
+def _about_points(points: Sequence[SweepPoint]) -> Iterator[str]:
+    last = points[-1].judged
+    if last.n_budgets:
+        yield (
+            f"Under the tightest budget, decisions on held-out rows keep {last.kept} of "
+            f"{last.n_budgets} budgets of clients with at least {ENOUGH} people in every group."
+        )
+    if last.too_small:
+        names = ", ".join(plain(name) for name in last.too_small[:MOST_NAMED])
+        more = len(last.too_small) - MOST_NAMED
+        yield f"Too small to judge by: {names}{f' and {more} more' if more > 0 else ''}."
+    exceeded = [budget_label(point) for point in points if not point.budgets_met]
+    if exceeded:
+        yield f"Not kept on the training rows: budget {', '.join(exceeded)}."
 
 
 def budget_label(point: SweepPoint) -> str:
@@ -276,10 +319,10 @@ def _client_line(name: str, client: ClientResult, part: PartName) -> ClientLine:
 
 
 def training_lines(result: Result) -> list[TrainingLine]:
-    """Budgets on the training rows: the smooth value training kept, and the hard one."""
+    """Budgets on the training rows, and what is expected on new ones."""
     return [
         TrainingLine(name, rule_of(entry), entry)
         for name, client in _everybody(result)
         for entry in client.train.disparities
-        if entry.smooth is not None
+        if trained_value(entry) is not None
     ]

@@ -1,18 +1,19 @@
 """Sentences about a result. A budget is met, exceeded or undetermined; nothing is ever more."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 from fcfl.results import Disparity, Result
 
-from .claims import Claim, claims_of, count_verdicts, rows_called, together_called, worst_first
+from .claims import Claim, claims_of, count_verdicts, first_claim, rows_called, together_called
 
 MOST_NAMED = 3  # exceeded budgets the headline spells out
-TOLERANCE = 1e-6  # a smooth disparity that exceeds its budget by less counts as met
+TOLERANCE = 1e-6  # a disparity that exceeds its budget by less counts as met
 
 
 def number(value: float | None, digits: int = 4) -> str:
     """A number for a table, a dash where there is none."""
-    return "–" if value is None else f"{value:.{digits}f}"
+    return "–" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
 
 
 def plain(name: str) -> str:
@@ -28,23 +29,35 @@ def interval(low: float | None, high: float | None, digits: int = 3) -> str:
 
 
 def verdict_sentence(result: Result) -> str:
-    """How many budgets are met, exceeded and undetermined on the judged rows."""
+    """What is known of the budgets on the judged rows: shown to be met, exceeded, or not known."""
     claims = [claim for claim in claims_of(result) if claim.budget is not None]
     if not claims:
         return "No budget was set: disparities are measured, not judged."
     counts = count_verdicts(claims)
+    given = "1 budget" if len(claims) == 1 else f"{len(claims)} budgets"
     if counts["not judged"]:
-        given = "1 budget" if len(claims) == 1 else f"{len(claims)} budgets"
         return f"{given} set, not judged on {rows_called(result)}."
-    met = f"{counts['met']} of {len(claims)} budgets met on {rows_called(result)}"
-    return f"{met}, {counts['exceeded']} exceeded, {counts['undetermined']} undetermined."
+    known = [f"{counts['met']} of {given} shown to be met on {rows_called(result)}"]
+    if counts["exceeded"]:
+        known.append(f"{counts['exceeded']} exceeded")
+    near = sum(claim.is_near for claim in claims)
+    if near:
+        known.append(f"{near} {'is' if near == 1 else 'are'} too near the budget to tell")
+    if counts["undetermined"] > near:
+        known.append(f"{_has(counts['undetermined'] - near)} too few people to tell")
+    if counts["not compared"]:
+        known.append(f"{_has(counts['not compared'])} no two groups to compare")
+    return ", ".join(known) + "."
+
+
+def _has(count: int) -> str:
+    return f"{count} has" if count == 1 else f"{count} have"
 
 
 def worst_sentence(result: Result) -> str | None:
     """The claim that matters most, with its rows and its interval."""
-    claims = claims_of(result)
-    judged = [claim for claim in claims if claim.budget is not None] or claims
-    return claim_sentence(worst_first(judged)[0]) if judged else None
+    first = first_claim(result)
+    return None if first is None else claim_sentence(first)
 
 
 def claim_sentence(claim: Claim) -> str:
@@ -78,7 +91,7 @@ def served_sentence(result: Result) -> str | None:
         return None
     facts = []
     if worst.train_loss is not None:
-        facts.append(f"training loss {number(worst.train_loss)}")
+        facts.append(f"training loss {number(worst.train_loss)} (without the L2 term)")
     if worst.test_accuracy is not None:
         rows = "accuracy" if result.method == "audit" else "test accuracy"
         facts.append(f"{rows} {number(worst.test_accuracy)}")
@@ -100,7 +113,7 @@ def minimised(result: Result) -> str:
     kind = "excess training loss" if result.own_best_losses else "training loss"
     if result.objective in (None, "max"):
         return f"the worst client's {kind}"
-    what = "mean" if result.objective == "mean" else "smooth maximum"
+    what = "mean" if result.objective == "mean" else "soft maximum"
     return f"the {what} of the clients' {kind}es"
 
 
@@ -115,11 +128,20 @@ def budgets(result: Result) -> Iterator[tuple[str, Disparity]]:
 
 
 def is_exceeded(entry: Disparity) -> bool:
-    """Whether the smooth disparity breaks its budget: above a difference's, below a ratio's."""
-    if entry.smooth is None or entry.budget is None:
+    """Whether decisions on training rows break the budget: above a difference's, below a ratio's.
+
+    Where no rows were counted, as in the synthetic problem, what training measured is meant.
+    """
+    value = trained_value(entry)
+    if value is None or entry.budget is None:
         return False
-    gap = entry.smooth - entry.budget
+    gap = value - entry.budget
     return (-gap if entry.rule == "ratio" else gap) > TOLERANCE
+
+
+def trained_value(entry: Disparity) -> float | None:
+    """The disparity on training rows, of decisions where rows were counted."""
+    return entry.smooth if entry.value is None else entry.value
 
 
 def headline(result: Result) -> str:
@@ -130,9 +152,9 @@ def headline(result: Result) -> str:
     given = list(budgets(result))
     if not given:
         return f"{served} No budget was set."
-    known = [(name, entry) for name, entry in given if entry.smooth is not None]
+    known = [(name, entry) for name, entry in given if trained_value(entry) is not None]
     exceeded = [(name, entry) for name, entry in known if is_exceeded(entry)]
-    met = f"{len(known) - len(exceeded)} of {len(given)} budgets met on the training rows (smooth)"
+    met = f"{len(known) - len(exceeded)} of {len(given)} budgets met on the training rows"
     if exceeded:
         met += f". Not met: {_named(exceeded)}"
     if len(known) < len(given):
@@ -142,7 +164,7 @@ def headline(result: Result) -> str:
 
 def _named(exceeded: Sequence[tuple[str, Disparity]]) -> str:
     named = [
-        f"{plain(name)} {number(entry.smooth)}, budget {number(entry.budget, 3)}"
+        f"{plain(name)} {number(trained_value(entry))}, budget {number(entry.budget, 3)}"
         for name, entry in exceeded[:MOST_NAMED]
     ]
     more = [f"{len(exceeded) - MOST_NAMED} more"] if len(exceeded) > MOST_NAMED else []

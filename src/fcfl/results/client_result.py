@@ -23,12 +23,12 @@ class GroupCount:
 
 @dataclass(frozen=True)
 class Expected:
-    """A disparity on new rows, and the chance that it is within the budget."""
+    """A disparity on as many new rows as training rows, and the chance that the budget is kept."""
 
     value: float
     low: float
     high: float
-    chance_kept: float
+    chance_kept: float | None
 
 
 @dataclass(frozen=True)

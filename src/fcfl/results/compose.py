@@ -10,6 +10,7 @@ import numpy as np
 
 from fcfl import __version__
 from fcfl._types import ClientId
+from fcfl.models.group_thresholds import GroupThresholds
 from fcfl.server.method import State
 from fcfl.server.prices import Price, budget_prices, price_of
 from fcfl.server.problem import Evaluation, Problem
@@ -40,12 +41,15 @@ def compose_result(
     objective: str | float | None,
     seed: int,
     start: str,
+    starts: Sequence[Start] | None = None,
+    rounds: Sequence[int] | None = None,
     settings: Mapping[str, object],
     data: DataSource,
     evaluations: EvaluationCounts,
     bytes_from_clients: int,
     notes: Sequence[str] = (),
     selection: Selection | None = None,
+    thresholds: GroupThresholds | None = None,
     seconds: float | None = None,
 ) -> Result:
     """Everything ``result.json`` says of a training run.
@@ -58,14 +62,17 @@ def compose_result(
         With it a state that `has_prices` prices the budgets, also at each disparity.
     objective : "max", "mean" or a temperature (infinite: the mean), None for other methods
     start : the name of the start, such as "zero"
+    starts : what became of several, by default of this one
+    rounds : rounds of each stage, by default those of the state
     settings : the run's options by name; those that are None are left out
+    thresholds : those of decisions, where they are by client and group
     evaluations, bytes_from_clients : what training cost each client, and all of them
     """
     result = Result(
         method=method,
         status=state.status,
         message=state.message,
-        rounds={f"stage{i + 1}": count for i, count in enumerate(state.rounds)},
+        rounds={f"stage{i + 1}": count for i, count in enumerate(rounds or state.rounds)},
         evaluations=evaluations,
         bytes_from_clients=bytes_from_clients,
         seconds=seconds,
@@ -74,12 +81,13 @@ def compose_result(
         objective=objective_name(objective),
         own_best_losses=_own_best_losses(state.problem),
         selection=selection,
+        thresholds=thresholds,
         seed=seed,
         fcfl_version=__version__,
         worst_client=rows.worst_client,
         clients=rows.clients,
         overall=rows.overall,
-        starts=(_start(start, rows.clients),),
+        starts=tuple(starts or (_start(start, rows.clients),)),
         audit=rows.audit,
         settings=_written(settings),
         data=data,

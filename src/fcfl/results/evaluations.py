@@ -1,7 +1,7 @@
 """Hard counts and smooth reports of clients' rows, and what a result says of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -10,6 +10,7 @@ from fcfl._types import ClientId, RateId, Report, Vector
 from fcfl.audit import Audit, Estimate, Evidence, PartAudit, Selections, audit_clients
 from fcfl.audit.auditing import Simultaneous
 from fcfl.audit.disparities import compare, disparity_value
+from fcfl.audit.forecast import forecast
 from fcfl.audit.performance import Counted, pool
 from fcfl.client.counts import Counts
 from fcfl.rules import Rule
@@ -18,6 +19,7 @@ from .client_result import (
     PARTS,
     ClientResult,
     Disparity,
+    Expected,
     GroupCount,
     Interval,
     Overall,
@@ -35,12 +37,16 @@ class AuditTerms:
 
     confidence: float = 0.95
     simultaneous: Simultaneous = "bonferroni"
-    min_group_rows: float = 1.0
+    min_group_rows: float | None = 1.0
 
     def audit(
-        self, rules: Sequence[Rule], rates: Sequence[RateId], counts: Mapping[ClientId, Counted]
+        self,
+        rules: Sequence[Rule],
+        rates: Sequence[RateId],
+        counts: Mapping[ClientId, Counted],
+        trained_counts: Mapping[ClientId, Vector] | None = None,
     ) -> Audit:
-        """Hold counts against rules on these terms."""
+        """Hold counts against rules on these terms; training rows may decide what is compared."""
         return audit_clients(
             rules,
             rates,
@@ -48,6 +54,7 @@ class AuditTerms:
             confidence=self.confidence,
             simultaneous=self.simultaneous,
             min_group_rows=self.min_group_rows,
+            trained_counts=trained_counts,
         )
 
     def section(self, audit: Audit) -> AuditSection:
@@ -75,13 +82,16 @@ class Evaluations:
             "train": self.train,
             "test": self.test,
         }
-        return {part: self.terms.audit(self.rules, self.rates, parts[part]) for part in PARTS}
+        trained = {client: counts.group_counts for client, counts in self.train.items()}
+        return {
+            part: self.terms.audit(self.rules, self.rates, parts[part], trained) for part in PARTS
+        }
 
 
 def smooth_disparities(evaluations: Evaluations, rule: Rule) -> dict[ClientId, float]:
     """Each client's smooth disparity on its training rows, where it has one."""
     values = {
-        client: _smooth(rule, report.rates, report.group_counts, evaluations)
+        client: _smooth(rule, client, report.rates, report.group_counts, evaluations)
         for client, report in evaluations.reports.items()
     }
     return {client: value for client, value in values.items() if value is not None}
@@ -121,7 +131,7 @@ def _client_results(evaluations: Evaluations) -> dict[ClientId, ClientResult]:
         found[client] = ClientResult(
             RowCounts(counts.n_rows, held_out.n_rows),
             _with_smooth(
-                trained, train.client_rules, evaluations, report.rates, report.group_counts
+                trained, client, train.client_rules, evaluations, report.rates, report.group_counts
             ),
             part_of(held_out, test.clients[client], test.client_rules, evaluations.rates),
         )
@@ -135,7 +145,7 @@ def _overall(evaluations: Evaluations) -> Overall:
     trained = part_of(counts, train.overall, train.global_rules, evaluations.rates)
     rates, rows = _pooled_rates(list(evaluations.reports.values()))
     return Overall(
-        _with_smooth(trained, train.global_rules, evaluations, rates, rows),
+        _with_smooth(trained, None, train.global_rules, evaluations, rates, rows),
         part_of(held_out, test.overall, test.global_rules, evaluations.rates),
     )
 
@@ -181,14 +191,20 @@ def disparity(
 
 def _with_smooth(
     part: Part,
+    client: ClientId | None,
     rules: Sequence[Rule],
     evaluations: Evaluations,
     smooth_rates: Vector,
     rows: Vector,
 ) -> Part:
-    """A part of training rows with the smooth disparities, which only training knows."""
+    """A part of training rows with the smooth disparities, and with what to expect on new rows."""
+    decided = _decided(evaluations, client)
     entries = tuple(
-        replace(entry, smooth=_smooth(rule, smooth_rates, rows, evaluations))
+        replace(
+            entry,
+            smooth=_smooth(rule, client, smooth_rates, rows, evaluations),
+            expected=_expected(rule, client, smooth_rates, decided, rows, evaluations),
+        )
         for entry, rule in zip(part.disparities, rules, strict=True)
     )
     return replace(part, disparities=entries)
@@ -207,11 +223,40 @@ def _share(estimate: Estimate | None) -> tuple[float | None, Interval | None]:
 
 
 def _smooth(
-    rule: Rule, smooth_rates: Vector, rows: Vector, evaluations: Evaluations
+    rule: Rule,
+    client: ClientId | None,
+    smooth_rates: Vector,
+    rows: Vector,
+    evaluations: Evaluations,
 ) -> float | None:
     """The smooth disparity between the groups that are compared."""
-    compared = compare(rule, evaluations.rates, rows, evaluations.terms.min_group_rows)
+    least = rule.least_rows(client, evaluations.terms.min_group_rows)
+    compared = compare(rule, evaluations.rates, rows, least)
     return disparity_value(rule, compared, smooth_rates * rows, rows)
+
+
+def _expected(
+    rule: Rule,
+    client: ClientId | None,
+    smooth_rates: Vector,
+    decided: Vector | None,
+    rows: Vector,
+    evaluations: Evaluations,
+) -> Expected | None:
+    if decided is None:
+        return None
+    least = rule.least_rows(client, evaluations.terms.min_group_rows)
+    compared = compare(rule, evaluations.rates, rows, least)
+    found = forecast(rule, compared, smooth_rates, decided, rows, rule.budget_of(client))
+    return None if found is None else Expected(**asdict(found))
+
+
+def _decided(evaluations: Evaluations, client: ClientId | None) -> Vector | None:
+    """Hard rates of training rows, None for a client without rows to count."""
+    counts = pool(evaluations.train.values()) if client is None else evaluations.train[client]
+    if not counts.n_rows:
+        return None
+    return np.asarray(counts.group_selected / np.maximum(counts.group_counts, 1.0))
 
 
 def _pooled_rates(reports: Sequence[Report]) -> tuple[Vector, Vector]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from fcfl._types import ClientId
 
 from .client_result import PartName
+from .judged import Judged
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,11 @@ class ClientRun:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodRun:
-    """One method with one seed; ``part`` is None for a run that failed."""
+    """One method with one seed; ``part`` is None for a run that failed.
+
+    ``still_moving`` says of a run that stopped before it converged how much its last rounds
+    changed.
+    """
 
     folder: str
     method: str
@@ -40,6 +45,8 @@ class MethodRun:
     bytes_from_clients: int | None = None
     seconds: float | None = None
     clients: Mapping[ClientId, ClientRun] = field(default_factory=dict)
+    judged: Judged = field(default_factory=Judged)
+    still_moving: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,11 @@ class ClientOverSeeds:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodSummary:
-    """One method over all its seeds."""
+    """One method over all its seeds.
+
+    ``all_rows`` is the difference over all rows together; ``median``, ``largest``,
+    ``lowest_accuracy`` and the budgets ``kept`` are of clients with enough people (`Judged`).
+    """
 
     method: str
     what: str
@@ -77,6 +88,13 @@ class MethodSummary:
     seconds: OverSeeds
     verdicts: Mapping[str, int]
     clients: Mapping[ClientId, ClientOverSeeds]
+    all_rows: OverSeeds = OverSeeds()
+    median: OverSeeds = OverSeeds()
+    largest: OverSeeds = OverSeeds()
+    lowest_accuracy: OverSeeds = OverSeeds()
+    kept: int = 0
+    n_budgets: int = 0
+    too_small: tuple[ClientId, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

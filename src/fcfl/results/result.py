@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 from fcfl._types import ClientId
 from fcfl.audit.auditing import FailOn, Simultaneous
+from fcfl.models.group_thresholds import GroupThresholds
 from fcfl.server.prices import Price
 
 from .client_result import ClientResult, Disparity, Overall, PartName, RowCounts, WorstClient
@@ -45,7 +46,11 @@ class EvaluationCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionLine:
-    """One setting that cross-validation tried."""
+    """One setting that cross-validation tried.
+
+    ``budget_excess`` is how far decisions exceed the budgets on held-out rows, in squared standard
+    errors, summed over budgets.
+    """
 
     l2: float
     objective: Objective
@@ -55,6 +60,7 @@ class SelectionLine:
     mean_loss: float
     standard_error_of_difference: float
     near_best: bool
+    budget_excess: float | None = field(default=None, metadata=omitted())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +93,7 @@ class AuditSection:
 
     confidence: float
     simultaneous: Simultaneous
-    min_group_rows: float
+    min_group_rows: float | None
     statement: str
     fail_on: FailOn | None = None
     failures: tuple[str, ...] = ()
@@ -150,7 +156,8 @@ class Result:
 
     ``settings`` are the run's options by name. ``own_best_losses`` are given where losses count
     from there; ``prices``, most expensive first, and ``worst_clients``, the clients that pay with
-    their weights, by methods that know them; ``sweep`` only in the folder of a sweep.
+    their weights, by methods that know them; ``thresholds`` where decisions are by client and
+    group; ``sweep`` only in the folder of a sweep.
     """
 
     method: str
@@ -165,6 +172,7 @@ class Result:
     objective: Objective | None
     own_best_losses: Mapping[ClientId, float] | None = None
     selection: Selection | None = None
+    thresholds: GroupThresholds | None = field(default=None, metadata=omitted())
     seed: int | None
     fcfl_version: str
     worst_client: WorstClient

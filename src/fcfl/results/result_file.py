@@ -7,8 +7,10 @@ from typing import Any, TypeVar
 from fcfl._files import write_json
 from fcfl.errors import DataError
 
+from .cell_counts import CellCounts
 from .json_fields import JsonError, from_json, to_json
 from .method_runs import Comparison
+from .negotiation_result import Negotiation
 from .result import SCHEMA, Result, Selection
 from .schema_1 import JsonObject, upgrade, upgrade_selection
 from .sweep_curve import Sweep
@@ -18,6 +20,7 @@ T = TypeVar("T")
 RESULT = "result.json"
 SWEEP = "sweep.json"
 COMPARISON = "comparison.json"
+NEGOTIATION = "negotiation.json"
 
 
 def result_to_json(result: Result) -> JsonObject:
@@ -71,6 +74,26 @@ def write_comparison_file(path: Path, comparison: Comparison) -> None:
 def read_comparison(path: Path) -> Comparison:
     """Read ``comparison.json``."""
     return _typed(Comparison, _read_object(path), str(path))
+
+
+def write_negotiation(path: Path, negotiation: Negotiation) -> None:
+    """Write ``negotiation.json`` in one step."""
+    write_json(path, to_json(negotiation))
+
+
+def read_negotiation(path: Path) -> Negotiation:
+    """Read ``negotiation.json``."""
+    return _typed(Negotiation, _read_object(path), str(path))
+
+
+def write_cells(path: Path, cells: CellCounts) -> None:
+    """Write ``cells.json`` in one step."""
+    write_json(path, to_json(cells))
+
+
+def read_cells(path: Path) -> CellCounts:
+    """Read ``cells.json``."""
+    return _typed(CellCounts, _read_object(path), str(path))
 
 
 def _typed(kind: type[T], content: JsonObject, name: str) -> T:

@@ -14,16 +14,21 @@ from .result_file import RESULT, SWEEP, read_result, read_sweep
 from .sweep_curve import SweepPoint
 
 HISTORY = "history.jsonl"
+PLAIN = "fedavg"
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """One folder: its result, its rounds, and its sweep where there is one."""
+    """One folder: its result, its rounds, and its sweep where there is one.
+
+    ``plain`` is the result of plain FedAvg on the same rows, in a folder below or beside.
+    """
 
     folder: Path
     result: Result | None
     history: tuple[RoundInfo, ...] = ()
     sweep: tuple[SweepPoint, ...] = ()
+    plain: Result | None = None
 
 
 def read_run(folder: Path) -> RunFolder:
@@ -31,15 +36,30 @@ def read_run(folder: Path) -> RunFolder:
 
     A torn last line of the history is passed over, as a run that was stopped leaves it.
     """
-    result, sweep, history = folder / RESULT, folder / SWEEP, folder / HISTORY
-    if not result.exists() and not sweep.exists():
+    path, sweep, history = folder / RESULT, folder / SWEEP, folder / HISTORY
+    if not path.exists() and not sweep.exists():
         raise DataError(f"There is no result in {str(folder)!r}: it has no {RESULT}.")
+    result = read_result(path) if path.exists() else None
     return RunFolder(
         folder,
-        read_result(result) if result.exists() else None,
+        result,
         tuple(read_history(history)) if history.exists() else (),
         read_sweep(sweep).points if sweep.exists() else (),
+        None if result is None else _plain_run(folder, result),
     )
+
+
+def _plain_run(folder: Path, result: Result) -> Result | None:
+    """Plain FedAvg on the same rows, as `fcfl demo` and `fcfl compare` leave it."""
+    for place in (folder / PLAIN, folder.parent / PLAIN):
+        path = place / RESULT
+        if place == folder or result.method == PLAIN or not path.exists():
+            continue
+        found = read_result(path)
+        same = found.data and result.data and found.data.sha256 == result.data.sha256
+        if same and found.method == PLAIN:
+            return found
+    return None
 
 
 def read_results(folders: Sequence[Path]) -> dict[str, Result]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from .json_fields import omitted
+from .judged import Judged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,7 @@ class SweepPoint:
     largest_train_disparity: float | None
     largest_test_disparity: float | None
     folder: str
+    judged: Judged = field(default_factory=Judged)
 
     @property
     def value(self) -> float | None:

@@ -31,9 +31,10 @@ from fcfl.results import (
     WorstClient,
     write_result,
 )
+from fcfl.results.cell_counts import CELLS, CellCounts
 from fcfl.results.compose import versions
 from fcfl.results.evaluations import AuditTerms, RowSections, part_of
-from fcfl.results.result_file import RESULT
+from fcfl.results.result_file import RESULT, write_cells
 from fcfl.rules import Difference, Ratio, Rule, check_budget_clients
 from fcfl.runs.audit_settings import AuditSettings
 from fcfl.runs.budgets import for_every_client
@@ -51,7 +52,7 @@ class Audited:
 
 
 def run_audit(settings: AuditSettings, folder: Path) -> Audited:
-    """Count, judge, and write ``result.json``."""
+    """Count, judge, and write ``result.json`` and ``cells.json``."""
     began = time.monotonic()
     _check_folder(folder)
     policy = None if settings.policy is None else read_policy(settings.policy)
@@ -66,6 +67,7 @@ def run_audit(settings: AuditSettings, folder: Path) -> Audited:
     result = replace(_result(settings, policy, rows), notes=notes, seconds=time.monotonic() - began)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        write_cells(folder / CELLS, CellCounts(tuple(counted.levels), counted.cells))
         write_result(folder / RESULT, result)
     return Audited(folder, result, failures, notes)
 

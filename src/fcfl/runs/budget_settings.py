@@ -1,15 +1,20 @@
 """Settings of a run that say what is compared, and how much may differ."""
 
+# ruff: noqa: RUF009 - `option` makes a field, as `dataclasses.field` does
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from fcfl._checks import check_positive
+from fcfl._checks import check_confidence, check_count, check_positive, check_share
 from fcfl._types import ClientId
+from fcfl.models.group_thresholds import THRESHOLDS, Thresholds
+from fcfl.models.linear import CONFIDENCE
 from fcfl.rules import RATE_KINDS, Difference, Ratio, Rule, Scope
 from fcfl.runs.budgets import check_budgets, check_ratio, for_every_client, parse_budget
-from fcfl.runs.option_fields import SHARE, Kind, number, one_of, option
+from fcfl.runs.option_fields import Kind, number, one_of, option, whole_number
+from fcfl.training.margins import MOST_CHANGE
 
 BUDGETS = "Budgets"  # heading in --help
 _option = partial(option, group=BUDGETS)
@@ -60,10 +65,33 @@ class BudgetSettings:
         over_sites=True,
     )
     confidence: float | None = _option(
-        "Train against tighter budgets, so that held-out disparities stay within the given "
-        "ones with this probability: 0.9.",
-        SHARE,
+        "How sure to be that each budget holds for new people, as far as a client's rows allow: "
+        "training is held to tighter bounds. 0 trains with the budgets as they are. By default "
+        f"{CONFIDENCE:g}.",
+        Kind("SHARE", number, check_confidence),
         default=None,
+        over_sites=True,
+    )
+    most_change: float = _option(
+        "How far the share that a client selects may move for that.",
+        Kind("SHARE", number, check_share),
+        default=MOST_CHANGE,
+        over_sites=True,
+    )
+    min_group_rows: int | None = _option(
+        "Rows that a group needs at a client to be compared there. By default 30, more for a "
+        "budget below 0.05, 100 at most.",
+        Kind("N", whole_number, check_count),
+        default=None,
+        over_sites=True,
+    )
+
+    thresholds: Thresholds = _option(
+        "group: one score for everybody, decision thresholds by client and group that keep the "
+        "budgets. The attribute is then used for every decision, which some laws forbid. common: "
+        "one threshold for everybody.",
+        one_of(*THRESHOLDS),
+        default="common",
     )
 
     @property
@@ -81,8 +109,8 @@ class BudgetSettings:
                 raise ValueError(f"`relative_budget` needs scope 'client', got {self.scope!r}.")
         if self.policy is not None and (self.is_constrained or self.scope != "client"):
             raise ValueError("Give a `policy` or budgets and scope, not both.")
-        if self.confidence is not None and (self.ratio is not None or self.scope != "client"):
-            raise ValueError("`confidence` needs difference budgets of scope 'client'.")
+        if self.thresholds == "group" and self.scope != "client":
+            raise ValueError(f"`thresholds` 'group' needs scope 'client', got {self.scope!r}.")
         if isinstance(self.budget, Mapping) and self.scope != "client":
             raise ValueError(f"Budgets by client need scope 'client', got {self.scope!r}.")
 

@@ -10,8 +10,10 @@ import numpy as np
 
 from fcfl._types import Vector
 from fcfl.federation.checkpoint import checkpoint_path
-from fcfl.models.model_file import load_model
+from fcfl.models.model import PARAMS
+from fcfl.models.saved_model import load_model
 from fcfl.results import PartName, Result, Sweep, SweepPoint, read_result, write_result
+from fcfl.results.judgeable import judge
 from fcfl.results.result import objective_setting
 from fcfl.results.result_file import RESULT, SWEEP, write_sweep
 from fcfl.runs.folder import SETTINGS, check_folder, prepare_folder, writing
@@ -219,18 +221,18 @@ def _settled(experiment: Experiment, result: Result) -> Experiment:
 
 def _read(folder: Path) -> Finished:
     result = read_result(folder / RESULT)
-    plain = folder / "params.txt"  # of the synthetic problem, which has no model
+    plain = folder / PARAMS  # of the synthetic problem, which has no model
     params = np.loadtxt(plain, ndmin=1) if plain.exists() else load_model(folder).params
     return Finished(folder, result, _excess(result) <= FEASIBILITY_TOLERANCE, params)
 
 
 def _excess(result: Result) -> float:
-    """By how much a smooth disparity of training rows exceeds its budget at most."""
-    found = [
-        entry.smooth - entry.budget
-        for _, entry in result.training_disparities()
-        if entry.smooth is not None and entry.budget is not None
-    ]
+    """By how much decisions on training rows exceed a budget at most."""
+    found = []
+    for _, entry in result.training_disparities():
+        value = entry.smooth if entry.value is None else entry.value  # a formula decides nothing
+        if value is not None and entry.budget is not None:
+            found.append((value - entry.budget) * (-1 if entry.rule == "ratio" else 1))
     return max(found, default=-math.inf)
 
 
@@ -250,13 +252,14 @@ def _point(value: float, finished: Finished, *, relative: bool) -> SweepPoint:
         largest_train_disparity=_largest(result, "train"),
         largest_test_disparity=_largest(result, "test"),
         folder=finished.folder.name,
+        judged=judge(result),
     )
 
 
 def _largest(result: Result, part: PartName) -> float | None:
-    """The largest difference of any client: smooth on training rows, hard on those held out."""
+    """The largest difference of any client, of decisions."""
     values = [
-        entry.smooth if part == "train" else entry.value
+        entry.smooth if entry.value is None else entry.value
         for client in result.clients.values()
         for entry in client.part(part).disparities
         if entry.rule == "difference"

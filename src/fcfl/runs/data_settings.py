@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from functools import partial
 
-from fcfl._checks import check_count, is_number
+from fcfl._checks import check_count, is_count, is_number
 from fcfl.data import BUILTIN
+from fcfl.data.encoding import MAX_LEVELS
 from fcfl.runs.option_fields import (
     COLUMN,
     COLUMNS,
@@ -22,6 +23,11 @@ _option = partial(option, group=DATA)
 def _check_test_size(name: str, value: float) -> None:
     if not (is_number(value) and 0 <= value < 1):
         raise ValueError(f"`{name}` must be at least 0 and below 1, got {value!r}.")
+
+
+def _check_max_levels(name: str, value: int) -> None:
+    if not (is_count(value) and value):
+        raise ValueError(f"`{name}` must be a whole number, 1 or more, got {value!r}.")
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,11 @@ class DataSettings:
     )
     drop: tuple[str, ...] = _option(
         "Columns to leave out, separated by commas.", COLUMNS, default=(), over_sites=True
+    )
+    max_levels: int | None = _option(
+        f"Levels of a column that are used, the most frequent ones. Default: {MAX_LEVELS}.",
+        Kind("N", whole_number, _check_max_levels),
+        default=None,
     )
     seed: int = _option(
         "Seed of the split and of a random start.",

@@ -2,17 +2,27 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 from fcfl._files import replace_file
 from fcfl.errors import CheckpointError, FCFLError
 from fcfl.federation.checkpoint import checkpoint_path, previous_path
 from fcfl.runs.settings import Experiment
-from fcfl.training.run_stages import SELECTION, UNCONSTRAINED, UNTIGHTENED
+from fcfl.training.run_stages import FITTED, SELECTION, UNCONSTRAINED
 
 SETTINGS = "experiment.toml"
 ROWS = "rows.sha256"
-_WRITTEN = ("result.json", "model.json", "params.txt", "history.jsonl", SELECTION, "report.html")
+TURNS = "turn-*"  # folders of the turns after the first fit
+_WRITTEN = (
+    "result.json",
+    "model.json",
+    "params.txt",
+    "history.jsonl",
+    SELECTION,
+    FITTED,
+    "report.html",
+)
 
 
 def check_folder(experiment: Experiment, folder: Path, *, resume: bool, overwrite: bool) -> None:
@@ -24,10 +34,19 @@ def check_folder(experiment: Experiment, folder: Path, *, resume: bool, overwrit
         raise CheckpointError(f"There is no run to resume in {str(folder)!r}.")
     kept = resume or (settings.exists() and not overwrite)
     if kept and Experiment.from_toml(settings) != experiment:
+        differing = _differing(Experiment.from_toml(settings), experiment)
         raise FCFLError(
-            f"The folder {str(folder)!r} holds a run with other settings. "
+            f"The folder {str(folder)!r} holds a run with other settings ({differing}). "
             "Choose another `--out`, or pass `--overwrite`."
         )
+
+
+def _differing(stored: Experiment, given: Experiment) -> str:
+    """The first setting that differs, and how many more do."""
+    before, now = asdict(stored), asdict(given)
+    first, *others = [name for name in before if before[name] != now[name]]
+    more = f", and {len(others)} more" if others else ""
+    return f"{first} {before[first]!r} there, {now[first]!r} here{more}"
 
 
 def prepare_folder(
@@ -52,7 +71,7 @@ def prepare_folder(
             f"The unfinished run in {str(folder)!r} starts again; `--resume` would continue it."
         )
     folder.mkdir(parents=True, exist_ok=True)
-    for place in (folder, folder / UNCONSTRAINED, folder / UNTIGHTENED):
+    for place in (folder, folder / UNCONSTRAINED, *sorted(folder.glob(TURNS))):
         for name in _WRITTEN:
             (place / name).unlink(missing_ok=True)
         checkpoint_path(place).unlink(missing_ok=True)

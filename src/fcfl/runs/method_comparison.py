@@ -10,14 +10,15 @@ import numpy as np
 from scipy.stats import t as student
 
 from fcfl._checks import check_choice
+from fcfl.data import FederatedTable
 from fcfl.errors import FCFLError, Interrupted
 from fcfl.federation.checkpoint import checkpoint_path
+from fcfl.federation.history import read_history
 from fcfl.results import (
     ClientOverSeeds,
     ClientResult,
     ClientRun,
     Comparison,
-    Disparity,
     MethodRun,
     MethodSummary,
     OverSeeds,
@@ -25,7 +26,10 @@ from fcfl.results import (
     Result,
     read_result,
 )
+from fcfl.results.judgeable import judge, largest_difference
+from fcfl.results.judged import Judged
 from fcfl.results.result_file import COMPARISON, RESULT, write_comparison_file
+from fcfl.results.run_folder import HISTORY, PLAIN
 from fcfl.runs.folder import SETTINGS, prepare_folder
 from fcfl.runs.opening import open_run, open_table
 from fcfl.runs.run import check_groups, run_experiment
@@ -34,6 +38,8 @@ from fcfl.server.registry import METHODS
 from fcfl.training.rounds import Session
 
 CONFIDENCE = 0.95  # of the intervals over seeds
+MAJORITY = "majority"
+_WHAT_MAJORITY = "Everybody gets the label that is more frequent in training; nothing is trained"
 
 
 def parse_methods(text: str | None) -> tuple[str, ...]:
@@ -60,7 +66,11 @@ def run_comparison(
     """
     first = for_method(experiment, methods[0], seeds[0])
     check_groups(first, open_run(first))
-    rows = {seed: open_table(replace(experiment, seed=seed)).checksum for seed in seeds}
+    tables = {seed: open_table(replace(experiment, seed=seed)) for seed in seeds}
+    rows = {seed: table.checksum for seed, table in tables.items()}
+    majority = [_majority_run(table, seed) for seed, table in tables.items()]
+    if PLAIN not in methods:  # the line without budgets, on which the others are read
+        methods = (*methods, PLAIN)
     runs: list[MethodRun] = []
     place = session.required_folder
     place.mkdir(parents=True, exist_ok=True)
@@ -73,7 +83,7 @@ def run_comparison(
             runs.append(_run(one, folder, replace(session, on_message=_quiet), rows[seed]))
             if runs[-1].status == "failed":
                 session.on_message(f"{folder.name} failed: {runs[-1].message}")
-            comparison = _compare(experiment, runs)
+            comparison = _compare(experiment, runs, majority)
             write_comparison_file(place / COMPARISON, comparison)
     return comparison
 
@@ -131,7 +141,7 @@ def summarise(folder: Path, result: Result) -> MethodRun:
     clients = {name: _client_run(client, part) for name, client in result.clients.items()}
     known = {c: run.accuracy for c, run in clients.items() if run.accuracy is not None}
     worst = min(known, key=known.__getitem__, default=None)
-    shown = {c: _largest(client, part) for c, client in result.clients.items()}
+    shown = {c: largest_difference(client, part) for c, client in result.clients.items()}
     measured = {c: entry.value for c, entry in shown.items() if entry and entry.value is not None}
     largest = max(measured, key=measured.__getitem__, default=None)
     entry = None if largest is None else shown[largest]
@@ -155,19 +165,30 @@ def summarise(folder: Path, result: Result) -> MethodRun:
         bytes_from_clients=result.bytes_from_clients,
         seconds=result.seconds,
         clients=clients,
+        judged=judge(result),
+        still_moving=_still_moving(folder, result),
     )
 
 
 def _client_run(client: ClientResult, part: PartName) -> ClientRun:
-    entry = _largest(client, part)
+    entry = largest_difference(client, part)
     accuracy = client.part(part).accuracy
     return ClientRun(accuracy, entry.value, entry.verdict) if entry else ClientRun(accuracy)
 
 
-def _largest(client: ClientResult, part: PartName) -> Disparity | None:
-    """The largest difference of group rates among a client's rules; ratios are not comparable."""
-    found = [e for e in client.part(part).disparities if e.rule != "ratio" and e.value is not None]
-    return max(found, key=lambda entry: entry.value or 0.0, default=None)
+def _still_moving(folder: Path, result: Result) -> str:
+    """How far from converged a run is that was stopped: what its last tenth of rounds changed."""
+    history = folder / HISTORY
+    if result.status == "converged" or not history.exists():
+        return ""
+    losses = [info.worst_loss for info in read_history(history) if math.isfinite(info.worst_loss)]
+    last = max(len(losses) // 10, 1)
+    if len(losses) <= last:
+        return f"{len(losses)} rounds taken"
+    change = abs(losses[-1] - losses[-1 - last])
+    residual = "" if result.kkt_residual is None else f", KKT residual {result.kkt_residual:.2g}"
+    rounds = "round" if last == 1 else f"{last} of {len(losses)} rounds"
+    return f"worst loss still changed by {change:.2g} in the last {rounds}{residual}"
 
 
 def _verdicts(result: Result, part: PartName) -> dict[str, int]:
@@ -175,15 +196,53 @@ def _verdicts(result: Result, part: PartName) -> dict[str, int]:
     return dict(Counter(entry.verdict for who in clients for entry in who.part(part).disparities))
 
 
-def _compare(experiment: Experiment, runs: Sequence[MethodRun]) -> Comparison:
+def _majority_run(table: FederatedTable, seed: int) -> MethodRun:
+    """Everybody gets the label that is more frequent in training: no group differs from another."""
+    train, test = table.train, table.test
+    label = np.mean(np.concatenate([data.y for data in train.values()])) >= 0.5
+    judged = test if any(data.n_rows for data in test.values()) else train
+    right = {name: data.y == label for name, data in judged.items() if data.n_rows}
+    accuracy = {name: float(found.mean()) for name, found in right.items()}
+    worst = min(accuracy, key=accuracy.__getitem__)
+    overall = float(np.concatenate(list(right.values())).mean())
+    return MethodRun(
+        folder="",
+        method=MAJORITY,
+        seed=seed,
+        status="converged",
+        message="",
+        worst_client=worst,
+        worst_accuracy=accuracy[worst],
+        accuracy=overall,
+        largest_disparity=0.0,
+        clients={name: ClientRun(value, 0.0) for name, value in accuracy.items()},
+        judged=Judged(all_rows=0.0, accuracy=overall, median=0.0, largest=0.0),
+    )
+
+
+def _among(run: MethodRun, clients: Sequence[str]) -> MethodRun:
+    """The run with the lowest accuracy among these clients, as the others are judged."""
+    known = [run.clients[name].accuracy for name in clients if name in run.clients]
+    lowest = min((value for value in known if value is not None), default=None)
+    return replace(run, judged=replace(run.judged, lowest_accuracy=lowest))
+
+
+def _compare(
+    experiment: Experiment, runs: Sequence[MethodRun], majority: Sequence[MethodRun]
+) -> Comparison:
     """Everything ``comparison.json`` says."""
+    enough = next((run.judged.clients for run in runs if run.part is not None), ())
+    majority = [_among(run, enough) for run in majority]
     by_method: dict[str, list[MethodRun]] = {}
     for run in runs:
         by_method.setdefault(run.method, []).append(run)
     return Comparison(
         table=experiment.table,
         confidence_over_seeds=CONFIDENCE,
-        methods=tuple(_over_seeds(method, found) for method, found in by_method.items()),
+        methods=tuple(
+            _over_seeds(method, found)
+            for method, found in {**by_method, MAJORITY: list(majority)}.items()
+        ),
         runs=tuple(runs),
     )
 
@@ -193,7 +252,7 @@ def _over_seeds(method: str, runs: Sequence[MethodRun]) -> MethodSummary:
     names = dict.fromkeys(name for run in runs for name in run.clients)
     return MethodSummary(
         method=method,
-        what=METHODS[method].help,
+        what=_WHAT_MAJORITY if method == MAJORITY else METHODS[method].help,
         seeds=tuple(run.seed for run in runs),
         failed=sum(run.status == "failed" for run in runs),
         worst_accuracy=over_seeds([run.worst_accuracy for run in runs]),
@@ -208,6 +267,13 @@ def _over_seeds(method: str, runs: Sequence[MethodRun]) -> MethodSummary:
             name: _client_over_seeds([run.clients.get(name, ClientRun()) for run in runs])
             for name in names
         },
+        all_rows=over_seeds([run.judged.all_rows for run in runs]),
+        median=over_seeds([run.judged.median for run in runs]),
+        largest=over_seeds([run.judged.largest for run in runs]),
+        lowest_accuracy=over_seeds([run.judged.lowest_accuracy for run in runs]),
+        kept=sum(run.judged.kept for run in runs),
+        n_budgets=sum(run.judged.n_budgets for run in runs),
+        too_small=tuple(dict.fromkeys(name for run in runs for name in run.judged.too_small)),
     )
 
 

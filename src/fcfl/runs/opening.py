@@ -1,19 +1,20 @@
 """From settings to what is trained: clients, a model and rules, wherever the rows are."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fcfl._checks import did_you_mean
-from fcfl._files import replace_file
-from fcfl._types import ClientId, Vector
+from fcfl._types import ClientId
 from fcfl.data import BUILTIN, Columns, FederatedTable, federate, load_builtin, read_table
+from fcfl.data.encoding import MAX_LEVELS
 from fcfl.data.synthetic import start as synthetic_start
 from fcfl.errors import DataError
 from fcfl.federation.federation import Federation
 from fcfl.models.linear import Linear
+from fcfl.models.loss import CROSS_ENTROPY, as_loss, loss_notes
 from fcfl.models.model import Model, Opaque
-from fcfl.models.model_file import LinearModel
+from fcfl.models.model_file import Inputs
 from fcfl.policy import read_policy
 from fcfl.rules import Rule
 from fcfl.runs.data_settings import DataSettings
@@ -24,7 +25,7 @@ from fcfl.server.method import traits_of
 
 @dataclass(frozen=True)
 class Opened:
-    """Clients that answer, a model and rules; ``save`` writes the trained model's file.
+    """Clients that answer, a model and rules; ``inputs`` are the columns that the model takes.
 
     ``checksum`` identifies the rows, their split and their columns. ``notes`` are what a person
     should know about the table.
@@ -34,10 +35,10 @@ class Opened:
     model: Model
     rules: tuple[Rule, ...]
     checksum: str
-    save: Callable[[Vector, Path], None]
+    inputs: Inputs | None = None
     notes: tuple[str, ...] = ()
     groups: Mapping[str, Sequence[str]] | None = None
-    min_group_rows: int = 1
+    min_group_rows: int | None = None
     policy_sha256: str | None = None
 
 
@@ -47,7 +48,7 @@ class Rules:
 
     rules: tuple[Rule, ...]
     groups: Mapping[str, Sequence[str]] | None = None
-    min_group_rows: int = 1
+    min_group_rows: int | None = None
     policy_sha256: str | None = None
 
 
@@ -58,11 +59,14 @@ def rules_of(
     levels: Mapping[str, Sequence[str]],
 ) -> Rules:
     """The rules that the settings ask for."""
+    least = experiment.min_group_rows
     if experiment.policy is None:
-        return Rules(experiment.make_rules(attributes, clients))
+        return Rules(experiment.make_rules(attributes, clients), min_group_rows=least)
     policy = read_policy(experiment.policy)
+    if least is None and policy.min_group_rows > 1:
+        least = policy.min_group_rows
     found = policy.rules(clients), policy.levels(dict(levels))
-    return Rules(*found, policy.min_group_rows, policy.sha256)
+    return Rules(*found, least, policy.sha256)
 
 
 def open_run(experiment: Experiment) -> Opened:
@@ -71,18 +75,19 @@ def open_run(experiment: Experiment) -> Opened:
         return _open_synthetic(experiment)
     table = open_table(experiment)
     asked = rules_of(experiment, table.columns.sensitive, table.clients, table.levels)
-
-    def save(params: Vector, folder: Path) -> None:
-        trained = LinearModel(params, table.schema, table.labels, table.columns.label)
-        trained.save(folder / "model.json")
-
+    loss = as_loss("loss", experiment.loss)
     return Opened(
         federation=Federation.from_rows(table.train, table.test),
-        model=Linear(table.schema.n_features, experiment.start, experiment.seed),
+        model=Linear(table.schema.n_features, experiment.start, experiment.seed, loss),
         rules=asked.rules,
         checksum=table.checksum,
-        save=save,
-        notes=table.notes,
+        inputs=Inputs(
+            table.schema,
+            table.labels,
+            table.columns.label,
+            client_column=table.columns.client,
+        ),
+        notes=(*table.notes, *loss_notes(loss)),
         groups=asked.groups,
         min_group_rows=asked.min_group_rows,
         policy_sha256=asked.policy_sha256,
@@ -95,26 +100,21 @@ def _open_synthetic(experiment: Experiment) -> Opened:
         raise DataError("The synthetic problem takes one number as `--budget`, no ratio.")
     if experiment.relative_budget is not None:
         raise DataError("The synthetic problem has no relative budget; give `--budget`.")
-    if experiment.confidence is not None:
-        raise DataError("The synthetic problem has no rows to be confident about.")
+    if experiment.loss != CROSS_ENTROPY.name:
+        raise DataError("The synthetic problem has a loss of its own; leave `--loss` out.")
     if experiment.sensitive:
         raise DataError("The synthetic problem has no columns; leave `--sensitive` out.")
     traits = traits_of(experiment.make_method())
     if traits.rate_kinds or traits.n_references:
         raise DataError(f"The synthetic problem has no rows, which {experiment.method!r} needs.")
     _check_columns_left_out(experiment)
-
-    def save(params: Vector, folder: Path) -> None:
-        text = "\n".join(repr(float(value)) for value in params)
-        replace_file(folder / "params.txt", (text + "\n").encode())
-
     first = synthetic_start(feasible=experiment.start == "zero", seed=experiment.seed)
     return Opened(
         federation=Federation({SYNTHETIC: SyntheticParty()}),
         model=Opaque(first),
         rules=(replace(RULE, budget=experiment.budget),),
         checksum=SYNTHETIC,
-        save=save,
+        min_group_rows=1,  # its rate is that of a formula, not of rows
     )
 
 
@@ -147,7 +147,13 @@ def open_table(settings: DataSettings) -> FederatedTable:
         settings.positive,
     )
     frame = read_table(table, text=(columns.client, *columns.sensitive))
-    return federate(frame, columns, test_size=settings.test_size, seed=settings.seed)
+    return federate(
+        frame,
+        columns,
+        test_size=settings.test_size,
+        seed=settings.seed,
+        max_levels=settings.max_levels or MAX_LEVELS,
+    )
 
 
 def columns_missing(settings: DataSettings) -> str | None:
@@ -164,8 +170,9 @@ def columns_missing(settings: DataSettings) -> str | None:
 
 def _check_columns_left_out(settings: DataSettings) -> None:
     """Refuse options that a built-in set would silently ignore."""
-    for option in ("client", "label", "positive", "drop"):
+    for option in ("client", "label", "positive", "drop", "max_levels"):
         if getattr(settings, option):
+            flag = option.replace("_", "-")
             raise DataError(
-                f"The built-in set {settings.table!r} knows its columns; leave `--{option}` out."
+                f"The built-in set {settings.table!r} knows its columns; leave `--{flag}` out."
             )

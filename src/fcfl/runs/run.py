@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fcfl._types import Vector
-from fcfl.errors import Interrupted
+from fcfl.errors import CheckpointError, FCFLError, Interrupted
 from fcfl.results import DataSource, Result, write_result
 from fcfl.results.result_file import RESULT
 from fcfl.runs.folder import check_folder, prepare_folder, writing
@@ -23,7 +23,7 @@ GIVEN = "given"  # the name of a start that the caller gives
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that came to an end; ``budgets_met`` speaks of smooth disparities on training rows."""
+    """A run that came to an end; ``budgets_met`` speaks of decisions on training rows."""
 
     folder: Path
     result: Result
@@ -47,7 +47,13 @@ def run_experiment(
     sentences a person should read. ``first_params`` replaces the experiment's own start.
     """
     began = time.monotonic()
-    check_folder(experiment, folder, resume=resume, overwrite=overwrite)
+    try:
+        check_folder(experiment, folder, resume=resume, overwrite=overwrite)
+    except CheckpointError:
+        raise
+    except FCFLError:
+        open_run(experiment)  # a misspelt column is told before "other settings"
+        raise
     opened = open_run(experiment)
     session = Session(folder, resume, on_round, on_message)
     return run_opened(experiment, opened, session, began=began, first_params=first_params)
@@ -90,6 +96,9 @@ def run_opened(
             relative_budget=experiment.relative_budget,
             excess_loss=experiment.excess_loss,
             min_group_rows=opened.min_group_rows,
+            most_change=experiment.most_change,
+            starts=experiment.starts,
+            thresholds=experiment.thresholds,
             groups=opened.groups,
             seed=experiment.seed,
             start=first_params,
@@ -98,7 +107,10 @@ def run_opened(
         start = experiment.start if first_params is None else GIVEN
         result = complete(_result(trained, experiment, opened, start), trained.budgets_met)
         result = replace(result, seconds=time.monotonic() - began)
-        opened.save(trained.params, folder)
+        inputs = opened.inputs
+        if inputs is not None:
+            inputs = replace(inputs, thresholds=trained.thresholds)
+        opened.model.write(trained.params, folder, inputs)
         write_result(folder / RESULT, result)
     return Finished(folder, result, trained.budgets_met, trained.params)
 
@@ -129,6 +141,7 @@ def check_groups(experiment: Experiment, opened: Opened) -> None:
         method=experiment.make_method(),
         relative=experiment.relative_budget is not None,
         min_group_rows=opened.min_group_rows,
+        thresholds=experiment.thresholds,
         groups=opened.groups,
     )
 

@@ -60,7 +60,9 @@ class Experiment(TrainingSettings, BudgetSettings, DataSettings):
         if self.options and self._registered.traits.enforces_budgets:
             raise ValueError(f"`options` belong to the baselines, got method {self.method!r}.")
         if self.published:
-            return chosen.published(**{"step_size": 0.03, **options})
+            if self.protects != "all":
+                raise ValueError("`protects` must be 'all' with `published`, as in that code.")
+            return chosen.published(**{"step_size": 0.03, **self._step_options()})
         given = dict(self.options or {})
         check_keys(given, self._registered.own_options, f"the options of method {self.method!r}")
         return chosen(**options | given)
@@ -72,6 +74,8 @@ class Experiment(TrainingSettings, BudgetSettings, DataSettings):
             options["seed"] = self.seed
         if "curvature" in known:
             options["curvature"] = self.curvature
+        if "protects" in known:
+            options["protects"] = self.protects
         if "objective" in known:
             objective = self.objective_or_default
             options["objective"] = "max" if objective == "auto" else objective

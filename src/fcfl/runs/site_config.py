@@ -30,18 +30,29 @@ from fcfl.runs.option_fields import (
     words,
 )
 from fcfl.runs.settings import Experiment
+from fcfl.server.registry import METHODS
 
 TABLE = "sites"  # stands for a table in the settings of a run whose rows are elsewhere
 _OTHERWISE: dict[str, tuple[object, str]] = {  # defaults and help where `fcfl train` has others
     "policy": (None, "Absolute path of a policy file at the server, instead of the four above."),
+    "method": (
+        "sqp",
+        f"One of {', '.join(name for name in METHODS if name != 'agnostic-fair')}; the others than "
+        "sqp take hundreds of exchanges or more.",
+    ),
     "rounds": ((200, 200), "Maximum number of rounds of each stage."),
-    "l2": (0.003, "Weight of |params|²/2 in every loss; choose it in a rehearsal."),
+    "l2": (0.003, "Weight of |params|²/2 in every loss; auto: cross-validated at the sites."),
     "objective": (
         10.0,
         "max: the largest loss; mean: the mean loss; a number: a smooth maximum, near the mean "
-        "when large.",
+        "when large; auto: cross-validated at the sites.",
     ),
 }
+_ALSO = (  # settings of `fcfl train` that mean the same over sites
+    *("method", "published", "step_size", "options", "excess_loss", "relative_budget"),
+    *("confidence", "starts", "min_group_rows"),
+)
+_OF_SQP = ("rounds", "l2", "objective")  # whose defaults in `_OTHERWISE` are those of the method
 _WHERE = "the run config"
 
 
@@ -56,8 +67,25 @@ def site_names(name: str, text: str) -> tuple[ClientId, ...]:
     return tuple(sorted(names))
 
 
+def site_nodes(name: str, text: str) -> dict[ClientId, int]:
+    """``north=123,south=456``: the id of each site's node, which belongs to its key."""
+    nodes: dict[ClientId, int] = {}
+    for part in words(name, text):
+        site, equals, number = (piece.strip() for piece in part.rpartition("="))
+        if not (equals and site and number.isdigit()):
+            raise ValueError(f"`{name}` must be NAME=ID, separated by commas, got {part!r}.")
+        nodes[site] = int(number)
+    if len(set(nodes.values())) < len(words(name, text)):
+        raise ValueError(f"`{name}` must name every site and every node once, got {text!r}.")
+    return nodes
+
+
 def _path(name: str, text: str) -> Path:
     return Path(text)
+
+
+def _text(name: str, text: str) -> str:
+    return text
 
 
 def _check_absolute(name: str, path: Path) -> None:
@@ -81,10 +109,21 @@ class SitesConfig:
         "Absolute path of the folder to write at the server.",
         Kind("FOLDER", _path, _check_absolute),
     )
-    lookahead: tuple[float, ...] = option(
-        "Shorter steps to ask for beside the full one.",
+    nodes: Mapping[ClientId, int] | None = option(
+        "Each site's node, NAME=ID, from `fcfl flower register`: no other may use its name.",
+        Kind("NAME=ID,…", site_nodes),
+        default=None,
+    )
+    module: str | None = option(
+        "A torch module instead of a linear model, as package.module:function, which is installed "
+        "at the server and at every site.",
+        Kind("PATH", _text),
+        default=None,
+    )
+    lookahead: tuple[float, ...] | None = option(
+        "Shorter steps to ask for beside the full one; by default as in one process.",
         Kind("", numbers),
-        default=(0.5, 0.2, 0.05, 0.01),
+        default=None,
     )
     site_timeout: float = option(
         "Seconds to wait for a site in a round.",
@@ -101,6 +140,12 @@ class SitesConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "-")
+        unbound = [site for site in self.sites if self.nodes and site not in self.nodes]
+        if unbound:
+            raise ValueError(
+                f"`nodes` must have the node of every site, or of none; {unbound[0]!r} has none. "
+                "Write it: fcfl flower register"
+            )
 
     @classmethod
     def from_run_config(cls, config: Config) -> "SitesConfig":
@@ -110,6 +155,9 @@ class SitesConfig:
             known.name: _read(known, config.get(key, CONFIG[key][0])) for key, known in KEYS.items()
         }
         own = {known.name: given.pop(known.name) for known in option_fields(cls)}
+        if given["method"] != "sqp":
+            unset = [name for name in _OF_SQP if given[name] == _OTHERWISE[name][0]]
+            given |= dict.fromkeys(unset)
         _check_for_sites(given)
         return cls(Experiment(table=f"{TABLE} {', '.join(own['sites'])}", **given), **own)
 
@@ -125,8 +173,11 @@ class SitesConfig:
         return Terms(str(run.label), run.sensitive, run.drop, run.positive, run.test_size, run.seed)
 
     def make_method(self) -> Any:
-        """The fast method; no other is made for rounds of seconds."""
-        return replace(self.experiment.make_method(), lookahead=self.lookahead)
+        """The method; one that can look ahead does, because rounds take seconds."""
+        method = self.experiment.make_method()
+        if self.lookahead is None or not hasattr(method, "lookahead"):
+            return method
+        return replace(method, lookahead=self.lookahead)
 
 
 def run_config(given: Mapping[str, object]) -> dict[str, ConfigValue]:
@@ -169,12 +220,14 @@ def _default_of(known: Field[Any]) -> Any:
 
 
 def _help_of(known: Field[Any]) -> str:
-    return _OTHERWISE.get(known.name, (None, option_of(known).help))[1]
+    return " ".join(_OTHERWISE.get(known.name, (None, option_of(known).help))[1].split())
 
 
 def _write(value: object) -> ConfigValue:
     if isinstance(value, (bool, int, float)):
         return value
+    if isinstance(value, Mapping) and all(type(part) is int for part in value.values()):
+        return ",".join(f"{name}={part}" for name, part in value.items())
     if isinstance(value, Mapping):
         return budget_text(value)
     if isinstance(value, (tuple, list)):
@@ -186,21 +239,19 @@ def _check_for_sites(given: Mapping[str, object]) -> None:
     """Refuse settings of a run that sites cannot take part in."""
     if not given["label"] or not given["sensitive"]:
         raise ValueError("`label` and `sensitive` must name columns of every site's table.")
-    for name in ("l2", "objective"):
-        if given[name] == "auto":
-            raise ValueError(
-                f"`{name}` must be a number over Flower, got 'auto': cross-validation needs "
-                "thousands of rounds. Choose it in a rehearsal with `fcfl train`."
-            )
     if given["policy"] is not None:
         _check_absolute("policy", Path(str(given["policy"])))
 
 
 def _keys() -> dict[str, Field[Any]]:
     """Every key with its field, the sites first and the folder last."""
-    of_run = [known for known in option_fields(Experiment) if option_of(known).over_sites]
-    sites, out, *own = option_fields(SitesConfig)
-    return {key_of(known): known for known in (sites, *of_run, *own[:3], out, *own[3:])}
+    of_run = [
+        known
+        for known in option_fields(Experiment)
+        if option_of(known).over_sites or known.name in _ALSO
+    ]
+    sites, out, nodes, *own = option_fields(SitesConfig)
+    return {key_of(known): known for known in (sites, nodes, *of_run, *own[:3], out, *own[3:])}
 
 
 KEYS = _keys()

@@ -4,16 +4,17 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from fcfl import __version__
-from fcfl._types import ClientId, Vector
+from fcfl._types import ClientId
 from fcfl.client.questions import Introduction
+from fcfl.federation.named_module import NamedModule
 from fcfl.federation.remote import RemoteFederation
 from fcfl.federation.site_settings import Config
 from fcfl.federation.transport import Transport
 from fcfl.models.linear import Linear
-from fcfl.models.model_file import LinearModel
+from fcfl.models.loss import as_loss, loss_notes
+from fcfl.models.model_file import Inputs
 from fcfl.results import Deployment, Result, SiteDeployment
 from fcfl.runs.folder import check_folder
 from fcfl.runs.opening import Opened, rules_of
@@ -36,8 +37,15 @@ def run_sites(
     experiment = run.experiment
     check_folder(experiment, run.folder, resume=run.resume, overwrite=run.overwrite)
     on_message(f"Waiting for {len(run.sites)} sites: {', '.join(run.sites)}.")
+    if run.nodes is None:
+        on_message("Names of sites are only claimed: `nodes` binds them to their keys.")
     sites = RemoteFederation(
-        transport, run.sites, run.terms, timeout=run.site_timeout, on_message=on_message
+        transport,
+        run.sites,
+        run.terms,
+        timeout=run.site_timeout,
+        nodes=run.nodes,
+        on_message=on_message,
     )
 
     def complete(result: Result, met: bool) -> Result:
@@ -45,7 +53,7 @@ def run_sites(
 
     return run_opened(
         experiment,
-        open_sites(experiment, sites),
+        open_sites(experiment, sites, run.module),
         Session(run.folder, run.resume, on_round, on_message, run.max_age),
         began=began,
         method=run.make_method(),
@@ -54,26 +62,33 @@ def run_sites(
     )
 
 
-def open_sites(experiment: Experiment, sites: RemoteFederation) -> Opened:
-    """Sites that have agreed on columns, as what is trained."""
+def open_sites(
+    experiment: Experiment, sites: RemoteFederation, module: str | None = None
+) -> Opened:
+    """Sites that have agreed on columns, as what is trained: a linear model, or a module."""
     agreement = sites.agreement
     asked = rules_of(experiment, agreement.terms.sensitive, sites.names, agreement.levels)
     negative, positive = agreement.labels
     column = agreement.terms.label
+    loss = as_loss("loss", experiment.loss)
     label = f"Label {column!r}: {positive!r} is the positive value, {negative!r} the other."
 
-    def save(params: Vector, folder: Path) -> None:
-        model = LinearModel(params, agreement.schema, agreement.labels, agreement.terms.label)
-        model.save(folder / "model.json")
-
+    model: Linear | NamedModule = Linear(agreement.schema.n_features, loss=loss)
+    if module is not None:
+        model = NamedModule(module, agreement.schema.n_features, seed=experiment.seed)
     checksums = repr(sorted(agreement.checksums.items()))
     return Opened(
         federation=sites,
-        model=Linear(agreement.schema.n_features),
+        model=model,
         rules=asked.rules,
         checksum=hashlib.sha256(checksums.encode()).hexdigest(),
-        save=save,
-        notes=(label, *agreement.schema.notes, *_about_versions(sites.introductions)),
+        inputs=Inputs(agreement.schema, agreement.labels, agreement.terms.label),
+        notes=(
+            label,
+            *agreement.schema.notes,
+            *loss_notes(loss),
+            *_about_versions(sites.introductions),
+        ),
         groups=asked.groups,
         min_group_rows=asked.min_group_rows,
         policy_sha256=asked.policy_sha256,

@@ -7,8 +7,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from fcfl._checks import check_non_negative, is_number
-from fcfl.runs.option_fields import FLAG, Kind, counts, number, number_or, one_of, option, words
+from fcfl._checks import check_non_negative, check_starts, is_number
+from fcfl.models.loss import HINGE_WIDTH, LOSSES, CrossEntropy
+from fcfl.runs.option_fields import (
+    FLAG,
+    Kind,
+    counts,
+    number,
+    number_or,
+    one_of,
+    option,
+    whole_number,
+    words,
+)
 from fcfl.server.registry import METHODS
 from fcfl.training.open_settings import EXCESS_L2, check_open_settings
 
@@ -93,10 +104,23 @@ class TrainingSettings:
         default=None,
         over_sites=True,
     )
+    loss: str = _option(
+        "Loss of a row: cross-entropy; hinge, smoothed over a width of "
+        f"{HINGE_WIDTH:g} (its scores are not probabilities); squared error.",
+        one_of(*LOSSES),
+        default=CrossEntropy.name,
+        over_sites=True,
+    )
     curvature: Literal["auto", "exact", "lbfgs"] = _option(
         "For sqp: exact, lbfgs, or auto by size.",
         one_of("auto", "exact", "lbfgs"),
         default="auto",
+        over_sites=True,
+    )
+    protects: Literal["all", "worst"] = _option(
+        "Whose loss the second stage may not raise: all clients' or the worst one's only.",
+        one_of("all", "worst"),
+        default="all",
         over_sites=True,
     )
     excess_loss: bool = _option(
@@ -108,6 +132,12 @@ class TrainingSettings:
     start: Literal["zero", "uniform"] = _option(
         "First parameters: zero, or uniform (random).", one_of("zero", "uniform"), default="zero"
     )
+    starts: int | None = _option(
+        "How many starts to compare, for sqp: the best is kept. By default 4.",
+        Kind("N", whole_number, check_starts),
+        default=None,
+        over_sites=True,
+    )
 
     def check_method_fits(self) -> None:
         """Refuse settings that the method does not have."""
@@ -117,6 +147,8 @@ class TrainingSettings:
         )
         if self.curvature != "auto" and "curvature" not in registered.options:
             raise ValueError(f"`curvature` belongs to method 'sqp', got {self.method!r}.")
+        if self.protects != "all" and "protects" not in registered.options:
+            raise ValueError(f"`protects` belongs to methods with two stages, got {self.method!r}.")
 
     @property
     def l2_or_default(self) -> float | Literal["auto"]:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fcfl._types import Vector
-from fcfl.server.constraints import Row
+from fcfl.server.constraints import CHANGE, Row
 from fcfl.server.method import FEASIBILITY_TOLERANCE
 from fcfl.server.problem import Evaluation
 
@@ -39,5 +39,7 @@ def conflict_sentence(at: Evaluation, row_weights: Vector) -> str:
 
 
 def _name(row: Row) -> str:
+    if row.rule == CHANGE:
+        return f"the limit on how far {row.client!r} may be changed"
     whose = "the budget over all clients" if row.client is None else f"the budget of {row.client!r}"
     return f"{whose} ({row.metric}, {row.attribute})"

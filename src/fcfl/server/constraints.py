@@ -20,6 +20,8 @@ from scipy import sparse
 from fcfl._types import ClientId, Matrix, RateId, Vector
 from fcfl.rules import Rule, with_label
 
+CHANGE = "change"  # `Row.rule` of a row that is no budget: how far a rate may change
+
 _DENSE_ENTRIES = 100_000  # below this a dense matrix is faster than a sparse one
 
 
@@ -28,9 +30,9 @@ class Row:
     """One inequality, by name: ``weight_a * rate_a - rate_b <= bound``.
 
     A difference has weight 1 and its budget as bound, a ratio its budget as weight and bound 0.
-    ``client`` is ``None`` for a rule over all clients' rows together; ``rule`` is "difference" or
-    "ratio", ``metric`` what is compared, ``kind`` the kind of the two rates, and ``group_a`` and
-    ``group_b`` are groups of ``attribute``.
+    ``client`` is ``None`` for a rule over all clients' rows together; ``rule`` is "difference",
+    "ratio" or "change" (see `rate_changes`), ``metric`` what is compared, ``kind`` the kind of the
+    two rates, and ``group_a`` and ``group_b`` are groups of ``attribute``.
     """
 
     client: ClientId | None
@@ -148,13 +150,13 @@ def build_constraints(
     clients: Sequence[ClientId],
     rates: Sequence[RateId],
     group_counts: Matrix,
-    min_group_rows: float = 1.0,
+    min_group_rows: float | None = 1.0,
 ) -> tuple[Constraints, tuple[str, ...]]:
     """Rows of all rules, and a sentence for every group that has too few rows to be compared.
 
     ``group_counts`` has one row per client and one column per rate. Each rule makes one block per
     client with a budget, or one over all clients, with a row for every ordered pair of groups of
-    at least ``min_group_rows`` rows.
+    at least ``min_group_rows`` rows; None leaves their number to the rule.
     """
     builder = _Builder(len(rates), len(clients))
     notes: dict[str, None] = {}
@@ -164,13 +166,14 @@ def build_constraints(
             if budget is None:
                 continue
             builder.open_block()
+            least = rule.least_rows(population.client, min_group_rows)
             for kind in rule.kinds:
                 columns = [
                     (column, rate)
                     for column, rate in enumerate(rates)
                     if rate.kind == kind and rate.attribute == rule.attribute
                 ]
-                present = [(c, r) for c, r in columns if population.counts[c] >= min_group_rows]
+                present = [(c, r) for c, r in columns if population.counts[c] >= least]
                 for column, rate in columns:
                     if (column, rate) not in present:
                         notes[_too_few(population.client, rate, population.counts[column])] = None

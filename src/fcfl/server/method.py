@@ -49,7 +49,8 @@ class RoundInfo:
     ``round`` counts from 1 over both stages. The losses and ``largest_violation`` (smooth, minus
     infinity without budgets) are those of the point that was evaluated, on training rows.
     ``step`` is the step length or step size, 0 when none was accepted; ``note`` says in a word what
-    became of the round, such as "refused".
+    became of the round, such as "refused". ``loss_gap`` and ``violation_gap`` say how far the
+    smooth maxima lie above the maxima, for a method that uses them.
     """
 
     round: int
@@ -60,6 +61,8 @@ class RoundInfo:
     largest_violation: float
     step: float
     note: str = ""
+    loss_gap: float | None = None
+    violation_gap: float | None = None
 
 
 class Method(Protocol[S]):
@@ -107,6 +110,9 @@ class Traits:
         How many counts its option ``rounds`` has; with 1 it is a plain number.
     rate_kinds
         Rates that it needs besides those that the rules compare.
+    keeps_decisions
+        Whether training goes on under tighter bounds until decisions, too, keep the budgets: it
+        must start from any parameters and end near its bounds.
     n_references
         Rows that are disclosed to the server as reference points.
     """
@@ -118,6 +124,7 @@ class Traits:
     n_stages: int = 1
     rate_kinds: tuple[RateKind, ...] = ()
     n_references: int = 0
+    keeps_decisions: bool = False
 
 
 def traits_of(method: Any) -> Traits:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fcfl._types import ClientId, Vector
-from fcfl.server.constraints import Row
+from fcfl.server.constraints import CHANGE, Row
 from fcfl.server.problem import Evaluation
 
 _NOTHING = 1e-9  # a multiplier below this is rounding: the dual solver's own residual
@@ -41,6 +41,8 @@ def budget_prices(at: Evaluation, row_weights: Vector) -> list[Price]:
     """
     totals: dict[tuple[ClientId | None, str, str, str], float] = {}
     for index, row in enumerate(at.problem.constraints.rows):
+        if row.rule == CHANGE:
+            continue
         key = (row.client, row.rule, row.metric, row.attribute)
         weight = float(row_weights[index]) if row_weights[index] > _NOTHING else 0.0
         totals[key] = totals.get(key, 0.0) + weight * _bound_slope(at, index, row)

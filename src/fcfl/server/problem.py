@@ -42,7 +42,7 @@ def build_problem(
     reports: Reports,
     *,
     l2: float = 0.0,
-    min_group_rows: float = 1.0,
+    min_group_rows: float | None = 1.0,
 ) -> tuple[Problem, tuple[str, ...]]:
     """Build the problem from the rules and one report per client (only its counts are used).
 

@@ -23,7 +23,9 @@ from fcfl.server.sqp.sqp import SQP
 from fcfl.server.two_stage.two_stage import TwoStage
 
 # Options that a run has under the same name for every method, and the name itself.
-_SHARED_OPTIONS = ("step_size", "rounds", "seed", "objective", "curvature", "name")
+_SHARED_OPTIONS = (
+    "step_size", "rounds", "seed", "objective", "curvature", "protects", "name",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,19 +10,29 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
-from fcfl._checks import check_fraction, check_non_negative, check_params, check_positive
-from fcfl._types import Reports, Vector
+from fcfl._checks import (
+    check_confidence,
+    check_non_negative,
+    check_params,
+    check_positive,
+    check_share,
+    check_starts,
+)
+from fcfl._types import Vector
 from fcfl.errors import AbsentClientError
 from fcfl.federation.federation import Federation
+from fcfl.models.group_thresholds import Thresholds
 from fcfl.models.model import Model
-from fcfl.results import Selection
-from fcfl.results.evaluations import Evaluations
-from fcfl.rules import Rule
-from fcfl.server.problem import evaluate_point
-from fcfl.training.margins import check_rules_to_tighten
+from fcfl.results import Selection, Start
+from fcfl.rules import Rule, without_budgets
+from fcfl.server.method import traits_of
+from fcfl.training.holding import Held, Holding
+from fcfl.training.margins import MOST_CHANGE
 from fcfl.training.open_settings import objective_of, open_settings
 from fcfl.training.rounds import Session
-from fcfl.training.run_stages import Run, Stage, prepare
+from fcfl.training.run_stages import Run, prepare
+from fcfl.training.selection_rule import checked_forecast
+from fcfl.training.thresholding import Thresholded, check_thresholds, with_thresholds
 from fcfl.training.trained import Trained
 
 
@@ -35,9 +45,12 @@ def train(
     l2: float | Literal["auto"] | None = None,
     objective: float | Literal["max", "mean", "auto"] | None = None,
     confidence: float | None = None,
+    most_change: float = MOST_CHANGE,
     relative_budget: float | None = None,
     excess_loss: bool = False,
-    min_group_rows: float = 1.0,
+    min_group_rows: float | None = None,
+    starts: int | None = None,
+    thresholds: Thresholds = "common",
     groups: Mapping[str, Sequence[str]] | None = None,
     seed: int = 0,
     start: Vector | None = None,
@@ -58,52 +71,84 @@ def train(
     objective : what is minimised over clients
         "max" (the largest loss), "mean", a temperature between them, or "auto": cross-validated.
         By default that of a method that is given as an object, else as for ``l2``.
-    confidence : train against tighter budgets, so that new rows keep the given ones that often
+    confidence : how sure to be that each budget holds on new rows, as far as a client's rows allow
+        Training is then held to tighter bounds; 0 trains with the plain budgets. Either way it
+        goes on until decisions on training rows keep them, for methods that can go on. By default
+        0.95 for a linear model, 0 for a network, whose training would be repeated.
+    most_change : how far the rate of a client's groups together may move for that confidence
     relative_budget : budgets as this share of the disparity each client has without budgets
         They are given to the `Difference` rules that have none.
     excess_loss : compare what each client loses beyond its own best model
     min_group_rows : groups with fewer rows at a client are not compared there
+        By default 30, more for a small budget: see `Difference.least_rows`.
+    starts : how many starts are compared; the best is kept
+        By default 4 for a linear model, 1 for a network or where ``start`` is given.
+    thresholds : "common", or "group": one score for everybody, decisions by client and group
+        The score is then trained without budgets, and every client chooses thresholds for its
+        groups that keep them; whoever uses the model needs each row's client and group.
     groups : the groups to compare, by attribute; by default all that any client has
     seed : draws the folds of the cross-validation
     start : first parameters, by default the model's own
     session : the folder to write to, and who is told
     """
-    _check_arguments(rules, confidence, relative_budget, min_group_rows)
+    _check_arguments(confidence, most_change, relative_budget, min_group_rows, starts)
     session = replace(session, on_message=_once(session.on_message))
     if session.folder is not None:
         session.folder.mkdir(parents=True, exist_ok=True)
     run = prepare(federation, model, rules, method, groups, min_group_rows, session)
     settings = open_settings(method, model, l2, objective, excess_loss=excess_loss)
     first = model.start() if start is None else _check_start(start, model)
+    relative = relative_budget is not None
+    check_thresholds(thresholds, run.setup.rules, federation, relative=relative)
+    by_group = thresholds == "group"
     with _naming_absent(federation):
         run = run.met(first)
-        selection = run.choose(settings, seed)
+        free = without_budgets(run.setup.rules) if by_group else None
+        selection = run.choose(settings, seed, free)
         run = run.settled(settings, selection, excess_loss, seed)
         asked, rules = rules, run.setup.rules
         if relative_budget is not None:
             rules = run.measured(asked, model.start(), relative_budget)
-        in_force = tuple(rules)
-        notes: tuple[str, ...] = ()
-        if confidence is not None:
-            in_force, notes, first = run.tightened(rules, first, confidence)
-        last = run.stage(in_force, first)
-        found = run.evaluate(last.params, rules)
-    return _trained(run, last, found, selection, notes)
+        problem, notes = run.problem(without_budgets(rules) if by_group else rules, first)
+        traits = traits_of(run.method)
+        if starts is None:
+            starts = 1 if start is not None else model.default_starts
+        compared: tuple[Start, ...] = ()
+        if starts > 1 and traits.is_cross_validated and len(problem.constraints):
+            first, compared = run.best_start(problem, first, starts)
+        holding = Holding(run, rules, run.train(problem, first))
+        if confidence is None:
+            confidence = model.default_confidence
+        if by_group:
+            chosen = with_thresholds(run, rules, holding.stages[0], confidence, most_change)
+            return _trained(run, holding, chosen.held, selection, compared, notes, chosen)
+        held = holding.hold(confidence, most_change) if traits.keeps_decisions else holding.plain
+        run.write_history(holding.stages)
+    if selection is not None:
+        said = checked_forecast(selection, held.found.train, held.found.test)
+        if said is not None:
+            session.on_message(said)
+            notes = (*notes, said)
+    return _trained(run, holding, held, selection, compared, notes)
 
 
 def _check_arguments(
-    rules: Sequence[Rule],
     confidence: float | None,
+    most_change: float,
     relative_budget: float | None,
-    min_group_rows: float,
+    min_group_rows: float | None,
+    starts: int | None,
 ) -> None:
     """Refuse what would only be found out after a whole stage."""
-    check_non_negative("min_group_rows", min_group_rows)
     if confidence is not None:
-        check_fraction("confidence", confidence)
-        check_rules_to_tighten(rules)
+        check_confidence("confidence", confidence)
+    check_share("most_change", most_change)
+    if min_group_rows is not None:
+        check_non_negative("min_group_rows", min_group_rows)
     if relative_budget is not None:
         check_positive("relative_budget", relative_budget)
+    if starts is not None:
+        check_starts("starts", starts)
 
 
 def _check_start(start: Vector, model: Model) -> Vector:
@@ -117,26 +162,31 @@ def _check_start(start: Vector, model: Model) -> Vector:
 
 def _trained(
     run: Run,
-    last: Stage,
-    found: Evaluations,
+    holding: Holding,
+    held: Held,
     selection: Selection | None,
+    starts: tuple[Start, ...],
     notes: tuple[str, ...],
+    chosen: Thresholded | None = None,
 ) -> Trained:
-    """What the last stage left, and what its model does on every client's rows."""
-    reports: Reports = {client: (report,) for client, report in found.reports.items()}
+    """What the last turn left, and what its model does on every client's rows."""
+    said = (*notes, *(holding.notes if chosen is None else chosen.notes))
     return Trained(
         model=run.setup.model,
         method=run.method,
-        state=last.progress.state,
-        at=evaluate_point(last.progress.state.problem, last.params, reports),
-        evaluations=found,
-        rules=found.rules,
+        params=held.params,
+        state=held.state,
+        at=held.at,
+        evaluations=held.found,
+        rules=held.found.rules,
         l2=run.l2,
         objective=objective_of(run.method),
         selection=selection,
-        history=last.history,
-        cost=last.progress.tally,
-        notes=(*last.notes, *notes),
+        starts=starts,
+        turns=tuple(holding.stages),
+        notes=tuple(dict.fromkeys(said)),
+        exceeded=holding.exceeded(held) if chosen is None else chosen.exceeded,
+        thresholds=None if chosen is None else chosen.thresholds,
     )
 
 
@@ -147,14 +197,17 @@ def check_rules(
     *,
     method: Any = "sqp",
     relative: bool = False,
-    min_group_rows: float = 1.0,
+    min_group_rows: float | None = None,
+    thresholds: Thresholds = "common",
     groups: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
     """Refuse budgets that nothing would be held to: where no two groups can be compared.
 
-    `train` only notes which groups are left out, so that a fold of a grid search may lack one.
+    And those that ``thresholds`` cannot keep. `train` only notes which groups are left out, so
+    that a fold of a grid search may lack one.
     """
     run = prepare(federation, model, rules, method, groups, min_group_rows, Session())
+    check_thresholds(thresholds, run.setup.rules, federation, relative=relative)
     with _naming_absent(federation):
         run.met(model.start()).check_comparable(relative=relative)
 

@@ -1,85 +1,219 @@
-r"""Train against tighter budgets, so that the held-out disparity keeps the one that was asked for.
+r"""Bounds below the budgets, so that new rows keep the budgets too.
 
-A disparity measured on new rows differs from the one trained on by chance: its variance is
-:math:`\sum_g p_g (1 - p_g) (2/n_g + 1/m_g)` over the two groups compared, with :math:`n_g`
-training and :math:`m_g` held-out rows; training rows count twice, because the fit has adapted to
-them. The budget is lowered by as many standard deviations as the confidence asks for, and by what
-the hard disparity exceeds the smooth one on the training rows. `python -m benchmarks.confidence`
-measures how often it then holds.
+On new rows a disparity differs from the one trained on by chance. For a comparison that is a row
+:math:`a \cdot r \le b` of group rates its standard deviation, at an even model, is
+
+.. math:: s(p) = \sqrt{p (1 - p) \sum_g a_g^2 / n_g}
+
+with p the rate of the groups compared, together, and :math:`n_g` their training rows. Training is
+held to :math:`b - \lambda s(p_0)`, with :math:`p_0` the rate of the model that is trained with the
+plain budgets and :math:`\lambda = \sqrt2 z_c + 0.3`: the quantile of the confidence c for as many
+new rows as there are training rows, and what a fit gains on its own rows. A tenth of the room that
+an even model has is always left: a bound of exactly zero stalls training. So a small client is
+tightened more, never less, and the bounds fall with the confidence and with the budget.
+
+Where the rows are too few even so, the rate p may be moved as well, to where s(p) is smaller. How
+far a client's rate may move at all is limited: a budget is not kept by selecting everybody.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fcfl._types import ClientId
-from fcfl.errors import FCFLError
-from fcfl.results.evaluations import Evaluations, smooth_disparities
-from fcfl.rules import Difference, Rule
+from fcfl._types import Vector
+from fcfl.rules import with_label
+from fcfl.server.constraints import Constraints, Row
+from fcfl.server.problem import Evaluation, Problem
+from fcfl.server.rate_changes import RateChanges
+
+MOST_CHANGE = 0.05  # by how much margins may change a client's rate, by default
+OPTIMISM = 0.3  # by how many standard deviations groups drift apart on new rows; measured
+NEW_ROWS = float(np.sqrt(2.0))  # as many new rows as training rows
+LEFT = 0.1  # share of an even model's room that no margin takes
+STEP = 0.1  # margins come in tenths of a deviation, so that a larger confidence never has a smaller
+_AIM = 0.9  # of the change allowed: decisions change by a little more than smooth rates
+MOST_TOLD = 8  # sentences of one kind
+_WORTH = 0.95  # a change that does not lower the deviation to this share of it is not made
 
 
-def tighten(
-    rules: Sequence[Rule], found: Evaluations, confidence: float
-) -> tuple[tuple[Rule, ...], tuple[str, ...]]:
-    """The rules with every client's budget lowered by its margin; one that has no room stays.
+def deviations_for(confidence: float) -> float:
+    """How many standard deviations a bound is lowered by; none without confidence."""
+    if confidence == 0:
+        return 0.0
+    exact = max(NormalDist().inv_cdf(confidence), 0.0) * NEW_ROWS + OPTIMISM
+    return float(np.floor(exact / STEP + 1e-9) * STEP)
 
-    ``found`` is what a model trained with the plain budgets does. Also a sentence per client whose
-    rows do not allow it.
+
+@dataclass(frozen=True)
+class Margins:
+    r"""What may be taken off each bound, measured on a model that is trained with plain budgets.
+
+    ``spreads`` are :math:`\sqrt{\sum_g a_g^2 / n_g}` of each row, ``sums`` their
+    :math:`\sum_g a_g`, ``rates`` the rate of the groups compared, together.
     """
-    tightened: list[Rule] = []
-    notes: list[str] = []
-    check_rules_to_tighten(rules)
-    for rule in rules:
-        smooth = smooth_disparities(found, rule)
-        budgets: dict[ClientId, float] = {}
-        for client in found.train:
-            budget = rule.budget_of(client)
-            if budget is None or client not in smooth:
-                continue
-            margin = margin_of(found, rule, client, smooth[client], confidence)
-            budgets[client] = budget - margin if margin < budget else budget
-            if margin >= budget:
-                notes.append(
-                    f"Client {client!r} has too few rows for {confidence:g} confidence in a "
-                    f"{rule.attribute} budget of {budget:g}: its margin is {margin:.3f}. "
-                    "It is trained with the budget as it is."
-                )
-        tightened.append(replace(rule, budget=budgets))
-    return tuple(tightened), tuple(notes)
 
+    problem: Problem
+    changes: RateChanges
+    spreads: Vector
+    sums: Vector
+    rates: Vector
+    most_change: float
 
-def check_rules_to_tighten(rules: Sequence[Rule]) -> None:
-    """Refuse rules whose margins are not known."""
-    if not all(isinstance(rule, Difference) and rule.scope == "client" for rule in rules):
-        raise FCFLError("`confidence` needs difference budgets of scope 'client'.")
+    @property
+    def deviations(self) -> Vector:
+        """The standard deviation of each row."""
+        return _deviation(self.rates) * self.spreads
 
+    @property
+    def room(self) -> Vector:
+        """How far an even model is inside each bound."""
+        return self._room_at(self.rates)
 
-def margin_of(
-    found: Evaluations, rule: Rule, client: ClientId, smooth: float, confidence: float
-) -> float:
-    """By how much a held-out disparity may exceed the smooth one trained on."""
-    train, test = found.train[client], found.test[client]
-    rates = found.reports[client].rates
-    variance, hard = 0.0, 0.0
-    for kind in rule.kinds:
-        groups = [
-            i
-            for i, rate in enumerate(found.rates)
-            if rate.kind == kind and rate.attribute == rule.attribute and train.group_counts[i] > 0
-        ]
-        if len(groups) < 2:
-            continue
-        selected = train.group_selected[groups] / train.group_counts[groups]
-        hard = max(hard, float(np.ptp(selected)))
-        most, least = groups[int(np.argmax(rates[groups]))], groups[int(np.argmin(rates[groups]))]
-        spread = sum(
-            rates[g]
-            * (1 - rates[g])
-            * (2 / train.group_counts[g] + 1 / max(test.group_counts[g], 1.0))
-            for g in (most, least)
+    def _room_at(self, rates: Vector) -> Vector:
+        return np.maximum(self.problem.constraints.bounds - rates * self.sums, 1e-300)
+
+    def taken(self, deviations: float) -> Vector:
+        """What is taken off each bound."""
+        return np.minimum(deviations * self.deviations, (1.0 - LEFT) * self.room)
+
+    def short_of_rows(self, deviations: float) -> Vector:
+        """For each row how many times the rows its margin needs to fit; at most 1: it does."""
+        return self._crowding(deviations, np.zeros(len(self.spreads))) ** 2
+
+    def _crowding(self, deviations: float, change: Vector) -> Vector:
+        """The margin as a share of what it may take, when rates have changed by ``change``."""
+        rates = np.clip(self.rates + change, 0.0, 1.0)
+        allowed = (1.0 - LEFT) * self._room_at(rates)
+        return np.asarray(deviations * _deviation(rates) * self.spreads / allowed)
+
+    def aims(self, deviations: float) -> Vector:
+        """By how much each population's rate is to change: no more than its rows make necessary."""
+        members = self.changes.population_of_row
+        most = _AIM * self.most_change
+        tried = np.linspace(-most, most, 41)
+        crowding = np.array(
+            [
+                self._largest(self._crowding(deviations, np.full(len(members), change)))
+                for change in tried
+            ]
         )
-        variance = max(variance, float(spread))
-    deviations = NormalDist().inv_cdf(confidence)
-    return deviations * float(np.sqrt(variance)) + max(hard - smooth, 0.0)
+        unchanged = crowding[len(tried) // 2]
+        fits = np.where(crowding <= 1.0, np.abs(tried)[:, None], np.inf)
+        nearest, least = np.argmin(fits, axis=0), np.argmin(crowding, axis=0)
+        found = np.where(np.isfinite(fits.min(axis=0)), tried[nearest], tried[least])
+        is_worth_it = crowding.min(axis=0) <= _WORTH * unchanged
+        return np.where((unchanged > 1.0) & is_worth_it, found, 0.0)
+
+    def _largest(self, of_rows: Vector) -> Vector:
+        largest = np.zeros(len(self.changes))
+        np.maximum.at(largest, self.changes.population_of_row, of_rows)
+        return largest
+
+    def tightened(self, deviations: float, *, moved: bool = False) -> Problem:
+        """The problem with every bound lowered by its margin, and limits on the rates' changes.
+
+        With ``moved``, the rates of clients with too few rows are moved to their aims, too.
+        """
+        bounds = self.problem.constraints.bounds - self.taken(deviations)
+        limits = self.changes.bounds_around(self.changes.smooth, self.most_change)
+        aims = self.aims(deviations) if moved else np.zeros(len(self.changes))
+        aimed = self.changes.bounds_from(self.changes.smooth, aims)
+        return with_constraints(
+            self.problem,
+            self.changes.appended_to(
+                replace(self.problem.constraints, bounds=bounds), np.minimum(limits, aimed)
+            ),
+        )
+
+    def limits(self, exceeded: Vector) -> "Limits":
+        """What decisions are to keep: the budgets, and the limits on the rates' changes.
+
+        A budget that they exceed already is to be exceeded by no more than that.
+        """
+        around = self.changes.bounds_around(self.changes.decided, self.most_change)
+        asked = self.problem.constraints
+        as_it_is = replace(asked, bounds=asked.bounds + exceeded)
+        constraints = self.changes.appended_to(as_it_is, around)
+        return Limits(with_constraints(self.problem, constraints), self.changes)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What decisions are to keep; ``changes`` where the problem's last rows limit them."""
+
+    problem: Problem
+    changes: RateChanges | None = None
+
+    @property
+    def bounds(self) -> Vector:
+        """The bound of each row."""
+        return self.problem.constraints.bounds
+
+    def under(self, bounds: Vector) -> Problem:
+        """The same problem under lower bounds."""
+        apart = bounds if self.changes is None else self.changes.apart(bounds)
+        return with_constraints(self.problem, replace(self.problem.constraints, bounds=apart))
+
+
+def _deviation(rates: Vector) -> Vector:
+    return np.sqrt(rates * (1.0 - rates))
+
+
+def margins_at(at: Evaluation, decided: Vector, most_change: float = MOST_CHANGE) -> Margins:
+    """The margins of a model that is trained with the plain budgets.
+
+    ``decided`` are its hard rates on training rows, stacked client by client.
+    """
+    constraints = at.problem.constraints
+    counts = np.concatenate([report.group_counts for report in at.reports])
+    row, column = constraints.entry_row, constraints.entry_column
+    value = constraints.entry_value
+
+    def total(weights: Vector) -> Vector:
+        return np.bincount(row, weights, minlength=len(constraints)).astype(np.float64)
+
+    together = total(counts[column])
+    rates = (total(counts[column] * at.rates[column]) + 1.0) / (together + 2.0)
+    spreads = np.sqrt(total(value**2 / np.maximum(counts[column], 1e-300)))
+    changes = RateChanges.of(constraints, counts, at.rates, decided)
+    return Margins(at.problem, changes, spreads, total(value), rates, most_change)
+
+
+def with_constraints(problem: Problem, constraints: Constraints) -> Problem:
+    """The same problem under other constraints."""
+    return replace(problem, constraints=constraints)
+
+
+def too_few_rows(margins: Margins, confidence: float) -> tuple[str, ...]:
+    """A sentence for each client whose rows do not support its budget, the fewest rows first."""
+    needed = margins.short_of_rows(deviations_for(confidence))
+    rows = margins.problem.constraints.rows
+    said: dict[tuple[str | None, str], str] = {}
+    order: NDArray[np.intp] = np.argsort(-needed, kind="stable")
+    for index in order:
+        row = rows[index]
+        if needed[index] <= 1.0 or (row.client, row.attribute) in said:
+            continue
+        said[row.client, row.attribute] = _sentence(row, float(needed[index]), confidence)
+    return briefly(tuple(said.values()), "clients have too few rows for their budgets")
+
+
+def briefly(sentences: tuple[str, ...], what: str) -> tuple[str, ...]:
+    """The sentences, or where they are many, how many there are of ``what`` and the first."""
+    if len(sentences) <= MOST_TOLD:
+        return sentences
+    return (f"{len(sentences)} {what}. The first: {sentences[0]}",)
+
+
+def _sentence(row: Row, times: float, confidence: float) -> str:
+    who = "All clients together have" if row.client is None else f"Client {row.client!r} has"
+    kind = with_label(row.kind)  # type: ignore[arg-type]
+    way_out = "" if row.client is None else ", compare all rows together (`--scope global`)"
+    return (
+        f"{who} too few rows{kind} of {row.attribute} {row.group_a!r} and {row.group_b!r} for "
+        f"{confidence:g} confidence in a budget of {row.budget:g}: it would take about "
+        f"{times:.2g} times as many. It is trained as tightly as it can be. More rows help, "
+        f"or a larger budget{way_out}."
+    )

@@ -22,6 +22,7 @@ from fcfl.federation.loop import Progress, Runtime, run
 from fcfl.server.method import RoundInfo
 
 OnRound = Callable[[RoundInfo, float], None]
+HISTORY = "history.jsonl"
 CHECKPOINT_SECONDS = 0.5  # the first is written after the first round
 
 
@@ -68,7 +69,7 @@ def run_rounds(
     if session.resume and folder is not None:
         progress = _resumed(folder, method, fresh, session.on_message)
     keeper = _Keeper(folder, session.on_message)
-    path = None if folder is None else folder / "history.jsonl"
+    path = None if folder is None else folder / HISTORY
     infos: list[RoundInfo] = []
     done = 0.0
     try:

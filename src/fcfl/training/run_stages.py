@@ -8,26 +8,28 @@ from fcfl._types import Point, Reports, Request, Vector
 from fcfl.client.questions import Setup
 from fcfl.errors import AbsentClientError
 from fcfl.federation.federation import Bound, Federation
+from fcfl.federation.history import join_histories
 from fcfl.federation.loop import Progress
 from fcfl.models.model import Model
-from fcfl.results import Selection
+from fcfl.results import Selection, Start
 from fcfl.results.evaluations import AuditTerms, Evaluations, smooth_disparities
 from fcfl.results.result import objective_setting
 from fcfl.results.result_file import read_selection, write_selection
 from fcfl.rules import Rule, rates_needed
 from fcfl.server.method import RoundInfo, traits_of
-from fcfl.server.problem import build_problem
+from fcfl.server.problem import Problem, build_problem
 from fcfl.training.client_rules import all_levels, check_comparable, rules_in_force
-from fcfl.training.margins import tighten
+from fcfl.training.margins import briefly
 from fcfl.training.open_settings import as_method, with_objective
 from fcfl.training.own_best import with_own_best
 from fcfl.training.references import ask_references, with_references
-from fcfl.training.rounds import Session, run_rounds
+from fcfl.training.rounds import HISTORY, Session, run_rounds
 from fcfl.training.selection import OpenSettings, select
+from fcfl.training.starts import FIRST, OPTIMUM, best_of, screen
 
 SELECTION = "selection.json"
+FITTED = "selection.npz"  # what a cross-validation that was stopped had fitted
 UNCONSTRAINED = "unconstrained"  # folder of the run that relative budgets are measured on
-UNTIGHTENED = "untightened"  # folder of the run that margins are measured on
 
 
 def prepare(
@@ -36,7 +38,7 @@ def prepare(
     rules: Sequence[Rule],
     method: Any,
     groups: Mapping[str, Sequence[str]] | None,
-    min_group_rows: float,
+    min_group_rows: float | None,
     session: Session,
 ) -> "Run":
     """Meet the clients, and settle what they are asked about."""
@@ -45,17 +47,17 @@ def prepare(
     merged = rules_in_force(rules, introductions)
     levels = all_levels(introductions) if groups is None else groups
     rates = rates_needed(merged, levels, traits_of(adapted).rate_kinds)
-    setup = Setup(model, rates, merged, min_group_rows)
-    return Run(federation, setup, adapted, session)
+    setup = Setup(model, rates, merged, min_group_rows or 1.0)
+    return Run(federation, setup, adapted, session, min_group_rows)
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One training under some rules."""
+    """One training under some bounds."""
 
     progress: Progress[Any]
     history: tuple[RoundInfo, ...]
-    notes: tuple[str, ...]
+    folder: str = ""  # inside that of the run
 
     @property
     def params(self) -> Vector:
@@ -72,6 +74,7 @@ class Run:
     setup: Setup
     method: Any
     session: Session
+    min_group_rows: float | None = 1.0
     counts: Reports = field(default_factory=dict)  # of these reports only the counts are used
     l2: float = 0.0
     excess_loss: bool = False
@@ -95,11 +98,12 @@ class Run:
         bounded = tuple(rule for rule in rules if rule.budget is not None)
         if relative:  # yet to be measured: any number will do
             bounded = tuple(replace(rule, budget=1.0) for rule in rules)
-        least = self.setup.min_group_rows
-        problem, _ = build_problem(bounded, self.setup.rates, self.counts, min_group_rows=least)
+        problem, _ = self._build(bounded, 0.0)
         check_comparable(bounded, problem.constraints, self.federation.introduce())
 
-    def choose(self, settings: OpenSettings, seed: int) -> Selection | None:
+    def choose(
+        self, settings: OpenSettings, seed: int, rules: Sequence[Rule] | None = None
+    ) -> Selection | None:
         """Settle what is left to cross-validation; chosen once, it is read back on resuming."""
         if not settings.is_open:
             return None
@@ -110,14 +114,17 @@ class Run:
         chosen = select(
             self.federation,
             self.setup,
-            self.setup.rules,
+            self.setup.rules if rules is None else rules,
             self.method,
             settings,
             seed=seed,
+            min_group_rows=self.min_group_rows,
             on_round=session.on_round,
+            progress_file=None if session.folder is None else session.folder / FITTED,
         )
         if path is not None:
             write_selection(path, chosen)
+            (path.parent / FITTED).unlink(missing_ok=True)
         session.on_message(chosen.sentence)
         return chosen
 
@@ -130,16 +137,15 @@ class Run:
         method = with_objective(self.method, objective)
         return replace(self, method=method, l2=float(l2), excess_loss=excess_loss, seed=seed)
 
-    def stage(self, rules: Sequence[Rule], first: Vector, folder: str | None = None) -> Stage:
-        """Train under ``rules``, from ``first``."""
-        session = self.session if folder is None else self.session.inside(folder)
-        problem, notes = build_problem(
-            rules,
-            self.setup.rates,
-            self.counts,
-            l2=self.l2,
-            min_group_rows=self.setup.min_group_rows,
+    def _build(self, rules: Sequence[Rule], l2: float) -> tuple[Problem, tuple[str, ...]]:
+        return build_problem(
+            rules, self.setup.rates, self.counts, l2=l2, min_group_rows=self.min_group_rows
         )
+
+    def problem(self, rules: Sequence[Rule], first: Vector) -> tuple[Problem, tuple[str, ...]]:
+        """What is solved under ``rules``, and sentences on what is left out of it."""
+        problem, left_out = self._build(rules, self.l2)
+        notes = briefly(left_out, "groups at clients are too small to be compared there")
         traits = traits_of(self.method)
         if problem.constraints.rows and not traits.enforces_budgets:
             notes += (
@@ -153,12 +159,32 @@ class Run:
             problem, said = with_references(problem, disclosed)
             notes += (said,)
         for note in notes:
-            session.on_message(note)
+            self.session.on_message(note)
         if self.excess_loss:
             problem = with_own_best(problem, self.federation, self.setup, first)
-        fresh = Progress(self.method.init(first, problem))
-        progress, history = run_rounds(self.method, fresh, self.clients, session)
-        return Stage(progress, history, notes)
+        return problem, notes
+
+    def train(
+        self, problem: Problem, first: Vector, folder: str | None = None, method: Any = None
+    ) -> Stage:
+        """Solve ``problem`` from ``first``, in the run's folder or one inside it."""
+        session = self.session if folder is None else self.session.inside(folder)
+        method = self.method if method is None else method
+        fresh = Progress(method.init(first, problem))
+        return Stage(*run_rounds(method, fresh, self.clients, session), folder or "")
+
+    def best_start(
+        self, problem: Problem, first: Vector, count: int
+    ) -> tuple[Vector, tuple[Start, ...]]:
+        """The end of the best of several starts, and what became of all of them."""
+        free, _ = self._build((), self.l2)
+        tell = self.session.on_round
+        starts = {FIRST: first}
+        (optimum,) = screen(self.method, free, starts, self.clients, tell)
+        starts[OPTIMUM] = optimum.params
+        starts |= self.setup.model.other_starts(count - 2, self.seed)
+        ends = screen(self.method, problem, starts, self.clients, tell)
+        return best_of(ends).params, tuple(end.entry for end in ends)
 
     def measured(self, rules: Sequence[Rule], first: Vector, share: float) -> tuple[Rule, ...]:
         """Train without budgets first: the disparities there are what budgets are relative to.
@@ -167,7 +193,8 @@ class Run:
         """
         tell = self.session.on_message
         tell("Training without budgets first, to measure what they are relative to.")
-        free = self.stage(rules, first, UNCONSTRAINED)
+        problem, _ = self.problem(rules, first)
+        free = self.train(problem, first, UNCONSTRAINED)
         found = self.evaluate(free.params, rules)
         relative: list[Rule] = []
         for rule in rules:
@@ -179,18 +206,15 @@ class Run:
             relative.append(rule)
         return rules_in_force(relative, self.federation.introduce())
 
-    def tightened(
-        self, rules: Sequence[Rule], first: Vector, confidence: float
-    ) -> tuple[tuple[Rule, ...], tuple[str, ...], Vector]:
-        """Tighter rules, sentences on clients whose rows do not allow them, and where to go on.
-
-        Margins are those of a model that is trained with the rules as they are.
-        """
-        plain = self.stage(rules, first, UNTIGHTENED)
-        in_force, notes = tighten(rules, self.evaluate(plain.params, rules), confidence)
-        for note in notes:
-            self.session.on_message(note)
-        return in_force, notes, plain.params
+    def write_history(self, stages: Sequence[Stage]) -> None:
+        """Append the rounds of later stages, each in a folder of its own, to those of the first."""
+        folder = self.session.folder
+        if folder is None or len(stages) == 1:
+            return
+        parts = [
+            (folder / stage.folder / HISTORY, sum(stage.progress.state.rounds)) for stage in stages
+        ]
+        join_histories(parts, folder / HISTORY)
 
     def evaluate(self, params: Vector, rules: Sequence[Rule]) -> Evaluations:
         """What a model does on every client's rows, held against ``rules``."""
@@ -201,7 +225,7 @@ class Run:
             {client: said.train for client, said in counted.items()},
             {client: said.test for client, said in counted.items()},
             {client: said.report for client, said in counted.items()},
-            AuditTerms(min_group_rows=self.setup.min_group_rows),
+            AuditTerms(min_group_rows=self.min_group_rows),
         )
 
 

@@ -2,32 +2,39 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, Literal
 
 from fcfl._types import ClientId, RateId, Vector
 from fcfl.client.counts import Counts
-from fcfl.federation.loop import Tally
+from fcfl.federation.loop import Tally, sum_tallies
+from fcfl.models.group_thresholds import GroupThresholds
 from fcfl.models.model import Model
-from fcfl.results import DataSource, EvaluationCounts, Result, Selection
+from fcfl.results import DataSource, EvaluationCounts, Result, Selection, Start
 from fcfl.results.compose import compose_result, has_prices
 from fcfl.results.evaluations import Evaluations, row_sections
 from fcfl.rules import Rule
-from fcfl.server.method import FEASIBILITY_TOLERANCE, RoundInfo
+from fcfl.server.method import RoundInfo
 from fcfl.server.prices import Price, budget_prices
 from fcfl.server.problem import Evaluation
+from fcfl.training.run_stages import Stage
 
 
 @dataclass(frozen=True)
 class Trained:
     """A trained model and how it came about.
 
-    ``state`` is the method's last; ``at`` the problem it solved, evaluated at ``params`` on
-    training rows with smooth rates; ``evaluations`` has the hard counts of all rows, held against
-    the ``rules`` that were asked for. ``history`` has the rounds of this process.
+    ``turns`` are the plain fit and what followed it, so that decisions keep the budgets, and new
+    rows too; ``starts`` what became of each start that was compared. ``state`` is the method's
+    last; ``at`` the problem it solved, evaluated at ``params`` on training rows with smooth rates;
+    ``evaluations`` has the hard counts of all rows, held against the ``rules`` asked for;
+    ``exceeded`` is what decisions on training rows exceed budgets by, in all. With ``thresholds``
+    decisions are by client and group.
     """
 
     model: Model
     method: Any
+    params: Vector
     state: Any
     at: Evaluation
     evaluations: Evaluations
@@ -35,15 +42,21 @@ class Trained:
     l2: float
     objective: float | Literal["max", "mean"] | None
     selection: Selection | None
-    history: tuple[RoundInfo, ...]
-    cost: Tally
+    starts: tuple[Start, ...]
+    turns: tuple[Stage, ...]
     notes: tuple[str, ...]
+    exceeded: float
+    thresholds: GroupThresholds | None = None
 
     @property
-    def params(self) -> Vector:
-        """The trained parameters."""
-        params: Vector = self.state.params
-        return params
+    def history(self) -> tuple[RoundInfo, ...]:
+        """The rounds of this process, of all turns."""
+        return tuple(info for turn in self.turns for info in turn.history)
+
+    @property
+    def cost(self) -> Tally:
+        """Points evaluated and bytes sent, of all turns."""
+        return sum_tallies([turn.progress.tally for turn in self.turns])
 
     @property
     def status(self) -> str:
@@ -57,9 +70,9 @@ class Trained:
 
     @property
     def rounds(self) -> tuple[int, ...]:
-        """Rounds of each stage."""
-        rounds: tuple[int, ...] = self.state.rounds
-        return rounds
+        """Rounds of each stage, of all turns."""
+        counts = [turn.progress.state.rounds for turn in self.turns]
+        return tuple(map(sum, zip_longest(*counts, fillvalue=0)))
 
     @property
     def kkt(self) -> float | None:
@@ -91,13 +104,13 @@ class Trained:
 
     @property
     def largest_violation(self) -> float:
-        """By how much a smooth rate of training rows exceeds its budget at most."""
+        """By how much a smooth rate of training rows exceeds what it was trained for, at most."""
         return self.at.largest_violation
 
     @property
     def budgets_met(self) -> bool:
-        """Whether smooth disparities on training rows keep the budgets trained with."""
-        return self.largest_violation <= FEASIBILITY_TOLERANCE
+        """Whether decisions on training rows keep every budget with enough rows."""
+        return self.exceeded == 0
 
     def result(
         self,
@@ -119,6 +132,8 @@ class Trained:
             l2=self.l2,
             objective=self.objective,
             seed=seed,
+            rounds=self.rounds,
+            starts=self.starts or None,
             start=start,
             settings=settings,
             data=data,
@@ -126,5 +141,6 @@ class Trained:
             bytes_from_clients=cost.bytes_from_clients,
             notes=(*notes, *self.notes),
             selection=self.selection,
+            thresholds=self.thresholds,
             seconds=seconds,
         )

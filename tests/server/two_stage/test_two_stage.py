@@ -485,6 +485,28 @@ def test_as_written_both_temperatures_cool_when_the_direction_is_short():
     assert rounds[-1][1].temperatures == (1e-3, 1e-3)
 
 
+def test_the_direction_that_cools_is_the_one_taken_along_the_budgets():
+    """At an optimum on the edge of a budget the losses' gradient is long, the step's is not."""
+    problem, runtime = simulated_problem([Difference("demographic_parity", "race", 0.02)])
+    method = TwoStage(rounds=(150, 0))
+    end = train(method, problem, runtime, zeros_for(runtime))[-1][0].state
+    at = evaluate(problem, runtime, end.params)
+    gradient = smooth_max(at.losses, end.temperatures[0])[1] @ at.loss_grads
+    assert gradient @ gradient > 10 * method.decay_below
+    assert end.temperatures[0] <= 0.1 / 8 and end.temperatures[1] <= 0.002 / 8
+
+
+def test_each_round_tells_how_far_the_smooth_maxima_lie_above_the_maxima():
+    problem, runtime = simulated_problem(RULES["difference"])
+    for _, after, info in recorded(TwoStage(rounds=(30, 5)), problem, runtime, zeros_for(runtime)):
+        if info.note == "accepted":
+            delta_l, delta_g = after.temperatures
+            loss_gap = smooth_max(after.losses, delta_l)[0] - after.losses.max()
+            assert info.loss_gap == pytest.approx(loss_gap, abs=1e-15)
+            assert 0 <= info.loss_gap <= delta_l * np.log(after.losses.size) + 1e-15
+            assert 0 <= info.violation_gap <= delta_g * np.log(after.violations.size) + 1e-15
+
+
 @pytest.mark.parametrize("rules", ["difference", "by client"])
 def test_published_stage_2_searches_the_hull_of_the_losses_and_one_disparity_row(rules):
     """The row is that of the smooth maximum of the disparities.

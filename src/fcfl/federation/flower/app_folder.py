@@ -3,11 +3,17 @@
 import tomllib
 from pathlib import Path
 
+import tomli_w
+
 from fcfl import __version__
+from fcfl._files import replace_file
 from fcfl.errors import FCFLError
+from fcfl.federation.flower.proxy import proxy_configuration
 from fcfl.federation.site_settings import ConfigValue
 
-FILES = ("pyproject.toml", "server_app.py", "client_app.py", "README.md", ".gitignore")
+FILES = (
+    "pyproject.toml", "server_app.py", "client_app.py", "nginx.conf", "README.md", ".gitignore",
+)  # fmt: skip
 
 _PYPROJECT = """\
 [build-system]
@@ -64,19 +70,21 @@ Made by `fcfl flower new`. The whole way, from certificates to a trained model, 
     fcfl flower certs . --sites north,south --host superlink.example.org
     fcfl flower up . --sites north=north.csv,south=south.csv     # a rehearsal on one machine
 
-At the server: `flower-superlink` with the certificates, `flwr supernode register` for every site's
-public key, then `flwr run . CONNECTION --stream`.
+At the server: `flower-superlink` on 127.0.0.1 with the certificates, `nginx -c …/nginx.conf` before
+it, `fcfl flower register . CONNECTION --sites north,south` for the sites' public keys, then
+`flwr run . CONNECTION --stream`.
 
 At a site: a file `site.toml`
 
     name = "north"                       # as in `sites` of pyproject.toml
     table = "/srv/fcfl/north.csv"        # read here, never sent
-    policy = "/srv/fcfl/policy.toml"     # optional: what this site insists on
+    policy = "/srv/fcfl/policy.toml"     # what this site insists on, and its limits
+    ledger = "/srv/fcfl/ledger"          # what it has answered: fcfl site status site.toml
 
 and `flower-supernode … --node-config site.toml`.
 """
 
-_IGNORED = "certs/\nrehearsal/\nruns/\n__pycache__/\n*.fab\n"
+_IGNORED = "certs/\nrehearsal/\nruns/\nproxy*\n.proxy*\n__pycache__/\n*.fab\n"
 
 
 def write_app(folder: Path, config: str, *, overwrite: bool = False) -> list[Path]:
@@ -91,7 +99,7 @@ def write_app(folder: Path, config: str, *, overwrite: bool = False) -> list[Pat
         )
     folder.mkdir(parents=True, exist_ok=True)
     pyproject = _PYPROJECT.replace("{version}", __version__).replace("{config}", config)
-    contents = (pyproject, _SERVER, _CLIENT, _README, _IGNORED)
+    contents = (pyproject, _SERVER, _CLIENT, proxy_configuration(folder), _README, _IGNORED)
     for name, content in zip(FILES, contents, strict=True):
         (folder / name).write_text(content, encoding="utf-8")
     return [folder / name for name in FILES]
@@ -110,3 +118,16 @@ def read_app_config(folder: Path) -> dict[str, ConfigValue]:
         return dict(table["tool"]["flwr"]["app"]["config"])
     except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
         raise FCFLError(f"{str(path)!r} is not an app of fcfl ({error}).") from None
+
+
+def write_app_config(folder: Path, key: str, value: ConfigValue) -> None:
+    """Change one key of the run config in an app's pyproject.toml; comments stay."""
+    path = folder / "pyproject.toml"
+    if key not in read_app_config(folder):
+        raise FCFLError(f"{str(path)!r} has no key `{key}`. Write the app anew: fcfl flower new")
+    head, marker, config = path.read_text(encoding="utf-8").partition("[tool.flwr.app.config]\n")
+    lines = [
+        tomli_w.dumps({key: value}).rstrip("\n") if line.startswith(f"{key} = ") else line
+        for line in config.split("\n")
+    ]
+    replace_file(path, (head + marker + "\n".join(lines)).encode())

@@ -25,18 +25,16 @@ def make_certificates(
 ) -> dict[str, Path]:
     """Make what is missing in ``folder``; a key that is there is kept. Returns what was made.
 
-    ``hosts`` are the names and addresses under which sites dial the server; loopback is added.
+    ``hosts`` are the names and addresses under which sites dial the server; loopback is added. For
+    hosts that the server's certificate lacks a new one is signed, by the same CA and for the same
+    key: nothing changes at the sites.
     """
     check_key_names(sites)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     made: dict[str, Path] = {}
-    if not (folder / SERVER).exists():
-        made |= _make_server(folder, hosts)
-    elif hosts:
-        raise FCFLError(
-            f"{str(folder / SERVER)!r} is there already. Remove it and {SERVER_KEY} to make one "
-            "for other hosts."
-        )
+    known = _hosts_of(folder / SERVER)
+    if known is None or not set(hosts) <= set(known):
+        made |= _make_server(folder, [*(known or ()), *hosts])
     for site in sites:
         if not (folder / site).exists():
             made |= _make_site_key(folder, site)
@@ -48,9 +46,9 @@ def _make_server(folder: Path, hosts: Sequence[str]) -> dict[str, Path]:
     made = {}
     if (folder / CA).exists():
         ca = x509.load_pem_x509_certificate((folder / CA).read_bytes())
-        ca_key = serial.load_pem_private_key((folder / CA_KEY).read_bytes(), None)
-        if not isinstance(ca_key, Key):
-            raise FCFLError(f"{str(folder / CA_KEY)!r} must be an EC key.")
+        if not (folder / CA_KEY).exists():
+            raise FCFLError(f"{str(folder / CA_KEY)!r} is missing; without it nothing is signed.")
+        ca_key = _read_key(folder / CA_KEY)
     else:
         ca_key = ec.generate_private_key(ec.SECP384R1())
         name = _name("fcfl CA")
@@ -63,8 +61,9 @@ def _make_server(folder: Path, hosts: Sequence[str]) -> dict[str, Path]:
         )
         made[CA] = _write(folder / CA, ca.public_bytes(serial.Encoding.PEM), mode=0o644)
         made[CA_KEY] = _write(folder / CA_KEY, _pem(ca_key))
-    key = ec.generate_private_key(ec.SECP384R1())
-    names = list(dict.fromkeys([*hosts, "localhost", "127.0.0.1"]))
+    key = _server_key(folder)
+    own = ("localhost", "127.0.0.1")
+    names = list(dict.fromkeys([*(host for host in hosts if host not in own), *own]))
     issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
     certificate = (
         _certificate(_name(names[0]), ca.subject, key)
@@ -77,8 +76,31 @@ def _make_server(folder: Path, hosts: Sequence[str]) -> dict[str, Path]:
     )
     pem = certificate.public_bytes(serial.Encoding.PEM)
     made[SERVER] = _write(folder / SERVER, pem, mode=0o644)
-    made[SERVER_KEY] = _write(folder / SERVER_KEY, _pem(key))
+    if not (folder / SERVER_KEY).exists():
+        made[SERVER_KEY] = _write(folder / SERVER_KEY, _pem(key))
     return made
+
+
+def _hosts_of(path: Path) -> list[str] | None:
+    """The names and addresses in a certificate; None where there is no certificate."""
+    if not path.exists():
+        return None
+    certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [str(name.value) for name in names]
+
+
+def _server_key(folder: Path) -> Key:
+    if not (folder / SERVER_KEY).exists():
+        return ec.generate_private_key(ec.SECP384R1())
+    return _read_key(folder / SERVER_KEY)
+
+
+def _read_key(path: Path) -> Key:
+    key = serial.load_pem_private_key(path.read_bytes(), None)
+    if not isinstance(key, Key):
+        raise FCFLError(f"{str(path)!r} must be an EC key.")
+    return key
 
 
 def _make_site_key(folder: Path, site: str) -> dict[str, Path]:

@@ -23,9 +23,11 @@ from fcfl.federation.flower.processes import (
     signal_group,
     undisturbed,
 )
+from fcfl.federation.flower.registration import register_key
 from fcfl.federation.site_settings import Config
 
 CONNECTION = "rehearsal"
+SUPERLINK, RUN, PROXY = "(superlink)", "(run)", "(proxy)"  # sites may have any other name
 _UP_SECONDS = 60.0
 _GRACE = 5.0  # seconds between asking a process to end and ending it
 _QUIET = {
@@ -84,25 +86,34 @@ class LocalCluster:
             ]  # fmt: skip
         listen = ["--host", HOST, "--port", str(self.port)]
         offline = ["--disable-runtime-dependency-installation"]
-        self._start("superlink", ["flower-superlink", *secure, *listen, *offline, *options])
+        self._start(SUPERLINK, ["flower-superlink", *secure, *listen, *offline, *options])
         deadline = time.monotonic() + _UP_SECONDS
         while not listens(self.port):
-            if self.processes["superlink"].poll() is not None or time.monotonic() > deadline:
-                raise FCFLError(f"The SuperLink did not start; see {str(self.log('superlink'))!r}.")
+            if self.processes[SUPERLINK].poll() is not None or time.monotonic() > deadline:
+                raise FCFLError(f"The SuperLink did not start; see {str(self.log(SUPERLINK))!r}.")
             time.sleep(0.1)
 
-    def register(self, site: str) -> None:
-        """Make a site's key known to the SuperLink."""
+    def register(self, site: str) -> int:
+        """Make a site's key known to the SuperLink; the id that its node will have."""
         assert self.certificates is not None
-        key = str(self.certificates / f"{site}.pub")
-        done = self.flwr("supernode", "register", key, CONNECTION, "--name", site)
-        if done.returncode:
-            raise FCFLError(f"The key of site {site!r} was not registered: {_last(done.stdout)}")
+        return register_key(self.certificates / f"{site}.pub", site, CONNECTION, self.flwr)
+
+    def start_proxy(self, configuration: Path) -> None:
+        """Start nginx with a configuration that `proxy_configuration` wrote."""
+        self._start(PROXY, ["nginx", "-e", "stderr", "-c", str(configuration), "-g", "daemon off;"])
 
     def start_site(
-        self, name: str, config: Mapping[str, str], *, secure: Sequence[str] | None = None
+        self,
+        name: str,
+        config: Mapping[str, str],
+        *,
+        secure: Sequence[str] | None = None,
+        address: str | None = None,
     ) -> None:
-        """Start a SuperNode with its node config; ``secure`` replaces its TLS options."""
+        """Start a SuperNode with its node config; ``secure`` replaces its TLS options.
+
+        It dials the SuperLink, or the ``address`` of a proxy.
+        """
         if secure is None:
             secure = ["--insecure"]
             if self.certificates is not None:
@@ -112,7 +123,7 @@ class LocalCluster:
             self.stop(name)  # what a node that has ended leaves running
         path = self.folder / f"node-{len(list(self.folder.glob('node-*.toml')))}.toml"
         path.write_text(tomli_w.dumps(config), encoding="utf-8")
-        link = ["--superlink", self.address, "--host", HOST, "--port", str(free_port())]
+        link = ["--superlink", address or self.address, "--host", HOST, "--port", str(free_port())]
         self._start(name, ["flower-supernode", *secure, *link, "--node-config", str(path)])
 
     def run(self, app: Path, config: Config) -> Iterator[str]:
@@ -122,9 +133,9 @@ class LocalCluster:
         options = ["--stream", "--run-config", str(path)]
         command = ["flwr", "run", str(app.absolute()), CONNECTION, *options]
         process = self._popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        self.processes["run"] = process
+        self.processes[RUN] = process
         assert process.stdout is not None
-        with process.stdout as output, open(self.log("run"), "wb") as log:
+        with process.stdout as output, open(self.log(RUN), "wb") as log:
             for line in output:
                 log.write(line)
                 log.flush()
@@ -163,8 +174,9 @@ class LocalCluster:
             process.stdout.close()
 
     def log(self, name: str) -> Path:
-        """Where a process writes."""
-        return self.folder / f"{name}.log"
+        """Where a process writes: a site's log cannot have the name of another's."""
+        ours = name in (SUPERLINK, RUN, PROXY)
+        return self.folder / (f"{name.strip('()')}.log" if ours else f"site-{name}.log")
 
     def _start(self, name: str, command: Sequence[str]) -> None:
         with open(self.log(name), "ab") as log:
@@ -192,8 +204,3 @@ class LocalCluster:
         link = {"default": CONNECTION, CONNECTION: {"address": self.address, **secure}}
         text = tomli_w.dumps({"superlink": link})
         (self._home / "config.toml").write_text(text, encoding="utf-8")
-
-
-def _last(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "no output"

@@ -18,15 +18,17 @@ HOST = "127.0.0.1"
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Without Ctrl-C, whose second press would leave processes behind."""
+    """Without Ctrl-C and SIGTERM, the second of which would leave processes behind."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 def free_port() -> int:
@@ -44,9 +46,12 @@ def listens(port: int) -> bool:
 
 
 def program(name: str) -> str:
-    """One of Flower's commands: beside this Python, or on the path."""
+    """A command: beside this Python, or on the path, or where a system keeps its servers."""
     beside = Path(sys.executable).parent / name
-    found = str(beside) if beside.exists() else shutil.which(name)
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"])
+    found = str(beside) if beside.exists() else shutil.which(name, path=path)
+    if found is None and name == "nginx":
+        raise FCFLError("There is no nginx. Install it, on Debian: apt-get install nginx")
     if found is None:
         raise FCFLError(f"There is no command {name!r}. Install it: pip install 'fcfl[flower]'")
     return found

@@ -77,11 +77,11 @@ def rehearse(
             f"Starting a server and {len(nodes)} sites on 127.0.0.1, {secure}; logs in {place}"
         )
         cluster.start_superlink()
+        bound = {} if certificates is None else {name: cluster.register(name) for name in nodes}
         for name, node in nodes.items():
-            if certificates is not None:
-                cluster.register(name)
             cluster.start_site(name, node)
-        for line in cluster.run(folder, config):
+        text = ",".join(f"{name}={number}" for name, number in bound.items())
+        for line in cluster.run(folder, {**config, "nodes": text}):
             _, marker, sentence = line.partition("fcfl: ")
             if marker and sentence.startswith("error: "):
                 error = sentence.removeprefix("error: ")

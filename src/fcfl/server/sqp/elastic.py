@@ -67,6 +67,26 @@ def _solve(
     return other, min(max(penalty, needed), PENALTY_GROWTH * penalty)
 
 
+def step_within_slack(
+    at: Evaluation, target: Target, curvature: Curvature, penalty: float, slack: float
+) -> tuple[Step, float, float]:
+    r"""The first step of stage 2, its penalty, and the factor c on the curvature B of stage 1.
+
+    At the optimum of stage 1 its Lagrangian L is flat, so that the linearised caps do not bound the
+    step. They do to second order: the largest loss rises by about :math:`\tfrac12 d^T B d`, which
+    must not exceed the slack. The step is therefore solved for under c B with the least c for which
+    it does not. This is the multiplier of the caps: c times the weights of stage 1.
+    """
+    factor = 1.0
+    for _ in range(_RESCALINGS):
+        step, raised = _solve(at, target, curvature.scaled(factor), penalty)
+        rise = -0.5 * float(step.lagrangian_grad @ step.direction) / factor
+        if rise <= 1.1 * slack:
+            break
+        factor *= (rise / slack) ** 0.5  # exact where no row enters or leaves: d is as 1 / c
+    return step, raised, factor
+
+
 def is_stuck(at: Evaluation, target: Target, step: Step, penalty: float, tolerance: float) -> bool:
     """Whether a constraint is exceeded at a stationary point of the merit: it must weigh more.
 

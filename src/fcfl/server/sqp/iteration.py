@@ -11,20 +11,28 @@ from dataclasses import replace
 from fcfl._types import ClientId, Reports
 from fcfl.server.method import RoundInfo, describe_round
 from fcfl.server.problem import Evaluation, evaluate_point
-from fcfl.server.sqp.elastic import PENALTY_GROWTH, PENALTY_LIMIT, find_step, is_stuck
+from fcfl.server.sqp.damping import first_damping
+from fcfl.server.sqp.elastic import (
+    PENALTY_GROWTH,
+    PENALTY_LIMIT,
+    find_step,
+    is_stuck,
+    step_within_slack,
+)
 from fcfl.server.sqp.lagrangian import (
+    Multipliers,
     active_grads,
     lagrangian_grad,
     lagrangian_hessian,
     loss_weights,
 )
 from fcfl.server.sqp.line_search import begin_search, search_again, with_request
-from fcfl.server.sqp.quasi_newton import Curvature, Exact, LimitedMemory
+from fcfl.server.sqp.quasi_newton import Curvature, LimitedMemory
 from fcfl.server.sqp.restoration import is_restoring, restoration_step, was_restoring
-from fcfl.server.sqp.sqp_options import NEAR_OPTIMUM, Options
+from fcfl.server.sqp.sqp_options import Options
 from fcfl.server.sqp.sqp_state import SQPState, count_round, reset_search, rounds_left, target_of
 from fcfl.server.sqp.stages import begin_stage_2, end_infeasible, end_run, wants_stage_2
-from fcfl.server.sqp.subproblem import kkt_residual
+from fcfl.server.sqp.subproblem import Step, kkt_residual
 
 
 def take_round(options: Options, state: SQPState, reports: Reports) -> tuple[SQPState, RoundInfo]:
@@ -44,9 +52,16 @@ def take_round(options: Options, state: SQPState, reports: Reports) -> tuple[SQP
         shown, length = points[-1], 0.0
         # A quarter of the shortest length that failed: together with `lookahead` the next request
         # spans two more orders of magnitude.
-        state = search_again(options, state, min(search.lengths) / 4, settled=False)
+        shorter = min(search.lengths) / 4
+        if options.exact:
+            shorter = search.shorter(target.merit(shown))
+            state = replace(state, damping=state.damping.refused())
+        state = search_again(options, state, shorter, settled=False)
     else:
         shown, length = points[accepted], search.lengths[accepted]
+        if options.exact and not search.settled and not was_restoring(options, state):
+            ratio = search.ratio(accepted, target.merit(shown))
+            state = replace(state, damping=state.damping.taken(ratio, length))
         if state.request.points[accepted].want == "values":
             state = search_again(options, state, length, settled=True)
         else:
@@ -80,11 +95,12 @@ def _arrive(options: Options, state: SQPState, at: Evaluation) -> SQPState:
     curvature: Curvature
     if options.exact:
         target = target_of(options, state)
-        # In stage 2 the residual is that of weights that sum to one, the Lagrangian's are larger.
-        is_near = state.kkt * state.loss_weights.sum() <= NEAR_OPTIMUM
-        active = active_grads(state.multipliers, target, at) if is_near else None
         hessian = lagrangian_hessian(state.multipliers, target, at)
-        curvature = Exact.from_hessian(hessian, active)
+        damping = state.damping if state.damping.metric.size else first_damping(hessian)
+        active = active_grads(state.multipliers, target, at)
+        weight = float(state.loss_weights.sum())
+        curvature, damping = damping.curvature(hessian, active, weight)
+        state = replace(state, damping=damping)
     else:
         state = replace(state, memory=_learn(options, state, at))
         curvature = state.memory
@@ -107,26 +123,42 @@ def _learn(options: Options, state: SQPState, at: Evaluation) -> LimitedMemory:
 
 
 def _next_step(options: Options, state: SQPState, at: Evaluation, curvature: Curvature) -> SQPState:
-    """Solve for the next step, and see whether the stage is over.
-
-    A stage ends when the KKT residual is within the tolerance and the budgets are met; when it is
-    out of rounds; or when no step lowers the violations, even under the largest penalty. Until the
-    last the penalty grows and the step is solved for again, at the same point.
-    """
+    """Solve for the next step, and see whether the stage is over."""
     if is_restoring(options, state):
         return with_request(options, restoration_step(options, state, at, curvature))
     target = target_of(options, state)
     step, penalty, curvature = find_step(at, target, curvature, state.penalty, state.loss_weights)
     if isinstance(curvature, LimitedMemory):
         state = replace(state, memory=curvature)
+    multipliers = Multipliers(
+        loss_weights(target, at, step), step.constraint_weights[state.caps.size :]
+    )
+    return _go_on(options, state, at, curvature, (step, penalty, multipliers))
+
+
+def _go_on(
+    options: Options,
+    state: SQPState,
+    at: Evaluation,
+    curvature: Curvature,
+    found: tuple[Step, float, Multipliers],
+) -> SQPState:
+    """Ask about the step that was found, under its penalty and multipliers; or end the stage.
+
+    A stage ends when the KKT residual is within the tolerance and the budgets are met; when it is
+    out of rounds; or when no step lowers the violations, even under the largest penalty. Until the
+    last the penalty grows and the step is solved for again, at the same point.
+    """
+    target = target_of(options, state)
+    step, penalty, multipliers = found
     kkt = kkt_residual(at, target, step)
     state = replace(
         state,
         penalty=penalty,
         direction=step.direction,
         search=begin_search(options, state, target.merit(at), step, penalty),
-        loss_weights=loss_weights(target, at, step),
-        row_weights=step.constraint_weights[state.caps.size :],
+        loss_weights=multipliers.losses,
+        row_weights=multipliers.rows,
         lagrangian_grad=step.lagrangian_grad,
         kkt=kkt,
     )
@@ -145,7 +177,20 @@ def _next_step(options: Options, state: SQPState, at: Evaluation, curvature: Cur
 def _finish_stage(
     options: Options, state: SQPState, at: Evaluation, curvature: Curvature
 ) -> SQPState:
-    """Go on to stage 2 from ``at``, where everything it needs is known already; or end."""
-    if wants_stage_2(options, state, at):
-        return _next_step(options, begin_stage_2(options, state, at), at, curvature)
-    return end_run(state)
+    """Go on to stage 2 from ``at``, where everything it needs is known already; or end.
+
+    With exact curvature its first step is as long as the slack allows to second order, and the
+    multipliers are those that belong to it.
+    """
+    if not wants_stage_2(options, state, at):
+        return end_run(state)
+    before, state = state.multipliers, begin_stage_2(options, state, at)
+    if not options.exact or options.slack == 0 or is_restoring(options, state):
+        return _next_step(options, state, at, curvature)
+    target = target_of(options, state)
+    step, penalty, factor = step_within_slack(at, target, curvature, state.penalty, options.slack)
+    multipliers = Multipliers(
+        loss_weights(target, at, step) + factor * before.losses,
+        step.constraint_weights[state.caps.size :] + factor * before.rows,
+    )
+    return _go_on(options, state, at, curvature.scaled(factor), (step, penalty, multipliers))

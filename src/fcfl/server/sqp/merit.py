@@ -17,6 +17,9 @@ from fcfl._types import Vector
 # it only refuses steps whose decrease is accidental.
 _ARMIJO = 1e-4
 
+# By how much merits that are equal may differ: sums of a few thousand float64 numbers of size one.
+_ROUNDING = 1e-12
+
 # A penalty above the multiplier makes the merit exact: its minimiser solves the constrained
 # problem. Twice the multiplier leaves room for a multiplier that still grows.
 _ENOUGH = 2.0
@@ -40,7 +43,8 @@ class Search:
 
     ``settled`` says that the first length is taken without a comparison. ``merits`` are those of
     the last iterates, newest last; ``predicted_decrease`` is how much the linearised merit falls
-    along the full step, its objective and each of its violations.
+    along the full step, its objective and each of its violations. ``bend`` is half of
+    :math:`d^T B d`, by which the quadratic model predicts less.
     """
 
     lengths: tuple[float, ...]
@@ -48,6 +52,7 @@ class Search:
     merits: tuple[Merit, ...]
     predicted_decrease: Merit
     penalties: Vector
+    bend: float = 0.0
 
     def accepts(self, index: int, merit: Merit) -> bool:
         r"""Whether the point of length ``lengths[index]`` may be the next iterate.
@@ -60,7 +65,33 @@ class Search:
             return index == 0
         worst = max(weigh(before, self.penalties) for before in self.merits)
         predicted = weigh(self.predicted_decrease, self.penalties)
-        return weigh(merit, self.penalties) <= worst - _ARMIJO * self.lengths[index] * predicted
+        limit = worst - _ARMIJO * self.lengths[index] * predicted
+        return weigh(merit, self.penalties) <= limit + _ROUNDING * max(abs(worst), 1.0)
+
+    def ratio(self, index: int, merit: Merit) -> float:
+        r"""The decrease since the last iterate as a share of the predicted one.
+
+        With length a the quadratic model predicts :math:`a \Delta - a^2 \tfrac12 d^T B d`.
+        """
+        length = self.lengths[index]
+        actual = weigh(self.merits[-1], self.penalties) - weigh(merit, self.penalties)
+        linear = weigh(self.predicted_decrease, self.penalties)
+        predicted = length * linear - length**2 * self.bend
+        if max(abs(actual), abs(predicted)) <= 10 * _ROUNDING:
+            return 1.0
+        return actual / predicted if predicted > 0 else 0.0
+
+    def shorter(self, merit: Merit) -> float:
+        r"""The length to try after the shortest one, a, was refused with ``merit``.
+
+        It is the minimum of the parabola through the merits at 0 and a with the predicted slope at
+        0, between a tenth of a and half of it.
+        """
+        length = min(self.lengths)
+        slope = weigh(self.predicted_decrease, self.penalties)
+        rise = weigh(merit, self.penalties) - weigh(self.merits[-1], self.penalties)
+        above = max(rise + length * slope, 1e-300)
+        return float(np.clip(length**2 * slope / (2 * above), 0.1 * length, 0.5 * length))
 
     def ended(self, length: float) -> "Search":
         """The search with only the length that was taken."""
@@ -74,7 +105,13 @@ class Search:
         once. Powell (1978) lowers them at every step; with that, runs that are cut short end
         further outside their budgets (measured).
         """
-        enough = np.maximum(_ENOUGH * multipliers, _LEAST)
-        was_short = self.lengths[0] < 1
-        lower = (self.penalties + enough) / 2 if was_short else self.penalties
-        return np.asarray(np.maximum(enough, lower))
+        lowered = lowered_penalties(self.penalties, multipliers)
+        if self.lengths[0] < 1:
+            return lowered
+        return np.asarray(np.maximum(lowered, self.penalties))
+
+
+def lowered_penalties(penalties: Vector, multipliers: Vector) -> Vector:
+    """Penalties halfway to twice their multipliers; one that is too low rises at once."""
+    enough = np.maximum(_ENOUGH * multipliers, _LEAST)
+    return np.asarray(np.maximum(enough, (penalties + enough) / 2))

@@ -4,7 +4,6 @@ Either is a positive definite ``B`` behind two operations: `whiten` gives rows `
 ``W W^T = J B^{-1} J^T``, `solve` gives ``B^{-1} g``. That is all a step needs.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,10 +15,6 @@ from fcfl._types import Matrix, Vector
 # Entries up to which rows are whitened one by one: for a matrix BLAS starts threads, which cost
 # milliseconds on a busy machine.
 _FEW_ENTRIES = 100_000
-
-# Curvature added across the active rows, as shares of the largest, until the matrix is positive
-# definite. The least that suffices is taken: with more the step depends on the active set's guess.
-_SHARES = (1e-3, 1e-2, 1e-1, 1.0)
 
 # Powell's damping: the curvature along a step is at least this share of the model's. The Lagrangian
 # need not be convex, and BFGS stays positive definite only while it is along every step.
@@ -45,26 +40,18 @@ class Exact:
     factor: Matrix
 
     @classmethod
-    def from_hessian(
-        cls, hessian: Matrix, active: Matrix | None = None, floor: float = 1e-8
-    ) -> "Exact":
-        """A positive definite matrix that gives the Newton step where there is one.
+    def from_hessian(cls, hessian: Matrix, floor: float = 1e-8) -> "Exact":
+        """The Hessian itself if it is positive definite by ``floor`` times its largest entry.
 
-        The Hessian itself if it is positive definite. Else with curvature added in the span of
-        ``active``: there the step is fixed by those rows, so this changes nothing but the sign of
-        curvature. Else the last of these with absolute eigenvalues, at least ``floor`` times the
-        largest.
+        Else the matrix with its absolute eigenvalues, at least so large.
         """
         symmetric = (hessian + hessian.T) / 2
         largest = max(float(np.abs(symmetric).max()), 1.0)
-        margin = floor * largest * np.eye(symmetric.shape[0])
-        for candidate in _convexified(symmetric, active):
-            try:
-                np.linalg.cholesky(candidate - margin)
-                return cls(np.asarray(np.linalg.cholesky(candidate), dtype=np.float64))
-            except np.linalg.LinAlgError:
-                continue
-        values, vectors = np.linalg.eigh(candidate)
+        try:
+            np.linalg.cholesky(symmetric - floor * largest * np.eye(symmetric.shape[0]))
+            return cls(np.asarray(np.linalg.cholesky(symmetric), dtype=np.float64))
+        except np.linalg.LinAlgError:
+            values, vectors = np.linalg.eigh(symmetric)
         lifted = np.maximum(np.abs(values), floor * largest)
         root: Matrix = np.asarray(np.linalg.qr((vectors * np.sqrt(lifted)).T, mode="r"))
         return cls(root.T)
@@ -86,23 +73,6 @@ class Exact:
     def scaled(self, factor: float) -> "Exact":
         """``factor * B``."""
         return Exact(np.sqrt(factor) * self.factor)
-
-
-def _convexified(hessian: Matrix, active: Matrix | None) -> Iterator[Matrix]:
-    r"""The Hessian H, then :math:`H + \sigma Q^T Q` with growing :math:`\sigma`.
-
-    The rows of Q are an orthonormal basis of the active rows' span: a step that holds these rows
-    fixed is orthogonal to it and does not see the addition.
-    """
-    yield hessian
-    if active is None or not active.any():
-        return
-    lengths = np.linalg.norm(active, axis=1, keepdims=True)
-    _, sizes, directions = np.linalg.svd(active / np.maximum(lengths, 1e-300), full_matrices=False)
-    across = directions[sizes > 1e-8 * sizes[0]]
-    largest = np.abs(hessian).sum(axis=1).max()
-    for share in _SHARES:
-        yield hessian + (share * largest * across.T) @ across
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from fcfl.server.problem import Evaluation
 from fcfl.server.sqp.elastic import find_step
 from fcfl.server.sqp.merit import Search
 from fcfl.server.sqp.quasi_newton import Curvature
-from fcfl.server.sqp.sqp_options import NEAR_OPTIMUM, Options
+from fcfl.server.sqp.sqp_options import LEARNT_LENGTHS, NEAR_OPTIMUM, Options
 from fcfl.server.sqp.sqp_state import SQPState, rounds_left, target_of
 
 # The factor κ on curvature and penalty, by which the losses count less: their share of the step is
@@ -82,7 +82,7 @@ def restoration_step(
     decreases = step.violation_decreases[-at.violations.size :]
     no_caps = np.zeros(n_caps)
     search = Search(
-        lengths=options.lengths,
+        lengths=(1.0, *LEARNT_LENGTHS),
         settled=False,
         merits=(target.merit(at),),
         predicted_decrease=(step.objective_decrease, np.append(no_caps, decreases)),

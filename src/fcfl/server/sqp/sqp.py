@@ -8,9 +8,9 @@ has no interior). With the mean or a fixed temperature instead of the maximum, o
 its optimum is Pareto-optimal.
 
 The parts, in the order of a round: `iteration` decides about the step that was asked about,
-`quasi_newton` and `lagrangian` give the curvature, `elastic` and `subproblem` the next step,
-`line_search` and `merit` the points to ask about, `restoration` the last steps of a run that is
-cut short, `stages` the end.
+`lagrangian`, `damping` and `quasi_newton` give the curvature, `elastic` and `subproblem` the next
+step, `line_search` and `merit` the points to ask about, `restoration` the last steps of a run that
+is cut short, `stages` the end.
 """
 
 from dataclasses import dataclass, replace
@@ -37,6 +37,8 @@ from fcfl.server.sqp.sqp_options import (
     TOLERANCE,
     Options,
     default_full_points,
+    default_lookahead,
+    default_patience,
     default_rounds,
 )
 from fcfl.server.sqp.sqp_state import SQPState, first_state
@@ -67,20 +69,25 @@ class SQP:
         A stage ends only when no budget is violated by more than this, nor by more than
         ``tolerance``.
     lookahead
-        Shorter step lengths that are asked for together with the full step.
+        Shorter step lengths that are asked for together with the full step; by default none with
+        exact curvature, (0.5, 0.2, 0.05, 0.01) otherwise.
     n_full_points
         How many of the lengths, the full one first, are asked for with everything the next iterate
-        needs; the others with values only. Taking one of those costs a second round. By default 3
+        needs; the others with values only. Taking one of those costs a second round. By default 1
         with exact curvature, 2 otherwise.
     penalty
-        Largest multiplier of a budget, and first weight of its violation in the merit. Raised when
-        a budget needs more; with learnt curvature the weight is also lowered.
+        Largest multiplier of a budget; raised when a budget needs more. The weights of violations
+        in the merit follow the multipliers.
     slack
         How much a client's loss may rise in stage 2. The default keeps the worst loss within 1e-4
         of its minimum, with room for rounding and the tolerance.
+    protects
+        What stage 2 keeps: ``"all"`` clients' losses at the end of stage 1, or only the ``"worst"``
+        one (both below Eq. 15 of the paper): then a client's loss may rise up to the worst.
     patience
         A step is compared with the worst merit of this many last iterates, so that the curvature of
-        the constraints does not block full steps (the Maratos effect).
+        the constraints does not block full steps (the Maratos effect); by default 6 with exact
+        curvature, 10 otherwise.
     memory
         How many of the last steps L-BFGS learns from.
     """
@@ -90,17 +97,19 @@ class SQP:
     rounds: tuple[int, int] | None = None
     tolerance: float | None = None
     feasibility: float = FEASIBILITY_TOLERANCE
-    lookahead: tuple[float, ...] = (0.5, 0.2, 0.05, 0.01)
+    lookahead: tuple[float, ...] | None = None
     n_full_points: int | None = None
     penalty: float = 10.0
     slack: float = 5e-5
-    patience: int = 10
+    protects: Literal["all", "worst"] = "all"
+    patience: int | None = None
     memory: int = 30
     name: str = "sqp"
     state_class: ClassVar[type[SQPState]] = SQPState
     objectives: ClassVar[tuple[str, ...]] = ("max", "mean", "temperature")
     is_cross_validated: ClassVar[bool] = True
     takes_excess_loss: ClassVar[bool] = True
+    keeps_decisions: ClassVar[bool] = True
     n_stages: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
@@ -111,18 +120,17 @@ class SQP:
         check_positive("feasibility", self.feasibility)
         check_positive("penalty", self.penalty)
         check_non_negative("slack", self.slack)
-        for length in self.lookahead:
+        check_choice("protects", self.protects, ("all", "worst"))
+        for length in self.lookahead or ():
             if not 0 < length < 1:
                 raise ValueError(f"`lookahead` must hold lengths between 0 and 1, got {length!r}.")
         if self.rounds is not None:
             check_stage_rounds("rounds", self.rounds)
-        for name in ("patience", "memory"):
-            check_count(name, getattr(self, name))
-        n_full = 1
-        if self.n_full_points is not None:
-            n_full = check_count("n_full_points", self.n_full_points)
-        first = 1 if self.rounds is None else self.rounds[0]
-        if min(first, self.patience, self.memory, n_full) < 1:
+        counts = [1 if self.rounds is None else self.rounds[0]]
+        for name in ("patience", "memory", "n_full_points"):
+            if getattr(self, name) is not None:
+                counts.append(check_count(name, getattr(self, name)))
+        if min(counts) < 1:
             raise ValueError(
                 "`rounds` of stage 1, `patience`, `memory` and `n_full_points` must be at least 1."
             )
@@ -141,11 +149,12 @@ class SQP:
             rounds=default_rounds(exact) if self.rounds is None else self.rounds,
             tolerance=TOLERANCE if self.tolerance is None else self.tolerance,
             feasibility=self.feasibility,
-            lookahead=self.lookahead,
+            lookahead=default_lookahead(exact) if self.lookahead is None else self.lookahead,
             n_full_points=default_full_points(exact) if n_full is None else n_full,
             penalty=self.penalty,
             slack=self.slack,
-            patience=self.patience,
+            protects=self.protects,
+            patience=default_patience(exact) if self.patience is None else self.patience,
             memory=self.memory,
         )
 

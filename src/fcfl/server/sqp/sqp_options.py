@@ -5,6 +5,7 @@ take. They are pure functions of it, of a state, and of reports.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 # A client's part of the Hessian is n × n: with 2,000 parameters 32 MB for each point of a request.
 EXACT_PARAMS = 2000
@@ -18,13 +19,21 @@ TOLERANCE = 1e-6
 # several times as many: they stop a run that does not converge.
 EXACT_ROUNDS, LEARNT_ROUNDS = 200, 1000
 
+# Shorter step lengths that are asked about together with the full step. With damped exact curvature
+# most full steps pass; with learnt curvature many are refused.
+EXACT_LENGTHS: tuple[float, ...] = ()
+LEARNT_LENGTHS: tuple[float, ...] = (0.5, 0.2, 0.05, 0.01)
+
 # Points of a request that carry everything the next iterate needs. A shorter step of which only
 # values are known costs a second round when it is taken, a full point that is not taken costs its
 # gradients. A network, whose gradients are expensive, takes one (`fcfl.torch`).
-EXACT_FULL_POINTS, LEARNT_FULL_POINTS = 3, 2
+EXACT_FULL_POINTS, LEARNT_FULL_POINTS = 1, 2
 
-# KKT residual from which on the rows with a positive multiplier are taken to be the active ones.
-# Further away the active set still changes from round to round.
+# Merits of past iterates of which the worst is compared with. With exact curvature 1, 3 and 10 took
+# 11, 15 and 13 % more rounds than 6 (sixteen problems, docs/rounds.md).
+EXACT_PATIENCE, LEARNT_PATIENCE = 6, 10
+
+# KKT residual from which on Newton's method needs one or two rounds.
 NEAR_OPTIMUM = 3e-3
 
 
@@ -45,6 +54,7 @@ class Options:
     n_full_points: int
     penalty: float
     slack: float
+    protects: Literal["all", "worst"]
     patience: int
     memory: int
 
@@ -62,3 +72,13 @@ def default_rounds(exact: bool) -> tuple[int, int]:
 def default_full_points(exact: bool) -> int:
     """How many points of a request carry more than values."""
     return EXACT_FULL_POINTS if exact else LEARNT_FULL_POINTS
+
+
+def default_lookahead(exact: bool) -> tuple[float, ...]:
+    """Shorter lengths that are asked about together with the full step."""
+    return EXACT_LENGTHS if exact else LEARNT_LENGTHS
+
+
+def default_patience(exact: bool) -> int:
+    """How many merits of past iterates are remembered."""
+    return EXACT_PATIENCE if exact else LEARNT_PATIENCE

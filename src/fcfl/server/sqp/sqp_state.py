@@ -7,6 +7,7 @@ import numpy as np
 from fcfl._types import Request, Vector
 from fcfl.server.method import Status
 from fcfl.server.problem import Problem
+from fcfl.server.sqp.damping import Damping, no_damping
 from fcfl.server.sqp.lagrangian import Multipliers
 from fcfl.server.sqp.merit import Search
 from fcfl.server.sqp.quasi_newton import LimitedMemory, no_memory
@@ -39,6 +40,7 @@ class SQPState:
     row_weights: Vector
     lagrangian_grad: Vector
     memory: LimitedMemory
+    damping: Damping
     kkt: float
     prices: Vector
     worst_weights: Vector
@@ -70,6 +72,7 @@ def first_state(params: Vector, problem: Problem, penalty: float) -> SQPState:
         row_weights=np.zeros(n_rows),
         lagrangian_grad=np.zeros(0),
         memory=no_memory(params.size),
+        damping=no_damping(),
         kkt=np.inf,
         prices=np.zeros(n_rows),
         worst_weights=np.zeros(n_clients),

@@ -6,6 +6,8 @@ after stage 1: of all models with the smallest worst loss, one that nobody else 
 
 from dataclasses import replace
 
+import numpy as np
+
 from fcfl.server.conflict import conflict_sentence
 from fcfl.server.problem import Evaluation
 from fcfl.server.sqp.sqp_options import Options
@@ -25,11 +27,15 @@ def wants_stage_2(options: Options, state: SQPState, at: Evaluation) -> bool:
 def begin_stage_2(options: Options, state: SQPState, at: Evaluation) -> SQPState:
     r"""Minimise the mean subject to :math:`l_k(\theta) \le l_k(\theta_1) + \text{slack}`.
 
+    Where only the worst client is protected, the right side is the largest of them for all k.
     Without slack the feasible set has no interior at the optimum of stage 1: multipliers would be
     unbounded, and no step of positive length would be feasible.
     """
     state = _with_stage_1_multipliers(reset_search(state))
-    return replace(state, stage=2, caps=at.losses + options.slack)
+    kept = at.losses
+    if options.protects == "worst":
+        kept = np.full(kept.size, kept.max())
+    return replace(state, stage=2, caps=kept + options.slack)
 
 
 def end_run(state: SQPState) -> SQPState:

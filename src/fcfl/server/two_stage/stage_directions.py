@@ -23,6 +23,7 @@ from fcfl.server.two_stage.direction import (
 FeasibleBy = Literal["smooth", "hard"]
 ParetoRows = Literal["all", "one"]
 OwnBudgets = Literal["kept", "ignored"]
+Protects = Literal["all", "worst"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +68,10 @@ def stage_1_direction(
 
 def stage_2_direction(
     at: Evaluation,
-    temperature: float,
+    temperatures: tuple[float, float],
     pareto_rows: ParetoRows,
     own_budgets: OwnBudgets,
+    protects: Protects = "all",
     *,
     is_cautious: bool,
 ) -> Direction:
@@ -79,21 +81,26 @@ def stage_2_direction(
               w^T J h \ge 0,\; w \text{ on the simplex}
 
     with :math:`g_k` the gradients of the losses, :math:`\bar g` their mean, h that of the smooth
-    maximum of the violations, and J all of them stacked. A cautious method also computes the
-    direction that lowers everything protected, the slowest as fast as possible.
+    maximum of the violations, and J all of them stacked. Where only the worst client is protected
+    (below eq. 15), one row takes the place of the :math:`g_k`: the gradient of the smooth maximum
+    of the losses. A cautious method also computes the
+    direction that lowers everything protected and the mean, the slowest as fast as possible.
     """
     n = at.losses.size
-    extra, shares = _violation_rows(at, temperature, pareto_rows, own_budgets)
+    extra, shares = _violation_rows(at, temperatures[1], pareto_rows, own_budgets)
     jacobian = np.vstack([at.loss_grads, extra])
     m = jacobian.shape[0]
     improve = np.concatenate([np.full(n, 1.0 / n), np.zeros(m - n)])
-    protect = np.zeros((n + (m > n), m))
-    protect[:n, :n] = np.eye(n)
-    protect[n:, n:] = shares
+    kept = np.eye(n) if protects == "all" else smooth_max(at.losses, temperatures[0])[1][None, :]
+    protect = np.zeros((len(kept) + (m > n), m))
+    protect[: len(kept), :n] = kept
+    protect[len(kept) :, n:] = shares
     gramian = jacobian @ jacobian.T
     direction = descent_weights(gramian, improve, protect) @ jacobian
-    safe = safest_weights(gramian, protect) @ jacobian if is_cautious else None
-    return Direction(direction, safe)
+    if not is_cautious:
+        return Direction(direction, None)
+    lowered = protect if protects == "all" else np.vstack([protect, improve])
+    return Direction(direction, safest_weights(gramian, lowered) @ jacobian)
 
 
 def _violation_rows(

@@ -6,6 +6,7 @@ from fcfl._types import Vector
 from fcfl.server.problem import Evaluation
 from fcfl.server.smooth_max import smooth_max
 from fcfl.server.two_stage.direction import bisector_weights
+from fcfl.server.two_stage.stage_directions import Protects
 from fcfl.server.two_stage.two_stage_state import TwoStageState
 
 # Refusals until a trial goes wholly in the other direction. Each doubles the tilt: 1/16, 1/8, 1/4,
@@ -13,12 +14,13 @@ from fcfl.server.two_stage.two_stage_state import TwoStageState
 LARGEST_TILT = 5
 
 
-def is_accepted(state: TwoStageState, trial: Evaluation) -> bool:
+def is_accepted(state: TwoStageState, trial: Evaluation, protects: Protects = "all") -> bool:
     """Whether Lemma 1 (stage 1) or Lemma 2 (stage 2) holds for the trial and the budgets allow it.
 
     Lemma 1: the smooth maximum of the losses does not rise, and it or that of the violations falls.
-    Lemma 2: no client's loss rises, and their mean falls. In both stages the smooth maximum of the
-    violations neither rises nor becomes positive.
+    Lemma 2: no client's loss rises, or where only the worst is protected the largest does not, and
+    their mean falls. In both stages the smooth maximum of the violations neither rises nor becomes
+    positive.
     """
     delta_l, delta_g = state.temperatures
     before = smooth_max(state.violations, delta_g)[0]
@@ -26,7 +28,8 @@ def is_accepted(state: TwoStageState, trial: Evaluation) -> bool:
     if after > max(before, 0.0) or not _keeps_budgets(state, trial.block_violations):
         return False
     if state.stage == 2:
-        none_rises = bool((trial.losses <= state.losses).all())
+        bounds = state.losses if protects == "all" else state.losses.max()
+        none_rises = bool((trial.losses <= bounds).all())
         return none_rises and bool(trial.losses.mean() < state.losses.mean())
     loss = smooth_max(state.losses, delta_l)[0]
     trial_loss = smooth_max(trial.losses, delta_l)[0]
@@ -57,13 +60,23 @@ def trial_point(state: TwoStageState, weight_decay: float, *, is_tilted: bool) -
 def _tilted(state: TwoStageState, direction: Vector, other: Vector) -> Vector:
     """The direction, turned along the budgets and mixed with the other one; both in the hull."""
     if state.violation_at_start is not None:
-        slope_needed = state.violation_at_start / state.step_size
-        share = _share_to_reach(direction, other, slope_needed)
-        mixed = (1 - share) * direction + share * other
+        mixed = turned(direction, other, state.violation_at_start, state.step_size)
         other = bisector_weights(direction, other) @ np.array([direction, other])
         direction = mixed
     tilt = 2.0 ** (state.tilt - LARGEST_TILT) if state.tilt else 0.0
     return (1 - tilt) * direction + tilt * other
+
+
+def turned(direction: Vector, other: Vector, violation: float, step_size: float) -> Vector:
+    r"""The direction turned along the budgets: the nearest to it of those that do not break one.
+
+    .. math:: (1 - s)\, d + s\, h, \quad s \text{ smallest with } v - \eta\, h^T d_s \le 0
+
+    for the violation v and its gradient h. Where d is the gradient of the losses it is zero at a
+    constrained optimum, though d itself is not.
+    """
+    share = _share_to_reach(direction, other, violation / step_size)
+    return (1 - share) * direction + share * other
 
 
 def _share_to_reach(direction: Vector, other: Vector, slope_needed: float) -> float:

@@ -35,16 +35,18 @@ from fcfl._checks import (
 from fcfl._types import Reports, Vector
 from fcfl.server.method import RoundInfo, Status, describe_round
 from fcfl.server.problem import Evaluation, Problem, evaluate_point
+from fcfl.server.smooth_max import smooth_max
 from fcfl.server.two_stage.endings import end_run
 from fcfl.server.two_stage.stage_directions import (
     Direction,
     FeasibleBy,
     OwnBudgets,
     ParetoRows,
+    Protects,
     stage_1_direction,
     stage_2_direction,
 )
-from fcfl.server.two_stage.trials import LARGEST_TILT, is_accepted, trial_point
+from fcfl.server.two_stage.trials import LARGEST_TILT, is_accepted, trial_point, turned
 from fcfl.server.two_stage.two_stage_state import (
     TwoStageState,
     add_one,
@@ -63,14 +65,16 @@ class TwoStage:
     Parameters
     ----------
     step_size
-        :math:`\eta`, the longest step.
+        :math:`\eta`, the longest step. With trials it may be long: what fails is halved.
     rounds
         Accepted steps in stage 1 and stage 2.
     temperatures
         First :math:`\delta_l` and :math:`\delta_g` of the smooth maxima.
     decay, decay_below
         :math:`\beta` and :math:`\epsilon_d`: both temperatures are multiplied by ``decay`` when
-        :math:`|d|^2 \le` ``decay_below``, down to ``coldest``.
+        :math:`|d|^2 \le` ``decay_below`` (eq. 14), down to ``coldest``. With trials d is the
+        direction taken, turned along the budgets: at an optimum on the edge of a budget the
+        gradient of the losses itself never becomes short.
     max_trials
         Trials per step before the iterate counts as stationary; 0 takes every step as it is.
     feasible_by
@@ -82,6 +86,9 @@ class TwoStage:
     pareto_rows
         Stage 2 searches the hull of the losses' and of ``"all"`` clients' disparity gradients, as
         written, or of ``"one"`` smooth-maximum row, zero while budgets are met.
+    protects
+        In stage 2 ``"all"`` clients' losses may not rise (eq. 15), or only the ``"worst"`` may not:
+        then a client that is served better may lose for the sake of the mean.
     own_budgets_in_stage_2
         ``"kept"``, or ``"ignored"`` when budgets differ between clients.
     weight_decay
@@ -89,7 +96,7 @@ class TwoStage:
         reproduce.
     """
 
-    step_size: float = 0.1
+    step_size: float = 1.0
     rounds: tuple[int, int] = (800, 1500)
     temperatures: tuple[float, float] = (0.1, 0.002)
     decay: float = 0.5
@@ -100,6 +107,7 @@ class TwoStage:
     decay_rule: Literal["together", "separately"] = "together"
     pareto_rows: ParetoRows = "all"
     own_budgets_in_stage_2: OwnBudgets = "kept"
+    protects: Protects = "all"
     weight_decay: float = 0.0
     name: str = "two-stage"
     state_class: ClassVar[type[TwoStageState]] = TwoStageState
@@ -121,6 +129,7 @@ class TwoStage:
         check_choice("feasible_by", self.feasible_by, ("smooth", "hard"))
         check_choice("decay_rule", self.decay_rule, ("together", "separately"))
         check_choice("pareto_rows", self.pareto_rows, ("all", "one"))
+        check_choice("protects", self.protects, ("all", "worst"))
         check_choice("own_budgets_in_stage_2", self.own_budgets_in_stage_2, ("kept", "ignored"))
 
     @classmethod
@@ -154,7 +163,8 @@ class TwoStage:
         evaluation = evaluate_point(state.problem, trial, reports)
         state = replace(state, rounds=add_one(state.rounds, state.stage))
         stage = state.stage
-        if state.direction is None or self.max_trials == 0 or is_accepted(state, evaluation):
+        takes_all = state.direction is None or self.max_trials == 0
+        if takes_all or is_accepted(state, evaluation, self.protects):
             note = "" if state.direction is None else "accepted"
             state = self._move(state, evaluation)
         else:
@@ -163,7 +173,10 @@ class TwoStage:
         info = describe_round(
             evaluation, round=sum(state.rounds), stage=stage, step=state.step_size, note=note
         )
-        return state, info
+        delta_l, delta_g = state.temperatures
+        loss_gap = _gap(evaluation.losses, delta_l)
+        violation_gap = _gap(evaluation.block_violations, delta_g)
+        return state, replace(info, loss_gap=loss_gap, violation_gap=violation_gap)
 
     def _move(self, state: TwoStageState, at: Evaluation) -> TwoStageState:
         """Make the trial the iterate and choose the direction from there."""
@@ -212,13 +225,14 @@ class TwoStage:
         temperatures = state.temperatures
         if state.stage == 1:
             found = stage_1_direction(at, temperatures, self.feasible_by)
-            temperatures = self._decayed(temperatures, found)
+            temperatures = self._decayed(temperatures, found, state.step_size)
         else:
             found = stage_2_direction(
                 at,
-                temperatures[1],
+                temperatures,
                 self.pareto_rows,
                 self.own_budgets_in_stage_2,
+                self.protects,
                 is_cautious=state.cautious,
             )
         if not found.direction.any() and temperatures == state.temperatures:
@@ -233,11 +247,17 @@ class TwoStage:
             )
         )
 
-    def _decayed(self, temperatures: tuple[float, float], found: Direction) -> tuple[float, float]:
+    def _decayed(
+        self, temperatures: tuple[float, float], found: Direction, step_size: float
+    ) -> tuple[float, float]:
         """Temperatures of the next round (eq. 14)."""
         delta_l, delta_g = temperatures
         if self.decay_rule == "together":
-            small = found.direction @ found.direction <= self.decay_below
+            taken = found.direction
+            if self.max_trials and found.violation_at_start is not None:
+                assert found.other is not None
+                taken = turned(taken, found.other, found.violation_at_start, step_size)
+            small = taken @ taken <= self.decay_below
             return self._cooler((delta_l, delta_g)) if small else (delta_l, delta_g)
         assert found.loss_grad is not None and found.violation_grad is not None
         if 0.1 * np.linalg.norm(found.loss_grad) <= delta_l and delta_l > self.coldest:
@@ -261,3 +281,8 @@ class TwoStage:
                 return self._next_step(state, at)
             return replace(state, request=ask_for_gradients(state.params))
         return end_run(state, why, is_used_up=state.steps[0] >= self.rounds[0])
+
+
+def _gap(values: Vector, temperature: float) -> float | None:
+    """How far the smooth maximum lies above the maximum, which eq. 14 narrows."""
+    return smooth_max(values, temperature)[0] - float(values.max()) if values.size else None

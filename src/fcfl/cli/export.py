@@ -1,0 +1,55 @@
+"""fcfl export: a trained model for other programs."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fcfl.errors import FCFLError
+
+from .console import app, say
+from .options import command
+
+
+class Format(StrEnum):
+    """What a model can be written as."""
+
+    onnx = "onnx"
+    skops = "skops"
+    csv = "csv"
+
+
+@command(
+    app,
+    epilog="Examples:\n\n  fcfl export runs/mine --to onnx\n\n"
+    "  fcfl export runs/mine --to csv --out coefficients.csv",
+)
+def export(
+    run: Annotated[
+        Path, typer.Argument(help="Folder of a run, or of a classifier saved in Python.")
+    ],
+    to: Annotated[Format, typer.Option(help="What to write.")],
+    out: Annotated[
+        Path | None, typer.Option(help="File to write. Default: RUN/model.onnx, .skops or .csv.")
+    ] = None,
+) -> None:
+    """Write a trained model for other programs.
+
+    onnx: columns in, label and probabilities out, in double precision. skops: a
+    scikit-learn pipeline that is read without pickle. csv: a table of coefficients
+    that a person can read. onnx and skops need the extra fcfl[export].
+    """
+    from fcfl._files import replace_file
+    from fcfl.export.formats import model_as
+    from fcfl.models.saved_model import load_model
+
+    model = load_model(run)
+    place = run if run.is_dir() else run.parent
+    path = out or place / f"model.{to.value}"
+    if path.is_dir() or not path.parent.is_dir():
+        raise FCFLError(f"`--out` must be a file in a folder that exists, got {str(path)!r}.")
+    replace_file(path, model_as(model, to.value))
+    columns, features = len(model.inputs.schema.columns), model.params.size - 1
+    negative, positive = model.inputs.labels
+    say(f"Written to {path}: {columns} columns, {features} features, {negative} or {positive}")

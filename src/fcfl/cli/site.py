@@ -1,0 +1,72 @@
+"""fcfl site: what a data holder's own machine has answered, and what it still will."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from fcfl.federation.ledger import Ledger, Spent
+from fcfl.federation.site_rows import table_checksum
+from fcfl.federation.site_settings import SiteSettings
+from fcfl.policy import Limits
+
+from .console import app, out_console, say
+from .options import command
+
+site = typer.Typer(
+    help="A site's own side: its limits, and the ledger of what it has answered.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(site, name="site")
+
+SiteFile = Annotated[
+    Path, typer.Argument(metavar="SITE.toml", help="The site's file, as its node has it.")
+]
+PARTS = ("questions", "points", "counts")
+
+
+@command(site, epilog="Example:\n\n  fcfl site status /srv/fcfl/site.toml")
+def status(path: SiteFile) -> None:
+    """Show what was asked of this site's table, and what is left of its limits."""
+    settings = SiteSettings.from_file(path)
+    ledger = Ledger(settings.ledger_folder)
+    usages, now = ledger.usages(), table_checksum(settings)
+    say(f"Site {settings.name!r}, ledger {ledger.path}")
+    others = [table for table in usages if table != now]
+    if now not in usages:
+        say("Nothing was asked of its table as it is now.")
+    else:
+        usage = usages[now]
+        _show("this table", usage.in_all, settings.limits, "table")
+        for number, (run, spent) in enumerate(usage.runs.items(), start=1):
+            _show(f"run {number} ({run[:8]})", spent, settings.limits, "run")
+        runs, splits = len(usage.runs), len(usage.splits)
+        say(f"{runs} of {settings.limits.runs_per_table} runs; {splits} ways to split rows.")
+        say(f"Last asked {usage.last}.")
+    if others:
+        say(f"Of {len(others)} other tables, or states of this one, there are entries, too.")
+
+
+def _show(what: str, spent: Spent, limits: Limits, scope: str) -> None:
+    table = Table(title=what, title_justify="left", box=None, pad_edge=False)
+    for heading in ("", "asked", "limit", "left"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for part in PARTS:
+        asked, most = getattr(spent, part), getattr(limits, f"{part}_per_{scope}")
+        table.add_row(part, str(asked), str(most), str(max(most - asked, 0)))
+    out_console.print(table)
+
+
+@command(site, epilog="Example:\n\n  fcfl site mend /srv/fcfl/site.toml")
+def mend(path: SiteFile) -> None:
+    """Cut off what follows the last whole line of a torn ledger; the site answers again.
+
+    A power cut can tear the last line. Look at the file first: a line in its middle
+    that does not fit was changed by somebody, and all after it would be lost.
+    """
+    ledger = Ledger(SiteSettings.from_file(path).ledger_folder)
+    cut = ledger.mend()
+    say(f"Cut {cut} bytes off {ledger.path}." if cut else "The ledger is whole.")

@@ -1,0 +1,243 @@
+r"""How a client chooses decision thresholds for its groups, on its own training rows.
+
+Thresholds turn one score into decisions, group by group. Those chosen have the most correct
+decisions among all for which, for each kind of rate that is compared,
+
+.. math:: w \max_g r_g - \min_g r_g \le b
+
+(a difference has w = 1, a ratio its budget as w and b = 0; margins lower b). With
+:math:`l = \min_g r_g` every rate lies in the window :math:`[l, (b + l) / w]`, and given the window
+the groups are independent: each takes its best threshold inside. A group's rates fall as its
+threshold rises, so a window is a range of thresholds, and for two kinds of rates the ranges are
+intersected. All lowest rates that occur are tried. For one kind that is exact; for two, pairs of
+them are, and each group has at most `MOST_OF_TWO` thresholds, evenly spread over the share that it
+selects.
+
+Thresholds are multiples of a thousandth, or less, of how far the client's scores spread: what is
+told of single rows' scores is that much.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fcfl._types import LABEL_OF, RateKind, Vector
+
+MOST_OF_TWO = 1200  # thresholds of all groups together where two kinds of rates are compared
+MOST_KINDS = 2
+_LEAST_OF_TWO = 60  # of each group, however many there are
+_KEPT = 1e-10  # beyond rounding there is no tolerance
+_STEPS = 1000.0  # in which the middle nine tenths of the scores are told apart, at least
+_MIDDLE = (0.05, 0.95)
+_TIE = 1e-6  # of a decision: of equal choices the one nearest to 0 is taken
+
+Index = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class RateWindow:
+    """Rates of one kind that ``groups`` may have: ``weight * highest - lowest <= bound``.
+
+    ``least`` and ``most`` bound the rate of these groups taken together.
+    """
+
+    kind: RateKind
+    groups: tuple[str, ...]
+    weight: float
+    bound: float
+    least: float = 0.0
+    most: float = 1.0
+
+    def highest(self, lowest: Vector) -> Vector:
+        """The highest rate beside the lowest one: ``(bound + lowest) / weight``."""
+        if self.weight == 0:
+            return np.where(self.bound + lowest >= -_KEPT, 1.0, -1.0)
+        return np.asarray((self.bound + lowest + _KEPT) / self.weight)
+
+
+def best_thresholds(
+    logits: Vector,
+    labels: Vector,
+    members: Mapping[str, NDArray[np.bool_]],
+    windows: Sequence[RateWindow],
+    weights: Vector | None = None,
+) -> dict[str, float]:
+    """The threshold of every group that some window is about.
+
+    ``members`` says which rows each group has; ``weights`` how much a correct decision counts.
+    """
+    kinds = tuple(dict.fromkeys(window.kind for window in windows))
+    if len(kinds) > MOST_KINDS:
+        raise ValueError(f"`windows` must be about at most {MOST_KINDS} kinds of rates.")
+    names = tuple(dict.fromkeys(group for window in windows for group in window.groups))
+    if not names:
+        return {}
+    counted = np.ones(logits.size) if weights is None else weights
+    digits = _digits(logits)
+    most = None if len(kinds) < 2 else max(_LEAST_OF_TWO, MOST_OF_TWO // len(names))
+    options = {
+        name: _options(logits[inside], labels[inside], counted[inside], kinds, digits, most)
+        for name, inside in ((name, members[name]) for name in names)
+    }
+    chosen = _best(options, windows, kinds)
+    return {name: float(options[name].thresholds[index]) for name, index in chosen.items()}
+
+
+# --- one group's thresholds -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What a group can have, from selecting nobody to selecting all of it.
+
+    ``selected`` are rows by kind of rate, ``rows`` those there are; ``gains`` are the correct
+    decisions beyond those of selecting nobody.
+    """
+
+    thresholds: Vector
+    gains: Vector
+    selected: Mapping[RateKind, Vector]
+    rows: Mapping[RateKind, int]
+
+    def rates(self, kind: RateKind) -> Vector:
+        """The rate with each threshold, in rising order."""
+        return self.selected[kind] / max(self.rows[kind], 1)
+
+    def take(self, index: Index) -> "_Options":
+        """Some of them."""
+        selected = {kind: rows[index] for kind, rows in self.selected.items()}
+        return _Options(self.thresholds[index], self.gains[index], selected, self.rows)
+
+
+def _digits(logits: Vector) -> int:
+    """Decimals of thresholds, by how far the scores spread."""
+    low, high = np.quantile(logits, _MIDDLE)
+    spread = high - low if high > low else np.ptp(logits)
+    if not spread > 0:
+        return 3
+    return int(np.clip(-np.floor(np.log10(spread / _STEPS)), -12, 12))
+
+
+def _options(
+    logits: Vector,
+    labels: Vector,
+    weights: Vector,
+    kinds: Sequence[RateKind],
+    digits: int,
+    most: int | None,
+) -> _Options:
+    """One threshold for each set of rows that it can select."""
+    order = np.argsort(logits, kind="stable")
+    logits, labels, weights = logits[order], labels[order], weights[order]
+    thresholds = _between(logits, digits)
+    from_here = np.searchsorted(logits, thresholds, side="left")
+
+    def beyond(values: Vector) -> Vector:
+        """Sums over the rows that each threshold selects."""
+        return np.asarray(values.sum() - np.concatenate([[0.0], np.cumsum(values)])[from_here])
+
+    belongs = {
+        kind: np.ones(labels.size) if label is None else (labels == label).astype(np.float64)
+        for kind, label in ((kind, LABEL_OF[kind]) for kind in kinds)
+    }
+    found = _Options(
+        thresholds,
+        beyond(weights * (2.0 * labels - 1.0)),
+        {kind: np.round(beyond(inside)) for kind, inside in belongs.items()},
+        {kind: int(inside.sum()) for kind, inside in belongs.items()},
+    )
+    if most is None or thresholds.size <= most:
+        return found
+    shares = np.linspace(0, labels.size, most)
+    spread = np.searchsorted(labels.size - from_here, shares)
+    return found.take(np.union1d(spread, np.flatnonzero(thresholds == 0)))
+
+
+def _between(logits: Vector, digits: int) -> Vector:
+    """A threshold in the middle of each gap between scores, falling; 0 in the gap that has it."""
+    scale = 10.0**digits
+    marks = np.unique(np.floor(logits * scale))
+    first = np.concatenate([[-np.inf], marks]) + 1  # the least of each gap, and the last in it
+    last = np.concatenate([marks, [np.inf]])
+    middle = np.concatenate([marks[:1], np.ceil((marks[:-1] + marks[1:]) / 2), marks[-1:] + 1])
+    middle = np.where((first <= 0) & (last >= 0), 0.0, middle)
+    return np.unique(np.round(middle / scale, max(digits, 0)))[::-1]
+
+
+# --- all groups together --------------------------------------------------------------------------
+
+
+def _best(
+    options: Mapping[str, _Options], windows: Sequence[RateWindow], kinds: Sequence[RateKind]
+) -> dict[str, int]:
+    """The place of each group's threshold in the best window."""
+    lowest = [
+        np.unique(
+            np.concatenate(
+                [options[g].rates(kind) for w in windows if w.kind == kind for g in w.groups]
+            )
+        )
+        for kind in kinds
+    ]
+    shape = tuple(low.size for low in lowest)
+    total, picked = np.zeros(shape), {}
+    for name, own in options.items():
+        first, end = np.zeros(shape, np.intp), np.full(shape, own.thresholds.size, np.intp)
+        for window in windows:
+            if name not in window.groups:
+                continue
+            axis = kinds.index(window.kind)
+            low, rates = lowest[axis], own.rates(window.kind)
+            along = [1] * len(kinds)
+            along[axis] = low.size
+            start = np.searchsorted(rates, low, side="left").reshape(along)
+            stop = np.searchsorted(rates, window.highest(low), side="right").reshape(along)
+            first, end = np.maximum(first, start), np.minimum(end, stop)
+        nearness = np.abs(own.thresholds) / (1.0 + np.abs(own.thresholds))
+        values = own.gains - _TIE * nearness
+        picked[name], value = _largest_between(values, first, end)
+        total += value
+    outside = _outside(options, windows, picked)
+    feasible = np.where(np.isfinite(total), outside, np.inf)
+    total = np.where(outside <= feasible.min(), total, -np.inf)
+    place = np.unravel_index(int(np.argmax(total)), shape)
+    return {name: int(index[place]) for name, index in picked.items()}
+
+
+def _outside(
+    options: Mapping[str, _Options], windows: Sequence[RateWindow], picked: Mapping[str, Index]
+) -> Vector:
+    """By how much groups taken together are outside the limits of their windows."""
+    over = np.zeros(next(iter(picked.values())).shape)
+    for window in windows:
+        if window.least > 0.0 or window.most < 1.0:
+            selected = sum(options[g].selected[window.kind][picked[g]] for g in window.groups)
+            together = selected / max(sum(options[g].rows[window.kind] for g in window.groups), 1)
+            beyond = np.maximum(window.least - together, together - window.most)
+            over = np.maximum(over, np.where(beyond > _KEPT, beyond, 0.0))
+    return over
+
+
+def _largest_between(values: Vector, first: Index, end: Index) -> tuple[Index, Vector]:
+    """Where the largest of ``values[first:end]`` is, and what it is; minus infinity if empty.
+
+    By a table of the largest of every 2^k neighbours: any range is covered by two of them.
+    """
+    size = values.size
+    table = [np.arange(size)]
+    while 2 ** len(table) <= size:
+        half, last = 2 ** (len(table) - 1), table[-1]
+        left, right = last[: last.size - half], last[half:]
+        table.append(np.where(values[right] > values[left], right, left))
+    padded = np.zeros((len(table), size), dtype=np.intp)
+    for level, largest in enumerate(table):
+        padded[level, : largest.size] = largest
+    length = np.maximum(end - first, 1)
+    level = np.frexp(length)[1] - 1
+    is_empty = end <= first
+    left = padded[level, np.minimum(first, size - 1)]
+    right = padded[level, np.clip(end - 2**level, 0, size - 1)]
+    places = np.where(values[right] > values[left], right, left)
+    return places, np.where(is_empty, -np.inf, values[places])

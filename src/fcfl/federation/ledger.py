@@ -1,0 +1,217 @@
+"""A site's ledger: every question it has answered, and what is left of its limits.
+
+One line of JSON per question, appended and synced before the answer is computed, so that a kill
+counts it. Each line has the SHA-256 of the one before and of itself: a ledger that was torn or
+changed answers nothing more until somebody has looked at it.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fcfl.errors import DataError
+from fcfl.federation.locked_file import append, locked
+from fcfl.policy import Limits
+
+FILE = "ledger.jsonl"
+_FIRST = "0" * 64
+
+
+class LedgerError(DataError):
+    """A ledger that cannot be read: its site answers nothing."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One question that was answered.
+
+    ``table`` and ``question`` are SHA-256; a ``run`` is one agreement on columns and encoding.
+    ``points`` is how many models were reported on, ``counted`` which models' decisions were
+    counted, by the beginning of the SHA-256 of their parameters.
+    ``splits`` says how rows were held out and which folds were made.
+    """
+
+    table: str
+    run: str
+    question: str
+    purpose: str
+    size: int
+    points: int = 0
+    counted: tuple[str, ...] = ()
+    splits: tuple[str, ...] = ()
+    at: str = ""
+
+
+@dataclass
+class Spent:
+    """What was asked in one run, or of one table in all."""
+
+    questions: int = 0
+    points: int = 0
+    models: set[str] = field(default_factory=set)
+
+    @property
+    def counts(self) -> int:
+        """Models whose decisions were counted, each once."""
+        return len(self.models)
+
+    def add(self, entry: Entry) -> None:
+        """One more question."""
+        self.questions += 1
+        self.points += entry.points
+        self.models.update(entry.counted)
+
+    def wanted(self, part: str, entry: Entry) -> int:
+        """How many of a part there would be with one more question; 0 where it asks for none."""
+        if part == "questions":
+            return self.questions + 1
+        if part == "points":
+            return self.points + entry.points if entry.points else 0
+        return len(self.models.union(entry.counted)) if entry.counted else 0
+
+
+@dataclass
+class Usage:
+    """All that was asked of one table; a question that is asked again tells nothing new."""
+
+    in_all: Spent = field(default_factory=Spent)
+    runs: dict[str, Spent] = field(default_factory=dict)
+    splits: dict[str, None] = field(default_factory=dict)
+    known: set[str] = field(default_factory=set)
+    last: str = ""
+
+    def add(self, entry: Entry) -> None:
+        """One more line of the ledger."""
+        self.last = entry.at
+        if entry.question in self.known:
+            return
+        self.known.add(entry.question)
+        self.in_all.add(entry)
+        if entry.run:
+            self.runs.setdefault(entry.run, Spent()).add(entry)
+        self.splits |= dict.fromkeys(entry.splits)
+
+
+@dataclass
+class _Read:
+    """How far a ledger was read, and what it said up to there."""
+
+    offset: int = 0
+    lines: int = 0
+    chain: str = _FIRST
+    usages: dict[str, Usage] = field(default_factory=dict)
+
+
+class Ledger:
+    """The ledger in a folder. Several processes of one site may use it at once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE
+        self._read = _Read()
+
+    def record(self, entry: Entry, limits: Limits) -> None:
+        """Append the question, or refuse it because a limit is reached."""
+        with locked(self.path) as file:
+            usage = self._usages(file).get(entry.table, Usage())
+            if entry.question not in usage.known:
+                check_limits(entry, usage, limits)
+            entry = _stamped(entry)
+            text, chain = _line(entry, self._read.chain)
+            append(file, text)
+            self._take(entry, chain, len(text))
+
+    def usages(self) -> Mapping[str, Usage]:
+        """What was asked of each table so far."""
+        if not self.path.exists():
+            return {}
+        with locked(self.path) as file:
+            return self._usages(file)
+
+    def mend(self) -> int:
+        """Cut off what follows the last whole line; returns how many bytes were cut."""
+        with locked(self.path) as file:
+            try:
+                self._usages(file)
+            except LedgerError:
+                kept = self._read.offset
+                cut = os.fstat(file).st_size - kept
+                os.ftruncate(file, kept)
+                os.fsync(file)
+                return cut
+        return 0
+
+    def _usages(self, file: int) -> dict[str, Usage]:
+        """Read the lines that are new since the last time."""
+        if os.fstat(file).st_size < self._read.offset:
+            self._read = _Read()
+        os.lseek(file, self._read.offset, os.SEEK_SET)
+        with os.fdopen(os.dup(file), "rb") as lines:
+            for line in lines:
+                entry, chain = _parse(line)
+                if entry is None or _line(entry, self._read.chain) != (line, chain):
+                    raise LedgerError(
+                        f"The ledger {str(self.path)!r} is torn or was changed at line "
+                        f"{self._read.lines + 1}. This site answers nothing until somebody has "
+                        "looked at it; `fcfl site mend` cuts off what follows the last whole line."
+                    )
+                self._take(entry, chain, len(line))
+        return self._read.usages
+
+    def _take(self, entry: Entry, chain: str, size: int) -> None:
+        self._read.usages.setdefault(entry.table, Usage()).add(entry)
+        self._read.offset += size
+        self._read.lines += 1
+        self._read.chain = chain
+
+
+def check_limits(entry: Entry, usage: Usage, limits: Limits) -> None:
+    """Refuse a question that would exceed a limit of the run or of the table."""
+    run = usage.runs.get(entry.run, Spent())
+    if entry.run:
+        runs = len(usage.runs) + (entry.run not in usage.runs)
+        _refuse_beyond("runs_per_table", runs, limits)
+    for part in ("questions", "points", "counts"):
+        _refuse_beyond(f"{part}_per_table", usage.in_all.wanted(part, entry), limits)
+        if entry.run:
+            _refuse_beyond(f"{part}_per_run", run.wanted(part, entry), limits)
+    for kind in {split.partition(":")[0] for split in entry.splits}:
+        every = {split for split in (*usage.splits, *entry.splits) if split.startswith(f"{kind}:")}
+        _refuse_beyond("splits_per_table", len(every), limits)
+
+
+def _refuse_beyond(name: str, wanted: int, limits: Limits) -> None:
+    most = getattr(limits, name)
+    if wanted > most:
+        key = name.replace("_", "-")
+        raise DataError(
+            f"This site's limit `{key}` of {most} is reached; it answers no more of this. Its "
+            "owner can raise it in the policy file, under [limits]."
+        )
+
+
+def _stamped(entry: Entry) -> Entry:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return replace(entry, at=now)
+
+
+def _line(entry: Entry, before: str) -> tuple[bytes, str]:
+    """An entry as a line, and the checksum that chains it to the line before."""
+    text = json.dumps(asdict(entry), separators=(",", ":"), sort_keys=True)
+    chain = hashlib.sha256(f"{before}{text}".encode()).hexdigest()
+    return f'{{"entry":{text},"chain":"{chain}"}}\n'.encode(), chain
+
+
+def _parse(line: bytes) -> tuple[Entry | None, str]:
+    try:
+        table = json.loads(line)
+        given = table["entry"]
+        if set(given) != {known.name for known in fields(Entry)}:
+            return None, ""
+        lists = {key: tuple(given[key]) for key in ("counted", "splits")}
+        return Entry(**{**given, **lists}), str(table["chain"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None, ""

@@ -1,0 +1,149 @@
+"""What a site may be asked: within the limits of its policy, and nothing that singles out rows."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fcfl._types import Extra, Fold, Point, Vector
+from fcfl.client.questions import Evaluate, HoldOut, Question
+from fcfl.errors import DataError
+from fcfl.extras import LocalTraining
+from fcfl.federation.messages import EXTRAS, Agreement, Terms
+from fcfl.federation.named_module import NamedModule
+from fcfl.models.linear import Linear
+from fcfl.models.loss import LOSSES
+from fcfl.policy import Limits
+
+MOST_RATES = 2000
+MOST_FOLDS = 20
+MOST_EPOCHS, MOST_STEP = 100, 100.0
+LEAST_BATCH = 32  # rows: the change of the parameters by a batch of one is that row
+
+
+def check_split(terms: Terms, limits: Limits) -> None:
+    """Refuse another split than the one that the site's policy fixes."""
+    given = {"seed": terms.seed, "test_size": terms.test_size}
+    for name, value in given.items():
+        fixed = getattr(limits, name)
+        if fixed is not None and value != fixed:
+            raise DataError(
+                f"This site's policy fixes `{name.replace('_', '-')}` at {fixed}, got {value}."
+            )
+
+
+def check_question(question: Question, agreement: Agreement, limits: Limits) -> None:
+    """Refuse what could tell more of single rows than docs/deployment.md says."""
+    setup = question.setup
+    if setup.thresholds is not None:  # one for each group would tell where its scores are
+        raise DataError("A site counts decisions by one threshold, not by group.")
+    model = setup.model
+    _check_model(model, agreement, limits)
+    if len(set(setup.rates)) != len(setup.rates) or len(setup.rates) > MOST_RATES:
+        raise DataError(f"A site reports on every rate once, and on at most {MOST_RATES}.")
+    for params in _params_of(question):
+        _check_params(params, model.n_params, limits)
+    folds = [question.fold] if isinstance(question, HoldOut) else []
+    if isinstance(question, Evaluate):
+        for point in question.request.points:
+            _check_point(point, limits)
+        folds = [point.fold for point in question.request.points if point.fold is not None]
+    for fold in folds:
+        _check_fold(fold, limits)
+    check_answer_size(question, limits)
+
+
+def _check_model(model: Any, agreement: Agreement, limits: Limits) -> None:
+    """Refuse all but linear models of the agreed columns, and networks that the policy lists."""
+    known = isinstance(model, (Linear, NamedModule))
+    if not known or model.n_features != agreement.schema.n_features:
+        raise DataError(
+            "A site reports on linear models, and on modules it has installed, of the columns "
+            "agreed on."
+        )
+    usual = [loss() for loss in LOSSES.values()]  # a narrow hinge would single out rows
+    if isinstance(model, Linear) and model.loss not in usual:
+        raise DataError("A site reports on losses with their usual settings.")
+    if isinstance(model, NamedModule) and model.path not in limits.modules:
+        raise DataError(
+            f"This site's policy does not list the module {model.path!r} under `modules`."
+        )
+
+
+def _params_of(question: Question) -> Sequence[Vector]:
+    if isinstance(question, Evaluate):
+        return [point.params for point in question.request.points]
+    return question.candidates if isinstance(question, HoldOut) else [question.params]
+
+
+def _check_params(params: Vector, n_params: int, limits: Limits) -> None:
+    if params.shape != (n_params,) or not np.isfinite(params).all():
+        raise DataError(f"`params` must be {n_params} finite numbers.")
+    if np.abs(params).max() > limits.largest_parameter:
+        raise DataError(
+            f"This site's policy has a largest parameter of {limits.largest_parameter:g}, got "
+            f"{np.abs(params).max():g}."
+        )
+
+
+def _check_point(point: Point, limits: Limits) -> None:
+    for extra in point.extras:
+        _check_extra(extra, limits)
+    if not 0 < point.sharpness <= limits.largest_sharpness:
+        raise DataError(
+            f"`sharpness` must lie between 0 and {limits.largest_sharpness:g}, this site's limit, "
+            f"got {point.sharpness!r}."
+        )
+    if point.want == "curvature" and not limits.curvature:
+        raise DataError('This site sends no curvature. Train with curvature = "lbfgs".')
+
+
+def _check_extra(extra: Extra, limits: Limits) -> None:
+    """Refuse questions that could single out rows: other ones, and training on few at a time."""
+    if not isinstance(extra, EXTRAS):
+        raise DataError(f"A site does not answer `{type(extra).__name__}`.")
+    if not isinstance(extra, LocalTraining):
+        return
+    steps_fit = 1 <= extra.epochs <= MOST_EPOCHS and 0 < extra.step_size <= MOST_STEP
+    rows_fit = extra.batch_rows == 0 or extra.batch_rows >= LEAST_BATCH
+    weights = [np.abs(one).max(initial=0.0) for one in (extra.set_weights or {}).values()]
+    if not (steps_fit and rows_fit and all(size <= limits.largest_parameter for size in weights)):
+        raise DataError(
+            f"A site trains for at most {MOST_EPOCHS} epochs, with steps up to {MOST_STEP:g} and "
+            f"batches of all rows or of at least {LEAST_BATCH}, got {extra.epochs} epochs, "
+            f"{extra.step_size:g} and {extra.batch_rows}."
+        )
+
+
+def _check_fold(fold: Fold, limits: Limits) -> None:
+    # The index after the last one is that of no fold: nothing is held out.
+    valid = 2 <= fold.count <= MOST_FOLDS and 0 <= fold.index <= fold.count
+    if not valid or (fold.most_rows is not None and fold.most_rows < 1) or fold.seed < 0:
+        raise DataError(f"A site makes 2 to {MOST_FOLDS} folds, got {fold}.")
+    if limits.seed is not None and fold.seed != limits.seed:
+        raise DataError(f"This site's policy fixes `seed` at {limits.seed}, got {fold.seed}.")
+
+
+def check_answer_size(question: Question, limits: Limits) -> None:
+    """Refuse what a short question would make a very long answer of."""
+    points = question.request.points if isinstance(question, Evaluate) else ()
+    size = sum(answer_size(point, len(question.setup.rates)) for point in points) / 1e6
+    if isinstance(question, HoldOut):
+        n = len(question.candidates)
+        size = 8 * n * (n + len(question.setup.rates)) / 1e6
+    if size > limits.largest_answer_mb:
+        raise DataError(
+            f"The question asks for an answer of {size:.0f} MB; this site sends at most "
+            f"{limits.largest_answer_mb:g} MB. Ask for fewer points, or without curvature."
+        )
+
+
+def answer_size(point: Point, n_rates: int) -> int:
+    """Bytes of the arrays in a report on ``point``."""
+    n = point.params.size
+    vectors = (1 + n_rates) * n if point.wants_gradients else 0
+    vectors += sum(
+        math.prod(shape) for e in point.extras for shape in e.shapes(point, n_rates).values()
+    )
+    return 8 * (2 * n_rates + vectors + (n * n if point.want == "curvature" else 0))

@@ -1,0 +1,305 @@
+r"""Products of a client's rows with vectors: logits, gradients and :math:`X^T D X`.
+
+Rows are cut into blocks by their number alone, and sums over blocks are taken in order: results
+are the same bits for any number of threads. There is a class for each form of rows. Codes need no
+compiled kernel of ours: lookups and sums by code are scipy's products with a matrix of ones whose
+indices are the codes themselves, and pairs of codes are summed by `numpy.bincount` (docs/scale.md
+has the measurements).
+"""
+
+from typing import Any, Protocol
+
+import numpy as np
+from scipy import sparse
+
+from fcfl._types import Matrix, Vector
+from fcfl.data.coded_features import (
+    CodedFeatures,
+    coded_from_csr,
+    csr_view,
+    row_blocks,
+    transposed,
+)
+from fcfl.models.threads import run_all
+
+_BLOCK_ROWS = 8_192  # temporary arrays of a block stay in the cache
+_LEAST_ROWS = 2_048  # fewer are not worth handing to another thread
+_PER_PARAMETER = 4  # a block has more rows than this for each parameter: gradients are summed too
+_PAIR_ROWS = 65_536  # so many that a table of pairs costs little beside its rows
+_MOST_PAIRS = 1 << 20  # that are summed at once
+_DENSE_ENTRIES = 1 << 21  # of a scaled copy of dense rows
+_THIN = 0.25  # an array with a smaller share of entries other than zero may be one of codes
+
+
+class RowProducts(Protocol):
+    """Rows in blocks; parameters are the feature weights and then the intercept."""
+
+    @property
+    def X(self) -> Any: ...  # noqa: D102
+    @property
+    def blocks(self) -> tuple[slice, ...]: ...  # noqa: D102
+
+    def prepare(self, params: Vector) -> Matrix:
+        """The parameters as `logits` takes them: made once for all blocks."""
+        ...
+
+    def logits(self, block: int, prepared: Matrix) -> Vector:
+        """:math:`X w + b` for the rows of a block."""
+        ...
+
+    def pull_back(self, block: int, residuals: Matrix) -> Matrix:
+        """Gradients of ``residuals.T @ logits``, one row for each column of ``residuals``."""
+        ...
+
+    def gramian(self, diagonal: Vector) -> Matrix:
+        r""":math:`[X\ 1]^T D\, [X\ 1]`, dense."""
+        ...
+
+
+def products_of(X: Any) -> RowProducts:
+    """The products for rows in the form that they have."""
+    if isinstance(X, CodedFeatures):
+        return CodedRows(X)
+    return SparseRows(X) if sparse.issparse(X) else DenseRows(X)
+
+
+def compact(X: Any) -> Any:
+    """Codes where rows are one-hot, in a sparse matrix or in an array; else rows as they are."""
+    if sparse.issparse(X):
+        return coded_from_csr(X) or X
+    if isinstance(X, np.ndarray) and X.size and np.count_nonzero(X) < _THIN * X.size:
+        return coded_from_csr(sparse.csr_array(X)) or X
+    return X
+
+
+def all_logits(products: RowProducts, params: Vector) -> Vector:
+    """The logits of all rows."""
+    logits, prepared = np.empty(products.X.shape[0]), products.prepare(params)
+    for block, rows in enumerate(products.blocks):
+        logits[rows] = products.logits(block, prepared)
+    return logits
+
+
+def pull_back_all(products: RowProducts, residuals: Matrix) -> Matrix:
+    """Gradients of ``residuals.T @ logits`` over all rows."""
+    gradients = np.zeros((residuals.shape[1], products.X.shape[1] + 1))
+    for block, rows in enumerate(products.blocks):
+        gradients += products.pull_back(block, residuals[rows])
+    return gradients
+
+
+def _blocks_of(X: Any) -> tuple[slice, ...]:
+    """Blocks of nearly one size, whatever threads there are."""
+    n_rows, n_features = X.shape
+    most = max(min(_BLOCK_ROWS, n_rows // 2), _LEAST_ROWS, _PER_PARAMETER * (n_features + 1))
+    n_blocks = max(-(-n_rows // most), 1)
+    return tuple(row_blocks(n_rows, max(-(-n_rows // n_blocks), 1)))
+
+
+class DenseRows:
+    """An ndarray."""
+
+    def __init__(self, X: Matrix) -> None:
+        self.X = X
+        self.blocks = _blocks_of(X)
+
+    def prepare(self, params: Vector) -> Vector:
+        """As they are."""
+        return params
+
+    def logits(self, block: int, prepared: Vector) -> Vector:
+        """:math:`X w + b` for the rows of a block."""
+        logits: Vector = self.X[self.blocks[block]] @ prepared[:-1]
+        logits += prepared[-1]
+        return logits
+
+    def pull_back(self, block: int, residuals: Matrix) -> Matrix:
+        """Gradients of ``residuals.T @ logits``, one row for each column of ``residuals``."""
+        gradients = np.empty((residuals.shape[1], self.X.shape[1] + 1))
+        np.matmul(residuals.T, self.X[self.blocks[block]], out=gradients[:, :-1])
+        gradients[:, -1] = residuals.sum(axis=0)
+        return gradients
+
+    def gramian(self, diagonal: Vector) -> Matrix:
+        r""":math:`[X\ 1]^T D\, [X\ 1]`, dense."""
+        n_rows, n_features = self.X.shape
+        gramian = np.zeros((n_features + 1, n_features + 1))
+        for rows in row_blocks(n_rows, max(_DENSE_ENTRIES // max(n_features, 1), 1)):
+            scaled = self.X[rows] * diagonal[rows, None]
+            gramian[:-1, :-1] += self.X[rows].T @ scaled
+            gramian[-1, :-1] += scaled.sum(axis=0)
+        gramian[:-1, -1] = gramian[-1, :-1]
+        gramian[-1, -1] = diagonal.sum()
+        return gramian
+
+
+class SparseRows:
+    """A csr_array that is not one of codes."""
+
+    def __init__(self, X: Any) -> None:
+        self.X = X
+        self.blocks = _blocks_of(X)
+        self._rows = [_csr_rows(X, rows) for rows in self.blocks]
+        self._columns = [transposed(rows) for rows in self._rows]
+
+    def prepare(self, params: Vector) -> Vector:
+        """As they are."""
+        return params
+
+    def logits(self, block: int, prepared: Vector) -> Vector:
+        """:math:`X w + b` for the rows of a block."""
+        logits: Vector = self._rows[block] @ prepared[:-1]
+        logits += prepared[-1]
+        return logits
+
+    def pull_back(self, block: int, residuals: Matrix) -> Matrix:
+        """Gradients of ``residuals.T @ logits``, one row for each column of ``residuals``."""
+        gradients = np.empty((residuals.shape[1], self.X.shape[1] + 1))
+        gradients[:, :-1] = (self._columns[block] @ residuals).T
+        gradients[:, -1] = residuals.sum(axis=0)
+        return gradients
+
+    def gramian(self, diagonal: Vector) -> Matrix:
+        r""":math:`[X\ 1]^T D\, [X\ 1]`, dense."""
+        X, n_features = self.X, self.X.shape[1]
+        scaled = X.copy()
+        scaled.data *= np.repeat(diagonal, np.diff(X.indptr))
+        gramian = np.empty((n_features + 1, n_features + 1))
+        gramian[:-1, :-1] = (X.T @ scaled).toarray()
+        gramian[:-1, -1] = gramian[-1, :-1] = X.T @ diagonal
+        gramian[-1, -1] = diagonal.sum()
+        return gramian
+
+
+class CodedRows:
+    """Codes, and the numbers beside them."""
+
+    def __init__(self, X: CodedFeatures) -> None:
+        self.X = X
+        self.blocks = _blocks_of(X)
+        self._rows = [X[rows].ones() for rows in self.blocks]
+        self._columns = [transposed(rows) for rows in self._rows]
+
+    def prepare(self, params: Vector) -> Vector:
+        """The weight of each slot, then of each number, then the intercept."""
+        layout = self.X.layout
+        weights, numbers = params[:-1], params[layout.number_features]
+        return np.concatenate([layout.by_slot(weights), numbers, params[-1:]])
+
+    def logits(self, block: int, prepared: Vector) -> Vector:
+        """:math:`X w + b` for the rows of a block."""
+        n_slots = self.X.layout.n_slots
+        logits: Vector = self._rows[block] @ prepared[:n_slots]
+        logits += prepared[-1]
+        if self.X.layout.numbers:
+            # einsum, here and below: BLAS rounds by the number of its threads.
+            logits += np.einsum("ij,j->i", self.X.numbers[self.blocks[block]], prepared[n_slots:-1])
+        return logits
+
+    def pull_back(self, block: int, residuals: Matrix) -> Matrix:
+        """Gradients of ``residuals.T @ logits``, one row for each column of ``residuals``."""
+        layout = self.X.layout
+        gradients = np.zeros((residuals.shape[1], layout.n_features + 2))
+        gradients[:, layout.feature_of_slot] = (self._columns[block] @ residuals).T
+        if layout.numbers:
+            gradients[:, layout.number_features] = _product(
+                residuals, self.X.numbers[self.blocks[block]]
+            )
+        gradients = gradients[:, :-1]
+        gradients[:, -1] = residuals.sum(axis=0)  # over what was summed for no feature
+        return gradients
+
+    def gramian(self, diagonal: Vector) -> Matrix:
+        r""":math:`[X\ 1]^T D\, [X\ 1]`, dense.
+
+        An entry for two features of coded columns is the sum of ``diagonal`` over the rows that
+        have both: every pair of columns is summed by pair of codes.
+        """
+        layout, n_rows = self.X.layout, self.X.shape[0]
+        size = layout.n_features + 1
+        if n_rows * (len(layout.columns) + 1) ** 2 <= min(size**2, _MOST_PAIRS):
+            gramian = self._all_pairs(diagonal)
+        else:
+            gramian = np.empty((size, size))
+            for rows in row_blocks(n_rows, _PAIR_ROWS):
+                self._add_pairs(gramian, rows, diagonal[rows])
+            gramian[-1] = gramian[:, -1]
+            gramian[-1, -1] = diagonal.sum()
+        if layout.numbers:
+            self._put_numbers(gramian, diagonal)
+        return gramian
+
+    def _all_pairs(self, diagonal: Vector) -> Matrix:
+        """The part of codes and intercept in one sum: where there are fewer pairs than entries."""
+        layout, (n_rows, n_columns) = self.X.layout, self.X.slots.shape
+        intercept, nothing = layout.n_features, layout.n_features + 1
+        at = np.full((n_rows, n_columns + 1), intercept)
+        features = layout.feature_of_slot[self.X.slots]
+        at[:, :-1] = np.where(features == layout.n_features, nothing, features)
+        size = layout.n_features + 2 if (at == nothing).any() else layout.n_features + 1
+        pairs = (at[:, :, None] * size + at[:, None, :]).reshape(-1)
+        weights = np.repeat(diagonal, (n_columns + 1) ** 2)
+        sums = np.bincount(pairs, weights, size**2).reshape(size, size)
+        return np.ascontiguousarray(sums[:nothing, :nothing], dtype=np.float64)
+
+    def _add_pairs(self, gramian: Matrix, rows: slice, diagonal: Vector) -> None:
+        """The coded features' part, and the last column: put in by the first rows, then added."""
+        layout, slots = self.X.layout, self.X.slots[rows]
+        codes = np.empty(slots.shape[::-1], dtype=np.int64)
+        np.subtract(slots.T, layout.slots[:-1, None], out=codes)
+        widest = max(layout.widths, default=0) + 1
+        # Tables of about one length share the multiplication.
+        strides = [widest if widest <= 2 * (w + 1) else w + 1 for w in layout.widths]
+
+        def put(where: tuple[slice, slice | int], sums: Any) -> None:
+            if rows.start:
+                gramian[where] += sums
+            else:
+                gramian[where] = sums
+
+        def add(a: int) -> None:
+            mine, width = layout.columns[a], layout.widths[a]
+            sums = np.bincount(codes[a], diagonal, width + 1)[:-1]
+            put((mine, mine), np.diag(sums))
+            put((mine, -1), sums)
+            pairs, scaled = np.empty_like(codes[a]), {}
+            for b in range(a + 1, len(layout.columns)):
+                other, stride = layout.columns[b], strides[b]
+                if stride not in scaled:
+                    scaled[stride] = codes[a] * stride
+                np.add(scaled[stride], codes[b], out=pairs)
+                table = np.bincount(pairs, diagonal, (width + 1) * stride).reshape(-1, stride)
+                put((mine, other), table[:-1, : layout.widths[b]])
+                if rows.stop == self.X.shape[0]:
+                    gramian[other, mine] = gramian[mine, other].T
+
+        run_all(add, range(len(layout.columns)))
+
+    def _put_numbers(self, gramian: Matrix, diagonal: Vector) -> None:
+        """The lines and columns of the numbers."""
+        layout, at = self.X.layout, self.X.layout.number_features
+        lines = np.zeros((at.size, layout.n_features + 1))
+        for rows in row_blocks(self.X.shape[0], _PAIR_ROWS):
+            numbers = self.X.numbers[rows]
+            scaled = numbers * diagonal[rows, None]
+            lines[:, :-1] += layout.by_feature(transposed(self.X[rows].ones()) @ scaled).T
+            lines[:, at] += _product(scaled, numbers)
+            lines[:, -1] += scaled.sum(axis=0)
+        gramian[at] = lines
+        gramian[:, at] = lines.T
+
+
+def _product(left: Matrix, right: Matrix) -> Matrix:
+    """``left.T @ right`` by einsum, whose rounding does not depend on BLAS and its threads."""
+    total = np.zeros((left.shape[1], right.shape[1]))
+    for rows in row_blocks(left.shape[0], _BLOCK_ROWS):
+        parts = (np.ascontiguousarray(part[rows].T) for part in (left, right))
+        total += np.einsum("ji,ki->jk", *parts)
+    return total
+
+
+def _csr_rows(X: Any, rows: slice) -> Any:
+    """Some rows of a csr_array, as a view of its entries."""
+    ends = X.indptr[rows.start : rows.stop + 1]
+    inside = slice(ends[0], ends[-1])
+    return csr_view(X.data[inside], X.indices[inside], ends - ends[0], X.shape[1])

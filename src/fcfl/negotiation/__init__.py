@@ -1,0 +1,1 @@
+"""Which budgets clients could agree on: combinations tried, ballots cast, votes counted."""

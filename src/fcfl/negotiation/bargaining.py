@@ -1,0 +1,108 @@
+"""Train a combination of budgets, or one client alone, and say what everybody gets of it.
+
+Everything goes through `fcfl.training.train`, with plain budgets; ``l2`` and ``objective`` are
+settled once, without budgets. Every training starts from the model without budgets: with budgets
+there are several optima, and what a combination gives must not depend on what was tried before.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fcfl._types import ClientId, Vector
+from fcfl.federation.federation import Federation
+from fcfl.models.model import Model
+from fcfl.preference import Preference
+from fcfl.results.client_result import ClientResult, PartName
+from fcfl.results.evaluations import row_sections
+from fcfl.results.negotiation_result import Offer, View
+from fcfl.rules import Difference
+from fcfl.training.fit import train
+from fcfl.training.trained import Trained
+
+
+@dataclass(frozen=True)
+class Bargain:
+    """Clients, a model and what is compared: all that an offer depends on but its budgets."""
+
+    federation: Federation
+    model: Model
+    rules: tuple[Difference, ...]
+    l2: Any
+    objective: Any
+    min_group_rows: float
+    seed: int = 0
+
+    def settled(self) -> tuple["Bargain", Trained]:
+        """The same with ``l2`` and ``objective`` chosen, and the model without budgets."""
+        free = self._train(self.federation, None, None)
+        return replace(self, l2=free.l2, objective=free.objective), free
+
+    def offer(self, budgets: Mapping[ClientId, float], start: Vector, found_by: str) -> Offer:
+        """What everybody gets under these budgets."""
+        trained = self._train(self.federation, dict(budgets), start)
+        prices: dict[ClientId, float] = {}
+        for price in trained.prices:
+            if price.client is not None:
+                prices[price.client] = prices.get(price.client, 0.0) + price.value
+        return Offer(dict(budgets), views_of(trained), prices, trained.budgets_met, found_by)
+
+    def alone(
+        self, client: ClientId, preference: Preference, ladder: Sequence[float], start: Vector
+    ) -> View:
+        """What a client has if it walks away: its own model, of the budgets it likes best.
+
+        It chooses among them by its training rows, so that the view is not of rows it chose by.
+        """
+        only = self.federation.only(client)
+        fits = [self._train(only, None, start)]
+        fits += [self._train(only, {client: budget}, start) for budget in ladder]
+
+        def liked(trained: Trained) -> tuple[bool, float]:
+            view = views_of(trained, "train")[client]
+            given = view.accuracy, view.disparity
+            return preference.allows(*given), preference.utility(*given)
+
+        return views_of(max(fits, key=liked))[client]
+
+    def _train(
+        self, federation: Federation, budgets: dict[ClientId, float] | None, start: Vector | None
+    ) -> Trained:
+        return train(
+            federation,
+            self.model,
+            [replace(rule, budget=budgets) for rule in self.rules],
+            l2=self.l2,
+            objective=self.objective,
+            confidence=0.0,
+            starts=1,
+            min_group_rows=self.min_group_rows,
+            seed=self.seed,
+            start=start,
+        )
+
+
+def judged_part(clients: Mapping[ClientId, ClientResult]) -> PartName:
+    """Held-out rows, or training rows where somebody holds none out."""
+    return "test" if all(client.rows.test for client in clients.values()) else "train"
+
+
+def views_of(trained: Trained, part: PartName | None = None) -> dict[ClientId, View]:
+    """What every client gets, on held-out rows where there are any."""
+    clients = row_sections(trained.evaluations).clients
+    part = part or judged_part(clients)
+    return {name: _view(client, part) for name, client in clients.items()}
+
+
+def _view(client: ClientResult, part: PartName) -> View:
+    found = client.part(part)
+    measured = [entry for entry in found.disparities if entry.value is not None]
+    worst = max(measured, key=lambda entry: entry.value or 0.0, default=None)
+    known = worst is not None and worst.low is not None and worst.high is not None
+    return View(
+        accuracy=found.accuracy or 0.0,
+        loss=found.loss or 0.0,
+        disparity=0.0 if worst is None else float(worst.value or 0.0),
+        accuracy_interval=found.accuracy_interval,
+        disparity_interval=(worst.low, worst.high) if known else None,  # type: ignore[union-attr,arg-type]
+    )

@@ -1,0 +1,263 @@
+"""Predictions for a table on disk: the table as it is, with more columns."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fcfl._checks import did_you_mean
+from fcfl._random import client_seed
+from fcfl._types import Vector
+from fcfl.data import Category, Columns, Schema, read_table, stratified_split
+from fcfl.data.roles import cell_texts, read_roles
+from fcfl.data.table import strata_of
+from fcfl.errors import DataError
+from fcfl.models.model_file import Inputs
+from fcfl.models.saved_model import load_model
+from fcfl.runs.folder import ROWS, SETTINGS
+from fcfl.runs.opening import open_table
+from fcfl.runs.settings import Experiment
+
+SCORE, PREDICTION, PART = "score", "prediction", "part"
+TRAIN, HELD_OUT = "train", "held-out"
+_MOST_NAMED = 3  # levels that a note spells out
+_WRITTEN_AS = (".csv", ".csv.gz", ".parquet")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet would compute
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The table with its new columns, what a person should know, how many are positive, and why."""
+
+    table: Any
+    notes: tuple[str, ...]
+    n_positive: int
+    decided: str
+
+
+def predict_file(folder: Path, table: Path, threshold: float = 0.5) -> Predictions:
+    """Score a table on disk; a row is positive from a probability of ``threshold`` on.
+
+    Cells are as they are in the file: ``007`` stays ``007``. Where the rows are those that the
+    folder's run was trained on, a column says which of them were held out.
+    """
+    check_threshold(threshold)
+    model = load_model(folder)
+    schema = model.inputs.schema
+    by_group = _by_group(model.inputs)
+    frame = read_table(table, text=(*_text_columns(schema), *by_group))
+    logits = model.logits(frame)
+    cuts, notes = _cuts(model.inputs, frame, threshold, by_group)
+    answers = model.answers(logits, cuts)
+    added = {SCORE: model.model.loss.scores(logits), PREDICTION: answers}
+    parts = held_out_rows(folder, table)
+    if parts is not None:
+        added[PART] = np.where(parts, HELD_OUT, TRAIN)
+    for name in added:
+        if name in frame.columns:
+            raise DataError(
+                f"The table already has a column {name!r}; rename it, predictions go there."
+            )
+    positive = int((answers == model.inputs.labels[1]).sum())
+    return Predictions(
+        _as_written(table, frame).assign(**added),
+        (*_notes(schema, frame, parts), *notes),
+        positive,
+        f", from a score of {threshold:g}" if not by_group else ", by client and group",
+    )
+
+
+def check_threshold(threshold: float) -> None:
+    """Refuse a probability from which on everybody or nobody would be selected."""
+    if not 0 < threshold < 1:
+        raise ValueError(f"`threshold` must be between 0 and 1, got {threshold!r}.")
+
+
+# --- from which logit on a row is positive --------------------------------------------------------
+
+
+def _by_group(inputs: Inputs) -> tuple[str, ...]:
+    """The columns with each row's client and group, where decisions are by these."""
+    if inputs.thresholds is None or inputs.client_column is None:
+        return ()
+    return inputs.client_column, inputs.thresholds.attribute
+
+
+def _cuts(
+    inputs: Inputs, frame: Any, threshold: float, by_group: Sequence[str]
+) -> tuple[Vector | float, tuple[str, ...]]:
+    """The logit from which on each row is positive, and what to say of it."""
+    if inputs.thresholds is None:
+        return (0.0 if threshold == 0.5 else float(np.log(threshold / (1.0 - threshold)))), ()
+    if threshold != 0.5:
+        raise DataError(
+            f"`--threshold` must be left out, got {threshold:g}: this model has thresholds by "
+            "client and group."
+        )
+    for name in by_group:
+        if name not in frame.columns:
+            raise DataError(
+                f"The table needs a column {name!r}: this model has thresholds by client and "
+                f"group. {did_you_mean(name, frame.columns)}"
+            )
+    cuts, unknown = inputs.thresholds.of_rows(*(cell_texts(frame[name]) for name in by_group))
+    notes: tuple[str, ...] = (inputs.thresholds.sentence,)
+    if unknown.any():
+        notes += (
+            f"{_count(int(unknown.sum()), 'row')} of a client or group without a threshold of its "
+            "own: decided by the common one, a logit of 0.",
+        )
+    return cuts, notes
+
+
+# --- which rows were held out ---------------------------------------------------------------------
+
+
+def held_out_rows(folder: Path, table: Path) -> NDArray[np.bool_] | None:
+    """Which rows of the run's own table were held out; None of another table."""
+    settings, rows = folder / SETTINGS, folder / ROWS
+    if not (settings.exists() and rows.exists()):
+        return None
+    experiment = replace(Experiment.from_toml(settings), table=str(table))
+    if not (experiment.client and experiment.label and experiment.sensitive):
+        return None  # of a built-in set
+    try:
+        opened = open_table(experiment)
+    except DataError:
+        return None  # another table: new rows have no label
+    if opened.checksum != rows.read_text(encoding="utf-8").strip():
+        return None
+    frame = read_table(table, text=(opened.columns.client, *opened.columns.sensitive))
+    return _in_test(frame, opened.columns, experiment.test_size, experiment.seed)
+
+
+def _in_test(frame: Any, columns: Columns, test_size: float, seed: int) -> NDArray[np.bool_]:
+    """The split of `fcfl.data.federate`, row by row."""
+    roles = read_roles(frame, columns)
+    strata, marked = strata_of(roles), np.zeros(roles.y.size, dtype=bool)
+    for code, client in enumerate(roles.client.levels):
+        rows = np.flatnonzero(roles.client.codes == code)
+        _, held_out = stratified_split(strata[rows], test_size, client_seed(seed, client))
+        marked[rows[held_out]] = True
+    return marked
+
+
+# --- what a person should know --------------------------------------------------------------------
+
+
+def _notes(schema: Schema, frame: Any, parts: NDArray[np.bool_] | None) -> Iterator[str]:
+    """Cells that the model has never seen the like of, and which rows are which."""
+    for column, cells in zip(schema.columns, schema.read(frame), strict=True):
+        written = frame[column.name]
+        is_empty = (written.isna() | (written.astype(str).str.strip() == "")).to_numpy()
+        if isinstance(column, Category) and ((cells < 0) & ~is_empty).any():
+            yield _about_levels(column.name, written[(cells < 0) & ~is_empty])
+        if is_empty.any() and not column.has_missing:
+            taken = "none of the known levels" if isinstance(column, Category) else "the mean"
+            yield (
+                f"Column {column.name!r} is empty in {_count(int(is_empty.sum()), 'row')}, and "
+                f"never was in training; such a cell counts as {taken}."
+            )
+    if parts is not None:
+        yield (
+            f"These are the rows of the run: {int(parts.sum()):,} of {parts.size:,} were held out "
+            f"of training and are marked in column {PART!r}."
+        )
+
+
+def _about_levels(name: str, cells: Any) -> str:
+    levels = list(dict.fromkeys(str(cell) for cell in cells))
+    named = ", ".join(repr(level) for level in levels[:_MOST_NAMED])
+    more = f" and {len(levels) - _MOST_NAMED} more" if len(levels) > _MOST_NAMED else ""
+    return (
+        f"Column {name!r} has {_count(len(levels), 'level')} never seen in training, in "
+        f"{_count(len(cells), 'row')}: {named}{more}. Such a cell counts as none of the known ones."
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+# --- cells as they are ----------------------------------------------------------------------------
+
+
+def _text_columns(schema: Schema) -> list[str]:
+    """Categories that CSV gave as text: there ``01`` stays ``01`` though no letter is in sight."""
+    return [
+        column.name
+        for column in schema.columns
+        if isinstance(column, Category) and any(map(_is_plain_text, column.levels))
+    ]
+
+
+def _is_plain_text(level: str) -> bool:
+    """Whether the level would not be read as a number or a truth value."""
+    try:
+        float(level)
+    except ValueError:
+        return level.lower() not in ("true", "false")
+    return False
+
+
+def _as_written(path: Path, frame: Any) -> Any:
+    """The cells of a CSV file as text, so that they are written as they were read."""
+    if path.suffix.lower() == ".parquet":
+        return frame
+    text = pd.read_csv(path, dtype=str, keep_default_na=False, index_col=False, low_memory=False)
+    return text if text.shape == frame.shape else frame
+
+
+def without_formulas(table: Any) -> Any:
+    """The table with ``'`` before every text that a spreadsheet would compute; numbers stay."""
+    escaped = {
+        name: [_escaped(cell) for cell in table[name]]
+        for name in table.columns
+        if not pd.api.types.is_numeric_dtype(table[name].dtype)
+    }
+    header = [_escaped(name) for name in table.columns]
+    return table.assign(**escaped).set_axis(header, axis=1)
+
+
+def _escaped(cell: Any) -> Any:
+    if not isinstance(cell, str) or not cell.startswith(_FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
+
+
+def check_out(path: Path) -> None:
+    """Refuse a file that cannot be written, before any row is read."""
+    if path.is_dir():
+        raise DataError(f"{str(path)!r} is a folder; `--out` needs the name of a file.")
+    if not path.name.lower().endswith(_WRITTEN_AS):
+        raise DataError(
+            f"`--out` must end in .csv, .csv.gz or .parquet, got {str(path)!r}. A spreadsheet "
+            "opens a .csv file."
+        )
+    if not path.parent.is_dir():
+        raise DataError(
+            f"There is no folder {str(path.parent)!r} to write {str(path)!r} to. Make it first."
+        )
+
+
+def write_predictions(predictions: Any, path: Path) -> None:
+    """Write a table as Parquet or CSV, by its name, in one step."""
+    draft = path.with_name(f".draft-{path.name}")  # keeps the suffix, which says how to compress
+    try:
+        if path.suffix.lower() == ".parquet":
+            predictions.to_parquet(draft, index=False)
+        else:
+            predictions.to_csv(draft, index=False)
+        os.replace(draft, path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,281 @@
+"""Budgets that hold for decisions and on new rows: the turns after the plain fit.
+
+A model that is trained with the plain budgets keeps them by smooth rates on training rows. Then
+
+1. where decisions exceed a budget, its bound is lowered by what they exceed it by, at most three
+   times, and what is left is taken inside by the least change of the model (`server.decisions`);
+2. from there it is trained on under tighter bounds (`margins`), so that new rows keep the budgets
+   with the confidence asked for, and again until decisions keep the budgets; where that costs too
+   much or does not converge, with margins as large as they can be.
+
+Every turn goes on from the last model and is a run with its own checkpoint. Those of 1 are kept
+only if they cost no more accuracy on training rows than `MOST_ACCURACY`, and so are those of 2.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fcfl._types import ClientId, Point, Request, Vector
+from fcfl.client.counts import Counts, pool_counts
+from fcfl.results.evaluations import Evaluations
+from fcfl.rules import Rule
+from fcfl.server.decisions import KEPT, RestoreDecisions
+from fcfl.server.method import FEASIBILITY_TOLERANCE
+from fcfl.server.problem import Evaluation, Problem, evaluate_point
+from fcfl.training.margins import STEP, Limits, Margins, deviations_for, margins_at, too_few_rows
+from fcfl.training.run_stages import Run, Stage
+
+MOST_ACCURACY = 0.02  # share of all training rows that turns may decide wrongly instead of rightly
+MOST_FOR_MOVING = 0.002  # the same for moving the rates of small clients
+SHOWN = 0.005  # a smaller change of what a client selects is not told
+TURNS = 3  # of lowering bounds by what decisions exceed them by
+FEEDBACK, AT_LEAST = 1.2, 5e-4  # times the excess, and a bit more; twice as much with each turn
+TURN_ROUNDS = 100  # of each stage of a turn, more where the plain fit took more
+NEARLY = 1e-4  # smooth violation of a turn that does not converge, as networks often do not
+
+
+@dataclass(frozen=True)
+class Held:
+    """A model after some turn, and what it decides.
+
+    ``state`` is the last one of the method that trains; ``params`` may have been moved since.
+    ``decided`` are the hard rates of training rows, stacked client by client.
+    """
+
+    params: Vector
+    state: Any
+    found: Evaluations
+    decided: Vector
+
+    @property
+    def at(self) -> Evaluation:
+        """The problem that was solved last, at this model: losses and smooth rates."""
+        reports = {client: (report,) for client, report in self.found.reports.items()}
+        return evaluate_point(self.state.problem, self.params, reports)
+
+    @property
+    def accuracy(self) -> float:
+        """Share of all training rows that are decided rightly."""
+        counts = pool_counts(self.found.train.values())
+        return (counts.true_negative + counts.true_positive) / max(counts.n_rows, 1)
+
+    def excess(self, problem: Problem) -> Vector:
+        """By how much decisions exceed each bound of a problem; 0 where they keep it."""
+        over = problem.constraints.violations(self.decided)
+        return np.where(over > self._tolerance, over, 0.0)
+
+    @property
+    def _tolerance(self) -> float:
+        """Counts are exact; smooth rates, which stand in where a client counts none, are not."""
+        is_counted = all(counts.n_rows for counts in self.found.train.values())
+        return KEPT if is_counted else FEASIBILITY_TOLERANCE
+
+    def changes(self, since: "Held") -> dict[ClientId, float]:
+        """By how much the share that each client selects has changed."""
+        return {
+            client: _selected(counts) - _selected(since.found.train[client])
+            for client, counts in self.found.train.items()
+        }
+
+
+def _selected(counts: Counts) -> float:
+    return (counts.true_positive + counts.false_positive) / max(counts.n_rows, 1)
+
+
+class Holding:
+    """The turns after the plain fit of a run: `stages` has all of them, `notes` what to say."""
+
+    def __init__(self, run: Run, rules: Sequence[Rule], plain: Stage) -> None:
+        self._run, self._rules = run, rules
+        self._asked: Problem = plain.progress.state.problem
+        self.stages: list[Stage] = [plain]
+        self.notes: list[str] = []
+        self.plain = self._held(plain.params, plain.progress.state)
+        self._method = run.method
+        self._reference = self.plain  # what costs count from: this, then the model without margins
+
+    def exceeded(self, held: Held) -> float:
+        """What decisions exceed budgets by, in all; 0 when they keep every one."""
+        return float(held.excess(self._asked).sum())
+
+    def hold(self, confidence: float, most_change: float) -> Held:
+        """The model with margins for ``confidence``, its decisions within the budgets."""
+        if not len(self._asked.constraints) or self.plain.state.status in ("infeasible", "failed"):
+            return self.plain
+        self._method = self._limited()
+        base = self._inside(self.plain, Limits(self._asked))
+        self._reference = base
+        kept = self._with_margins(base, confidence, most_change)
+        if self.exceeded(kept) > 0:
+            self._say(self._about_exceeded(kept))
+        for sentence in sentence_on_changes(kept.changes(base)):
+            self._say(sentence)
+        return kept
+
+    def _about_exceeded(self, held: Held) -> str:
+        """Which budgets decisions on training rows do not keep."""
+        most: dict[str, float] = {}
+        rows = self._asked.constraints.rows
+        for row, excess in zip(rows, held.excess(self._asked), strict=True):
+            if excess > 0:
+                who = "all clients together" if row.client is None else repr(row.client)
+                name = f"{who} ({row.metric}, {row.attribute})"
+                most[name] = max(most.get(name, 0.0), float(excess))
+        listed = [f"{name} by {by:.3g}" for name, by in sorted(most.items(), key=lambda i: -i[1])]
+        more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
+        return (
+            f"Decisions on training rows exceed the budget of {', '.join(listed[:5])}{more}: "
+            f"training could not bring them inside for {MOST_ACCURACY:g} of accuracy."
+        )
+
+    def _limited(self) -> Any:
+        """The method of a turn: it goes on from a model that is near, and gives up if it is not."""
+        most = max(TURN_ROUNDS, sum(self.plain.state.rounds) // 2)
+        given = self._run.method.rounds or (most, most)
+        return replace(self._run.method, rounds=tuple(min(most, count) for count in given))
+
+    def _with_margins(self, base: Held, confidence: float, most_change: float) -> Held:
+        """The model under the whole margin, or under the largest part of it that it can have."""
+        whole = deviations_for(confidence)
+        if whole == 0.0:
+            return base
+        at = replace(base.at, problem=self._asked)
+        margins = margins_at(at, base.decided, most_change)
+        for sentence in too_few_rows(margins, confidence):
+            self._say(sentence)
+        limits = margins.limits(base.excess(self._asked))
+        best = base
+        low, high, tried = 0, round(whole / STEP) + 1, round(whole / STEP)
+        why = ""
+        while True:
+            turn = self._turn(margins.tightened(tried * STEP), best, "margin")
+            if self._is_sound(turn) and not self._costs_too_much(turn):
+                turn = self._inside(turn, limits)
+            refused = self._refused(turn, limits)
+            if refused is None:
+                low, best = tried, turn
+            else:
+                high, why = tried, refused
+            if high - low <= 1:
+                break
+            tried = (low + high) // 2
+        if high * STEP <= whole:
+            self._say(
+                f"Margins for {confidence:g} confidence were cut to {low * STEP / whole:.0%} of "
+                f"their size: with more, {why}."
+            )
+        if low and margins.aims(low * STEP).any():
+            best = self._moved(margins, low * STEP, limits, best)
+        return best
+
+    def _moved(self, margins: Margins, deviations: float, limits: Limits, best: Held) -> Held:
+        """The model with rates of small clients moved to where they vary less, where that is cheap.
+
+        A rate of .09 that falls to .04 costs others much; one of .82 that rises to .87 may cost
+        nothing.
+        """
+        turn = self._turn(margins.tightened(deviations, moved=True), best, "moved")
+        if self._is_sound(turn) and turn.accuracy >= best.accuracy - MOST_FOR_MOVING:
+            turn = self._inside(turn, limits)
+        is_cheap = turn.accuracy >= best.accuracy - MOST_FOR_MOVING
+        return turn if is_cheap and self._refused(turn, limits) is None else best
+
+    def _refused(self, turn: Held, limits: Limits) -> str | None:
+        """Why a margin is not kept, None if it is."""
+        if not self._is_sound(turn):
+            return "training does not converge"
+        if self._costs_too_much(turn):
+            return f"over {MOST_ACCURACY:g} of accuracy on training rows would be lost"
+        if turn.excess(limits.problem).sum() > 0:
+            return "decisions do not keep the budgets, or a client's rate changes too much"
+        return None
+
+    def _is_sound(self, turn: Held) -> bool:
+        """Whether training under tighter bounds came to its end, or at least inside the bounds."""
+        if turn.state.status == "converged":
+            return True
+        return turn.state.status == "stopped" and turn.at.largest_violation <= NEARLY
+
+    def _inside(self, held: Held, limits: Limits) -> Held:
+        """The model trained on until decisions keep ``limits``, or as near as that comes."""
+        if held.excess(limits.problem).sum() > 0:
+            held = self._lowered(held, limits)
+        if held.excess(limits.problem).sum() > 0:
+            held = self._restored(held, limits)
+        return held
+
+    def _lowered(self, kept: Held, limits: Limits) -> Held:
+        """The model whose bounds were lowered by what decisions exceed them by."""
+        most, off = kept.state.problem.constraints.bounds, np.zeros(len(limits.bounds))
+        least, last = kept.excess(limits.problem).sum(), kept
+        for turn in range(TURNS):
+            excess = last.excess(limits.problem)
+            off += np.where(excess > 0, 2**turn * (FEEDBACK * excess + AT_LEAST), 0.0)
+            bounds = np.minimum(most, limits.bounds - off)
+            last = self._turn(limits.under(bounds), last, "decisions")
+            if not self._is_sound(last) or self._costs_too_much(last):
+                break
+            if last.excess(limits.problem).sum() < least:
+                kept, least = last, last.excess(limits.problem).sum()
+            if least == 0:
+                break
+        return kept
+
+    def _restored(self, kept: Held, limits: Limits) -> Held:
+        """The model moved as little as brings its decisions inside."""
+        exact = any(point.want == "curvature" for point in kept.state.request.points)
+        method = RestoreDecisions(exact=exact)
+        stage = self._run.train(limits.problem, kept.params, self._folder("restored"), method)
+        self.stages.append(stage)
+        restored = self._held(stage.params, kept.state)
+        is_better = restored.excess(limits.problem).sum() < kept.excess(limits.problem).sum()
+        return restored if is_better and not self._costs_too_much(restored) else kept
+
+    def _costs_too_much(self, turn: Held) -> bool:
+        return turn.accuracy < self._reference.accuracy - MOST_ACCURACY
+
+    def _turn(self, problem: Problem, since: Held, what: str) -> Held:
+        stage = self._run.train(problem, since.params, self._folder(what), self._method)
+        self.stages.append(stage)
+        return self._held(stage.params, stage.progress.state)
+
+    def _folder(self, what: str) -> str:
+        return f"turn-{len(self.stages)}-{what}"
+
+    def _held(self, params: Vector, state: Any) -> Held:
+        return held_at(self._run, params, state, self._rules, self._asked.clients)
+
+    def _say(self, sentence: str) -> None:
+        self.notes.append(sentence)
+        self._run.session.on_message(sentence)
+
+
+def held_at(
+    run: Run, params: Vector, state: Any, rules: Sequence[Rule], clients: Sequence[ClientId]
+) -> Held:
+    """What a model decides, of the clients in this order; held against ``rules``."""
+    found = run.evaluate(params, rules)
+    if run.setup.thresholds is None:
+        reports = run.clients.evaluate(Request((Point(params, "decisions"),)))
+        run.federation.check_all_answered("how the model decides")
+        decided = [reports[client][0].rates for client in clients]  # by the rows' weights
+    else:
+        decided = [_counted_rates(found.train[client]) for client in clients]
+    return Held(params, state, found, np.concatenate(decided))
+
+
+def sentence_on_changes(changes: Mapping[ClientId, float]) -> tuple[str, ...]:
+    """How far margins move what clients select, where it is worth a word."""
+    shown = {client: by for client, by in changes.items() if abs(by) >= SHOWN}
+    if not shown:
+        return ()
+    listed = ", ".join(f"{client!r} {by:+.3f}" for client, by in list(shown.items())[:12])
+    return (f"Margins change the share selected: {listed}.",)
+
+
+def _counted_rates(counts: Counts) -> Vector:
+    """Shares of each group that are selected by thresholds of their own."""
+    return np.asarray(counts.group_selected / np.maximum(counts.group_counts, 1.0))

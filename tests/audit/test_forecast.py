@@ -1,0 +1,127 @@
+"""What to expect on new rows: limits, monotonicity, and coverage on samples drawn by a coin."""
+
+import numpy as np
+import pytest
+
+from fcfl import Difference, Ratio
+from fcfl.audit import forecast as forecasting
+from fcfl.audit.disparities import compare
+from fcfl.audit.forecast import forecast
+from fcfl.rules import rates_needed
+
+LEVELS = {"race": ("black", "white", "other")}
+PARITY = Difference("demographic_parity", "race")
+FOUR_FIFTHS = Ratio("demographic_parity", "race")
+
+
+def foreseen(decided, rows, budget=None, rule=PARITY, smooth=None, new_rows=None):
+    """The forecast of groups with these decided rates and numbers of training rows."""
+    decided = np.array(decided, dtype=float)
+    rows = np.broadcast_to(np.array(rows, dtype=float), decided.shape)
+    names = LEVELS["race"][: decided.size // len(rule.kinds)]
+    rates = rates_needed([rule], {"race": names})
+    smooth = decided if smooth is None else np.array(smooth, dtype=float)
+    new = None if new_rows is None else np.broadcast_to(float(new_rows), decided.shape)
+    compared = compare(rule, rates, rows, 1.0)
+    return forecast(rule, compared, smooth, decided, rows, budget, new)
+
+
+@pytest.mark.parametrize("rates", [[0.31, 0.24], [0.5, 0.3, 0.42]])
+@pytest.mark.parametrize("rule", [PARITY, FOUR_FIFTHS])
+def test_with_very_many_rows_it_is_the_disparity_of_decisions(rates, rule):
+    smooth = np.full(len(rates), 0.1)  # of many rows decisions are what they are
+    found = foreseen(rates, 1e10, rule=rule, smooth=smooth)
+    assert found.value == pytest.approx(rule.disparity(rates), abs=1e-4)
+    assert found.low == pytest.approx(found.high, abs=1e-3)
+    assert found.low <= found.value <= found.high
+
+
+def test_of_few_rows_it_is_the_smooth_rates_that_are_repeated():
+    """30 rows whose decisions a fit has bent to its budget: new rows will not repeat them."""
+    bent = foreseen([0.3, 0.3], 30, smooth=[0.2, 0.5])
+    even = foreseen([0.3, 0.3], 30)
+    assert bent.value > even.value + 0.1
+
+
+def test_chances_are_none_one_and_zero_at_their_limits():
+    assert foreseen([0.3, 0.2], 100).chance_kept is None
+    assert foreseen([0.3, 0.2], 100, budget=1.0).chance_kept == 1
+    assert foreseen([0.3, 0.2], 1e8, budget=0.11).chance_kept == 1
+    assert foreseen([0.3, 0.2], 1e8, budget=0.09).chance_kept == 0
+    assert foreseen([0.3, 0.2], 1e8, budget=0.6, rule=FOUR_FIFTHS).chance_kept == 1
+    assert foreseen([0.3, 0.2], 1e8, budget=0.7, rule=FOUR_FIFTHS).chance_kept == 0
+    assert foreseen([0.0, 0.0], 1e6, budget=1.0, rule=FOUR_FIFTHS).chance_kept is not None
+
+
+def test_the_chance_rises_with_the_budget():
+    chances = [foreseen([0.35, 0.3], 200, b).chance_kept for b in np.linspace(0, 0.3, 20)]
+    assert np.all(np.diff(chances) >= 0) and chances[0] < 0.05 and chances[-1] > 0.95
+    ratios = [foreseen([0.35, 0.3], 200, b, FOUR_FIFTHS).chance_kept for b in (0.2, 0.6, 0.95)]
+    assert np.all(np.diff(ratios) < 0)
+
+
+def test_more_rows_make_it_narrower_and_so_do_more_new_ones():
+    rows = [10, 30, 100, 1000, 10_000]
+    widths = [f.high - f.low for f in (foreseen([0.4, 0.3], n) for n in rows)]
+    assert np.all(np.diff(widths) < 0)
+    new = [f.high - f.low for f in (foreseen([0.4, 0.3], 300, new_rows=m) for m in rows)]
+    assert np.all(np.diff(new) < 0)
+    assert new[-1] > foreseen([0.4, 0.3], 1e8).high - foreseen([0.4, 0.3], 1e8).low
+
+
+def test_three_groups_are_further_apart_than_two_by_chance_alone():
+    two, three = foreseen([0.3, 0.3], 200), foreseen([0.3, 0.3, 0.3], 200)
+    assert three.value > two.value and three.high > two.high
+
+
+def test_the_worst_of_several_rates_counts():
+    odds = Difference("equalized_odds", "race")
+    both = foreseen([0.5, 0.3, 0.2, 0.2], 1e9, 0.1, odds)
+    assert both.value == pytest.approx(0.2, abs=1e-3) and both.chance_kept == 0
+
+
+def test_nothing_is_said_where_there_are_no_two_groups():
+    assert foreseen([0.3], 100, 0.1) is None
+    assert foreseen([0.3, 0.2], [100, 0], 0.1) is None
+
+
+def test_a_fit_is_not_believed_to_do_as_well_on_new_rows():
+    """Beyond chance, which alone would leave the mean of a large difference as it is."""
+    rows = 1000
+    deviation = np.sqrt(2 * 0.25 / rows)
+    found = foreseen([0.6, 0.4], rows)
+    assert found.value == pytest.approx(0.2 + 0.3 * deviation, abs=0.1 * deviation)
+
+
+def drawn(rng, n_groups):
+    """Rates that could be any, what decisions on two samples of rows say of them, and the rows."""
+    rates = rng.uniform(0.2, 0.5) + rng.uniform(-0.15, 0.15, n_groups)
+    rows = rng.integers(400, 2000, n_groups)
+    train, new = (rng.binomial(rows, rates) / rows for _ in range(2))
+    return train, new, rows
+
+
+@pytest.mark.parametrize("n_groups", [2, 3])
+def test_on_rows_drawn_by_a_coin_it_covers_nine_in_ten_and_its_chances_come_true(
+    n_groups, monkeypatch
+):
+    """The optimism of a fit left out: these rates were fitted to nothing."""
+    rng = np.random.default_rng(1)
+    inside, kept, said, cautious = [], [], [], []
+    for _ in range(500):
+        train, new, rows = drawn(rng, n_groups)
+        cautious.append(foreseen(train, rows, 0.1).chance_kept)
+        with monkeypatch.context() as patched:
+            patched.setattr(forecasting, "_OPTIMISM", 0.0)
+            found = foreseen(train, rows, 0.1)
+        value = new.max() - new.min()
+        inside.append(found.low <= value <= found.high)
+        kept.append(value <= 0.1)
+        said.append(found.chance_kept)
+    assert np.mean(inside) == pytest.approx(0.9, abs=0.05)
+    assert np.mean(kept) == pytest.approx(np.mean(said), abs=0.04)
+    said, kept = np.array(said), np.array(kept)
+    for low, high in ((0.0, 0.2), (0.2, 0.8), (0.8, 1.01)):
+        these = (said >= low) & (said < high)
+        assert kept[these].mean() == pytest.approx(said[these].mean(), abs=0.1)
+    assert np.mean(cautious) < np.mean(said)

@@ -1,0 +1,47 @@
+"""The list of commands: what `fcfl --help` shows without importing any."""
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+import fcfl.cli
+from fcfl.cli.commands import COMMANDS, load_command
+from hospital import fcfl as run
+
+HELPERS = {"__init__", "__main__", "commands", "console", "options", "eicu"}
+
+
+def test_every_module_of_a_command_is_listed():
+    modules = {path.stem for path in Path(fcfl.cli.__file__).parent.glob("*.py")}
+    assert modules - HELPERS == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_line_of_a_command_is_the_first_of_its_help(name):
+    command = load_command(name)
+    assert isinstance(command, click.Command)
+    first = inspect.cleandoc(command.help).split("\n\n")[0]
+    assert " ".join(first.split()) == COMMANDS[name]
+
+
+def test_help_imports_nothing_heavy():
+    program = (
+        "import sys; from fcfl.cli import app\n"
+        "try: app(['--help'])\nexcept SystemExit: pass\n"
+        "heavy = {'numpy', 'pandas', 'scipy', 'sklearn', 'statsmodels', 'torch', 'jinja2'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert shown.stdout.splitlines()[-1] == "[]", shown.stdout + shown.stderr
+    assert "reproduce" in shown.stdout
+
+
+def test_what_was_probably_meant_is_named_once():
+    outcome = run("trian")
+    assert outcome.exit_code == 2
+    assert outcome.stderr.count("Did you mean 'train'?") == outcome.stderr.count("Did you") == 1
+    assert "Did you" not in run("xyz").stderr

@@ -1,0 +1,95 @@
+"""fcfl negotiate from the command line: files, the promise of the policy file, bad input."""
+
+import shlex
+from dataclasses import fields
+
+import pytest
+
+from fcfl.report.negotiation_page import headline
+from fcfl.results.result_file import read_negotiation
+from fcfl.runs import Experiment, run_experiment
+from hospital import COLUMNS, fcfl, only_error, stays, written
+
+SETTLED = ("--l2", "0.01", "--objective", "mean", "--budgets", "0.2,0.08,0.02", "--most", "14")
+
+
+def plain_budgets():
+    """``confidence=0`` where a run has another default."""
+    (known,) = (field for field in fields(Experiment) if field.name == "confidence")
+    return {} if known.default is None else {"confidence": 0.0}
+
+
+@pytest.fixture(scope="module")
+def negotiated(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("negotiation")
+    table = written(stays(900), folder / "stays.csv")
+    wishes = folder / "wishes"
+    wishes.mkdir()
+    (wishes / "north.toml").write_text("[preference]\ndisparity-per-accuracy = 3.0\n")
+    (wishes / "west.toml").write_text("[preference]\nmax-disparity = 0.3\n")
+    outcome = fcfl(
+        "negotiate", table, *COLUMNS, *SETTLED, "--policies", wishes, "--out", folder / "out"
+    )
+    assert outcome.exit_code == 0, outcome.output
+    return folder, outcome
+
+
+def test_it_writes_what_was_found_a_page_and_a_policy(negotiated):
+    folder, outcome = negotiated
+    found = read_negotiation(folder / "out" / "negotiation.json")
+    assert found.clients == ("north", "south", "west") and found.part == "test"
+    assert 3 <= len(found.offers) <= 14
+    assert found.agreed in found.on_ballot
+    assert headline(found) in outcome.stdout and found.command in outcome.stdout
+    page = (folder / "out" / "report.html").read_text(encoding="utf-8")
+    assert "Who wins under which rule" in page
+    wins = [one.winner for one in found.elections]
+    assert len(found.elections) == 3 and any(w is not None for w in wins)
+
+
+def test_the_policy_file_trains_to_the_figures_that_were_promised(negotiated):
+    folder, _ = negotiated
+    found = read_negotiation(folder / "out" / "negotiation.json")
+    words = shlex.split(found.command)
+    assert words[:2] == ["fcfl", "train"]
+    assert words[words.index("--policy") + 1] == str(folder / "out" / "agreed.toml")
+    experiment = Experiment(
+        str(folder / "stays.csv"), client="hospital", label="died", sensitive=("race",),
+        policy=str(folder / "out" / "agreed.toml"), l2=found.l2, objective=found.objective,
+        **plain_budgets(),
+    )  # fmt: skip
+    result = run_experiment(experiment, folder / "trained").result
+    promised = found.offers[found.agreed]
+    for name, client in result.clients.items():
+        assert client.test.accuracy == pytest.approx(promised.views[name].accuracy, abs=0.02)
+        (entry,) = client.test.disparities
+        assert entry.budget == promised.budgets[name]
+        assert entry.value == pytest.approx(promised.views[name].disparity, abs=0.03)
+
+
+def test_preferences_stay_out_of_every_file(negotiated):
+    folder, _ = negotiated
+    for path in (folder / "out").iterdir():
+        assert "disparity-per-accuracy" not in path.read_text(encoding="utf-8")
+        assert "disparity_per_accuracy" not in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--by", "plurality"), "`by` must be one of approval, borda, nash, got 'plurality'."),
+        (("--budgets", "0.1"), "`budgets` must be two or more numbers between 0 and 1, got 0.1."),
+        (("--budgets", "0.1,x"), "Budgets must be numbers with commas"),
+        (("--most", "0"), "`most` and `min-group-rows` must be at least 1."),
+    ],
+)
+def test_wrong_usage_is_one_sentence(tmp_path, options, sentence):
+    table = written(stays(60), tmp_path / "stays.csv")
+    outcome = fcfl("negotiate", table, *COLUMNS, *options)
+    assert only_error(outcome, code=2).startswith(sentence)
+
+
+def test_one_client_cannot_negotiate(tmp_path):
+    table = written(stays(90, hospitals=("north",)), tmp_path / "stays.csv")
+    sentence = only_error(fcfl("negotiate", table, *COLUMNS), code=2)
+    assert sentence == "A negotiation needs two clients or more, got 1."

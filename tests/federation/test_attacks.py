@@ -1,0 +1,198 @@
+"""What a curious server tried with unmodified site code, and what it reads now: nothing."""
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fcfl._types import Fold, Point, RateId, Request
+from fcfl.client.questions import Count, Counted, Evaluate, HoldOut, Setup
+from fcfl.data import Schema
+from fcfl.federation.messages import (
+    Agreement,
+    Ask,
+    Introduce,
+    Refusal,
+    Terms,
+    decode_answer,
+    encode_message,
+)
+from fcfl.federation.site import reply_to
+from fcfl.models.linear import Linear
+
+LEAST = 20
+GUARDED = f"withhold-below = 10\nmin-group-rows = {LEAST}\n[limits]\ncounts-per-run = 9999\n"
+GUARDED += "counts-per-table = 9999\n"
+OPEN = "[limits]\ncounts-per-run = 9999\ncounts-per-table = 9999\n"
+TERMS = Terms("died", ("race",), test_size=0.0)
+
+
+def patients():
+    """Three hundred rows; every age occurs once."""
+    rng = np.random.default_rng(0)
+    age = rng.permutation(np.linspace(20.0, 94.75, 300))
+    race = np.where(np.arange(300) < 10, "rare", np.where(np.arange(300) < 160, "black", "white"))
+    died = np.where(rng.random(300) < 0.4, "yes", "no")
+    return pd.DataFrame({"age": age, "race": race, "died": died})
+
+
+class CuriousServer:
+    """Asks one site what it likes, over the real messages."""
+
+    def __init__(self, folder, policy=None, frame=None):
+        self.frame = patients() if frame is None else frame
+        self.frame.to_csv(folder / "north.csv", index=False)
+        self.config = {"name": "north", "table": str(folder / "north.csv")}
+        self.config["cache"] = str(folder / "cache")
+        if policy is not None:
+            (folder / "policy.toml").write_text(policy)
+            self.config["policy"] = str(folder / "policy.toml")
+        said = self.ask(Introduce(TERMS))
+        schema = Schema.from_statistics({"north": said.statistics})
+        levels = {"race": ("black", "rare", "white")}
+        self.said = said
+        self.agreement = Agreement(TERMS, ("no", "yes"), levels, schema, {"north": said.checksum})
+
+    def ask(self, question):
+        return decode_answer(reply_to(encode_message(question), self.config)).content
+
+    def setup(self, *kinds):
+        groups = self.agreement.levels["race"]
+        rates = tuple(RateId(kind, "race", group) for kind in kinds for group in groups)
+        return Setup(Linear(self.agreement.schema.n_features), rates)
+
+    def older_than(self, threshold):
+        """A model that selects exactly the rows above an age."""
+        age = self.said.statistics.columns["age"]
+        scale = np.sqrt(age.m2 / age.n)
+        return np.array([1.0, -(threshold - age.mean) / scale])
+
+    def count(self, params, kinds=("selection",)):
+        return self.ask(Ask(self.agreement, Count(self.setup(*kinds), params)))
+
+
+def rows_read(server, ages):
+    """(age, label) of rows, from how counts change between thresholds around each age.
+
+    Of an age the server knows that one row has it; it claims to have read the row where exactly
+    one more or less is selected. Also what it was told last.
+    """
+    middles = (ages[:-1] + ages[1:]) / 2
+    thresholds = [2 * ages[0] - middles[0], *middles, 2 * ages[-1] - middles[-1]]
+    told = [server.count(server.older_than(threshold)) for threshold in thresholds]
+    if not isinstance(told[-1], Counted):
+        return {}, told
+    read = {}
+    for age, (below, above) in zip(ages, pairwise(told), strict=True):
+        died = below.train.true_positive - above.train.true_positive
+        survived = below.train.false_positive - above.train.false_positive
+        if died + survived == 1:
+            read[age] = "yes" if died else "no"
+    return read, told
+
+
+def truth(frame):
+    return dict(zip(frame["age"], frame["died"], strict=True))
+
+
+def test_count_questions_read_every_row_of_a_site_without_a_threshold(tmp_path):
+    """The attack itself works, so that what stops it below is not a mistake in it."""
+    server = CuriousServer(tmp_path, OPEN)
+    ages = np.sort(server.frame["age"].to_numpy())[100:160]
+    read, _ = rows_read(server, ages)
+    assert len(read) == 60 and read.items() <= truth(server.frame).items()
+
+
+def test_count_questions_read_no_row_of_a_site_with_a_threshold(tmp_path):
+    server = CuriousServer(tmp_path, GUARDED)
+    read, told = rows_read(server, np.sort(server.frame["age"].to_numpy()))
+    assert read == {} and all(isinstance(one, Counted) for one in told)
+    selected = {one.train.true_positive + one.train.false_positive for one in told}
+    assert len(selected) > 5
+    assert min(b - a for a, b in pairwise(sorted(selected))) >= LEAST
+
+
+def test_decisions_at_points_read_no_more_than_counts_do(tmp_path):
+    """All rows are of told groups here, so that their counts are those of all rows."""
+    frame = patients().assign(race=np.where(np.arange(300) < 150, "black", "white"))
+    server = CuriousServer(tmp_path, GUARDED, frame)
+    setup, told = server.setup("selection"), set()
+    for threshold in np.sort(frame["age"].to_numpy())[::4] + 0.1:
+        point = Point(server.older_than(threshold), "decisions")
+        (report,) = server.ask(Ask(server.agreement, Evaluate(setup, Request((point,)))))
+        told.add(round(float(report.rates @ report.group_counts)))
+    assert len(told) > 5 and min(b - a for a, b in pairwise(sorted(told))) >= LEAST
+
+
+def test_decisions_in_a_fold_read_no_more_than_counts_do(tmp_path):
+    frame = patients().assign(race=np.where(np.arange(300) < 150, "black", "white"))
+    server = CuriousServer(tmp_path, GUARDED, frame)
+    ages = np.sort(frame["age"].to_numpy())[::4] + 0.1
+    candidates = tuple(server.older_than(threshold) for threshold in ages)
+    question = HoldOut(server.setup("selection"), Fold(0, 2), candidates)
+    said = server.ask(Ask(server.agreement, question))
+    assert said.group_counts.sum() == 150
+    told = set(said.selected.sum(axis=1).round().astype(int).tolist())
+    assert len(told) > 3 and min(b - a for a, b in pairwise(sorted(told))) >= LEAST
+    limited = GUARDED.replace("counts-per-run = 9999", "counts-per-run = 70")
+    Path(server.config["policy"]).write_text(limited)
+    more = replace(question, candidates=candidates[:5], fold=Fold(1, 2))
+    told = server.ask(Ask(server.agreement, more))
+    assert isinstance(told, Refusal) and "`counts-per-run` of 70 is reached" in told.sentence
+
+
+def test_counting_ends_at_the_limit_and_a_new_run_does_not_help(tmp_path):
+    server = CuriousServer(tmp_path, "[limits]\ncounts-per-run = 8\ncounts-per-table = 12\n")
+    ages = np.sort(server.frame["age"].to_numpy())
+    _, told = rows_read(server, ages[:10])
+    assert [isinstance(one, Counted) for one in told] == [True] * 8 + [False] * 3
+    assert "This site's limit `counts-per-run` of 8 is reached" in told[-1].sentence
+    server.agreement = replace(server.agreement, levels={"race": ("black", "white")})
+    _, told = rows_read(server, ages[20:30])
+    assert [isinstance(one, Counted) for one in told] == [True] * 4 + [False] * 7
+    assert "This site's limit `counts-per-table` of 12 is reached" in told[-1].sentence
+
+
+@pytest.mark.parametrize("kinds", [("selection",), ("true_positive", "false_positive")], ids=str)
+def test_the_size_of_a_withheld_group_does_not_follow_by_subtraction(tmp_path, kinds):
+    """Ten rows are of group "rare": with the others told, they would be the rest."""
+    server = CuriousServer(tmp_path, GUARDED)
+    setup, start = server.setup(*kinds), np.zeros(2)
+    (report,) = server.ask(Ask(server.agreement, Evaluate(setup, Request((Point(start),)))))
+    counted = server.count(start, kinds)
+    for counts in (report.group_counts, counted.train.group_counts):
+        per_kind = counts.reshape(len(kinds), 3)
+        assert (per_kind[:, 1] == 0).all() and not (per_kind == 10).any()
+        totals = [300.0]
+        if len(kinds) == 2:
+            positive = counted.train.true_positive + counted.train.false_negative
+            totals = [positive, 300 - positive]
+        for told, total in zip(per_kind, totals, strict=True):
+            rest = total - told.sum()
+            assert rest == 0 or rest >= LEAST
+
+
+@pytest.mark.parametrize(
+    "change", [{"seed": 1}, {"test_size": 0.5}, {"seed": 2, "test_size": 0.1}], ids=str
+)
+def test_a_server_cannot_choose_splits_to_take_rows_apart(tmp_path, change):
+    server = CuriousServer(tmp_path, GUARDED)
+    for seed in range(3, 6):
+        assert not isinstance(server.ask(Introduce(replace(TERMS, seed=seed))), Refusal)
+    told = server.ask(Introduce(replace(TERMS, **change)))
+    assert "`splits-per-table` of 4 is reached" in told.sentence
+    (tmp_path / "policy.toml").write_text(GUARDED + "seed = 0\ntest-size = 0.25\n")
+    told = server.ask(Introduce(replace(TERMS, **change)))
+    assert isinstance(told, Refusal) and "This site's policy fixes `" in told.sentence
+
+
+def test_a_parameter_beyond_the_limit_is_refused(tmp_path):
+    server = CuriousServer(tmp_path, GUARDED)
+    told = server.count(np.array([1e5, 0.0]))
+    assert told == Refusal("This site's policy has a largest parameter of 10000, got 100000.")
+    sharp = Point(np.zeros(2), sharpness=1e6)
+    told = server.ask(Ask(server.agreement, Evaluate(server.setup("selection"), Request((sharp,)))))
+    assert "`sharpness` must lie between 0 and 100" in told.sentence

@@ -1,0 +1,128 @@
+"""Attacks on real processes: refused, and named in a log. Minutes: ``pytest -m deployment``."""
+
+import shutil
+import signal
+import sys
+import time
+
+import pytest
+import tomli_w
+from in_one_process import hospitals
+from stage import descendants, is_running, staged
+
+from fcfl.federation.flower.certificates import make_certificates
+from fcfl.federation.flower.processes import HOST, free_port, listens
+from fcfl.federation.flower.proxy import proxy_configuration
+from hospital import fcfl, start_process, stays
+
+pytest.importorskip("flwr")
+pytestmark = [
+    pytest.mark.deployment,
+    pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc"),
+]
+NGINX = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
+
+ASKING_SERVER = """
+import logging
+from fcfl import Linear, Point, RemoteFederation, Request, Terms
+from fcfl.client.questions import Setup
+from fcfl.federation.flower.server_app import server_app
+from fcfl.runs.site_config import SitesConfig
+
+log = logging.getLogger("fcfl")
+
+
+def ask(transport, config):
+    run = SitesConfig.from_run_config(config)
+    sites = RemoteFederation(
+        transport, run.sites, run.terms, nodes=run.nodes, timeout=200.0, on_message=log.info
+    )
+    log.info("met %s", ", ".join(sites.introductions))
+    model = Linear(sites.agreement.schema.n_features)
+    for number in range(3):
+        reports = sites.report(Setup(model, ()), Request((Point(model.start() + number),)))
+        log.info("report %d of %s", number, ", ".join(reports))
+
+
+app = server_app(ask)
+"""
+
+
+@pytest.mark.skipif(NGINX is None, reason="there is no nginx: apt-get install nginx")
+def test_from_outside_nobody_starts_an_app_or_takes_a_name_while_sites_go_on(tmp_path):
+    files = hospitals(tmp_path, stays(120, hospitals=("north", "superlink")))
+    with staged(tmp_path, files, 600) as stage:
+        cluster, port = stage.local_cluster, free_port()
+        (stage.app / "server_app.py").write_text(ASKING_SERVER, encoding="utf-8")
+        text = proxy_configuration(stage.app, superlink=cluster.address, host=HOST, port=port)
+        (stage.app / "nginx.conf").write_text(text)
+        outside = f"{HOST}:{port}"
+        cluster.start_superlink()
+        cluster.start_proxy(stage.app / "nginx.conf")
+        while not listens(port):
+            time.sleep(0.1)
+        make_certificates(cluster.certificates, ["impostor"])
+        nodes = {name: cluster.register(name) for name in files}
+        stranger = cluster.register("impostor")  # a registered key, bound to no site
+        for name in files:
+            cluster.start_site(name, stage.config(name), address=outside)
+        claimed = stage.config("north") | {"cache": str(tmp_path / "cache" / "impostor")}
+        cluster.start_site("impostor", claimed, address=outside)
+        home = cluster.folder / "flwr" / "config.toml"
+        ca = str(cluster.certificates / "ca.crt")
+        attack = {"superlink": {"outside": {"address": outside, "root-certificates": ca}}}
+        home.write_text(home.read_text() + tomli_w.dumps(attack))
+
+        told = []
+        bound = ",".join(f"{name}={node}" for name, node in nodes.items())
+        for line in stage.run(nodes=bound):
+            told.append(line)
+            print(line)  # noqa: T201
+            if line.startswith("met "):
+                for command in (
+                    ("run", str(stage.app), "outside"),
+                    (
+                        "supernode",
+                        "register",
+                        str(cluster.certificates / "impostor.pub"),
+                        "outside",
+                    ),
+                    ("supernode", "list", "outside"),
+                    ("list", "outside"),
+                ):
+                    done = cluster.flwr(*command)
+                    print(done.stdout[-300:])  # noqa: T201
+                    assert done.returncode != 0 and "success" not in done.stdout.lower()
+        assert "met north, superlink" in told
+        assert "report 2 of north, superlink" in told
+        sentence = f"Node {stranger} is left out: its key is bound to no site of this run."
+        assert sentence in told
+    access = (stage.app / "proxy-access.log").read_text().splitlines()
+    refused = [line for line in access if "/v1/control/" in line]
+    assert len(refused) >= 4 and all('" 403 ' in line for line in refused)
+    assert any("/v1/fleet/pull-messages" in line and '" 200 ' in line for line in access)
+
+
+def test_two_signals_to_a_rehearsal_leave_no_processes(tmp_path):
+    files = hospitals(tmp_path, stays(120, hospitals=("north", "south")))
+    app = tmp_path / "app"
+    sites = ",".join(f"{name}={path}" for name, path in files.items())
+    made = ("--sites", "north,south", "--label", "died", "--sensitive", "race", "--budget", "0.05")
+    assert fcfl("flower", "new", app, *made).exit_code == 0
+    process = start_process("flower", "up", app, "--sites", sites)
+    started = set()
+    try:
+        for line in process.stdout:
+            print(line.rstrip())  # noqa: T201
+            if line.startswith("Waiting for"):
+                started.update(descendants(process.pid))
+                process.send_signal(signal.SIGTERM)
+                time.sleep(0.3)
+                process.send_signal(signal.SIGTERM)
+        assert process.wait(120) != 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+    assert len(started) >= 4 and not [pid for pid in started if is_running(pid)]

@@ -1,0 +1,174 @@
+"""Over sites `train` does what it does in one process, to the last bit: through real messages."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from in_one_process import hospitals, node_configs
+
+from fcfl import train
+from fcfl._types import Fold, Point, RateId, Request
+from fcfl.client.local_client import LocalClient
+from fcfl.client.questions import Setup
+from fcfl.errors import FCFLError
+from fcfl.federation.federation import Federation
+from fcfl.federation.messages import Terms
+from fcfl.federation.named_module import NamedModule
+from fcfl.federation.remote import RemoteFederation
+from fcfl.federation.site_rows import open_rows
+from fcfl.federation.site_settings import SiteSettings
+from fcfl.federation.transport import InProcessTransport
+from fcfl.models.linear import Linear
+from fcfl.rules import Difference
+from fcfl.server.registry import METHODS
+from fcfl.server.sqp import SQP
+from hospital import stays
+
+NAMES = ("north", "south")
+TERMS = Terms("died", ("race",))
+RULES = (Difference("demographic_parity", "race", 0.1),)
+SITES_REFUSE = ("agnostic-fair",)
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """The same rows as sites behind messages, and as clients of this process."""
+    folder = tmp_path_factory.mktemp("sites")
+    files = hospitals(folder, stays(400, hospitals=NAMES))
+    policy = folder / "policy.toml"
+    policy.write_text('[limits]\nmodules = ["small_networks:mlp", "small_networks:no_module"]\n')
+    own = {"policy": str(policy)}
+    configs = node_configs(files, folder, north=own, south=own)
+    sites = RemoteFederation(InProcessTransport(configs), NAMES, TERMS)
+    agreement = sites.agreement
+    clients = {}
+    for config in configs.values():
+        table = open_rows(SiteSettings.from_node_config(config), TERMS)
+        rows = table.encode(agreement.schema, agreement.levels, agreement.labels)
+        clients[table.name] = LocalClient(table.name, rows.train[table.name], rows.test[table.name])
+    return sites, Federation(clients)
+
+
+def short(name):
+    method = METHODS[name].method()
+    if hasattr(method, "curvature"):
+        return replace(method, rounds=(8, 4))
+    rounds = method.rounds
+    return replace(method, rounds=(6, 4) if isinstance(rounds, tuple) else 6)
+
+
+def trained(federation, model, **options):
+    given = {"l2": 0.003, "confidence": 0.0, "starts": 1, **options}
+    return train(federation, model, RULES, **given)
+
+
+def assert_same(sites, clients, model, **options):
+    one, other = (trained(where, model, **options) for where in (sites, clients))
+    assert one.params.tobytes() == other.params.tobytes()
+    assert one.status == other.status
+    for name in NAMES:
+        assert one.evaluations.test[name].loss_sum == other.evaluations.test[name].loss_sum
+    return one
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in SITES_REFUSE])
+def test_every_method_ends_at_the_same_bits(both, name):
+    sites, clients = both
+    assert_same(sites, clients, Linear(sites.agreement.schema.n_features), method=short(name))
+
+
+@pytest.mark.parametrize("name", SITES_REFUSE)
+def test_a_method_that_asks_too_much_of_single_rows_is_refused_by_name(both, name):
+    sites, _ = both
+    with pytest.raises(FCFLError, match=r"asks for `\w+`, which tells too much of single rows"):
+        trained(sites, Linear(sites.agreement.schema.n_features), method=short(name))
+
+
+@pytest.mark.parametrize(
+    "options", [{"relative_budget": 0.5}, {"excess_loss": True}, {"confidence": 0.9}], ids=str
+)
+def test_every_way_to_train_ends_at_the_same_bits(both, options):
+    sites, _ = both
+    rules = () if "relative_budget" in options else RULES
+    rules = rules or (Difference("demographic_parity", "race"),)
+    model = Linear(sites.agreement.schema.n_features)
+    given = {"l2": 0.003, "starts": 1, "method": SQP("max", rounds=(8, 4)), **options}
+    given.setdefault("confidence", 0.0)
+    one, other = (train(where, model, rules, **given) for where in both)
+    assert one.params.tobytes() == other.params.tobytes()
+
+
+def test_a_module_that_sites_have_installed_is_trained_to_the_same_bits(both):
+    pytest.importorskip("torch")
+    sites, clients = both
+    model = NamedModule("small_networks:mlp", sites.agreement.schema.n_features, {"hidden": 5}, 3)
+    one = assert_same(sites, clients, model, method=SQP(rounds=(6, 3)))
+    assert one.params.size == 5 * (sites.agreement.schema.n_features + 1) + 6
+    again = NamedModule(model.path, model.n_features, {"hidden": 5}, 3)
+    assert again.start().tobytes() == model.start().tobytes()
+    assert again.start().tobytes() != replace(again, seed=4).start().tobytes()
+
+
+@pytest.mark.parametrize(
+    ("path", "sentence"),
+    [
+        ("small_networks:absent", "is not installed here"),
+        ("no_such_package:x", "is not installed here"),
+        ("small_networks:no_module", "must make a torch module, got a int"),
+    ],
+)
+def test_a_path_that_makes_no_module_is_one_sentence(path, sentence):
+    pytest.importorskip("torch")
+    with pytest.raises(FCFLError, match=sentence):
+        NamedModule(path, 3).start()
+
+
+def test_a_site_is_told_the_weights_of_no_other(both):
+    """FedFB weighs groups of every client; a site gets its own weights only."""
+    sites, _ = both
+    asked = []
+    transport = sites._exchange._transport
+    answer = transport.answer
+
+    def listen(content, config):
+        asked.append((config["name"], content))
+        return answer(content, config)
+
+    transport.answer = listen
+    try:
+        model = Linear(sites.agreement.schema.n_features)
+        trained(sites, model, method=short("fedfb"))
+    finally:
+        transport.answer = answer
+    assert any(b"LocalTraining" in content for _, content in asked)
+    for name, content in asked:
+        other = b"south" if name == "north" else b"north"
+        assert other not in content
+
+
+def test_folds_and_held_out_losses_are_the_same_bits(both):
+    sites, _ = both
+    model = Linear(sites.agreement.schema.n_features)
+    setup = Setup(model, tuple(RateId("selection", "race", g) for g in ("black", "white")), RULES)
+    at = np.linspace(-0.3, 0.3, model.n_params)
+    folds = [Fold(index, 5, 1, 100) for index in range(5)]
+    request = Request(tuple(Point(at, "gradients", fold=fold) for fold in folds))
+    one, other = (where.report(setup, request) for where in both)
+    for name in NAMES:
+        for mine, theirs in zip(one[name], other[name], strict=True):
+            assert mine.loss_grad.tobytes() == theirs.loss_grad.tobytes()
+            assert mine.rate_grads.tobytes() == theirs.rate_grads.tobytes()
+    for fold in folds:
+        one, other = (where.hold_out(setup, fold, [at, -at]) for where in both)
+        for name in NAMES:
+            assert one[name].product_sums.tobytes() == other[name].product_sums.tobytes()
+
+
+def test_cross_validation_at_the_sites_chooses_the_same(both):
+    """All but a few of its questions are about folds, whose rows the sites choose themselves."""
+    sites, _ = both
+    model = Linear(sites.agreement.schema.n_features)
+    given = {"objective": "mean", "l2": "auto", "confidence": 0.0, "starts": 1}
+    one, other = (train(where, model, RULES, method=SQP(rounds=(8, 4)), **given) for where in both)
+    assert one.l2 == other.l2 and one.selection == other.selection
+    assert one.params.tobytes() == other.params.tobytes()

@@ -1,0 +1,165 @@
+"""Several starts: the best is kept, all are told, and one exchange a round serves all of them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from binding import PARITY, trained_on
+
+from fcfl import SQP, Difference
+from fcfl._types import Point, Request
+from fcfl.client.questions import Setup
+from fcfl.data.client_data import ClientData
+from fcfl.federation.federation import Federation
+from fcfl.federation.loop import Progress, run
+from fcfl.models.linear import Linear
+from fcfl.results import DataSource
+from fcfl.rules import rates_needed
+from fcfl.server.problem import build_problem
+from fcfl.training.rounds import Session
+from fcfl.training.starts import BETTER, TOLERANCE, Screened, best_of
+from fcfl.training.together import Lane, ask_together, run_together
+from helpers import RACE, identical
+
+NAMES = ["first", "unconstrained optimum", "intercept +1", "intercept -1"]
+TIGHT = replace(PARITY, budget=0.02)
+
+
+def four_unequal():
+    """Clients that want different models: from zero, training ends in a worse optimum."""
+    rng, found = np.random.default_rng(0), {}
+    for k, n in enumerate((400, 150, 80, 60)):
+        group = (rng.random(n) < 0.4).astype(np.int32)
+        X = rng.standard_normal((n, 3))
+        X[:, 0] += 2 * group
+        weights = np.array([1.5, 0, 0]) + rng.standard_normal(3)
+        y = (X @ weights + rng.normal(0, 1.5) + rng.logistic(size=n) > 0) * 1.0
+        found[f"client-{k}"] = ClientData(X, y, {"race": group}, RACE)
+    return Federation.from_rows(found)
+
+
+def plain_fit(monkeypatch, **options):
+    """Without the turns after it, so that what is compared is what is kept."""
+    monkeypatch.setattr(SQP, "keeps_decisions", False)
+    given = {"objective": "mean", "l2": 1e-3, "min_group_rows": 1, **options}
+    return trained_on(four_unequal(), TIGHT, **given)
+
+
+def objective(trained):
+    square = trained.params @ trained.params
+    return np.mean([*trained.losses.values()]) + 0.5e-3 * square
+
+
+def test_where_the_first_start_ends_in_a_worse_optimum_another_is_kept(monkeypatch):
+    one, four = (plain_fit(monkeypatch, starts=count) for count in (1, 4))
+    assert one.status == four.status == "converged"
+    assert one.largest_violation <= 1e-6 and four.largest_violation <= 1e-6
+    assert objective(four) < 0.99 * objective(one)
+    assert one.starts == () and [entry.start for entry in four.starts] == NAMES
+    means = [entry.mean_loss for entry in four.starts]
+    assert means[0] == pytest.approx(objective(one), abs=2e-3)
+    assert min(means) == pytest.approx(objective(four), abs=2e-3)
+    assert min(means) < means[0] - 0.01
+    assert all(entry.worst_loss >= entry.mean_loss for entry in four.starts)
+
+
+def test_by_default_a_linear_model_has_four_and_one_that_is_given_is_the_only_one(monkeypatch):
+    assert [e.start for e in plain_fit(monkeypatch, starts=None).starts] == NAMES
+    assert plain_fit(monkeypatch, starts=None, start=np.full(4, 0.1)).starts == ()
+    six = plain_fit(monkeypatch, starts=6).starts
+    assert [entry.start for entry in six] == [*NAMES, "random 1", "random 2"]
+    assert [e.start for e in plain_fit(monkeypatch, starts=2).starts] == NAMES[:2]
+
+
+def test_a_result_tells_of_all_starts(monkeypatch):
+    trained = plain_fit(monkeypatch, starts=4)
+    said = trained.result(seed=0, start="zero", settings={}, data=DataSource("t.csv", "0"))
+    assert said.starts == trained.starts
+
+
+def test_a_run_killed_while_starts_are_compared_ends_the_same(monkeypatch, tmp_path):
+    class Killed(Exception):
+        """As a kill: nothing in the package catches it."""
+
+    whole, calls = plain_fit(monkeypatch, starts=4), []
+
+    def on_round(info, share):
+        calls.append(info.note)
+        if len(calls) == 12:
+            raise Killed
+
+    with pytest.raises(Killed):
+        plain_fit(monkeypatch, starts=4, session=Session(tmp_path, on_round=on_round))
+    assert calls[-1] == "comparing starts"
+    resumed = plain_fit(monkeypatch, starts=4, session=Session(tmp_path, resume=True))
+    assert identical(resumed.params, whole.params) and resumed.starts == whole.starts
+
+
+# --- which one ---
+
+
+def ended(name, objective, violation=0.0):
+    return Screened(name, np.zeros(1), objective, violation, np.array([objective]))
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        ([ended("a", 0.6), ended("b", 0.5)], "b"),
+        ([ended("a", 0.5 * (1 + 0.9 * BETTER)), ended("b", 0.5)], "a"),  # about the same
+        ([ended("a", 0.5 * (1 + 1.1 * BETTER)), ended("b", 0.5)], "b"),
+        ([ended("a", 0.6), ended("b", 0.5, 2 * TOLERANCE)], "a"),  # b is outside
+        ([ended("a", 0.5, 0.3), ended("b", 0.6, 0.2)], "b"),  # none inside: the nearest
+        ([ended("a", -0.6), ended("b", -0.5)], "a"),  # losses beyond one's own best
+    ],
+)
+def test_the_lowest_within_the_budgets_is_kept_an_earlier_one_of_equals(ends, expected):
+    assert best_of(ends).name == expected
+
+
+# --- together ---
+
+
+def asked():
+    """A problem of all clients, and who answers for them."""
+    rule = Difference("demographic_parity", "race", 0.05)
+    setup = Setup(Linear(3), rates_needed([rule], RACE), (rule,))
+    clients = four_unequal().bind(setup)
+    counted = clients.evaluate(Request((Point(np.zeros(4)),)))
+    problem, _ = build_problem([rule], setup.rates, counted, l2=0.01)
+    return problem, clients
+
+
+def test_several_trainings_in_lock_step_are_those_one_after_the_other():
+    problem, clients = asked()
+    method = SQP(objective=1.0)
+    firsts = {name: np.full(4, value) for name, value in (("a", 0.0), ("b", 0.5), ("c", -0.3))}
+    exchanges, told = [], []
+    counting = type("Counting", (), {"federation": clients.federation})()
+    counting.evaluate = lambda request: exchanges.append(request) or clients.evaluate(request)
+    lanes = {name: Lane(method, method.init(first, problem)) for name, first in firsts.items()}
+    together = run_together(lanes, counting, "x", lambda info, share: told.append((info, share)))
+    alone = {}
+    for name, first in firsts.items():
+        *_, (last, _) = run(method, Progress(method.init(first, problem)), clients)
+        alone[name] = last.state
+        assert identical(together[name].state.params, last.state.params)
+        assert together[name].state.status == last.state.status
+    most = max(sum(state.rounds) for state in alone.values())
+    assert len(exchanges) == len(told) == most  # not the sum
+    assert [info.round for info, _ in told] == list(range(1, most + 1))
+    shares = [share for _, share in told]
+    assert shares == sorted(shares) and shares[-1] == 1.0
+    assert {info.note for info, _ in told} == {"x"}
+
+
+def test_answers_come_back_in_the_order_of_the_questions():
+    problem, clients = asked()
+    points = [Point(np.full(4, value)) for value in (0.0, 0.1, 0.2, 0.3)]
+    first, none, others = ask_together([points[:1], [], points[1:]], clients, "x")
+    whole = clients.evaluate(Request(tuple(points)))
+    for client in problem.clients:
+        assert none[client] == ()
+        found = [*first[client], *others[client]]
+        assert [r.loss for r in found] == [r.loss for r in whole[client]]
+    assert ask_together([[], []], clients, "x") == [{}, {}]
