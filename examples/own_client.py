@@ -1,7 +1,4 @@
-"""A client of your own, whose rows stay in a database and are read five thousand at a time.
-
-python examples/own_client.py (what it reports, and how it counts decisions, is up to it)
-"""
+"""A client whose rows stay in a database and are read in chunks (python examples/own_client.py)."""
 
 import sqlite3
 from dataclasses import replace
