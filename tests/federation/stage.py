@@ -9,7 +9,7 @@ from pathlib import Path
 from fcfl.federation.flower.app_folder import write_app
 from fcfl.federation.flower.certificates import make_certificates
 from fcfl.federation.flower.local_cluster import SUPERLINK, LocalCluster
-from fcfl.federation.flower.processes import descendants
+from fcfl.federation.processes import descendants
 from fcfl.runs.site_config import config_text
 
 FAULTY_CLIENT = """

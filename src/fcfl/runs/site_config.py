@@ -2,7 +2,7 @@
 
 # ruff: noqa: RUF009 - `option` makes a field, as `dataclasses.field` does
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -199,9 +199,11 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, ConfigValue]:
     return settings
 
 
-def config_text(given: Config) -> str:
+def config_text(given: Config, *, without: Collection[str] = ()) -> str:
     """The whole run config as TOML, each key below what it means."""
-    values = {key: given.get(key, default) for key, (default, _) in CONFIG.items()}
+    values = {
+        key: given.get(key, default) for key, (default, _) in CONFIG.items() if key not in without
+    }
     return "".join(
         f"# {CONFIG[key][1]}\n{tomli_w.dumps({key: value})}" for key, value in values.items()
     )
