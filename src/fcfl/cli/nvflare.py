@@ -8,6 +8,8 @@ import typer
 from rich.table import Table
 
 from fcfl.errors import FCFLError, Interrupted
+from fcfl.federation.nvflare.kit_names import AUTHORITY, KITS, LEAD, check_path, check_sites
+from fcfl.federation.nvflare.project_folder import read_settings, write_project
 from fcfl.federation.rehearsal_files import (
     REHEARSAL,
     check_installed,
@@ -80,10 +82,6 @@ def new(
 
     What is not given here can be filled in later, in settings.toml.
     """
-    _check_engine()
-    from fcfl.federation.nvflare.kits import check_sites
-    from fcfl.federation.nvflare.project_folder import write_project
-
     config = {"out": default_out(folder)} | run_config(given | sites)
     names = words(str(config.get("sites", "")))
     check_sites(names)
@@ -108,7 +106,7 @@ def provision(folder: Folder, sites: Sites, host: Host, port: Port = 8002) -> No
     Give each site its kit and nothing else; FOLDER/authority has the CA's key and stays.
     """
     _check_engine()
-    from fcfl.federation.nvflare.kits import AUTHORITY, KITS, check_path, make_kits
+    from fcfl.federation.nvflare.kits import make_kits
 
     check_path(folder)
     with usage():
@@ -154,8 +152,6 @@ def up(
     _check_engine()
     check_resume(resume, overwrite)
     from fcfl.federation.nvflare.flare_rehearsal import rehearse_flare
-    from fcfl.federation.nvflare.kits import check_sites
-    from fcfl.federation.nvflare.project_folder import read_settings
 
     with usage():
         files = named_files("sites", sites)
@@ -201,8 +197,6 @@ def run(
     _check_engine()
     check_resume(resume, overwrite)
     from fcfl.federation.nvflare.flare_session import Flare
-    from fcfl.federation.nvflare.kits import KITS, LEAD
-    from fcfl.federation.nvflare.project_folder import read_settings
     from fcfl.federation.nvflare.recovery import Patience, run_through_faults
 
     with usage():
@@ -226,7 +220,6 @@ def status(folder: Folder) -> None:
     """Show which sites are connected, and the last runs."""
     _check_engine()
     from fcfl.federation.nvflare.flare_session import Flare
-    from fcfl.federation.nvflare.kits import KITS, LEAD
 
     with Flare(folder / KITS / LEAD) as flare:
         found = flare.status()
@@ -247,7 +240,6 @@ def stop(folder: Folder) -> None:
     """Stop the run that is under way; its checkpoint stays, and `run --resume` goes on."""
     _check_engine()
     from fcfl.federation.nvflare.flare_session import Flare
-    from fcfl.federation.nvflare.kits import KITS, LEAD
 
     with Flare(folder / KITS / LEAD) as flare:
         at_work = [job for job in flare.status().jobs if not job.is_over]

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fcfl.federation.nvflare.flare_session import Flare, OnMessage
-from fcfl.federation.nvflare.kits import KITS, LEAD, check_path, make_kits
+from fcfl.federation.nvflare.kit_names import KITS, LEAD, check_path
+from fcfl.federation.nvflare.kits import make_kits
 from fcfl.federation.nvflare.local_flare import LocalFlare
 from fcfl.federation.nvflare.recovery import Patience, run_through_faults
 from fcfl.federation.processes import free_port

@@ -8,12 +8,10 @@ import contextlib
 import io
 import json
 import os
-import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from nvflare.apis.utils.format_check import name_check
 from nvflare.lighter.constants import CtxKey
 from nvflare.lighter.entity import participant_from_dict
 from nvflare.lighter.impl.cert import CertBuilder
@@ -23,11 +21,17 @@ from nvflare.lighter.provisioner import Provisioner
 from nvflare.lighter.spec import Project
 
 from fcfl.errors import FCFLError
+from fcfl.federation.nvflare.kit_names import (
+    AUTHORITY,
+    KITS,
+    LEAD,
+    SERVER,
+    check_host,
+    check_sites,
+)
 from fcfl.federation.nvflare.kit_policies import close_kit, place_stores
 
 PROJECT = "fcfl"
-SERVER, LEAD = "server", "lead"
-KITS, AUTHORITY = "kits", "authority"  # the second has the CA's key and stays where it is
 _LEAD_NAME = "lead@fcfl.invalid"
 _ORG = "fcfl"
 _DAYS = 730
@@ -58,22 +62,6 @@ def make_kits(folder: Path, sites: Sequence[str], host: str, port: int) -> dict[
     return {name: place / name for name in missing}
 
 
-def check_sites(sites: Sequence[str]) -> None:
-    """Refuse names that cannot be those of certificates and folders."""
-    for site in sites:
-        if name_check(site, "client")[0] or site.lower() in (SERVER, LEAD):
-            raise FCFLError(
-                f"The site's name {site!r} cannot be that of a kit: use letters, digits, - and _, "
-                f"and neither {SERVER!r} nor {LEAD!r}."
-            )
-
-
-def check_host(host: str) -> None:
-    """Refuse what is no name of a machine."""
-    if name_check(host, "host_name")[0] or len(host) > 63:
-        raise FCFLError(f"`--host` must be the server's name or address, got {host!r}.")
-
-
 def lead_name(kit: Path) -> str:
     """The user in the kit of the person who starts runs."""
     admin = json.loads((kit / "startup" / "fed_admin.json").read_text(encoding="utf-8"))
@@ -85,15 +73,6 @@ def server_address(kit: Path) -> tuple[str, int]:
     table = json.loads((kit / "startup" / "fed_server.json").read_text(encoding="utf-8"))
     host, _, port = str(table["servers"][0]["service"]["target"]).rpartition(":")
     return host, int(port)
-
-
-def check_path(folder: Path) -> None:
-    """Refuse a folder whose path NVIDIA FLARE would cut in two."""
-    if re.search(r"\s", str(folder.absolute())):
-        raise FCFLError(
-            f"NVIDIA FLARE cannot run in {str(folder.absolute())!r}: the path has a space in it. "
-            "Choose another folder."
-        )
 
 
 def _check_same_server(place: Path, host: str, port: int) -> None:

@@ -10,8 +10,9 @@ import tomli_w
 
 from fcfl.errors import FCFLError
 from fcfl.federation.local_processes import LocalProcesses
+from fcfl.federation.nvflare.kit_names import SERVER
 from fcfl.federation.nvflare.kit_policies import place_stores
-from fcfl.federation.nvflare.kits import SERVER, server_address
+from fcfl.federation.nvflare.kits import server_address
 from fcfl.federation.nvflare.site_executor import SITE_FILE
 from fcfl.federation.processes import listens
 
@@ -44,19 +45,19 @@ class LocalFlare(LocalProcesses):
                 raise FCFLError(f"The server did not start; see {str(self.log(SERVER_PROCESS))!r}.")
             time.sleep(0.1)
 
-    def start_site(self, name: str, config: Mapping[str, str], *, kit: str | None = None) -> None:
-        """Start a site with its file; ``kit`` is another's, under which it is to be refused."""
-        place = self._copied(kit or name, name)
+    def start_site(self, name: str, config: Mapping[str, str], *, claims: str = "") -> None:
+        """Start a site with its file; one that ``claims`` another's name is to be refused."""
+        place = self._copied(name)
         (place / "local" / SITE_FILE).write_text(tomli_w.dumps(config), encoding="utf-8")
-        self._run(name, place, "client.client_train", "fed_client.json", f"uid={name}")
+        self._run(name, place, "client.client_train", "fed_client.json", f"uid={claims or name}")
 
     def workspace(self, name: str) -> Path:
         """The folder in which a process works."""
         return self.folder / name.strip("()")
 
-    def _copied(self, kit: str, name: str | None = None) -> Path:
-        place = self.workspace(name or kit)
-        shutil.copytree(self.kits / kit, place, dirs_exist_ok=True)
+    def _copied(self, name: str) -> Path:
+        place = self.workspace(name)
+        shutil.copytree(self.kits / name, place, dirs_exist_ok=True)
         (place / "transfer").mkdir(exist_ok=True)
         return place
 
