@@ -168,17 +168,17 @@ def test_a_job_that_brings_code_or_names_other_classes_runs_at_no_site(tmp_path,
 
 def test_kill_of_a_site_the_servers_job_and_the_server_ends_in_the_same_bits(tmp_path):
     files = hospitals(tmp_path, stays(300, hospitals=("north", "south")))
-    train_joined(files, tmp_path / "joined", method="two-stage", rounds=(60, 60), confidence=0.0)
+    slow = {"method": "two-stage", "rounds": (60, 60), "l2": None, "objective": None}
+    train_joined(files, tmp_path / "joined", confidence=0.0, **slow)
     made = ("--sites", "north,south", "--label", "died", "--sensitive", "race", "--budget", "0.05")
     assert fcfl("nvflare", "new", tmp_path / "app", *made).exit_code == 0
     app = tmp_path / "app"
     with flare(app, files) as (local, _):
         run = start_process(
             "nvflare", "run", app, "--set", "method=two-stage", "--set", "rounds=60,60",
-            "--set", "confidence=0", "--set", "min-group-rows=1", "--set", "l2=0.003",
-            "--set", "objective=10", "--set", "site-timeout=60",
+            "--set", "confidence=0", "--set", "min-group-rows=1", "--set", "site-timeout=40",
         )  # fmt: skip
-        faults = [kill_site, kill_servers_job, kill_server]
+        faults = [kill_sites_job, kill_site, kill_servers_job, kill_server]
         told = []
         try:
             for line in run.stdout:
@@ -194,7 +194,7 @@ def test_kill_of_a_site_the_servers_job_and_the_server_ends_in_the_same_bits(tmp
             run.stdout.close()
             run.stderr.close()
     assert not faults
-    assert sum("Going on as soon as" in line for line in told) == 3
+    assert sum("Going on as soon as" in line for line in told) == 4
     assert weights_of(app / "runs" / "run") == weights_of(tmp_path / "joined")
 
 
@@ -206,6 +206,13 @@ def kill_site(local, files, app):
         if with_nvflare and is_running(pid):
             os.kill(pid, signal.SIGKILL)
     local.start_site("south", site_file(app, "south", files["south"]))
+
+
+def kill_sites_job(local, files, app):
+    site = local.processes["north"].pid
+    (pid,) = [pid for pid in descendants(site) if "worker_process" in command_line(pid)]
+    print(f"SIGKILL to the job process {pid} of the site in the north")
+    os.kill(pid, signal.SIGKILL)
 
 
 def kill_servers_job(local, files, app):

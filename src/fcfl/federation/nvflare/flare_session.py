@@ -21,7 +21,7 @@ from fcfl.federation.site_settings import Config
 _LOGIN_SECONDS = 15.0
 _LOOK = 0.5  # seconds between looks at a job
 _SILENT = 30.0  # seconds after which a site that said nothing counts as gone; the engine waits 600
-_DONE = "FINISHED:COMPLETED"
+_DONE, _STOPPED = "FINISHED:COMPLETED", "FINISHED:ABORTED"
 _OURS = re.compile(r" - fcfl - [A-Z]+ - (?:\[[^\]]*\] - )?(.*)$")
 
 LOST = "lost in a restart"
@@ -150,7 +150,9 @@ class Flare:
             sentence = " ".join(str(error).split()) or type(error).__name__
             if _is_refusal(error):
                 raise FCFLError(f"The server refuses: {sentence}") from None
-            raise ServerUnreachable(f"The server does not answer: {sentence}") from None
+            raise ServerUnreachable(
+                f"The server does not answer: {sentence.rstrip('.')}."
+            ) from None
 
     def _drop(self) -> None:
         if self._link is not None:
@@ -174,6 +176,8 @@ def _ended(meta: Any, lines: Sequence[str]) -> Ended:
                 return Ended(line.removeprefix(marker), is_fault)
     if meta["status"] == _DONE:
         return Ended()
+    if meta["status"] == _STOPPED:
+        return Ended("The run was stopped; its checkpoint stays. Go on with `--resume`.")
     detail = [str(part) for part in meta.get("job_deploy_detail", []) if not part.endswith(": OK")]
     if detail:
         is_fault = any("no reply" in part for part in detail)
