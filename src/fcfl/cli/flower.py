@@ -24,8 +24,9 @@ from fcfl.federation.flower.rehearsal import (
     node_configs,
     rehearse,
 )
+from fcfl.report.method_tables import methods_table
 from fcfl.report.terminal import print_result
-from fcfl.results import read_result
+from fcfl.results import read_comparison, read_result
 from fcfl.runs import Experiment
 from fcfl.runs.folder import SETTINGS
 from fcfl.runs.site_config import (
@@ -37,8 +38,9 @@ from fcfl.runs.site_config import (
     site_nodes,
 )
 
-from .console import INFEASIBLE, app, out_console, say, usage, words
+from .console import FAILED, INFEASIBLE, app, out_console, say, usage, words
 from .options import Options, Overwrite, Resume, command, was_given
+from .sweep import curve_table
 from .train import check_resume
 
 flower = typer.Typer(
@@ -211,10 +213,10 @@ def up(
         nodes = node_configs(files, named_files("site-policy", site_policy or ""), folder)
     certificates = certificates_of(folder, list(files), insecure)
     try:
-        rehearse(folder, certificates, nodes, config, say)
+        rehearse(folder, certificates, nodes, config, run.written, say)
     except KeyboardInterrupt:
         raise Interrupted(f"Stopped. Go on with: {_command_to_go_on(context, run)}") from None
-    _show(run.folder)
+    _show(run)
 
 
 def _check_app(folder: Path) -> None:
@@ -223,24 +225,42 @@ def _check_app(folder: Path) -> None:
         raise FCFLError(f"There is no app in {str(folder)!r}. Make it: {how}")
 
 
-def _show(folder: Path) -> None:
-    result = read_result(folder / "result.json")
-    print_result(out_console, result)
-    say(f"Written to {folder}")
-    if result.deployment is None or not result.deployment.budgets_met:
+def _show(run: SitesConfig) -> None:
+    """What the command of the same name shows; its exit code, too."""
+    say(f"Written to {run.folder}")
+    if run.command == "compare":
+        comparison = read_comparison(run.written)
+        out_console.print(methods_table(comparison), "")
+        if any(one.part is None for one in comparison.runs):
+            raise typer.Exit(FAILED)
+        return
+    result = read_result(run.written)
+    if result.sweep:
+        out_console.print(curve_table(result.sweep))
+        met = all(point.budgets_met for point in result.sweep)
+    else:
+        print_result(out_console, result)
+        met = result.deployment is not None and result.deployment.budgets_met
+    if not met:
         raise typer.Exit(INFEASIBLE)
 
 
 def _command_to_go_on(context: typer.Context, run: SitesConfig) -> str:
     """The command as it was given, with --resume where the run has begun to write its folder."""
-    settings = run.folder / SETTINGS
-    begun = settings.exists() and Experiment.from_toml(settings) == run.experiment
+    begun = _has_begun(run)
     parts = ["fcfl", "flower", "up"]
     for parameter in context.command.params:
         name = str(parameter.name)
         if was_given(name) and not (begun and name in ("resume", "overwrite")):
             parts += _as_given(parameter, context.params[name])
     return shlex.join([*parts, "--resume"] if begun else parts)
+
+
+def _has_begun(run: SitesConfig) -> bool:
+    if run.command != "train":  # a folder for each run, with settings of its own
+        return any(run.folder.glob(f"*/{SETTINGS}"))
+    settings = run.folder / SETTINGS
+    return settings.exists() and Experiment.from_toml(settings) == run.experiment
 
 
 def _as_given(parameter: Any, value: Any) -> list[str]:
