@@ -27,12 +27,14 @@ from fcfl.federation.flower.certificates import make_certificates
 from fcfl.federation.flower.local_cluster import LocalCluster
 from fcfl.federation.named_module import NamedModule
 from fcfl.federation.site_settings import Config
+from fcfl.federation.transport import InProcessTransport
 from fcfl.models.saved_model import load_model
 from fcfl.results import Result, read_result
 from fcfl.runs import Experiment
 from fcfl.runs.opening import Opened, open_run
 from fcfl.runs.run import run_session
 from fcfl.runs.site_config import config_text
+from fcfl.runs.site_run import run_sites
 from fcfl.training.rounds import Session
 
 MODULE = "benchmarks.wide_network:wide"
@@ -72,7 +74,12 @@ def run_app(folder: Path, app: Path, sites: Mapping[str, Mapping[str, str]]) -> 
     return nodes
 
 
-ENGINES: dict[str, Engine] = {"flower": over_flower}
+def over_messages(folder: Path, config: Config, sites: Mapping[str, Mapping[str, str]]) -> None:
+    """The same bytes without a network: what the messages themselves cost."""
+    run_sites(InProcessTransport(dict(enumerate(sites.values()))), config, on_message=print)
+
+
+ENGINES: dict[str, Engine] = {"messages": over_messages, "flower": over_flower}
 
 
 def in_one_process(case: str, folder: Path) -> Result:
