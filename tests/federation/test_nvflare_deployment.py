@@ -11,7 +11,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from in_one_process import hospitals, train_joined
+from in_one_process import hospitals, open_policy, train_joined
 from stage import command_line, descendants, is_running
 from test_deployment import adult_files
 
@@ -50,7 +50,9 @@ def flare(folder, files, *, more=(), loosened=False):
 
 
 def site_file(folder, name, table):
-    return {"name": name, "table": str(table), "cache": str(folder / "cache" / name)}
+    policy = open_policy(folder)
+    cache = str(folder / "cache" / name)
+    return {"name": name, "table": str(table), "cache": cache, "policy": policy}
 
 
 def run_job(server, files, config):

@@ -195,11 +195,11 @@ def up(
         nodes = node_configs(files, named_files("site-policy", site_policy or ""), folder)
     certificates = certificates_of(folder, list(files), insecure)
     try:
-        rehearse(folder, certificates, nodes, config, say)
+        rehearse(folder, certificates, nodes, config, run.written, say)
     except KeyboardInterrupt:
         how = command_to_go_on(context, run, "flower", "up")
         raise Interrupted(f"Stopped. Go on with: {how}") from None
-    show_run(run.folder)
+    show_run(run)
 
 
 def _check_app(folder: Path) -> None:

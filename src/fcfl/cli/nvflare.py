@@ -171,7 +171,7 @@ def up(
     except KeyboardInterrupt:
         how = command_to_go_on(context, run, "nvflare", "up")
         raise Interrupted(f"Stopped. Go on with: {how}") from None
-    show_run(run.folder)
+    show_run(run)
 
 
 @command(
@@ -209,8 +209,8 @@ def run(
     except KeyboardInterrupt:
         how = command_to_go_on(context, checked, "nvflare", "run")
         raise Interrupted(f"Stopped. Go on with: {how}") from None
-    if (checked.folder / "result.json").exists():
-        show_run(checked.folder)
+    if checked.written.exists():
+        show_run(checked)
     else:
         say(f"Done. The result is at the server, in {checked.folder}")
 

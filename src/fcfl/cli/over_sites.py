@@ -6,14 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
+from fcfl.report.method_tables import methods_table
 from fcfl.report.terminal import print_result
-from fcfl.results import read_result
-from fcfl.runs import Experiment
-from fcfl.runs.folder import SETTINGS
+from fcfl.results import read_comparison, read_result
 from fcfl.runs.site_config import SitesConfig
 
-from .console import INFEASIBLE, out_console, say
+from .console import FAILED, INFEASIBLE, out_console, say
 from .options import was_given
+from .sweep import curve_table
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the app.", show_default=False)]
 Given = dict[str, object]
@@ -34,19 +34,29 @@ Setting = Annotated[
 ]
 
 
-def show_run(folder: Path) -> None:
-    """Print the result of a run; the exit code says whether budgets are met."""
-    result = read_result(folder / "result.json")
-    print_result(out_console, result)
-    say(f"Written to {folder}")
-    if result.deployment is None or not result.deployment.budgets_met:
+def show_run(run: SitesConfig) -> None:
+    """What the command of the same name shows; its exit code, too."""
+    say(f"Written to {run.folder}")
+    if run.command == "compare":
+        comparison = read_comparison(run.written)
+        out_console.print(methods_table(comparison), "")
+        if any(one.part is None for one in comparison.runs):
+            raise typer.Exit(FAILED)
+        return
+    result = read_result(run.written)
+    if result.sweep:
+        out_console.print(curve_table(result.sweep))
+        met = all(point.budgets_met for point in result.sweep)
+    else:
+        print_result(out_console, result)
+        met = result.deployment is not None and result.deployment.budgets_met
+    if not met:
         raise typer.Exit(INFEASIBLE)
 
 
 def command_to_go_on(context: typer.Context, run: SitesConfig, *names: str) -> str:
     """The command as it was given, with --resume where the run has begun to write its folder."""
-    settings = run.folder / SETTINGS
-    begun = settings.exists() and Experiment.from_toml(settings) == run.experiment
+    begun = run.has_begun
     parts = ["fcfl", *names]
     for parameter in context.command.params:
         name = str(parameter.name)

@@ -1,13 +1,12 @@
 """What the server of an NVIDIA FLARE job does: train over the sites, write the report."""
 
 import logging
-from pathlib import Path
 
 from fcfl.federation.nvflare.server_controller import ServerController
 from fcfl.federation.site_settings import Config
 from fcfl.federation.transport import Transport
-from fcfl.runs.folder import SETTINGS
 from fcfl.runs.serving import serve
+from fcfl.runs.site_config import SitesConfig
 
 log = logging.getLogger("fcfl")
 
@@ -17,8 +16,9 @@ def begin_or_go_on(transport: Transport, config: Config) -> None:
 
     Who resubmits a job after a fault need not see the server's disk.
     """
-    if config.get("resume") and not (Path(str(config.get("out"))) / SETTINGS).exists():
-        log.info("There is nothing to go on with in %s: the run begins.", config.get("out"))
+    run = SitesConfig.from_run_config(config)
+    if run.resume and not run.has_begun:
+        log.info("There is nothing to go on with in %s: the run begins.", run.folder)
         config = {**config, "resume": False}
     serve(transport, config)
 

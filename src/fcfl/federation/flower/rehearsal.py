@@ -30,12 +30,15 @@ def rehearse(
     certificates: Path | None,
     nodes: Mapping[str, Mapping[str, str]],
     config: Config,
+    result: Path,
     on_message: Callable[[str], None],
 ) -> None:
-    """Start a server and the sites, pass on what the run says, stop everything."""
-    result = Path(str(config["out"])) / "result.json"
+    """Start a server and the sites, pass on what the run says, stop everything.
+
+    The run went well where it told of no error and has written the file ``result``.
+    """
     before = result.stat().st_mtime_ns if result.exists() else None
-    error = "It ended without a result."
+    error = ""
     place = folder / REHEARSAL
     with LocalCluster(place, certificates) as cluster:
         secure = "without TLS" if certificates is None else "with TLS and node keys"
@@ -53,5 +56,6 @@ def rehearse(
                 error = sentence.removeprefix("error: ")
             elif marker:
                 on_message(sentence)
-    if not result.exists() or result.stat().st_mtime_ns == before:
+    if error or not result.exists() or result.stat().st_mtime_ns == before:
+        error = error or "It ended without a result."
         raise FCFLError(f"{error} See {str(place / 'run.log')!r}, and the other logs beside it.")

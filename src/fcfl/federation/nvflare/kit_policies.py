@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from fcfl.federation.nvflare.site_executor import SITE_FILE, SizeLimit
-from fcfl.policy import Limits
+from fcfl.limits import Limits
 
 CONTROLLER = "fcfl.runs.nvflare_serving.TrainingController"
 EXECUTOR = "fcfl.federation.nvflare.site_executor.SiteExecutor"

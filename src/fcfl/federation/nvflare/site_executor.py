@@ -14,7 +14,7 @@ from nvflare.apis.signal import Signal
 from fcfl.errors import DataError
 from fcfl.federation.messages import Answer, Refusal, encode_message
 from fcfl.federation.nvflare.task_transport import PAYLOAD, TASK, from_shareable, to_shareable
-from fcfl.federation.site import reply_to
+from fcfl.federation.replying import reply_to
 from fcfl.federation.site_settings import Config
 
 SITE_FILE = "site.toml"  # in the kit's folder `local`, which no job can write
