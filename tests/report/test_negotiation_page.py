@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from fcfl.negotiation.ballots import cast_ballot
 from fcfl.negotiation.frontier import worth_a_vote
-from fcfl.negotiation.negotiating import costs_around, policy_text
+from fcfl.negotiation.negotiating import costs_around
+from fcfl.negotiation.negotiation_run import policy_text
 from fcfl.negotiation.voting import elect_by_all
 from fcfl.policy import read_policy
-from fcfl.preference import Preference
+from fcfl.preference import Choices, Preference
 from fcfl.report.negotiation_page import headline, render_negotiation
 from fcfl.results.negotiation_result import Negotiation, Offer, View
 from fcfl.results.result_file import read_negotiation, write_negotiation
@@ -40,9 +40,13 @@ def simulated(clients=CLIENTS):
         offers.append(Offer(budgets, views, dict.fromkeys(clients, 0.1), True, "the same for all"))
     alone = {c: View(0.8, 0.5, 0.1) for c in clients}
     voted = worth_a_vote(offers)
-    ballots = {
-        c: cast_ballot(Preference(), [offers[i].views[c] for i in voted], alone[c]) for c in clients
-    }
+
+    def cast(client):
+        views = tuple(offers[i].views[client].figures for i in voted)
+        walk_away = (alone[client].figures,)
+        return Preference().cast_ballot(Choices(views, walk_away, walk_away))
+
+    ballots = {client: cast(client) for client in clients}
     elections = elect_by_all(ballots)
     agreed = voted[elections[0].winner]
     return Negotiation(

@@ -16,6 +16,7 @@ from fcfl.client.questions import (
     Introduction,
     Question,
     Setup,
+    Vote,
 )
 from fcfl.data import encoding, statistics
 from fcfl.data.encoding import Schema
@@ -24,6 +25,7 @@ from fcfl.federation.named_module import NamedModule
 from fcfl.federation.wire import WireError, pack, unpack, unpack_tree
 from fcfl.models import loss
 from fcfl.models.linear import Linear
+from fcfl.preference import Ballot, Choices, Figures
 from fcfl.rules import Rule
 
 
@@ -73,7 +75,7 @@ class Answer:
     """What a site says, with its name; a refusal says why there is no answer."""
 
     name: ClientId
-    content: "Introduction | tuple[Report, ...] | Counted | HeldOut | Refusal"
+    content: "Introduction | tuple[Report, ...] | Counted | HeldOut | Ballot | Refusal"
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,8 @@ EXTRAS = (LocalTraining, LossesByLabel)
 """What sites answer beyond losses, rates and curvature: sums over many rows, as gradients are."""
 
 _VALUES: tuple[type, ...] = (
-    *(Terms, Agreement, Counts, Setup, Linear, NamedModule, *EXTRAS, *get_args(Rule)),
+    *(Terms, Agreement, Counts, Setup, Linear, NamedModule, Choices, Figures, *EXTRAS),
+    *get_args(Rule),
     *(
         cls
         for module in (_types, encoding, statistics, loss)  # points and reports, columns, losses
@@ -98,10 +101,10 @@ _VALUES: tuple[type, ...] = (
     ),
 )
 _QUESTIONS: dict[str, type] = {
-    cls.__name__: cls for cls in (Introduce, Ask, Evaluate, Count, HoldOut, *_VALUES)
+    cls.__name__: cls for cls in (Introduce, Ask, Evaluate, Count, HoldOut, Vote, *_VALUES)
 }
 _ANSWERS: dict[str, type] = {
-    cls.__name__: cls for cls in (Answer, Introduction, Counted, HeldOut, Refusal, *_VALUES)
+    cls.__name__: cls for cls in (Answer, Introduction, Counted, HeldOut, Ballot, Refusal, *_VALUES)
 }
 
 

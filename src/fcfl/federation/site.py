@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fcfl._types import Fold, Vector
-from fcfl.client.questions import Count, Evaluate, HoldOut, Introduction, Question, Setup
+from fcfl.client.questions import Count, Evaluate, HoldOut, Introduction, Question, Setup, Vote
 from fcfl.errors import DataError, FCFLError
 from fcfl.federation.federation import answer
 from fcfl.federation.guarded_client import GuardedClient
@@ -25,7 +25,7 @@ from fcfl.federation.messages import (
     decode_question,
     encode_message,
 )
-from fcfl.federation.question_checks import check_question, check_split
+from fcfl.federation.question_checks import check_question, check_split, check_vote
 from fcfl.federation.site_rows import (
     encoded_rows,
     open_rows,
@@ -75,9 +75,12 @@ def _answer(question: ToSite, settings: SiteSettings, message: bytes) -> Any:
             "This site's table is not the one the run began with. Put that one back and resume, or "
             "start a new run."
         )
-    check_rules_kept(settings.name, settings.rules, asked.setup.rules)
     check_split(agreement.terms, settings.limits)
-    check_question(asked, agreement, settings.limits)
+    if isinstance(asked, Vote):
+        check_vote(asked, settings.name)
+    else:
+        check_rules_kept(settings.name, settings.rules, asked.setup.rules)
+        check_question(asked, agreement, settings.limits)
     purpose = type(asked).__name__.lower()
     run = _digest(encode_message(Ask(agreement, _NO_QUESTION)))
     entry = Entry(table, run, _digest(message), purpose, len(message), *_spent(asked))
@@ -89,6 +92,7 @@ def _client(
     asked: Question, agreement: Agreement, settings: SiteSettings, table: str, checksum: str
 ) -> GuardedClient:
     rows = encoded_rows(settings, agreement, checksum)
+    compared = 1.0 if isinstance(asked, Vote) else asked.setup.min_group_rows
     return GuardedClient(
         settings.name,
         rows.part("train", agreement),
@@ -97,7 +101,8 @@ def _client(
         rows=f"{table} {_held_out(agreement.terms)}",
         least=settings.min_group_rows,
         rules=settings.rules,
-        min_group_rows=int(max(settings.min_group_rows, asked.setup.min_group_rows)),
+        min_group_rows=int(max(settings.min_group_rows, compared)),
+        preference=settings.preference,
     )
 
 
@@ -135,6 +140,8 @@ def _folds(question: Question) -> list[str]:
 
 def _spent(question: Question) -> tuple[int, tuple[str, ...]]:
     """How many models are reported on, and which ones' decisions are counted."""
+    if isinstance(question, Vote):
+        return 0, ()
     if isinstance(question, Count):
         return 1, _models([question.params])
     if isinstance(question, HoldOut):
