@@ -9,7 +9,7 @@ from fcfl.federation.arrivals import check_ballot
 from fcfl.federation.federation import Federation
 from fcfl.negotiation.negotiating import caps_of
 from fcfl.negotiation.negotiation_run import read_policies
-from fcfl.policy import read_policy
+from fcfl.policy_file import read_policy
 from fcfl.preference import Ballot, Choices, Figures, Preference
 from fcfl.rules import Difference
 from helpers import simulated_data

@@ -12,7 +12,8 @@ from fcfl._types import ClientId
 from fcfl.errors import DataError
 from fcfl.negotiation.bargaining import Bargain
 from fcfl.negotiation.negotiating import Procedure, negotiate
-from fcfl.policy import Policy, read_policy
+from fcfl.policy import Policy
+from fcfl.policy_file import read_policy
 from fcfl.report.negotiation_page import write_negotiation_page
 from fcfl.report.page import PAGE
 from fcfl.results.negotiation_result import Negotiation

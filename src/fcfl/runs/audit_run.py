@@ -18,7 +18,8 @@ from fcfl._types import ClientId
 from fcfl.audit import Audit, CountedPredictions, PredictionColumns, count_predictions, gate
 from fcfl.audit.performance import pool
 from fcfl.data import read_table
-from fcfl.policy import Policy, read_policy
+from fcfl.policy import Policy
+from fcfl.policy_file import read_policy
 from fcfl.results import (
     ClientResult,
     DataSource,
