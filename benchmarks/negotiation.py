@@ -105,9 +105,10 @@ def found(explored: Negotiation, offers: list[Offer], bargain: Bargain) -> dict[
 
 
 def n_dominated(explored: Negotiation, offers: list[Offer]) -> int:
-    """How many offers voted on are dominated: by another one voted on, and by any of all."""
+    """How many offers voted on another one dominates, of those voted on or of all 64."""
     voted = [explored.offers[i] for i in explored.on_ballot]
-    return int(dominated(merits(voted)).sum())
+    met = [offer for offer in offers if offer.is_met]
+    return int(dominated(merits([*voted, *met]))[: len(voted)].sum())
 
 
 def main(n_tables: int = 10, first: int = FIRST) -> int:

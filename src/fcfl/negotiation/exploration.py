@@ -3,8 +3,9 @@
 Where they are few enough all are. Else it begins with the same budget for all, with budgets
 relative to each client's own disparity, and with one client loose or tight alone. Then, round by
 round, it holds a vote on what is known so far: of every rule's winner each client's budget is moved
-along the whole ladder, and of the next best ones by one step, looser only where the budget has a
-price. It ends when no such move is unknown: then no single client's budget changes a winner.
+along the whole ladder, and one client's loosened while another's is tightened; of the next best
+ones single budgets by one step, looser only where they have a price. It ends when no such move is
+unknown: then no single client's budget changes a winner.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -77,7 +78,7 @@ class Exploration:
             before = list(self.known)
             standing = self._vote(self.offers)
             for position in standing.winners:
-                for levels, why in self._along_ladder(before[position]):
+                for levels, why in self._around(before[position]):
                     self._try(levels, why)
             for position in standing.leaders:
                 for levels, why in self._next_to(before[position]):
@@ -103,11 +104,20 @@ class Exploration:
             for client in self.clients
         )
 
-    def _along_ladder(self, levels: Levels) -> Iterator[tuple[Levels, str]]:
-        """One client with every other budget: figures jump where a fit has several optima."""
+    def _around(self, levels: Levels) -> Iterator[tuple[Levels, str]]:
+        """One client with every other budget, and one looser for another that is tighter.
+
+        Not a step at a time: figures jump where a fit has several optima.
+        """
+        last = len(self.ladder) - 1
         for k, client in enumerate(self.clients):
             for level in range(len(self.ladder)):
                 yield _with(levels, k, level), f"a winner, with another budget for {client}"
+        for k, client in enumerate(self.clients):
+            for j, other in enumerate(self.clients):
+                if j != k and levels[k] > 0 and levels[j] < last:
+                    moved = _with(_with(levels, k, levels[k] - 1), j, levels[j] + 1)
+                    yield moved, f"a winner, with {client} looser and {other} tighter"
 
     def _next_to(self, levels: Levels) -> Iterator[tuple[Levels, str]]:
         """One client a step looser or tighter, where that can change anything."""

@@ -12,7 +12,7 @@ from fcfl.negotiation.voting import elect_by_all, leaders
 from fcfl.preference import Ballot, Choices
 from fcfl.results.negotiation_result import Election, Offer, View, VotingRule
 
-LEADERS = 3  # offers of each rule around which more are tried
+LEADERS = 4  # offers of each rule around which more are tried
 
 
 @dataclass(frozen=True)
