@@ -157,7 +157,9 @@ def test_a_ballot_that_makes_no_sense_is_refused_by_name(negotiated):
     sites = RemoteFederation(spoiled, ("north", "south", "west"), Terms("died", ("race",)))
     alone = (Figures(0.7, 0.1),)
     choices = Choices((Figures(0.8, 0.1), Figures(0.75, 0.1)), alone, alone)
-    with pytest.raises(AbsentClientError, match="'west' did not say which budgets.* invalid place"):
+    with pytest.raises(
+        AbsentClientError, match=r"'west' did not say which budgets.* invalid place"
+    ):
         sites.vote(dict.fromkeys(sites.names, choices))
 
 
