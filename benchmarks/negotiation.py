@@ -1,8 +1,8 @@
 """Does exploring find what trying everything would? 3 clients × 4 budgets, all 64 combinations.
 
-`python -m benchmarks.negotiation [TABLES [FIRST]]` simulates tables whose clients differ in size,
-groups and preferences, trains all 64 combinations of each, and holds the three votes over them;
-then it explores (with fewer than 64 allowed, since it would train all otherwise) and votes. A
+`python -m benchmarks.negotiation [TABLES [SEED [ROWS]]]` simulates tables whose clients differ in
+size, groups and preferences, trains all 64 combinations of each, and holds the three votes over
+them; then it explores (with fewer than 64 allowed, since it would train all otherwise) and votes. A
 winner is found when the very combination that a rule elects among all 64 was trained and is elected
 among what was explored. Exits 1 unless that is so in nine of ten tables for each rule, and no offer
 voted on is dominated by any of the 64.
@@ -10,12 +10,14 @@ voted on is dominated by any of the 64.
 
 import sys
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import product
 from typing import TypeAlias
 
 import numpy as np
 
-from fcfl._types import ClientId
+from fcfl._types import ClientId, Vector
 from fcfl.client.local_client import LocalClient
 from fcfl.data.client_data import ClientData
 from fcfl.federation.federation import Federation
@@ -64,6 +66,20 @@ def simulated(
 Preferences: TypeAlias = dict[ClientId, Preference]
 
 
+@dataclass(frozen=True)
+class Remembered(Bargain):
+    """A bargain that trains no combination twice: what it gives does not depend on the way."""
+
+    known: dict[tuple[float, ...], Offer] = field(default_factory=dict)
+
+    def offer(self, budgets: Mapping[ClientId, float], start: Vector, found_by: str) -> Offer:
+        """What everybody gets under these budgets."""
+        key = tuple(budgets.values())
+        if key not in self.known:
+            self.known[key] = super().offer(budgets, start, found_by)
+        return self.known[key]
+
+
 def table(seed: int, n_clients: int = 3, n_rows: int = 150) -> tuple[Bargain, Preferences]:
     """A simulated table as something to bargain about, and the clients' preferences."""
     train, test = simulated(seed, n_clients, n_rows)
@@ -73,7 +89,7 @@ def table(seed: int, n_clients: int = 3, n_rows: int = 150) -> tuple[Bargain, Pr
         c: LocalClient(c, rows, test[c], preference=preferences[c]) for c, rows in train.items()
     }
     rules = (Difference("demographic_parity", "group"),)
-    bargain = Bargain(Federation(clients), Linear(N_FEATURES), rules, 0.003, 1.0, 1.0)
+    bargain = Remembered(Federation(clients), Linear(N_FEATURES), rules, 0.003, 1.0, 1.0)
     return bargain, preferences
 
 
@@ -111,12 +127,12 @@ def n_dominated(explored: Negotiation, offers: list[Offer]) -> int:
     return int(dominated(merits([*voted, *met]))[: len(voted)].sum())
 
 
-def main(n_tables: int = 10, first: int = FIRST) -> int:
+def main(n_tables: int = 10, first: int = FIRST, n_rows: int = 150) -> int:
     trained, elected = [], Counter[str]()
     dominated_votes = 0
     procedure = Procedure(LADDER, most=len(LADDER) ** 3 - 1)
     for seed in range(first, first + n_tables):
-        bargain, _ = table(seed)
+        bargain, _ = table(seed, n_rows=n_rows)
         explored = negotiate(bargain, procedure, table="simulated")
         offers = every_offer(bargain, LADDER)
         answer = found(explored, offers, bargain)

@@ -4,7 +4,8 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
-from fcfl._checks import LARGEST, check_report, is_count, is_finite
+from fcfl._checks import is_count, is_finite
+from fcfl._report_checks import LARGEST, check_report
 from fcfl._types import LABEL_OF, ClientId, Point, RateId, RateKind, Vector
 from fcfl.client.counts import Counts
 from fcfl.client.questions import Counted, HeldOut, Introduction

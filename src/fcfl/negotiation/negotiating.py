@@ -97,8 +97,7 @@ def negotiate(
     bargain, free = bargain.settled()
     own = {client: view.disparity for client, view in views_of(free, "train").items()}
     caps = caps_of(bargain.federation.introduce(), bargain.rules)
-    ladder = procedure.budgets or default_ladder(own)
-    ladder = tuple(sorted({*ladder, *caps.values()}, reverse=True))
+    ladder = check_ladder([*(procedure.budgets or default_ladder(own)), *caps.values()])
     on_message(f"Budgets to combine: {', '.join(f'{budget:g}' for budget in ladder)}.")
     voters = Voters.meet(bargain, ladder, free.params)
     exploration = Exploration(
@@ -112,7 +111,6 @@ def negotiate(
     offers = exploration.run(own)
     outcome = voters.vote(offers)
     decided_by, agreed = outcome.agreed(procedure.by)
-    worse = dominated(merits(offers))
     return Negotiation(
         table=table,
         clients=bargain.federation.names,
@@ -123,7 +121,7 @@ def negotiate(
         min_group_rows=bargain.min_group_rows,
         l2=bargain.l2,
         objective=bargain.objective,
-        offers=tuple(replace(o, is_dominated=bool(w)) for o, w in zip(offers, worse, strict=True)),
+        offers=_marked(offers),
         on_ballot=outcome.positions,
         alone=voters.walk_away(outcome.ballots),
         ballots=outcome.ballots,
@@ -148,6 +146,12 @@ def _trainer(
         return bargain.offer(given, start, why)
 
     return train
+
+
+def _marked(offers: Sequence[Offer]) -> tuple[Offer, ...]:
+    """The offers, each with whether another one dominates it."""
+    worse = dominated(merits(offers))
+    return tuple(replace(o, is_dominated=bool(w)) for o, w in zip(offers, worse, strict=True))
 
 
 def _notes(exploration: Exploration, most: int, outcome: Outcome) -> tuple[str, ...]:
