@@ -102,6 +102,18 @@ def test_winners_ballots_costs_and_who_would_leave_are_told():
     assert "1 of 3 would leave" in render_negotiation(split)
 
 
+def test_why_nash_has_no_winner_is_told():
+    found = simulated()
+    none = replace(found.election("nash"), winner=None)
+    lost = replace(found, elections=(*found.elections[:2], none))
+    assert "none: every combination leaves somebody with less than alone" in render_negotiation(
+        lost
+    )
+    kept = {c: replace(ballot, gains=()) for c, ballot in found.ballots.items()}
+    silent = replace(lost, ballots=kept)
+    assert "none: somebody does not tell its gains" in render_negotiation(silent)
+
+
 def test_a_negotiation_survives_its_file(tmp_path):
     found = simulated()
     write_negotiation(tmp_path / "negotiation.json", found)
