@@ -52,6 +52,7 @@ class MaskHolder:
     ) -> None:
         self.name, self.public = name, public_of(private)
         self._private, self._journal, self._policy = private, journal, policy
+        self._shared: dict[str, bytes] = {}  # by the other's public key
 
     def prepare(self, terms: SumTerms) -> SumKey:
         """The client's key for its first sum."""
@@ -67,15 +68,16 @@ class MaskHolder:
         if self.name not in question.sum_keys:
             return
         self._check_members(question)
-        for point, least in zip(question.curved, question.least_weights, strict=True):
-            self._check_weights(check_curvature_weights(self.name, point), least)
+        weights = tuple(check_curvature_weights(self.name, point) for point in question.curved)
+        for own, least in zip(weights, question.least_weights, strict=True):
+            self._check_weights(own, least)
         self._journal.use(
             Used(
-                question.sum_keys[self.name].nonce,
-                digest(question),
-                question.sum_digest,
-                question.points_digest,
-                tuple(sorted(question.sum_keys)),
+                nonce=question.sum_keys[self.name].nonce,
+                weights=digest(weights),
+                sum_digest=question.sum_digest,
+                points=question.points_digest,
+                members=tuple(sorted(question.sum_keys)),
             )
         )
 
@@ -110,9 +112,8 @@ class MaskHolder:
             raise DataError(
                 f"A masked sum must be over at least {needed} clients, got {len(answered)}."
             )
-        used = self._journal.reveal(question.sum_digest, answered)
-        if used.members != tuple(sorted((*answered, *question.sum_keys))):
-            raise DataError("The sum that is to be opened was over other clients.")
+        members = tuple(sorted((*answered, *question.sum_keys)))
+        self._journal.reveal(question.sum_digest, members, answered)
         about = question.sum_digest
         shares = {
             peer: self._open(terms, peer, sealed, "self", about)
@@ -176,7 +177,7 @@ class MaskHolder:
             )
 
     def _sum_private(self, terms: SumTerms, nonce: str) -> bytes:
-        return derive(self._journal.secret, "sum key", digest(terms), nonce)
+        return derive(self._journal.secret, "sum key", terms.digest, nonce)
 
     def _make_key(self, terms: SumTerms, nonce: str) -> SumKey:
         private = self._sum_private(terms, nonce)
@@ -185,29 +186,34 @@ class MaskHolder:
 
     def _share(self, terms: SumTerms, secret: bytes, kind: str, about: str) -> dict[str, Bytes]:
         """Shares of a secret, sealed for each client. They are a function of the secret."""
-        key = derive(self._journal.secret, "coefficients", kind, digest(terms), about)
+        key = derive(self._journal.secret, "coefficients", kind, terms.digest, about)
         coefficients = uniform_below_prime(key, terms.threshold - 1)
         shares = split_secret(secret, coefficients, len(terms.names))
-        return {
-            peer: _as_bytes(
-                seal(
-                    *(self._private, terms.keys[peer], share),
-                    *(kind, digest(terms), self.name, peer, about),
-                )
-            )
-            for peer, share in zip(terms.names, shares, strict=True)
-        }
+        sealed = {}
+        for peer, share in zip(terms.names, shares, strict=True):
+            purpose = (kind, terms.digest, self.name, peer, about)
+            sealed[peer] = _as_bytes(seal(self._shared_with(terms, peer), share, *purpose))
+        return sealed
 
     def _open(
-        self, terms: SumTerms, peer: ClientId, sealed: Mapping[ClientId, Bytes], *purpose: str
+        self,
+        terms: SumTerms,
+        peer: ClientId,
+        sealed: Mapping[ClientId, Bytes],
+        kind: str,
+        about: str,
     ) -> bytes:
-        kind, about = purpose
         if peer not in terms.keys or self.name not in sealed:
             raise DataError(f"There is no share of {peer!r} for this client in the sum.")
-        return unseal(
-            *(self._private, terms.keys[peer], sealed[self.name].tobytes()),
-            *(kind, digest(terms), peer, self.name, about),
-        )
+        purpose = (kind, terms.digest, peer, self.name, about)
+        return unseal(self._shared_with(terms, peer), sealed[self.name].tobytes(), *purpose)
+
+    def _shared_with(self, terms: SumTerms, peer: ClientId) -> bytes:
+        """The secret shared with another client for good, computed once."""
+        public = terms.keys[peer]
+        if public not in self._shared:
+            self._shared[public] = agree_on_secret(self._private, public)
+        return self._shared[public]
 
 
 def weight_size(weights: CurvatureWeights) -> float:

@@ -23,13 +23,13 @@ Line: TypeAlias = Mapping[str, Mapping[str, object]]
 
 @dataclass(frozen=True)
 class Used:
-    """A single-use key was used, for this ``question`` as the client got it.
+    """A single-use key was used, for this sum and with these ``weights`` of the client's own.
 
     ``members`` are all clients of the sum, ``points`` what it is about.
     """
 
     nonce: str
-    question: str
+    weights: str
     sum_digest: str
     points: str
     members: tuple[ClientId, ...]
@@ -59,14 +59,17 @@ class MaskJournal:
                 )
             write({"used": asdict(used)})
 
-    def reveal(self, sum_digest: str, answered: tuple[ClientId, ...]) -> Used:
+    def reveal(
+        self, sum_digest: str, members: tuple[ClientId, ...], answered: tuple[ClientId, ...]
+    ) -> None:
         """Record whose self-masks are revealed, and with that whose keys are not, for good."""
         with self._open() as write:
             used = self._find(sum_digest)
+            if used.members != members:
+                raise DataError("The sum that is to be opened was over other clients.")
             self._check_revealed(used, answered)
             self._revealed[sum_digest] = answered
             write({"revealed": {"sum_digest": sum_digest, "answered": answered}})
-            return used
 
     def _find(self, sum_digest: str) -> Used:
         for used in self._used.values():

@@ -51,16 +51,18 @@ def agree_on_secret(private: bytes, public: str) -> bytes:
         raise DataError(f"A public key for masks must be 64 hex digits, got {public!r}.") from None
 
 
-def seal(private: bytes, public: str, content: bytes, *purpose: str) -> bytes:
-    """Encrypt for one other client. The purpose must never come twice with other contents."""
-    key = derive(agree_on_secret(private, public), "seal", *purpose)
-    return ChaCha20Poly1305(key).encrypt(_NONCE, content, None)
+def seal(shared: bytes, content: bytes, *purpose: str) -> bytes:
+    """Encrypt for the client with which a secret is shared.
+
+    The purpose must never come twice with other contents.
+    """
+    return ChaCha20Poly1305(derive(shared, "seal", *purpose)).encrypt(_NONCE, content, None)
 
 
-def unseal(private: bytes, public: str, sealed: bytes, *purpose: str) -> bytes:
+def unseal(shared: bytes, sealed: bytes, *purpose: str) -> bytes:
     """What the other client encrypted for this purpose; anything else is refused."""
-    key = derive(agree_on_secret(private, public), "seal", *purpose)
     try:
+        key = derive(shared, "seal", *purpose)
         return ChaCha20Poly1305(key).decrypt(_NONCE, sealed, None)
     except InvalidTag:
         raise DataError(

@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass, replace
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -34,6 +35,11 @@ class SumTerms:
     def names(self) -> tuple[ClientId, ...]:
         """All clients; the i-th has the shares with number i + 1."""
         return tuple(sorted(self.keys))
+
+    @cached_property
+    def digest(self) -> str:
+        """Identifies the terms."""
+        return digest(self)
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,7 @@ class MaskedEvaluate:
         keys = {peer: key.for_client(name) for peer, key in self.sum_keys.items()}
         return replace(self, evaluate=self.evaluate.for_client(name), sum_keys=keys)
 
-    @property
+    @cached_property
     def points_digest(self) -> str:
         """Identifies what is reported on: the model, the rates, the points."""
         setup, points = self.setup, self.evaluate.request.points
@@ -99,7 +105,7 @@ class MaskedEvaluate:
         common = tuple(replace(point, curvature_weights=None, extras=()) for point in points)
         return digest((model, setup.rates, setup.min_group_rows, common))
 
-    @property
+    @cached_property
     def sum_digest(self) -> str:
         """Identifies the sum: all that must be the same for every client that takes part."""
         keys = {name: self.sum_keys[name].public for name in sorted(self.sum_keys)}
