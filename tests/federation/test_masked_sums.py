@@ -36,10 +36,10 @@ def expected(names, asked, index):
 def assert_sum(opened, names, asked):
     for index, point in enumerate(asked.request.points):
         if point.want == "curvature":
-            off = np.abs(opened.sums[index] - expected(names, asked, index)).max()
+            off = np.abs(opened.curvature_sums[index] - expected(names, asked, index)).max()
             assert off < len(names) * 2.0**-36
         else:
-            assert opened.sums[index] is None
+            assert opened.curvature_sums[index] is None
 
 
 def test_sums_of_many_questions_are_those_of_the_curvatures():
@@ -49,7 +49,7 @@ def test_sums_of_many_questions_are_those_of_the_curvatures():
         asked = question(NAMES, at, n_points=1 + at % 2)
         opened = sums.report(asked, no_check)
         assert_sum(opened, NAMES, asked)
-        assert all(r.curvature is None for said in opened.reports.values() for r in said)
+        assert all(r.curvature is None for said in opened.values() for r in said)
     kinds = [type(asked).__name__ for name, asked, _ in table.heard if name == "a"]
     assert kinds == ["PrepareMasks", *["MaskedEvaluate", "Unmask"] * 4]  # one exchange more each
 
@@ -103,7 +103,7 @@ def test_a_sum_that_needs_all_is_not_opened_without_one():
     table = Table.of(*NAMES, killed={"MaskedEvaluate": ("c",)})
     sums = table.sums(3, needs_all=True)
     opened = sums.report(question(NAMES), no_check)
-    assert opened.sums == (None, None) and set(opened.reports) == set(NAMES) - {"c"}
+    assert opened.curvature_sums == (None, None) and set(opened) == set(NAMES) - {"c"}
     assert not any(isinstance(asked, Unmask) for _, asked, _ in table.heard)
     table.killed = {}
     assert_sum(sums.report(question(NAMES), no_check), NAMES, question(NAMES))

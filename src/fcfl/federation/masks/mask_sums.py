@@ -1,12 +1,20 @@
 """The server's part in masked sums: it passes sealed shares on, and opens sums, nothing else."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, Report, Request
+from fcfl._checks import check_curvature_sum
+from fcfl._types import (
+    ClientId,
+    CurvatureWeights,
+    Matrix,
+    Point,
+    Request,
+    SummedReports,
+)
 from fcfl.client.questions import Evaluate
 from fcfl.errors import AbsentClientError, FCFLError, ReportError
 from fcfl.federation.masks.fixed_point import Words, decode_numbers, from_triangle
@@ -28,6 +36,7 @@ from fcfl.federation.masks.mask_messages import (
     Unmask,
 )
 from fcfl.federation.masks.shamir import SHARE_BYTES, join_shares
+from fcfl.federation.summing import CheckReports, without_curvature
 
 _SEALED = SHARE_BYTES + 16  # a share and its tag
 
@@ -47,17 +56,6 @@ def usual_threshold(n_clients: int) -> int:
     return 2 * n_clients // 3 + 1
 
 
-@dataclass(frozen=True)
-class OpenedSum:
-    """Reports without curvature, and for each point the sum of the clients' curvatures.
-
-    The sums are None where nobody was asked, and where they were not opened.
-    """
-
-    reports: Mapping[ClientId, tuple[Report, ...]]
-    sums: tuple[Matrix | None, ...]
-
-
 class MaskedSums:
     """The sums of one run. ``ask`` asks all clients, ``ask_some`` until enough have answered.
 
@@ -72,7 +70,7 @@ class MaskedSums:
         self._needs_all = needs_all
         self._keys: dict[ClientId, SumKey] = {}
 
-    def report(self, question: Evaluate, check: Check) -> OpenedSum:
+    def report(self, question: Evaluate, check: CheckReports) -> SummedReports:
         """Ask for reports under masks, and open the sum of their curvatures."""
         if len(self._keys) < self._terms.threshold:
             said = self._ask(PrepareMasks(self._terms), self._check_key)
@@ -87,9 +85,13 @@ class MaskedSums:
         complete = len(in_sum) == len(self._terms.names)
         if self._needs_all and not complete:
             self._keys = {}
-            return OpenedSum(reports, (None,) * len(question.request.points))
+            return SummedReports(reports, (None,) * len(question.request.points))
         total = self._open(asked, in_sum)
-        return OpenedSum(reports, tuple(_matrices(question.request.points, total)))
+        sums = _matrices(question.request.points, total)
+        for matrix in sums:
+            if matrix is not None:
+                check_curvature_sum(matrix)
+        return SummedReports(reports, sums)
 
     def _question(self, question: Evaluate) -> MaskedEvaluate:
         points, least = [], []
@@ -138,10 +140,13 @@ class MaskedSums:
         if not (valid and _are_shares(key.shares, self._terms.names, _SEALED)):
             raise ReportError(f"Client {name!r} sent invalid keys for a masked sum.")
 
-    def _check_masked(self, name: ClientId, said: Any, asked: MaskedEvaluate, check: Check) -> None:
+    def _check_masked(
+        self, name: ClientId, said: Any, asked: MaskedEvaluate, check: CheckReports
+    ) -> None:
         if not isinstance(said, MaskedReports):
             raise ReportError(f"Client {name!r} sent {type(said).__name__}, expected masked ones.")
-        check(name, said.reports)
+        points = asked.evaluate.request.points
+        check(name, said.reports, without_curvature(points))
         if any(report.curvature is not None for report in said.reports):
             raise ReportError(f"Client {name!r} sent its curvature without masks.")
         self._check_key(name, said.next_key)
