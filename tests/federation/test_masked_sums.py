@@ -91,12 +91,8 @@ def test_two_of_five_may_be_killed_where_three_can_open(step, away):
 def test_two_of_five_are_missed_by_name_where_four_must_open(step):
     table = Table.of(*NAMES, killed={step: ("b", "d")})
     assert usual_threshold(5) == 4
-    with pytest.raises((AbsentClientError, DataError)) as error:
+    with pytest.raises(AbsentClientError, match=r"'b'.*'d'\. Resume when they are back"):
         table.sums().report(question(NAMES), no_check)
-    if step == "PrepareMasks":
-        assert "at least 4 clients of the run, got 3" in str(error.value)
-    else:
-        assert "'b'" in str(error.value) and "'d'" in str(error.value)
 
 
 def test_a_sum_that_needs_all_is_not_opened_without_one():

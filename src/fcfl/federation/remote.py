@@ -101,12 +101,12 @@ class RemoteFederation(Federation):
     def _ask_some(
         self, question: MaskQuestion, check: Check, names: Sequence[ClientId], enough: int
     ) -> dict[ClientId, Any]:
-        """Ask these sites until enough have answered; `failures` stay those of the sum."""
+        """Ask these sites until enough have answered; then `failures` stay as they were."""
         failures = self._exchange.failures
-        try:
-            return self._exchange.ask(self._for_sites(question), check, names, enough)
-        finally:
+        answers = self._exchange.ask(self._for_sites(question), check, names, enough)
+        if len(answers) >= enough:
             self._exchange.failures = failures
+        return answers
 
     def _for_sites(self, question: Question | MaskQuestion) -> Callable[[ClientId], Ask]:
         return lambda name: Ask(_for_site(name, self.agreement), _own_extras(name, question))

@@ -93,7 +93,8 @@ class MaskJournal:
                 )
             raise DataError(
                 "This client has helped to open a sum over other clients at the same parameters; "
-                "the difference of the two would be single clients' curvatures. Start a new run."
+                "the difference of the two would be single clients' curvatures. Train with another "
+                "`seed`."
             )
 
     @contextmanager

@@ -72,9 +72,7 @@ class MaskedSums:
 
     def report(self, question: Evaluate, check: CheckReports) -> SummedReports:
         """Ask for reports under masks, and open the sum of their curvatures."""
-        if len(self._keys) < self._terms.threshold:
-            said = self._ask(PrepareMasks(self._terms), self._check_key)
-            self._keys = {name: said[name] for name in self._terms.names if name in said}
+        self._prepare()
         asked = self._question(question)
         answers: Mapping[ClientId, MaskedReports] = self._ask(
             asked, lambda name, answer: self._check_masked(name, answer, asked, check)
@@ -92,6 +90,21 @@ class MaskedSums:
             if matrix is not None:
                 check_curvature_sum(matrix)
         return SummedReports(reports, sums)
+
+    def _prepare(self) -> None:
+        """Ask for keys where they are not enough: at first, and after too many were absent."""
+        names = self._terms.names
+        needed = len(names) if self._needs_all else self._terms.threshold
+        if len(self._keys) >= needed:
+            return
+        said = self._ask(PrepareMasks(self._terms), self._check_key)
+        self._keys = {name: said[name] for name in names if name in said}
+        if len(self._keys) < needed:
+            missing = ", ".join(repr(name) for name in names if name not in said)
+            raise AbsentClientError(
+                f"Masked sums need keys of {needed} clients, and {len(self._keys)} gave theirs; "
+                f"missing: {missing}. Resume when they are back."
+            )
 
     def _question(self, question: Evaluate) -> MaskedEvaluate:
         points, least = [], []
@@ -121,11 +134,11 @@ class MaskedSums:
                 needed,
             )
         if len(revealed) < needed:
-            missing = [repr(name) for name in self._terms.names if name not in revealed]
+            helped = revealed if len(in_sum) >= needed else in_sum
+            missing = [repr(name) for name in self._terms.names if name not in helped]
             raise AbsentClientError(
-                f"The masked sum needs the shares of {needed} clients to be opened, and "
-                f"{len(revealed)} gave theirs; missing: {', '.join(missing)}. Resume when they are "
-                "back."
+                f"The masked sum needs {needed} clients to be opened, and {len(helped)} answered; "
+                f"missing: {', '.join(missing)}. Resume when they are back."
             )
         helpers = list(revealed.items())[:needed]
         numbers = {name: i for i, name in enumerate(self._terms.names, start=1)}
