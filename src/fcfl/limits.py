@@ -1,6 +1,7 @@
 """What a site answers at most, whoever asks."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -11,6 +12,7 @@ class Limits:
     ``counts`` are models whose decisions are counted, ``splits`` ways to hold out rows and ways to
     make folds, each; ``ballots`` the votes it casts, which tell of its preference. A ``seed``
     and a ``test_size`` fix both; None leaves them to the server.
+    ``curvature`` may be "masked": only as a sum over clients that cannot be taken apart.
     ``modules`` are the networks it reports on, as ``package.module:function``.
     """
 
@@ -27,7 +29,7 @@ class Limits:
     largest_parameter: float = 1e4
     largest_sharpness: float = 100.0
     largest_answer_mb: float = 128.0
-    curvature: bool = True
+    curvature: bool | Literal["masked"] = True
     seed: int | None = None
     test_size: float | None = None
     modules: tuple[str, ...] = ()

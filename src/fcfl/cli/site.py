@@ -69,3 +69,11 @@ def mend(path: SiteFile) -> None:
     ledger = Ledger(SiteSettings.from_file(path).ledger_folder)
     cut = ledger.mend()
     say(f"Cut {cut} bytes off {ledger.path}." if cut else "The ledger is whole.")
+
+
+@command(site, epilog="Example:\n\n  fcfl site key /srv/fcfl/site.toml")
+def key(path: SiteFile) -> None:
+    """Print this site's public key for masked sums, which other sites may pin in their policy."""
+    from fcfl.federation.masks.masked_clients import site_public  # needs an extra
+
+    say(site_public(SiteSettings.from_file(path)))

@@ -116,7 +116,8 @@ class Introduction:
     ``present`` those with training rows here. A client may insist on ``rules`` of its own, and on
     saying nothing of groups with fewer than ``min_group_rows`` rows. The rest is for clients whose
     tables are not encoded yet: labels and statistics of their columns, without levels and groups
-    that occur in fewer than ``withhold_below`` rows.
+    that occur in fewer than ``withhold_below`` rows. ``mask_key`` is its public key, in a run with
+    masked sums.
     """
 
     name: ClientId
@@ -130,6 +131,7 @@ class Introduction:
     statistics: Statistics | None = None
     withhold_below: int = 1
     policy_sha256: str | None = None
+    mask_key: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """The one contract with clients: ask all of them one question. No rows above it."""
 
+import copy
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from fcfl._types import ClientId, Fold, Point, Report, Reports, Request, Vector
 from fcfl.client.counts import Counts
@@ -34,6 +35,9 @@ from fcfl.federation.summing import CheckReports, add_up
 from fcfl.policy import Policy
 from fcfl.preference import Ballot, Choices
 
+if TYPE_CHECKING:
+    from fcfl.federation.masks.mask_sums import MaskedSums
+
 Check = Callable[[ClientId, Any], None]
 
 
@@ -50,6 +54,7 @@ class Federation:
         if not clients:
             raise ValueError("`clients` must name at least one client, got none.")
         self._clients = dict(clients)
+        self._masks: MaskedSums | None = None
         self._known_counts = KnownCounts()
 
     @classmethod
@@ -176,12 +181,34 @@ class Federation:
 
     def only(self, name: ClientId) -> "Federation":
         """One client alone."""
-        return Federation({name: self._clients[name]})
+        alone = Federation({name: self._clients[name]})
+        return alone.masked() if self.is_masked else alone
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether curvature comes as a sum that cannot be taken apart: see docs/masked-sums.md."""
+        return self._masks is not None
+
+    def masked(self, threshold: int | None = None) -> Self:
+        """The same clients, whose curvatures are summed under masks.
+
+        ``threshold`` of them must help to open a sum, by default more than two thirds.
+        """
+        from fcfl.federation.masks.masked_clients import mask_in_process  # needs an extra
+
+        hidden = copy.copy(self)
+        hidden._masks = mask_in_process(self._clients, threshold)
+        return hidden
 
     def _evaluate(self, question: Evaluate, check: CheckReports) -> Reports:
         """Every client's reports, checked; curvatures are added up as they come."""
         if all(point.want != "curvature" for point in question.request.points):
             return self._ask(question, check)
+        if self._masks is not None:
+            return self._masks.report(question, check)
+        return self._evaluate_curved(question, check)
+
+    def _evaluate_curved(self, question: Evaluate, check: CheckReports) -> Reports:
         return add_up(self._clients, question, check)
 
     def _ask(self, question: Question, check: Check) -> dict[ClientId, Any]:

@@ -21,6 +21,16 @@ from fcfl.client.questions import (
 from fcfl.data import encoding, statistics
 from fcfl.data.encoding import Schema
 from fcfl.extras import LocalTraining, LossesByLabel
+from fcfl.federation.masks.mask_messages import (
+    MaskedEvaluate,
+    MaskedReports,
+    MaskQuestion,
+    PrepareMasks,
+    Revealed,
+    SumKey,
+    SumTerms,
+    Unmask,
+)
 from fcfl.federation.named_module import NamedModule
 from fcfl.federation.wire import WireError, pack, unpack, unpack_tree
 from fcfl.models import loss
@@ -31,7 +41,10 @@ from fcfl.rules import Rule
 
 @dataclass(frozen=True)
 class Terms:
-    """Which columns have which part, and how rows are held out: known before anybody answers."""
+    """Which columns have which part, and how rows are held out: known before anybody answers.
+
+    In a ``masked`` run the server gets curvature as a sum over sites only.
+    """
 
     label: str
     sensitive: tuple[str, ...]
@@ -39,6 +52,7 @@ class Terms:
     positive: str | None = None
     test_size: float = 0.3
     seed: int = 0
+    masked: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,7 +81,7 @@ class Ask:
     """A question about the site's rows, encoded as agreed."""
 
     agreement: Agreement
-    question: Question
+    question: Question | MaskQuestion
 
 
 @dataclass(frozen=True)
@@ -75,7 +89,10 @@ class Answer:
     """What a site says, with its name; a refusal says why there is no answer."""
 
     name: ClientId
-    content: "Introduction | tuple[Report, ...] | Counted | HeldOut | Ballot | Refusal"
+    content: (
+        "Introduction | tuple[Report, ...] | Counted | HeldOut | Ballot | Refusal"
+        " | SumKey | MaskedReports | Revealed"
+    )
 
 
 @dataclass(frozen=True)
@@ -92,7 +109,7 @@ EXTRAS = (LocalTraining, LossesByLabel)
 
 _VALUES: tuple[type, ...] = (
     *(Terms, Agreement, Counts, Setup, Linear, NamedModule, Choices, Figures, *EXTRAS),
-    *get_args(Rule),
+    *(SumTerms, SumKey, *get_args(Rule)),
     *(
         cls
         for module in (_types, encoding, statistics, loss)  # points and reports, columns, losses
@@ -101,10 +118,18 @@ _VALUES: tuple[type, ...] = (
     ),
 )
 _QUESTIONS: dict[str, type] = {
-    cls.__name__: cls for cls in (Introduce, Ask, Evaluate, Count, HoldOut, Vote, *_VALUES)
+    cls.__name__: cls
+    for cls in (
+        *(Introduce, Ask, Evaluate, Count, HoldOut, Vote),
+        *(PrepareMasks, MaskedEvaluate, Unmask, *_VALUES),
+    )
 }
 _ANSWERS: dict[str, type] = {
-    cls.__name__: cls for cls in (Answer, Introduction, Counted, HeldOut, Ballot, Refusal, *_VALUES)
+    cls.__name__: cls
+    for cls in (
+        *(Answer, Introduction, Counted, HeldOut, Ballot, Refusal),
+        *(MaskedReports, Revealed, *_VALUES),
+    )
 }
 
 

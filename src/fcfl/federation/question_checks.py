@@ -34,8 +34,13 @@ def check_split(terms: Terms, limits: Limits) -> None:
             )
 
 
-def check_question(question: OnRows, agreement: Agreement, limits: Limits) -> None:
-    """Refuse what could tell more of single rows than docs/deployment.md says."""
+def check_question(
+    question: OnRows, agreement: Agreement, limits: Limits, *, masked: bool = False
+) -> None:
+    """Refuse what could tell more of single rows than docs/deployment.md says.
+
+    A question is ``masked`` where its answer has curvature under masks only.
+    """
     setup = question.setup
     if setup.thresholds is not None:  # one for each group would tell where its scores are
         raise DataError("A site counts decisions by one threshold, not by group.")
@@ -48,7 +53,7 @@ def check_question(question: OnRows, agreement: Agreement, limits: Limits) -> No
     folds = [question.fold] if isinstance(question, HoldOut) else []
     if isinstance(question, Evaluate):
         for point in question.request.points:
-            _check_point(point, limits)
+            _check_point(point, limits, masked=masked)
         folds = [point.fold for point in question.request.points if point.fold is not None]
     for fold in folds:
         _check_fold(fold, limits)
@@ -101,7 +106,7 @@ def _check_params(params: Vector, n_params: int, limits: Limits) -> None:
         )
 
 
-def _check_point(point: Point, limits: Limits) -> None:
+def _check_point(point: Point, limits: Limits, *, masked: bool) -> None:
     for extra in point.extras:
         _check_extra(extra, limits)
     if not 0 < point.sharpness <= limits.largest_sharpness:
@@ -111,6 +116,11 @@ def _check_point(point: Point, limits: Limits) -> None:
         )
     if point.want == "curvature" and not limits.curvature:
         raise DataError('This site sends no curvature. Train with curvature = "lbfgs".')
+    if point.want == "curvature" and limits.curvature == "masked" and not masked:
+        raise DataError(
+            "This site sends curvature as part of a masked sum only. Train with masked = true, or "
+            'with curvature = "lbfgs".'
+        )
 
 
 def _check_extra(extra: Extra, limits: Limits) -> None:

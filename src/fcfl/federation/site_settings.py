@@ -13,6 +13,7 @@ from fcfl._checks import check_keys
 from fcfl._types import ClientId
 from fcfl.errors import DataError
 from fcfl.limits import Limits
+from fcfl.mask_policy import MaskPolicy
 from fcfl.policy import Policy
 from fcfl.policy_file import read_policy
 from fcfl.preference import Preference
@@ -97,6 +98,11 @@ class SiteSettings:
     def limits(self) -> Limits:
         """What the site answers at most; there are limits without a policy, too."""
         return Limits() if self.read_policy is None else self.read_policy.limits
+
+    @property
+    def masks(self) -> MaskPolicy:
+        """What the site asks of a masked sum."""
+        return MaskPolicy() if self.read_policy is None else self.read_policy.masks
 
     @property
     def ledger_folder(self) -> Path:

@@ -47,6 +47,8 @@ def run_sites(
         nodes=run.nodes,
         on_message=on_message,
     )
+    if experiment.masked:
+        sites = sites.masked(needs_all=run.max_age == 0)
 
     def complete(result: Result, met: bool) -> Result:
         return replace(result, deployment=deployment_section(sites, met))
