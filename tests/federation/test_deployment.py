@@ -14,7 +14,7 @@ from stage import descendants, is_running, staged
 from fcfl.data import load_adult_frames
 from fcfl.data.adult import GROUPS
 from fcfl.federation.flower.local_cluster import RUN, SUPERLINK
-from fcfl.federation.flower.processes import signal_group
+from fcfl.federation.processes import signal_group
 from hospital import fcfl, result_of, start_process, stays, weights_of
 
 pytest.importorskip("flwr")
@@ -164,6 +164,35 @@ def test_a_superlink_killed_and_started_again_takes_the_run_up(tmp_path, undistu
         for name, process in before.items():
             print(name, "reconnected" if process.poll() is None else "ended")
             assert stage.local_cluster.processes[name] is process and process.poll() is None
+    assert weights_of(tmp_path / "out") == undisturbed
+
+
+def test_a_site_the_server_app_and_the_superlink_killed_in_one_run(tmp_path, undisturbed):
+    database = ("--database", str(tmp_path / "superlink.db"))
+    with staged(tmp_path, two_hospitals(tmp_path), 1500, faulty=True, **SHORT) as stage:
+        cluster = stage.local_cluster
+
+        def kill_the_site():
+            cluster.kill("south")
+            print("SIGKILL to the SuperNode of the south")
+            stage.supervise("south")
+
+        def kill_the_server_app():
+            (pid,) = stage.server_app_pids()
+            os.kill(pid, signal.SIGKILL)
+            print(f"SIGKILL to the server app, process {pid}")
+            time.sleep(1)
+            signal_group(cluster.processes[RUN], signal.SIGTERM)
+
+        def kill_the_superlink():
+            cluster.kill(SUPERLINK)
+            print("SIGKILL to the SuperLink")
+
+        stage.start(*database)
+        shown(stage.run(), {"round 1:": kill_the_site, "round 2:": kill_the_server_app})
+        shown(stage.run(resume=True), {"round 3:": kill_the_superlink})
+        cluster.start_superlink(*database)
+        shown(stage.run(resume=True))
     assert weights_of(tmp_path / "out") == undisturbed
 
 
