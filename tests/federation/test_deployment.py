@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from in_one_process import hospitals, train_joined
+from in_one_process import hospitals, open_policy, train_joined
 from stage import descendants, is_running, staged
 
 from fcfl.data import load_adult_frames
@@ -213,7 +213,9 @@ def test_a_newcomer_from_nothing_to_a_result_with_ctrl_c_in_between(tmp_path, un
     made = ("--sites", "north,south", "--label", "died", "--sensitive", "race", "--budget", "0.05")
     assert fcfl("flower", "new", app, *made).exit_code == 0
     assert fcfl("flower", "certs", app, "--sites", "north,south").exit_code == 0
-    up = ("flower", "up", app, "--sites", sites, "--set", "rounds=4,4")
+    policy = open_policy(tmp_path)
+    own = ",".join(f"{name}={policy}" for name in files)
+    up = ("flower", "up", app, "--sites", sites, "--site-policy", own, "--set", "rounds=4,4")
     process = start_process(*up)
     started = set()
     try:
