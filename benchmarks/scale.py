@@ -438,7 +438,8 @@ def part_server(folder: Path, quick: bool) -> Table:
         asked = cpu(lambda: ask("gradients"), 1)
         curved = cpu(lambda: ask("curvature"), 1)
     print(f"  {n_clients:,} clients of 100 rows: opened in {opened:.1f} s, first answer "
-          f"{built:.1f} s, a round {asked:.1f} s, curvature {curved:.1f} s", flush=True)  # fmt: skip
+          f"{built:.1f} s, a round {asked:.1f} s, "
+          f"with curvature {curved:.1f} s", flush=True)  # fmt: skip
     total = (sent + beside) / sent
     return {
         "step": {"clients": shape[0], "parameters": shape[1], "seconds": seconds,
@@ -667,8 +668,8 @@ def page_fit(found: Table) -> str:
     default = found["default"]
     lines.append(
         f"\nThe columns in use are {found['columns_mb']:.0f} MB as codes of four bytes. The "
-        f"default command, one thread, settings chosen ({default['selection']}), starts and confidence "
-        f"included: {default['seconds']:.1f} s, peak {default['peak_mb']:.0f} MB."
+        f"default command, one thread, settings chosen ({default['selection']}), starts and "
+        f"confidence included: {default['seconds']:.1f} s, peak {default['peak_mb']:.0f} MB."
     )
     return "\n".join(lines)
 
