@@ -621,7 +621,7 @@ def page(found: dict[str, Table]) -> str:
                 f"* {claim}: {'holds' if holds else '**does not hold**'}\n"
                 for claim, holds in found[name]["claims"].items()
             )
-            made = f"`python -m benchmarks.scale {name}`"
+            made = f"`python -m benchmarks.scale {name}`, commit {found[name].get('commit', '?')}"
             parts = [write(found[name]).rstrip(), claims.rstrip(), f"({made})"]
             sections.append("\n\n".join(part for part in parts if part))
     return "\n\n".join(sections) + "\n"
@@ -766,6 +766,13 @@ def page_kernels(found: Table) -> str:
     return "\n".join(lines)
 
 
+def commit() -> str:
+    """The commit that is measured, as git abbreviates it."""
+    asked = ["git", "rev-parse", "--short", "HEAD"]
+    told = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+    return told.stdout.strip() or "unknown"
+
+
 # --- main -----------------------------------------------------------------------------------------
 
 
@@ -791,7 +798,7 @@ def main() -> int:
             failed |= not holds
         if not options.quick:
             found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-            found[name] = measured
+            found[name] = {"commit": commit(), **measured}
             RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
             DOCS.write_text(page(found), encoding="utf-8")
     return int(failed)
