@@ -45,7 +45,8 @@ def ask(transport, config):
     rates = tuple(RateId("selection", "race", group) for group in sites.agreement.levels["race"])
     for count in (373, 150):  # models that select everybody older than so many ages
         params = np.zeros((count, model.n_params))
-        params[:, 0], params[:, -1] = 1.0, np.linspace(-3, 3, count)
+        age = sites.agreement.schema.feature_names.index("age")
+        params[:, age], params[:, -1] = 1.0, np.linspace(-3, 3, count)
         points = tuple(Point(one, "decisions") for one in params)
         for name, reports in sites.report(Setup(model, rates), Request(points)).items():
             told = sorted({round(float(one.rates @ one.group_counts)) for one in reports})

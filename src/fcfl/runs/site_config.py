@@ -216,7 +216,10 @@ class SitesConfig:
     def terms(self) -> Terms:
         """What a site must know before it can say anything."""
         run = self.experiment
-        return Terms(str(run.label), run.sensitive, run.drop, run.positive, run.test_size, run.seed)
+        return Terms(
+            *(str(run.label), run.sensitive, run.drop, run.positive, run.test_size, run.seed),
+            masked=run.masked,
+        )
 
     def make_method(self, experiment: Experiment) -> Any:
         """The method; one that can look ahead does, because rounds take seconds."""
