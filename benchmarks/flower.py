@@ -23,7 +23,7 @@ from fcfl.data import load_adult_frames
 from fcfl.federation.flower.app_folder import write_app
 from fcfl.federation.flower.certificates import make_certificates
 from fcfl.federation.flower.local_cluster import LocalCluster
-from fcfl.federation.flower.processes import descendants
+from fcfl.federation.processes import descendants
 from fcfl.federation.transport import InProcessTransport
 from fcfl.models.saved_model import load_model
 from fcfl.results import read_result

@@ -79,7 +79,24 @@ def over_messages(folder: Path, config: Config, sites: Mapping[str, Mapping[str,
     run_sites(InProcessTransport(dict(enumerate(sites.values()))), config, on_message=print)
 
 
-ENGINES: dict[str, Engine] = {"messages": over_messages, "flower": over_flower}
+def over_nvflare(folder: Path, config: Config, sites: Mapping[str, Mapping[str, str]]) -> None:
+    """Kits, a server and a node for each site, as `fcfl nvflare up` starts them."""
+    from fcfl.federation.nvflare.flare_rehearsal import rehearse_flare
+
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    began = time.monotonic()
+
+    def show(sentence: str) -> None:
+        print(f"  {time.monotonic() - began:6.1f} s  {sentence}", flush=True)
+
+    rehearse_flare(folder, sites, config, show)
+
+
+ENGINES: dict[str, Engine] = {
+    "messages": over_messages,
+    "flower": over_flower,
+    "nvflare": over_nvflare,
+}
 
 
 def in_one_process(case: str, folder: Path) -> Result:

@@ -30,6 +30,11 @@
 
     [limits]                         # a site's own: what it answers at most; all are optional
     counts-per-table = 100
+    curvature = "masked"             # only as a sum over clients; or true, or false
+
+    [masks]                          # a site's own: see docs/masked-sums.md
+    least = 5                        # clients that a masked sum is over at least; default 3
+    peers = { north = "…" }          # public keys of the others, as `fcfl site key` prints them
 
 Of a rule only ``metric`` and ``attribute`` are required, and no rule at all beside a preference or
 limits. Clients named under ``[rule.clients]`` of a rule without a ``budget`` are the only ones
@@ -54,12 +59,13 @@ from fcfl._checks import (
 )
 from fcfl.errors import DataError
 from fcfl.limits import LEAST_IN_LEVEL, LEAST_ROWS, Limits
+from fcfl.mask_policy import mask_policy_from_table
 from fcfl.policy import Policy, PolicyRule, identity, naming
 from fcfl.preference import Preference, preference_from_table
 from fcfl.rules import Difference, Ratio
 
 _KINDS: dict[str, type[Difference] | type[Ratio]] = {"difference": Difference, "ratio": Ratio}
-_TOP_KEYS = ("min-group-rows", "withhold-below", "groups", "rule", "preference", "limits")
+_TOP_KEYS = ("min-group-rows", "withhold-below", "groups", "rule", "preference", "limits", "masks")
 _RULE_KEYS = ("metric", "attribute", "kind", "budget", "scope", "clients")
 
 
@@ -77,7 +83,7 @@ def read_policy(path: str | os.PathLike[str], *, of_site: bool = False) -> Polic
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{where} is not TOML: {error}.") from None
     check_keys(table, _TOP_KEYS, f"policy {str(path)!r}", DataError)
-    needs_no_rules = {"limits", "preference"} & set(
+    needs_no_rules = {"limits", "masks", "preference"} & set(
         table
     ) and "rule" not in table  # a site may have none of its own
     return Policy(
@@ -89,6 +95,7 @@ def read_policy(path: str | os.PathLike[str], *, of_site: bool = False) -> Polic
         _read_rows(where, "withhold-below", table.get("withhold-below", in_level)),
         _read_preference(where, table.get("preference")),
         _read_limits(where, table.get("limits", {})),
+        mask_policy_from_table(table.get("masks", {}), where),
     )
 
 
@@ -190,8 +197,8 @@ def _read_limit(where: str, key: str, value: object) -> Any:
     if key in ("seed", "test-size") and value == "any":
         return None
     if key == "curvature":
-        if not isinstance(value, bool):
-            raise DataError(f"{where}: `{place}` must be true or false, got {value!r}.")
+        if not isinstance(value, bool) and value != "masked":
+            raise DataError(f"{where}: `{place}` must be true, false or 'masked', got {value!r}.")
         return value
     with naming(where):
         if key == "test-size":

@@ -11,7 +11,7 @@ from in_one_process import open_policy
 from fcfl.federation.flower.app_folder import write_app
 from fcfl.federation.flower.certificates import make_certificates
 from fcfl.federation.flower.local_cluster import SUPERLINK, LocalCluster
-from fcfl.federation.flower.processes import descendants
+from fcfl.federation.processes import descendants
 from fcfl.runs.site_config import config_text
 
 FAULTY_CLIENT = """

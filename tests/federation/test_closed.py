@@ -13,8 +13,8 @@ from in_one_process import hospitals
 from stage import descendants, is_running, staged
 
 from fcfl.federation.flower.certificates import make_certificates
-from fcfl.federation.flower.processes import HOST, free_port, listens
 from fcfl.federation.flower.proxy import proxy_configuration
+from fcfl.federation.processes import HOST, free_port, listens
 from hospital import fcfl, start_process, stays
 
 pytest.importorskip("flwr")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from fcfl.federation.ledger import Ledger, Spent
+from fcfl.federation.ledger import PARTS, Ledger, Spent
 from fcfl.federation.site_rows import table_checksum
 from fcfl.federation.site_settings import SiteSettings
 from fcfl.limits import Limits
@@ -25,7 +25,6 @@ app.add_typer(site, name="site")
 SiteFile = Annotated[
     Path, typer.Argument(metavar="SITE.toml", help="The site's file, as its node has it.")
 ]
-PARTS = ("questions", "points", "counts")
 
 
 @command(site, epilog="Example:\n\n  fcfl site status /srv/fcfl/site.toml")
@@ -85,3 +84,11 @@ def mend(path: SiteFile) -> None:
     ledger = Ledger(SiteSettings.from_file(path).ledger_folder)
     cut = ledger.mend()
     say(f"Cut {cut} bytes off {ledger.path}." if cut else "The ledger is whole.")
+
+
+@command(site, epilog="Example:\n\n  fcfl site key /srv/fcfl/site.toml")
+def key(path: SiteFile) -> None:
+    """Print this site's public key for masked sums, which other sites may pin in their policy."""
+    from fcfl.federation.masks.masked_clients import site_public  # needs an extra
+
+    say(site_public(SiteSettings.from_file(path)))

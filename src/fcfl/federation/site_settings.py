@@ -13,8 +13,10 @@ from fcfl._checks import check_keys
 from fcfl._types import ClientId
 from fcfl.errors import DataError
 from fcfl.limits import LEAST_IN_LEVEL, LEAST_ROWS, Limits
+from fcfl.mask_policy import MaskPolicy
 from fcfl.policy import Policy
 from fcfl.policy_file import read_policy
+from fcfl.preference import Preference
 from fcfl.rules import Rule
 
 ConfigValue: TypeAlias = bool | int | float | str
@@ -90,9 +92,19 @@ class SiteSettings:
         return self.read_policy.withhold_below
 
     @property
+    def preference(self) -> Preference:
+        """What the site would give for what, by which it votes."""
+        return self.read_policy.preference or Preference()
+
+    @property
     def limits(self) -> Limits:
         """What the site answers at most."""
         return self.read_policy.limits
+
+    @property
+    def masks(self) -> MaskPolicy:
+        """What the site asks of a masked sum."""
+        return self.read_policy.masks
 
     @property
     def ledger_folder(self) -> Path:

@@ -85,8 +85,9 @@ def open_run(experiment: Experiment) -> Opened:
     table = open_table(experiment)
     asked = rules_of(experiment, table.columns.sensitive, table.clients, table.levels)
     loss = as_loss("loss", experiment.loss)
+    federation = Federation.from_rows(table.train, table.test)
     return Opened(
-        federation=Federation.from_rows(table.train, table.test),
+        federation=federation.masked() if experiment.masked else federation,
         model=Linear(table.schema.n_features, experiment.start, experiment.seed, loss),
         rules=asked.rules,
         checksum=table.checksum,

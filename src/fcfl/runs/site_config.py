@@ -2,7 +2,7 @@
 
 # ruff: noqa: RUF009 - `option` makes a field, as `dataclasses.field` does
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from fcfl.federation.messages import Terms
 from fcfl.federation.site_settings import Config, ConfigValue
 from fcfl.results.result_file import COMPARISON, RESULT
 from fcfl.runs.budgets import budget_text
+from fcfl.runs.folder import SETTINGS
 from fcfl.runs.option_fields import (
     FLAG,
     Kind,
@@ -199,6 +200,14 @@ class SitesConfig:
         return self.out / (COMPARISON if self.command == "compare" else RESULT)
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the folder has a run of these settings, which could go on."""
+        if self.command != "train":  # a folder for each run, with settings of its own
+            return any(self.out.glob(f"*/{SETTINGS}"))
+        settings = self.out / SETTINGS
+        return settings.exists() and Experiment.from_toml(settings) == self.experiment
+
+    @property
     def swept(self) -> tuple[tuple[float, ...], bool]:
         """The values of a sweep, and whether they are shares."""
         return self.budgets or self.relative, bool(self.relative)
@@ -207,7 +216,10 @@ class SitesConfig:
     def terms(self) -> Terms:
         """What a site must know before it can say anything."""
         run = self.experiment
-        return Terms(str(run.label), run.sensitive, run.drop, run.positive, run.test_size, run.seed)
+        return Terms(
+            *(str(run.label), run.sensitive, run.drop, run.positive, run.test_size, run.seed),
+            masked=run.masked,
+        )
 
     def make_method(self, experiment: Experiment) -> Any:
         """The method; one that can look ahead does, because rounds take seconds."""
@@ -236,9 +248,11 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, ConfigValue]:
     return settings
 
 
-def config_text(given: Config) -> str:
+def config_text(given: Config, *, without: Collection[str] = ()) -> str:
     """The whole run config as TOML, each key below what it means."""
-    values = {key: given.get(key, default) for key, (default, _) in CONFIG.items()}
+    values = {
+        key: given.get(key, default) for key, (default, _) in CONFIG.items() if key not in without
+    }
     return "".join(
         f"# {CONFIG[key][1]}\n{tomli_w.dumps({key: value})}" for key, value in values.items()
     )

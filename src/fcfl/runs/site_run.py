@@ -39,7 +39,7 @@ class Sites:
         self.on_message(f"Waiting for {len(run.sites)} sites: {', '.join(run.sites)}.")
         if run.nodes is None:
             self.on_message("Names of sites are only claimed: `nodes` binds them to their keys.")
-        return RemoteFederation(
+        sites = RemoteFederation(
             self.transport,
             run.sites,
             run.terms,
@@ -47,6 +47,7 @@ class Sites:
             nodes=run.nodes,
             on_message=self.on_message,
         )
+        return sites.masked(needs_all=run.max_age == 0) if run.experiment.masked else sites
 
     def open(self, experiment: Experiment) -> Opened:
         """What one run trains; its costs are counted from here."""
