@@ -169,6 +169,7 @@ def test_a_ballot_that_makes_no_sense_is_refused_by_name(negotiated):
         ({"by": "plurality"}, "`by` must be one of approval, borda, nash"),
         ({"most": "many"}, "`most` must be a whole number"),
         ({"budgets": "0.1"}, "`budgets` must be two or more numbers"),
+        ({"masked": True}, "`masked` must be left out"),
         ({"sites": "north"}, "A negotiation needs two clients or more, got 1."),
     ],
 )
