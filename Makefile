@@ -12,7 +12,7 @@ help:
 	@echo "make bench  the speed claims, as ratios measured in one run"
 	@echo "make venv   the development environment in .venv; make clean removes what was made"
 
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 
 # The demo needs no torch and no Flower; the tests need everything.
 .venv/core: pyproject.toml constraints.txt
