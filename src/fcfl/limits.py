@@ -10,7 +10,8 @@ class Limits:
 
     A run is one agreement on columns and encoding; a question that is asked again does not count.
     ``counts`` are models whose decisions are counted, ``splits`` ways to hold out rows and ways to
-    make folds, each. A ``seed`` and a ``test_size`` fix both; None leaves them to the server.
+    make folds, each; ``ballots`` the votes it casts, which tell of its preference. A ``seed``
+    and a ``test_size`` fix both; None leaves them to the server.
     ``curvature`` may be "masked": only as a sum over clients that cannot be taken apart.
     ``modules`` are the networks it reports on, as ``package.module:function``.
     """
@@ -21,6 +22,8 @@ class Limits:
     points_per_table: int = 500_000
     counts_per_run: int = 200
     counts_per_table: int = 300
+    ballots_per_run: int = 100
+    ballots_per_table: int = 200
     runs_per_table: int = 100
     splits_per_table: int = 4
     largest_parameter: float = 1e4

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from fcfl.federation.ledger import Ledger, Spent
+from fcfl.federation.ledger import PARTS, Ledger, Spent
 from fcfl.federation.site_rows import table_checksum
 from fcfl.federation.site_settings import SiteSettings
 from fcfl.limits import Limits
@@ -25,7 +25,6 @@ app.add_typer(site, name="site")
 SiteFile = Annotated[
     Path, typer.Argument(metavar="SITE.toml", help="The site's file, as its node has it.")
 ]
-PARTS = ("questions", "points", "counts")
 
 
 @command(site, epilog="Example:\n\n  fcfl site status /srv/fcfl/site.toml")

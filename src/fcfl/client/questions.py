@@ -14,6 +14,7 @@ from fcfl._types import ClientId, Fold, Matrix, Point, RateId, Report, Request, 
 from fcfl.client.counts import Counts
 from fcfl.data import Statistics
 from fcfl.models.group_thresholds import GroupThresholds
+from fcfl.preference import Choices
 from fcfl.rules import Rule
 
 
@@ -83,7 +84,23 @@ class HoldOut:
         return replace(self, setup=self.setup.for_client(name))
 
 
-Question: TypeAlias = Evaluate | Count | HoldOut
+@dataclass(frozen=True)
+class Vote:
+    """A question: the client's ballot on what it is offered, by a preference that stays with it.
+
+    ``choices`` has every client's own figures, which came from its own counts.
+    """
+
+    choices: Mapping[ClientId, Choices]
+
+    def for_client(self, name: ClientId) -> "Vote":
+        """With what this client is offered only."""
+        return Vote({name: self.choices[name]})
+
+
+OnRows: TypeAlias = Evaluate | Count | HoldOut
+"""A question about rows, under a model."""
+Question: TypeAlias = OnRows | Vote
 
 
 def _own_weights(name: ClientId, point: Point) -> Point:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from fcfl._types import ClientId, Fold, Point, Report, Reports, Request, Vector
 from fcfl.client.counts import Counts
-from fcfl.client.local_client import Client, LocalClient, ThresholdClient
+from fcfl.client.local_client import Client, LocalClient, ThresholdClient, VotingClient
 from fcfl.client.questions import (
     Count,
     Counted,
@@ -17,12 +17,14 @@ from fcfl.client.questions import (
     Introduction,
     Question,
     Setup,
+    Vote,
 )
 from fcfl.client.thresholds import RateWindow
 from fcfl.data.client_data import ClientData
 from fcfl.errors import AbsentClientError, FCFLError
 from fcfl.federation.arrivals import (
     KnownCounts,
+    check_ballot,
     check_counted,
     check_held_out,
     check_introduction,
@@ -30,6 +32,8 @@ from fcfl.federation.arrivals import (
     check_thresholds,
 )
 from fcfl.federation.summing import CheckReports, add_up
+from fcfl.policy import Policy
+from fcfl.preference import Ballot, Choices
 
 if TYPE_CHECKING:
     from fcfl.federation.masks.mask_sums import MaskedSums
@@ -151,6 +155,26 @@ class Federation:
             check_thresholds(name, chosen[name], own)
         return chosen
 
+    def vote(self, choices: Mapping[ClientId, Choices]) -> dict[ClientId, Ballot]:
+        """Every client's ballot on what it is offered; all must answer."""
+
+        def check(name: ClientId, answer: Any) -> None:
+            check_ballot(name, answer, choices[name])
+
+        ballots = self._ask(Vote(choices), check)
+        self.check_all_answered("which budgets it can live with")
+        return ballots
+
+    def under(self, policies: Mapping[ClientId, Policy]) -> "Federation":
+        """The same clients, some with a policy of their own, as at sites."""
+        clients = dict(self._clients)
+        for name, policy in policies.items():
+            client = clients[name]
+            if not isinstance(client, LocalClient):
+                raise FCFLError(f"Client {name!r} has no rows in this process: it takes no policy.")
+            clients[name] = client.under(policy)
+        return Federation(clients)
+
     def bind(self, setup: Setup, fold: Fold | None = None) -> "Bound":
         """The clients with the setup said: what the loop asks round after round."""
         return Bound(self, setup, fold)
@@ -216,6 +240,10 @@ def answer(client: Client, question: Question) -> Any:
         return client.report(question.setup, question.request.points)
     if isinstance(question, Count):
         return client.count(question.setup, question.params)
+    if isinstance(question, Vote):
+        if not isinstance(client, VotingClient):
+            raise FCFLError("A negotiation needs clients that have a `vote`.")
+        return client.vote(question)
     return client.hold_out(question.setup, question.fold, question.candidates)
 
 

@@ -16,6 +16,7 @@ from fcfl.client.questions import (
     Introduction,
     Question,
     Setup,
+    Vote,
 )
 from fcfl.data import encoding, statistics
 from fcfl.data.encoding import Schema
@@ -34,6 +35,7 @@ from fcfl.federation.named_module import NamedModule
 from fcfl.federation.wire import WireError, pack, unpack, unpack_tree
 from fcfl.models import loss
 from fcfl.models.linear import Linear
+from fcfl.preference import Ballot, Choices, Figures
 from fcfl.rules import Rule
 
 
@@ -88,7 +90,7 @@ class Answer:
 
     name: ClientId
     content: (
-        "Introduction | tuple[Report, ...] | Counted | HeldOut | Refusal"
+        "Introduction | tuple[Report, ...] | Counted | HeldOut | Ballot | Refusal"
         " | SumKey | MaskedReports | Revealed"
     )
 
@@ -106,8 +108,8 @@ EXTRAS = (LocalTraining, LossesByLabel)
 """What sites answer beyond losses, rates and curvature: sums over many rows, as gradients are."""
 
 _VALUES: tuple[type, ...] = (
-    *(Terms, Agreement, Counts, Setup, Linear, NamedModule, *EXTRAS, *get_args(Rule)),
-    *(SumTerms, SumKey),
+    *(Terms, Agreement, Counts, Setup, Linear, NamedModule, Choices, Figures, *EXTRAS),
+    *(SumTerms, SumKey, *get_args(Rule)),
     *(
         cls
         for module in (_types, encoding, statistics, loss)  # points and reports, columns, losses
@@ -118,14 +120,14 @@ _VALUES: tuple[type, ...] = (
 _QUESTIONS: dict[str, type] = {
     cls.__name__: cls
     for cls in (
-        *(Introduce, Ask, Evaluate, Count, HoldOut),
+        *(Introduce, Ask, Evaluate, Count, HoldOut, Vote),
         *(PrepareMasks, MaskedEvaluate, Unmask, *_VALUES),
     )
 }
 _ANSWERS: dict[str, type] = {
     cls.__name__: cls
     for cls in (
-        *(Answer, Introduction, Counted, HeldOut, Refusal),
+        *(Answer, Introduction, Counted, HeldOut, Ballot, Refusal),
         *(MaskedReports, Revealed, *_VALUES),
     )
 }

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fcfl._types import Extra, Fold, Point, Vector
-from fcfl.client.questions import Evaluate, HoldOut, Question
+from fcfl._types import ClientId, Extra, Fold, Point, Vector
+from fcfl.client.questions import Evaluate, HoldOut, OnRows, Vote
 from fcfl.errors import DataError
 from fcfl.extras import LocalTraining
 from fcfl.federation.messages import EXTRAS, Agreement, Terms
@@ -18,6 +18,7 @@ from fcfl.models.loss import LOSSES
 
 MOST_RATES = 2000
 MOST_FOLDS = 20
+MOST_OFFERS = 1000
 MOST_EPOCHS, MOST_STEP = 100, 100.0
 LEAST_BATCH = 32  # rows: the change of the parameters by a batch of one is that row
 
@@ -34,7 +35,7 @@ def check_split(terms: Terms, limits: Limits) -> None:
 
 
 def check_question(
-    question: Question, agreement: Agreement, limits: Limits, *, masked: bool = False
+    question: OnRows, agreement: Agreement, limits: Limits, *, masked: bool = False
 ) -> None:
     """Refuse what could tell more of single rows than docs/deployment.md says.
 
@@ -59,6 +60,19 @@ def check_question(
     check_answer_size(question, limits)
 
 
+def check_vote(question: Vote, name: ClientId) -> None:
+    """Refuse a vote on anything but shares of this site's rows."""
+    choices = question.choices.get(name)
+    if choices is None or len(question.choices) != 1:
+        raise DataError("A site votes on what it is offered, not on what others are.")
+    sizes_fit = 1 <= len(choices.offers) <= MOST_OFFERS and 1 <= len(choices.alone) <= MOST_OFFERS
+    if not sizes_fit or len(choices.alone) != len(choices.alone_trained):
+        raise DataError(f"A site votes on one to {MOST_OFFERS} offers, and may walk away.")
+    for one in (*choices.offers, *choices.alone, *choices.alone_trained):
+        if not (0 <= one.accuracy <= 1 and 0 <= one.disparity <= 1):
+            raise DataError(f"`accuracy` and `disparity` must lie between 0 and 1, got {one}.")
+
+
 def _check_model(model: Any, agreement: Agreement, limits: Limits) -> None:
     """Refuse all but linear models of the agreed columns, and networks that the policy lists."""
     known = isinstance(model, (Linear, NamedModule))
@@ -76,7 +90,7 @@ def _check_model(model: Any, agreement: Agreement, limits: Limits) -> None:
         )
 
 
-def _params_of(question: Question) -> Sequence[Vector]:
+def _params_of(question: OnRows) -> Sequence[Vector]:
     if isinstance(question, Evaluate):
         return [point.params for point in question.request.points]
     return question.candidates if isinstance(question, HoldOut) else [question.params]
@@ -135,7 +149,7 @@ def _check_fold(fold: Fold, limits: Limits) -> None:
         raise DataError(f"This site's policy fixes `seed` at {limits.seed}, got {fold.seed}.")
 
 
-def check_answer_size(question: Question, limits: Limits) -> None:
+def check_answer_size(question: OnRows, limits: Limits) -> None:
     """Refuse what a short question would make a very long answer of."""
     points = question.request.points if isinstance(question, Evaluate) else ()
     size = sum(answer_size(point, len(question.setup.rates)) for point in points) / 1e6

@@ -71,7 +71,7 @@ class RemoteFederation(Federation):
     def introduce(self) -> dict[ClientId, Introduction]:
         """What every site said of itself when it came, with the groups that any of them named."""
         levels = self.agreement.levels
-        return {name: replace(said, levels=levels) for name, said in self.introductions.items()}
+        return {name: replace(self.introductions[name], levels=levels) for name in self.names}
 
     def _evaluate_curved(self, question: Evaluate, check: CheckReports) -> Reports:
         """Every site's reports, each with its own curvature: one that is absent leaves its last."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from fcfl._types import Fold, Vector
 from fcfl.client.local_client import Client
-from fcfl.client.questions import Count, Evaluate, HoldOut, Introduction, Question, Setup
+from fcfl.client.questions import Count, Evaluate, HoldOut, Introduction, Question, Setup, Vote
 from fcfl.errors import DataError, FCFLError
 from fcfl.federation.agreement import run_id
 from fcfl.federation.federation import answer
@@ -28,7 +28,7 @@ from fcfl.federation.messages import (
     decode_question,
     encode_message,
 )
-from fcfl.federation.question_checks import check_question, check_split
+from fcfl.federation.question_checks import check_question, check_split, check_vote
 from fcfl.federation.site_rows import (
     encoded_rows,
     open_rows,
@@ -80,7 +80,9 @@ def _answer(question: ToSite, settings: SiteSettings, message: bytes) -> Any:
         )
     check_split(agreement.terms, settings.limits)
     about_rows = _about_rows(asked)
-    if about_rows is not None:
+    if isinstance(about_rows, Vote):
+        check_vote(about_rows, settings.name)
+    elif about_rows is not None:
         check_rules_kept(settings.name, settings.rules, about_rows.setup.rules)
         masked = about_rows is not asked
         check_question(about_rows, agreement, settings.limits, masked=masked)
@@ -119,6 +121,7 @@ def _client(
     asked: Question, agreement: Agreement, settings: SiteSettings, table: str, checksum: str
 ) -> GuardedClient:
     rows = encoded_rows(settings, agreement, checksum)
+    compared = 1.0 if isinstance(asked, Vote) else asked.setup.min_group_rows
     return GuardedClient(
         settings.name,
         rows.part("train", agreement),
@@ -127,7 +130,8 @@ def _client(
         rows=f"{table} {_held_out(agreement.terms)}",
         least=settings.min_group_rows,
         rules=settings.rules,
-        min_group_rows=int(max(settings.min_group_rows, asked.setup.min_group_rows)),
+        min_group_rows=int(max(settings.min_group_rows, compared)),
+        preference=settings.preference,
     )
 
 
@@ -166,7 +170,7 @@ def _folds(question: Question | None) -> list[str]:
 
 def _spent(question: Question | None) -> tuple[int, tuple[str, ...]]:
     """How many models are reported on, and which ones' decisions are counted."""
-    if question is None:
+    if question is None or isinstance(question, Vote):
         return 0, ()
     if isinstance(question, Count):
         return 1, _models([question.params])

@@ -16,6 +16,7 @@ from fcfl.limits import Limits
 from fcfl.mask_policy import MaskPolicy
 from fcfl.policy import Policy
 from fcfl.policy_file import read_policy
+from fcfl.preference import Preference
 from fcfl.rules import Rule
 
 ConfigValue: TypeAlias = bool | int | float | str
@@ -86,6 +87,12 @@ class SiteSettings:
     def withhold_below(self) -> int:
         """Rarer levels are not named to the server."""
         return 1 if self.read_policy is None else self.read_policy.withhold_below
+
+    @property
+    def preference(self) -> Preference:
+        """What the site would give for what, by which it votes."""
+        policy = self.read_policy
+        return Preference() if policy is None or policy.preference is None else policy.preference
 
     @property
     def limits(self) -> Limits:
