@@ -1,7 +1,10 @@
-"""What a site answers at most, whoever asks."""
+"""What a site answers at most, whoever asks: closed unless its owner opens it."""
 
 from dataclasses import dataclass
 from typing import Literal
+
+LEAST_ROWS = 20  # nothing is said of fewer rows; `min-group-rows` of a site's policy
+LEAST_IN_LEVEL = 10  # rarer levels are not named; `withhold-below`
 
 
 @dataclass(frozen=True)
@@ -10,8 +13,8 @@ class Limits:
 
     A run is one agreement on columns and encoding; a question that is asked again does not count.
     ``counts`` are models whose decisions are counted, ``splits`` ways to hold out rows and ways to
-    make folds, each; ``ballots`` the votes it casts, which tell of its preference. A ``seed``
-    and a ``test_size`` fix both; None leaves them to the server.
+    make folds, each; ``ballots`` the votes it casts, which tell of its preference. ``seed`` and
+    ``test_size`` fix both splits and folds; None, in a file ``"any"``, leaves them to the server.
     ``curvature`` may be "masked": only as a sum over clients that cannot be taken apart.
     ``modules`` are the networks it reports on, as ``package.module:function``.
     """
@@ -30,6 +33,6 @@ class Limits:
     largest_sharpness: float = 100.0
     largest_answer_mb: float = 128.0
     curvature: bool | Literal["masked"] = True
-    seed: int | None = None
-    test_size: float | None = None
+    seed: int | None = 0
+    test_size: float | None = 0.3
     modules: tuple[str, ...] = ()

@@ -34,6 +34,7 @@ def status(path: SiteFile) -> None:
     ledger = Ledger(settings.ledger_folder)
     usages, now = ledger.usages(), table_checksum(settings)
     say(f"Site {settings.name!r}, ledger {ledger.path}")
+    _show_policy(settings)
     others = [table for table in usages if table != now]
     if now not in usages:
         say("Nothing was asked of its table as it is now.")
@@ -47,6 +48,20 @@ def status(path: SiteFile) -> None:
         say(f"Last asked {usage.last}.")
     if others:
         say(f"Of {len(others)} other tables, or states of this one, there are entries, too.")
+
+
+def _show_policy(settings: SiteSettings) -> None:
+    """What holds whoever asks, with a policy file or without."""
+    policy, limits = settings.policy or "none, so the closed one holds", settings.limits
+    split = [
+        f"{key} {'any' if value is None else value}"
+        for key, value in (("seed", limits.seed), ("test-size", limits.test_size))
+    ]
+    say(f"Policy: {policy}.")
+    say(
+        f"Nothing is said of fewer than {settings.min_group_rows} rows, no level named of fewer "
+        f"than {settings.withhold_below}; {', '.join(split)}."
+    )
 
 
 def _show(what: str, spent: Spent, limits: Limits, scope: str) -> None:

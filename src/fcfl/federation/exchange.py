@@ -274,7 +274,7 @@ class Exchange:
         missing = [repr(name) for name in self.names if name not in self.introductions]
         return AbsentClientError(
             f"Not all sites came within {self._timeout:g} s; missing: {', '.join(missing)}. "
-            "Start the SuperNode there, and check the `name` in its node config."
+            "Start the node there, and check the `name` in its file."
         )
 
 

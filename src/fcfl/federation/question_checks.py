@@ -29,9 +29,14 @@ def check_split(terms: Terms, limits: Limits) -> None:
     for name, value in given.items():
         fixed = getattr(limits, name)
         if fixed is not None and value != fixed:
-            raise DataError(
-                f"This site's policy fixes `{name.replace('_', '-')}` at {fixed}, got {value}."
-            )
+            raise DataError(_fixes(name.replace("_", "-"), fixed, value))
+
+
+def _fixes(key: str, fixed: float, value: float) -> str:
+    return (
+        f"This site's policy fixes `{key}` at {fixed}, got {value}. Train with that, or let its "
+        "owner open it under [limits]."
+    )
 
 
 def check_question(
@@ -146,7 +151,7 @@ def _check_fold(fold: Fold, limits: Limits) -> None:
     if not valid or (fold.most_rows is not None and fold.most_rows < 1) or fold.seed < 0:
         raise DataError(f"A site makes 2 to {MOST_FOLDS} folds, got {fold}.")
     if limits.seed is not None and fold.seed != limits.seed:
-        raise DataError(f"This site's policy fixes `seed` at {limits.seed}, got {fold.seed}.")
+        raise DataError(_fixes("seed", limits.seed, fold.seed))
 
 
 def check_answer_size(question: OnRows, limits: Limits) -> None:

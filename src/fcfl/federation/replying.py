@@ -188,7 +188,6 @@ def _models(params: Iterable[Vector]) -> tuple[str, ...]:
 def _introduce(terms: Terms, settings: SiteSettings, table_sha256: str) -> Introduction:
     least = settings.withhold_below
     table = open_rows(settings, terms)
-    policy = settings.read_policy
     groups = table.groups(least)
     return Introduction(
         name=settings.name,
@@ -200,7 +199,7 @@ def _introduce(terms: Terms, settings: SiteSettings, table_sha256: str) -> Intro
         labels=table.labels,
         statistics=withheld_statistics(table.statistics(), least),
         withhold_below=least,
-        policy_sha256=None if policy is None else policy.sha256,
+        policy_sha256=settings.read_policy.sha256 or None,
         mask_key=_mask_key(settings) if terms.masked else "",
     )
 
