@@ -112,6 +112,8 @@ def _open_synthetic(experiment: Experiment) -> Opened:
         raise DataError("The synthetic problem has no relative budget; give `--budget`.")
     if experiment.loss != CROSS_ENTROPY.name:
         raise DataError("The synthetic problem has a loss of its own; leave `--loss` out.")
+    if experiment.masked:
+        raise DataError("The synthetic problem has one client, no sum; leave `--masked` out.")
     if experiment.sensitive:
         raise DataError("The synthetic problem has no columns; leave `--sensitive` out.")
     traits = traits_of(experiment.make_method())
