@@ -21,7 +21,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 
 venv: .venv/ready
 .venv/ready: .venv/core
-	$(PIP) -e '.[adult,torch,flower,paper,export,dev]'
+	$(PIP) -e '.[adult,torch,flower,paper,export,xlsx,dev]'
 	touch $@
 
 demo: .venv/core

@@ -16,6 +16,7 @@ from fcfl.errors import DataError
 from fcfl.policy import compare_only
 
 from .performance import Counted, Selections
+from .prediction_scores import with_scores
 
 Table = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -121,6 +122,8 @@ def count_predictions(
     levels = compare_only(roles.levels, groups or {})
     rates = _rates(levels, _KINDS[:1] if columns.label is None else _KINDS)
     counts = _count(roles, selected, rates, is_labelled=columns.label is not None)
+    if threshold is not None and columns.label is not None:
+        counts = with_scores(counts, numbers(frame[columns.prediction]), roles, levels)
     cells = tuple(_cells(roles, selected, levels))
     return CountedPredictions(rates, levels, labels, counts, (note, *_unknown_groups(roles)), cells)
 

@@ -31,7 +31,7 @@ from fcfl.runs.opening import open_run
 from fcfl.runs.option_fields import option_fields, option_of
 from fcfl.runs.settings import DATA
 
-from .console import WrongUsage, app, note, out_console, say, usage
+from .console import WrongUsage, app, asking, note, out_console, run_folder, say, usage
 from .options import Options, command
 from .train import check_columns
 
@@ -84,14 +84,14 @@ def negotiate(
             raise ValueError("`most` and `min-group-rows` must be at least 1.")
         ladder = None if budgets is None else check_ladder(parse_budgets(budgets))
     check_columns(settings)
-    opened = open_run(settings)
+    opened, settings = asking(open_run, settings)
     for sentence in opened.notes:
         note(sentence)
     rules = tuple(rule for rule in opened.rules if isinstance(rule, Difference))
     names = opened.federation.names
     if len(names) < 2:
         raise WrongUsage(f"A negotiation needs two clients or more, got {len(names)}.")
-    folder = out or Path("runs") / f"{Path(settings.table).stem}-negotiation"
+    folder = out or run_folder(settings.table, "negotiation")
     bargain = Bargain(
         opened.federation,
         opened.model,
@@ -129,8 +129,9 @@ def _command(settings: Experiment, found: Negotiation, folder: Path) -> str:
         value = getattr(settings, field.name)
         if option_of(field).argument or value == field.default:
             continue
-        text = ",".join(value) if isinstance(value, tuple) else str(value)
-        words += [f"--{field.name.replace('_', '-')}", text]
+        words.append(f"--{field.name.replace('_', '-')}")
+        if value is not True:
+            words.append(",".join(value) if isinstance(value, tuple) else str(value))
     if settings.loss != "cross-entropy":
         words += ["--loss", settings.loss]
     words += ["--policy", str(folder / "agreed.toml"), "--l2", f"{found.l2:g}"]

@@ -14,7 +14,17 @@ from fcfl.runs import Experiment, Finished, run_experiment
 from fcfl.runs.folder import SETTINGS
 from fcfl.runs.opening import columns_missing
 
-from .console import INFEASIBLE, WrongUsage, app, note, out_console, progress_bar, say
+from .console import (
+    INFEASIBLE,
+    WrongUsage,
+    app,
+    asking,
+    note,
+    out_console,
+    progress_bar,
+    run_folder,
+    say,
+)
 from .options import Options, Overwrite, Resume, command, was_given
 
 
@@ -49,8 +59,10 @@ def train(
         settings = _settings_to_resume(context, out, resume)
     else:
         check_columns(settings)
-    folder = out or Path("runs") / f"{Path(settings.table).stem}-{settings.method}"
-    finished = run_shown(settings, folder, resume=resume, overwrite=overwrite)
+    folder = out or run_folder(settings.table, settings.method)
+    finished, _ = asking(
+        lambda one: run_shown(one, folder, resume=resume, overwrite=overwrite), settings
+    )
     print_result(out_console, finished.result)
     say(f"Written to {folder}; open {folder / PAGE}")
     if not finished.budgets_met:
@@ -91,8 +103,9 @@ def check_resume(resume: bool, overwrite: bool) -> None:
 
 def check_columns(settings: Experiment) -> None:
     """A table without the names of its columns is wrong usage."""
-    missing = columns_missing(settings)
-    if missing and ("." in settings.table or Path(settings.table).exists()):
+    is_table = "." in settings.table or Path(settings.table).exists()
+    missing = columns_missing(settings) if is_table else None
+    if missing:
         raise WrongUsage(missing)
 
 

@@ -13,7 +13,7 @@ from fcfl._random import client_seed
 from fcfl._types import ClientId, Vector
 from fcfl.errors import DataError
 
-from ._cells import Frame, Texts, cells_of, named_columns
+from ._cells import NOTES, Frame, Texts, cells_of, named_columns
 from ._notes import data_notes
 from .client_data import ClientData, Index, stable_order, stratified_split
 from .encoding import MAX_LEVELS, Cells, Schema
@@ -26,7 +26,6 @@ from .statistics import (
     summarise,
     summarise_cells,
 )
-from .table_files import NOTES
 
 _MANY_STRATA = 1 << 20
 _UNNAMED = re.compile(r"Unnamed: \d+|__index_level_\d+__|")
@@ -38,7 +37,8 @@ class FederatedTable:
 
     ``test`` has an entry for every client, of zero rows where nothing was held out. ``labels``
     are the negative and the positive value. ``notes`` are sentences for the user. ``checksum``
-    identifies the rows, their split and their columns.
+    identifies the rows, their split and their columns. ``held_out`` marks the test rows of the
+    table, row by row as they came.
     """
 
     train: dict[ClientId, ClientData]
@@ -49,6 +49,7 @@ class FederatedTable:
     levels: dict[str, tuple[str, ...]]
     notes: tuple[str, ...]
     checksum: str
+    held_out: NDArray[np.bool_]
 
     @property
     def clients(self) -> tuple[ClientId, ...]:
@@ -135,6 +136,7 @@ def federate(
         dict(roles.levels),
         (*notes, *schema.notes),
         _checksum(roles, cells, schema, (train, test)),
+        in_test,
     )
 
 

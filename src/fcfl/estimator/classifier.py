@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fcfl._checks import check_count
 from fcfl._types import ClientId, Vector
 from fcfl.audit import Audit
+from fcfl.data.arrow_frames import as_pandas
 from fcfl.data.client_data import ClientData
 from fcfl.estimator.audited_rows import audit_rows
 from fcfl.estimator.classifier_file import read_classifier, write_classifier
@@ -195,7 +196,9 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array, sparse matrix or DataFrame of numbers, of shape (n_rows, n_features)
+        X : array, sparse matrix or table of numbers, of shape (n_rows, n_features)
+            Tables, here and below, are those of pandas, Arrow, Polars, or of any other library
+            that speaks Arrow's protocol.
         y : array of shape (n_rows,) with two values
         clients : array of shape (n_rows,), optional
             Whose row it is. By default all rows are one client's.
@@ -205,6 +208,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sample_weight : array of shape (n_rows,), optional
             How many rows each stands for, in losses and in rates.
         """
+        X, y = as_pandas(X), as_pandas(y)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
         labels = self._encode_labels(y)
         weights = row_weights(sample_weight, labels)
@@ -294,6 +298,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def decision_function(self, X: Any) -> Vector:
         """Logit of each row; at least zero means the second class, unless there are thresholds."""
         check_is_fitted(self)
+        X = as_pandas(X)
         if self.schema_ is None:
             X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         else:
