@@ -117,7 +117,7 @@ def negotiate(
         write_policy(found, folder)
     write_negotiation_page(found, folder / PAGE)
     _show(found)
-    say(f"Written to {folder}")
+    say(f"Written to {folder}; open {folder / PAGE}")
 
 
 def _command(settings: Experiment, found: Negotiation, folder: Path) -> str:

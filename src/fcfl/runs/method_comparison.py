@@ -80,7 +80,8 @@ def run_comparison(
             one = for_method(experiment, method, seed)
             done, total = len(runs) + 1, len(methods) * len(seeds)
             session.on_message(f"{folder.name}, run {done} of {total}")
-            runs.append(_run(one, folder, replace(session, on_message=_quiet), rows[seed]))
+            quiet = replace(session.part((done - 1) / total, done / total), on_message=_quiet)
+            runs.append(_run(one, folder, quiet, rows[seed]))
             if runs[-1].status == "failed":
                 session.on_message(f"{folder.name} failed: {runs[-1].message}")
             comparison = _compare(experiment, runs, majority)

@@ -15,7 +15,8 @@ from fcfl.runs.folder import check_folder, prepare_folder, writing
 from fcfl.runs.opening import Opened, open_run
 from fcfl.runs.settings import Experiment
 from fcfl.training.fit import check_rules, train
-from fcfl.training.rounds import OnRound, Session
+from fcfl.training.progress_share import OnRound, OverPhases
+from fcfl.training.rounds import Session
 from fcfl.training.trained import Trained
 
 GIVEN = "given"  # the name of a start that the caller gives
@@ -43,7 +44,8 @@ def run_experiment(
 ) -> Finished:
     """Train and write ``result.json``, ``model.json``, ``history.jsonl`` and the settings.
 
-    ``on_round`` is called after every round with its info and the share done; ``on_message`` gets
+    ``on_round`` is called after every round with its info and the share of everything that is
+    done, choosing settings and later turns included; ``on_message`` gets
     sentences a person should read. ``first_params`` replaces the experiment's own start.
     """
     began = time.monotonic()
@@ -55,7 +57,8 @@ def run_experiment(
         open_run(experiment)  # a misspelt column is told before "other settings"
         raise
     opened = open_run(experiment)
-    session = Session(folder, resume, on_round, on_message)
+    on_share = None if on_round is None else OverPhases(on_round)
+    session = Session(folder, resume, on_share, on_message)
     return run_opened(experiment, opened, session, began=began, first_params=first_params)
 
 
