@@ -11,7 +11,7 @@ from fcfl._checks import did_you_mean
 from fcfl._types import LABEL_OF, ClientId, RateId, RateKind, Vector
 from fcfl.client.counts import Counts
 from fcfl.data._cells import Column, Frame, Texts, named_columns, numbers, text_of, texts
-from fcfl.data.roles import Columns, Roles, read_roles
+from fcfl.data.roles import Columns, Roles, number_or_text, read_roles
 from fcfl.errors import DataError
 from fcfl.policy import compare_only
 
@@ -180,7 +180,7 @@ def _class_pair(values: tuple[str, ...], columns: PredictionColumns) -> tuple[st
         if set(values) <= set(pair):
             return pair
     if len(values) == 2:
-        negative, positive = sorted(values, key=_number_or_text)
+        negative, positive = sorted(values, key=number_or_text)
         return negative, positive
     raise DataError(_not_two(values, columns.prediction))
 
@@ -193,13 +193,6 @@ def _not_two(values: tuple[str, ...], name: str) -> str:
         else "If these are scores, pass `--threshold`."
     )
     return f"Prediction column {name!r} must have two values, got {len(values)}: {shown}. {way_out}"
-
-
-def _number_or_text(value: str) -> tuple[float, str]:
-    try:
-        return float(value), value
-    except ValueError:
-        return 0.0, value
 
 
 def _in_class(classes: Texts, pair: tuple[str, str], columns: PredictionColumns) -> Flags:

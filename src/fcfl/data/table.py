@@ -110,8 +110,7 @@ def federate(
     roles_frame = pd.concat([part[columns.names] for part in frames], ignore_index=True)
     roles = read_roles(roles_frame, columns, levels, labels)
     in_test = _in_test(roles, len(frames[0]), None if test_frame is not None else test_size, seed)
-    train, test = (_part(roles, np.flatnonzero(mask)) for mask in (~in_test, in_test))
-    _check_trained(roles, train)
+    train, test = _trained_part(roles, ~in_test), _part(roles, np.flatnonzero(in_test))
     known: dict[str, Vector | Texts] = {}
     if schema is None:
         names = feature_columns(frames[0], columns)
@@ -173,13 +172,16 @@ def _part(roles: Roles, rows: Index) -> _Part:
     return _Part(rows[stable_order(codes)], np.append(0, np.cumsum(sizes)))
 
 
-def _check_trained(roles: Roles, train: _Part) -> None:
+def _trained_part(roles: Roles, mask: NDArray[np.bool_]) -> _Part:
+    """The training rows, of which every client has some."""
+    train = _part(roles, np.flatnonzero(mask))
     idle = np.flatnonzero(np.diff(train.bounds) == 0)
     if idle.size:
         raise DataError(
             f"Client {roles.client.levels[idle[0]]!r} has test rows but no training rows. "
             "Remove it from the test table or add training rows."
         )
+    return train
 
 
 def _check_schema(schema: Schema, columns: Columns) -> None:

@@ -28,6 +28,7 @@ from fcfl.results import (
 )
 from fcfl.results.judgeable import judge, largest_difference
 from fcfl.results.judged import Judged
+from fcfl.results.method_runs import MAJORITY
 from fcfl.results.result_file import COMPARISON, RESULT, write_comparison_file
 from fcfl.results.run_folder import HISTORY, PLAIN
 from fcfl.runs.folder import SETTINGS, prepare_folder
@@ -38,7 +39,6 @@ from fcfl.server.registry import METHODS
 from fcfl.training.rounds import Session
 
 CONFIDENCE = 0.95  # of the intervals over seeds
-MAJORITY = "majority"
 _WHAT_MAJORITY = "Everybody gets the label that is more frequent in training; nothing is trained"
 
 
