@@ -94,7 +94,7 @@ def best_sentence(comparison: Comparison) -> str:
             claims.setdefault(name, []).append(told(summary))
     if not claims:
         return ""
-    each = [f"{name} {' and '.join(what)}" for name, what in claims.items()]
+    each = [f"{name} {', '.join(what)}" for name, what in claims.items()]
     return f"On held-out rows {'; '.join(each)}."
 
 
@@ -111,13 +111,24 @@ _CRITERIA: tuple[
 ] = (
     (lambda s: f"keeps most budgets ({s.kept} of {s.n_budgets})", _share_kept),
     (
+        lambda s: f"has the smallest difference over all rows ({number(s.all_rows.mean, 3)})",
+        lambda s: _negative(s.all_rows),
+    ),
+    (
         lambda s: f"has the smallest difference at any client ({number(s.largest.mean, 3)})",
         lambda s: _negative(s.largest),
     ),
     (
         lambda s: (
-            f"has the highest accuracy at the worst client "
-            f"({number(s.lowest_accuracy.mean, 3)}; budgets kept: {s.kept} of {s.n_budgets})"
+            "has the highest accuracy at the worst client "
+            f"({number(s.lowest_accuracy.mean, 3)}) of those that keep half of the budgets"
+        ),
+        lambda s: s.lowest_accuracy.mean if (_share_kept(s) or 0.0) >= 0.5 else None,
+    ),
+    (
+        lambda s: (
+            f"has the highest without regard to budgets ({number(s.lowest_accuracy.mean, 3)}; "
+            f"kept: {s.kept} of {s.n_budgets})"
         ),
         lambda s: s.lowest_accuracy.mean,
     ),

@@ -13,10 +13,10 @@ from .figures import shortened
 from .svg import Scale, label, line, picture, stretched_line, text
 from .words import plain
 
-HEIGHT = 300.0
+HEIGHT = 320.0
 MOST_GROUPS = 6  # lines in a picture; the table has all
 LEAST_IN_BIN = 10  # people, below which a share is not drawn
-_LEFT, _RIGHT, _TOP, _BOTTOM = 11.0, 97.0, 24.0, HEIGHT - 40
+_LEFT, _RIGHT, _TOP, _BOTTOM = 11.0, 97.0, 36.0, HEIGHT - 46
 _X, _Y = Scale(0.0, 1.0, _LEFT, _RIGHT), Scale(0.0, 1.0, _BOTTOM, _TOP)
 Point = tuple[float, float]
 
@@ -153,6 +153,6 @@ def _grid(axes: tuple[str, str]) -> Iterator[Markup]:
     for tick in _Y.ticks(5):
         yield line(_LEFT, _Y.at(tick), _RIGHT, _Y.at(tick), "grid")
         yield text(_LEFT - 0.8, _Y.at(tick) + 4, label(tick), anchor="end")
-        yield text(_X.at(tick), _BOTTOM + 16, label(tick), anchor="middle")
+        yield text(_X.at(tick), _BOTTOM + 22, label(tick), anchor="middle")
     yield text(0, 14, f"↑ {axes[1]}")
     yield text(100, HEIGHT - 4, f"{axes[0]} →", anchor="end")
