@@ -114,11 +114,6 @@ def _readme(sites: str) -> str:
     return filled.replace("{first}", names[0])
 
 
-def default_out(folder: Path) -> str:
-    """Where a run of the app in this folder writes, unless its config says otherwise."""
-    return str((folder / "runs" / "run").absolute())
-
-
 def read_app_config(folder: Path) -> dict[str, ConfigValue]:
     """The run config in an app's pyproject.toml."""
     path = folder / "pyproject.toml"
