@@ -22,7 +22,8 @@ from fcfl.runs.opening import Opened, rules_of
 from fcfl.runs.run import Finished, run_session
 from fcfl.runs.settings import Experiment
 from fcfl.runs.site_config import SitesConfig
-from fcfl.training.rounds import OnRound, Session
+from fcfl.training.progress_share import OnRound
+from fcfl.training.rounds import Session
 
 
 @dataclass
