@@ -1,6 +1,6 @@
 """Budgets that hold: for decisions on training rows, and for the people who come next.
 
-`python -m benchmarks.promise [PART …] [--quick] [--splits N]`, parts:
+`python -m benchmarks.promise [PART …] [--quick] [--splits N] [--first SEED] [--attribute A]`:
 
 decisions   decisions on training rows, over Adult, adult-5, three metrics, ratios, simulated tables
 resplits    Adult split again, both clients within .05 on held-out rows, beside FairReg and others
@@ -41,6 +41,7 @@ from fcfl.training.together import Lane, run_together
 from fcfl.training.trained import Trained
 
 BUDGET = 0.05
+attributes = ["race", "sex"]  # `--attribute` leaves one
 PARITY = "demographic_parity"
 RESULTS = Path(__file__).parent / "results"
 _DRAWS = 4000
@@ -235,6 +236,8 @@ def resplits(first: int, n_splits: int, quick: bool) -> bool:
     """Adult: accuracy and how often both clients keep .05, beside FairReg and an even model."""
     ok, kept = True, []
     for attribute, lead in (("race", 0.02), ("sex", 0.01)):
+        if attribute not in attributes:
+            continue
         rule = Difference(PARITY, attribute, BUDGET)
         seeds = range(first, first + (3 if quick else n_splits))
         lines = lines_of(
@@ -259,6 +262,8 @@ def partitions(first: int, n_splits: int, quick: bool) -> bool:
     """adult-5: the same for five clients."""
     ok, kept = True, []
     for attribute in ("sex", "race"):
+        if attribute not in attributes:
+            continue
         rule = Difference(PARITY, attribute, BUDGET)
         seeds = range(first, first + (2 if quick else n_splits))
         lines = lines_of(
@@ -514,7 +519,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--splits", type=int, default=20)
     parser.add_argument("--first", type=int, default=100)
+    parser.add_argument("--attribute", choices=tuple(attributes))
     options = parser.parse_args(arguments)
+    if options.attribute is not None:
+        attributes[:] = [options.attribute]
     failed = []
     for part in options.parts:
         print(f"--- {part}")
