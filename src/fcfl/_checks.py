@@ -263,16 +263,33 @@ def _check_part(client: ClientId, part: str, array: object, shape: tuple[int, ..
         )
 
 
+def check_curvature_sum(total: Matrix) -> None:
+    """Refuse a sum of the clients' curvatures in which some part cannot be."""
+    if not (np.abs(total) <= LARGEST).all():
+        raise ReportError(
+            "The clients' curvatures add up to a matrix with a number that is not finite or above "
+            f"{LARGEST:g}; look for rows with very large features."
+        )
+    if _asymmetry(total):
+        raise ReportError("The clients' curvatures add up to a matrix that is not symmetric.")
+
+
 def _check_symmetric(client: ClientId, curvature: Matrix | None) -> None:
     """Refuse second derivatives that depend on their order by more than rounding does."""
     if curvature is None:
         return
-    off = np.abs(curvature - curvature.T).max(initial=0.0)
-    if off > _SYMMETRY * np.abs(curvature).max(initial=0.0):
+    off = _asymmetry(curvature)
+    if off:
         raise ReportError(
             f"Client {client!r} sent a `curvature` that is not symmetric: entries differ by "
             f"{off:g} from those across the diagonal."
         )
+
+
+def _asymmetry(matrix: Matrix) -> float:
+    """How far entries are from those across the diagonal; 0 where that is rounding."""
+    off = float(np.abs(matrix - matrix.T).max(initial=0.0))
+    return off if off > _SYMMETRY * np.abs(matrix).max(initial=0.0) else 0.0
 
 
 def _check_extras(client: ClientId, report: Report, wanted: Mapping[str, tuple[int, ...]]) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from fcfl.federation.messages import decode_answer, encode_message
-from fcfl.federation.site import reply_to
+from fcfl.federation.replying import reply_to
 from fcfl.federation.transport import InProcessTransport
 from fcfl.runs import Experiment, run_experiment
 from fcfl.runs.site_run import run_sites

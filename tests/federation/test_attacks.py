@@ -20,7 +20,7 @@ from fcfl.federation.messages import (
     decode_answer,
     encode_message,
 )
-from fcfl.federation.site import reply_to
+from fcfl.federation.replying import reply_to
 from fcfl.models.linear import Linear
 
 LEAST = 20

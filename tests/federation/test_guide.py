@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fcfl.federation.site_settings import SiteSettings
-from fcfl.policy import read_policy
+from fcfl.policy_file import read_policy
 from fcfl.runs.site_config import SitesConfig
 from hospital import fcfl, stays, written
 
@@ -73,7 +73,7 @@ def test_the_files_of_a_site_are_read_and_its_status_is_shown(tmp_path):
 
 
 def test_the_limits_in_the_guide_are_the_defaults():
-    from fcfl.policy import Limits
+    from fcfl.limits import Limits
 
     rows = re.findall(r"^\| (`[\w-]+`(?:, `[\w-]+`)*) \| ([\d,]+(?:, [\d,]+)*) \|", GUIDE, re.M)
     said = {}

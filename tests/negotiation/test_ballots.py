@@ -7,7 +7,7 @@ import pytest
 from fcfl.errors import DataError
 from fcfl.negotiation.ballots import cast_ballot
 from fcfl.negotiation.negotiating import read_wishes
-from fcfl.policy import read_policy
+from fcfl.policy_file import read_policy
 from fcfl.preference import Preference
 from fcfl.results.negotiation_result import Ballot, View
 

@@ -12,7 +12,7 @@ from fcfl.negotiation.ballots import cast_ballot
 from fcfl.negotiation.frontier import worth_a_vote
 from fcfl.negotiation.negotiating import costs_around, policy_text
 from fcfl.negotiation.voting import elect_by_all
-from fcfl.policy import read_policy
+from fcfl.policy_file import read_policy
 from fcfl.preference import Preference
 from fcfl.report.negotiation_page import headline, render_negotiation
 from fcfl.results.negotiation_result import Negotiation, Offer, View

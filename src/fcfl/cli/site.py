@@ -9,7 +9,7 @@ from rich.table import Table
 from fcfl.federation.ledger import Ledger, Spent
 from fcfl.federation.site_rows import table_checksum
 from fcfl.federation.site_settings import SiteSettings
-from fcfl.policy import Limits
+from fcfl.limits import Limits
 
 from .console import app, out_console, say
 from .options import command

@@ -12,7 +12,8 @@ from fcfl.client.folds import split_fold
 from fcfl.client.questions import Counted, HeldOut, Introduction, Setup, sum_up
 from fcfl.client.thresholds import RateWindow, best_thresholds
 from fcfl.data.client_data import ClientData
-from fcfl.models.model import Model, ModelRows
+from fcfl.models.curvature_sum import CurvatureSum
+from fcfl.models.model import Model, ModelRows, SummingRows
 from fcfl.models.rates import hard_selection, rate_members, smooth_selection
 from fcfl.policy import check_rules_kept
 from fcfl.rules import Rule
@@ -46,6 +47,17 @@ class ThresholdClient(Client, Protocol):
         self, setup: Setup, params: Vector, attribute: str, windows: Sequence[RateWindow]
     ) -> Mapping[str, float]:
         """The threshold of each group that the windows are about."""
+        ...
+
+
+@runtime_checkable
+class SummingClient(Client, Protocol):
+    """Whoever can also add its curvature to that of others: a client in the same process."""
+
+    def report_into(
+        self, setup: Setup, points: Sequence[Point], sums: Sequence[CurvatureSum | None]
+    ) -> tuple[Report, ...]:
+        """As `report`, curvatures added to the sums over clients, one for each point."""
         ...
 
 
@@ -88,6 +100,15 @@ class LocalClient:
     def report(self, setup: Setup, points: Sequence[Point]) -> tuple[Report, ...]:
         """One report per point, on the training rows, or on those of a point's fold."""
         return tuple(self.rows(setup, point.fold).report(point) for point in points)
+
+    def report_into(
+        self, setup: Setup, points: Sequence[Point], sums: Sequence[CurvatureSum | None]
+    ) -> tuple[Report, ...]:
+        """The same, curvatures added to the sums over clients, one for each point."""
+        return tuple(
+            _report_into(self.rows(setup, point.fold), point, total)
+            for point, total in zip(points, sums, strict=True)
+        )
 
     def count(self, setup: Setup, params: Vector) -> Counted:
         """Hard counts of all rows, and the smooth report on the training rows."""
@@ -152,3 +173,18 @@ class LocalClient:
             members *= data.weights[:, None]
         rates = score @ members / np.maximum(members.sum(axis=0), 1e-300)
         return np.where(report.group_counts > 0, np.clip(rates, 0.0, 1.0), 0.0)
+
+
+def _report_into(rows: ModelRows, point: Point, total: CurvatureSum | None) -> Report:
+    """The report of any model's rows, its curvature added to ``total``."""
+    if total is not None and isinstance(rows, SummingRows):
+        return rows.report_into(point, total)
+    return add_own(rows.report(point), total)
+
+
+def add_own(report: Report, total: CurvatureSum | None) -> Report:
+    """The report without its curvature, which is added to ``total``."""
+    if total is None or report.curvature is None:
+        return report
+    total.add(report.curvature)
+    return replace(report, curvature=None)

@@ -104,7 +104,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     classes_ : ndarray of shape (2,)
         The second one counts as selected.
-    coef_, intercept_ : ndarray of shape (1, n_features_in_) and (1,)
+    coef_, intercept_ : ndarray of shape (1, n_features) and (1,)
         Of a linear model.
     module_ : torch.nn.Module
         The trained copy of ``model``.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from fcfl._types import ClientId, Fold, Report, Reports, Request, Vector
+from fcfl._types import ClientId, Fold, Point, Report, Reports, Request, Vector
 from fcfl.client.counts import Counts
 from fcfl.client.local_client import Client, LocalClient, ThresholdClient
 from fcfl.client.questions import (
@@ -28,6 +28,7 @@ from fcfl.federation.arrivals import (
     check_reports,
     check_thresholds,
 )
+from fcfl.federation.summing import CheckReports, add_up
 
 Check = Callable[[ClientId, Any], None]
 
@@ -80,12 +81,12 @@ class Federation:
         """Every client's reports, one for each point; who did not answer is left out."""
         of_rows, n_rates = self.clients_have_rows, len(setup.rates)
 
-        def check(name: ClientId, answer: Any) -> None:
-            check_reports(name, answer, request.points, n_rates, of_rows=of_rows)
-            for point, report in zip(request.points, answer, strict=True):
+        def check(name: ClientId, answer: Any, points: tuple[Point, ...] = request.points) -> None:
+            check_reports(name, answer, points, n_rates, of_rows=of_rows)
+            for point, report in zip(points, answer, strict=True):
                 self._check_rows(name, setup, report, point.fold)
 
-        return self._ask(Evaluate(setup, request), check)
+        return self._evaluate(Evaluate(setup, request), check)
 
     def count(self, setup: Setup, params: Vector) -> dict[ClientId, Counted]:
         """How a model decides on every client's rows; all must answer."""
@@ -152,6 +153,12 @@ class Federation:
     def only(self, name: ClientId) -> "Federation":
         """One client alone."""
         return Federation({name: self._clients[name]})
+
+    def _evaluate(self, question: Evaluate, check: CheckReports) -> Reports:
+        """Every client's reports, checked; curvatures are added up as they come."""
+        if all(point.want != "curvature" for point in question.request.points):
+            return self._ask(question, check)
+        return add_up(self._clients, question, check)
 
     def _ask(self, question: Question, check: Check) -> dict[ClientId, Any]:
         """Every client's answer, checked."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fcfl.errors import DataError
 from fcfl.federation.locked_file import append, locked
-from fcfl.policy import Limits
+from fcfl.limits import Limits
 
 FILE = "ledger.jsonl"
 _FIRST = "0" * 64

@@ -5,7 +5,15 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Generic, Protocol, TypeVar
 
 from fcfl._checks import check_count, part_missing
-from fcfl._types import ClientId, Point, Report, Reports, Request
+from fcfl._types import (
+    ClientId,
+    Point,
+    Report,
+    Reports,
+    Request,
+    SummedReports,
+    curvature_sum,
+)
 from fcfl.errors import AbsentClientError, ReportError
 from fcfl.server.method import Method, RoundInfo, State
 
@@ -34,6 +42,9 @@ class Tally:
         """This tally and one more exchange."""
         wants = [point.want for point in request.points]
         sent = sum(report.nbytes for answers in reports.values() for report in answers)
+        for index in range(len(wants)):
+            together = curvature_sum(reports, index)  # counted as if each client had sent its own
+            sent += 0 if together is None else together.nbytes * len(reports)
         return Tally(
             self.values + wants.count("values") + wants.count("decisions"),
             self.gradients + wants.count("gradients"),
@@ -113,6 +124,8 @@ def admit(
             reports[name] = (last,) * len(request.points)
         if last is not None:
             memory[name] = last
+    if isinstance(answers, SummedReports):  # nobody can be absent from a sum
+        return SummedReports(reports, answers.curvature_sums), memory
     return reports, memory
 
 

@@ -12,10 +12,10 @@ from fcfl.errors import DataError
 from fcfl.extras import LocalTraining
 from fcfl.federation.messages import EXTRAS, Agreement, Terms
 from fcfl.federation.named_module import NamedModule
+from fcfl.limits import Limits
 from fcfl.models.gradient_spread import GradientSpread
 from fcfl.models.linear import Linear
 from fcfl.models.loss import LOSSES
-from fcfl.policy import Limits
 
 MOST_RATES = 2000
 MOST_FOLDS = 20

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NoReturn
 
-from fcfl._types import ClientId, Extra, Request
+from fcfl._types import ClientId, Extra, Reports, Request
 from fcfl.client.questions import Evaluate, Introduction, Question
 from fcfl.errors import FCFLError
 from fcfl.extras import LocalTraining
@@ -14,6 +14,7 @@ from fcfl.federation.arrivals import KnownCounts, check_site_introduction
 from fcfl.federation.exchange import Exchange, Traffic
 from fcfl.federation.federation import Check, Federation
 from fcfl.federation.messages import EXTRAS, Agreement, Ask, Terms
+from fcfl.federation.summing import CheckReports
 from fcfl.federation.transport import Transport
 
 
@@ -69,6 +70,10 @@ class RemoteFederation(Federation):
         """What every site said of itself when it came, with the groups that any of them named."""
         levels = self.agreement.levels
         return {name: replace(said, levels=levels) for name, said in self.introductions.items()}
+
+    def _evaluate(self, question: Evaluate, check: CheckReports) -> Reports:
+        """Every site's reports, each with its own curvature: one that is absent leaves its last."""
+        return self._ask(question, check)
 
     def _ask(self, question: Question, check: Check) -> dict[ClientId, Any]:
         if isinstance(question, Evaluate):

@@ -12,7 +12,9 @@ from typing import TypeAlias
 from fcfl._checks import check_keys
 from fcfl._types import ClientId
 from fcfl.errors import DataError
-from fcfl.policy import Limits, Policy, read_policy
+from fcfl.limits import Limits
+from fcfl.policy import Policy
+from fcfl.policy_file import read_policy
 from fcfl.rules import Rule
 
 ConfigValue: TypeAlias = bool | int | float | str

@@ -15,7 +15,8 @@ from fcfl.negotiation.bargaining import Bargain, judged_part, views_of
 from fcfl.negotiation.exploration import Exploration, Levels
 from fcfl.negotiation.frontier import dominated, merits, worth_a_vote
 from fcfl.negotiation.voting import elect_by_all, leaders
-from fcfl.policy import Policy, read_policy
+from fcfl.policy import Policy
+from fcfl.policy_file import read_policy
 from fcfl.preference import Preference
 from fcfl.results.evaluations import row_sections
 from fcfl.results.negotiation_result import (

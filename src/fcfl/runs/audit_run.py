@@ -19,7 +19,8 @@ from fcfl.audit import Audit, CountedPredictions, PredictionColumns, count_predi
 from fcfl.audit.performance import pool
 from fcfl.data import read_table
 from fcfl.errors import FCFLError
-from fcfl.policy import Policy, read_policy
+from fcfl.policy import Policy
+from fcfl.policy_file import read_policy
 from fcfl.results import (
     ClientResult,
     DataSource,

@@ -15,7 +15,7 @@ from fcfl.models.linear import Linear
 from fcfl.models.loss import CROSS_ENTROPY, as_loss, loss_notes
 from fcfl.models.model import Model, Opaque
 from fcfl.models.model_file import Inputs
-from fcfl.policy import read_policy
+from fcfl.policy_file import read_policy
 from fcfl.rules import Rule
 from fcfl.runs.data_settings import DataSettings
 from fcfl.runs.settings import Experiment

@@ -3,7 +3,7 @@
 import hashlib
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from fcfl.federation.site_rows import (
     rows_checksum,
     table_checksum,
 )
-from fcfl.federation.site_settings import SiteSettings
+from fcfl.federation.site_settings import Config, SiteSettings
 from fcfl.federation.withholding import withheld_statistics
 from fcfl.policy import check_rules_kept
 
@@ -41,7 +41,7 @@ _QUOTED = re.compile(r"(?<!\w)'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _EXPECTED = (FCFLError, ValueError, TypeError, OSError, MemoryError)
 
 
-def reply_to(message: bytes, config: Mapping[str, Any]) -> bytes:
+def reply_to(message: bytes, config: Config) -> bytes:
     """Answer a question; what goes wrong is told in full here, and without cells there."""
     name = str(config.get("name", "?"))
     terms: Terms | None = None
@@ -173,7 +173,7 @@ def _sentence(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _names(terms: Terms | None, config: Mapping[str, Any]) -> set[str]:
+def _names(terms: Terms | None, config: Config) -> set[str]:
     """Names that are no secret: those in the question, and the site's own."""
     known = {str(config.get("name", "")), *config}
     if terms is not None:
