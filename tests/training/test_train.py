@@ -55,21 +55,8 @@ def trained_on(clients, *rules, **options):
     return train(clients, Linear(4), rules, **plain | options)
 
 
-def disparities(trained, rule=PARITY):
-    """Smooth, on training rows, computed from the rates of each client."""
-    found = {}
-    for name, report in trained.evaluations.reports.items():
-        rates = [
-            value
-            for rate, value in zip(trained.rates, report.rates, strict=True)
-            if rate.kind in rule.kinds and rate.attribute == rule.attribute
-        ]
-        found[name] = max(rates) - min(rates)
-    return found
-
-
 def decided(trained, rule=PARITY):
-    """The same of decisions: shares of each group that are selected."""
+    """Disparities of decisions on training rows: of shares of each group that are selected."""
     found = {}
     for name, counts in trained.counts.items():
         rates = [

@@ -26,7 +26,7 @@ from fcfl.models.model import Model
 from fcfl.results import Selection, Start
 from fcfl.rules import Rule, without_budgets
 from fcfl.server.method import traits_of
-from fcfl.training.holding import Held, Holding
+from fcfl.training.holding import Held, Holding, sentence_on_alike
 from fcfl.training.margins import MOST_CHANGE
 from fcfl.training.open_settings import objective_of, open_settings
 from fcfl.training.rounds import Session
@@ -129,6 +129,9 @@ def train(
         if said is not None:
             session.on_message(said)
             notes = (*notes, said)
+    for said in sentence_on_alike(held.found):
+        session.on_message(said)
+        notes = (*notes, said)
     return _trained(run, holding, held, selection, compared, notes)
 
 

@@ -310,6 +310,20 @@ def sentence_on_changes(changes: Mapping[ClientId, float]) -> tuple[str, ...]:
     return (f"Margins change the share selected: {listed}.",)
 
 
+def sentence_on_alike(found: Evaluations) -> tuple[str, ...]:
+    """A warning of a model that decides alike about everybody: it keeps any budget, for nothing."""
+    counts = pool_counts(found.train.values())
+    selected = counts.true_positive + counts.false_positive
+    positive = counts.true_positive + counts.false_negative
+    if not counts.n_rows or 0 < selected < counts.n_rows or positive in (0, counts.n_rows):
+        return ()
+    whom = "everybody" if selected else "nobody"
+    return (
+        f"The model selects {whom} of the {counts.n_rows:g} training rows: it keeps every budget "
+        "on equal rates and is of no use. Use a smaller `--l2`, a larger budget, or more rows.",
+    )
+
+
 def _counted_rates(counts: Counts) -> Vector:
     """Shares of each group that are selected by thresholds of their own."""
     return np.asarray(counts.group_selected / np.maximum(counts.group_counts, 1.0))
