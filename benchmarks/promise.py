@@ -205,7 +205,11 @@ def lines_of(
         if not alone:
             regularised = fit(task, method=FairReg(), l2=held.l2)
             lines.append(held_out_line("FairReg, weight 1", regularised, plain, seed))
-        print(f"seed {seed} done", file=sys.stderr, flush=True)
+        for line in lines[-4:]:
+            if line["seed"] == seed:
+                kept = line["kept"].values()
+                told = f"{sum(kept)} of {len(kept)} kept at {line['accuracy']:.4f}"
+                print(f"seed {seed}, {line['line']}: {told}", file=sys.stderr, flush=True)
     return lines
 
 

@@ -26,7 +26,8 @@ from fcfl.models.model import Model
 from fcfl.results import Selection, Start
 from fcfl.rules import Rule, without_budgets
 from fcfl.server.method import traits_of
-from fcfl.training.holding import Held, Holding, sentence_on_alike
+from fcfl.training.held import Held, sentence_on_alike
+from fcfl.training.holding import Holding
 from fcfl.training.margins import MOST_CHANGE
 from fcfl.training.open_settings import objective_of, open_settings
 from fcfl.training.rounds import Session
@@ -124,15 +125,17 @@ def train(
             return _trained(run, holding, chosen.held, selection, compared, notes, chosen)
         held = holding.hold(confidence, most_change) if traits.keeps_decisions else holding.plain
         run.write_history(holding.stages)
-    if selection is not None:
-        said = checked_forecast(selection, held.found.train, held.found.test)
-        if said is not None:
-            session.on_message(said)
-            notes = (*notes, said)
-    for said in sentence_on_alike(held.found):
-        session.on_message(said)
-        notes = (*notes, said)
+    notes = (*notes, *_warnings(selection, held, session))
     return _trained(run, holding, held, selection, compared, notes)
+
+
+def _warnings(selection: Selection | None, held: Held, session: Session) -> tuple[str, ...]:
+    """What to know of the model that was kept."""
+    forecast = checked_forecast(selection, held.found.train, held.found.test)
+    said = (*forecast, *sentence_on_alike(held.found))
+    for sentence in said:
+        session.on_message(sentence)
+    return said
 
 
 def _check_arguments(

@@ -13,79 +13,28 @@ Every turn goes on from the last model and is a run with its own checkpoint. Tho
 only if they cost no more accuracy on training rows than `MOST_ACCURACY`, and so are the others.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from fcfl._types import ClientId, Point, Request, Vector
-from fcfl.client.counts import Counts, pool_counts
-from fcfl.results.evaluations import Evaluations
+from fcfl._types import Vector
 from fcfl.rules import Rule
-from fcfl.server.decisions import KEPT, RestoreDecisions
-from fcfl.server.method import FEASIBILITY_TOLERANCE
-from fcfl.server.problem import Evaluation, Problem, evaluate_point
+from fcfl.server.decisions import RestoreDecisions
+from fcfl.server.problem import Problem
 from fcfl.training.drift import drift_at, drifts_of
+from fcfl.training.held import Held, held_at, sentence_on_changes
 from fcfl.training.margins import STEP, Limits, Margins, deviations_for, margins_at, too_few_rows
 from fcfl.training.run_stages import Run, Stage
 
 MOST_ACCURACY = 0.02  # share of all training rows that turns may decide wrongly instead of rightly
 MOST_FOR_MOVING = 0.002  # the same for moving the rates of small clients
 DRIFT_SHARES = (1.0, 0.5)  # of the drift that training is held against: the first it can be
-SHOWN = 0.005  # a smaller change of what a client selects is not told
 TURNS = 3  # of lowering bounds by what decisions exceed them by
 FEEDBACK, AT_LEAST = 1.2, 5e-4  # times the excess, and a bit more; twice as much with each turn
 TURN_ROUNDS = 100  # of each stage of a turn, more where the plain fit took more
 NEARLY = 1e-4  # smooth violation of a turn that does not converge, as networks often do not
-
-
-@dataclass(frozen=True)
-class Held:
-    """A model after some turn, and what it decides.
-
-    ``state`` is the last one of the method that trains; ``params`` may have been moved since.
-    ``decided`` are the hard rates of training rows, stacked client by client.
-    """
-
-    params: Vector
-    state: Any
-    found: Evaluations
-    decided: Vector
-
-    @property
-    def at(self) -> Evaluation:
-        """The problem that was solved last, at this model: losses and smooth rates."""
-        reports = {client: (report,) for client, report in self.found.reports.items()}
-        return evaluate_point(self.state.problem, self.params, reports)
-
-    @property
-    def accuracy(self) -> float:
-        """Share of all training rows that are decided rightly."""
-        counts = pool_counts(self.found.train.values())
-        return (counts.true_negative + counts.true_positive) / max(counts.n_rows, 1)
-
-    def excess(self, problem: Problem) -> Vector:
-        """By how much decisions exceed each bound of a problem; 0 where they keep it."""
-        over = problem.constraints.violations(self.decided)
-        return np.where(over > self._tolerance, over, 0.0)
-
-    @property
-    def _tolerance(self) -> float:
-        """Counts are exact; smooth rates, which stand in where a client counts none, are not."""
-        is_counted = all(counts.n_rows for counts in self.found.train.values())
-        return KEPT if is_counted else FEASIBILITY_TOLERANCE
-
-    def changes(self, since: "Held") -> dict[ClientId, float]:
-        """By how much the share that each client selects has changed."""
-        return {
-            client: _selected(counts) - _selected(since.found.train[client])
-            for client, counts in self.found.train.items()
-        }
-
-
-def _selected(counts: Counts) -> float:
-    return (counts.true_positive + counts.false_positive) / max(counts.n_rows, 1)
 
 
 class Holding:
@@ -285,45 +234,3 @@ class Holding:
     def _say(self, sentence: str) -> None:
         self.notes.append(sentence)
         self._run.session.on_message(sentence)
-
-
-def held_at(
-    run: Run, params: Vector, state: Any, rules: Sequence[Rule], clients: Sequence[ClientId]
-) -> Held:
-    """What a model decides, of the clients in this order; held against ``rules``."""
-    found = run.evaluate(params, rules)
-    if run.setup.thresholds is None:
-        reports = run.clients.evaluate(Request((Point(params, "decisions"),)))
-        run.federation.check_all_answered("how the model decides")
-        decided = [reports[client][0].rates for client in clients]  # by the rows' weights
-    else:
-        decided = [_counted_rates(found.train[client]) for client in clients]
-    return Held(params, state, found, np.concatenate(decided))
-
-
-def sentence_on_changes(changes: Mapping[ClientId, float]) -> tuple[str, ...]:
-    """How far margins move what clients select, where it is worth a word."""
-    shown = {client: by for client, by in changes.items() if abs(by) >= SHOWN}
-    if not shown:
-        return ()
-    listed = ", ".join(f"{client!r} {by:+.3f}" for client, by in list(shown.items())[:12])
-    return (f"Margins change the share selected: {listed}.",)
-
-
-def sentence_on_alike(found: Evaluations) -> tuple[str, ...]:
-    """A warning of a model that decides alike about everybody: it keeps any budget, for nothing."""
-    counts = pool_counts(found.train.values())
-    selected = counts.true_positive + counts.false_positive
-    positive = counts.true_positive + counts.false_negative
-    if not counts.n_rows or 0 < selected < counts.n_rows or positive in (0, counts.n_rows):
-        return ()
-    whom = "everybody" if selected else "nobody"
-    return (
-        f"The model selects {whom} of the {counts.n_rows:g} training rows: it keeps every budget "
-        "on equal rates and is of no use. Use a smaller `--l2`, a larger budget, or more rows.",
-    )
-
-
-def _counted_rates(counts: Counts) -> Vector:
-    """Shares of each group that are selected by thresholds of their own."""
-    return np.asarray(counts.group_selected / np.maximum(counts.group_counts, 1.0))
