@@ -12,6 +12,12 @@ new rows as there are training rows, and what a fit gains on its own rows. A ten
 an even model has is always left: a bound of exactly zero stalls training. So a small client is
 tightened more, never less, and the bounds fall with the confidence and with the budget.
 
+A small client also drifts: on new rows its disparity is not centred where training left it
+(`drift`). Where that is known, the rates that are to be expected there are held to these bounds: a
+row that drifts is held lower, its opposite less, and no further than an even model with its rates
+moved that way keeps the plain budgets. The first-order drift is taken from the model without
+margins, so that it, too, only grows with the confidence.
+
 Where the rows are too few even so, the rate p may be moved as well, to where s(p) is smaller. How
 far a client's rate may move at all is limited: a budget is not kept by selecting everybody.
 """
