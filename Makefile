@@ -6,13 +6,13 @@ BIN := .venv/bin
 help:
 	@echo "make demo   train on Adult under a budget of .05 per client, beside plain FedAvg"
 	@echo "make test   the whole test suite"
-	@echo "make test-deployment  Flower over real processes: faults, TLS, node keys; half an hour"
+	@echo "make test-deployment  both engines over real processes: faults, TLS, keys; 3/4 of an hour"
 	@echo "make lint   ruff, mypy --strict, import contracts"
 	@echo "make docs   the documentation as a site, in docs/_build"
 	@echo "make bench  the speed claims, as ratios measured in one run"
 	@echo "make venv   the development environment in .venv; make clean removes what was made"
 
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 
 # The demo needs no torch and no Flower; the tests need everything.
 .venv/core: pyproject.toml constraints.txt
@@ -22,7 +22,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 
 venv: .venv/ready
 .venv/ready: .venv/core
-	$(PIP) -e '.[adult,torch,flower,paper,export,docs,dev]'
+	$(PIP) -e '.[adult,torch,flower,nvflare,paper,export,docs,dev]'
 	touch $@
 
 demo: .venv/core

@@ -9,6 +9,7 @@ from sphinx.util.docutils import SphinxDirective
 
 import fcfl
 from fcfl.cli.commands import COMMANDS, load_command
+from fcfl.estimator.fitted import FittedClassifier
 from fcfl.report.glossary import GLOSSARY
 
 SECTIONS = {
@@ -95,7 +96,10 @@ def _documented(name: str) -> str:
     public = getattr(fcfl, name)
     if inspect.isclass(public):
         routed = "set_fit_request, set_predict_request, set_score_request"  # scikit-learn's words
-        return f".. autoclass:: fcfl.{name}\n   :members:\n   :exclude-members: {routed}"
+        options = ["   :members:", f"   :exclude-members: {routed}"]
+        if issubclass(public, FittedClassifier):  # of ours, not of scikit-learn's own bases
+            options.append("   :inherited-members: ClassifierMixin, BaseEstimator")
+        return "\n".join([f".. autoclass:: fcfl.{name}", *options])
     if inspect.isfunction(public):
         return f".. autofunction:: fcfl.{name}"
     return f".. py:data:: fcfl.{name}\n\n   An alias for annotations: ``{public}``."

@@ -59,7 +59,7 @@ def _dense(X):
     ("sizes", "forms"),
     [
         ([1], ("codes",)),
-        ([3, 1, 5, 2], ("codes",)),  # fewer pairs than entries
+        ([3, 1, 5, 2], ("codes",)),
         ([900, 40, 2_000], ("codes",)),
         ([40_000, 30_000, 70_000, 10], ("codes",)),  # one client in two parts
         ([500, 300, 700, 20, 60], ("codes", "dense", "csr")),

@@ -13,7 +13,7 @@ from fcfl.data.coded_features import CodedFeatures, FeatureLayout, row_blocks, t
 from fcfl.models.threads import run_all
 
 _PAIR_ROWS = 65_536  # so many that a table of pairs costs little beside its rows
-_MOST_PAIRS = 1 << 20  # that are summed at once
+_FEW_ROWS, _MOST_PAIRS = 1_000, 1 << 20  # up to which all pairs at once are faster than tables
 _PRODUCT_ROWS = 8_192  # temporary arrays stay in the cache
 
 
@@ -43,7 +43,8 @@ class CurvatureSum:
 
 def _add_codes(matrix: Matrix, X: CodedFeatures, diagonal: Vector) -> None:
     """Add what some rows of codes, and numbers beside them, come to."""
-    if X.shape[0] * (len(X.layout.columns) + 1) ** 2 <= min(matrix.size, _MOST_PAIRS):
+    n_pairs = X.shape[0] * (len(X.layout.columns) + 1) ** 2
+    if X.shape[0] <= _FEW_ROWS and n_pairs <= _MOST_PAIRS:
         matrix += _all_pairs(X, diagonal)
     else:
         _add_pairs(matrix, X, diagonal)
@@ -52,7 +53,7 @@ def _add_codes(matrix: Matrix, X: CodedFeatures, diagonal: Vector) -> None:
 
 
 def _all_pairs(X: CodedFeatures, diagonal: Vector) -> Matrix:
-    """The part of codes and intercept in one sum: where there are fewer pairs than entries."""
+    """The part of codes and intercept in one sum: where there are few rows."""
     layout, (n_rows, n_columns) = X.layout, X.slots.shape
     intercept, nothing = layout.n_features, layout.n_features + 1
     at = np.full((n_rows, n_columns + 1), intercept)

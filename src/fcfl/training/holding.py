@@ -65,12 +65,17 @@ class Holding:
             self._say(self._about_exceeded(kept))
         for sentence in sentence_on_changes(kept.changes(base)):
             self._say(sentence)
-        return self._with_drifts(kept) if self._is_exact else kept
+        return self._with_drifts(kept) if self._tells_drift else kept
 
     @property
     def _is_exact(self) -> bool:
         """Whether clients are asked for curvature."""
         return bool(self._run.method.is_exact(self.plain.params.size))
+
+    @property
+    def _tells_drift(self) -> bool:
+        """Whether clients are asked how gradients vary: each by itself, so not under masks."""
+        return self._is_exact and not self._run.federation.is_masked
 
     def _with_drifts(self, held: Held) -> Held:
         """The same with what is known of its rates on new rows."""
@@ -109,7 +114,7 @@ class Holding:
         if whole == 0.0:
             return base
         at = replace(base.at, problem=self._asked)
-        drift = drift_at(self._run.clients, at, base.state) if self._is_exact else None
+        drift = drift_at(self._run.clients, at, base.state) if self._tells_drift else None
         margins = margins_at(at, base.decided, most_change, drift)
         for sentence in too_few_rows(margins, confidence):
             self._say(sentence)
