@@ -19,7 +19,7 @@ BENCHMARKS = {"report": report_and_autograd, "server": server_and_clients}
 STUDIES = (
     "baselines", "coverage", "eicu", "flower", "fuzz", "growth", "losses", "mlp", "negotiation",
     "promise", "published", "qp", "recorded", "resplits", "round_cost", "rounds", "scale",
-    "startup", "thresholds",
+    "sites", "startup", "thresholds",
 )  # fmt: skip
 
 

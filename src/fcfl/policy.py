@@ -11,6 +11,7 @@ from fcfl._checks import check_clients_known, did_you_mean
 from fcfl._types import ClientId
 from fcfl.errors import DataError
 from fcfl.limits import Limits
+from fcfl.mask_policy import MaskPolicy
 from fcfl.preference import Preference
 from fcfl.rules import Difference, Rule
 
@@ -37,7 +38,7 @@ class Policy:
 
     ``groups`` are the groups to compare of the attributes that name them. ``withhold_below``
     matters where a site keeps its rows to itself. ``sha256`` is that of the file, for the record
-    of a run.
+    of a run; empty without one.
     """
 
     policy_rules: tuple[PolicyRule, ...]
@@ -48,6 +49,7 @@ class Policy:
     withhold_below: int = 1
     preference: Preference | None = None
     limits: Limits = field(default_factory=Limits)
+    masks: MaskPolicy = field(default_factory=MaskPolicy)
 
     def rules(self, clients: Sequence[ClientId]) -> tuple[Rule, ...]:
         """The rules for these clients; a budget for anybody else is refused."""

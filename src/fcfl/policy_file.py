@@ -2,8 +2,8 @@
 
 ::
 
-    min-group-rows = 20              # smaller groups are left out, and named; default 1
-    withhold-below = 10              # a site's own: rarer levels are not named to the server
+    min-group-rows = 20              # smaller groups are left out; default 1, of a site 20
+    withhold-below = 10              # a site's own: rarer levels are not named; default 10
 
     [groups]                         # compare only these; by default all groups
     race = ["Black", "White"]
@@ -30,6 +30,11 @@
 
     [limits]                         # a site's own: what it answers at most; all are optional
     counts-per-table = 100
+    curvature = "masked"             # only as a sum over clients; or true, or false
+
+    [masks]                          # a site's own: see docs/masked-sums.md
+    least = 5                        # clients that a masked sum is over at least; default 3
+    peers = { north = "…" }          # public keys of the others, as `fcfl site key` prints them
 
 Of a rule only ``metric`` and ``attribute`` are required, and no rule at all beside a preference or
 limits. Clients named under ``[rule.clients]`` of a rule without a ``budget`` are the only ones
@@ -53,18 +58,20 @@ from fcfl._checks import (
     check_positive,
 )
 from fcfl.errors import DataError
-from fcfl.limits import Limits
+from fcfl.limits import LEAST_IN_LEVEL, LEAST_ROWS, Limits
+from fcfl.mask_policy import mask_policy_from_table
 from fcfl.policy import Policy, PolicyRule, identity, naming
 from fcfl.preference import Preference, preference_from_table
 from fcfl.rules import Difference, Ratio
 
 _KINDS: dict[str, type[Difference] | type[Ratio]] = {"difference": Difference, "ratio": Ratio}
-_TOP_KEYS = ("min-group-rows", "withhold-below", "groups", "rule", "preference", "limits")
+_TOP_KEYS = ("min-group-rows", "withhold-below", "groups", "rule", "preference", "limits", "masks")
 _RULE_KEYS = ("metric", "attribute", "kind", "budget", "scope", "clients")
 
 
-def read_policy(path: str | os.PathLike[str]) -> Policy:
-    """Read and check a policy file."""
+def read_policy(path: str | os.PathLike[str], *, of_site: bool = False) -> Policy:
+    """Read and check a policy file; one of a site is closed where it says nothing."""
+    least, in_level = (LEAST_ROWS, LEAST_IN_LEVEL) if of_site else (1, 1)
     try:
         content = Path(path).read_bytes()
     except OSError as error:
@@ -76,18 +83,19 @@ def read_policy(path: str | os.PathLike[str]) -> Policy:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{where} is not TOML: {error}.") from None
     check_keys(table, _TOP_KEYS, f"policy {str(path)!r}", DataError)
-    needs_no_rules = {"limits", "preference"} & set(
+    needs_no_rules = {"limits", "masks", "preference"} & set(
         table
     ) and "rule" not in table  # a site may have none of its own
     return Policy(
         () if needs_no_rules else tuple(_read_rules(where, table.get("rule"))),
         _read_groups(where, table.get("groups", {})),
-        _read_rows(where, "min-group-rows", table.get("min-group-rows", 1)),
+        _read_rows(where, "min-group-rows", table.get("min-group-rows", least)),
         str(path),
         hashlib.sha256(content).hexdigest(),
-        _read_rows(where, "withhold-below", table.get("withhold-below", 1)),
+        _read_rows(where, "withhold-below", table.get("withhold-below", in_level)),
         _read_preference(where, table.get("preference")),
         _read_limits(where, table.get("limits", {})),
+        mask_policy_from_table(table.get("masks", {}), where),
     )
 
 
@@ -186,9 +194,11 @@ def _read_limit(where: str, key: str, value: object) -> Any:
         if not isinstance(value, list) or not all(isinstance(path, str) for path in value):
             raise DataError(f"{where}: `{place}` must be a list of texts, got {value!r}.")
         return tuple(value)
+    if key in ("seed", "test-size") and value == "any":
+        return None
     if key == "curvature":
-        if not isinstance(value, bool):
-            raise DataError(f"{where}: `{place}` must be true or false, got {value!r}.")
+        if not isinstance(value, bool) and value != "masked":
+            raise DataError(f"{where}: `{place}` must be true, false or 'masked', got {value!r}.")
         return value
     with naming(where):
         if key == "test-size":

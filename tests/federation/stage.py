@@ -6,10 +6,12 @@ import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from in_one_process import open_policy
+
 from fcfl.federation.flower.app_folder import write_app
 from fcfl.federation.flower.certificates import make_certificates
 from fcfl.federation.flower.local_cluster import SUPERLINK, LocalCluster
-from fcfl.federation.flower.processes import descendants
+from fcfl.federation.processes import descendants
 from fcfl.runs.site_config import config_text
 
 FAULTY_CLIENT = """
@@ -58,7 +60,8 @@ class Stage:
 
     def config(self, name):
         cache = self.folder / "cache" / name
-        return {"name": name, "table": str(self.files[name]), "cache": str(cache)}
+        own = {"cache": str(cache), "policy": open_policy(self.folder)}
+        return {"name": name, "table": str(self.files[name]), **own}
 
     def start(self, *options, register=True):
         self.local_cluster.start_superlink(*options)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from in_one_process import hospitals, node_configs, train
+from in_one_process import hospitals, node_configs, open_policy, train
 
 from fcfl._types import CurvatureWeights, Fold, Point, RateId, Report, Request
 from fcfl.client.local_client import LocalClient
@@ -54,6 +54,9 @@ min-group-rows = {least}
 metric = "demographic_parity"
 attribute = "race"
 budget = {budget}
+[limits]
+seed = "any"
+test-size = "any"
 """
 
 
@@ -69,7 +72,8 @@ def a_policy(tmp_path, withhold=1, least=1, budget=0.05):
 
 
 def config_of(path, tmp_path, **config):
-    return {"name": "north", "table": str(path), "cache": str(tmp_path / "cache"), **config}
+    own = {"policy": open_policy(tmp_path), "cache": str(tmp_path / "cache")}
+    return {"name": "north", "table": str(path), **own, **config}
 
 
 def ask(question, path, tmp_path, **config):

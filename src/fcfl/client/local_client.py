@@ -9,13 +9,14 @@ import numpy as np
 from fcfl._types import ClientId, Fold, Point, Report, Vector
 from fcfl.client.counts import Counts, count_rows
 from fcfl.client.folds import split_fold
-from fcfl.client.questions import Counted, HeldOut, Introduction, Setup, sum_up
+from fcfl.client.questions import Counted, HeldOut, Introduction, Setup, Vote, sum_up
 from fcfl.client.thresholds import RateWindow, best_thresholds
 from fcfl.data.client_data import ClientData
 from fcfl.models.curvature_sum import CurvatureSum
 from fcfl.models.model import Model, ModelRows, SummingRows
 from fcfl.models.rates import hard_selection, rate_members, smooth_selection
-from fcfl.policy import check_rules_kept
+from fcfl.policy import Policy, check_rules_kept
+from fcfl.preference import Ballot, Preference
 from fcfl.rules import Rule
 
 
@@ -51,6 +52,15 @@ class ThresholdClient(Client, Protocol):
 
 
 @runtime_checkable
+class VotingClient(Client, Protocol):
+    """Whoever also votes on budgets: asked only in a negotiation."""
+
+    def vote(self, question: Vote) -> Ballot:
+        """The client's ballot on what it is offered."""
+        ...
+
+
+@runtime_checkable
 class SummingClient(Client, Protocol):
     """Whoever can also add its curvature to that of others: a client in the same process."""
 
@@ -66,7 +76,8 @@ class LocalClient:
 
     ``rules`` are those the client insists on: it answers nothing when the rules in force are
     looser. Of groups with fewer than ``min_group_rows`` rows it says nothing. ``model`` stands in
-    for the one that is trained, such as the same module on a device of the client's own.
+    for the one that is trained, such as the same module on a device of the client's own. By its
+    ``preference`` it votes.
     """
 
     def __init__(
@@ -78,14 +89,28 @@ class LocalClient:
         rules: Sequence[Rule] = (),
         min_group_rows: int = 1,
         model: Model | None = None,
+        preference: Preference = Preference(),  # noqa: B008 - frozen
     ) -> None:
         self.name = name
         self.train = train
         self.test = train.take([]) if test is None else test
         self.rules, self.min_group_rows = tuple(rules), min_group_rows
+        self.preference = preference
         self._model = model
         self._setup: Setup | None = None
         self._rows: dict[Fold | None, ModelRows] = {}
+
+    def under(self, policy: Policy) -> "LocalClient":
+        """The same rows with the rules and the preference of a policy of the client's own."""
+        return LocalClient(
+            self.name,
+            self.train,
+            self.test,
+            rules=policy.rules([self.name]),
+            min_group_rows=policy.min_group_rows,
+            model=self._model,
+            preference=policy.preference or Preference(),
+        )
 
     def introduce(self) -> Introduction:
         """Groups by name, and the client's own rules."""
@@ -137,6 +162,10 @@ class LocalClient:
         members = rate_members(away, setup.rates, self.name)
         said = sum_up(losses, away.weights, members, hard_selection(logits).astype(np.float64))
         return said.with_groups_of(self.min_group_rows)
+
+    def vote(self, question: Vote) -> Ballot:
+        """The client's ballot, by its own preference."""
+        return self.preference.cast_ballot(question.choices[self.name])
 
     def rows(self, setup: Setup, fold: Fold | None = None) -> ModelRows:
         """The rows under the model, kept for the next question."""

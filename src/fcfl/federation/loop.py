@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Generic, Protocol, TypeVar
 
-from fcfl._checks import check_count, part_missing
+from fcfl._checks import check_count
+from fcfl._report_checks import part_missing
 from fcfl._types import (
     ClientId,
     Point,
@@ -15,6 +16,7 @@ from fcfl._types import (
     curvature_sum,
 )
 from fcfl.errors import AbsentClientError, ReportError
+from fcfl.federation.summing import without_curvature
 from fcfl.server.method import Method, RoundInfo, State
 
 S = TypeVar("S", bound=State)
@@ -112,6 +114,8 @@ def admit(
         )
     reports: dict[ClientId, tuple[Report, ...]] = {}
     memory: dict[ClientId, Report] = {}
+    summed = isinstance(answers, SummedReports)  # over those that answered: it has no stand-ins
+    needed = without_curvature(request.points) if summed else request.points
     for name in problem.clients:
         last = progress.memory.get(name)
         if name in answers:
@@ -120,11 +124,11 @@ def admit(
         else:
             if last is None:
                 raise _unknown(name, is_first_round=not any(progress.state.rounds))
-            last = _stand_in(name, last, request.points, max_age)
+            last = _stand_in(name, last, needed, max_age)
             reports[name] = (last,) * len(request.points)
         if last is not None:
             memory[name] = last
-    if isinstance(answers, SummedReports):  # nobody can be absent from a sum
+    if isinstance(answers, SummedReports):
         return SummedReports(reports, answers.curvature_sums), memory
     return reports, memory
 

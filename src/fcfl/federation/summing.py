@@ -1,10 +1,10 @@
 """Clients in one process add their curvatures into one matrix for each point."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from fcfl._checks import check_curvature_sum
+from fcfl._report_checks import check_curvature_sum
 from fcfl._types import ClientId, Point, Report, Reports, SummedReports
 from fcfl.client.local_client import Client, SummingClient, add_own
 from fcfl.client.questions import Evaluate
@@ -17,13 +17,18 @@ class CheckReports(Protocol):
     def __call__(self, name: ClientId, answer: Any, points: tuple[Point, ...] = ...) -> None: ...  # noqa: D102
 
 
+def without_curvature(points: Sequence[Point]) -> tuple[Point, ...]:
+    """The points, asking for gradients where they ask for curvature, too."""
+    return tuple(replace(p, want="gradients") if p.want == "curvature" else p for p in points)
+
+
 def add_up(clients: Mapping[ClientId, Client], question: Evaluate, check: CheckReports) -> Reports:
     """Every client's reports, checked, without curvatures; their sums beside them.
 
     A client that gives its own matrix is checked by it. Of the others the sum is checked.
     """
     points = question.request.points
-    bare = tuple(replace(p, want="gradients") if p.want == "curvature" else p for p in points)
+    bare = without_curvature(points)
     sums = [CurvatureSum(p.params.size) if p.want == "curvature" else None for p in points]
     reports: dict[ClientId, tuple[Report, ...]] = {}
     for name, client in clients.items():

@@ -117,6 +117,13 @@ class TrainingSettings:
         default="auto",
         over_sites=True,
     )
+    masked: bool = _option(
+        "Sum the clients' curvatures under masks: the server sees no single one. Needs the "
+        "masks extra, and three clients or more.",
+        FLAG,
+        default=False,
+        over_sites=True,
+    )
     protects: Literal["all", "worst"] = _option(
         "Whose loss the second stage may not raise: all clients' or the worst one's only.",
         one_of("all", "worst"),
