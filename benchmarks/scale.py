@@ -671,9 +671,10 @@ def page_fit(found: Table) -> str:
             f"{same['seconds']:.1f} ({same['wall']:.0f}) | "
             f"{ours['seconds'] / plain['seconds']:.2f} |"
         )
+    one, two = (line["ours"]["parts"]["server, checks, files"] for line in found["lines"])
     lines.append(
-        "\nMore threads make BLAS wait actively where cores are busy with others: the server's part "
-        "alone took 2.3 s of CPU with one thread and 8.3 s with two."
+        f"\nThe server's part of ours is {one:.1f} s with one thread and {two:.1f} s with two. "
+        "BLAS's threads wait actively for cores that others use: likely the cause, not shown."
     )
     default = found["default"]
     lines.append(
