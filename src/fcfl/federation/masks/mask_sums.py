@@ -17,6 +17,7 @@ from fcfl._types import (
 )
 from fcfl.client.questions import Evaluate
 from fcfl.errors import AbsentClientError, FCFLError, ReportError
+from fcfl.federation.loop import without_curvature
 from fcfl.federation.masks.fixed_point import Words, decode_numbers, from_triangle
 from fcfl.federation.masks.mask_holder import (
     WEIGHT_RANGE,
@@ -36,7 +37,7 @@ from fcfl.federation.masks.mask_messages import (
     Unmask,
 )
 from fcfl.federation.masks.shamir import SHARE_BYTES, join_shares
-from fcfl.federation.summing import CheckReports, without_curvature
+from fcfl.federation.summing import CheckReports
 
 _SEALED = SHARE_BYTES + 16  # a share and its tag
 
