@@ -21,6 +21,7 @@ from .client_result import (
     Disparity,
     Expected,
     GroupCount,
+    GroupScores,
     Interval,
     Overall,
     Part,
@@ -139,9 +140,27 @@ def _overall(evaluations: Evaluations) -> Overall:
     counts, held_out = pool(evaluations.train.values()), pool(evaluations.test.values())
     trained = part_of(counts, train.overall, train.global_rules, evaluations.rates)
     rates, rows = _pooled_rates(list(evaluations.reports.values()))
-    return Overall(
-        _with_smooth(trained, None, train.global_rules, evaluations, rates, rows),
-        part_of(held_out, test.overall, test.global_rules, evaluations.rates),
+    judged = part_of(held_out, test.overall, test.global_rules, evaluations.rates)
+    trained = _with_smooth(trained, None, train.global_rules, evaluations, rates, rows)
+    return Overall(with_scores(trained, counts), with_scores(judged, held_out))
+
+
+def with_scores(part: Part, counts: Counted) -> Part:
+    """The part with its rows by group, label and predicted probability, where they are told."""
+    if isinstance(counts, Selections):
+        return part
+    return replace(
+        part,
+        scores=tuple(
+            GroupScores(
+                one.attribute,
+                one.group,
+                tuple(map(int, one.negatives)),
+                tuple(map(int, one.positives)),
+            )
+            for one in counts.scores
+            if one.n_rows
+        ),
     )
 
 
