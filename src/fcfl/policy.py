@@ -31,6 +31,10 @@
     [limits]                         # a site's own: what it answers at most; all are optional
     counts-per-table = 100
 
+    [privacy]                        # a site's own: noise on all it says, and this much in all
+    epsilon = 4.0
+    delta = 1e-6
+
 Of a rule only ``metric`` and ``attribute`` are required, and no rule at all beside a preference or
 limits. Clients named under ``[rule.clients]`` of a rule without a ``budget`` are the only ones
 bounded by it.
@@ -56,12 +60,14 @@ from fcfl._checks import (
     did_you_mean,
 )
 from fcfl._types import ClientId
+from fcfl.accountant import check_privacy
 from fcfl.errors import DataError
 from fcfl.preference import Preference, preference_from_table
 from fcfl.rules import Difference, Ratio, Rule
 
 _KINDS: dict[str, type[Difference] | type[Ratio]] = {"difference": Difference, "ratio": Ratio}
-_TOP_KEYS = ("min-group-rows", "withhold-below", "groups", "rule", "preference", "limits")
+_SITE_KEYS = ("limits", "preference", "privacy")  # a site may have these and no rule of its own
+_TOP_KEYS = ("min-group-rows", "withhold-below", "groups", "rule", *_SITE_KEYS)
 _RULE_KEYS = ("metric", "attribute", "kind", "budget", "scope", "clients")
 
 
@@ -109,6 +115,17 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class PrivacyBudget:
+    """How much the answers about one table may disclose of a row, over all runs: see docs."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        check_privacy(self.epsilon, self.delta)
+
+
+@dataclass(frozen=True)
 class Policy:
     """A policy file, checked.
 
@@ -125,6 +142,7 @@ class Policy:
     withhold_below: int = 1
     preference: Preference | None = None
     limits: Limits = Limits()
+    privacy: PrivacyBudget | None = None
 
     def rules(self, clients: Sequence[ClientId]) -> tuple[Rule, ...]:
         """The rules for these clients; a budget for anybody else is refused."""
@@ -150,9 +168,7 @@ def read_policy(path: str | os.PathLike[str]) -> Policy:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{where} is not TOML: {error}.") from None
     check_keys(table, _TOP_KEYS, f"policy {str(path)!r}", DataError)
-    needs_no_rules = {"limits", "preference"} & set(
-        table
-    ) and "rule" not in table  # a site may have none of its own
+    needs_no_rules = "rule" not in table and not set(_SITE_KEYS).isdisjoint(table)
     return Policy(
         () if needs_no_rules else tuple(_read_rules(where, table.get("rule"))),
         _read_groups(where, table.get("groups", {})),
@@ -162,6 +178,7 @@ def read_policy(path: str | os.PathLike[str]) -> Policy:
         _read_rows(where, "withhold-below", table.get("withhold-below", 1)),
         _read_preference(where, table.get("preference")),
         _read_limits(where, table.get("limits", {})),
+        _read_privacy(where, table.get("privacy")),
     )
 
 
@@ -294,6 +311,17 @@ def _read_preference(where: str, table: object) -> Preference | None:
         raise DataError(f"{where}: `preference` must be a [preference] table, got {table!r}.")
     with _naming(where):
         return preference_from_table(table, "[preference]")
+
+
+def _read_privacy(where: str, table: object) -> PrivacyBudget | None:
+    if table is None:
+        return None
+    if not isinstance(table, dict) or set(table) != {"epsilon", "delta"}:
+        raise DataError(
+            f"{where}: `privacy` must be a [privacy] table with epsilon and delta, got {table!r}."
+        )
+    with _naming(where):
+        return PrivacyBudget(**table)
 
 
 def _read_limits(where: str, limits: object) -> Limits:

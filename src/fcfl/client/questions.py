@@ -14,6 +14,7 @@ from fcfl._types import ClientId, Fold, Matrix, Point, RateId, Report, Request, 
 from fcfl.client.counts import Counts
 from fcfl.data import Statistics
 from fcfl.models.group_thresholds import GroupThresholds
+from fcfl.policy import PrivacyBudget
 from fcfl.rules import Rule
 
 
@@ -99,7 +100,8 @@ class Introduction:
     ``present`` those with training rows here. A client may insist on ``rules`` of its own, and on
     saying nothing of groups with fewer than ``min_group_rows`` rows. The rest is for clients whose
     tables are not encoded yet: labels and statistics of their columns, without levels and groups
-    that occur in fewer than ``withhold_below`` rows.
+    that occur in fewer than ``withhold_below`` rows. With a ``privacy`` budget it answers releases
+    only, and names what it has declared.
     """
 
     name: ClientId
@@ -113,6 +115,7 @@ class Introduction:
     statistics: Statistics | None = None
     withhold_below: int = 1
     policy_sha256: str | None = None
+    privacy: PrivacyBudget | None = None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from fcfl._types import ClientId, Fold, Report, Reports, Request, Vector
 from fcfl.client.counts import Counts
 from fcfl.client.local_client import Client, LocalClient, ThresholdClient
+from fcfl.client.private_client import PrivateClient
 from fcfl.client.questions import (
     Count,
     Counted,
@@ -28,6 +29,7 @@ from fcfl.federation.arrivals import (
     check_reports,
     check_thresholds,
 )
+from fcfl.policy import PrivacyBudget
 
 Check = Callable[[ClientId, Any], None]
 
@@ -52,9 +54,21 @@ class Federation:
         cls,
         train: Mapping[ClientId, ClientData],
         test: Mapping[ClientId, ClientData] | None = None,
+        *,
+        privacy: PrivacyBudget | None = None,
     ) -> "Federation":
-        """Clients whose training rows, and held-out ones where there are any, are in memory."""
+        """Clients whose training rows, and held-out ones where there are any, are in memory.
+
+        With a ``privacy`` budget, the same for each, they add noise to all they say.
+        """
         held_out = test or {}
+        if privacy is not None:
+            return cls(
+                {
+                    name: PrivateClient(name, rows, held_out.get(name), privacy=privacy)
+                    for name, rows in train.items()
+                }
+            )
         return cls(
             {name: LocalClient(name, rows, held_out.get(name)) for name, rows in train.items()}
         )

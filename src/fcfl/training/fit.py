@@ -29,6 +29,7 @@ from fcfl.server.method import traits_of
 from fcfl.training.holding import Held, Holding
 from fcfl.training.margins import MOST_CHANGE
 from fcfl.training.open_settings import objective_of, open_settings
+from fcfl.training.private_fit import check_private, train_privately
 from fcfl.training.rounds import Session
 from fcfl.training.run_stages import Run, prepare
 from fcfl.training.selection_rule import checked_forecast
@@ -102,6 +103,9 @@ def train(
     check_thresholds(thresholds, run.setup.rules, federation, relative=relative)
     by_group = thresholds == "group"
     with _naming_absent(federation):
+        if traits_of(run.method).is_private:
+            _check_plain(relative or excess_loss or by_group or (starts or 1) > 1)
+            return train_privately(run, run.setup.rules, first, float(settings.l2))
         run = run.met(first)
         free = without_budgets(run.setup.rules) if by_group else None
         selection = run.choose(settings, seed, free)
@@ -149,6 +153,15 @@ def _check_arguments(
         check_positive("relative_budget", relative_budget)
     if starts is not None:
         check_starts("starts", starts)
+
+
+def _check_plain(asks_more: bool) -> None:
+    """Refuse what would ask more of clients than the private method does."""
+    if asks_more:
+        raise ValueError(
+            "`relative_budget`, `excess_loss`, `starts` and `thresholds` must be left out with "
+            "method 'private': each would ask more of every client's rows."
+        )
 
 
 def _check_start(start: Vector, model: Model) -> Vector:
@@ -207,6 +220,9 @@ def check_rules(
     that a fold of a grid search may lack one.
     """
     run = prepare(federation, model, rules, method, groups, min_group_rows, Session())
+    if traits_of(run.method).is_private:
+        check_private(run, run.setup.rules)
+        return
     check_thresholds(thresholds, run.setup.rules, federation, relative=relative)
     with _naming_absent(federation):
         run.met(model.start()).check_comparable(relative=relative)
