@@ -18,8 +18,8 @@ from benchmarks.reports import report_and_autograd, server_and_clients
 BENCHMARKS = {"report": report_and_autograd, "server": server_and_clients}
 STUDIES = (
     "baselines", "coverage", "eicu", "flower", "fuzz", "growth", "losses", "mlp", "negotiation",
-    "promise", "published", "qp", "recorded", "resplits", "round_cost", "rounds", "scale",
-    "startup", "thresholds",
+    "privacy", "promise", "published", "qp", "recorded", "resplits", "round_cost", "rounds",
+    "scale", "startup", "thresholds",
 )  # fmt: skip
 
 

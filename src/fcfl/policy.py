@@ -34,6 +34,7 @@
     [privacy]                        # a site's own: noise on all it says, and this much in all
     epsilon = 4.0
     delta = 1e-6
+    schema = "/srv/fcfl/schema.toml" # declares labels, groups and columns: see docs/privacy.md
 
 Of a rule only ``metric`` and ``attribute`` are required, and no rule at all beside a preference or
 limits. Clients named under ``[rule.clients]`` of a rule without a ``budget`` are the only ones
@@ -143,6 +144,7 @@ class Policy:
     preference: Preference | None = None
     limits: Limits = Limits()
     privacy: PrivacyBudget | None = None
+    schema: str | None = None
 
     def rules(self, clients: Sequence[ClientId]) -> tuple[Rule, ...]:
         """The rules for these clients; a budget for anybody else is refused."""
@@ -178,7 +180,7 @@ def read_policy(path: str | os.PathLike[str]) -> Policy:
         _read_rows(where, "withhold-below", table.get("withhold-below", 1)),
         _read_preference(where, table.get("preference")),
         _read_limits(where, table.get("limits", {})),
-        _read_privacy(where, table.get("privacy")),
+        *_read_privacy(where, table),
     )
 
 
@@ -313,15 +315,27 @@ def _read_preference(where: str, table: object) -> Preference | None:
         return preference_from_table(table, "[preference]")
 
 
-def _read_privacy(where: str, table: object) -> PrivacyBudget | None:
+def _read_privacy(
+    where: str, policy: Mapping[str, object]
+) -> tuple[PrivacyBudget | None, str | None]:
+    """The budget, and the file that declares columns."""
+    table = policy.get("privacy")
     if table is None:
-        return None
-    if not isinstance(table, dict) or set(table) != {"epsilon", "delta"}:
+        return None, None
+    if not isinstance(table, dict) or set(table) != {"epsilon", "delta", "schema"}:
         raise DataError(
-            f"{where}: `privacy` must be a [privacy] table with epsilon and delta, got {table!r}."
+            f"{where}: `privacy` must be a [privacy] table with epsilon, delta and schema, got "
+            f"{table!r}."
         )
+    _check_type(where, "privacy.schema", table["schema"], str, "the path of a file, in quotes")
+    for key in ("min-group-rows", "withhold-below"):
+        if key in policy:
+            raise DataError(
+                f"{where}: `{key}` must be left out beside [privacy]: what is withheld would "
+                "depend on the rows, and noise does without."
+            )
     with _naming(where):
-        return PrivacyBudget(**table)
+        return PrivacyBudget(table["epsilon"], table["delta"]), table["schema"]
 
 
 def _read_limits(where: str, limits: object) -> Limits:

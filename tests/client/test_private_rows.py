@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from private_neighbours import KINDS, largest_shares
+from benchmarks.private_neighbours import KINDS, largest_shares
 
 from fcfl._types import Point, RateId
 from fcfl.client.private_rows import private_rows, whole_features, with_noise
@@ -50,7 +50,7 @@ def test_no_row_changes_a_sum_by_more_than_its_sensitivity(levels, which):
     rates = all_rates(levels)
     if which == "selection":
         rates = tuple(rate for rate in rates if rate.kind == "selection")
-    found = largest_shares(3, 60, rates, levels)
+    found = largest_shares(3, 40, rates, levels)
     assert all(share <= 1.0 for share in found.values()), found
     assert all(share > 1 / 3 for share in found.values()), found
     assert set(found) == set(KINDS)
@@ -89,11 +89,11 @@ def test_noise_has_the_standard_deviation_that_the_release_says():
     for kind in ("rates", "counts", "gradient", "moments"):
         release = Release(kind, 0.5)
         total, unit = rows.exact_sum(release, POINT)
-        draws = np.array([rows.release(release, POINT) - total * unit for _ in range(400)])
+        draws = np.array([rows.release(release, POINT) - total * unit for _ in range(200)])
         expected = np.full(total.shape, release.noise_sd(RATES, POINT))
         if kind == "moments":
             expected[np.equal(*np.triu_indices(5))] *= np.sqrt(2)
-        assert draws.std(axis=0) == pytest.approx(expected, rel=0.25)
+        assert draws.std(axis=0) == pytest.approx(expected, rel=0.35)
 
 
 def test_weighted_rows_and_too_little_noise_are_refused():

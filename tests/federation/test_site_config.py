@@ -2,7 +2,7 @@
 
 import pytest
 
-from fcfl.runs.site_config import CONFIG, SitesConfig
+from fcfl.runs.site_config import CONFIG, SitesConfig, parse_settings
 from fcfl.server.registry import METHODS
 
 GIVEN = {"sites": "south, north", "label": "died", "sensitive": "race,sex", "out": "/tmp/out"}
@@ -67,13 +67,23 @@ def test_settings_may_be_left_to_cross_validation_at_the_sites():
     assert run.experiment.wants_selection
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name != "sqp"])
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in ("sqp", "private")])
 def test_another_method_has_its_own_defaults(name):
     """Also in an app's file, which has the defaults of the fast method written out."""
     written = {key: default for key, (default, _) in CONFIG.items()}
     run = SitesConfig.from_run_config(written | GIVEN | {"method": name})
     assert type(run.make_method()) is METHODS[name].method
     assert run.experiment.rounds is None and run.experiment.l2 is None
+
+
+def test_privacy_chooses_its_method():
+    written = {key: default for key, (default, _) in CONFIG.items()}
+    given = written | GIVEN | {"privacy": "epsilon=2,delta=1e-6"}
+    run = SitesConfig.from_run_config(given)
+    assert run.make_method() == METHODS["private"].method(2.0, 1e-6)
+    assert parse_settings(["privacy=epsilon=2,delta=1e-6"]) == {
+        "privacy": "epsilon=2.0,delta=1e-06"
+    }
 
 
 def test_a_module_is_named_by_its_import_path():

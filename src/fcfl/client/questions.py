@@ -12,7 +12,7 @@ import numpy as np
 from fcfl import __version__
 from fcfl._types import ClientId, Fold, Matrix, Point, RateId, Report, Request, Vector
 from fcfl.client.counts import Counts
-from fcfl.data import Statistics
+from fcfl.data import Schema, Statistics
 from fcfl.models.group_thresholds import GroupThresholds
 from fcfl.policy import PrivacyBudget
 from fcfl.rules import Rule
@@ -116,6 +116,7 @@ class Introduction:
     withhold_below: int = 1
     policy_sha256: str | None = None
     privacy: PrivacyBudget | None = None
+    schema: Schema | None = None
 
 
 @dataclass(frozen=True)

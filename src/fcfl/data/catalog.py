@@ -26,6 +26,7 @@ def load_builtin(
     seed: int = 0,
     test_size: float = 0.3,
     clients: str | int | None = None,
+    declared: bool = False,
 ) -> FederatedTable:
     """Load a built-in set.
 
@@ -35,12 +36,14 @@ def load_builtin(
     sensitive : by default race for ``adult``, sex for the others
     seed, test_size : used by ``adult-5``; the others keep the original split
     clients : for ``adult`` "phd" or "occupation", for ``adult-5`` how many
+    declared : encode ``adult-5`` by the data's description; the others always are
     """
     if name == "adult":
         return adult(sensitive or ("race",), str(clients or "phd"))
     if name == "adult-5":
         n_clients = _count("clients", clients, 5)
-        return adult_5(sensitive or ("sex",), n_clients, seed=seed, test_size=test_size)
+        split = {"seed": seed, "test_size": test_size, "declared": declared}
+        return adult_5(sensitive or ("sex",), n_clients, **split)  # type: ignore[arg-type]
     if name == "adult-occupation":
         return adult(sensitive or ("sex",), "occupation")
     raise DataError(f"There is no built-in set {name!r}. {did_you_mean(name, BUILTIN)}")

@@ -28,7 +28,7 @@ from fcfl.estimator.inputs import (
     sensitive_columns,
     split_by_client,
 )
-from fcfl.estimator.parameters import method_of, open_settings_of, rules_of
+from fcfl.estimator.parameters import method_of, open_settings_of, privacy_of, rules_of
 from fcfl.estimator.row_thresholds import row_thresholds
 from fcfl.federation.federation import Federation
 from fcfl.models.group_thresholds import Thresholds
@@ -36,6 +36,7 @@ from fcfl.models.linear import Linear, linear_logits
 from fcfl.models.loss import Loss, as_loss
 from fcfl.models.model import Model
 from fcfl.models.rates import hard_selection
+from fcfl.policy import PrivacyBudget
 from fcfl.results import DataSource
 from fcfl.rules import Rule
 from fcfl.training.fit import train
@@ -95,6 +96,9 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ``sensitive_features``; where metadata is routed, ask for them with `set_predict_request`
         and `set_score_request`. The attribute is used for every decision, which may be unlawful:
         in the United States, for example, it may be disparate treatment in employment and credit.
+    privacy : {"epsilon": E, "delta": D}, optional
+        Clients add noise to all they say, and the method is "private": see docs/privacy.md. The
+        scale of ``X``, classes and groups count as known; scale by constants, not by these rows.
     model : torch.nn.Module, optional
         A module with one logit, trained from the weights it has. It is copied, not changed.
     random_state : int, RandomState or None
@@ -162,6 +166,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         min_group_rows: float | None = None,
         starts: int | None = None,
         thresholds: Thresholds = "common",
+        privacy: PrivacyBudget | Mapping[str, float] | None = None,
         model: Any = None,
         random_state: Any = 0,
     ) -> None:
@@ -179,6 +184,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.min_group_rows = min_group_rows
         self.starts = starts
         self.thresholds = thresholds
+        self.privacy = privacy
         self.model = model
         self.random_state = random_state
 
@@ -217,7 +223,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         method = method_of(self, int(seed))
         l2, objective = open_settings_of(self)
         trained = train(
-            Federation.from_rows(parts),
+            Federation.from_rows(parts, privacy=privacy_of(self)),
             self._model(X.shape[1]),
             rules_of(self, list(sensitive), list(parts)),
             method=method,
@@ -266,11 +272,12 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.rules_ = trained.rules
         self.levels_ = dict(next(iter(parts.values())).levels)
         self.history_ = trained.history
+        told = trained.privacy is None
         self.result_ = trained.result(
             seed=seed,
             start="zero" if self.model is None else "module",
             settings=self._written_settings(),
-            data=DataSource("rows in memory", rows_checksum(parts)),
+            data=DataSource("rows in memory", rows_checksum(parts) if told else "not told"),
         )
         self.prices_ = self.result_.prices
         self.audit_ = trained.evaluations.audits["train"]

@@ -24,6 +24,8 @@ from fcfl.federation.named_module import NamedModule
 from fcfl.federation.wire import WireError, pack, unpack, unpack_tree
 from fcfl.models import loss
 from fcfl.models.linear import Linear
+from fcfl.policy import PrivacyBudget
+from fcfl.releases import Release
 from fcfl.rules import Rule
 
 
@@ -85,11 +87,12 @@ class Refusal:
 
 ToSite: TypeAlias = Introduce | Ask
 
-EXTRAS = (LocalTraining, LossesByLabel)
+EXTRAS = (LocalTraining, LossesByLabel, Release)
 """What sites answer beyond losses, rates and curvature: sums over many rows, as gradients are."""
 
 _VALUES: tuple[type, ...] = (
-    *(Terms, Agreement, Counts, Setup, Linear, NamedModule, *EXTRAS, *get_args(Rule)),
+    *(Terms, Agreement, Counts, Setup, Linear, NamedModule, PrivacyBudget),
+    *(*EXTRAS, *get_args(Rule)),
     *(
         cls
         for module in (_types, encoding, statistics, loss)  # points and reports, columns, losses

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from fcfl._checks import check_keys
 from fcfl._types import ClientId
 from fcfl.errors import DataError
-from fcfl.policy import Limits, Policy, read_policy
+from fcfl.policy import Limits, Policy, PrivacyBudget, read_policy
 from fcfl.rules import Rule
 
 ConfigValue: TypeAlias = bool | int | float | str
@@ -88,6 +88,11 @@ class SiteSettings:
     def limits(self) -> Limits:
         """What the site answers at most; there are limits without a policy, too."""
         return Limits() if self.read_policy is None else self.read_policy.limits
+
+    @property
+    def privacy(self) -> PrivacyBudget | None:
+        """With a budget the site adds noise to all it says, and answers nothing else."""
+        return None if self.read_policy is None else self.read_policy.privacy
 
     @property
     def ledger_folder(self) -> Path:

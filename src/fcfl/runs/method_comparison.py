@@ -45,7 +45,7 @@ _WHAT_MAJORITY = "Everybody gets the label that is more frequent in training; no
 def parse_methods(text: str | None) -> tuple[str, ...]:
     """Names with commas; left out, all methods."""
     if text is None:
-        return tuple(METHODS)
+        return tuple(name for name, one in METHODS.items() if not one.traits.is_private)
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
         raise ValueError("`methods` is empty. Example: --methods sqp,two-stage,fedavg")

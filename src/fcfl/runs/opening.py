@@ -7,7 +7,9 @@ from pathlib import Path
 from fcfl._checks import did_you_mean
 from fcfl._types import ClientId
 from fcfl.data import BUILTIN, Columns, FederatedTable, federate, load_builtin, read_table
+from fcfl.data.declared import read_declared, split_by_content
 from fcfl.data.encoding import MAX_LEVELS
+from fcfl.data.own_table import known_groups
 from fcfl.data.synthetic import start as synthetic_start
 from fcfl.errors import DataError
 from fcfl.federation.federation import Federation
@@ -15,7 +17,7 @@ from fcfl.models.linear import Linear
 from fcfl.models.loss import CROSS_ENTROPY, as_loss, loss_notes
 from fcfl.models.model import Model, Opaque
 from fcfl.models.model_file import Inputs
-from fcfl.policy import read_policy
+from fcfl.policy import PrivacyBudget, read_policy
 from fcfl.rules import Rule
 from fcfl.runs.data_settings import DataSettings
 from fcfl.runs.settings import Experiment
@@ -73,11 +75,12 @@ def open_run(experiment: Experiment) -> Opened:
     """Load what the experiment names: a table, a built-in set or the synthetic problem."""
     if experiment.table == SYNTHETIC:
         return _open_synthetic(experiment)
-    table = open_table(experiment)
+    table = open_table(experiment) if experiment.privacy is None else open_private(experiment)
+    budget = None if experiment.privacy is None else PrivacyBudget(**experiment.privacy)
     asked = rules_of(experiment, table.columns.sensitive, table.clients, table.levels)
     loss = as_loss("loss", experiment.loss)
     return Opened(
-        federation=Federation.from_rows(table.train, table.test),
+        federation=Federation.from_rows(table.train, table.test, privacy=budget),
         model=Linear(table.schema.n_features, experiment.start, experiment.seed, loss),
         rules=asked.rules,
         checksum=table.checksum,
@@ -156,6 +159,60 @@ def open_table(settings: DataSettings) -> FederatedTable:
     )
 
 
+def open_private(settings: DataSettings) -> FederatedTable:
+    """The same with declared columns, and split by what each row holds: see docs/privacy.md.
+
+    What is said of the rows while they are read is left out.
+    """
+    if settings.table in BUILTIN:
+        _check_columns_left_out(settings)
+        table = load_builtin(
+            settings.table,
+            sensitive=settings.sensitive or None,
+            seed=settings.seed,
+            test_size=0.0,
+            declared=True,
+        )
+    else:
+        table = _declared_table(settings)
+    if not any(data.n_rows for data in table.test.values()):  # those of two files are kept
+        parts = {
+            client: split_by_content(data, settings.test_size, settings.seed)
+            for client, data in table.train.items()
+        }
+        train = {client: part for client, (part, _) in parts.items()}
+        test = {client: part for client, (_, part) in parts.items()}
+        table = replace(table, train=train, test=test)
+    return replace(table, notes=())
+
+
+def _declared_table(settings: DataSettings) -> FederatedTable:
+    if settings.schema is None:
+        raise DataError(
+            "`--privacy` needs `--schema FILE`, which declares labels, groups and columns: nothing "
+            "of them may be read off private rows. docs/privacy.md has an example."
+        )
+    declared = read_declared(settings.schema)
+    missing = columns_missing(settings)
+    if missing:
+        raise DataError(missing)
+    columns = Columns(str(settings.client), str(settings.label), settings.sensitive, settings.drop)
+    for name in columns.sensitive:
+        if name not in declared.levels:
+            raise DataError(
+                f"`sensitive` must be declared under [groups] in {settings.schema!r}, got {name!r}."
+            )
+    frame = read_table(settings.table, text=(columns.client, *columns.sensitive))
+    return federate(
+        known_groups(frame, {name: declared.levels[name] for name in columns.sensitive}),
+        columns,
+        test_size=0.0,
+        schema=declared.schema,
+        levels=declared.levels,
+        labels=declared.labels,
+    )
+
+
 def columns_missing(settings: DataSettings) -> str | None:
     """A sentence when a table is named without the columns it needs."""
     if settings.table in (*BUILTIN, SYNTHETIC):
@@ -170,7 +227,7 @@ def columns_missing(settings: DataSettings) -> str | None:
 
 def _check_columns_left_out(settings: DataSettings) -> None:
     """Refuse options that a built-in set would silently ignore."""
-    for option in ("client", "label", "positive", "drop", "max_levels"):
+    for option in ("client", "label", "positive", "drop", "max_levels", "schema"):
         if getattr(settings, option):
             flag = option.replace("_", "-")
             raise DataError(

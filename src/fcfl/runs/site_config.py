@@ -33,12 +33,13 @@ from fcfl.runs.settings import Experiment
 from fcfl.server.registry import METHODS
 
 TABLE = "sites"  # stands for a table in the settings of a run whose rows are elsewhere
+_NOT_OVER_SITES = ("agnostic-fair", "private")  # discloses rows; chosen by `privacy`
 _OTHERWISE: dict[str, tuple[object, str]] = {  # defaults and help where `fcfl train` has others
     "policy": (None, "Absolute path of a policy file at the server, instead of the four above."),
     "method": (
         "sqp",
-        f"One of {', '.join(name for name in METHODS if name != 'agnostic-fair')}; the others than "
-        "sqp take hundreds of exchanges or more.",
+        f"One of {', '.join(name for name in METHODS if name not in _NOT_OVER_SITES)}; the others "
+        "than sqp take hundreds of exchanges or more.",
     ),
     "rounds": ((200, 200), "Maximum number of rounds of each stage."),
     "l2": (0.003, "Weight of |params|²/2 in every loss; auto: cross-validated at the sites."),
@@ -158,6 +159,9 @@ class SitesConfig:
         if given["method"] != "sqp":
             unset = [name for name in _OF_SQP if given[name] == _OTHERWISE[name][0]]
             given |= dict.fromkeys(unset)
+        if given["privacy"] is not None:
+            given["method"], unset = "private", [n for n in _OF_SQP if given[n] == _OTHERWISE[n][0]]
+            given |= dict.fromkeys(unset)
         _check_for_sites(given)
         return cls(Experiment(table=f"{TABLE} {', '.join(own['sites'])}", **given), **own)
 
@@ -228,6 +232,8 @@ def _write(value: object) -> ConfigValue:
         return value
     if isinstance(value, Mapping) and all(type(part) is int for part in value.values()):
         return ",".join(f"{name}={part}" for name, part in value.items())
+    if isinstance(value, Mapping) and set(value) == {"epsilon", "delta"}:
+        return ",".join(f"{name}={part!r}" for name, part in value.items())
     if isinstance(value, Mapping):
         return budget_text(value)
     if isinstance(value, (tuple, list)):
