@@ -31,7 +31,7 @@ from fcfl._types import Point, RateId, Report
 from fcfl.accountant import epsilon_of, mu_of
 from fcfl.client.discrete_gaussian import discrete_gaussian
 from fcfl.client.private_client import PrivateClient
-from fcfl.client.private_rows import PrivateRows, private_rows
+from fcfl.client.private_rows import PrivateRows, private_rows, with_noise
 from fcfl.data.adult import adult_5
 from fcfl.data.client_data import ClientData
 from fcfl.data.declared import split_by_content
@@ -360,9 +360,11 @@ def _empirical_epsilon(
 def _projections(
     rows: PrivateRows, release: Release, point: Point, direction: Any, runs: int
 ) -> Any:
-    return np.array(
-        [float(np.ravel(rows.release(release, point)) @ direction) for _ in range(runs)]
-    )
+    """What so many releases look like along one direction; their noise is drawn at once."""
+    total, unit = rows.exact_sum(release, point)
+    sd = release.noise_sd(rows.rates, point) / unit
+    drawn = with_noise(np.tile(total.ravel(), (runs, 1)), sd) * unit
+    return drawn @ direction.ravel()
 
 
 def noise(first: int, seeds: int, quick: bool) -> None:

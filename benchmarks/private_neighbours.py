@@ -22,24 +22,27 @@ def random_row(rng, n_features, levels):
     return ClientData(x, rng.integers(0, 2, 1).astype(float), groups, levels)
 
 
-def change(kind, table, row, rates, params, slope=2.5):
-    """How far the release of a table with the row is from that without, and its sensitivity."""
-    joined = ClientData(
+def joined(table, row):
+    """The neighbour that has one row more."""
+    return ClientData(
         np.vstack([table.X, row.X]),
         np.append(table.y, row.y),
         {name: np.append(codes, row.groups[name]) for name, codes in table.groups.items()},
         table.levels,
     )
+
+
+def change(kind, parts, rates, params, slope=2.5):
+    """How far the releases of two neighbours are apart, and the sensitivity."""
     release, point = Release(kind, 1.0, NORM), Point(params, sharpness=slope)
-    sums = [private_rows(part, rates, NORM).exact_sum(release, point) for part in (joined, table)]
-    (more, unit), (less, _) = sums
+    (more, unit), (less, _) = (part.exact_sum(release, point) for part in parts)
     off = (more - less).astype(float) * unit
     if kind == "moments":  # the noise of the diagonal is √2 as large
         off[np.equal(*np.triu_indices(params.size))] /= np.sqrt(2)
     return float(np.linalg.norm(off)), release.sensitivity(rates, point)
 
 
-def largest_shares(seed, n_pairs, rates, levels, n_features=6, n_rows=12):
+def largest_shares(seed, n_pairs, rates, levels, n_features=6, n_rows=6):
     """The largest change found of each kind, as a share of its sensitivity."""
     rng = np.random.default_rng(seed)
     found = dict.fromkeys(KINDS, 0.0)
@@ -52,7 +55,8 @@ def largest_shares(seed, n_pairs, rates, levels, n_features=6, n_rows=12):
             levels,
         )
         params = rng.standard_normal(n_features + 1) * rng.choice([0.0, 0.01, 1.0, 30.0])
+        both = [private_rows(part, rates, NORM) for part in (joined(table, rows[0]), table)]
         for kind in KINDS:
-            off, most = change(kind, table, rows[0], rates, params)
+            off, most = change(kind, both, rates, params)
             found[kind] = max(found[kind], off / most)
     return found
