@@ -2,16 +2,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help venv demo test test-deployment lint bench clean
+.PHONY: help venv demo test test-deployment lint docs docs-outputs bench clean
 help:
 	@echo "make demo   train on Adult under a budget of .05 per client, beside plain FedAvg"
 	@echo "make test   the whole test suite"
-	@echo "make test-deployment  Flower over real processes: faults, TLS, node keys; half an hour"
+	@echo "make test-deployment  both engines over real processes: faults, TLS, keys; 3/4 of an hour"
 	@echo "make lint   ruff, mypy --strict, import contracts"
+	@echo "make docs   the documentation as a site, in docs/_build"
 	@echo "make bench  the speed claims, as ratios measured in one run"
 	@echo "make venv   the development environment in .venv; make clean removes what was made"
 
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 
 # The demo needs no torch and no Flower; the tests need everything.
 .venv/core: pyproject.toml constraints.txt
@@ -21,7 +22,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 
 venv: .venv/ready
 .venv/ready: .venv/core
-	$(PIP) -e '.[adult,torch,flower,paper,export,dev]'
+	$(PIP) -e '.[adult,torch,flower,nvflare,paper,export,docs,dev]'
 	touch $@
 
 demo: .venv/core
@@ -39,9 +40,17 @@ lint: venv
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: venv
+	$(BIN)/python -m sphinx -W --keep-going -b html -d docs/_build/read docs docs/_build/html
+	$(BIN)/python -m sphinx -q -W -b doctest -d docs/_build/read docs docs/_build/doctest
+
+# What the commands in the pages print, written anew.
+docs-outputs: venv
+	$(BIN)/python -m tests.docs.console_blocks $$(grep -l '^```console' docs/*.md)
+
 bench: venv
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks
 
 clean:
-	rm -rf .venv runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv runs build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -19,7 +19,7 @@ BENCHMARKS = {"report": report_and_autograd, "server": server_and_clients}
 STUDIES = (
     "baselines", "coverage", "eicu", "flower", "fuzz", "growth", "losses", "mlp", "negotiation",
     "privacy", "promise", "published", "qp", "recorded", "resplits", "round_cost", "rounds",
-    "scale", "startup", "thresholds",
+    "scale", "sites", "startup", "thresholds",
 )  # fmt: skip
 
 

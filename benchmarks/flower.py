@@ -18,11 +18,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from benchmarks.open_site import open_site
 from fcfl.data import load_adult_frames
 from fcfl.federation.flower.app_folder import write_app
 from fcfl.federation.flower.certificates import make_certificates
 from fcfl.federation.flower.local_cluster import LocalCluster
-from fcfl.federation.flower.processes import descendants
+from fcfl.federation.processes import descendants
 from fcfl.federation.transport import InProcessTransport
 from fcfl.models.saved_model import load_model
 from fcfl.results import read_result
@@ -77,7 +78,7 @@ def in_one_process(folder: Path) -> None:
 def by_letters(folder: Path, files: Mapping[str, Path]) -> None:
     transport = InProcessTransport(
         {
-            number: {"name": name, "table": str(path), "cache": str(folder / "cache")}
+            number: open_site(name, path, folder / "cache" / name)
             for number, (name, path) in enumerate(files.items())
         }
     )
@@ -99,8 +100,7 @@ def on_real_nodes(folder: Path, files: Mapping[str, Path]) -> tuple[float, float
         local_cluster.start_superlink()
         for name, path in files.items():
             local_cluster.register(name)
-            config = {"name": name, "table": str(path), "cache": str(folder / "cache" / name)}
-            local_cluster.start_site(name, config)
+            local_cluster.start_site(name, open_site(name, path, folder / "cache" / name))
         for line in local_cluster.run(app, {}):
             _, marker, sentence = line.partition("fcfl: ")
             if marker:

@@ -30,7 +30,7 @@ from fcfl.federation.checkpoint import checkpoint_path, load_checkpoint, save_ch
 from fcfl.federation.exchange import checked
 from fcfl.federation.loop import Progress
 from fcfl.federation.messages import Ask, Introduce, Terms, decode_answer, encode_message
-from fcfl.federation.site import reply_to
+from fcfl.federation.replying import reply_to
 from fcfl.federation.wire import MAGIC
 from fcfl.models.linear import Linear
 from fcfl.rules import Difference

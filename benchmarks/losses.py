@@ -13,6 +13,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from benchmarks.flower import adult as adult_frame
+from benchmarks.open_site import open_site
 from fcfl._types import Point, Request, Vector
 from fcfl.data import adult
 from fcfl.federation.federation import Federation
@@ -72,11 +73,7 @@ def over_sites(name: str, folder: Path) -> float:
     for number, (site, rows) in enumerate(frame.groupby("site")):
         path = folder / f"{name}-{site}.csv"
         rows.drop(columns="site").to_csv(path, index=False)
-        configs[number] = {
-            "name": site,
-            "table": str(path),
-            "cache": str(folder / f"{name}{number}"),
-        }
+        configs[number] = open_site(str(site), path, folder / f"{name}{number}")
     frame.to_csv(folder / f"{name}.csv", index=False)
     given = {"label": "label", "sensitive": "group", "budget": "0.05", "l2": L2, "loss": name}
     apart = {"sites": "phd,non-phd", "out": str(folder / f"{name}-apart"), **given}

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.open_site import open_site
 from fcfl import FCFLClassifier
 from fcfl.federation.transport import InProcessTransport
 from fcfl.rules import Difference, Ratio
@@ -79,8 +80,7 @@ def _flower() -> Any:
         for number, (site, rows) in enumerate(_stays().groupby("hospital")):
             path = folder / f"{site}.csv"
             rows.drop(columns="hospital").to_csv(path, index=False)
-            cache = str(folder / f"cache-{number}")
-            configs[number] = {"name": site, "table": str(path), "cache": cache}
+            configs[number] = open_site(str(site), path, folder / f"cache-{number}")
         config = {
             "sites": "north,south,west", "out": str(folder / "run"), "label": "died",
             "sensitive": "race", "budget": "0.1", "l2": 0.003, "objective": "0.3",

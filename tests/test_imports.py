@@ -10,6 +10,8 @@ import fcfl
 OPTIONAL = {  # the extras' own modules
     "fcfl.models.torch_",
     "fcfl.federation.flower",
+    "fcfl.federation.nvflare",
+    "fcfl.runs.nvflare_serving",
     "fcfl.torch",
     "fcfl.export.onnx_graph",
     "fcfl.cards.skops_card",
@@ -57,7 +59,7 @@ def import_without(blocked, modules, *, bare=False):
 
 def test_everything_but_the_extras_works_without_them():
     assert "fcfl.server.two_stage.two_stage" in MODULES and "fcfl.federation.loop" in MODULES
-    import_without(["torch", "flwr", "safetensors", "onnx", "skops"], ["fcfl", *MODULES])
+    import_without(["torch", "flwr", "nvflare", "safetensors", "onnx", "skops"], ["fcfl", *MODULES])
 
 
 def test_the_server_needs_neither_tables_nor_a_client():

@@ -4,9 +4,11 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-import fcfl.policy
+import fcfl.policy_file
 from fcfl.errors import DataError
-from fcfl.policy import Limits, compare_only, read_policy, stricter
+from fcfl.limits import Limits
+from fcfl.policy import compare_only, stricter
+from fcfl.policy_file import read_policy
 from fcfl.rules import Difference, Ratio
 
 RULE = '[[rule]]\nmetric = "demographic_parity"\nattribute = "race"\n'
@@ -31,7 +33,7 @@ def refused(path):
 
 
 def test_the_documented_example(write):
-    block = fcfl.policy.__doc__.split("::\n")[1].split("\nOf a rule only")[0]
+    block = fcfl.policy_file.__doc__.split("::\n")[1].split("\nOf a rule only")[0]
     path = write(textwrap.dedent(block))
     policy = read_policy(path)
     assert policy.min_group_rows == 20

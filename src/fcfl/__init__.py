@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fcfl.federation.federation import Federation
     from fcfl.federation.messages import Terms
     from fcfl.federation.remote import RemoteFederation
-    from fcfl.federation.site import reply_to
+    from fcfl.federation.replying import reply_to
     from fcfl.federation.transport import Reply, Transport
     from fcfl.models.linear import Linear
     from fcfl.models.loss import CrossEntropy, Hinge, Loss, Squared
@@ -72,7 +72,7 @@ _HOME = {
     "fcfl.federation.federation": ("Federation",),
     "fcfl.federation.messages": ("Terms",),
     "fcfl.federation.remote": ("RemoteFederation",),
-    "fcfl.federation.site": ("reply_to",),
+    "fcfl.federation.replying": ("reply_to",),
     "fcfl.federation.transport": ("Reply", "Transport"),
     "fcfl.models.linear": ("Linear",),
     "fcfl.models.loss": ("CrossEntropy", "Hinge", "Loss", "Squared"),

@@ -4,7 +4,7 @@ A `Request` goes out, one `Report` per client and point comes back. Nothing else
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -138,3 +138,28 @@ class Report:
 
 
 Reports: TypeAlias = Mapping[ClientId, tuple[Report, ...]]
+
+
+class SummedReports(dict[ClientId, tuple[Report, ...]]):
+    """Reports whose curvatures were added up on the way: no server needs more than their sum.
+
+    ``curvature_sums`` has the sum over all clients for each point that asked for it, else None;
+    the reports themselves have none.
+    """
+
+    def __init__(self, reports: Reports, curvature_sums: Sequence[Matrix | None]) -> None:
+        super().__init__(reports)
+        self.curvature_sums = tuple(curvature_sums)
+
+
+def curvature_sum(reports: Reports, index: int) -> Matrix | None:
+    """The clients' curvatures at point ``index``, added up; None where they come one by one."""
+    return reports.curvature_sums[index] if isinstance(reports, SummedReports) else None
+
+
+def reports_on(reports: Reports, points: slice) -> Reports:
+    """The reports on some of the request's points."""
+    part = {client: answers[points] for client, answers in reports.items()}
+    if isinstance(reports, SummedReports):
+        return SummedReports(part, reports.curvature_sums[points])
+    return part

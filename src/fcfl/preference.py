@@ -1,4 +1,4 @@
-"""What a client would give for what: the ``[preference]`` table of its policy file.
+"""What a client would give for what, the ``[preference]`` table of its policy file, and its ballot.
 
 ::
 
@@ -6,16 +6,57 @@
     disparity-per-accuracy = 2.0   # one point of accuracy is worth two points of disparity
     max-disparity = 0.1            # hard limits: what is beyond them is never acceptable
     min-accuracy = 0.75
+    tells-gains = false            # its ballots have marks and places only; by default also gains
 
-It stays with the client: what leaves it is a ballot.
+It stays with the client, wherever that is: what leaves it is a ballot.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fcfl._checks import check_budget, check_keys, check_positive
+import numpy as np
 
-_KEYS = ("disparity-per-accuracy", "max-disparity", "min-accuracy")
+from fcfl._checks import check_budget, check_keys, check_positive
+from fcfl._types import Vector
+
+_KEYS = ("disparity-per-accuracy", "max-disparity", "min-accuracy", "tells-gains")
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a client gets of a model: shares of its rows."""
+
+    accuracy: float
+    disparity: float
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What one client is offered, and what it could have alone.
+
+    ``alone_trained`` has the same models as ``alone`` on training rows: it chooses by those, so
+    that what it would have is not judged by rows it was chosen by.
+    """
+
+    offers: tuple[Figures, ...]
+    alone: tuple[Figures, ...]
+    alone_trained: tuple[Figures, ...]
+
+
+@dataclass(frozen=True)
+class Ballot:
+    """All that a client says of the offers.
+
+    ``ranks`` count from 1, the best; equal ones share the mean of their places. ``gains`` are over
+    what it would have alone, scaled so that the largest is 1 in size; an offer beyond a hard limit
+    has -1. There are none where a client does not tell them. ``walks_to`` is the position of the
+    model it would have alone.
+    """
+
+    approves: tuple[bool, ...]
+    ranks: tuple[float, ...]
+    gains: tuple[float, ...] = ()
+    walks_to: int = 0
 
 
 @dataclass(frozen=True)
@@ -23,12 +64,14 @@ class Preference:
     r"""Utility :math:`w \cdot` accuracy − disparity, within hard limits.
 
     ``disparity_per_accuracy`` is w, how much disparity a point of accuracy is worth; by default one
-    for one, so that all clients are alike.
+    for one, so that all clients are alike. From the gains of a few offers w can be computed:
+    whoever keeps it to itself sets ``tells_gains`` to False, and Nash's rule then elects nobody.
     """
 
     disparity_per_accuracy: float = 1.0
     max_disparity: float | None = None
     min_accuracy: float | None = None
+    tells_gains: bool = True
 
     def __post_init__(self) -> None:
         check_positive("disparity-per-accuracy", self.disparity_per_accuracy)
@@ -36,18 +79,55 @@ class Preference:
             check_budget("max-disparity", self.max_disparity)
         if self.min_accuracy is not None:
             check_budget("min-accuracy", self.min_accuracy)
+        if not isinstance(self.tells_gains, bool):
+            raise ValueError(f"`tells-gains` must be true or false, got {self.tells_gains!r}.")
 
-    def utility(self, accuracy: float, disparity: float) -> float:
+    def utility(self, given: Figures) -> float:
         """What a model is worth to the client, in points of disparity."""
-        return self.disparity_per_accuracy * accuracy - disparity
+        return self.disparity_per_accuracy * given.accuracy - given.disparity
 
-    def allows(self, accuracy: float, disparity: float) -> bool:
+    def allows(self, given: Figures) -> bool:
         """Whether the hard limits are kept."""
-        within = self.max_disparity is None or disparity <= self.max_disparity
-        return within and (self.min_accuracy is None or accuracy >= self.min_accuracy)
+        within = self.max_disparity is None or given.disparity <= self.max_disparity
+        return within and (self.min_accuracy is None or given.accuracy >= self.min_accuracy)
+
+    def cast_ballot(self, choices: Choices) -> Ballot:
+        """Approve what is at least as good as going alone; rank by utility, limits first.
+
+        What breaks a hard limit is ranked below everything that breaks none.
+        """
+        liked = [(self.allows(one), self.utility(one)) for one in choices.alone_trained]
+        walks_to = liked.index(max(liked))
+        gains = np.array([self.gain_over(choices.alone[walks_to], one) for one in choices.offers])
+        allowed = np.array([self.allows(one) for one in choices.offers], bool)
+        largest = max(np.abs(gains[allowed]).max(initial=0.0), np.finfo(float).tiny)
+        told = np.where(allowed, gains / largest, -1.0)
+        return Ballot(
+            approves=tuple((allowed & (gains >= 0)).tolist()),
+            ranks=tuple(places(np.where(allowed, gains, gains - 1e6)).tolist()),
+            gains=tuple(told.tolist()) if self.tells_gains else (),
+            walks_to=walks_to,
+        )
+
+    def gain_over(self, alone: Figures, offer: Figures) -> float:
+        """By how much the client prefers what it is offered to what it has alone.
+
+        Where alone it breaks a hard limit of its own it has no acceptable model to walk away to,
+        and anything within the limits is a gain: it counts from the worst model there is.
+        """
+        walk_away = self.utility(alone if self.allows(alone) else Figures(0.0, 1.0))
+        return self.utility(offer) - walk_away
 
 
-def preference_from_table(table: Mapping[str, float], where: str) -> Preference:
+def places(values: Vector) -> Vector:
+    """The place of each value, 1 for the largest; equal ones share the mean of their places."""
+    above = (values[None, :] > values[:, None]).sum(axis=1)
+    level = (values[None, :] == values[:, None]).sum(axis=1)
+    return np.asarray(above + (level + 1) / 2)
+
+
+def preference_from_table(table: Mapping[str, float | bool], where: str) -> Preference:
     """The preference that a TOML table states."""
     check_keys(table, _KEYS, where)
-    return Preference(**{key.replace("-", "_"): value for key, value in table.items()})
+    given = {key.replace("-", "_"): value for key, value in table.items()}
+    return Preference(**given)  # type: ignore[arg-type]

@@ -80,7 +80,7 @@ def test_preferences_stay_out_of_every_file(negotiated):
         (("--by", "plurality"), "`by` must be one of approval, borda, nash, got 'plurality'."),
         (("--budgets", "0.1"), "`budgets` must be two or more numbers between 0 and 1, got 0.1."),
         (("--budgets", "0.1,x"), "Budgets must be numbers with commas"),
-        (("--most", "0"), "`most` and `min-group-rows` must be at least 1."),
+        (("--most", "0"), "`most` must be at least 1, got 0."),
     ],
 )
 def test_wrong_usage_is_one_sentence(tmp_path, options, sentence):

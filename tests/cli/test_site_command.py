@@ -5,7 +5,7 @@ import tomli_w
 from fcfl.federation.ledger import Entry, Ledger
 from fcfl.federation.site_rows import table_checksum
 from fcfl.federation.site_settings import SiteSettings
-from fcfl.policy import Limits
+from fcfl.limits import Limits
 from hospital import fcfl, only_error, stays, written
 
 

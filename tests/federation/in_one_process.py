@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from fcfl.federation.messages import decode_answer, encode_message
-from fcfl.federation.site import reply_to
+from fcfl.federation.replying import reply_to
 from fcfl.federation.transport import InProcessTransport
 from fcfl.runs import Experiment, run_experiment
 from fcfl.runs.site_run import run_sites
@@ -22,10 +22,27 @@ def hospitals(folder, frame=None):
     }
 
 
+OPEN = """min-group-rows = 1
+withhold-below = 1
+[limits]
+seed = "any"
+test-size = "any"
+"""
+
+
+def open_policy(folder, more=""):
+    """A policy by which a site answers as a client in one process does."""
+    path = folder / "open-policy.toml"
+    path.write_text(OPEN + more, encoding="utf-8")
+    return str(path)
+
+
 def node_configs(files, folder, **more):
-    """Node configs as SuperNodes would have them; ``more`` by site."""
+    """Node configs as SuperNodes would have them; ``more`` by site. Sites are open."""
+    policy = open_policy(folder)
     return {
         number: {"name": name, "table": str(path), "cache": str(folder / f"cache-{number}")}
+        | {"policy": policy}
         | more.get(name, {})
         for number, (name, path) in enumerate(files.items())
     }

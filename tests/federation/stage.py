@@ -6,10 +6,12 @@ import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from in_one_process import open_policy
+
 from fcfl.federation.flower.app_folder import write_app
 from fcfl.federation.flower.certificates import make_certificates
 from fcfl.federation.flower.local_cluster import SUPERLINK, LocalCluster
-from fcfl.federation.flower.processes import descendants
+from fcfl.federation.processes import descendants
 from fcfl.runs.site_config import config_text
 
 FAULTY_CLIENT = """
@@ -18,7 +20,7 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from fcfl.federation.flower.client_app import from_record, log_to_stderr, to_record
-from fcfl.federation.site import reply_to
+from fcfl.federation.replying import reply_to
 
 FAULTS = Path({faults!r})
 app = ClientApp()
@@ -58,7 +60,8 @@ class Stage:
 
     def config(self, name):
         cache = self.folder / "cache" / name
-        return {"name": name, "table": str(self.files[name]), "cache": str(cache)}
+        own = {"cache": str(cache), "policy": open_policy(self.folder)}
+        return {"name": name, "table": str(self.files[name]), **own}
 
     def start(self, *options, register=True):
         self.local_cluster.start_superlink(*options)

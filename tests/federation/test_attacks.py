@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from in_one_process import OPEN as IN_ONE_PROCESS
 
 from fcfl._types import Fold, Point, RateId, Request
 from fcfl.client.questions import Count, Counted, Evaluate, HoldOut, Setup
@@ -20,14 +21,15 @@ from fcfl.federation.messages import (
     decode_answer,
     encode_message,
 )
-from fcfl.federation.site import reply_to
+from fcfl.federation.replying import reply_to
 from fcfl.models.linear import Linear
 
 LEAST = 20
-GUARDED = f"withhold-below = 10\nmin-group-rows = {LEAST}\n[limits]\ncounts-per-run = 9999\n"
-GUARDED += "counts-per-table = 9999\n"
-OPEN = "[limits]\ncounts-per-run = 9999\ncounts-per-table = 9999\n"
-TERMS = Terms("died", ("race",), test_size=0.0)
+MANY = "counts-per-run = 9999\ncounts-per-table = 9999\n"
+GUARDED = "[limits]\n" + MANY  # what it does not say is closed
+CLOSED_SPLIT_OPEN = GUARDED + 'seed = "any"\ntest-size = "any"\n'
+OPEN = IN_ONE_PROCESS + MANY
+TERMS = Terms("died", ("race",), test_size=0.3)
 
 
 def patients():
@@ -87,9 +89,10 @@ def rows_read(server, ages):
         return {}, told
     read = {}
     for age, (below, above) in zip(ages, pairwise(told), strict=True):
-        died = below.train.true_positive - above.train.true_positive
-        survived = below.train.false_positive - above.train.false_positive
-        if died + survived == 1:
+        parts = [(getattr(below, part), getattr(above, part)) for part in ("train", "test")]
+        died = sum(one.true_positive - other.true_positive for one, other in parts)
+        survived = sum(one.false_positive - other.false_positive for one, other in parts)
+        if abs(died) + abs(survived) == 1:
             read[age] = "yes" if died else "no"
     return read, told
 
@@ -106,13 +109,29 @@ def test_count_questions_read_every_row_of_a_site_without_a_threshold(tmp_path):
     assert len(read) == 60 and read.items() <= truth(server.frame).items()
 
 
-def test_count_questions_read_no_row_of_a_site_with_a_threshold(tmp_path):
-    server = CuriousServer(tmp_path, GUARDED)
+@pytest.mark.parametrize("policy", [GUARDED, CLOSED_SPLIT_OPEN], ids=["closed", "split open"])
+def test_count_questions_read_no_row_of_a_site_with_a_threshold(tmp_path, policy):
+    """Not even where the numeric limits are out of the way."""
+    server = CuriousServer(tmp_path, policy)
     read, told = rows_read(server, np.sort(server.frame["age"].to_numpy()))
     assert read == {} and all(isinstance(one, Counted) for one in told)
     selected = {one.train.true_positive + one.train.false_positive for one in told}
-    assert len(selected) > 5
+    assert len(selected) > 4
     assert min(b - a for a, b in pairwise(sorted(selected))) >= LEAST
+
+
+def test_count_questions_read_no_row_of_a_site_without_any_policy(tmp_path):
+    """All 373 of them: a site is closed by default, and stops answering by itself."""
+    server = CuriousServer(tmp_path)
+    assert "policy" not in server.config
+    read, told = rows_read(server, np.linspace(20.0, 94.75, 372))
+    assert len(told) == 373 and read == {}
+    answered = [isinstance(one, Counted) for one in told]
+    assert answered == [True] * 200 + [False] * 173
+    assert "This site's limit `counts-per-run` of 200 is reached" in told[-1].sentence
+    ages = np.sort(server.frame["age"].to_numpy())
+    server.agreement = replace(server.agreement, levels={"race": ("black", "white")})
+    assert rows_read(server, ages[:60])[0] == {}
 
 
 def test_decisions_at_points_read_no_more_than_counts_do(tmp_path):
@@ -134,7 +153,7 @@ def test_decisions_in_a_fold_read_no_more_than_counts_do(tmp_path):
     candidates = tuple(server.older_than(threshold) for threshold in ages)
     question = HoldOut(server.setup("selection"), Fold(0, 2), candidates)
     said = server.ask(Ask(server.agreement, question))
-    assert said.group_counts.sum() == 150
+    assert said.group_counts.sum() == 105
     told = set(said.selected.sum(axis=1).round().astype(int).tolist())
     assert len(told) > 3 and min(b - a for a, b in pairwise(sorted(told))) >= LEAST
     limited = GUARDED.replace("counts-per-run = 9999", "counts-per-run = 70")
@@ -156,20 +175,21 @@ def test_counting_ends_at_the_limit_and_a_new_run_does_not_help(tmp_path):
     assert "This site's limit `counts-per-table` of 12 is reached" in told[-1].sentence
 
 
+@pytest.mark.parametrize("policy", [None, GUARDED], ids=["no policy", "policy"])
 @pytest.mark.parametrize("kinds", [("selection",), ("true_positive", "false_positive")], ids=str)
-def test_the_size_of_a_withheld_group_does_not_follow_by_subtraction(tmp_path, kinds):
-    """Ten rows are of group "rare": with the others told, they would be the rest."""
-    server = CuriousServer(tmp_path, GUARDED)
+def test_the_size_of_a_withheld_group_does_not_follow_by_subtraction(tmp_path, kinds, policy):
+    """A few rows are of group "rare": with the others told, they would be the rest."""
+    server = CuriousServer(tmp_path, policy)
     setup, start = server.setup(*kinds), np.zeros(2)
     (report,) = server.ask(Ask(server.agreement, Evaluate(setup, Request((Point(start),)))))
     counted = server.count(start, kinds)
     for counts in (report.group_counts, counted.train.group_counts):
         per_kind = counts.reshape(len(kinds), 3)
-        assert (per_kind[:, 1] == 0).all() and not (per_kind == 10).any()
-        totals = [300.0]
+        assert (per_kind[:, 1] == 0).all() and (per_kind[:, [0, 2]] >= LEAST).all()
+        totals = [210.0]
         if len(kinds) == 2:
             positive = counted.train.true_positive + counted.train.false_negative
-            totals = [positive, 300 - positive]
+            totals = [positive, 210 - positive]
         for told, total in zip(per_kind, totals, strict=True):
             rest = total - told.sum()
             assert rest == 0 or rest >= LEAST
@@ -179,14 +199,14 @@ def test_the_size_of_a_withheld_group_does_not_follow_by_subtraction(tmp_path, k
     "change", [{"seed": 1}, {"test_size": 0.5}, {"seed": 2, "test_size": 0.1}], ids=str
 )
 def test_a_server_cannot_choose_splits_to_take_rows_apart(tmp_path, change):
-    server = CuriousServer(tmp_path, GUARDED)
+    server = CuriousServer(tmp_path)
+    told = server.ask(Introduce(replace(TERMS, **change)))
+    assert isinstance(told, Refusal) and "This site's policy fixes `" in told.sentence
+    server = CuriousServer(tmp_path, CLOSED_SPLIT_OPEN)
     for seed in range(3, 6):
         assert not isinstance(server.ask(Introduce(replace(TERMS, seed=seed))), Refusal)
     told = server.ask(Introduce(replace(TERMS, **change)))
     assert "`splits-per-table` of 4 is reached" in told.sentence
-    (tmp_path / "policy.toml").write_text(GUARDED + "seed = 0\ntest-size = 0.25\n")
-    told = server.ask(Introduce(replace(TERMS, **change)))
-    assert isinstance(told, Refusal) and "This site's policy fixes `" in told.sentence
 
 
 def test_a_parameter_beyond_the_limit_is_refused(tmp_path):

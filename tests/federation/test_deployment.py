@@ -8,13 +8,13 @@ import sys
 import time
 
 import pytest
-from in_one_process import hospitals, train_joined
+from in_one_process import hospitals, open_policy, train_joined
 from stage import descendants, is_running, staged
 
 from fcfl.data import load_adult_frames
 from fcfl.data.adult import GROUPS
 from fcfl.federation.flower.local_cluster import RUN, SUPERLINK
-from fcfl.federation.flower.processes import signal_group
+from fcfl.federation.processes import signal_group
 from hospital import fcfl, result_of, start_process, stays, weights_of
 
 pytest.importorskip("flwr")
@@ -24,14 +24,16 @@ pytestmark = [
 ]
 
 NAMES = ("north", "south")
-SHORT = {"rounds": "4,4"}
+PLAIN = {"min-group-rows": 1, "confidence": 0.0, "starts": 1}
+SHORT = {"rounds": "4,4", **PLAIN}
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     """The weights of the same run in one process."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    train_joined(two_hospitals(folder), folder / "out", rounds=(4, 4))
+    short = {"rounds": (4, 4), "confidence": 0.0, "starts": 1}
+    train_joined(two_hospitals(folder), folder / "out", **short)
     return weights_of(folder / "out")
 
 
@@ -53,10 +55,11 @@ def shown(lines, at=None):
 
 def test_adult_as_two_supernodes_is_the_model_of_one_process(tmp_path):
     files = adult_files(tmp_path)
-    with staged(tmp_path, files, 900, label="income") as stage:
+    with staged(tmp_path, files, 900, label="income", **PLAIN) as stage:
         stage.start()
         shown(stage.run())
-    train_joined(files, tmp_path / "joined", label="income", client="client")
+    plain = {"confidence": 0.0, "starts": 1}
+    train_joined(files, tmp_path / "joined", label="income", client="client", **plain)
     result = result_of(tmp_path / "out")
     theirs, ours = (weights_of(tmp_path / place) for place in ("out", "joined"))
     assert theirs.keys() == ours.keys()
@@ -167,6 +170,35 @@ def test_a_superlink_killed_and_started_again_takes_the_run_up(tmp_path, undistu
     assert weights_of(tmp_path / "out") == undisturbed
 
 
+def test_a_site_the_server_app_and_the_superlink_killed_in_one_run(tmp_path, undisturbed):
+    database = ("--database", str(tmp_path / "superlink.db"))
+    with staged(tmp_path, two_hospitals(tmp_path), 1500, faulty=True, **SHORT) as stage:
+        cluster = stage.local_cluster
+
+        def kill_the_site():
+            cluster.kill("south")
+            print("SIGKILL to the SuperNode of the south")
+            stage.supervise("south")
+
+        def kill_the_server_app():
+            (pid,) = stage.server_app_pids()
+            os.kill(pid, signal.SIGKILL)
+            print(f"SIGKILL to the server app, process {pid}")
+            time.sleep(1)
+            signal_group(cluster.processes[RUN], signal.SIGTERM)
+
+        def kill_the_superlink():
+            cluster.kill(SUPERLINK)
+            print("SIGKILL to the SuperLink")
+
+        stage.start(*database)
+        shown(stage.run(), {"round 1:": kill_the_site, "round 2:": kill_the_server_app})
+        shown(stage.run(resume=True), {"round 3:": kill_the_superlink})
+        cluster.start_superlink(*database)
+        shown(stage.run(resume=True))
+    assert weights_of(tmp_path / "out") == undisturbed
+
+
 def test_two_sites_with_one_name_are_refused(tmp_path):
     with staged(tmp_path, two_hospitals(tmp_path), 900, secure=False, **SHORT) as stage:
         stage.start()
@@ -184,7 +216,10 @@ def test_a_newcomer_from_nothing_to_a_result_with_ctrl_c_in_between(tmp_path, un
     made = ("--sites", "north,south", "--label", "died", "--sensitive", "race", "--budget", "0.05")
     assert fcfl("flower", "new", app, *made).exit_code == 0
     assert fcfl("flower", "certs", app, "--sites", "north,south").exit_code == 0
-    up = ("flower", "up", app, "--sites", sites, "--set", "rounds=4,4")
+    policy = open_policy(tmp_path)
+    own = ",".join(f"{name}={policy}" for name in files)
+    up = ("flower", "up", app, "--sites", sites, "--site-policy", own)
+    up += tuple(word for key, value in SHORT.items() for word in ("--set", f"{key}={value}"))
     process = start_process(*up)
     started = set()
     try:

@@ -5,11 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fcfl._types import Fold, Point, Request
+from fcfl._types import CurvatureWeights, Fold, Point, Request, curvature_sum, reports_on
 from fcfl.client.local_client import LocalClient
 from fcfl.client.questions import Setup
 from fcfl.errors import DataError, ReportError
 from fcfl.federation.federation import Federation
+from fcfl.federation.loop import Tally
 from fcfl.models.linear import Linear
 from fcfl.rules import Difference, rates_needed
 from helpers import RACE, identical, simulated_clients
@@ -156,3 +157,55 @@ def test_a_client_says_nothing_of_groups_below_its_threshold():
         for counts in (said.report.group_counts, said.train.group_counts):
             whole = shown[name].train.group_counts
             np.testing.assert_array_equal(counts, np.where(whole >= least, whole, 0.0))
+
+
+# --- curvatures are added up as they come ---
+
+
+def curved(n_clients):
+    rng = np.random.default_rng(5)
+    weights = {
+        f"client-{k}": CurvatureWeights(rng.random(), rng.standard_normal(len(SETUP.rates)))
+        for k in range(n_clients)
+    }
+    params = 0.2 * rng.standard_normal((2, 5))
+    return Request(
+        (Point(params[0]), Point(params[0], "curvature", weights), Point(params[1], "gradients"))
+    )
+
+
+@pytest.mark.parametrize("changed", [None, lambda said: said])
+def test_curvatures_of_clients_in_one_process_arrive_as_their_sum(changed):
+    found = clients(changed)
+    request = curved(len(found))
+    reports = Federation(found).report(SETUP, request)
+    alone = {name: client.report(SETUP, request.points) for name, client in clients().items()}
+    own = [answers[1].curvature for answers in alone.values()]
+    assert reports.curvature_sums[0] is None is reports.curvature_sums[2]
+    np.testing.assert_allclose(curvature_sum(reports, 1), sum(own), rtol=1e-12, atol=1e-14)
+    for name, answers in alone.items():
+        stripped = (answers[0], replace(answers[1], curvature=None), answers[2])
+        assert identical(reports[name], stripped)
+    assert curvature_sum(alone, 1) is None
+    assert Tally().plus(request, reports) == Tally().plus(request, alone)
+    part = reports_on(reports, slice(1, 3))
+    assert part["client-0"] == reports["client-0"][1:]
+    assert part.curvature_sums == (reports.curvature_sums[1], None)
+
+
+def test_a_client_with_a_matrix_of_its_own_is_named_if_it_cannot_be():
+    def skewed(answers):
+        matrix = answers[1].curvature.copy()
+        matrix[0, 1] += 1.0
+        return (answers[0], replace(answers[1], curvature=matrix), answers[2])
+
+    with pytest.raises(ReportError, match="'client-1' sent a `curvature` that is not symmetric"):
+        Federation(clients(skewed)).report(SETUP, curved(3))
+
+
+def test_a_sum_that_cannot_be_used_is_refused():
+    found, request = clients(), curved(3)
+    found["client-0"].train.X[0, 0] = 1e30
+    at_zero = Request((replace(request.points[1], params=np.zeros(5)),))
+    with pytest.raises(ReportError, match=r"curvatures add up to .* not finite or above 1e\+50"):
+        Federation(found).report(SETUP, at_zero)

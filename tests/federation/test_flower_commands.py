@@ -202,7 +202,7 @@ def test_the_command_that_up_prints_when_stopped_can_be_pasted(tmp_path, monkeyp
         "race", "--max-age", "2", "--set", "l2=0.1", "--set", "seed=3", "--insecure",
     ]  # fmt: skip
 
-    def stop(folder, certificates, nodes, config, on_message):
+    def stop(folder, certificates, nodes, config, written, on_message):
         if begun:
             run = SitesConfig.from_run_config(read_app_config(folder) | config)
             run.folder.mkdir(parents=True)

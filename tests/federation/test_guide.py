@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from fcfl.federation.site_settings import SiteSettings
-from fcfl.policy import read_policy
+from fcfl.limits import Limits
+from fcfl.policy_file import read_policy
 from fcfl.runs.site_config import SitesConfig
 from hospital import fcfl, stays, written
 
@@ -62,7 +63,16 @@ def test_the_files_of_a_site_are_read_and_its_status_is_shown(tmp_path):
     (tmp_path / "site.toml").write_text(site, encoding="utf-8")
     settings = SiteSettings.from_file(tmp_path / "site.toml")
     assert settings.name == "north" and settings.min_group_rows == 20
-    assert settings.limits.counts_per_table == 100 and settings.limits.seed == 0
+    assert settings.limits == Limits() and settings.limits.seed == 0
+    closed = SiteSettings("north", settings.table)  # the guide's policy is the one without a file
+    assert (
+        (closed.min_group_rows, closed.withhold_below)
+        == (20, 10)
+        == (
+            settings.min_group_rows,
+            settings.withhold_below,
+        )
+    )
     commented = re.sub(r"^# (?=\w)", "", policy, flags=re.M)  # the optional lines, too
     (tmp_path / "all.toml").write_text(commented, encoding="utf-8")
     assert read_policy(tmp_path / "all.toml").limits.modules == ("our_networks.small:mlp",)
@@ -73,8 +83,6 @@ def test_the_files_of_a_site_are_read_and_its_status_is_shown(tmp_path):
 
 
 def test_the_limits_in_the_guide_are_the_defaults():
-    from fcfl.policy import Limits
-
     rows = re.findall(r"^\| (`[\w-]+`(?:, `[\w-]+`)*) \| ([\d,]+(?:, [\d,]+)*) \|", GUIDE, re.M)
     said = {}
     for keys, values in rows:

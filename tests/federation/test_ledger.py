@@ -9,7 +9,7 @@ import pytest
 
 from fcfl.errors import DataError
 from fcfl.federation.ledger import Entry, Ledger, LedgerError
-from fcfl.policy import Limits
+from fcfl.limits import Limits
 
 HASH = "f" * 64
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from in_one_process import hospitals, node_configs
+from in_one_process import hospitals, node_configs, open_policy
 
 from fcfl import train
 from fcfl._types import Fold, Point, RateId, Request
@@ -35,10 +35,8 @@ def both(tmp_path_factory):
     """The same rows as sites behind messages, and as clients of this process."""
     folder = tmp_path_factory.mktemp("sites")
     files = hospitals(folder, stays(400, hospitals=NAMES))
-    policy = folder / "policy.toml"
-    policy.write_text('[limits]\nmodules = ["small_networks:mlp", "small_networks:no_module"]\n')
-    own = {"policy": str(policy)}
-    configs = node_configs(files, folder, north=own, south=own)
+    configs = node_configs(files, folder)
+    open_policy(folder, 'modules = ["small_networks:mlp", "small_networks:no_module"]\n')
     sites = RemoteFederation(InProcessTransport(configs), NAMES, TERMS)
     agreement = sites.agreement
     clients = {}

@@ -16,7 +16,7 @@ from fcfl.federation import private_site
 from fcfl.federation.ledger import Entry, Ledger, LedgerError
 from fcfl.federation.messages import Ask, Introduce, Refusal, Terms, decode_answer, encode_message
 from fcfl.federation.remote import RemoteFederation
-from fcfl.federation.site import reply_to
+from fcfl.federation.replying import reply_to
 from fcfl.federation.site_settings import SiteSettings
 from fcfl.federation.transport import InProcessTransport
 from fcfl.models.linear import Linear
@@ -102,7 +102,7 @@ def test_an_introduction_names_the_declared_and_reads_no_row(sites, monkeypatch)
     def unread(*_):
         raise AssertionError("a row was read")
 
-    monkeypatch.setattr("fcfl.federation.site.open_rows", unread)
+    monkeypatch.setattr("fcfl.federation.replying.open_rows", unread)
     monkeypatch.setattr("fcfl.federation.site_rows.open_rows", unread)
     said = asked(sites[0], Introduce(TERMS))
     assert said.levels == said.present == {"race": ("black", "white")}

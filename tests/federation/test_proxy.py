@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("cryptography")
 
 from fcfl.federation.flower.certificates import make_certificates
-from fcfl.federation.flower.processes import HOST, free_port, listens, program
 from fcfl.federation.flower.proxy import FLEET, proxy_configuration
+from fcfl.federation.processes import HOST, free_port, listens, program
 
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
 pytestmark = pytest.mark.skipif(NGINX is None, reason="there is no nginx: apt-get install nginx")
@@ -24,11 +24,12 @@ class Answering(BaseHTTPRequestHandler):
     """Stands where the SuperLink does and says which path it was asked."""
 
     def do_POST(self):
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        asked = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        said = asked if len(asked) > 1000 else self.path.encode()
         self.send_response(200)
-        self.send_header("Content-Length", str(len(self.path)))
+        self.send_header("Content-Length", str(len(said)))
         self.end_headers()
-        self.wfile.write(self.path.encode())
+        self.wfile.write(said)
 
     do_GET = do_PUT = do_DELETE = do_POST
 
@@ -65,14 +66,14 @@ def proxy(tmp_path_factory):
         server.server_close()
 
 
-def ask(proxy, path, method="POST"):
+def ask(proxy, path, method="POST", content=b"{}"):
     folder, port = proxy
     context = ssl.create_default_context(cafile=str(folder / "certs" / "ca.crt"))
     connection = http.client.HTTPSConnection("localhost", port, context=context, timeout=20)
     try:
         connection.putrequest(method, path, skip_host=False)
-        connection.putheader("Content-Length", "2")
-        connection.endheaders(b"{}")
+        connection.putheader("Content-Length", str(len(content)))
+        connection.endheaders(content)
         reply = connection.getresponse()
         return reply.status, reply.read().decode()
     finally:
@@ -82,6 +83,14 @@ def ask(proxy, path, method="POST"):
 def test_what_nodes_ask_gets_through(proxy):
     for name in FLEET:
         assert ask(proxy, f"/v1/fleet/{name}") == (200, f"/v1/fleet/{name}")
+
+
+def test_long_answers_pass_both_ways_and_leave_nothing_on_the_servers_disk(proxy):
+    """Its worker may be another account, which cannot write into the app's folder."""
+    folder, _ = proxy
+    long = "curvature " * 300_000
+    assert ask(proxy, "/v1/fleet/push-object", content=long.encode()) == (200, long)
+    assert not [path for path in folder.glob(".proxy-*/**/*") if path.is_file()]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fcfl._checks import check_report, part_missing
+from fcfl._report_checks import check_report, part_missing
 from fcfl._types import Point, Report, Request
 from fcfl.errors import AbsentClientError, ReportError
 from fcfl.extras import KernelSums, LocalTraining, LossesByLabel

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from in_one_process import hospitals, node_configs, train
+from in_one_process import hospitals, node_configs, open_policy, train
 
 from fcfl._types import CurvatureWeights, Fold, Point, RateId, Report, Request
 from fcfl.client.local_client import LocalClient
@@ -15,7 +15,7 @@ from fcfl.data import Schema
 from fcfl.data.encoding import Category
 from fcfl.errors import DataError
 from fcfl.extras import DisclosedRows, KernelSums, LocalTraining, LossesByLabel
-from fcfl.federation import site
+from fcfl.federation import replying
 from fcfl.federation.codec import same
 from fcfl.federation.messages import (
     _QUESTIONS,
@@ -30,7 +30,7 @@ from fcfl.federation.messages import (
 )
 from fcfl.federation.named_module import NamedModule
 from fcfl.federation.question_checks import answer_size, check_question
-from fcfl.federation.site import (
+from fcfl.federation.replying import (
     reply_to,
     without_cells,
 )
@@ -38,10 +38,11 @@ from fcfl.federation.site_rows import open_rows
 from fcfl.federation.site_settings import SiteSettings
 from fcfl.federation.transport import InProcessTransport
 from fcfl.federation.wire import pack
+from fcfl.limits import Limits
 from fcfl.models.linear import Linear
 from fcfl.models.loss import Hinge
 from fcfl.models.model import Opaque
-from fcfl.policy import Limits, check_rules_kept
+from fcfl.policy import check_rules_kept
 from fcfl.rules import Difference, Ratio
 from hospital import stays, written
 
@@ -53,6 +54,9 @@ min-group-rows = {least}
 metric = "demographic_parity"
 attribute = "race"
 budget = {budget}
+[limits]
+seed = "any"
+test-size = "any"
 """
 
 
@@ -68,7 +72,8 @@ def a_policy(tmp_path, withhold=1, least=1, budget=0.05):
 
 
 def config_of(path, tmp_path, **config):
-    return {"name": "north", "table": str(path), "cache": str(tmp_path / "cache"), **config}
+    own = {"policy": open_policy(tmp_path), "cache": str(tmp_path / "cache")}
+    return {"name": "north", "table": str(path), **own, **config}
 
 
 def ask(question, path, tmp_path, **config):
@@ -274,7 +279,7 @@ def test_an_unforeseen_error_leaves_the_site_as_its_kind_only(tmp_path, monkeypa
         raise AttributeError("secret cell")
 
     agreement = agreed(ask(Introduce(TERMS), a_table(tmp_path), tmp_path))
-    monkeypatch.setattr(site, "answer", fail)
+    monkeypatch.setattr(replying, "answer", fail)
     answer = ask(evaluate(agreement), a_table(tmp_path), tmp_path)
     assert answer == Refusal("Unexpected AttributeError; the site's log has the rest.")
 

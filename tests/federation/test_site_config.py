@@ -2,6 +2,7 @@
 
 import pytest
 
+from fcfl.runs.site_commands import FOR_SITES
 from fcfl.runs.site_config import CONFIG, SitesConfig, parse_settings
 from fcfl.server.registry import METHODS
 
@@ -14,7 +15,7 @@ def test_defaults_are_those_of_the_list():
     assert run.experiment.sensitive == ("race", "sex")
     assert (run.experiment.l2, run.experiment.objective) == (0.003, 10.0)
     assert run.site_timeout == 600.0 and run.max_age == 0 and not run.resume
-    assert run.make_method().lookahead is None
+    assert run.make_method(run.experiment).lookahead is None
     assert SitesConfig.from_run_config({k: d for k, (d, _) in CONFIG.items()} | GIVEN) == run
 
 
@@ -25,7 +26,7 @@ def test_what_is_given_arrives():
         | {"rounds": "9,4", "site-timeout": 12.5, "max-age": 3, "curvature": "lbfgs", "drop": "id"}
     )
     assert run.experiment.budget == {"*": 0.05, "north": 0.1}
-    method = run.make_method()
+    method = run.make_method(run.experiment)
     assert (method.objective, method.lookahead, method.rounds) == ("max", (0.3,), (9, 4))
     assert (method.curvature, run.site_timeout, run.max_age) == ("lbfgs", 12.5, 3)
     assert run.terms.drop == ("id",)
@@ -54,12 +55,17 @@ def test_what_is_given_arrives():
         ("out", "runs/here", "`out` must be an absolute path, got 'runs/here'"),
         ("resume", "yes", "`resume` must be true or false, got 'yes'"),
         ("policy", "policy.toml", "`policy` must be an absolute path"),
-        ("budgets", "0.1", "Unknown key `budgets` in the run config. Did you mean 'budget'"),
+        ("bugdet", "0.1", "Unknown key `bugdet` in the run config. Did you mean 'budget'"),
+        ("command", "audit", "`command` must be one of train, compare, sweep"),
+        ("budgets", "0.1", "`budgets` and `relative` belong to command 'sweep', got 'train'"),
+        ("methods", "sqp,afl", "`methods` belong to command 'compare', got 'train'"),
+        ("method", "agnostic-fair", "it asks them for the features of 50 of their rows"),
     ],
 )
 def test_what_does_not_fit_is_told_by_its_key(key, value, sentence):
     with pytest.raises(ValueError, match=sentence):
-        SitesConfig.from_run_config(GIVEN | {key: value}).make_method()
+        run = SitesConfig.from_run_config(GIVEN | {key: value})
+        run.make_method(run.experiment)
 
 
 def test_settings_may_be_left_to_cross_validation_at_the_sites():
@@ -67,12 +73,12 @@ def test_settings_may_be_left_to_cross_validation_at_the_sites():
     assert run.experiment.wants_selection
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name not in ("sqp", "private")])
+@pytest.mark.parametrize("name", [name for name in FOR_SITES if name != "sqp"])
 def test_another_method_has_its_own_defaults(name):
     """Also in an app's file, which has the defaults of the fast method written out."""
     written = {key: default for key, (default, _) in CONFIG.items()}
     run = SitesConfig.from_run_config(written | GIVEN | {"method": name})
-    assert type(run.make_method()) is METHODS[name].method
+    assert type(run.make_method(run.experiment)) is METHODS[name].method
     assert run.experiment.rounds is None and run.experiment.l2 is None
 
 
@@ -89,3 +95,28 @@ def test_privacy_chooses_its_method():
 def test_a_module_is_named_by_its_import_path():
     run = SitesConfig.from_run_config(GIVEN | {"module": "nets.small:mlp"})
     assert run.module == "nets.small:mlp"
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"command": "compare", "methods": "sqp,agnostic-fair"}, "does not run over sites"),
+        ({"command": "compare", "methods": "sqp,sgd"}, "`methods` must be one of sqp, two-stage"),
+        ({"command": "compare", "method": "afl"}, "`method` must be left out in a comparison"),
+        ({"command": "sweep"}, "A sweep needs `budgets` or `relative`"),
+        ({"command": "sweep", "budgets": "0.2", "relative": "1"}, "and not both"),
+        ({"command": "sweep", "budgets": "0.2", "budget": "0.1"}, "leave budget and ratio out"),
+    ],
+    ids=str,
+)
+def test_keys_that_do_not_fit_the_command_are_told(given, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        SitesConfig.from_run_config(GIVEN | given)
+
+
+def test_a_comparison_is_of_all_methods_that_sites_answer_each_with_its_own_rounds():
+    run = SitesConfig.from_run_config(GIVEN | {"command": "compare"})
+    assert run.methods == tuple(name for name in METHODS if name != "agnostic-fair")
+    assert run.experiment.rounds is None and run.experiment.l2 == 0.003
+    sweep = SitesConfig.from_run_config(GIVEN | {"command": "sweep", "relative": "1,0.5"})
+    assert sweep.swept == ((1.0, 0.5), True)

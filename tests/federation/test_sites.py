@@ -453,7 +453,7 @@ def test_a_run_is_not_resumed_with_other_rows(files, tmp_path):
 
 def policy(tmp_path, text):
     path = tmp_path / "site-policy.toml"
-    path.write_text(text)
+    path.write_text(f"min-group-rows = 1\nwithhold-below = 1\n{text}")
     return {"policy": str(path)}
 
 
@@ -465,6 +465,7 @@ def test_a_stricter_policy_of_a_site_wins_and_a_looser_one_does_not(files, tmp_p
         place = tmp_path / f"own-{own}"
         insisted = policy(tmp_path, RULE.format("demographic_parity", "race", own))
         configs = node_configs(files, tmp_path, south=insisted)
+        del configs[0]["policy"]  # that of the north
         finished, _ = train(InProcessTransport(configs), place, NAMES)
         clients = finished.result.clients
         assert clients["south"].train.disparities[0].budget == expected

@@ -4,30 +4,42 @@ import dataclasses
 
 import pytest
 
-from fcfl.errors import DataError
-from fcfl.negotiation.ballots import cast_ballot
-from fcfl.negotiation.negotiating import read_wishes
-from fcfl.policy import read_policy
-from fcfl.preference import Preference
-from fcfl.results.negotiation_result import Ballot, View
+from fcfl.errors import DataError, ReportError
+from fcfl.federation.arrivals import check_ballot
+from fcfl.federation.federation import Federation
+from fcfl.negotiation.negotiating import caps_of
+from fcfl.negotiation.negotiation_run import read_policies
+from fcfl.policy_file import read_policy
+from fcfl.preference import Ballot, Choices, Figures, Preference
+from fcfl.rules import Difference
+from helpers import simulated_data
 
-ALONE = View(0.80, 0.4, 0.10)
-VIEWS = [View(0.82, 0.4, 0.10), View(0.80, 0.4, 0.12), View(0.79, 0.4, 0.02), View(0.90, 0.4, 0.3)]
+ALONE = Figures(0.80, 0.10)
+OFFERS = (Figures(0.82, 0.10), Figures(0.80, 0.12), Figures(0.79, 0.02), Figures(0.90, 0.3))
+CHOICES = Choices(OFFERS, (ALONE,), (ALONE,))
+
+
+def cast(preference, choices=CHOICES):
+    return preference.cast_ballot(choices)
+
+
+def hospitals(names):
+    return Federation.from_rows({name: simulated_data(k) for k, name in enumerate(names)})
 
 
 def test_it_approves_what_is_worth_at_least_going_alone():
-    assert cast_ballot(Preference(), VIEWS, ALONE).approves == (True, False, True, False)
+    assert cast(Preference()).approves == (True, False, True, False)
 
 
 def test_ranks_follow_how_much_disparity_a_point_of_accuracy_is_worth():
-    assert cast_ballot(Preference(), VIEWS, ALONE).ranks == (2.0, 3.0, 1.0, 4.0)
+    assert cast(Preference()).ranks == (2.0, 3.0, 1.0, 4.0)
     keen = Preference(disparity_per_accuracy=20.0)
-    assert cast_ballot(keen, VIEWS, ALONE).ranks == (2.0, 3.0, 4.0, 1.0)
+    assert cast(keen).ranks == (2.0, 3.0, 4.0, 1.0)
 
 
 def test_hard_limits_come_before_any_utility():
     strict = Preference(disparity_per_accuracy=10.0, max_disparity=0.11, min_accuracy=0.795)
-    ballot = cast_ballot(strict, VIEWS, ALONE)
+    ballot = cast(strict)
     assert ballot.approves == (True, False, False, False)
     assert ballot.ranks[0] == 1.0
     assert ballot.gains[1:] == (-1.0, -1.0, -1.0)
@@ -35,13 +47,18 @@ def test_hard_limits_come_before_any_utility():
 
 def test_whoever_has_nothing_acceptable_alone_gains_from_anything_within_its_limits():
     strict = Preference(max_disparity=0.05)
-    assert cast_ballot(strict, VIEWS, ALONE).approves == (False, False, True, False)
+    assert cast(strict).approves == (False, False, True, False)
 
 
 def test_a_ballot_holds_nothing_but_marks_places_and_scaled_gains():
     """Preferences stay: the same ballot comes from preferences that differ in scale."""
-    assert {field.name for field in dataclasses.fields(Ballot)} == {"approves", "ranks", "gains"}
-    ballot = cast_ballot(Preference(), VIEWS, ALONE)
+    assert {field.name for field in dataclasses.fields(Ballot)} == {
+        "approves",
+        "ranks",
+        "gains",
+        "walks_to",
+    }
+    ballot = cast(Preference())
     assert max(map(abs, ballot.gains)) == pytest.approx(1.0)
 
 
@@ -52,6 +69,7 @@ def test_a_ballot_holds_nothing_but_marks_places_and_scaled_gains():
         ("max-disparity = 2.0", "`max-disparity` must"),
         ("min-accuracy = -0.5", "`min-accuracy` must"),
         ("worth = 1", "Unknown key `worth`"),
+        ("tells-gains = 3", "`tells-gains` must be true or false"),
     ],
 )
 def test_a_preference_that_makes_no_sense_is_refused(tmp_path, text, sentence):
@@ -68,15 +86,19 @@ def test_policy_files_hold_preferences_and_budgets_insisted_on(tmp_path):
     (tmp_path / "south.toml").write_text(
         '[[rule]]\nmetric = "demographic_parity"\nattribute = "race"\nbudget = 0.05\n'
     )
-    wishes = read_wishes(tmp_path, ("north", "south", "west"))
-    assert wishes.preference_of("north") == Preference(2, 0.2)
-    assert wishes.preference_of("south") == wishes.preference_of("west") == Preference()
-    assert wishes.caps == {"south": 0.05}
+    names = ("north", "south", "west")
+    policies = read_policies(tmp_path, names)
+    assert policies["north"].preference == Preference(2, 0.2)
+    assert policies["south"].preference is None and "west" not in policies
+    rules = (Difference("demographic_parity", "race"),)
+    introductions = hospitals(names).under(policies).introduce()
+    assert caps_of(introductions, rules) == {"south": 0.05}
+    assert caps_of(introductions, (Difference("equal_opportunity", "race"),)) == {}
     (tmp_path / "eats.toml").write_text("[preference]\n")
     with pytest.raises(DataError, match=r"eats\.toml' is of no client"):
-        read_wishes(tmp_path, ("north", "south", "west"))
+        read_policies(tmp_path, names)
     with pytest.raises(DataError, match="is not a folder"):
-        read_wishes(tmp_path / "none", ("north",))
+        read_policies(tmp_path / "none", ("north",))
 
 
 def test_rules_may_only_be_left_out_beside_a_preference(tmp_path):
@@ -87,3 +109,53 @@ def test_rules_may_only_be_left_out_beside_a_preference(tmp_path):
     path.write_text("preference = 3\n")
     with pytest.raises(DataError, match=r"`preference` must be a \[preference\] table"):
         read_policy(path)
+
+
+def test_what_it_would_have_alone_is_chosen_by_training_rows_and_judged_by_the_others():
+    alone = (Figures(0.9, 0.3), Figures(0.7, 0.1))
+    trained = (Figures(0.8, 0.3), Figures(0.8, 0.1))
+    ballot = cast(Preference(), Choices((Figures(0.72, 0.1), Figures(0.69, 0.1)), alone, trained))
+    assert ballot.walks_to == 1 and ballot.approves == (True, False)
+
+
+def test_a_preference_can_be_computed_from_gains_and_not_from_a_ballot_without():
+    """What docs/negotiation.md says of gains: two of them tell disparity-per-accuracy."""
+    kept = Preference(2.7, tells_gains=False)
+    assert cast(kept).gains == ()
+    first, second = cast(Preference(2.7)).gains[:2]
+    a, b = OFFERS[:2]
+    share = first / second  # (w Δa1 - Δd1) / (w Δa2 - Δd2), solved for w
+    w = (share * (b.disparity - ALONE.disparity) - (a.disparity - ALONE.disparity)) / (
+        share * (b.accuracy - ALONE.accuracy) - (a.accuracy - ALONE.accuracy)
+    )
+    assert w == pytest.approx(2.7)
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "what"),
+    [
+        ({"approves": (True, False, True)}, "marks"),
+        ({"approves": (1, 0, 1, 0)}, "marks"),
+        ({"ranks": (1.0, 2.0, 3.0)}, "places"),
+        ({"ranks": (1.0, 1.0, 3.0, 4.0)}, "places"),  # equal places are shared: 1.5 each
+        ({"ranks": (1.0, 2.0, 3.0, float("nan"))}, "places"),
+        ({"ranks": (2.0, 3.0, 4.0, 5.0)}, "places"),
+        ({"gains": (0.5, -0.5, 1.0)}, "gains"),
+        ({"gains": (0.5, -0.5, float("inf"), -1.0)}, "gains"),
+        ({"gains": (0.5, -0.5, 7.0, -1.0)}, "gains"),
+        ({"gains": (0.5, 0.5, 1.0, -1.0)}, "gains"),  # a gain that is not approved
+        ({"walks_to": 1}, "a model it would have alone"),
+        ({"walks_to": -1}, "a model it would have alone"),
+    ],
+)
+def test_a_ballot_is_checked_where_it_arrives(spoilt, what):
+    ballot = cast(Preference())
+    check_ballot("north", ballot, CHOICES)
+    check_ballot("north", dataclasses.replace(ballot, gains=()), CHOICES)
+    with pytest.raises(ReportError, match=f"Client 'north' sent invalid {what}"):
+        check_ballot("north", dataclasses.replace(ballot, **spoilt), CHOICES)
+
+
+def test_what_is_no_ballot_is_refused():
+    with pytest.raises(ReportError, match="Client 'north' sent Preference instead of a ballot"):
+        check_ballot("north", Preference(), CHOICES)

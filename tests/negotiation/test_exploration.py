@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fcfl.negotiation.exploration import Exploration
+from fcfl.negotiation.exploration import Exploration, Standing
 from fcfl.negotiation.frontier import ALIKE, dominated, merits, worth_a_vote
-from fcfl.negotiation.negotiating import check_ladder, default_ladder, negotiate
+from fcfl.negotiation.negotiating import Procedure, check_ladder, default_ladder, negotiate
 from fcfl.results.negotiation_result import Offer, View
 
 CLIENTS = ("a", "b", "c")
 LADDER = (0.3, 0.1, 0.05, 0.01)
 
 
-def explored(best, most=64, price=1.0, caps=None):
+def explored(best, most=63, price=1.0, caps=None, winners=True):
     """Exploration of a hill with its top at ``best``; leaders are the highest so far."""
     seen = []
 
@@ -27,10 +27,11 @@ def explored(best, most=64, price=1.0, caps=None):
         views = {c: View(0.8 + height, 0.5, 0.1) for c in CLIENTS}
         return Offer(budgets, views, dict.fromkeys(CLIENTS, price), True, why)
 
-    def leading(offers):
-        return [int(np.argmax([o.views["a"].accuracy for o in offers]))]
+    def vote(offers):
+        highest = int(np.argmax([o.views["a"].accuracy for o in offers]))
+        return Standing((highest,) if winners else (), (highest,))
 
-    walk = Exploration(CLIENTS, LADDER, train, leading, most, caps)
+    walk = Exploration(CLIENTS, LADDER, train, vote, most, caps)
     walk.run(dict.fromkeys(CLIENTS, 0.2))
     return walk, seen
 
@@ -50,9 +51,25 @@ def test_it_begins_with_the_same_for_all_and_with_shares_of_each_own_disparity()
 
 def test_a_budget_without_a_price_is_not_relaxed():
     """Relaxing what does not bind changes nothing."""
-    walk, _ = explored((0, 3, 3), price=0.0)
+    walk, _ = explored((0, 3, 3), price=0.0, winners=False)
     assert not any("looser" in offer.found_by for offer in walk.offers)
-    assert any("looser" in offer.found_by for offer in explored((0, 3, 3))[0].offers)
+    walk, _ = explored((0, 3, 3), winners=False)
+    assert any("looser" in offer.found_by for offer in walk.offers)
+
+
+@given(st.tuples(*[st.integers(0, 3)] * 3), st.floats(0, 1))
+def test_it_ends_where_no_single_clients_budget_changes_a_winner(best, price):
+    walk, _ = explored(best, price=price)
+    top = max(walk.known, key=lambda levels: walk.known[levels].views["a"].accuracy)
+    for k in range(3):
+        assert all((*top[:k], level, *top[k + 1 :]) in walk.known for level in range(4))
+
+
+def test_few_combinations_are_all_trained():
+    assert len(explored((0, 0, 0), most=64)[0].known) == 64
+    capped = explored((0, 0, 0), most=32, caps={"b": 0.05})[0]
+    assert len(capped.known) == capped.n_combinations == 32
+    assert len(explored((0, 0, 0), most=31, caps={"b": 0.05})[0].known) < 31
 
 
 def test_nobody_is_offered_more_than_it_insists_on():
@@ -102,20 +119,20 @@ def test_ladders_are_the_loosest_first():
 @pytest.mark.parametrize("seed", [3])
 def test_exploring_finds_what_training_all_27_combinations_would_elect(seed):
     """`python -m benchmarks negotiation` does this for ten tables of 64."""
-    bargain, wishes = table(seed)
+    bargain, preferences = table(seed)
     ladder = (0.3, 0.1, 0.03)
-    explored = negotiate(bargain, wishes, table="simulated", budgets=ladder)
+    explored = negotiate(bargain, Procedure(ladder, most=26), table="simulated")
     assert len(explored.offers) < 27
-    every = every_offer(bargain, ladder)
+    every = every_offer(table(seed)[0], ladder)  # trained anew
     assert len(every) == 27
     by_budgets = {tuple(offer.budgets.values()): offer.views for offer in every}
     for offer in explored.offers:  # what a combination gives does not depend on the way to it
         assert offer.views == by_budgets[tuple(offer.budgets.values())]
-    assert all(is_there for is_there, _ in found(explored, every, wishes).values())
+    assert all(found(explored, every, bargain).values())
     voted = [explored.offers[i] for i in explored.on_ballot]
     assert not dominated(merits(voted)).any()
     nash = explored.election("nash").winner
     if nash is not None:  # nobody has less than alone
         alone = Offer({}, explored.alone, {}, True, "")
-        gained = utilities(voted[nash], wishes) - utilities(alone, wishes)
+        gained = utilities(voted[nash], preferences) - utilities(alone, preferences)
         assert (gained >= 0).all()

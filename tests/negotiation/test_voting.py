@@ -6,10 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fcfl.negotiation.ballots import cast_ballot
 from fcfl.negotiation.voting import approval_scores, borda_scores, elect, leaders, nash_scores
-from fcfl.preference import Preference
-from fcfl.results.negotiation_result import Ballot, View
+from fcfl.preference import Ballot, Choices, Figures, Preference
 
 
 def ballot(ranks=(), approves=None, gains=None):
@@ -77,6 +75,12 @@ def test_nash_has_no_winner_where_everything_leaves_somebody_worse_off():
     assert election.winner is None and nash_scores(ballots) == (-1.0, -1.0)
 
 
+def test_nash_has_no_winner_where_somebody_keeps_its_gains_to_itself():
+    ballots = [ballot([1, 2]), Ballot((True, True), (1.0, 2.0))]
+    assert elect("nash", named(ballots)).winner is None
+    assert elect("borda", named(ballots)).winner == 0
+
+
 def test_nash_prefers_a_small_gain_for_all_to_a_large_one_for_some():
     ballots = [ballot(gains=[0.2, 1.0]), ballot(gains=[0.2, -0.01])]
     assert elect("nash", named(ballots)).winner == 0
@@ -99,8 +103,8 @@ def test_names_and_units_decide_nothing(figures, order, unit):
     """Anonymity, and invariance of ballots to the scale in which a client counts utility."""
 
     def cast(which):
-        views = [View(a, 0.5, d) for a, d in figures[which]]
-        return cast_ballot(Preference(unit), views[1:], views[0])
+        alone, *offers = (Figures(a, d) for a, d in figures[which])
+        return Preference(unit).cast_ballot(Choices(tuple(offers), (alone,), (alone,)))
 
     ballots = {str(i): cast(i) for i in range(4)}
     shuffled = {str(i): ballots[str(i)] for i in order}
@@ -113,12 +117,11 @@ def test_names_and_units_decide_nothing(figures, order, unit):
 @given(FIGURES)
 def test_an_offer_that_everybody_prefers_wins_by_every_rule(figures):
     """Unanimity: better for all in accuracy and disparity."""
-    views = [[View(a, 0.5, d) for a, d in rows] for rows in figures]
-    perfect = View(1.5, 0.0, -0.5)
-    ballots = {
-        str(i): cast_ballot(Preference(), [*some[1:], perfect], some[0])
-        for i, some in enumerate(views)
-    }
+    ballots = {}
+    for i, rows in enumerate(figures):
+        alone, *offers = (Figures(a, d) for a, d in rows)
+        choices = Choices((*offers, Figures(1.5, -0.5)), (alone,), (alone,))
+        ballots[str(i)] = Preference().cast_ballot(choices)
     for rule in ("approval", "borda", "nash"):
         assert elect(rule, ballots).winner == 5
     assert 5 in leaders(ballots, 1)

@@ -53,7 +53,7 @@ from fcfl.paper.reproduction.run_record import (
 )
 from fcfl.paper.reproduction.run_tables import eicu_source, pooled_adult, substitutes
 from fcfl.results import RowCounts
-from fcfl.runs.method_comparison import over_seeds
+from fcfl.runs.compared_runs import over_seeds
 from hospital import fcfl, only_error, stays, written
 
 ROOT = Path(__file__).parents[2]

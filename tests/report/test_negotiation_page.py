@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from fcfl.negotiation.ballots import cast_ballot
 from fcfl.negotiation.frontier import worth_a_vote
-from fcfl.negotiation.negotiating import costs_around, policy_text
+from fcfl.negotiation.negotiating import costs_around
+from fcfl.negotiation.negotiation_run import policy_text
 from fcfl.negotiation.voting import elect_by_all
-from fcfl.policy import read_policy
-from fcfl.preference import Preference
+from fcfl.policy_file import read_policy
+from fcfl.preference import Choices, Preference
 from fcfl.report.negotiation_page import headline, render_negotiation
 from fcfl.results.negotiation_result import Negotiation, Offer, View
 from fcfl.results.result_file import read_negotiation, write_negotiation
@@ -40,9 +40,13 @@ def simulated(clients=CLIENTS):
         offers.append(Offer(budgets, views, dict.fromkeys(clients, 0.1), True, "the same for all"))
     alone = {c: View(0.8, 0.5, 0.1) for c in clients}
     voted = worth_a_vote(offers)
-    ballots = {
-        c: cast_ballot(Preference(), [offers[i].views[c] for i in voted], alone[c]) for c in clients
-    }
+
+    def cast(client):
+        views = tuple(offers[i].views[client].figures for i in voted)
+        walk_away = (alone[client].figures,)
+        return Preference().cast_ballot(Choices(views, walk_away, walk_away))
+
+    ballots = {client: cast(client) for client in clients}
     elections = elect_by_all(ballots)
     agreed = voted[elections[0].winner]
     return Negotiation(
@@ -96,6 +100,18 @@ def test_winners_ballots_costs_and_who_would_leave_are_told():
     split = replace(found, elections=(*found.elections[:2], left))
     assert "everybody prefers to going alone" in headline(split)
     assert "1 of 3 would leave" in render_negotiation(split)
+
+
+def test_why_nash_has_no_winner_is_told():
+    found = simulated()
+    none = replace(found.election("nash"), winner=None)
+    lost = replace(found, elections=(*found.elections[:2], none))
+    assert "none: every combination leaves somebody with less than alone" in render_negotiation(
+        lost
+    )
+    kept = {c: replace(ballot, gains=()) for c, ballot in found.ballots.items()}
+    silent = replace(lost, ballots=kept)
+    assert "none: somebody does not tell its gains" in render_negotiation(silent)
 
 
 def test_a_negotiation_survives_its_file(tmp_path):

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from fcfl.results import OverSeeds
-from fcfl.runs.method_comparison import MAJORITY, over_seeds, parse_methods
+from fcfl.runs.compared_runs import MAJORITY, over_seeds
+from fcfl.runs.method_comparison import parse_methods
 from fcfl.runs.opening import open_table
 from fcfl.runs.settings import Experiment
 from fcfl.server.registry import METHODS

@@ -11,9 +11,9 @@ from fcfl.export.formats import model_as
 from fcfl.federation.messages import Ask, encode_message
 from fcfl.federation.question_checks import check_question
 from fcfl.federation.remote import RemoteFederation
+from fcfl.limits import Limits
 from fcfl.models.group_thresholds import GroupThresholds
 from fcfl.models.saved_model import load_model
-from fcfl.policy import Limits
 from fcfl.report.page import write_page
 from fcfl.results import read_result
 from fcfl.runs import Experiment, run_experiment

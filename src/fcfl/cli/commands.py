@@ -25,6 +25,7 @@ COMMANDS = {
     "compare": "Run several methods on the same rows, from the same start, with the same model.",
     "negotiate": "Which budgets could all clients live with? Try combinations, and vote.",
     "flower": "Train where rows never leave their owner, over Flower.",
+    "nvflare": "Train where rows never leave their owner, over NVIDIA FLARE.",
     "site": "A site's own side: its limits, and the ledger of what it has answered.",
     "data": "List the built-in data sets, or describe one: rows, groups, label rates.",
     "reproduce": "Reproduce tables and figures of the paper, theirs and ours side by side.",

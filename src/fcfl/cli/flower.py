@@ -2,32 +2,23 @@
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from fcfl.errors import FCFLError, Interrupted
-from fcfl.federation.flower.app_folder import (
-    default_out,
-    read_app_config,
-    write_app,
-    write_app_config,
-)
+from fcfl.federation.flower.app_folder import read_app_config, write_app, write_app_config
 from fcfl.federation.flower.key_names import check_key_names
 from fcfl.federation.flower.registration import register_key
-from fcfl.federation.flower.rehearsal import (
-    CERTIFICATES,
+from fcfl.federation.flower.rehearsal import CERTIFICATES, certificates_of, rehearse
+from fcfl.federation.rehearsal_files import (
     REHEARSAL,
-    certificates_of,
     check_installed,
+    default_out,
     named_files,
     node_configs,
-    rehearse,
 )
-from fcfl.report.terminal import print_result
-from fcfl.results import read_result
 from fcfl.runs import Experiment
-from fcfl.runs.folder import SETTINGS
 from fcfl.runs.site_config import (
     SitesConfig,
     config_text,
@@ -37,8 +28,18 @@ from fcfl.runs.site_config import (
     site_nodes,
 )
 
-from .console import INFEASIBLE, app, out_console, say, usage, words
-from .options import Options, Overwrite, Resume, command, was_given
+from .console import app, say, usage, words
+from .options import Options, Overwrite, Resume, command
+from .over_sites import (
+    Folder,
+    Given,
+    Setting,
+    SiteFiles,
+    SitePolicy,
+    Sites,
+    command_to_go_on,
+    show_run,
+)
 from .train import check_resume
 
 flower = typer.Typer(
@@ -49,23 +50,6 @@ flower = typer.Typer(
 )
 app.add_typer(flower, name="flower")
 
-Folder = Annotated[Path, typer.Argument(help="Folder of the app.", show_default=False)]
-Given = dict[str, object]
-Sites = Annotated[
-    str, typer.Option(metavar="NAME,…", help="Names of all sites, separated by commas.")
-]
-SiteFiles = Annotated[
-    str, typer.Option(metavar="NAME=FILE,…", help="Every site with its CSV or Parquet file.")
-]
-SitePolicy = Annotated[
-    str | None, typer.Option(metavar="NAME=FILE,…", help="Policy files of sites that have one.")
-]
-Setting = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Any other key of pyproject.toml; may be repeated."
-    ),
-]
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Without TLS and keys, even if FOLDER/certs exists.")
 ]
@@ -211,44 +195,14 @@ def up(
         nodes = node_configs(files, named_files("site-policy", site_policy or ""), folder)
     certificates = certificates_of(folder, list(files), insecure)
     try:
-        rehearse(folder, certificates, nodes, config, say)
+        rehearse(folder, certificates, nodes, config, run.written, say)
     except KeyboardInterrupt:
-        raise Interrupted(f"Stopped. Go on with: {_command_to_go_on(context, run)}") from None
-    _show(run.folder)
+        how = command_to_go_on(context, run, "flower", "up")
+        raise Interrupted(f"Stopped. Go on with: {how}") from None
+    show_run(run)
 
 
 def _check_app(folder: Path) -> None:
     if not (folder / "pyproject.toml").exists():
         how = f"fcfl flower new {shlex.quote(str(folder))}"
         raise FCFLError(f"There is no app in {str(folder)!r}. Make it: {how}")
-
-
-def _show(folder: Path) -> None:
-    result = read_result(folder / "result.json")
-    print_result(out_console, result)
-    say(f"Written to {folder}")
-    if result.deployment is None or not result.deployment.budgets_met:
-        raise typer.Exit(INFEASIBLE)
-
-
-def _command_to_go_on(context: typer.Context, run: SitesConfig) -> str:
-    """The command as it was given, with --resume where the run has begun to write its folder."""
-    settings = run.folder / SETTINGS
-    begun = settings.exists() and Experiment.from_toml(settings) == run.experiment
-    parts = ["fcfl", "flower", "up"]
-    for parameter in context.command.params:
-        name = str(parameter.name)
-        if was_given(name) and not (begun and name in ("resume", "overwrite")):
-            parts += _as_given(parameter, context.params[name])
-    return shlex.join([*parts, "--resume"] if begun else parts)
-
-
-def _as_given(parameter: Any, value: Any) -> list[str]:
-    """A parameter of a command as words of its line."""
-    if parameter.param_type_name == "argument":
-        return [str(value)]
-    option = parameter.opts[0]
-    if parameter.is_flag:
-        return [option] if value else []
-    values = value if isinstance(value, (list, tuple)) else [value]
-    return [word for one in values for word in (option, str(one))]

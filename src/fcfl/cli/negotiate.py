@@ -8,32 +8,49 @@ from typing import Annotated
 import typer
 from rich.table import Table as Grid
 
-from fcfl.negotiation.bargaining import Bargain
-from fcfl.negotiation.negotiating import (
+from fcfl.negotiation.negotiating import MOST, Procedure
+from fcfl.negotiation.negotiation_run import (
+    AGREED,
     MIN_GROUP_ROWS,
-    MOST,
-    check_ladder,
-    read_wishes,
-    write_policy,
+    check_clients,
+    read_policies,
+    run_negotiation,
 )
-from fcfl.negotiation.negotiating import (
-    negotiate as run_negotiation,
-)
-from fcfl.report.negotiation_page import headline, write_negotiation_page
-from fcfl.report.page import PAGE
+from fcfl.report.negotiation_page import headline
 from fcfl.report.words import number, plain
-from fcfl.results.negotiation_result import VOTING_RULES, Negotiation
-from fcfl.results.result_file import NEGOTIATION, write_negotiation
-from fcfl.rules import Difference
+from fcfl.results.negotiation_result import Negotiation, VotingRule
 from fcfl.runs import Experiment
 from fcfl.runs.budget_sweep import parse_budgets
 from fcfl.runs.opening import open_run
 from fcfl.runs.option_fields import option_fields, option_of
 from fcfl.runs.settings import DATA
 
-from .console import WrongUsage, app, note, out_console, say, usage
+from .console import app, note, out_console, say, usage
 from .options import Options, command
 from .train import check_columns
+
+Budgets = Annotated[
+    str | None,
+    typer.Option(
+        metavar="X,X,…",
+        help="Budgets to combine. Default: shares of the largest disparity without budgets.",
+    ),
+]
+Policies = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Clients' policy files, each CLIENT.toml: [preference], and budgets insisted on.",
+    ),
+]
+By = Annotated[
+    str, typer.Option(metavar="RULE", help="approval, borda or nash: whose winner is written.")
+]
+Most = Annotated[int, typer.Option(metavar="N", help="Combinations trained at most.")]
+MinGroupRows = Annotated[
+    int, typer.Option(metavar="N", help="Groups with fewer rows are not compared.")
+]
+Out = Annotated[Path | None, typer.Option(help="Folder to write. Default: runs/TABLE-negotiation.")]
 
 
 @command(
@@ -44,30 +61,12 @@ from .train import check_columns
 )
 def negotiate(
     settings: Annotated[Experiment, Options(Experiment, DATA, "metric", "loss", "l2", "objective")],
-    budgets: Annotated[
-        str | None,
-        typer.Option(
-            metavar="X,X,…",
-            help="Budgets to combine. Default: shares of the largest disparity without budgets.",
-        ),
-    ] = None,
-    policies: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Clients' policy files, each CLIENT.toml: [preference], and budgets insisted on.",
-        ),
-    ] = None,
-    by: Annotated[
-        str, typer.Option(metavar="RULE", help="approval, borda or nash: whose winner is written.")
-    ] = "nash",
-    most: Annotated[int, typer.Option(metavar="N", help="Combinations trained at most.")] = MOST,
-    min_group_rows: Annotated[
-        int, typer.Option(metavar="N", help="Groups with fewer rows are not compared.")
-    ] = MIN_GROUP_ROWS,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder to write. Default: runs/TABLE-negotiation.")
-    ] = None,
+    budgets: Budgets = None,
+    policies: Policies = None,
+    by: By = "nash",
+    most: Most = MOST,
+    min_group_rows: MinGroupRows = MIN_GROUP_ROWS,
+    out: Out = None,
 ) -> None:
     """Which budgets could all clients live with? Try combinations, and vote.
 
@@ -78,52 +77,30 @@ def negotiate(
     winner as agreed.toml, which fcfl train --policy takes.
     """
     with usage():
-        if by not in VOTING_RULES:
-            raise ValueError(f"`by` must be one of {', '.join(VOTING_RULES)}, got {by!r}.")
-        if most < 1 or min_group_rows < 1:
-            raise ValueError("`most` and `min-group-rows` must be at least 1.")
-        ladder = None if budgets is None else check_ladder(parse_budgets(budgets))
+        ladder = None if budgets is None else parse_budgets(budgets)
+        rule: VotingRule = by  # type: ignore[assignment] # `Procedure` checks it
+        procedure = Procedure(ladder, rule, most)
+        settings = replace(settings, min_group_rows=min_group_rows)
     check_columns(settings)
     opened = open_run(settings)
-    for sentence in opened.notes:
-        note(sentence)
-    rules = tuple(rule for rule in opened.rules if isinstance(rule, Difference))
-    names = opened.federation.names
-    if len(names) < 2:
-        raise WrongUsage(f"A negotiation needs two clients or more, got {len(names)}.")
+    with usage():
+        check_clients(opened.federation.names)
+    given = read_policies(policies, opened.federation.names)
     folder = out or Path("runs") / f"{Path(settings.table).stem}-negotiation"
-    bargain = Bargain(
-        opened.federation,
-        opened.model,
-        rules,
-        settings.l2_or_default,
-        settings.objective_or_default,
-        float(min_group_rows),
-        settings.seed,
-    )
     found = run_negotiation(
-        bargain,
-        read_wishes(policies, names),
-        table=settings.table,
-        budgets=ladder,
-        decided_by=by,
-        most=most,
+        settings,
+        replace(opened, federation=opened.federation.under(given)),
+        procedure,
+        folder,
+        command=lambda found: _command(settings, found, folder),
         on_message=note,
     )
-    found = replace(found, command=_command(settings, found, folder))
-    folder.mkdir(parents=True, exist_ok=True)
-    write_negotiation(folder / NEGOTIATION, found)
-    if found.agreed is not None:
-        write_policy(found, folder)
-    write_negotiation_page(found, folder / PAGE)
     _show(found)
     say(f"Written to {folder}")
 
 
 def _command(settings: Experiment, found: Negotiation, folder: Path) -> str:
-    """What trains the agreement; nothing where there is none."""
-    if found.agreed is None:
-        return ""
+    """What trains the agreement."""
     words = ["fcfl", "train", settings.table]
     for field in option_fields(Experiment, DATA):
         value = getattr(settings, field.name)
@@ -133,7 +110,7 @@ def _command(settings: Experiment, found: Negotiation, folder: Path) -> str:
         words += [f"--{field.name.replace('_', '-')}", text]
     if settings.loss != "cross-entropy":
         words += ["--loss", settings.loss]
-    words += ["--policy", str(folder / "agreed.toml"), "--l2", f"{found.l2:g}"]
+    words += ["--policy", str(folder / AGREED), "--l2", f"{found.l2:g}"]
     words += ["--objective", f"{found.objective}", "--confidence", "0"]
     return shlex.join(words)
 

@@ -6,10 +6,11 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from fcfl.federation.ledger import Ledger, Spent
+from fcfl.federation.ledger import PARTS, Ledger, Spent
 from fcfl.federation.site_rows import table_checksum
 from fcfl.federation.site_settings import SiteSettings
-from fcfl.policy import Limits, PrivacyBudget
+from fcfl.limits import Limits
+from fcfl.policy import PrivacyBudget
 
 from .console import app, out_console, say
 from .options import command
@@ -25,7 +26,6 @@ app.add_typer(site, name="site")
 SiteFile = Annotated[
     Path, typer.Argument(metavar="SITE.toml", help="The site's file, as its node has it.")
 ]
-PARTS = ("questions", "points", "counts")
 
 
 @command(site, epilog="Example:\n\n  fcfl site status /srv/fcfl/site.toml")
@@ -35,7 +35,9 @@ def status(path: SiteFile) -> None:
     ledger = Ledger(settings.ledger_folder)
     usages, now = ledger.usages(), table_checksum(settings)
     say(f"Site {settings.name!r}, ledger {ledger.path}")
-    if settings.privacy is not None:
+    if settings.privacy is None:
+        _show_policy(settings)
+    else:
         say(_privacy_sentence(ledger, settings.privacy))
     others = [table for table in usages if table != now]
     if now not in usages:
@@ -60,6 +62,20 @@ def _privacy_sentence(ledger: Ledger, budget: PrivacyBudget) -> str:
     )
 
 
+def _show_policy(settings: SiteSettings) -> None:
+    """What holds whoever asks, with a policy file or without."""
+    policy, limits = settings.policy or "none, so the closed one holds", settings.limits
+    split = [
+        f"{key} {'any' if value is None else value}"
+        for key, value in (("seed", limits.seed), ("test-size", limits.test_size))
+    ]
+    say(f"Policy: {policy}.")
+    say(
+        f"Nothing is said of fewer than {settings.min_group_rows} rows, no level named of fewer "
+        f"than {settings.withhold_below}; {', '.join(split)}."
+    )
+
+
 def _show(what: str, spent: Spent, limits: Limits, scope: str) -> None:
     table = Table(title=what, title_justify="left", box=None, pad_edge=False)
     for heading in ("", "asked", "limit", "left"):
@@ -80,3 +96,11 @@ def mend(path: SiteFile) -> None:
     ledger = Ledger(SiteSettings.from_file(path).ledger_folder)
     cut = ledger.mend()
     say(f"Cut {cut} bytes off {ledger.path}." if cut else "The ledger is whole.")
+
+
+@command(site, epilog="Example:\n\n  fcfl site key /srv/fcfl/site.toml")
+def key(path: SiteFile) -> None:
+    """Print this site's public key for masked sums, which other sites may pin in their policy."""
+    from fcfl.federation.masks.masked_clients import site_public  # needs an extra
+
+    say(site_public(SiteSettings.from_file(path)))

@@ -9,12 +9,14 @@ import numpy as np
 from fcfl._types import ClientId, Fold, Point, Report, Vector
 from fcfl.client.counts import Counts, count_rows
 from fcfl.client.folds import split_fold
-from fcfl.client.questions import Counted, HeldOut, Introduction, Setup, sum_up
+from fcfl.client.questions import Counted, HeldOut, Introduction, Setup, Vote, sum_up
 from fcfl.client.thresholds import RateWindow, best_thresholds
 from fcfl.data.client_data import ClientData
-from fcfl.models.model import Model, ModelRows
+from fcfl.models.curvature_sum import CurvatureSum
+from fcfl.models.model import Model, ModelRows, SummingRows
 from fcfl.models.rates import hard_selection, rate_members, smooth_selection
-from fcfl.policy import check_rules_kept
+from fcfl.policy import Policy, check_rules_kept
+from fcfl.preference import Ballot, Preference
 from fcfl.rules import Rule
 
 
@@ -49,12 +51,33 @@ class ThresholdClient(Client, Protocol):
         ...
 
 
+@runtime_checkable
+class VotingClient(Client, Protocol):
+    """Whoever also votes on budgets: asked only in a negotiation."""
+
+    def vote(self, question: Vote) -> Ballot:
+        """The client's ballot on what it is offered."""
+        ...
+
+
+@runtime_checkable
+class SummingClient(Client, Protocol):
+    """Whoever can also add its curvature to that of others: a client in the same process."""
+
+    def report_into(
+        self, setup: Setup, points: Sequence[Point], sums: Sequence[CurvatureSum | None]
+    ) -> tuple[Report, ...]:
+        """As `report`, curvatures added to the sums over clients, one for each point."""
+        ...
+
+
 class LocalClient:
     """Training and held-out rows of one client, encoded.
 
     ``rules`` are those the client insists on: it answers nothing when the rules in force are
     looser. Of groups with fewer than ``min_group_rows`` rows it says nothing. ``model`` stands in
-    for the one that is trained, such as the same module on a device of the client's own.
+    for the one that is trained, such as the same module on a device of the client's own. By its
+    ``preference`` it votes.
     """
 
     def __init__(
@@ -66,14 +89,28 @@ class LocalClient:
         rules: Sequence[Rule] = (),
         min_group_rows: int = 1,
         model: Model | None = None,
+        preference: Preference = Preference(),  # noqa: B008 - frozen
     ) -> None:
         self.name = name
         self.train = train
         self.test = train.take([]) if test is None else test
         self.rules, self.min_group_rows = tuple(rules), min_group_rows
+        self.preference = preference
         self._model = model
         self._setup: Setup | None = None
         self._rows: dict[Fold | None, ModelRows] = {}
+
+    def under(self, policy: Policy) -> "LocalClient":
+        """The same rows with the rules and the preference of a policy of the client's own."""
+        return LocalClient(
+            self.name,
+            self.train,
+            self.test,
+            rules=policy.rules([self.name]),
+            min_group_rows=policy.min_group_rows,
+            model=self._model,
+            preference=policy.preference or Preference(),
+        )
 
     def introduce(self) -> Introduction:
         """Groups by name, and the client's own rules."""
@@ -88,6 +125,15 @@ class LocalClient:
     def report(self, setup: Setup, points: Sequence[Point]) -> tuple[Report, ...]:
         """One report per point, on the training rows, or on those of a point's fold."""
         return tuple(self.rows(setup, point.fold).report(point) for point in points)
+
+    def report_into(
+        self, setup: Setup, points: Sequence[Point], sums: Sequence[CurvatureSum | None]
+    ) -> tuple[Report, ...]:
+        """The same, curvatures added to the sums over clients, one for each point."""
+        return tuple(
+            _report_into(self.rows(setup, point.fold), point, total)
+            for point, total in zip(points, sums, strict=True)
+        )
 
     def count(self, setup: Setup, params: Vector) -> Counted:
         """Hard counts of all rows, and the smooth report on the training rows."""
@@ -116,6 +162,10 @@ class LocalClient:
         members = rate_members(away, setup.rates, self.name)
         said = sum_up(losses, away.weights, members, hard_selection(logits).astype(np.float64))
         return said.with_groups_of(self.min_group_rows)
+
+    def vote(self, question: Vote) -> Ballot:
+        """The client's ballot, by its own preference."""
+        return self.preference.cast_ballot(question.choices[self.name])
 
     def rows(self, setup: Setup, fold: Fold | None = None) -> ModelRows:
         """The rows under the model, kept for the next question."""
@@ -152,3 +202,18 @@ class LocalClient:
             members *= data.weights[:, None]
         rates = score @ members / np.maximum(members.sum(axis=0), 1e-300)
         return np.where(report.group_counts > 0, np.clip(rates, 0.0, 1.0), 0.0)
+
+
+def _report_into(rows: ModelRows, point: Point, total: CurvatureSum | None) -> Report:
+    """The report of any model's rows, its curvature added to ``total``."""
+    if total is not None and isinstance(rows, SummingRows):
+        return rows.report_into(point, total)
+    return add_own(rows.report(point), total)
+
+
+def add_own(report: Report, total: CurvatureSum | None) -> Report:
+    """The report without its curvature, which is added to ``total``."""
+    if total is None or report.curvature is None:
+        return report
+    total.add(report.curvature)
+    return replace(report, curvature=None)

@@ -15,6 +15,7 @@ from fcfl.client.counts import Counts
 from fcfl.data import Schema, Statistics
 from fcfl.models.group_thresholds import GroupThresholds
 from fcfl.policy import PrivacyBudget
+from fcfl.preference import Choices
 from fcfl.rules import Rule
 
 
@@ -84,7 +85,23 @@ class HoldOut:
         return replace(self, setup=self.setup.for_client(name))
 
 
-Question: TypeAlias = Evaluate | Count | HoldOut
+@dataclass(frozen=True)
+class Vote:
+    """A question: the client's ballot on what it is offered, by a preference that stays with it.
+
+    ``choices`` has every client's own figures, which came from its own counts.
+    """
+
+    choices: Mapping[ClientId, Choices]
+
+    def for_client(self, name: ClientId) -> "Vote":
+        """With what this client is offered only."""
+        return Vote({name: self.choices[name]})
+
+
+OnRows: TypeAlias = Evaluate | Count | HoldOut
+"""A question about rows, under a model."""
+Question: TypeAlias = OnRows | Vote
 
 
 def _own_weights(name: ClientId, point: Point) -> Point:
@@ -100,8 +117,8 @@ class Introduction:
     ``present`` those with training rows here. A client may insist on ``rules`` of its own, and on
     saying nothing of groups with fewer than ``min_group_rows`` rows. The rest is for clients whose
     tables are not encoded yet: labels and statistics of their columns, without levels and groups
-    that occur in fewer than ``withhold_below`` rows. With a ``privacy`` budget it answers releases
-    only, and names what it has declared.
+    that occur in fewer than ``withhold_below`` rows. ``mask_key`` is its public key, in a run with
+    masked sums. With a ``privacy`` budget it answers releases only, and names what it has declared.
     """
 
     name: ClientId
@@ -115,6 +132,7 @@ class Introduction:
     statistics: Statistics | None = None
     withhold_below: int = 1
     policy_sha256: str | None = None
+    mask_key: str = ""
     privacy: PrivacyBudget | None = None
     schema: Schema | None = None
 

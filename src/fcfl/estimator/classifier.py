@@ -1,24 +1,19 @@
 """`FCFLClassifier`: one binary classifier for many clients, each with a disparity budget."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from fcfl._checks import check_count
 from fcfl._types import ClientId, Vector
-from fcfl.audit import Audit
 from fcfl.data.client_data import ClientData
-from fcfl.estimator.audited_rows import audit_rows
-from fcfl.estimator.classifier_file import read_classifier, write_classifier
+from fcfl.estimator.fitted import FittedClassifier
 from fcfl.estimator.inputs import (
     CLIENTS,
     advice,
@@ -29,13 +24,11 @@ from fcfl.estimator.inputs import (
     split_by_client,
 )
 from fcfl.estimator.parameters import method_of, open_settings_of, privacy_of, rules_of
-from fcfl.estimator.row_thresholds import row_thresholds
 from fcfl.federation.federation import Federation
 from fcfl.models.group_thresholds import Thresholds
-from fcfl.models.linear import Linear, linear_logits
+from fcfl.models.linear import Linear
 from fcfl.models.loss import Loss, as_loss
 from fcfl.models.model import Model
-from fcfl.models.rates import hard_selection
 from fcfl.policy import PrivacyBudget
 from fcfl.results import DataSource
 from fcfl.rules import Rule
@@ -44,7 +37,7 @@ from fcfl.training.margins import MOST_CHANGE
 from fcfl.training.trained import Trained
 
 
-class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class FCFLClassifier(FittedClassifier):
     """Binary classifier whose group rates keep each client's budget on the training rows.
 
     A linear model by default (logistic regression with an L2 penalty), or any torch module with
@@ -108,7 +101,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     classes_ : ndarray of shape (2,)
         The second one counts as selected.
-    coef_, intercept_ : ndarray of shape (1, n_features_in_) and (1,)
+    coef_, intercept_ : ndarray of shape (1, n_features) and (1,)
         Of a linear model.
     module_ : torch.nn.Module
         The trained copy of ``model``.
@@ -144,10 +137,6 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     >>> model.result_.message[:12], len(model.prices_)
     ('KKT residual', 2)
     """
-
-    # Only thresholds by group need these beyond `fit`: they are routed there when it is asked for.
-    __metadata_request__predict: ClassVar = {"clients": False, "sensitive_features": False}
-    __metadata_request__score: ClassVar = {"clients": False, "sensitive_features": False}
 
     def __init__(
         self,
@@ -288,103 +277,3 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         plain = (str, int, float, bool, tuple, Mapping)
         given = {k: v for k, v in self.get_params(deep=False).items() if v is not None}
         return {k: v if isinstance(v, plain) else repr(v) for k, v in given.items() if k != "model"}
-
-    def _take_params(self, params: Vector) -> None:
-        """Set what prediction uses from the flat parameters."""
-        if self.model is None:
-            self.coef_, self.intercept_ = params[None, :-1].copy(), params[-1:].copy()
-        else:
-            from fcfl.models.torch_params import as_network
-
-            self.module_ = as_network(self.model).restored(params)
-
-    def decision_function(self, X: Any) -> Vector:
-        """Logit of each row; at least zero means the second class, unless there are thresholds."""
-        check_is_fitted(self)
-        if self.schema_ is None:
-            X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
-        else:
-            X = self.schema_.transform(X)
-        if self.model is None:
-            return linear_logits(X, np.append(self.coef_, self.intercept_))
-        from fcfl.models.torch_module import TorchModule
-
-        trained = TorchModule(self.module_)
-        return trained.logits(trained.start(), X)
-
-    @property
-    def predict_proba(self) -> Callable[[Any], Any]:
-        """Probabilities of both classes, as a function of X; not there where the loss has none."""
-        loss = as_loss("loss", self.loss)
-        if not loss.has_probabilities:
-            raise AttributeError(
-                f"`predict_proba` needs a loss with probabilities, got loss={loss.name!r}: its "
-                "scores are not probabilities. Use `decision_function`."
-            )
-
-        def predict_proba(X: Any) -> Any:
-            probability = loss.scores(self.decision_function(X))
-            return np.column_stack([1.0 - probability, probability])
-
-        return predict_proba
-
-    def predict(self, X: Any, *, clients: Any = None, sensitive_features: Any = None) -> Any:
-        """The class of each row.
-
-        With ``thresholds="group"`` each row's client and group decide from which logit on it is
-        the second one, as in `fit`; of a client or group that had too few rows there, or none, it
-        is 0. Without, they are not used.
-        """
-        logits = self.decision_function(X)
-        cuts = row_thresholds(self, logits.size, clients, sensitive_features)
-        return self.classes_[hard_selection(logits, cuts).astype(np.intp)]
-
-    def score(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        clients: Any = None,
-        sensitive_features: Any = None,
-    ) -> float:
-        """The share of rows whose class is predicted rightly; arguments as in `predict`."""
-        predicted = self.predict(X, clients=clients, sensitive_features=sensitive_features)
-        return float(accuracy_score(y, predicted, sample_weight=sample_weight))
-
-    def audit(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        clients: Any = None,
-        sensitive_features: Any = None,
-        confidence: float = 0.95,
-    ) -> Audit:
-        """Rates, intervals and verdicts of these rows, against the budgets of `fit`."""
-        logits = self.decision_function(X)
-        return audit_rows(self, logits, y, clients, sensitive_features, confidence)
-
-    def save(self, path: str | Path) -> None:
-        """Write the fitted classifier to a folder like a run's, without pickle.
-
-        ``fcfl predict``, ``fcfl report`` and ``fcfl export`` read it too.
-        """
-        check_is_fitted(self)
-        write_classifier(self, Path(path))
-
-    @classmethod
-    def load(cls, path: str | Path, *, model: Any = None) -> "FCFLClassifier":
-        """Read a folder that `save` or ``fcfl train`` wrote.
-
-        ``model`` is a module of the same architecture, for a network. A classifier of a run of the
-        command line takes tables with the run's columns as ``X``, and has no ``audit_``.
-        """
-        classifier: FCFLClassifier = read_classifier(cls, Path(path), model)
-        return classifier
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        tags.input_tags.sparse = True
-        return tags

@@ -1,6 +1,7 @@
 """What sites agree on, from what each of them says of itself: columns, labels and groups."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from fcfl._types import ClientId
 from fcfl.client.questions import Introduction
@@ -8,6 +9,7 @@ from fcfl.data import Columns, Schema
 from fcfl.data.own_table import SITE
 from fcfl.data.roles import label_pair
 from fcfl.errors import DataError
+from fcfl.federation.masks.mask_messages import digest
 from fcfl.federation.messages import Agreement, Terms
 
 
@@ -51,6 +53,11 @@ def _declared(
     negative, positive = first.labels
     schema = first.schema or Schema(())
     return Agreement(terms, (negative, positive), first.levels, schema, checksums)
+
+
+def run_id(agreement: Agreement) -> str:
+    """Identifies a run for masked sums: the same at all sites, and again when it is resumed."""
+    return digest(replace(agreement, checksums={}))
 
 
 def _labels(terms: Terms, introductions: Mapping[ClientId, Introduction]) -> tuple[str, str]:

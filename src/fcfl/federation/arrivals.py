@@ -4,7 +4,8 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
-from fcfl._checks import LARGEST, check_report, is_count, is_finite
+from fcfl._checks import is_count, is_finite
+from fcfl._report_checks import LARGEST, check_report
 from fcfl._types import LABEL_OF, ClientId, Point, RateId, RateKind, Vector
 from fcfl.client.counts import Counts
 from fcfl.client.questions import Counted, HeldOut, Introduction
@@ -13,6 +14,7 @@ from fcfl.data import Schema, Statistics
 from fcfl.data.statistics import Summary
 from fcfl.errors import ReportError
 from fcfl.policy import PrivacyBudget
+from fcfl.preference import Ballot, Choices, places
 from fcfl.rules import Rule
 
 
@@ -124,6 +126,25 @@ def check_thresholds(name: ClientId, said: object, windows: Sequence[RateWindow]
     groups = {group for window in windows for group in window.groups}
     holds = isinstance(said, Mapping) and set(said) == groups
     _expect(name, "thresholds", holds and all(map(is_finite, said.values())))  # type: ignore[attr-defined]
+
+
+def check_ballot(name: ClientId, said: Ballot, choices: Choices) -> None:
+    """Refuse what is not a mark and a place for every offer, with gains that fit them or none."""
+    if not isinstance(said, Ballot):
+        raise ReportError(f"Client {name!r} sent {type(said).__name__} instead of a ballot.")
+    n_offers = len(choices.offers)
+    holds = len(said.approves) == n_offers and all(isinstance(a, bool) for a in said.approves)
+    _expect(name, "marks of what it approves", holds)
+    holds = len(said.ranks) == n_offers and all(map(is_finite, said.ranks))
+    ranks = np.array(said.ranks)
+    _expect(name, "places of the offers", holds and np.array_equal(places(-ranks), ranks))
+    holds = is_count(said.walks_to) and said.walks_to < len(choices.alone)
+    _expect(name, "a model it would have alone", holds)
+    if said.gains:
+        holds = len(said.gains) == n_offers and all(map(is_finite, said.gains))
+        holds = holds and all(abs(gain) <= 1 for gain in said.gains)
+        marked = tuple(gain >= 0 for gain in said.gains)
+        _expect(name, "gains", holds and marked == said.approves)
 
 
 class KnownCounts:

@@ -1,12 +1,13 @@
 """The one contract with clients: ask all of them one question. No rows above it."""
 
+import copy
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from fcfl._types import ClientId, Fold, Report, Reports, Request, Vector
+from fcfl._types import ClientId, Fold, Point, Report, Reports, Request, Vector
 from fcfl.client.counts import Counts
-from fcfl.client.local_client import Client, LocalClient, ThresholdClient
+from fcfl.client.local_client import Client, LocalClient, ThresholdClient, VotingClient
 from fcfl.client.private_client import PrivateClient
 from fcfl.client.questions import (
     Count,
@@ -17,19 +18,26 @@ from fcfl.client.questions import (
     Introduction,
     Question,
     Setup,
+    Vote,
 )
 from fcfl.client.thresholds import RateWindow
 from fcfl.data.client_data import ClientData
 from fcfl.errors import AbsentClientError, FCFLError
 from fcfl.federation.arrivals import (
     KnownCounts,
+    check_ballot,
     check_counted,
     check_held_out,
     check_introduction,
     check_reports,
     check_thresholds,
 )
-from fcfl.policy import PrivacyBudget
+from fcfl.federation.summing import CheckReports, add_up
+from fcfl.policy import Policy, PrivacyBudget
+from fcfl.preference import Ballot, Choices
+
+if TYPE_CHECKING:
+    from fcfl.federation.masks.mask_sums import MaskedSums
 
 Check = Callable[[ClientId, Any], None]
 
@@ -47,6 +55,7 @@ class Federation:
         if not clients:
             raise ValueError("`clients` must name at least one client, got none.")
         self._clients = dict(clients)
+        self._masks: MaskedSums | None = None
         self._known_counts = KnownCounts()
 
     @classmethod
@@ -94,12 +103,12 @@ class Federation:
         """Every client's reports, one for each point; who did not answer is left out."""
         of_rows, n_rates = self.clients_have_rows, len(setup.rates)
 
-        def check(name: ClientId, answer: Any) -> None:
-            check_reports(name, answer, request.points, n_rates, of_rows=of_rows)
-            for point, report in zip(request.points, answer, strict=True):
+        def check(name: ClientId, answer: Any, points: tuple[Point, ...] = request.points) -> None:
+            check_reports(name, answer, points, n_rates, of_rows=of_rows)
+            for point, report in zip(points, answer, strict=True):
                 self._check_rows(name, setup, report, point.fold)
 
-        return self._ask(Evaluate(setup, request), check)
+        return self._evaluate(Evaluate(setup, request), check)
 
     def count(self, setup: Setup, params: Vector) -> dict[ClientId, Counted]:
         """How a model decides on every client's rows; all must answer."""
@@ -159,13 +168,61 @@ class Federation:
             check_thresholds(name, chosen[name], own)
         return chosen
 
+    def vote(self, choices: Mapping[ClientId, Choices]) -> dict[ClientId, Ballot]:
+        """Every client's ballot on what it is offered; all must answer."""
+
+        def check(name: ClientId, answer: Any) -> None:
+            check_ballot(name, answer, choices[name])
+
+        ballots = self._ask(Vote(choices), check)
+        self.check_all_answered("which budgets it can live with")
+        return ballots
+
+    def under(self, policies: Mapping[ClientId, Policy]) -> "Federation":
+        """The same clients, some with a policy of their own, as at sites."""
+        clients = dict(self._clients)
+        for name, policy in policies.items():
+            client = clients[name]
+            if not isinstance(client, LocalClient):
+                raise FCFLError(f"Client {name!r} has no rows in this process: it takes no policy.")
+            clients[name] = client.under(policy)
+        return Federation(clients)
+
     def bind(self, setup: Setup, fold: Fold | None = None) -> "Bound":
         """The clients with the setup said: what the loop asks round after round."""
         return Bound(self, setup, fold)
 
     def only(self, name: ClientId) -> "Federation":
         """One client alone."""
-        return Federation({name: self._clients[name]})
+        alone = Federation({name: self._clients[name]})
+        return alone.masked() if self.is_masked else alone
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether curvature comes as a sum that cannot be taken apart: see docs/masked-sums.md."""
+        return self._masks is not None
+
+    def masked(self, threshold: int | None = None) -> Self:
+        """The same clients, whose curvatures are summed under masks.
+
+        ``threshold`` of them must help to open a sum, by default more than two thirds.
+        """
+        from fcfl.federation.masks.masked_clients import mask_in_process  # needs an extra
+
+        hidden = copy.copy(self)
+        hidden._masks = mask_in_process(self._clients, threshold)
+        return hidden
+
+    def _evaluate(self, question: Evaluate, check: CheckReports) -> Reports:
+        """Every client's reports, checked; curvatures are added up as they come."""
+        if all(point.want != "curvature" for point in question.request.points):
+            return self._ask(question, check)
+        if self._masks is not None:
+            return self._masks.report(question, check)
+        return self._evaluate_curved(question, check)
+
+    def _evaluate_curved(self, question: Evaluate, check: CheckReports) -> Reports:
+        return add_up(self._clients, question, check)
 
     def _ask(self, question: Question, check: Check) -> dict[ClientId, Any]:
         """Every client's answer, checked."""
@@ -196,6 +253,10 @@ def answer(client: Client, question: Question) -> Any:
         return client.report(question.setup, question.request.points)
     if isinstance(question, Count):
         return client.count(question.setup, question.params)
+    if isinstance(question, Vote):
+        if not isinstance(client, VotingClient):
+            raise FCFLError("A negotiation needs clients that have a `vote`.")
+        return client.vote(question)
     return client.hold_out(question.setup, question.fold, question.candidates)
 
 

@@ -11,7 +11,7 @@ from fcfl._types import ClientId, Fold, Point, RateId, Report, Vector
 from fcfl.client.counts import Counts, count_rows
 from fcfl.client.folds import split_fold, usable_rows
 from fcfl.client.local_client import LocalClient
-from fcfl.client.questions import Counted, HeldOut, Introduction, Setup
+from fcfl.client.questions import Counted, HeldOut, Introduction, Setup, Vote
 from fcfl.data import ClientData
 from fcfl.errors import DataError
 from fcfl.federation.withholding import (
@@ -21,6 +21,7 @@ from fcfl.federation.withholding import (
     without_small_groups,
 )
 from fcfl.models.rates import hard_selection
+from fcfl.preference import Ballot, Preference
 from fcfl.rules import Rule
 
 
@@ -42,10 +43,13 @@ class GuardedClient:
         least: int = 1,
         rules: Sequence[Rule] = (),
         min_group_rows: int = 1,
+        preference: Preference = Preference(),  # noqa: B008 - frozen
     ) -> None:
         train = without_small_groups(train, least)
         test = None if test is None else without_small_groups(test, least)
-        self._client = LocalClient(name, train, test, rules=rules, min_group_rows=min_group_rows)
+        self._client = LocalClient(
+            name, train, test, rules=rules, min_group_rows=min_group_rows, preference=preference
+        )
         self._folder, self._rows, self._least = folder, rows, least
 
     def introduce(self) -> Introduction:
@@ -79,6 +83,10 @@ class GuardedClient:
         settled = [self._settled(setup, params, f"{fold}", away) for params in candidates]
         counted = [_counted(decisions, away, setup.rates).group_selected for decisions in settled]
         return replace(said, selected=np.where(said.group_counts > 0, counted, 0.0))
+
+    def vote(self, question: Vote) -> Ballot:
+        """The site's ballot: its preference is not about rows, and stays here."""
+        return self._client.vote(question)
 
     def _report(self, setup: Setup, point: Point) -> Report:
         train = self._client.train

@@ -16,9 +16,12 @@ from pathlib import Path
 from fcfl.client.private_client import PrivacySpent
 from fcfl.errors import DataError
 from fcfl.federation.locked_file import append, locked
-from fcfl.policy import Limits, PrivacyBudget
+from fcfl.limits import Limits
+from fcfl.policy import PrivacyBudget
 
 FILE = "ledger.jsonl"
+PARTS = ("questions", "points", "counts", "ballots")  # of which there are limits
+BALLOT = "vote"  # the purpose of a question for a ballot
 _FIRST = "0" * 64
 
 
@@ -55,6 +58,7 @@ class Spent:
 
     questions: int = 0
     points: int = 0
+    ballots: int = 0
     models: set[str] = field(default_factory=set)
 
     @property
@@ -66,6 +70,7 @@ class Spent:
         """One more question."""
         self.questions += 1
         self.points += entry.points
+        self.ballots += entry.purpose == BALLOT
         self.models.update(entry.counted)
 
     def wanted(self, part: str, entry: Entry) -> int:
@@ -74,6 +79,8 @@ class Spent:
             return self.questions + 1
         if part == "points":
             return self.points + entry.points if entry.points else 0
+        if part == "ballots":
+            return self.ballots + 1 if entry.purpose == BALLOT else 0
         return len(self.models.union(entry.counted)) if entry.counted else 0
 
 
@@ -193,7 +200,7 @@ def check_limits(entry: Entry, usage: Usage, limits: Limits) -> None:
     if entry.run:
         runs = len(usage.runs) + (entry.run not in usage.runs)
         _refuse_beyond("runs_per_table", runs, limits)
-    for part in ("questions", "points", "counts"):
+    for part in PARTS:
         _refuse_beyond(f"{part}_per_table", usage.in_all.wanted(part, entry), limits)
         if entry.run:
             _refuse_beyond(f"{part}_per_run", run.wanted(part, entry), limits)

@@ -4,9 +4,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Generic, Protocol, TypeVar
 
-from fcfl._checks import check_count, part_missing
-from fcfl._types import ClientId, Point, Report, Reports, Request
+from fcfl._checks import check_count
+from fcfl._report_checks import part_missing
+from fcfl._types import (
+    ClientId,
+    Point,
+    Report,
+    Reports,
+    Request,
+    SummedReports,
+    curvature_sum,
+)
 from fcfl.errors import AbsentClientError, ReportError
+from fcfl.federation.summing import without_curvature
 from fcfl.server.method import Method, RoundInfo, State
 
 S = TypeVar("S", bound=State)
@@ -34,6 +44,9 @@ class Tally:
         """This tally and one more exchange."""
         wants = [point.want for point in request.points]
         sent = sum(report.nbytes for answers in reports.values() for report in answers)
+        for index in range(len(wants)):
+            together = curvature_sum(reports, index)  # counted as if each client had sent its own
+            sent += 0 if together is None else together.nbytes * len(reports)
         return Tally(
             self.values + wants.count("values") + wants.count("decisions"),
             self.gradients + wants.count("gradients"),
@@ -101,6 +114,8 @@ def admit(
         )
     reports: dict[ClientId, tuple[Report, ...]] = {}
     memory: dict[ClientId, Report] = {}
+    summed = isinstance(answers, SummedReports)  # over those that answered: it has no stand-ins
+    needed = without_curvature(request.points) if summed else request.points
     for name in problem.clients:
         last = progress.memory.get(name)
         if name in answers:
@@ -109,10 +124,12 @@ def admit(
         else:
             if last is None:
                 raise _unknown(name, is_first_round=not any(progress.state.rounds))
-            last = _stand_in(name, last, request.points, max_age)
+            last = _stand_in(name, last, needed, max_age)
             reports[name] = (last,) * len(request.points)
         if last is not None:
             memory[name] = last
+    if isinstance(answers, SummedReports):
+        return SummedReports(reports, answers.curvature_sums), memory
     return reports, memory
 
 

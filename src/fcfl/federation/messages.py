@@ -16,22 +16,37 @@ from fcfl.client.questions import (
     Introduction,
     Question,
     Setup,
+    Vote,
 )
 from fcfl.data import encoding, statistics
 from fcfl.data.encoding import Schema
 from fcfl.extras import LocalTraining, LossesByLabel
+from fcfl.federation.masks.mask_messages import (
+    MaskedEvaluate,
+    MaskedReports,
+    MaskQuestion,
+    PrepareMasks,
+    Revealed,
+    SumKey,
+    SumTerms,
+    Unmask,
+)
 from fcfl.federation.named_module import NamedModule
 from fcfl.federation.wire import WireError, pack, unpack, unpack_tree
 from fcfl.models import loss
 from fcfl.models.linear import Linear
 from fcfl.policy import PrivacyBudget
+from fcfl.preference import Ballot, Choices, Figures
 from fcfl.releases import Release
 from fcfl.rules import Rule
 
 
 @dataclass(frozen=True)
 class Terms:
-    """Which columns have which part, and how rows are held out: known before anybody answers."""
+    """Which columns have which part, and how rows are held out: known before anybody answers.
+
+    In a ``masked`` run the server gets curvature as a sum over sites only.
+    """
 
     label: str
     sensitive: tuple[str, ...]
@@ -39,6 +54,7 @@ class Terms:
     positive: str | None = None
     test_size: float = 0.3
     seed: int = 0
+    masked: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,7 +83,7 @@ class Ask:
     """A question about the site's rows, encoded as agreed."""
 
     agreement: Agreement
-    question: Question
+    question: Question | MaskQuestion
 
 
 @dataclass(frozen=True)
@@ -75,7 +91,10 @@ class Answer:
     """What a site says, with its name; a refusal says why there is no answer."""
 
     name: ClientId
-    content: "Introduction | tuple[Report, ...] | Counted | HeldOut | Refusal"
+    content: (
+        "Introduction | tuple[Report, ...] | Counted | HeldOut | Ballot | Refusal"
+        " | SumKey | MaskedReports | Revealed"
+    )
 
 
 @dataclass(frozen=True)
@@ -91,8 +110,8 @@ EXTRAS = (LocalTraining, LossesByLabel, Release)
 """What sites answer beyond losses, rates and curvature: sums over many rows, as gradients are."""
 
 _VALUES: tuple[type, ...] = (
-    *(Terms, Agreement, Counts, Setup, Linear, NamedModule, PrivacyBudget),
-    *(*EXTRAS, *get_args(Rule)),
+    *(Terms, Agreement, Counts, Setup, Linear, NamedModule, Choices, Figures, *EXTRAS),
+    *(PrivacyBudget, SumTerms, SumKey, *get_args(Rule)),
     *(
         cls
         for module in (_types, encoding, statistics, loss)  # points and reports, columns, losses
@@ -101,10 +120,18 @@ _VALUES: tuple[type, ...] = (
     ),
 )
 _QUESTIONS: dict[str, type] = {
-    cls.__name__: cls for cls in (Introduce, Ask, Evaluate, Count, HoldOut, *_VALUES)
+    cls.__name__: cls
+    for cls in (
+        *(Introduce, Ask, Evaluate, Count, HoldOut, Vote),
+        *(PrepareMasks, MaskedEvaluate, Unmask, *_VALUES),
+    )
 }
 _ANSWERS: dict[str, type] = {
-    cls.__name__: cls for cls in (Answer, Introduction, Counted, HeldOut, Refusal, *_VALUES)
+    cls.__name__: cls
+    for cls in (
+        *(Answer, Introduction, Counted, HeldOut, Ballot, Refusal),
+        *(MaskedReports, Revealed, *_VALUES),
+    )
 }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from fcfl.client.private_client import PrivateClient, costs_of
-from fcfl.client.questions import Evaluate, Introduction, Question
+from fcfl.client.questions import Evaluate, Introduction
 from fcfl.data.client_data import ClientData
 from fcfl.data.declared import Declared, read_declared, split_by_content
 from fcfl.errors import DataError
@@ -60,7 +60,7 @@ def introduce_privately(
 
 
 def check_private_question(
-    question: Question, agreement: Agreement, settings: SiteSettings
+    question: object, agreement: Agreement, settings: SiteSettings
 ) -> tuple[float, float]:
     """Refuse all but releases about declared columns; what they cost training and other rows."""
     declared = _declared(settings)
@@ -79,7 +79,7 @@ def check_private_question(
 
 
 def answer_privately(
-    question: Question,
+    question: Evaluate,
     agreement: Agreement,
     settings: SiteSettings,
     budget: PrivacyBudget,

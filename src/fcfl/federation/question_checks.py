@@ -6,18 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from fcfl._types import Extra, Fold, Point, Vector
-from fcfl.client.questions import Evaluate, HoldOut, Question
+from fcfl._types import ClientId, Extra, Fold, Point, Vector
+from fcfl.client.questions import Evaluate, HoldOut, OnRows, Vote
 from fcfl.errors import DataError
 from fcfl.extras import LocalTraining
 from fcfl.federation.messages import EXTRAS, Agreement, Terms
 from fcfl.federation.named_module import NamedModule
+from fcfl.limits import Limits
 from fcfl.models.linear import Linear
 from fcfl.models.loss import LOSSES
-from fcfl.policy import Limits
 
 MOST_RATES = 2000
 MOST_FOLDS = 20
+MOST_OFFERS = 1000
 MOST_EPOCHS, MOST_STEP = 100, 100.0
 LEAST_BATCH = 32  # rows: the change of the parameters by a batch of one is that row
 
@@ -28,13 +29,23 @@ def check_split(terms: Terms, limits: Limits) -> None:
     for name, value in given.items():
         fixed = getattr(limits, name)
         if fixed is not None and value != fixed:
-            raise DataError(
-                f"This site's policy fixes `{name.replace('_', '-')}` at {fixed}, got {value}."
-            )
+            raise DataError(_fixes(name.replace("_", "-"), fixed, value))
 
 
-def check_question(question: Question, agreement: Agreement, limits: Limits) -> None:
-    """Refuse what could tell more of single rows than docs/deployment.md says."""
+def _fixes(key: str, fixed: float, value: float) -> str:
+    return (
+        f"This site's policy fixes `{key}` at {fixed}, got {value}. Train with that, or let its "
+        "owner open it under [limits]."
+    )
+
+
+def check_question(
+    question: OnRows, agreement: Agreement, limits: Limits, *, masked: bool = False
+) -> None:
+    """Refuse what could tell more of single rows than docs/deployment.md says.
+
+    A question is ``masked`` where its answer has curvature under masks only.
+    """
     setup = question.setup
     if setup.thresholds is not None:  # one for each group would tell where its scores are
         raise DataError("A site counts decisions by one threshold, not by group.")
@@ -47,11 +58,24 @@ def check_question(question: Question, agreement: Agreement, limits: Limits) -> 
     folds = [question.fold] if isinstance(question, HoldOut) else []
     if isinstance(question, Evaluate):
         for point in question.request.points:
-            _check_point(point, limits)
+            _check_point(point, limits, masked=masked)
         folds = [point.fold for point in question.request.points if point.fold is not None]
     for fold in folds:
         _check_fold(fold, limits)
     check_answer_size(question, limits)
+
+
+def check_vote(question: Vote, name: ClientId) -> None:
+    """Refuse a vote on anything but shares of this site's rows."""
+    choices = question.choices.get(name)
+    if choices is None or len(question.choices) != 1:
+        raise DataError("A site votes on what it is offered, not on what others are.")
+    sizes_fit = 1 <= len(choices.offers) <= MOST_OFFERS and 1 <= len(choices.alone) <= MOST_OFFERS
+    if not sizes_fit or len(choices.alone) != len(choices.alone_trained):
+        raise DataError(f"A site votes on one to {MOST_OFFERS} offers, and may walk away.")
+    for one in (*choices.offers, *choices.alone, *choices.alone_trained):
+        if not (0 <= one.accuracy <= 1 and 0 <= one.disparity <= 1):
+            raise DataError(f"`accuracy` and `disparity` must lie between 0 and 1, got {one}.")
 
 
 def _check_model(model: Any, agreement: Agreement, limits: Limits) -> None:
@@ -71,7 +95,7 @@ def _check_model(model: Any, agreement: Agreement, limits: Limits) -> None:
         )
 
 
-def _params_of(question: Question) -> Sequence[Vector]:
+def _params_of(question: OnRows) -> Sequence[Vector]:
     if isinstance(question, Evaluate):
         return [point.params for point in question.request.points]
     return question.candidates if isinstance(question, HoldOut) else [question.params]
@@ -87,7 +111,7 @@ def _check_params(params: Vector, n_params: int, limits: Limits) -> None:
         )
 
 
-def _check_point(point: Point, limits: Limits) -> None:
+def _check_point(point: Point, limits: Limits, *, masked: bool) -> None:
     for extra in point.extras:
         _check_extra(extra, limits)
     if not 0 < point.sharpness <= limits.largest_sharpness:
@@ -97,6 +121,11 @@ def _check_point(point: Point, limits: Limits) -> None:
         )
     if point.want == "curvature" and not limits.curvature:
         raise DataError('This site sends no curvature. Train with curvature = "lbfgs".')
+    if point.want == "curvature" and limits.curvature == "masked" and not masked:
+        raise DataError(
+            "This site sends curvature as part of a masked sum only. Train with masked = true, or "
+            'with curvature = "lbfgs".'
+        )
 
 
 def _check_extra(extra: Extra, limits: Limits) -> None:
@@ -122,10 +151,10 @@ def _check_fold(fold: Fold, limits: Limits) -> None:
     if not valid or (fold.most_rows is not None and fold.most_rows < 1) or fold.seed < 0:
         raise DataError(f"A site makes 2 to {MOST_FOLDS} folds, got {fold}.")
     if limits.seed is not None and fold.seed != limits.seed:
-        raise DataError(f"This site's policy fixes `seed` at {limits.seed}, got {fold.seed}.")
+        raise DataError(_fixes("seed", limits.seed, fold.seed))
 
 
-def check_answer_size(question: Question, limits: Limits) -> None:
+def check_answer_size(question: OnRows, limits: Limits) -> None:
     """Refuse what a short question would make a very long answer of."""
     points = question.request.points if isinstance(question, Evaluate) else ()
     size = sum(answer_size(point, len(question.setup.rates)) for point in points) / 1e6

@@ -3,17 +3,19 @@
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, Self
 
-from fcfl._types import ClientId, Extra, Request
+from fcfl._types import ClientId, Extra, Reports, Request
 from fcfl.client.questions import Evaluate, Introduction, Question
 from fcfl.errors import FCFLError
 from fcfl.extras import LocalTraining
-from fcfl.federation.agreement import agree
+from fcfl.federation.agreement import agree, run_id
 from fcfl.federation.arrivals import KnownCounts, check_site_introduction
 from fcfl.federation.exchange import Exchange, Traffic
 from fcfl.federation.federation import Check, Federation
+from fcfl.federation.masks.mask_messages import MaskedEvaluate, MaskQuestion, SumTerms
 from fcfl.federation.messages import EXTRAS, Agreement, Ask, Terms
+from fcfl.federation.summing import CheckReports
 from fcfl.federation.transport import Transport
 
 
@@ -43,6 +45,7 @@ class RemoteFederation(Federation):
         self.introductions = self._exchange.meet(check_site_introduction)
         self.agreement = agree(terms, self.introductions)
         self._only: tuple[ClientId, ...] | None = None
+        self._masks = None
         self._known_counts = KnownCounts()
 
     @property
@@ -68,16 +71,45 @@ class RemoteFederation(Federation):
     def introduce(self) -> dict[ClientId, Introduction]:
         """What every site said of itself when it came, with the groups that any of them named."""
         levels = self.agreement.levels
-        return {name: replace(said, levels=levels) for name, said in self.introductions.items()}
+        return {name: replace(self.introductions[name], levels=levels) for name in self.names}
 
-    def _ask(self, question: Question, check: Check) -> dict[ClientId, Any]:
+    def _evaluate_curved(self, question: Evaluate, check: CheckReports) -> Reports:
+        """Every site's reports, each with its own curvature: one that is absent leaves its last."""
+        return self._ask(question, check)
+
+    def masked(self, threshold: int | None = None, *, needs_all: bool = True) -> Self:
+        """The same sites, whose curvatures are summed under masks.
+
+        With ``needs_all`` no sum is opened that a site is missing from.
+        """
+        from fcfl.federation.masks.mask_sums import MaskedSums, usual_threshold  # needs an extra
+
+        hidden = copy.copy(self)
+        keys = {name: self.introductions[name].mask_key for name in self.names}
+        for name, key in keys.items():
+            if not key:
+                raise FCFLError(f"Site {name!r} sent no key for masked sums.")
+        terms = SumTerms(run_id(self.agreement), threshold or usual_threshold(len(keys)), keys)
+        hidden._masks = MaskedSums(terms, hidden._ask, hidden._ask_some, needs_all=needs_all)
+        return hidden
+
+    def _ask(self, question: Question | MaskQuestion, check: Check) -> dict[ClientId, Any]:
         if isinstance(question, Evaluate):
             _check_extras(question)
-        return self._exchange.ask(
-            lambda name: Ask(_for_site(name, self.agreement), _own_extras(name, question)),
-            check,
-            self._only,
-        )
+        return self._exchange.ask(self._for_sites(question), check, self._only)
+
+    def _ask_some(
+        self, question: MaskQuestion, check: Check, names: Sequence[ClientId], enough: int
+    ) -> dict[ClientId, Any]:
+        """Ask these sites until enough have answered; then `failures` stay as they were."""
+        failures = self._exchange.failures
+        answers = self._exchange.ask(self._for_sites(question), check, names, enough)
+        if len(answers) >= enough:
+            self._exchange.failures = failures
+        return answers
+
+    def _for_sites(self, question: Question | MaskQuestion) -> Callable[[ClientId], Ask]:
+        return lambda name: Ask(_for_site(name, self.agreement), _own_extras(name, question))
 
     def _threshold_clients(self) -> NoReturn:
         """Sites do not answer this yet."""
@@ -90,7 +122,7 @@ class RemoteFederation(Federation):
         """The same exchange with one site alone."""
         alone = copy.copy(self)
         alone._only = (name,)
-        return alone
+        return alone.masked() if self.is_masked else alone
 
 
 def _for_site(name: ClientId, agreement: Agreement) -> Agreement:
@@ -109,11 +141,15 @@ def _check_extras(question: Evaluate) -> None:
                 )
 
 
-def _own_extras(name: ClientId, question: Question) -> Question:
+def _own_extras(name: ClientId, question: Question | MaskQuestion) -> Question | MaskQuestion:
     """The question for one site, without the weights of others."""
     question = question.for_client(name)
-    if not isinstance(question, Evaluate):
-        return question
+    if isinstance(question, MaskedEvaluate):
+        return replace(question, evaluate=_without_others(name, question.evaluate))
+    return _without_others(name, question) if isinstance(question, Evaluate) else question
+
+
+def _without_others(name: ClientId, question: Evaluate) -> Evaluate:
     points = tuple(
         replace(point, extras=tuple(_own_weights(name, extra) for extra in point.extras))
         for point in question.request.points

@@ -12,12 +12,19 @@ from typing import TypeAlias
 from fcfl._checks import check_keys
 from fcfl._types import ClientId
 from fcfl.errors import DataError
-from fcfl.policy import Limits, Policy, PrivacyBudget, read_policy
+from fcfl.limits import LEAST_IN_LEVEL, LEAST_ROWS, Limits
+from fcfl.mask_policy import MaskPolicy
+from fcfl.policy import Policy, PrivacyBudget
+from fcfl.policy_file import read_policy
+from fcfl.preference import Preference
 from fcfl.rules import Rule
 
 ConfigValue: TypeAlias = bool | int | float | str
 Config: TypeAlias = Mapping[str, ConfigValue]
 """A node config or a run config, as Flower carries it."""
+
+CLOSED = Policy((), {}, LEAST_ROWS, "", "", LEAST_IN_LEVEL)
+"""That of a site without a policy file."""
 
 KEYS = ("name", "table", "test-table", "policy", "cache", "ledger")
 
@@ -57,11 +64,11 @@ class SiteSettings:
         return cls.from_node_config(config)
 
     @cached_property
-    def read_policy(self) -> Policy | None:
-        """The policy file, if the site has one."""
+    def read_policy(self) -> Policy:
+        """What the site insists on; without a file, and where it says nothing, it is closed."""
         if self.policy is None:
-            return None
-        policy = read_policy(self.policy)
+            return CLOSED
+        policy = read_policy(self.policy, of_site=True)
         if policy.groups:
             raise DataError(
                 f"Policy {str(self.policy)!r}: `groups` belongs to the server's policy; the groups "
@@ -72,27 +79,37 @@ class SiteSettings:
     @property
     def rules(self) -> tuple[Rule, ...]:
         """The rules the site insists on, with its own budgets only."""
-        return () if self.read_policy is None else self.read_policy.rules([self.name])
+        return self.read_policy.rules([self.name])
 
     @property
     def min_group_rows(self) -> int:
         """Of smaller groups the site reports nothing."""
-        return 1 if self.read_policy is None else self.read_policy.min_group_rows
+        return self.read_policy.min_group_rows
 
     @property
     def withhold_below(self) -> int:
         """Rarer levels are not named to the server."""
-        return 1 if self.read_policy is None else self.read_policy.withhold_below
+        return self.read_policy.withhold_below
+
+    @property
+    def preference(self) -> Preference:
+        """What the site would give for what, by which it votes."""
+        return self.read_policy.preference or Preference()
 
     @property
     def limits(self) -> Limits:
-        """What the site answers at most; there are limits without a policy, too."""
-        return Limits() if self.read_policy is None else self.read_policy.limits
+        """What the site answers at most."""
+        return self.read_policy.limits
+
+    @property
+    def masks(self) -> MaskPolicy:
+        """What the site asks of a masked sum."""
+        return self.read_policy.masks
 
     @property
     def privacy(self) -> PrivacyBudget | None:
         """With a budget the site adds noise to all it says, and answers nothing else."""
-        return None if self.read_policy is None else self.read_policy.privacy
+        return self.read_policy.privacy
 
     @property
     def ledger_folder(self) -> Path:

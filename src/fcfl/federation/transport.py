@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from fcfl.federation.site import reply_to
+from fcfl.federation.replying import reply_to
 from fcfl.federation.site_settings import Config
 
 

@@ -18,6 +18,7 @@ from fcfl.data.client_data import ClientData
 from fcfl.data.coded_features import CodedFeatures
 from fcfl.errors import DataError
 from fcfl.extras import Items, LocalTraining, set_weights_of, train_locally
+from fcfl.models.curvature_sum import CurvatureSum
 from fcfl.models.loss import CROSS_ENTROPY, Loss, loss_from_json, loss_to_json
 from fcfl.models.merge import merge_rows
 from fcfl.models.model_file import Inputs, distinct_names, whole_model, write_model_file
@@ -180,6 +181,20 @@ class LinearRows:
 
     def report(self, point: Point) -> Report:
         """Loss and smooth rates at ``point``, with gradients and whatever else it wants."""
+        report, diagonal = self._report(point)
+        if diagonal is None:
+            return report
+        return replace(report, curvature=self.products.gramian(diagonal))
+
+    def report_into(self, point: Point, total: CurvatureSum) -> Report:
+        """The same, the curvature added to that of others instead of in the report."""
+        report, diagonal = self._report(point)
+        if diagonal is not None:
+            self.products.add_gramian(diagonal, total)
+        return report
+
+    def _report(self, point: Point) -> tuple[Report, Vector | None]:
+        """The report without curvature, and the diagonal between the rows that makes it."""
         divisors = np.where(self.group_counts > 0, self.group_counts, 1.0)
         bends = None
         if point.want == "curvature":
@@ -195,13 +210,13 @@ class LinearRows:
             extras=extras,
         )
         if sums.gradients is None:
-            return report
-        return replace(
+            return report, None
+        report = replace(
             report,
             loss_grad=sums.gradients[0] / self.n_rows,
             rate_grads=sums.gradients[1:] / divisors[:, None],
-            curvature=None if bends is None else self.products.gramian(bends.diagonal),
         )
+        return report, None if bends is None else bends.diagonal
 
     def _empty(self) -> Vector:
         return np.empty(self.row_counts.size)

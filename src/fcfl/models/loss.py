@@ -72,6 +72,26 @@ class Loss(Protocol):
         ...
 
 
+class _ByLabel:
+    """What a loss that is given by label shares with any other such."""
+
+    __slots__ = ()
+
+    def by_label(self, logits: Vector) -> Matrix:
+        """The loss of each item if its label were 0, then if it were 1."""
+        raise TypeError("A loss by label says how large it is for each.")
+
+    def total(self, logits: Vector, counts: Vector, positives: Vector) -> float:
+        """The sum over all rows."""
+        return float(self.items(logits, counts, positives).sum())
+
+    def items(self, logits: Vector, counts: Vector, positives: Vector) -> Vector:
+        """The sum over the rows of each item."""
+        as_0, as_1 = self.by_label(logits)
+        losses: Vector = (counts - positives) * as_0 + positives * as_1
+        return losses
+
+
 @dataclass(frozen=True, slots=True)
 class CrossEntropy:
     r""":math:`\log(1 + e^z) - y z`, in nats; its scores :math:`\sigma(z)` are probabilities."""
@@ -120,7 +140,7 @@ class CrossEntropy:
 
 
 @dataclass(frozen=True, slots=True)
-class Hinge:
+class Hinge(_ByLabel):
     r""":math:`\max(0, 1 - s z)` with :math:`s = \pm 1` for the label, its corner rounded.
 
     .. math:: h(u) = w \log(1 + e^{u/w}), \qquad u = 1 - s z
@@ -154,16 +174,6 @@ class Hinge:
         slopes: Vector = -signs * expit((1.0 - signs * logits) / self.width)
         return slopes
 
-    def total(self, logits: Vector, counts: Vector, positives: Vector) -> float:
-        """The sum over all rows."""
-        return float(self.items(logits, counts, positives).sum())
-
-    def items(self, logits: Vector, counts: Vector, positives: Vector) -> Vector:
-        """The sum over the rows of each item."""
-        as_0, as_1 = self.by_label(logits)
-        losses: Vector = (counts - positives) * as_0 + positives * as_1
-        return losses
-
     def slopes(self, logits: Vector, counts: Vector, positives: Vector) -> Vector:
         r""":math:`n_0 \sigma((1 + z)/w) - n_1 \sigma((1 - z)/w)`."""
         as_0, as_1 = expit((1.0 + logits) / self.width), expit((1.0 - logits) / self.width)
@@ -183,7 +193,7 @@ class Hinge:
 
 
 @dataclass(frozen=True, slots=True)
-class Squared:
+class Squared(_ByLabel):
     r""":math:`(p - y)^2` with :math:`p = (1 + z)/2`: least squares on the label.
 
     The best p is the probability of label 1, and zero logits say one half; a linear p leaves
@@ -207,16 +217,6 @@ class Squared:
         """:math:`p - y`."""
         slopes: Vector = (1.0 + logits) / 2.0 - y
         return slopes
-
-    def total(self, logits: Vector, counts: Vector, positives: Vector) -> float:
-        """The sum over all rows."""
-        return float(self.items(logits, counts, positives).sum())
-
-    def items(self, logits: Vector, counts: Vector, positives: Vector) -> Vector:
-        """The sum over the rows of each item."""
-        as_0, as_1 = self.by_label(logits)
-        losses: Vector = (counts - positives) * as_0 + positives * as_1
-        return losses
 
     def slopes(self, logits: Vector, counts: Vector, positives: Vector) -> Vector:
         """:math:`n p - n_1`."""

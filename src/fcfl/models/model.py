@@ -6,11 +6,12 @@ A researcher's own model is any object with these members; `Linear` and `TorchMo
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from fcfl._files import replace_file
 from fcfl._types import ClientId, Point, RateId, Report, Vector
 from fcfl.data.client_data import ClientData
+from fcfl.models.curvature_sum import CurvatureSum
 from fcfl.models.loss import CROSS_ENTROPY, Loss
 from fcfl.models.model_file import Inputs
 
@@ -30,6 +31,15 @@ class ModelRows(Protocol):
 
     def with_groups_of(self, least: float) -> "ModelRows":
         """The same rows, in which a group of fewer than ``least`` rows has none."""
+        ...
+
+
+@runtime_checkable
+class SummingRows(ModelRows, Protocol):
+    """Rows whose curvature is cheaper to add to that of others than to make on its own."""
+
+    def report_into(self, point: Point, total: CurvatureSum) -> Report:
+        """The report without curvature, which is added to ``total``."""
         ...
 
 

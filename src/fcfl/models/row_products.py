@@ -20,13 +20,11 @@ from fcfl.data.coded_features import (
     row_blocks,
     transposed,
 )
-from fcfl.models.threads import run_all
+from fcfl.models.curvature_sum import CurvatureSum, product
 
 _BLOCK_ROWS = 8_192  # temporary arrays of a block stay in the cache
 _LEAST_ROWS = 2_048  # fewer are not worth handing to another thread
 _PER_PARAMETER = 4  # a block has more rows than this for each parameter: gradients are summed too
-_PAIR_ROWS = 65_536  # so many that a table of pairs costs little beside its rows
-_MOST_PAIRS = 1 << 20  # that are summed at once
 _DENSE_ENTRIES = 1 << 21  # of a scaled copy of dense rows
 _THIN = 0.25  # an array with a smaller share of entries other than zero may be one of codes
 
@@ -53,6 +51,10 @@ class RowProducts(Protocol):
 
     def gramian(self, diagonal: Vector) -> Matrix:
         r""":math:`[X\ 1]^T D\, [X\ 1]`, dense."""
+        ...
+
+    def add_gramian(self, diagonal: Vector, to: CurvatureSum) -> None:
+        """Add the same to a sum over clients."""
         ...
 
 
@@ -132,6 +134,10 @@ class DenseRows:
         gramian[-1, -1] = diagonal.sum()
         return gramian
 
+    def add_gramian(self, diagonal: Vector, to: CurvatureSum) -> None:
+        """Add the same to a sum over clients."""
+        to.add(self.gramian(diagonal))
+
 
 class SparseRows:
     """A csr_array that is not one of codes."""
@@ -170,6 +176,10 @@ class SparseRows:
         gramian[-1, -1] = diagonal.sum()
         return gramian
 
+    def add_gramian(self, diagonal: Vector, to: CurvatureSum) -> None:
+        """Add the same to a sum over clients."""
+        to.add(self.gramian(diagonal))
+
 
 class CodedRows:
     """Codes, and the numbers beside them."""
@@ -202,7 +212,7 @@ class CodedRows:
         gradients = np.zeros((residuals.shape[1], layout.n_features + 2))
         gradients[:, layout.feature_of_slot] = (self._columns[block] @ residuals).T
         if layout.numbers:
-            gradients[:, layout.number_features] = _product(
+            gradients[:, layout.number_features] = product(
                 residuals, self.X.numbers[self.blocks[block]]
             )
         gradients = gradients[:, :-1]
@@ -210,92 +220,14 @@ class CodedRows:
         return gradients
 
     def gramian(self, diagonal: Vector) -> Matrix:
-        r""":math:`[X\ 1]^T D\, [X\ 1]`, dense.
+        r""":math:`[X\ 1]^T D\, [X\ 1]`, dense."""
+        total = CurvatureSum(self.X.shape[1] + 1)
+        self.add_gramian(diagonal, total)
+        return total.total
 
-        An entry for two features of coded columns is the sum of ``diagonal`` over the rows that
-        have both: every pair of columns is summed by pair of codes.
-        """
-        layout, n_rows = self.X.layout, self.X.shape[0]
-        size = layout.n_features + 1
-        if n_rows * (len(layout.columns) + 1) ** 2 <= min(size**2, _MOST_PAIRS):
-            gramian = self._all_pairs(diagonal)
-        else:
-            gramian = np.empty((size, size))
-            for rows in row_blocks(n_rows, _PAIR_ROWS):
-                self._add_pairs(gramian, rows, diagonal[rows])
-            gramian[-1] = gramian[:, -1]
-            gramian[-1, -1] = diagonal.sum()
-        if layout.numbers:
-            self._put_numbers(gramian, diagonal)
-        return gramian
-
-    def _all_pairs(self, diagonal: Vector) -> Matrix:
-        """The part of codes and intercept in one sum: where there are fewer pairs than entries."""
-        layout, (n_rows, n_columns) = self.X.layout, self.X.slots.shape
-        intercept, nothing = layout.n_features, layout.n_features + 1
-        at = np.full((n_rows, n_columns + 1), intercept)
-        features = layout.feature_of_slot[self.X.slots]
-        at[:, :-1] = np.where(features == layout.n_features, nothing, features)
-        size = layout.n_features + 2 if (at == nothing).any() else layout.n_features + 1
-        pairs = (at[:, :, None] * size + at[:, None, :]).reshape(-1)
-        weights = np.repeat(diagonal, (n_columns + 1) ** 2)
-        sums = np.bincount(pairs, weights, size**2).reshape(size, size)
-        return np.ascontiguousarray(sums[:nothing, :nothing], dtype=np.float64)
-
-    def _add_pairs(self, gramian: Matrix, rows: slice, diagonal: Vector) -> None:
-        """The coded features' part, and the last column: put in by the first rows, then added."""
-        layout, slots = self.X.layout, self.X.slots[rows]
-        codes = np.empty(slots.shape[::-1], dtype=np.int64)
-        np.subtract(slots.T, layout.slots[:-1, None], out=codes)
-        widest = max(layout.widths, default=0) + 1
-        # Tables of about one length share the multiplication.
-        strides = [widest if widest <= 2 * (w + 1) else w + 1 for w in layout.widths]
-
-        def put(where: tuple[slice, slice | int], sums: Any) -> None:
-            if rows.start:
-                gramian[where] += sums
-            else:
-                gramian[where] = sums
-
-        def add(a: int) -> None:
-            mine, width = layout.columns[a], layout.widths[a]
-            sums = np.bincount(codes[a], diagonal, width + 1)[:-1]
-            put((mine, mine), np.diag(sums))
-            put((mine, -1), sums)
-            pairs, scaled = np.empty_like(codes[a]), {}
-            for b in range(a + 1, len(layout.columns)):
-                other, stride = layout.columns[b], strides[b]
-                if stride not in scaled:
-                    scaled[stride] = codes[a] * stride
-                np.add(scaled[stride], codes[b], out=pairs)
-                table = np.bincount(pairs, diagonal, (width + 1) * stride).reshape(-1, stride)
-                put((mine, other), table[:-1, : layout.widths[b]])
-                if rows.stop == self.X.shape[0]:
-                    gramian[other, mine] = gramian[mine, other].T
-
-        run_all(add, range(len(layout.columns)))
-
-    def _put_numbers(self, gramian: Matrix, diagonal: Vector) -> None:
-        """The lines and columns of the numbers."""
-        layout, at = self.X.layout, self.X.layout.number_features
-        lines = np.zeros((at.size, layout.n_features + 1))
-        for rows in row_blocks(self.X.shape[0], _PAIR_ROWS):
-            numbers = self.X.numbers[rows]
-            scaled = numbers * diagonal[rows, None]
-            lines[:, :-1] += layout.by_feature(transposed(self.X[rows].ones()) @ scaled).T
-            lines[:, at] += _product(scaled, numbers)
-            lines[:, -1] += scaled.sum(axis=0)
-        gramian[at] = lines
-        gramian[:, at] = lines.T
-
-
-def _product(left: Matrix, right: Matrix) -> Matrix:
-    """``left.T @ right`` by einsum, whose rounding does not depend on BLAS and its threads."""
-    total = np.zeros((left.shape[1], right.shape[1]))
-    for rows in row_blocks(left.shape[0], _BLOCK_ROWS):
-        parts = (np.ascontiguousarray(part[rows].T) for part in (left, right))
-        total += np.einsum("ji,ki->jk", *parts)
-    return total
+    def add_gramian(self, diagonal: Vector, to: CurvatureSum) -> None:
+        r"""Add :math:`[X\ 1]^T D\, [X\ 1]` to a sum over clients."""
+        to.add_codes(self.X, diagonal)
 
 
 def _csr_rows(X: Any, rows: slice) -> Any:

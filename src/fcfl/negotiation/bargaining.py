@@ -12,13 +12,20 @@ from typing import Any
 from fcfl._types import ClientId, Vector
 from fcfl.federation.federation import Federation
 from fcfl.models.model import Model
-from fcfl.preference import Preference
 from fcfl.results.client_result import ClientResult, PartName
 from fcfl.results.evaluations import row_sections
 from fcfl.results.negotiation_result import Offer, View
 from fcfl.rules import Difference
 from fcfl.training.fit import train
 from fcfl.training.trained import Trained
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A client's own model, on the rows that offers are judged by, and on its training rows."""
+
+    view: View
+    trained: View
 
 
 @dataclass(frozen=True)
@@ -47,23 +54,12 @@ class Bargain:
                 prices[price.client] = prices.get(price.client, 0.0) + price.value
         return Offer(dict(budgets), views_of(trained), prices, trained.budgets_met, found_by)
 
-    def alone(
-        self, client: ClientId, preference: Preference, ladder: Sequence[float], start: Vector
-    ) -> View:
-        """What a client has if it walks away: its own model, of the budgets it likes best.
-
-        It chooses among them by its training rows, so that the view is not of rows it chose by.
-        """
+    def alone(self, client: ClientId, ladder: Sequence[float], start: Vector) -> tuple[Alone, ...]:
+        """What a client may walk away to: its own model, without a budget and with each."""
         only = self.federation.only(client)
         fits = [self._train(only, None, start)]
         fits += [self._train(only, {client: budget}, start) for budget in ladder]
-
-        def liked(trained: Trained) -> tuple[bool, float]:
-            view = views_of(trained, "train")[client]
-            given = view.accuracy, view.disparity
-            return preference.allows(*given), preference.utility(*given)
-
-        return views_of(max(fits, key=liked))[client]
+        return tuple(Alone(views_of(fit)[client], views_of(fit, "train")[client]) for fit in fits)
 
     def _train(
         self, federation: Federation, budgets: dict[ClientId, float] | None, start: Vector | None

@@ -1,13 +1,17 @@
-"""Which combinations of budgets are worth training: all of them would be budgets ** clients.
+"""Which combinations of budgets are worth training: there are budgets ** clients of them.
 
-It begins with the same budget for all, with budgets relative to each client's own disparity, and
-with one client loose or tight alone.
-Then, round by round, it looks at the offers that lead by some voting rule and trains what is one
-step away from them: one client looser where its budget has a price, one client tighter. It ends
-when everything next to the leaders is known.
+Where they are few enough all are. Else it begins with the same budget for all, with budgets
+relative to each client's own disparity, and with one client loose or tight alone. Then, round by
+round, it holds a vote on what is known so far: of every rule's winner each client's budget is moved
+along the whole ladder, and one client's loosened while another's is tightened; of the next best
+ones single budgets by one step, looser only where they have a price. It ends when no such move is
+unknown: then no single client's budget changes a winner.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
 
 from fcfl._types import ClientId
 from fcfl.results.negotiation_result import Offer
@@ -19,6 +23,14 @@ SHARES = (0.75, 0.5, 0.25)  # of the disparity that a client has without budgets
 _FREE = 1e-9  # a price below this is none
 
 
+@dataclass(frozen=True)
+class Standing:
+    """Positions of offers: of every rule's winner, and of the best few by each rule."""
+
+    winners: tuple[int, ...]
+    leaders: tuple[int, ...]
+
+
 class Exploration:
     """Trains combinations on a ladder of budgets, and remembers them.
 
@@ -26,8 +38,8 @@ class Exploration:
     ----------
     clients, ladder : who, and which budgets, the loosest first
     train : a combination, and why it is tried, to what everybody gets of it
-    leading : offers so far to the positions of those that lead by some rule
-    most : combinations trained at most
+    vote : how the offers so far stand
+    most : combinations trained at most; where there are no more all are trained
     caps : budgets that a client insists on; it is never offered a looser one
     """
 
@@ -36,12 +48,12 @@ class Exploration:
         clients: Sequence[ClientId],
         ladder: Sequence[float],
         train: Callable[[Levels, str], Offer],
-        leading: Callable[[Sequence[Offer]], Sequence[int]],
+        vote: Callable[[Sequence[Offer]], Standing],
         most: int,
         caps: Mapping[ClientId, float] | None = None,
     ) -> None:
         self.clients, self.ladder = tuple(clients), tuple(ladder)
-        self._train, self._leading, self._most = train, leading, most
+        self._train, self._vote, self._most = train, vote, most
         self._loosest = tuple(self._first_within((caps or {}).get(c)) for c in self.clients)
         self.known: dict[Levels, Offer] = {}
 
@@ -50,8 +62,31 @@ class Exploration:
         """All that was trained, in this order."""
         return tuple(self.known.values())
 
+    @property
+    def n_combinations(self) -> int:
+        """How many there are."""
+        return prod(len(self.ladder) - loosest for loosest in self._loosest)
+
     def run(self, own: Mapping[ClientId, float]) -> tuple[Offer, ...]:
         """Explore; ``own`` is what each client's disparity is without budgets."""
+        if self.n_combinations <= self._most:
+            for levels in product(*(range(first, len(self.ladder)) for first in self._loosest)):
+                self._try(levels, "every combination")
+            return self.offers
+        self._begin(own)
+        while True:
+            before = list(self.known)
+            standing = self._vote(self.offers)
+            for position in standing.winners:
+                for levels, why in self._around(before[position]):
+                    self._try(levels, why)
+            for position in standing.leaders:
+                for levels, why in self._next_to(before[position]):
+                    self._try(levels, why)
+            if len(self.known) == len(before):
+                return self.offers
+
+    def _begin(self, own: Mapping[ClientId, float]) -> None:
         last = len(self.ladder) - 1
         for level in range(len(self.ladder)):
             self._try((level,) * len(self.clients), "the same for all")
@@ -61,14 +96,6 @@ class Exploration:
             for level, others in ((0, last), (last, 0)):
                 mixed = _with((others,) * len(self.clients), k, level)
                 self._try(mixed, f"only {client} {'loose' if level == 0 else 'tight'}")
-        while True:
-            before = len(self.known)
-            combinations = list(self.known)
-            for position in self._leading(self.offers):
-                for levels, why in self._next_to(combinations[position]):
-                    self._try(levels, why)
-            if len(self.known) == before:
-                return self.offers
 
     def _relative(self, own: Mapping[ClientId, float], share: float) -> Levels:
         """For each client the budget on the ladder that is nearest to a share of its own."""
@@ -76,6 +103,21 @@ class Exploration:
             min(range(len(self.ladder)), key=lambda i: abs(self.ladder[i] - share * own[client]))
             for client in self.clients
         )
+
+    def _around(self, levels: Levels) -> Iterator[tuple[Levels, str]]:
+        """One client with every other budget, and one looser for another that is tighter.
+
+        Not a step at a time: figures jump where a fit has several optima.
+        """
+        last = len(self.ladder) - 1
+        for k, client in enumerate(self.clients):
+            for level in range(len(self.ladder)):
+                yield _with(levels, k, level), f"a winner, with another budget for {client}"
+        for k, client in enumerate(self.clients):
+            for j, other in enumerate(self.clients):
+                if j != k and levels[k] > 0 and levels[j] < last:
+                    moved = _with(_with(levels, k, levels[k] - 1), j, levels[j] + 1)
+                    yield moved, f"a winner, with {client} looser and {other} tighter"
 
     def _next_to(self, levels: Levels) -> Iterator[tuple[Levels, str]]:
         """One client a step looser or tighter, where that can change anything."""

@@ -1,25 +1,18 @@
-"""From clients to an agreement: explore budgets, cast ballots, count votes, write a policy."""
+"""From clients to an agreement: explore budgets, ask for ballots, count votes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-import tomli_w
-
-from fcfl._checks import did_you_mean
-from fcfl._files import replace_file
-from fcfl._types import ClientId
-from fcfl.errors import DataError
-from fcfl.negotiation.ballots import cast_ballot
+from fcfl._checks import check_choice
+from fcfl._types import ClientId, Vector
+from fcfl.client.questions import Introduction
 from fcfl.negotiation.bargaining import Bargain, judged_part, views_of
 from fcfl.negotiation.exploration import Exploration, Levels
-from fcfl.negotiation.frontier import dominated, merits, worth_a_vote
-from fcfl.negotiation.voting import elect_by_all, leaders
-from fcfl.policy import Policy, read_policy
-from fcfl.preference import Preference
+from fcfl.negotiation.frontier import dominated, merits
+from fcfl.negotiation.voters import Outcome, Voters
 from fcfl.results.evaluations import row_sections
 from fcfl.results.negotiation_result import (
-    Ballot,
+    VOTING_RULES,
     Cost,
     Negotiation,
     Offer,
@@ -29,48 +22,28 @@ from fcfl.results.negotiation_result import (
 from fcfl.rules import Difference
 
 LADDER_SHARES = (1.0, 0.5, 0.25, 0.1)  # of the largest disparity that a client has without budgets
-MIN_GROUP_ROWS = 30
-MOST = 60  # combinations trained
-LEADERS = 5  # offers of each rule around which more are tried
-AGREED = "agreed.toml"
+MOST = 64  # combinations trained
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What clients bring: preferences, which stay with them, and budgets they insist on."""
+class Procedure:
+    """How a negotiation goes.
 
-    preferences: Mapping[ClientId, Preference]
-    caps: Mapping[ClientId, float]
+    ``budgets`` are combined, by default shares of the largest disparity without budgets;
+    ``by`` is the rule whose winner is agreed on (where "nash" has none, "approval" decides);
+    ``most`` combinations are trained at most.
+    """
 
-    def preference_of(self, client: ClientId) -> Preference:
-        """A client's own, else that of everybody without one."""
-        return self.preferences.get(client, Preference())
+    budgets: tuple[float, ...] | None = None
+    by: VotingRule = "nash"
+    most: int = MOST
 
-
-def read_wishes(folder: Path | None, clients: Sequence[ClientId]) -> Wishes:
-    """Policy files of clients, each named ``CLIENT.toml``; whoever has none is like all others."""
-    if folder is None:
-        return Wishes({}, {})
-    if not folder.is_dir():
-        raise DataError(f"{str(folder)!r} is not a folder; it should hold a CLIENT.toml for each.")
-    policies: dict[ClientId, Policy] = {}
-    for path in sorted(folder.glob("*.toml")):
-        if path.stem not in clients:
-            raise DataError(
-                f"The policy {str(path)!r} is of no client. {did_you_mean(path.stem, clients)}"
-            )
-        policies[path.stem] = read_policy(path)
-    caps = {}
-    for client, policy in policies.items():
-        budgets = [
-            budget
-            for rule in policy.rules([client])
-            if isinstance(rule, Difference) and (budget := rule.budget_of(client)) is not None
-        ]
-        if budgets:
-            caps[client] = min(budgets)
-    preferences = {c: p.preference for c, p in policies.items() if p.preference is not None}
-    return Wishes(preferences, caps)
+    def __post_init__(self) -> None:
+        check_choice("by", self.by, VOTING_RULES)
+        if self.most < 1:
+            raise ValueError(f"`most` must be at least 1, got {self.most}.")
+        if self.budgets is not None:
+            object.__setattr__(self, "budgets", check_ladder(self.budgets))
 
 
 def default_ladder(own: Mapping[ClientId, float]) -> tuple[float, ...]:
@@ -87,97 +60,112 @@ def check_ladder(budgets: Sequence[float]) -> tuple[float, ...]:
     return tuple(sorted(set(budgets), reverse=True))
 
 
+def caps_of(
+    introductions: Mapping[ClientId, Introduction], rules: Sequence[Difference]
+) -> dict[ClientId, float]:
+    """Budgets that clients insist on, of what is negotiated: nobody is offered a looser one."""
+    negotiated = {(rule.metric, rule.attribute) for rule in rules}
+    caps = {}
+    for client, said in introductions.items():
+        budgets = [
+            budget
+            for rule in said.rules
+            if isinstance(rule, Difference)
+            and (rule.metric, rule.attribute) in negotiated
+            and (budget := rule.budget_of(client)) is not None
+        ]
+        if budgets:
+            caps[client] = min(budgets)
+    return caps
+
+
 def negotiate(
     bargain: Bargain,
-    wishes: Wishes,
+    procedure: Procedure = Procedure(),  # noqa: B008 - frozen
     *,
     table: str,
-    budgets: Sequence[float] | None = None,
-    decided_by: VotingRule = "nash",
-    most: int = MOST,
     on_message: Callable[[str], None] = lambda sentence: None,
 ) -> Negotiation:
-    """Find budgets that clients could agree on.
+    """Find budgets that the clients of a federation could agree on.
 
     Parameters
     ----------
     bargain : clients, a model and what is compared; ``l2`` and ``objective`` may be open
-    wishes : the clients' own; of a preference only ballots are used
+    procedure : which budgets are combined, how many combinations, and which rule decides
     table : how the rows are called
-    budgets : to combine; by default shares of the largest disparity without budgets
-    decided_by : the rule whose winner is agreed on; where "nash" has none, "approval" decides
-    most : combinations trained at most
     """
-    clients = bargain.federation.names
     bargain, free = bargain.settled()
-    part = judged_part(row_sections(free.evaluations).clients)
     own = {client: view.disparity for client, view in views_of(free, "train").items()}
-    ladder = check_ladder(budgets) if budgets is not None else default_ladder(own)
-    ladder = tuple(sorted({*ladder, *wishes.caps.values()}, reverse=True))
+    caps = caps_of(bargain.federation.introduce(), bargain.rules)
+    ladder = check_ladder([*(procedure.budgets or default_ladder(own)), *caps.values()])
     on_message(f"Budgets to combine: {', '.join(f'{budget:g}' for budget in ladder)}.")
-    alone = {
-        client: bargain.alone(client, wishes.preference_of(client), ladder, free.params)
-        for client in clients
-    }
-
-    def train(levels: Levels, why: str) -> Offer:
-        given = {client: ladder[level] for client, level in zip(clients, levels, strict=True)}
-        on_message(f"{budgets_text(given)} ({why})")
-        return bargain.offer(given, free.params, why)
-
-    def ballots_on(offers: Sequence[Offer]) -> dict[ClientId, Ballot]:
-        return {
-            client: cast_ballot(
-                wishes.preference_of(client), [o.views[client] for o in offers], alone[client]
-            )
-            for client in clients
-        }
-
-    def leading(offers: Sequence[Offer]) -> list[int]:
-        voted = worth_a_vote(offers)
-        return [voted[i] for i in leaders(ballots_on([offers[i] for i in voted]), LEADERS)]
-
-    exploration = Exploration(clients, ladder, train, leading, most, wishes.caps)
+    voters = Voters.meet(bargain, ladder, free.params)
+    exploration = Exploration(
+        bargain.federation.names,
+        ladder,
+        _trainer(bargain, ladder, free.params, on_message),
+        lambda offers: voters.vote(offers).standing,
+        procedure.most,
+        caps,
+    )
     offers = exploration.run(own)
-    voted = worth_a_vote(offers)
-    ballots = ballots_on([offers[i] for i in voted])
-    elections = elect_by_all(ballots)
-    won = {election.rule: election.winner for election in elections}
-    decided_by = "approval" if won[decided_by] is None else decided_by
-    agreed = won[decided_by]
-    position = None if agreed is None else voted[agreed]
-    worse = dominated(merits(offers))
-    offers = tuple(replace(o, is_dominated=bool(w)) for o, w in zip(offers, worse, strict=True))
+    outcome = voters.vote(offers)
+    decided_by, agreed = outcome.agreed(procedure.by)
     return Negotiation(
         table=table,
-        clients=clients,
+        clients=bargain.federation.names,
         budgets=ladder,
-        part=part,
+        part=judged_part(row_sections(free.evaluations).clients),
         metric=bargain.rules[0].metric,
         attributes=tuple(rule.attribute for rule in bargain.rules),
         min_group_rows=bargain.min_group_rows,
         l2=bargain.l2,
         objective=bargain.objective,
-        offers=offers,
-        on_ballot=voted,
-        alone=alone,
-        ballots=ballots,
-        elections=elections,
+        offers=_marked(offers),
+        on_ballot=outcome.positions,
+        alone=voters.walk_away(outcome.ballots),
+        ballots=outcome.ballots,
+        elections=outcome.elections,
         decided_by=decided_by,
-        agreed=position,
-        costs=() if position is None else costs_around(offers, position, ladder),
-        notes=_notes(len(offers), most, is_nash_empty=won["nash"] is None),
+        agreed=agreed,
+        costs=() if agreed is None else costs_around(offers, agreed, ladder),
+        notes=_notes(exploration, procedure.most, outcome),
         loss=bargain.model.loss.name,
     )
 
 
-def _notes(count: int, most: int, *, is_nash_empty: bool) -> tuple[str, ...]:
+def _trainer(
+    bargain: Bargain, ladder: Sequence[float], start: Vector, on_message: Callable[[str], None]
+) -> Callable[[Levels, str], Offer]:
+    """Combinations of positions on the ladder to what everybody gets of them."""
+    clients = bargain.federation.names
+
+    def train(levels: Levels, why: str) -> Offer:
+        given = {client: ladder[level] for client, level in zip(clients, levels, strict=True)}
+        on_message(f"{budgets_text(given)} ({why})")
+        return bargain.offer(given, start, why)
+
+    return train
+
+
+def _marked(offers: Sequence[Offer]) -> tuple[Offer, ...]:
+    """The offers, each with whether another one dominates it."""
+    worse = dominated(merits(offers))
+    return tuple(replace(o, is_dominated=bool(w)) for o, w in zip(offers, worse, strict=True))
+
+
+def _notes(exploration: Exploration, most: int, outcome: Outcome) -> tuple[str, ...]:
     notes = []
-    if count >= most:
+    if exploration.n_combinations > most <= len(exploration.known):
         notes.append(
             f"Exploring stopped at {most} combinations; a larger `--most` may find better ones."
         )
-    if is_nash_empty:
+    silent = [client for client, ballot in outcome.ballots.items() if not ballot.gains]
+    if silent:
+        notes.append(
+            f"Nash's rule has no winner: {', '.join(map(repr, silent))} does not tell its gains."
+        )
+    elif outcome.winner("nash") is None:
         notes.append(
             "Under every combination somebody has less than alone: there is no bargaining solution."
         )
@@ -221,29 +209,3 @@ def _cost(client: ClientId, here: Offer, there: Offer, price: float) -> Cost:
 def budgets_text(budgets: Mapping[ClientId, float]) -> str:
     """``north 0.1, south 0.05``."""
     return ", ".join(f"{client} {budget:g}" for client, budget in budgets.items())
-
-
-def policy_text(negotiation: Negotiation) -> str:
-    """The agreed budgets as a policy file that `fcfl train --policy` takes."""
-    if negotiation.agreed is None:
-        raise DataError("Nothing was agreed on: there is no combination to write.")
-    agreed = negotiation.offers[negotiation.agreed].budgets
-    rules = [
-        {
-            "metric": negotiation.metric,
-            "attribute": attribute,
-            "kind": "difference",
-            "clients": dict(agreed),
-        }
-        for attribute in negotiation.attributes
-    ]
-    policy = {"min-group-rows": int(negotiation.min_group_rows), "rule": rules}
-    head = f"# Budgets agreed on by the {negotiation.decided_by} rule of `fcfl negotiate`.\n\n"
-    return head + tomli_w.dumps(policy)
-
-
-def write_policy(negotiation: Negotiation, folder: Path) -> Path:
-    """Write the policy file."""
-    path = folder / AGREED
-    replace_file(path, policy_text(negotiation).encode())
-    return path

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fcfl._types import ClientId
-from fcfl.results.negotiation_result import VOTING_RULES, Ballot, Election, VotingRule
+from fcfl.preference import Ballot
+from fcfl.results.negotiation_result import VOTING_RULES, Election, VotingRule
 
 _TIE = 1e-12
 
@@ -25,8 +26,11 @@ def borda_scores(ballots: Sequence[Ballot]) -> tuple[float, ...]:
 def nash_scores(ballots: Sequence[Ballot]) -> tuple[float, ...]:
     r"""The product of gains :math:`\prod_k (u_k - u_k^{alone})` where nobody loses, else -1.
 
-    Scaling anybody's gains scales all products alike: the winner does not depend on units.
+    Scaling anybody's gains scales all products alike: the winner does not depend on units. Where
+    somebody does not tell its gains there are no products: -1 everywhere.
     """
+    if not all(ballot.gains for ballot in ballots):
+        return (-1.0,) * len(ballots[0].ranks)
     gains = np.array([ballot.gains for ballot in ballots])
     acceptable = (gains >= 0).all(axis=0)
     return tuple(np.where(acceptable, np.prod(np.abs(gains), axis=0), -1.0).tolist())
@@ -38,7 +42,8 @@ _SCORES = {"approval": approval_scores, "borda": borda_scores, "nash": nash_scor
 def elect(rule: VotingRule, ballots: Mapping[ClientId, Ballot]) -> Election:
     """The winner by a rule: the highest score; of equal ones that with more Borda points.
 
-    Nobody wins by "nash" where every offer leaves somebody worse off than alone.
+    Nobody wins by "nash" where every offer leaves somebody worse off than alone, or where somebody
+    does not tell its gains.
     """
     cast = list(ballots.values())
     if not cast or not cast[0].ranks:

@@ -13,8 +13,8 @@ from pathlib import Path
 from markupsafe import Markup
 
 from fcfl._types import ClientId
+from fcfl.preference import Ballot
 from fcfl.results.negotiation_result import (
-    Ballot,
     Cost,
     Election,
     Negotiation,

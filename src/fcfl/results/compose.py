@@ -10,6 +10,7 @@ import numpy as np
 
 from fcfl import __version__
 from fcfl._types import ClientId
+from fcfl.federation.loop import Tally
 from fcfl.models.group_thresholds import GroupThresholds
 from fcfl.server.method import State
 from fcfl.server.prices import Price, budget_prices, price_of
@@ -34,7 +35,6 @@ def has_prices(state: State) -> bool:
 def compose_result(
     rows: RowSections,
     state: State,
-    at: Evaluation | None = None,
     *,
     method: str,
     l2: float,
@@ -45,22 +45,18 @@ def compose_result(
     rounds: Sequence[int] | None = None,
     settings: Mapping[str, object],
     data: DataSource,
-    evaluations: EvaluationCounts,
-    bytes_from_clients: int,
+    cost: Tally,
     notes: Sequence[str] = (),
     selection: Selection | None = None,
     thresholds: GroupThresholds | None = None,
     privacy: Privacy | None = None,
-    seconds: float | None = None,
 ) -> Result:
-    """Everything ``result.json`` says of a training run.
+    """Everything ``result.json`` says of a training run but prices; see `with_prices`.
 
     Parameters
     ----------
     rows : what the trained model does for each client; see `row_sections`
     state : the method's last state
-    at : the problem evaluated at ``state.params``
-        With it a state that `has_prices` prices the budgets, also at each disparity.
     objective : "max", "mean" or a temperature (infinite: the mean), None for other methods
     start : the name of the start, such as "zero"
     starts : what became of several, by default of this one
@@ -68,16 +64,16 @@ def compose_result(
     settings : the run's options by name; those that are None are left out
     thresholds : those of decisions, where they are by client and group
     privacy : what the run disclosed of a row, at most
-    evaluations, bytes_from_clients : what training cost each client, and all of them
+    cost : of training, to each client and to all of them
     """
-    result = Result(
+    return Result(
         method=method,
         status=state.status,
         message=state.message,
         rounds={f"stage{i + 1}": count for i, count in enumerate(rounds or state.rounds)},
-        evaluations=evaluations,
-        bytes_from_clients=bytes_from_clients,
-        seconds=seconds,
+        evaluations=EvaluationCounts(cost.values, cost.gradients, cost.curvatures),
+        bytes_from_clients=cost.bytes_from_clients,
+        seconds=None,
         kkt_residual=_finite(getattr(state, "kkt", None)),
         l2=l2,
         objective=objective_name(objective),
@@ -97,7 +93,6 @@ def compose_result(
         versions=versions(),
         notes=tuple(notes),
     )
-    return result if at is None or not has_prices(state) else _with_prices(result, state, at)
 
 
 def _written(settings: Mapping[str, object]) -> dict[str, object]:
@@ -127,8 +122,13 @@ def _start(name: str, clients: Mapping[ClientId, ClientResult]) -> Start:
     return Start(name, max(losses), sum(losses) / len(losses))
 
 
-def _with_prices(result: Result, state: Any, at: Evaluation) -> Result:
-    """What each budget costs, also at each disparity of training rows, and who pays."""
+def with_prices(result: Result, state: Any, at: Evaluation) -> Result:
+    """What each budget costs, also at each disparity of training rows, and who pays.
+
+    ``at`` is the problem evaluated at ``state.params``. Nothing for methods without prices.
+    """
+    if not has_prices(state):
+        return result
     prices = budget_prices(at, state.prices)
     weights = zip(state.problem.clients, state.worst_weights, strict=True)
     clients = {

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fcfl._types import ClientId
+from fcfl.preference import Ballot, Figures
 
 from .client_result import Interval, PartName
 
@@ -25,6 +26,11 @@ class View:
     accuracy_interval: Interval | None = None
     disparity_interval: Interval | None = None
 
+    @property
+    def figures(self) -> Figures:
+        """What the client votes by."""
+        return Figures(self.accuracy, self.disparity)
+
 
 @dataclass(frozen=True)
 class Offer:
@@ -40,20 +46,6 @@ class Offer:
     is_met: bool
     found_by: str
     is_dominated: bool = False
-
-
-@dataclass(frozen=True)
-class Ballot:
-    """All that a client says of the offers: not what it wants, nor how much.
-
-    ``ranks`` count from 1, the best; equal ones share the mean of their places. ``gains`` are over
-    what it would have alone, scaled so that the largest is 1 in size; an offer beyond a hard limit
-    has -1.
-    """
-
-    approves: tuple[bool, ...]
-    ranks: tuple[float, ...]
-    gains: tuple[float, ...]
 
 
 @dataclass(frozen=True)

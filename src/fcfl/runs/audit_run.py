@@ -18,8 +18,8 @@ from fcfl._types import ClientId
 from fcfl.audit import Audit, CountedPredictions, PredictionColumns, count_predictions, gate
 from fcfl.audit.performance import pool
 from fcfl.data import read_table
-from fcfl.errors import FCFLError
-from fcfl.policy import Policy, read_policy
+from fcfl.policy import Policy
+from fcfl.policy_file import read_policy
 from fcfl.results import (
     ClientResult,
     DataSource,
@@ -38,7 +38,7 @@ from fcfl.results.result_file import RESULT, write_cells
 from fcfl.rules import Difference, Ratio, Rule, check_budget_clients
 from fcfl.runs.audit_settings import AuditSettings
 from fcfl.runs.budgets import for_every_client
-from fcfl.runs.folder import SETTINGS, writing
+from fcfl.runs.folder import check_free_folder, writing
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Audited:
 def run_audit(settings: AuditSettings, folder: Path) -> Audited:
     """Count, judge, and write ``result.json`` and ``cells.json``."""
     began = time.monotonic()
-    _check_folder(folder)
+    check_free_folder(folder)
     policy = None if settings.policy is None else read_policy(settings.policy)
     counted = _count(settings, policy)
     rules = _rules(settings, policy, list(counted.counts))
@@ -70,13 +70,6 @@ def run_audit(settings: AuditSettings, folder: Path) -> Audited:
         write_cells(folder / CELLS, CellCounts(tuple(counted.levels), counted.cells))
         write_result(folder / RESULT, result)
     return Audited(folder, result, failures, notes)
-
-
-def _check_folder(folder: Path) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise FCFLError(f"{str(folder)!r} is a file; `--out` needs a folder.")
-    if (folder / SETTINGS).exists():
-        raise FCFLError(f"The folder {str(folder)!r} holds a training run. Choose another `--out`.")
 
 
 def _count(settings: AuditSettings, policy: Policy | None) -> CountedPredictions:

@@ -3,7 +3,7 @@
 import math
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +17,8 @@ from fcfl.results.judgeable import judge
 from fcfl.results.result import objective_setting
 from fcfl.results.result_file import RESULT, SWEEP, write_sweep
 from fcfl.runs.folder import SETTINGS, check_folder, prepare_folder, writing
-from fcfl.runs.opening import open_run
-from fcfl.runs.run import Finished, run_experiment
+from fcfl.runs.opening import Opener, open_run
+from fcfl.runs.run import Finished, run_session
 from fcfl.runs.settings import Experiment
 from fcfl.server.method import FEASIBILITY_TOLERANCE
 from fcfl.server.registry import METHODS
@@ -37,6 +37,7 @@ def run_sweep(
     *,
     relative: bool,
     overwrite: bool = False,
+    opener: Opener = open_run,
 ) -> Sweep:
     """Train under each budget, the loosest first, and write ``sweep.json`` with one point each.
 
@@ -47,7 +48,7 @@ def run_sweep(
     left to cross-validation is chosen at the first budget and kept.
 
     With ``session.resume`` a finished point is read back and an unfinished one goes on. Points
-    with other settings are refused, or with ``overwrite`` replaced.
+    with other settings are refused, or with ``overwrite`` replaced. ``opener`` finds the rows.
     """
     check_sweep(experiment, budgets, relative=relative)
     name = _setting(relative)
@@ -56,7 +57,7 @@ def run_sweep(
     places = [folder / _folder_name(name, value) for value in values]
     runs = [_with_budget(experiment, name, value) for value in values]
     _make_way(runs, places, resume=session.resume, overwrite=overwrite)
-    rows = open_run(runs[0]).checksum
+    rows = _Rows(opener, opener(runs[0]).checksum)
     points: tuple[SweepPoint, ...] = ()
     for position, (value, place) in enumerate(zip(values, places, strict=True)):
         session.on_message(f"{place.name}, point {position + 1} of {len(values)}")
@@ -123,27 +124,31 @@ def _make_way(
             check_folder(one, place, resume=resume and settings.exists(), overwrite=False)
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """Where the rows of all points are, and what identifies them."""
+
+    opener: Opener
+    checksum: str
+
+
 def _run_or_read(
-    experiment: Experiment, folder: Path, session: Session, rows: str, first: Vector | None = None
+    experiment: Experiment, folder: Path, session: Session, rows: _Rows, first: Vector | None = None
 ) -> Finished:
     """A finished run of these settings and rows as it is, else one that goes on or starts."""
     resume = session.resume and (folder / SETTINGS).exists()
     if resume and (folder / RESULT).exists():
         check_folder(experiment, folder, resume=True, overwrite=False)
-        prepare_folder(experiment, rows, folder, resume=True, on_message=session.on_message)
+        prepare_folder(
+            experiment, rows.checksum, folder, resume=True, on_message=session.on_message
+        )
         return _read(folder)
-    return run_experiment(
-        experiment,
-        folder,
-        resume=resume,
-        on_round=session.on_round,
-        on_message=session.on_message,
-        first_params=first,
-    )
+    own = replace(session, folder=folder, resume=resume)
+    return run_session(experiment, own, opener=rows.opener, first_params=first)
 
 
 def _run_twice(
-    experiment: Experiment, folder: Path, session: Session, rows: str, before: Vector
+    experiment: Experiment, folder: Path, session: Session, rows: _Rows, before: Vector
 ) -> Finished:
     """The better of two runs, one from ``before`` and one from the usual start."""
     quiet = replace(session, on_message=_quiet)
@@ -152,7 +157,9 @@ def _run_twice(
         return _run_or_read(experiment, folder, quiet, rows)
     check_folder(experiment, folder, resume=resume, overwrite=False)
     with writing(folder):
-        prepare_folder(experiment, rows, folder, resume=resume, on_message=session.on_message)
+        prepare_folder(
+            experiment, rows.checksum, folder, resume=resume, on_message=session.on_message
+        )
         if not resume:
             _remove_tries(folder)
     warm = _run_or_read(experiment, folder / FROM_BEFORE, quiet, rows, before)

@@ -28,8 +28,7 @@ _WRITTEN = (
 def check_folder(experiment: Experiment, folder: Path, *, resume: bool, overwrite: bool) -> None:
     """Refuse to mix two runs in one folder, before any row is read."""
     settings = folder / SETTINGS
-    if folder.exists() and not folder.is_dir():
-        raise FCFLError(f"{str(folder)!r} is a file; `--out` needs a folder.")
+    _check_is_no_file(folder)
     if resume and not settings.exists():
         raise CheckpointError(f"There is no run to resume in {str(folder)!r}.")
     kept = resume or (settings.exists() and not overwrite)
@@ -39,6 +38,18 @@ def check_folder(experiment: Experiment, folder: Path, *, resume: bool, overwrit
             f"The folder {str(folder)!r} holds a run with other settings ({differing}). "
             "Choose another `--out`, or pass `--overwrite`."
         )
+
+
+def check_free_folder(folder: Path) -> None:
+    """Refuse to write something else into the folder of a training run."""
+    _check_is_no_file(folder)
+    if (folder / SETTINGS).exists():
+        raise FCFLError(f"The folder {str(folder)!r} holds a training run. Choose another `--out`.")
+
+
+def _check_is_no_file(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise FCFLError(f"{str(folder)!r} is a file; `--out` needs a folder.")
 
 
 def _differing(stored: Experiment, given: Experiment) -> str:

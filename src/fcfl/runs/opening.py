@@ -1,8 +1,9 @@
 """From settings to what is trained: clients, a model and rules, wherever the rows are."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from fcfl._checks import did_you_mean
 from fcfl._types import ClientId
@@ -17,7 +18,9 @@ from fcfl.models.linear import Linear
 from fcfl.models.loss import CROSS_ENTROPY, as_loss, loss_notes
 from fcfl.models.model import Model, Opaque
 from fcfl.models.model_file import Inputs
-from fcfl.policy import PrivacyBudget, read_policy
+from fcfl.policy import PrivacyBudget
+from fcfl.policy_file import read_policy
+from fcfl.results import Deployment
 from fcfl.rules import Rule
 from fcfl.runs.data_settings import DataSettings
 from fcfl.runs.settings import Experiment
@@ -30,7 +33,8 @@ class Opened:
     """Clients that answer, a model and rules; ``inputs`` are the columns that the model takes.
 
     ``checksum`` identifies the rows, their split and their columns. ``notes`` are what a person
-    should know about the table.
+    should know about the table. A ``method`` replaces the experiment's own. Where clients are
+    elsewhere, ``deployment`` says what the run has cost since it was opened.
     """
 
     federation: Federation
@@ -42,6 +46,12 @@ class Opened:
     groups: Mapping[str, Sequence[str]] | None = None
     min_group_rows: int | None = None
     policy_sha256: str | None = None
+    method: Any = None
+    deployment: Callable[[bool], Deployment] | None = None
+
+
+Opener = Callable[[Experiment], Opened]
+"""From settings to clients, wherever their rows are."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +89,9 @@ def open_run(experiment: Experiment) -> Opened:
     budget = None if experiment.privacy is None else PrivacyBudget(**experiment.privacy)
     asked = rules_of(experiment, table.columns.sensitive, table.clients, table.levels)
     loss = as_loss("loss", experiment.loss)
+    federation = Federation.from_rows(table.train, table.test, privacy=budget)
     return Opened(
-        federation=Federation.from_rows(table.train, table.test, privacy=budget),
+        federation=federation.masked() if experiment.masked else federation,
         model=Linear(table.schema.n_features, experiment.start, experiment.seed, loss),
         rules=asked.rules,
         checksum=table.checksum,

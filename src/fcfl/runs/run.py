@@ -12,7 +12,7 @@ from fcfl.errors import CheckpointError, FCFLError, Interrupted
 from fcfl.results import DataSource, Result, write_result
 from fcfl.results.result_file import RESULT
 from fcfl.runs.folder import check_folder, prepare_folder, writing
-from fcfl.runs.opening import Opened, open_run
+from fcfl.runs.opening import Opened, Opener, open_run
 from fcfl.runs.settings import Experiment
 from fcfl.training.fit import check_rules, train
 from fcfl.training.rounds import OnRound, Session
@@ -46,7 +46,6 @@ def run_experiment(
     ``on_round`` is called after every round with its info and the share done; ``on_message`` gets
     sentences a person should read. ``first_params`` replaces the experiment's own start.
     """
-    began = time.monotonic()
     try:
         check_folder(experiment, folder, resume=resume, overwrite=overwrite)
     except CheckpointError:
@@ -54,32 +53,38 @@ def run_experiment(
     except FCFLError:
         open_run(experiment)  # a misspelt column is told before "other settings"
         raise
-    opened = open_run(experiment)
     session = Session(folder, resume, on_round, on_message)
-    return run_opened(experiment, opened, session, began=began, first_params=first_params)
+    return run_session(experiment, session, overwrite=overwrite, first_params=first_params)
 
 
-def run_opened(
+def run_session(
+    experiment: Experiment,
+    session: Session,
+    *,
+    opener: Opener = open_run,
+    overwrite: bool = False,
+    first_params: Vector | None = None,
+) -> Finished:
+    """The same as the session says it, with the rows wherever ``opener`` finds them."""
+    began, folder = time.monotonic(), session.required_folder
+    check_folder(experiment, folder, resume=session.resume, overwrite=overwrite)
+    opened = opener(experiment)
+    for note in opened.notes:
+        session.on_message(note)
+    if opened.deployment is None:  # it would cost clients elsewhere an exchange
+        check_groups(experiment, opened)
+    return _run_opened(experiment, opened, session, began, first_params)
+
+
+def _run_opened(
     experiment: Experiment,
     opened: Opened,
     session: Session,
-    *,
     began: float,
-    method: Any = None,
-    first_params: Vector | None = None,
-    check_first: bool = True,
-    complete: Callable[[Result, bool], Result] = lambda result, met: result,
+    first_params: Vector | None,
 ) -> Finished:
-    """Train what was opened and write the folder; ``complete`` may add to the result.
-
-    ``check_first`` refuses budgets that bind nobody before anything is written; it costs clients
-    elsewhere an exchange.
-    """
+    """Train what was opened and write the folder."""
     folder, on_message = session.required_folder, session.on_message
-    for note in opened.notes:
-        on_message(note)
-    if check_first:
-        check_groups(experiment, opened)
     with writing(folder):
         prepare_folder(
             experiment, opened.checksum, folder, resume=session.resume, on_message=on_message
@@ -89,7 +94,7 @@ def run_opened(
             opened.federation,
             opened.model,
             opened.rules,
-            method=experiment.make_method() if method is None else method,
+            method=experiment.make_method() if opened.method is None else opened.method,
             l2=_unless_alone(experiment.l2_or_default, opened, 0.0),
             objective=_unless_alone(experiment.objective_or_default, opened, "max"),
             confidence=experiment.confidence,
@@ -105,7 +110,7 @@ def run_opened(
             session=session,
         )
         start = experiment.start if first_params is None else GIVEN
-        result = complete(_result(trained, experiment, opened, start), trained.budgets_met)
+        result = _result(trained, experiment, opened, start)
         result = replace(result, seconds=time.monotonic() - began)
         inputs = opened.inputs
         if inputs is not None:
@@ -118,13 +123,16 @@ def run_opened(
 def _result(trained: Trained, experiment: Experiment, opened: Opened, start: str) -> Result:
     """What is written of the run, with the settings that were chosen."""
     settled = replace(experiment, l2=trained.l2, objective=trained.objective)
-    return trained.result(
+    result = trained.result(
         seed=experiment.seed,
         start=start,
         settings=asdict(settled),
         data=DataSource(experiment.table, _told_checksum(experiment, opened), opened.policy_sha256),
         notes=opened.notes,
     )
+    if opened.deployment is None:
+        return result
+    return replace(result, deployment=opened.deployment(trained.budgets_met))
 
 
 def _told_checksum(experiment: Experiment, opened: Opened) -> str:

@@ -1,23 +1,78 @@
-"""What a server app does: train over the sites, and write the report of the result."""
+"""What a server app does: train over the sites, compare methods or budgets, write the page."""
 
 import logging
+from collections.abc import Callable
 
 from fcfl.federation.site_settings import Config
 from fcfl.federation.transport import Transport
-from fcfl.report.page import write_page
-from fcfl.runs.site_run import run_sites
+from fcfl.report.page import write_comparison_page, write_page
+from fcfl.runs.budget_sweep import run_sweep
+from fcfl.runs.method_comparison import run_comparison
+from fcfl.runs.run import run_session
+from fcfl.runs.site_config import SitesConfig
+from fcfl.runs.site_run import Sites
 from fcfl.server.method import RoundInfo
+from fcfl.training.rounds import Session
 
 log = logging.getLogger("fcfl")
 
 
 def serve(transport: Transport, config: Config) -> None:
     """Run as the config says; the log has a line for every round."""
-    finished = run_sites(transport, config, on_round=_log_round, on_message=log.info)
+    run = SitesConfig.from_run_config(config)
+    sites = Sites(transport, run, log.info)
+    session = Session(run.folder, run.resume, _log_round, log.info, run.max_age)
+    _COMMANDS[run.command](run, sites, session)
+
+
+def _train(run: SitesConfig, sites: Sites, session: Session) -> None:
+    finished = run_session(run.experiment, session, opener=sites.open, overwrite=run.overwrite)
     write_page(finished.folder)
     log.info("%s: %s", finished.result.status, finished.result.message)
-    met = "met" if finished.budgets_met else "exceeded"
-    log.info("Budgets are %s on the training rows. Written to %s", met, finished.folder)
+    _log_end("Budgets are", finished.budgets_met, run)
+
+
+def _compare(run: SitesConfig, sites: Sites, session: Session) -> None:
+    """Several methods over the same sites, as `fcfl compare` does with one table."""
+    seeds = [run.experiment.seed]  # another would split the sites' rows in another way
+    comparison = run_comparison(run.experiment, run.methods, seeds, session, sites.open)
+    finished = [one.folder for one in comparison.runs if one.part is not None]
+    for name in finished:
+        write_page(run.folder / name)
+    if finished:
+        write_comparison_page(run.folder)
+    log.info("%d of %d methods are compared.", len(finished), len(comparison.runs))
+    log.info("Written to %s", run.folder)
+
+
+def _sweep(run: SitesConfig, sites: Sites, session: Session) -> None:
+    """One budget after another over the same sites, as `fcfl sweep` does with one table."""
+    values, relative = run.swept
+    curve = run_sweep(
+        run.experiment,
+        values,
+        session,
+        relative=relative,
+        overwrite=run.overwrite,
+        opener=sites.open,
+    )
+    for point in curve.points:
+        write_page(run.folder / point.folder)
+    write_page(run.folder)
+    _log_end("At every point budgets are", all(p.budgets_met for p in curve.points), run)
+
+
+def _log_end(what: str, met: bool, run: SitesConfig) -> None:
+    """Say how it ended."""
+    outcome = "met" if met else "exceeded"
+    log.info("%s %s on the training rows. Written to %s", what, outcome, run.folder)
+
+
+_COMMANDS: dict[str, Callable[[SitesConfig, Sites, Session], None]] = {
+    "train": _train,
+    "compare": _compare,
+    "sweep": _sweep,
+}
 
 
 def _log_round(info: RoundInfo, share: float) -> None:

@@ -2,7 +2,7 @@
 
 # ruff: noqa: RUF009 - `option` makes a field, as `dataclasses.field` does
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,9 @@ from fcfl._checks import check_count, check_keys, check_positive
 from fcfl._types import ClientId
 from fcfl.federation.messages import Terms
 from fcfl.federation.site_settings import Config, ConfigValue
+from fcfl.results.result_file import COMPARISON, RESULT
 from fcfl.runs.budgets import budget_text
+from fcfl.runs.folder import SETTINGS
 from fcfl.runs.option_fields import (
     FLAG,
     Kind,
@@ -22,6 +24,7 @@ from fcfl.runs.option_fields import (
     key_of,
     number,
     numbers,
+    one_of,
     option,
     option_fields,
     option_of,
@@ -30,18 +33,19 @@ from fcfl.runs.option_fields import (
     words,
 )
 from fcfl.runs.settings import Experiment
-from fcfl.server.registry import METHODS
+from fcfl.runs.site_commands import COMMANDS, FOR_SITES, check_command
 
 TABLE = "sites"  # stands for a table in the settings of a run whose rows are elsewhere
-_NOT_OVER_SITES = ("agnostic-fair", "private")  # discloses rows; chosen by `privacy`
 _OTHERWISE: dict[str, tuple[object, str]] = {  # defaults and help where `fcfl train` has others
     "policy": (None, "Absolute path of a policy file at the server, instead of the four above."),
     "method": (
         "sqp",
-        f"One of {', '.join(name for name in METHODS if name not in _NOT_OVER_SITES)}; the others "
-        "than sqp take hundreds of exchanges or more.",
+        f"One of {', '.join(FOR_SITES)}; the others than sqp take hundreds of exchanges or more.",
     ),
-    "rounds": ((200, 200), "Maximum number of rounds of each stage."),
+    "rounds": (
+        (200, 200),
+        "Maximum number of rounds of each stage; a comparison's methods of one stage have the sum.",
+    ),
     "l2": (0.003, "Weight of |params|²/2 in every loss; auto: cross-validated at the sites."),
     "objective": (
         10.0,
@@ -110,6 +114,24 @@ class SitesConfig:
         "Absolute path of the folder to write at the server.",
         Kind("FOLDER", _path, _check_absolute),
     )
+    command: str = option(
+        f"What to do, as the command of the same name: {', '.join(COMMANDS)}.",
+        one_of(*COMMANDS),
+        default="train",
+    )
+    methods: tuple[str, ...] = option(
+        f"compare: methods, separated by commas; by default all: {', '.join(FOR_SITES)}.",
+        Kind("NAME,…", words),
+        default=(),
+    )
+    budgets: tuple[float, ...] = option(
+        "sweep: budgets to train under, one after another.", Kind("X,…", numbers), default=()
+    )
+    relative: tuple[float, ...] = option(
+        "sweep: instead, shares of the disparity each site has without budgets.",
+        Kind("X,…", numbers),
+        default=(),
+    )
     nodes: Mapping[ClientId, int] | None = option(
         "Each site's node, NAME=ID, from `fcfl flower register`: no other may use its name.",
         Kind("NAME=ID,…", site_nodes),
@@ -147,6 +169,7 @@ class SitesConfig:
                 f"`nodes` must have the node of every site, or of none; {unbound[0]!r} has none. "
                 "Write it: fcfl flower register"
             )
+        check_command(self.command, self.experiment, self.methods, self.budgets, self.relative)
 
     @classmethod
     def from_run_config(cls, config: Config) -> "SitesConfig":
@@ -162,7 +185,11 @@ class SitesConfig:
         if given["privacy"] is not None:
             given["method"], unset = "private", [n for n in _OF_SQP if given[n] == _OTHERWISE[n][0]]
             given |= dict.fromkeys(unset)
-        _check_for_sites(given)
+        if own["command"] == "compare":
+            own["methods"] = own["methods"] or FOR_SITES
+            if given["rounds"] == _OTHERWISE["rounds"][0]:
+                given["rounds"] = None  # each method has its own
+        _check_columns(given)
         return cls(Experiment(table=f"{TABLE} {', '.join(own['sites'])}", **given), **own)
 
     @property
@@ -171,14 +198,35 @@ class SitesConfig:
         return self.out
 
     @property
+    def written(self) -> Path:
+        """The file that says that the run has come to its end."""
+        return self.out / (COMPARISON if self.command == "compare" else RESULT)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the folder has a run of these settings, which could go on."""
+        if self.command != "train":  # a folder for each run, with settings of its own
+            return any(self.out.glob(f"*/{SETTINGS}"))
+        settings = self.out / SETTINGS
+        return settings.exists() and Experiment.from_toml(settings) == self.experiment
+
+    @property
+    def swept(self) -> tuple[tuple[float, ...], bool]:
+        """The values of a sweep, and whether they are shares."""
+        return self.budgets or self.relative, bool(self.relative)
+
+    @property
     def terms(self) -> Terms:
         """What a site must know before it can say anything."""
         run = self.experiment
-        return Terms(str(run.label), run.sensitive, run.drop, run.positive, run.test_size, run.seed)
+        return Terms(
+            *(str(run.label), run.sensitive, run.drop, run.positive, run.test_size, run.seed),
+            masked=run.masked,
+        )
 
-    def make_method(self) -> Any:
+    def make_method(self, experiment: Experiment) -> Any:
         """The method; one that can look ahead does, because rounds take seconds."""
-        method = self.experiment.make_method()
+        method = experiment.make_method()
         if self.lookahead is None or not hasattr(method, "lookahead"):
             return method
         return replace(method, lookahead=self.lookahead)
@@ -203,9 +251,11 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, ConfigValue]:
     return settings
 
 
-def config_text(given: Config) -> str:
+def config_text(given: Config, *, without: Collection[str] = ()) -> str:
     """The whole run config as TOML, each key below what it means."""
-    values = {key: given.get(key, default) for key, (default, _) in CONFIG.items()}
+    values = {
+        key: given.get(key, default) for key, (default, _) in CONFIG.items() if key not in without
+    }
     return "".join(
         f"# {CONFIG[key][1]}\n{tomli_w.dumps({key: value})}" for key, value in values.items()
     )
@@ -241,7 +291,7 @@ def _write(value: object) -> ConfigValue:
     return "" if value is None else str(value)
 
 
-def _check_for_sites(given: Mapping[str, object]) -> None:
+def _check_columns(given: Mapping[str, object]) -> None:
     """Refuse settings of a run that sites cannot take part in."""
     if not given["label"] or not given["sensitive"]:
         raise ValueError("`label` and `sensitive` must name columns of every site's table.")
@@ -256,8 +306,9 @@ def _keys() -> dict[str, Field[Any]]:
         for known in option_fields(Experiment)
         if option_of(known).over_sites or known.name in _ALSO
     ]
-    sites, out, nodes, *own = option_fields(SitesConfig)
-    return {key_of(known): known for known in (sites, nodes, *of_run, *own[:3], out, *own[3:])}
+    sites, out, *own = option_fields(SitesConfig)
+    swept = own.index(next(known for known in own if known.name == "module"))
+    return {key_of(known): known for known in (sites, *own[:swept], *of_run, *own[swept:], out)}
 
 
 KEYS = _keys()

@@ -1,13 +1,14 @@
 """A run over sites that keep their rows: agree, train, evaluate, write the same folder."""
 
 import hashlib
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from fcfl import __version__
 from fcfl._types import ClientId
 from fcfl.client.questions import Introduction
+from fcfl.federation.exchange import Traffic
 from fcfl.federation.named_module import NamedModule
 from fcfl.federation.remote import RemoteFederation
 from fcfl.federation.site_settings import Config
@@ -15,13 +16,48 @@ from fcfl.federation.transport import Transport
 from fcfl.models.linear import Linear
 from fcfl.models.loss import as_loss, loss_notes
 from fcfl.models.model_file import Inputs
-from fcfl.results import Deployment, Result, SiteDeployment
-from fcfl.runs.folder import check_folder
+from fcfl.results import Deployment, SiteDeployment
 from fcfl.runs.opening import Opened, rules_of
-from fcfl.runs.run import Finished, run_opened
+from fcfl.runs.run import Finished, run_session
 from fcfl.runs.settings import Experiment
 from fcfl.runs.site_config import SitesConfig
 from fcfl.training.rounds import OnRound, Session
+
+
+@dataclass
+class Sites:
+    """Sites that keep their rows: met once, when something is first opened."""
+
+    transport: Transport
+    run: SitesConfig
+    on_message: Callable[[str], None]
+
+    @cached_property
+    def federation(self) -> RemoteFederation:
+        """All sites, which have agreed on columns and encoding."""
+        run = self.run
+        self.on_message(f"Waiting for {len(run.sites)} sites: {', '.join(run.sites)}.")
+        if run.nodes is None:
+            self.on_message("Names of sites are only claimed: `nodes` binds them to their keys.")
+        sites = RemoteFederation(
+            self.transport,
+            run.sites,
+            run.terms,
+            timeout=run.site_timeout,
+            nodes=run.nodes,
+            on_message=self.on_message,
+        )
+        return sites.masked(needs_all=run.max_age == 0) if run.experiment.masked else sites
+
+    def open(self, experiment: Experiment) -> Opened:
+        """What one run trains; its costs are counted from here."""
+        opened = open_sites(experiment, self.federation, self.run.module)
+        before = Cost.of(self.federation)
+        return replace(
+            opened,
+            deployment=lambda met: deployment_section(self.federation, met, before),
+            method=self.run.make_method(experiment),
+        )
 
 
 def run_sites(
@@ -32,34 +68,10 @@ def run_sites(
     on_message: Callable[[str], None],
 ) -> Finished:
     """Train over whatever the transport reaches and write the folder the config names."""
-    began = time.monotonic()
     run = SitesConfig.from_run_config(config)
-    experiment = run.experiment
-    check_folder(experiment, run.folder, resume=run.resume, overwrite=run.overwrite)
-    on_message(f"Waiting for {len(run.sites)} sites: {', '.join(run.sites)}.")
-    if run.nodes is None:
-        on_message("Names of sites are only claimed: `nodes` binds them to their keys.")
-    sites = RemoteFederation(
-        transport,
-        run.sites,
-        run.terms,
-        timeout=run.site_timeout,
-        nodes=run.nodes,
-        on_message=on_message,
-    )
-
-    def complete(result: Result, met: bool) -> Result:
-        return replace(result, deployment=deployment_section(sites, met))
-
-    return run_opened(
-        experiment,
-        open_sites(experiment, sites, run.module),
-        Session(run.folder, run.resume, on_round, on_message, run.max_age),
-        began=began,
-        method=run.make_method(),
-        check_first=False,
-        complete=complete,
-    )
+    session = Session(run.folder, run.resume, on_round, on_message, run.max_age)
+    sites = Sites(transport, run, on_message)
+    return run_session(run.experiment, session, opener=sites.open, overwrite=run.overwrite)
 
 
 def open_sites(
@@ -95,12 +107,27 @@ def open_sites(
     )
 
 
-def deployment_section(sites: RemoteFederation, budgets_met: bool) -> Deployment:
-    """What the run cost on the wire, and what each site insisted on."""
-    traffic = sites.traffic
+@dataclass(frozen=True)
+class Cost:
+    """What sites have cost up to some moment."""
+
+    exchanges: int
+    traffic: Mapping[ClientId, Traffic]
+
+    @classmethod
+    def of(cls, sites: RemoteFederation) -> "Cost":
+        """Up to now; of sites that have only been met, nothing."""
+        if sites.exchanges == 1:
+            return cls(0, {name: Traffic() for name in sites.traffic})
+        return cls(sites.exchanges, {name: replace(one) for name, one in sites.traffic.items()})
+
+
+def deployment_section(sites: RemoteFederation, budgets_met: bool, before: Cost) -> Deployment:
+    """What a run cost on the wire, and what each site insisted on."""
+    traffic = {name: _since(before.traffic[name], one) for name, one in sites.traffic.items()}
     return Deployment(
         budgets_met,
-        sites.exchanges,
+        sites.exchanges - before.exchanges,
         bytes_to_sites=sum(site.bytes_to for site in traffic.values()),
         bytes_from_sites=sum(site.bytes_from for site in traffic.values()),
         sites={
@@ -116,6 +143,16 @@ def deployment_section(sites: RemoteFederation, budgets_met: bool) -> Deployment
             )
             for name, said in sites.introductions.items()
         },
+    )
+
+
+def _since(before: Traffic, now: Traffic) -> Traffic:
+    """What a site has cost since then; the slowest answer is that of all."""
+    return replace(
+        now,
+        messages=now.messages - before.messages,
+        bytes_to=now.bytes_to - before.bytes_to,
+        bytes_from=now.bytes_from - before.bytes_from,
     )
 
 

@@ -135,6 +135,13 @@ class TrainingSettings:
         default="auto",
         over_sites=True,
     )
+    masked: bool = _option(
+        "Sum the clients' curvatures under masks: the server sees no single one. Needs the "
+        "masks extra, and three clients or more.",
+        FLAG,
+        default=False,
+        over_sites=True,
+    )
     protects: Literal["all", "worst"] = _option(
         "Whose loss the second stage may not raise: all clients' or the worst one's only.",
         one_of("all", "worst"),
@@ -173,6 +180,10 @@ class TrainingSettings:
                 f"`privacy` and method 'private' belong together, got method {self.method!r}"
                 f"{' without' if self.privacy is None else ' with'} `privacy`. Example: "
                 "--privacy epsilon=2,delta=1e-6"
+            )
+        if self.privacy is not None and self.masked:
+            raise ValueError(
+                "`masked` must be left out with `privacy`: each client's sums have noise already."
             )
         check_open_settings(
             registered.method, self.l2, self.objective, excess_loss=self.excess_loss

@@ -136,7 +136,7 @@ class RestoreDecisions:
             for slopes, decided in zip(sharp.reports, hard.reports, strict=True)
         )
         aim = np.where(hard.violations > KEPT, _AIM, 0.0)
-        at = Evaluation(_lowered(state.problem, aim), state.params, mixed)
+        at = replace(sharp, problem=_lowered(state.problem, aim), reports=mixed)
         step, _, _ = find_step(
             at,
             Target(np.inf, np.zeros(0)),
@@ -154,11 +154,7 @@ class RestoreDecisions:
     def _metric(self, at: Evaluation) -> Curvature:
         if not self.exact:
             return no_memory(at.params.size)
-        hessian = at.problem.l2 * np.eye(at.params.size)
-        for report in at.reports:
-            assert report.curvature is not None
-            hessian += report.curvature
-        return Exact.from_hessian(hessian)
+        return Exact.from_hessian(at.problem.l2 * np.eye(at.params.size) + at.curvature)
 
     def _moved(
         self, state: DecisionState, points: list[Evaluation]

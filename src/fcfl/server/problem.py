@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fcfl._types import ClientId, Matrix, RateId, Report, Reports, Vector
+from fcfl._types import ClientId, Matrix, RateId, Report, Reports, Vector, curvature_sum
 from fcfl.rules import Rule
 from fcfl.server.constraints import Constraints, build_constraints
 
@@ -72,11 +72,13 @@ class Evaluation:
 
     ``reports`` are in the order of ``problem.clients``. Everything is computed when it is first
     used and kept: a method reads the same losses many times, and often no gradient at all.
+    ``curvature_sum`` is there if the clients' curvatures were added up on the way.
     """
 
     problem: Problem
     params: Vector
     reports: tuple[Report, ...]
+    curvature_sum: Matrix | None = None
 
     @cached_property
     def losses(self) -> Vector:
@@ -141,6 +143,18 @@ class Evaluation:
         return losses, self.problem.constraints.apply(rates)
 
     @property
+    def curvature(self) -> Matrix:
+        """The sum of the clients' parts of the Lagrangian's Hessian, of shape (params, params)."""
+        if self.curvature_sum is not None:
+            return self.curvature_sum
+        total = np.zeros((self.params.size, self.params.size))
+        for report in self.reports:
+            if report.curvature is None:
+                raise ValueError("This point was asked for no curvature; it has none.")
+            total += report.curvature
+        return total
+
+    @property
     def largest_violation(self) -> float:
         """The largest violation, minus infinity without constraints."""
         return float(self.violations.max()) if self.violations.size else -np.inf
@@ -150,4 +164,5 @@ def evaluate_point(
     problem: Problem, params: Vector, reports: Reports, index: int = 0
 ) -> Evaluation:
     """What the reports say about point ``index`` of the request."""
-    return Evaluation(problem, params, tuple(reports[c][index] for c in problem.clients))
+    own = tuple(reports[client][index] for client in problem.clients)
+    return Evaluation(problem, params, own, curvature_sum(reports, index))

@@ -26,12 +26,14 @@ from fcfl.models.model import Model
 from fcfl.results import Selection, Start
 from fcfl.rules import Rule, without_budgets
 from fcfl.server.method import traits_of
+from fcfl.server.problem import Problem
 from fcfl.training.holding import Held, Holding
 from fcfl.training.margins import MOST_CHANGE
 from fcfl.training.open_settings import objective_of, open_settings
 from fcfl.training.private_fit import check_private, train_privately
 from fcfl.training.rounds import Session
 from fcfl.training.run_stages import Run, prepare
+from fcfl.training.selection import OpenSettings
 from fcfl.training.selection_rule import checked_forecast
 from fcfl.training.thresholding import Thresholded, check_thresholds, with_thresholds
 from fcfl.training.trained import Trained
@@ -93,47 +95,75 @@ def train(
     session : the folder to write to, and who is told
     """
     _check_arguments(confidence, most_change, relative_budget, min_group_rows, starts)
-    session = replace(session, on_message=_once(session.on_message))
-    if session.folder is not None:
-        session.folder.mkdir(parents=True, exist_ok=True)
+    session = _opened(session)
     run = prepare(federation, model, rules, method, groups, min_group_rows, session)
     settings = open_settings(method, model, l2, objective, excess_loss=excess_loss)
     first = model.start() if start is None else _check_start(start, model)
-    relative = relative_budget is not None
+    relative, by_group = relative_budget is not None, thresholds == "group"
     check_thresholds(thresholds, run.setup.rules, federation, relative=relative)
-    by_group = thresholds == "group"
+    if starts is None:
+        starts = 1 if start is not None else model.default_starts
+    if confidence is None:
+        confidence = model.default_confidence
     with _naming_absent(federation):
         if traits_of(run.method).is_private:
-            _check_plain(relative or excess_loss or by_group or (starts or 1) > 1)
+            _check_plain(relative or excess_loss or by_group)
             return train_privately(run, run.setup.rules, first, float(settings.l2))
-        run = run.met(first)
-        free = without_budgets(run.setup.rules) if by_group else None
-        selection = run.choose(settings, seed, free)
-        run = run.settled(settings, selection, excess_loss, seed)
-        asked, rules = rules, run.setup.rules
-        if relative_budget is not None:
-            rules = run.measured(asked, model.start(), relative_budget)
+        run, selection = _settled(run.met(first), settings, excess_loss, seed, by_group)
+        rules = _bounds(run, rules, relative_budget)
         problem, notes = run.problem(without_budgets(rules) if by_group else rules, first)
-        traits = traits_of(run.method)
-        if starts is None:
-            starts = 1 if start is not None else model.default_starts
-        compared: tuple[Start, ...] = ()
-        if starts > 1 and traits.is_cross_validated and len(problem.constraints):
-            first, compared = run.best_start(problem, first, starts)
+        first, compared = _best_start(run, problem, first, starts)
         holding = Holding(run, rules, run.train(problem, first))
-        if confidence is None:
-            confidence = model.default_confidence
         if by_group:
             chosen = with_thresholds(run, rules, holding.stages[0], confidence, most_change)
             return _trained(run, holding, chosen.held, selection, compared, notes, chosen)
-        held = holding.hold(confidence, most_change) if traits.keeps_decisions else holding.plain
+        keeps = traits_of(run.method).keeps_decisions
+        held = holding.hold(confidence, most_change) if keeps else holding.plain
         run.write_history(holding.stages)
-    if selection is not None:
-        said = checked_forecast(selection, held.found.train, held.found.test)
-        if said is not None:
-            session.on_message(said)
-            notes = (*notes, said)
+    notes = (*notes, *_forecast(selection, held, session))
     return _trained(run, holding, held, selection, compared, notes)
+
+
+def _opened(session: Session) -> Session:
+    """The session with its folder there; it says nothing twice."""
+    if session.folder is not None:
+        session.folder.mkdir(parents=True, exist_ok=True)
+    return replace(session, on_message=_once(session.on_message))
+
+
+def _settled(
+    run: Run, settings: OpenSettings, excess_loss: bool, seed: int, by_group: bool
+) -> tuple[Run, Selection | None]:
+    """The run with what was left to cross-validation chosen, and how."""
+    free = without_budgets(run.setup.rules) if by_group else None
+    selection = run.choose(settings, seed, free)
+    return run.settled(settings, selection, excess_loss, seed), selection
+
+
+def _bounds(run: Run, asked: Sequence[Rule], relative_budget: float | None) -> tuple[Rule, ...]:
+    """The rules in force, with relative budgets measured."""
+    if relative_budget is None:
+        return run.setup.rules
+    return run.measured(asked, run.setup.model.start(), relative_budget)
+
+
+def _best_start(
+    run: Run, problem: Problem, first: Vector, count: int
+) -> tuple[Vector, tuple[Start, ...]]:
+    """The best of several starts, and what became of each, where there can be several optima."""
+    may_differ = traits_of(run.method).is_cross_validated and len(problem.constraints) > 0
+    return run.best_start(problem, first, count) if count > 1 and may_differ else (first, ())
+
+
+def _forecast(selection: Selection | None, held: Held, session: Session) -> tuple[str, ...]:
+    """What cross-validation had expected and was not so, told and kept; nothing otherwise."""
+    if selection is None:
+        return ()
+    said = checked_forecast(selection, held.found.train, held.found.test)
+    if said is None:
+        return ()
+    session.on_message(said)
+    return (said,)
 
 
 def _check_arguments(
@@ -159,7 +189,7 @@ def _check_plain(asks_more: bool) -> None:
     """Refuse what would ask more of clients than the private method does."""
     if asks_more:
         raise ValueError(
-            "`relative_budget`, `excess_loss`, `starts` and `thresholds` must be left out with "
+            "`relative_budget`, `excess_loss` and `thresholds` must be left out with "
             "method 'private': each would ask more of every client's rows."
         )
 

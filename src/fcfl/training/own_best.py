@@ -18,8 +18,12 @@ ALONE = SQP(rounds=(300, 0))  # for networks; a linear model takes about ten
 def with_own_best(
     problem: Problem, federation: Federation, setup: Setup, params: Vector
 ) -> Problem:
-    """The problem in excess losses: every client is first trained alone, from ``params``."""
-    method = setup.model.adapt_method(ALONE)
+    """The problem in excess losses: every client is first trained alone, from ``params``.
+
+    Where curvature is masked nobody is asked for its own.
+    """
+    alone = replace(ALONE, curvature="lbfgs") if federation.is_masked else ALONE
+    method = setup.model.adapt_method(alone)
     bests = [_own_best(problem, federation, setup, c, params, method) for c in problem.clients]
     return replace(problem, own_best_losses=np.array(bests))
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fcfl._types import Fold, Point, Reports, Request
+from fcfl._types import Fold, Point, Reports, Request, reports_on
 from fcfl.federation.federation import Bound
 from fcfl.server.method import RoundInfo
 
@@ -60,7 +60,7 @@ def ask_together(questions: Sequence[Sequence[Point]], clients: Bound, what: str
     clients.federation.check_all_answered(f"how models do, for {what}")
     ends = np.cumsum([len(asked) for asked in questions])
     places = [slice(end - len(asked), end) for end, asked in zip(ends, questions, strict=True)]
-    return [{name: said[place] for name, said in reports.items()} for place in places]
+    return [reports_on(reports, place) for place in places]
 
 
 def progress_info(number: int, what: str) -> RoundInfo:

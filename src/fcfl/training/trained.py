@@ -10,8 +10,8 @@ from fcfl.client.counts import Counts
 from fcfl.federation.loop import Tally, sum_tallies
 from fcfl.models.group_thresholds import GroupThresholds
 from fcfl.models.model import Model
-from fcfl.results import DataSource, EvaluationCounts, Result, Selection, Start
-from fcfl.results.compose import compose_result, has_prices
+from fcfl.results import DataSource, Result, Selection, Start
+from fcfl.results.compose import compose_result, has_prices, with_prices
 from fcfl.results.evaluations import Evaluations, row_sections
 from fcfl.results.result import Privacy
 from fcfl.rules import Rule
@@ -122,14 +122,11 @@ class Trained:
         settings: Mapping[str, object],
         data: DataSource,
         notes: Sequence[str] = (),
-        seconds: float | None = None,
     ) -> Result:
         """Everything that ``result.json`` says; ``notes`` come before those of training."""
-        cost = self.cost
-        return compose_result(
+        result = compose_result(
             row_sections(self.evaluations),
             self.state,
-            self.at,
             method=self.method.name,
             l2=self.l2,
             objective=self.objective,
@@ -139,11 +136,10 @@ class Trained:
             start=start,
             settings=settings,
             data=data,
-            evaluations=EvaluationCounts(cost.values, cost.gradients, cost.curvatures),
-            bytes_from_clients=cost.bytes_from_clients,
+            cost=self.cost,
             notes=(*notes, *self.notes),
             selection=self.selection,
             thresholds=self.thresholds,
             privacy=self.privacy,
-            seconds=seconds,
         )
+        return with_prices(result, self.state, self.at)

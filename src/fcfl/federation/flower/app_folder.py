@@ -105,11 +105,6 @@ def write_app(folder: Path, config: str, *, overwrite: bool = False) -> list[Pat
     return [folder / name for name in FILES]
 
 
-def default_out(folder: Path) -> str:
-    """Where a run of the app in this folder writes, unless its config says otherwise."""
-    return str((folder / "runs" / "run").absolute())
-
-
 def read_app_config(folder: Path) -> dict[str, ConfigValue]:
     """The run config in an app's pyproject.toml."""
     path = folder / "pyproject.toml"

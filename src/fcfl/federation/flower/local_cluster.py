@@ -1,72 +1,46 @@
 """A SuperLink and SuperNodes as processes on this machine, for a rehearsal; all end with it."""
 
-import os
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import tomli_w
 
 from fcfl.errors import FCFLError
-from fcfl.federation.flower.processes import (
-    HOST,
-    descendants,
-    free_port,
-    is_of_flower,
-    listens,
-    program,
-    signal_group,
-    undisturbed,
-)
 from fcfl.federation.flower.registration import register_key
+from fcfl.federation.local_processes import LocalProcesses
+from fcfl.federation.processes import HOST, free_port, listens, program
 from fcfl.federation.site_settings import Config
 
 CONNECTION = "rehearsal"
 SUPERLINK, RUN, PROXY = "(superlink)", "(run)", "(proxy)"  # sites may have any other name
 _UP_SECONDS = 60.0
-_GRACE = 5.0  # seconds between asking a process to end and ending it
 _QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
 }
 
 
-class LocalCluster:
+class LocalCluster(LocalProcesses):
     """Use it in a ``with`` statement: leaving it ends every process it has started.
 
     ``folder`` gets Flower's home, the sites' node configs and all logs. With ``certificates`` (a
     folder as `make_certificates` writes it) TLS and node keys are on.
     """
 
+    words = ("flwr", "flower")
+    own_names = (SUPERLINK, RUN, PROXY)
+
     def __init__(self, folder: Path, certificates: Path | None = None) -> None:
-        self.folder = folder.absolute()
+        super().__init__(folder)
         self.certificates = None if certificates is None else certificates.absolute()
         self.port = free_port()
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._offspring: set[int] = set()  # a SuperLink starts some in sessions of their own
         self._home = self.folder / "flwr"
         self._home.mkdir(parents=True, exist_ok=True)
         self._write_connection()
-
-    def __enter__(self) -> "LocalCluster":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with undisturbed():
-            for name in reversed(list(self.processes)):
-                self.stop(name)
-            for pid in filter(is_of_flower, self._offspring):
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
 
     @property
     def address(self) -> str:
@@ -146,7 +120,7 @@ class LocalCluster:
         """Run one command of Flower's to its end."""
         return subprocess.run(
             [program("flwr"), *arguments],
-            env=self._environment(),
+            env=self.environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -155,47 +129,9 @@ class LocalCluster:
             check=False,
         )
 
-    def kill(self, name: str) -> None:
-        """End a process as a power cut would."""
-        self._offspring.update(descendants(self.processes[name].pid))
-        signal_group(self.processes[name], signal.SIGKILL)
-        self.processes.pop(name).wait()
-
-    def stop(self, name: str) -> None:
-        """Ask a process to end, then end it, with all it has started."""
-        process = self.processes.pop(name)
-        self._offspring.update(descendants(process.pid))
-        signal_group(process, signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE)
-        signal_group(process, signal.SIGKILL)
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
-
-    def log(self, name: str) -> Path:
-        """Where a process writes: a site's log cannot have the name of another's."""
-        ours = name in (SUPERLINK, RUN, PROXY)
-        return self.folder / (f"{name.strip('()')}.log" if ours else f"site-{name}.log")
-
-    def _start(self, name: str, command: Sequence[str]) -> None:
-        with open(self.log(name), "ab") as log:
-            self.processes[name] = self._popen(command, stdout=log, stderr=subprocess.STDOUT)
-
-    def _popen(self, command: Sequence[str], **output: Any) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [program(command[0]), *command[1:]],
-            env=self._environment(),
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            **output,
-        )
-
-    def _environment(self) -> dict[str, str]:
-        tools = str(Path(sys.executable).parent)
-        path = os.pathsep.join([tools, os.environ.get("PATH", os.defpath)])
-        return os.environ | _QUIET | {"PATH": path, "FLWR_HOME": str(self._home)}
+    def environment(self) -> dict[str, str]:
+        """The processes' own, with Flower's home in this folder."""
+        return super().environment() | _QUIET | {"FLWR_HOME": str(self._home)}
 
     def _write_connection(self) -> None:
         secure: dict[str, bool | str] = {"insecure": True}

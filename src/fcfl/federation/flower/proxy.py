@@ -40,6 +40,9 @@ http {{
       limit_except POST {{ deny all; }}
       proxy_pass https://{superlink}$uri;
       proxy_http_version 1.1;
+      # Answers pass through and are never written to this machine's disk by the proxy.
+      proxy_request_buffering off;
+      proxy_buffering off;
       proxy_ssl_verify on;
       proxy_ssl_name localhost;
       proxy_ssl_trusted_certificate "{here}/certs/ca.crt";

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fcfl.errors import FCFLError
-from fcfl.federation.flower.processes import program
+from fcfl.federation.processes import program
 
 Flwr = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fcfl.data.synthetic import constrained_optimum
-from fcfl.runs.method_comparison import over_seeds
+from fcfl.runs.compared_runs import over_seeds
 
 from .item_result import (
     SCHEMA,

@@ -69,9 +69,7 @@ def lagrangian_hessian(multipliers: Multipliers, target: Target, at: Evaluation)
     the losses and :math:`\bar g = \sum_k w_k g_k`.
     """
     hessian = at.problem.l2 * multipliers.losses.sum() * np.eye(at.params.size)
-    for report in at.reports:
-        assert report.curvature is not None
-        hessian += report.curvature
+    hessian += at.curvature
     if target.temperature is not None and np.isfinite(target.temperature):
         weights = target.loss_weights(at.losses)
         centred = at.loss_grads - weights @ at.loss_grads

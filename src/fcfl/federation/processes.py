@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -79,10 +79,10 @@ def descendants(pid: int) -> list[int]:
     return found[1:]
 
 
-def is_of_flower(pid: int) -> bool:
-    """Whether a process is still one of Flower's: its number may be another's by now."""
+def runs_one_of(pid: int, words: Collection[str]) -> bool:
+    """Whether a process is still one of ours: its number may be another's by now."""
     try:
-        command = (Path("/proc") / str(pid) / "cmdline").read_bytes()
+        command = (Path("/proc") / str(pid) / "cmdline").read_text(errors="replace")
     except OSError:
         return False
-    return b"flwr" in command or b"flower" in command
+    return any(word in command for word in words)

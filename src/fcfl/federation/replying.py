@@ -3,17 +3,20 @@
 import hashlib
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fcfl._types import Fold, Vector
-from fcfl.client.questions import Count, Evaluate, HoldOut, Introduction, Question, Setup
+from fcfl.client.local_client import Client
+from fcfl.client.questions import Count, Evaluate, HoldOut, Introduction, Question, Setup, Vote
 from fcfl.errors import DataError, FCFLError
+from fcfl.federation.agreement import run_id
 from fcfl.federation.federation import answer
 from fcfl.federation.guarded_client import GuardedClient
 from fcfl.federation.ledger import Entry, Ledger
+from fcfl.federation.masks.mask_messages import MaskedEvaluate, MaskQuestion
 from fcfl.federation.messages import (
     Agreement,
     Answer,
@@ -31,14 +34,14 @@ from fcfl.federation.private_site import (
     introduce_privately,
     private_checksum,
 )
-from fcfl.federation.question_checks import check_question, check_split
+from fcfl.federation.question_checks import check_question, check_split, check_vote
 from fcfl.federation.site_rows import (
     encoded_rows,
     open_rows,
     rows_checksum,
     table_checksum,
 )
-from fcfl.federation.site_settings import SiteSettings
+from fcfl.federation.site_settings import Config, SiteSettings
 from fcfl.federation.withholding import withheld_statistics
 from fcfl.policy import check_rules_kept
 
@@ -47,7 +50,7 @@ _QUOTED = re.compile(r"(?<!\w)'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _EXPECTED = (FCFLError, ValueError, TypeError, OSError, MemoryError)
 
 
-def reply_to(message: bytes, config: Mapping[str, Any]) -> bytes:
+def reply_to(message: bytes, config: Config) -> bytes:
     """Answer a question; what goes wrong is told in full here, and without cells there."""
     name = str(config.get("name", "?"))
     terms: Terms | None = None
@@ -86,23 +89,54 @@ def _answer(question: ToSite, settings: SiteSettings, message: bytes) -> Any:
             "This site's table is not the one the run began with. Put that one back and resume, or "
             "start a new run."
         )
-    check_rules_kept(settings.name, settings.rules, asked.setup.rules)
     check_split(agreement.terms, settings.limits)
-    check_question(asked, agreement, settings.limits)
+    about_rows = _about_rows(asked)
+    if isinstance(about_rows, Vote):
+        check_vote(about_rows, settings.name)
+    elif about_rows is not None:
+        check_rules_kept(settings.name, settings.rules, about_rows.setup.rules)
+        masked = about_rows is not asked
+        check_question(about_rows, agreement, settings.limits, masked=masked)
     costs = () if privacy is None else check_private_question(asked, agreement, settings)
     purpose = type(asked).__name__.lower()
     run = _digest(encode_message(Ask(agreement, _NO_QUESTION)))
-    entry = Entry(table, run, _digest(message), purpose, len(message), *_spent(asked))
+    entry = Entry(table, run, _digest(message), purpose, len(message), *_spent(about_rows))
     _record(settings, replace(entry, privacy=costs), question)
     if privacy is not None:
+        assert isinstance(asked, Evaluate)  # else it was refused
         return answer_privately(asked, agreement, settings, privacy, checksum)
-    return answer(_client(asked, agreement, settings, table, checksum), asked)
+    client = None
+    if about_rows is not None:
+        client = _client(about_rows, agreement, settings, table, checksum)
+    if isinstance(asked, MaskQuestion):
+        return _answer_masked(asked, agreement, settings, client)
+    assert client is not None
+    return answer(client, asked)
+
+
+def _about_rows(asked: Question | MaskQuestion) -> Question | None:
+    """What is asked about rows; None where it is about keys only."""
+    if isinstance(asked, MaskedEvaluate):
+        return asked.evaluate
+    return None if isinstance(asked, MaskQuestion) else asked
+
+
+def _answer_masked(
+    asked: MaskQuestion, agreement: Agreement, settings: SiteSettings, client: Client | None
+) -> Any:
+    from fcfl.federation.masks.masked_clients import answer_masked, site_holder  # needs an extra
+
+    run = run_id(agreement)
+    if asked.terms.run != run:
+        raise DataError("The masked sum is of another run than the question.")
+    return answer_masked(client, site_holder(settings, run), asked)
 
 
 def _client(
     asked: Question, agreement: Agreement, settings: SiteSettings, table: str, checksum: str
 ) -> GuardedClient:
     rows = encoded_rows(settings, agreement, checksum)
+    compared = 1.0 if isinstance(asked, Vote) else asked.setup.min_group_rows
     return GuardedClient(
         settings.name,
         rows.part("train", agreement),
@@ -111,7 +145,8 @@ def _client(
         rows=f"{table} {_held_out(agreement.terms)}",
         least=settings.min_group_rows,
         rules=settings.rules,
-        min_group_rows=int(max(settings.min_group_rows, asked.setup.min_group_rows)),
+        min_group_rows=int(max(settings.min_group_rows, compared)),
+        preference=settings.preference,
     )
 
 
@@ -124,7 +159,8 @@ def _record(settings: SiteSettings, entry: Entry, question: ToSite) -> None:
     if isinstance(question, Introduce):
         splits = [_held_out(question.terms)]
     else:
-        splits = [_held_out(question.agreement.terms), *_folds(question.question)]
+        asked = _about_rows(question.question)
+        splits = [_held_out(question.agreement.terms), *_folds(asked)]
     ledger = _LEDGERS.setdefault(folder, Ledger(folder))
     ledger.record(replace(entry, splits=tuple(splits)), settings.limits, settings.privacy)
 
@@ -139,7 +175,7 @@ def _held_out(terms: Terms) -> str:
     return f"rows:{hashlib.sha256(repr(parts).encode()).hexdigest()[:32]}"
 
 
-def _folds(question: Question) -> list[str]:
+def _folds(question: Question | None) -> list[str]:
     """Which ways to make folds a question has."""
     found = [question.fold] if isinstance(question, HoldOut) else []
     if isinstance(question, Evaluate):
@@ -147,8 +183,10 @@ def _folds(question: Question) -> list[str]:
     return sorted({f"folds:{fold.count} {fold.seed} {fold.most_rows}" for fold in found})
 
 
-def _spent(question: Question) -> tuple[int, tuple[str, ...]]:
+def _spent(question: Question | None) -> tuple[int, tuple[str, ...]]:
     """How many models are reported on, and which ones' decisions are counted."""
+    if question is None or isinstance(question, Vote):
+        return 0, ()
     if isinstance(question, Count):
         return 1, _models([question.params])
     if isinstance(question, HoldOut):
@@ -165,7 +203,6 @@ def _models(params: Iterable[Vector]) -> tuple[str, ...]:
 def _introduce(terms: Terms, settings: SiteSettings, table_sha256: str) -> Introduction:
     least = settings.withhold_below
     table = open_rows(settings, terms)
-    policy = settings.read_policy
     groups = table.groups(least)
     return Introduction(
         name=settings.name,
@@ -177,8 +214,15 @@ def _introduce(terms: Terms, settings: SiteSettings, table_sha256: str) -> Intro
         labels=table.labels,
         statistics=withheld_statistics(table.statistics(), least),
         withhold_below=least,
-        policy_sha256=None if policy is None else policy.sha256,
+        policy_sha256=settings.read_policy.sha256 or None,
+        mask_key=_mask_key(settings) if terms.masked else "",
     )
+
+
+def _mask_key(settings: SiteSettings) -> str:
+    from fcfl.federation.masks.masked_clients import site_public  # needs an extra
+
+    return site_public(settings)
 
 
 def _sentence(error: BaseException) -> str:
@@ -187,7 +231,7 @@ def _sentence(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _names(terms: Terms | None, config: Mapping[str, Any]) -> set[str]:
+def _names(terms: Terms | None, config: Config) -> set[str]:
     """Names that are no secret: those in the question, and the site's own."""
     known = {str(config.get("name", "")), *config}
     if terms is not None:

@@ -1,0 +1,250 @@
+"""Two real sites with TLS against one process: the same bits, and what an exchange costs.
+
+`python -m benchmarks.sites adult` trains Adult (race, budget 0.05) with everything left to
+cross-validation, `module` a torch module of about 10⁵ weights, over each engine in turn, all
+processes on 127.0.0.1. Exits 1 unless chosen settings and parameters are those of one process.
+`where` says where the time of an exchange over Flower goes.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.flower import adult, simulated, write_tables
+from benchmarks.open_site import open_site
+from fcfl.federation.flower.app_folder import write_app
+from fcfl.federation.flower.certificates import make_certificates
+from fcfl.federation.flower.local_cluster import LocalCluster
+from fcfl.federation.named_module import NamedModule
+from fcfl.federation.site_settings import Config
+from fcfl.federation.transport import InProcessTransport
+from fcfl.models.saved_model import load_model
+from fcfl.results import Result, read_result
+from fcfl.runs import Experiment
+from fcfl.runs.opening import Opened, open_run
+from fcfl.runs.run import run_session
+from fcfl.runs.site_config import config_text
+from fcfl.runs.site_run import run_sites
+from fcfl.training.rounds import Session
+
+MODULE = "benchmarks.wide_network:wide"
+SETTINGS = {"label": "label", "sensitive": "group", "budget": "0.05"}
+OF_CASE: dict[str, dict[str, object]] = {
+    "adult": {"l2": "auto", "objective": "auto"},
+    "module": {"module": MODULE, "l2": 0.001, "objective": "mean", "rounds": "8,4", "starts": 1,
+               "confidence": 0.0},
+}  # fmt: skip
+Engine = Callable[[Path, Config, Mapping[str, Mapping[str, str]]], None]
+
+ROOT = Path(__file__).parents[1]
+
+
+def over_flower(folder: Path, config: Config, sites: Mapping[str, Mapping[str, str]]) -> None:
+    """A SuperLink and a SuperNode for each site, with TLS, node keys and bound names."""
+    app = folder / "app"
+    write_app(app, config_text(config))
+    run_app(folder, app, sites)
+
+
+def run_app(folder: Path, app: Path, sites: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
+    """Run it, showing what it says; each site's node."""
+    make_certificates(app / "certs", list(sites))
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    began = time.monotonic()
+    with LocalCluster(folder / "local_cluster", app / "certs") as cluster:
+        cluster.start_superlink()
+        nodes = {name: cluster.register(name) for name in sites}
+        for name, site in sites.items():
+            cluster.start_site(name, site)
+        bound = ",".join(f"{name}={node}" for name, node in nodes.items())
+        for line in cluster.run(app, {"nodes": bound}):
+            _, marker, sentence = line.partition("fcfl: ")
+            if marker:
+                print(f"  {time.monotonic() - began:6.1f} s  {sentence}", flush=True)
+    return nodes
+
+
+def over_messages(folder: Path, config: Config, sites: Mapping[str, Mapping[str, str]]) -> None:
+    """The same bytes without a network: what the messages themselves cost."""
+    run_sites(InProcessTransport(dict(enumerate(sites.values()))), config, on_message=print)
+
+
+def over_nvflare(folder: Path, config: Config, sites: Mapping[str, Mapping[str, str]]) -> None:
+    """Kits, a server and a node for each site, as `fcfl nvflare up` starts them."""
+    from fcfl.federation.nvflare.flare_rehearsal import rehearse_flare
+
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    began = time.monotonic()
+
+    def show(sentence: str) -> None:
+        print(f"  {time.monotonic() - began:6.1f} s  {sentence}", flush=True)
+
+    rehearse_flare(folder, sites, config, show)
+
+
+ENGINES: dict[str, Engine] = {
+    "messages": over_messages,
+    "flower": over_flower,
+    "nvflare": over_nvflare,
+}
+
+
+def in_one_process(case: str, folder: Path) -> Result:
+    """The same settings with all rows here."""
+    given = {key: value for key, value in OF_CASE[case].items() if key != "module"}
+    if "rounds" in given:
+        given["rounds"] = (8, 4)
+    settings = {"client": "site", "label": "label", "sensitive": ("group",), "budget": 0.05}
+    experiment = Experiment(table=str(folder / "joined.csv"), **settings, **given)  # type: ignore[arg-type]
+
+    def opener(experiment: Experiment) -> Opened:
+        opened = open_run(experiment)
+        if case != "module" or opened.inputs is None:
+            return opened
+        return replace(opened, model=NamedModule(MODULE, opened.inputs.schema.n_features))
+
+    return run_session(experiment, Session(folder / "reference"), opener=opener).result
+
+
+def params_of(folder: Path) -> np.ndarray:
+    weights = folder / "model.safetensors"
+    if not weights.exists():
+        return load_model(folder).params
+    from safetensors.numpy import load_file
+
+    return np.concatenate([part.ravel() for _, part in sorted(load_file(weights).items())])
+
+
+def measure(case: str, engine: str, folder: Path) -> bool:
+    """Print a line of the table; whether it is the model of one process."""
+    files = write_tables(adult() if case == "adult" else simulated(2, 1500), folder)
+    config = {"sites": ",".join(files), "out": str(folder / "out"), **SETTINGS, **OF_CASE[case]}
+    more = f'modules = ["{MODULE}"]\n'
+    sites = {name: open_site(name, path, folder / name, more) for name, path in files.items()}
+    ENGINES[engine](folder, config, sites)  # type: ignore[arg-type]
+    found, expected = read_result(folder / "out" / "result.json"), in_one_process(case, folder)
+    ours, other = (params_of(folder / place) for place in ("out", "reference"))
+    chosen = [(one.l2, one.objective) for one in (found, expected)]
+    section = found.deployment
+    assert section is not None
+    print(f"{case} over {engine}: {ours.size} parameters, {found.n_rounds} rounds")
+    print(f"  l2 and objective {chosen[0]}, in one process {chosen[1]}")
+    print(
+        f"  same bits: {ours.tobytes() == other.tobytes()}, apart {np.abs(ours - other).max():.1e}"
+    )
+    each = found.seconds / section.exchanges
+    print(f"  {section.exchanges} exchanges, {found.seconds:.1f} s, {each:.2f} s each")
+    print(f"  {section.bytes_from_sites:,} bytes from sites, {section.bytes_to_sites:,} to")
+    print(f"  in one process {expected.seconds:.1f} s")
+    return chosen[0] == chosen[1] and ours.tobytes() == other.tobytes()
+
+
+TIMED_SERVER = """
+import json, time
+from fcfl.federation.flower.server_app import server_app
+from fcfl.runs.serving import serve
+
+
+class Timed:
+    def __init__(self, transport, path):
+        self.transport, self.path, self.of = transport, path, {{}}
+
+    def nodes(self):
+        return self.transport.nodes()
+
+    def note(self, *what):
+        with open(self.path, "a") as file:
+            file.write(json.dumps(what) + "\\n")
+
+    def send(self, node, content, seconds):
+        began = time.time()
+        message_id = self.transport.send(node, content, seconds)
+        self.of[message_id] = node, began
+        return message_id
+
+    def receive(self, message_ids):
+        for reply in self.transport.receive(message_ids):
+            self.note(*self.of[reply.message_id], time.time())
+            yield reply
+
+
+app = server_app(lambda transport, config: serve(Timed(transport, {server!r}), config))
+"""
+TIMED_CLIENT = """
+import json, os, time
+from pathlib import Path
+boot = next(float(l.split()[1]) for l in open("/proc/stat") if l.startswith("btime"))
+ticks = float(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+started = boot + ticks / os.sysconf("SC_CLK_TCK")
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+from fcfl.federation.flower.client_app import from_record, to_record
+from fcfl.federation.replying import reply_to
+
+app = ClientApp()
+
+
+@app.query()
+def answer(message: Message, context: Context) -> Message:
+    began = time.time()
+    content = reply_to(from_record(message.content), context.node_config)
+    with open({client!r}, "a") as file:
+        name = context.node_config["name"]
+        file.write(json.dumps([name, started, began, time.time()]) + "\\n")
+    return Message(to_record(content), reply_to=message)
+"""
+
+
+def where(folder: Path) -> None:
+    """The parts of an exchange over Flower, in seconds, of two sites with 400 rows each."""
+    files = write_tables(simulated(2), folder)
+    config = {"sites": ",".join(files), "out": str(folder / "out"), **SETTINGS}
+    config |= {"rounds": "4,2", "confidence": 0.0, "starts": 1, "l2": 0.003}
+    app, notes = folder / "app", {name: str(folder / name) for name in ("server", "client")}
+    write_app(app, config_text(config))
+    (app / "server_app.py").write_text(TIMED_SERVER.format(server=notes["server"]))
+    (app / "client_app.py").write_text(TIMED_CLIENT.format(client=notes["client"]))
+    sites = {name: open_site(name, path, folder / name) for name, path in files.items()}
+    name_of = {node: name for name, node in run_app(folder, app, sites).items()}
+    sent = [json.loads(line) for line in Path(notes["server"]).read_text().splitlines()]
+    done = [json.loads(line) for line in Path(notes["client"]).read_text().splitlines()]
+    parts = []
+    for node, began, ended in sent:
+        own = [one[1:] for one in done if one[0] == name_of[node]]
+        within = [times for times in own if began < times[0] and times[2] < ended]
+        parts += [[b - a for a, b in pairwise([began, *times, ended])] for times in within]
+    names = ("until the site has the message and a process", "that process's imports",
+             "the answer itself", "until the server has it")  # fmt: skip
+    for name, seconds in zip(names, np.median(parts, axis=0), strict=True):
+        print(f"  {seconds:6.2f} s  {name}")
+    print(f"  {np.median(np.sum(parts, axis=1)):6.2f} s  in all, medians of {len(parts)} messages")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.sites", description=__doc__)
+    parser.add_argument("case", nargs="?", choices=[*OF_CASE, "where"], default="adult")
+    parser.add_argument("--engine", choices=[*ENGINES], help="by default all of them, in turn")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # leaves no process behind
+    holds = True
+    for engine in [options.engine] if options.engine else ENGINES:
+        with tempfile.TemporaryDirectory() as place:
+            if options.case == "where":
+                where(Path(place))
+                break
+            holds &= measure(options.case, engine, Path(place))
+    return int(not holds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

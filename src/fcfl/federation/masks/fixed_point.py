@@ -1,0 +1,46 @@
+"""Numbers as integers modulo 2^64, so that a mask hides them and sums come out exactly."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fcfl._types import ClientId, Matrix, Vector
+from fcfl.errors import DataError
+
+Words = NDArray[np.uint64]
+
+FRACTION_BITS = 36  # 1.5e-11 apart; the sum of a thousand clients may reach 1.3e8
+
+
+def largest_entry(n_clients: int) -> float:
+    """What an entry of each of so many clients may be, that their sum cannot wrap."""
+    return float(2.0 ** (63 - FRACTION_BITS) / n_clients) - 1.0
+
+
+def encode_numbers(name: ClientId, numbers: Vector, n_clients: int) -> Words:
+    """The numbers in fixed point, modulo 2^64; refused where the clients' sum could wrap."""
+    largest, most = float(np.abs(numbers).max(initial=0.0)), largest_entry(n_clients)
+    if not largest <= most:  # also where it is no number
+        raise DataError(
+            f"Client {name!r} has a number of magnitude {largest:g} to sum under masks; with "
+            f"{n_clients} clients it must be at most {most:g}. Scale its columns, or train with "
+            '`curvature = "lbfgs"`.'
+        )
+    return np.rint(np.ldexp(numbers, FRACTION_BITS)).astype(np.int64).view(np.uint64)
+
+
+def decode_numbers(words: Words) -> Vector:
+    """The numbers again, of a sum whose masks are gone."""
+    return np.ldexp(words.view(np.int64).astype(np.float64), -FRACTION_BITS)
+
+
+def upper_triangle(matrix: Matrix) -> Vector:
+    """What a symmetric matrix says: its entries on and above the diagonal."""
+    triangle: Vector = matrix[np.triu_indices(matrix.shape[0])]
+    return triangle
+
+
+def from_triangle(triangle: Vector, size: int) -> Matrix:
+    """The symmetric matrix again."""
+    matrix = np.zeros((size, size))
+    matrix[np.triu_indices(size)] = triangle
+    return matrix + np.triu(matrix, 1).T

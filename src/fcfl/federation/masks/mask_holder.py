@@ -1,0 +1,246 @@
+"""A client's part in masked sums: it makes keys, masks its numbers, and helps to open the sum.
+
+The protocol is that of Bonawitz et al. (2017), for many sums: u and v share a mask that one adds
+and the other subtracts, and every client adds a mask of its own. Who dropped out before it answered
+has its single-use key opened, who answered its own mask; nobody has both opened, so that an answer
+that comes late, of a client that was given up, stays masked.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fcfl._checks import check_curvature_weights
+from fcfl._types import ClientId, CurvatureWeights, Report
+from fcfl.errors import DataError
+from fcfl.federation.masks.fixed_point import Words, encode_numbers, upper_triangle
+from fcfl.federation.masks.mask_journal import MaskJournal, Used
+from fcfl.federation.masks.mask_keys import (
+    agree_on_secret,
+    derive,
+    public_of,
+    seal,
+    stream,
+    uniform_below_prime,
+    unseal,
+)
+from fcfl.federation.masks.mask_messages import (
+    Bytes,
+    MaskedEvaluate,
+    MaskedReports,
+    Revealed,
+    SumKey,
+    SumTerms,
+    Unmask,
+    digest,
+)
+from fcfl.federation.masks.shamir import split_secret
+from fcfl.mask_policy import MaskPolicy
+
+WEIGHT_RANGE = 8.0  # the most that one client's curvature may weigh beside another's in a sum
+_ROUNDING = 1e-9
+
+
+class MaskHolder:
+    """A client's keys, its journal and what it insists on."""
+
+    def __init__(
+        self, name: ClientId, private: bytes, journal: MaskJournal, policy: MaskPolicy
+    ) -> None:
+        self.name, self.public = name, public_of(private)
+        self._private, self._journal, self._policy = private, journal, policy
+        self._shared: dict[str, bytes] = {}  # by the other's public key
+
+    def prepare(self, terms: SumTerms) -> SumKey:
+        """The client's key for its first sum."""
+        self._check_terms(terms)
+        return self._make_key(terms, secrets.token_hex(16))
+
+    def check(self, question: MaskedEvaluate) -> None:
+        """Refuse a sum that would tell too much of this client; it is on record then.
+
+        Before anything is computed: a client that does not take part need not spend on it.
+        """
+        self._check_terms(question.terms)
+        if self.name not in question.sum_keys:
+            return
+        self._check_members(question)
+        weights = tuple(check_curvature_weights(self.name, point) for point in question.curved)
+        for own, least in zip(weights, question.least_weights, strict=True):
+            self._check_weights(own, least)
+        self._journal.use(
+            Used(
+                nonce=question.sum_keys[self.name].nonce,
+                weights=digest(weights),
+                sum_digest=question.sum_digest,
+                points=question.points_digest,
+                members=tuple(sorted(question.sum_keys)),
+            )
+        )
+
+    def mask(self, question: MaskedEvaluate, reports: Sequence[Report]) -> MaskedReports:
+        """The reports, their curvature under masks; `check` comes first."""
+        terms, about = question.terms, question.sum_digest
+        plain = tuple(replace(report, curvature=None) for report in reports)
+        next_key = self._make_key(terms, derive(self._journal.secret, "next", about).hex())
+        if self.name not in question.sum_keys:
+            return MaskedReports(plain, np.zeros(0, dtype=np.uint64), {}, "", next_key)
+        curved = [report.curvature for report in reports if report.curvature is not None]
+        numbers = np.concatenate([upper_triangle(curvature) for curvature in curved])
+        words = encode_numbers(self.name, numbers, len(question.sum_keys))
+        seed = derive(self._journal.secret, "self", about)
+        words = words + stream(derive(seed, "self", about), words.size)
+        own = self._sum_private(terms, question.sum_keys[self.name].nonce)
+        words = words + pair_masks(self.name, own, _publics(question), about, words.size)
+        shares = self._share(terms, seed, "self", about)
+        return MaskedReports(plain, words, shares, commitment(seed), next_key)
+
+    def unmask(self, question: Unmask) -> Revealed:
+        """One share for each client of the sum: of its own mask, or of its key."""
+        terms, answered = question.terms, tuple(sorted(question.self_shares))
+        self._check_terms(terms)
+        if self.name not in answered or set(answered) & set(question.sum_keys):
+            raise DataError(
+                f"A client of a sum has answered or dropped out, not both, and {self.name!r} has "
+                "answered."
+            )
+        needed = max(terms.threshold, self._policy.least)
+        if len(answered) < needed:
+            raise DataError(
+                f"A masked sum must be over at least {needed} clients, got {len(answered)}."
+            )
+        members = tuple(sorted((*answered, *question.sum_keys)))
+        self._journal.reveal(question.sum_digest, members, answered)
+        about = question.sum_digest
+        shares = {
+            peer: self._open(terms, peer, sealed, "self", about)
+            for peer, sealed in question.self_shares.items()
+        }
+        shares |= {
+            peer: self._open(terms, peer, key.shares, "key", key.public)
+            for peer, key in question.sum_keys.items()
+        }
+        return Revealed({peer: _as_bytes(share) for peer, share in shares.items()})
+
+    def _check_terms(self, terms: SumTerms) -> None:
+        """Refuse too few clients, a threshold that a lying server could pass twice, other keys."""
+        count, least = len(terms.keys), self._policy.least
+        if count < least:
+            raise DataError(f"A masked sum must be over at least {least} clients, got {count}.")
+        if not count < 2 * terms.threshold <= 2 * count:
+            raise DataError(
+                f"The threshold of a masked sum over {count} clients must be more than half of "
+                f"them and at most all, got {terms.threshold}."
+            )
+        known = {**self._policy.peers, self.name: self.public}
+        for peer, key in terms.keys.items():
+            pinned = known.get(peer)
+            if pinned is None and self._policy.peers:
+                raise DataError(f"This client's policy has no key of {peer!r} under masks.peers.")
+            if pinned not in (None, key):
+                raise DataError(f"The key given for {peer!r} is not the one that is known here.")
+        if self.name not in terms.keys:
+            raise DataError(f"The clients of a masked sum must include {self.name!r}.")
+
+    def _check_members(self, question: MaskedEvaluate) -> None:
+        """Refuse too few clients in the sum, and keys that were not made by whose they are."""
+        terms, members = question.terms, question.sum_keys
+        needed = max(terms.threshold, self._policy.least)
+        if len(members) < needed or not set(members) <= set(terms.keys):
+            raise DataError(
+                f"A masked sum must be over at least {needed} clients of the run, got "
+                f"{len(members)}."
+            )
+        own = members[self.name]
+        if public_of(self._sum_private(terms, own.nonce)) != own.public:
+            raise DataError(
+                "The key for a masked sum was not made by this client, or its journal is new. "
+                "Resume the run, and new keys are made."
+            )
+        for peer, key in members.items():  # a share that opens shows that the peer made the key
+            self._open(terms, peer, key.shares, "key", key.public)
+
+    def _check_weights(self, weights: CurvatureWeights, least: float) -> None:
+        """Refuse a weight that would set this client apart from the others of the sum.
+
+        Every client checks its own against the same bound, so that all are alike.
+        """
+        own = weight_size(weights)
+        if not least * (1 - _ROUNDING) <= own <= WEIGHT_RANGE * least * (1 + _ROUNDING):
+            raise DataError(
+                f"Client {self.name!r} has a weight of {own:g} in a masked sum, where all must lie "
+                f"between {least:g} and {WEIGHT_RANGE * least:g}: it would stand apart from the "
+                "others."
+            )
+
+    def _sum_private(self, terms: SumTerms, nonce: str) -> bytes:
+        return derive(self._journal.secret, "sum key", terms.digest, nonce)
+
+    def _make_key(self, terms: SumTerms, nonce: str) -> SumKey:
+        private = self._sum_private(terms, nonce)
+        public = public_of(private)
+        return SumKey(nonce, public, self._share(terms, private, "key", public))
+
+    def _share(self, terms: SumTerms, secret: bytes, kind: str, about: str) -> dict[str, Bytes]:
+        """Shares of a secret, sealed for each client. They are a function of the secret."""
+        key = derive(self._journal.secret, "coefficients", kind, terms.digest, about)
+        coefficients = uniform_below_prime(key, terms.threshold - 1)
+        shares = split_secret(secret, coefficients, len(terms.names))
+        sealed = {}
+        for peer, share in zip(terms.names, shares, strict=True):
+            purpose = (kind, terms.digest, self.name, peer, about)
+            sealed[peer] = _as_bytes(seal(self._shared_with(terms, peer), share, *purpose))
+        return sealed
+
+    def _open(
+        self,
+        terms: SumTerms,
+        peer: ClientId,
+        sealed: Mapping[ClientId, Bytes],
+        kind: str,
+        about: str,
+    ) -> bytes:
+        if peer not in terms.keys or self.name not in sealed:
+            raise DataError(f"There is no share of {peer!r} for this client in the sum.")
+        purpose = (kind, terms.digest, peer, self.name, about)
+        return unseal(self._shared_with(terms, peer), sealed[self.name].tobytes(), *purpose)
+
+    def _shared_with(self, terms: SumTerms, peer: ClientId) -> bytes:
+        """The secret shared with another client for good, computed once."""
+        public = terms.keys[peer]
+        if public not in self._shared:
+            self._shared[public] = agree_on_secret(self._private, public)
+        return self._shared[public]
+
+
+def weight_size(weights: CurvatureWeights) -> float:
+    """How much a client's curvature weighs: its loss and its rates together."""
+    return float(abs(weights.loss) + np.abs(weights.rates).sum())
+
+
+def pair_masks(
+    name: ClientId, private: bytes, publics: Mapping[ClientId, str], about: str, size: int
+) -> Words:
+    """The sum of the masks that a client shares with others: added below them, else subtracted."""
+    masks = np.zeros(size, dtype=np.uint64)
+    for peer, public in publics.items():
+        if peer != name:
+            mask = stream(derive(agree_on_secret(private, public), "pair", about), size)
+            masks = masks + mask if name < peer else masks - mask
+    return masks
+
+
+def commitment(seed: bytes) -> str:
+    """What binds a client to its self-mask, and does not tell it."""
+    return hashlib.sha256(b"fcfl-masks-1 commitment" + seed).hexdigest()
+
+
+def _publics(question: MaskedEvaluate) -> dict[ClientId, str]:
+    return {name: key.public for name, key in question.sum_keys.items()}
+
+
+def _as_bytes(content: bytes) -> Bytes:
+    return np.frombuffer(content, dtype=np.uint8).copy()

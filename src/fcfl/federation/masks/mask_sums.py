@@ -1,0 +1,251 @@
+"""The server's part in masked sums: it passes sealed shares on, and opens sums, nothing else."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from fcfl._report_checks import check_curvature_sum
+from fcfl._types import (
+    ClientId,
+    CurvatureWeights,
+    Matrix,
+    Point,
+    Request,
+    SummedReports,
+)
+from fcfl.client.questions import Evaluate
+from fcfl.errors import AbsentClientError, FCFLError, ReportError
+from fcfl.federation.masks.fixed_point import Words, decode_numbers, from_triangle
+from fcfl.federation.masks.mask_holder import (
+    WEIGHT_RANGE,
+    commitment,
+    pair_masks,
+    weight_size,
+)
+from fcfl.federation.masks.mask_keys import derive, public_of, stream
+from fcfl.federation.masks.mask_messages import (
+    MaskedEvaluate,
+    MaskedReports,
+    MaskQuestion,
+    PrepareMasks,
+    Revealed,
+    SumKey,
+    SumTerms,
+    Unmask,
+)
+from fcfl.federation.masks.shamir import SHARE_BYTES, join_shares
+from fcfl.federation.summing import CheckReports, without_curvature
+
+_SEALED = SHARE_BYTES + 16  # a share and its tag
+
+Check: TypeAlias = Callable[[ClientId, Any], None]
+AskAll: TypeAlias = Callable[[MaskQuestion, Check], Mapping[ClientId, Any]]
+AskSome: TypeAlias = Callable[
+    [MaskQuestion, Check, Sequence[ClientId], int], Mapping[ClientId, Any]
+]
+
+
+def usual_threshold(n_clients: int) -> int:
+    """More than two thirds of the clients.
+
+    A server that tells some clients that one has dropped out and others that it has not gets
+    enough of neither kind of share, even together with a third of the clients.
+    """
+    return 2 * n_clients // 3 + 1
+
+
+class MaskedSums:
+    """The sums of one run. ``ask`` asks all clients, ``ask_some`` until enough have answered.
+
+    With ``needs_all`` a sum that some client is missing from is not opened: whoever asked cannot go
+    on without it, and asks again when it is back; sums with and without it would tell its part.
+    """
+
+    def __init__(
+        self, terms: SumTerms, ask: AskAll, ask_some: AskSome, *, needs_all: bool = True
+    ) -> None:
+        self._terms, self._ask, self._ask_some = terms, ask, ask_some
+        self._needs_all = needs_all
+        self._keys: dict[ClientId, SumKey] = {}
+
+    def report(self, question: Evaluate, check: CheckReports) -> SummedReports:
+        """Ask for reports under masks, and open the sum of their curvatures."""
+        self._prepare()
+        asked = self._question(question)
+        answers: Mapping[ClientId, MaskedReports] = self._ask(
+            asked, lambda name, answer: self._check_masked(name, answer, asked, check)
+        )
+        self._keys = {name: answer.next_key for name, answer in answers.items()}
+        reports = {name: answer.reports for name, answer in answers.items()}
+        in_sum = {name: answers[name] for name in asked.sum_keys if name in answers}
+        complete = len(in_sum) == len(self._terms.names)
+        if self._needs_all and not complete:
+            self._keys = {}
+            return SummedReports(reports, (None,) * len(question.request.points))
+        total = self._open(asked, in_sum)
+        sums = _matrices(question.request.points, total)
+        for matrix in sums:
+            if matrix is not None:
+                check_curvature_sum(matrix)
+        return SummedReports(reports, sums)
+
+    def _prepare(self) -> None:
+        """Ask for keys where they are not enough: at first, and after too many were absent."""
+        names = self._terms.names
+        needed = len(names) if self._needs_all else self._terms.threshold
+        if len(self._keys) >= needed:
+            return
+        said = self._ask(PrepareMasks(self._terms), self._check_key)
+        self._keys = {name: said[name] for name in names if name in said}
+        if len(self._keys) < needed:
+            missing = ", ".join(repr(name) for name in names if name not in said)
+            raise AbsentClientError(
+                f"Masked sums need keys of {needed} clients, and {len(self._keys)} gave theirs; "
+                f"missing: {missing}. Resume when they are back."
+            )
+
+    def _question(self, question: Evaluate) -> MaskedEvaluate:
+        points, least = [], []
+        for point in question.request.points:
+            if point.want == "curvature":
+                weights, bound = level_weights(point.curvature_weights or {})
+                point = replace(point, curvature_weights=weights)
+                least.append(bound)
+            points.append(point)
+        levelled = replace(question, request=Request(tuple(points)))
+        return MaskedEvaluate(levelled, self._terms, dict(self._keys), tuple(least))
+
+    def _open(self, asked: MaskedEvaluate, in_sum: Mapping[ClientId, MaskedReports]) -> Words:
+        """The sum of the words without masks, by the shares of enough clients."""
+        about = asked.sum_digest
+        dropped = {n: key for n, key in asked.sum_keys.items() if n not in in_sum}
+        question = Unmask(
+            self._terms, about, {n: said.self_shares for n, said in in_sum.items()}, dropped
+        )
+        members, needed = set(asked.sum_keys), self._terms.threshold
+        revealed: Mapping[ClientId, Revealed] = {}
+        if len(in_sum) >= needed:
+            revealed = self._ask_some(
+                question,
+                lambda name, answer: _check_revealed(name, answer, members),
+                tuple(in_sum),
+                needed,
+            )
+        if len(revealed) < needed:
+            helped = revealed if len(in_sum) >= needed else in_sum
+            missing = [repr(name) for name in self._terms.names if name not in helped]
+            raise AbsentClientError(
+                f"The masked sum needs {needed} clients to be opened, and {len(helped)} answered; "
+                f"missing: {', '.join(missing)}. Resume when they are back."
+            )
+        helpers = list(revealed.items())[:needed]
+        numbers = {name: i for i, name in enumerate(self._terms.names, start=1)}
+        secrets = {
+            member: _join(member, {numbers[n]: said.shares[member] for n, said in helpers})
+            for member in asked.sum_keys
+        }
+        return _without_masks(asked, in_sum, secrets)
+
+    def _check_key(self, name: ClientId, key: Any) -> None:
+        valid = isinstance(key, SumKey) and _is_hex(key.public, 64) and len(key.nonce) <= 64
+        if not (valid and _are_shares(key.shares, self._terms.names, _SEALED)):
+            raise ReportError(f"Client {name!r} sent invalid keys for a masked sum.")
+
+    def _check_masked(
+        self, name: ClientId, said: Any, asked: MaskedEvaluate, check: CheckReports
+    ) -> None:
+        if not isinstance(said, MaskedReports):
+            raise ReportError(f"Client {name!r} sent {type(said).__name__}, expected masked ones.")
+        points = asked.evaluate.request.points
+        check(name, said.reports, without_curvature(points))
+        if any(report.curvature is not None for report in said.reports):
+            raise ReportError(f"Client {name!r} sent its curvature without masks.")
+        self._check_key(name, said.next_key)
+        size = sum(_n_entries(point) for point in asked.curved) if name in asked.sum_keys else 0
+        shared = self._terms.names if size else ()
+        valid = said.words.shape == (size,) and _are_shares(said.self_shares, shared, _SEALED)
+        if not valid or (size and not _is_hex(said.commitment, 64)):
+            raise ReportError(f"Client {name!r} sent an invalid part of a masked sum.")
+
+
+def level_weights(
+    weights: Mapping[ClientId, CurvatureWeights],
+) -> tuple[dict[ClientId, CurvatureWeights], float]:
+    """Weights of which none stands apart, and the least of them: small ones of losses are raised.
+
+    A step's curvature need not be exact; a client whose weight is many times that of all others
+    would be alone in the sum, and refuses.
+    """
+    sizes = {name: weight_size(one) for name, one in weights.items()}
+    least = max(sizes.values()) / WEIGHT_RANGE
+    return {
+        name: replace(one, loss=one.loss + max(least - sizes[name], 0.0))
+        for name, one in weights.items()
+    }, least
+
+
+def _without_masks(
+    asked: MaskedEvaluate,
+    in_sum: Mapping[ClientId, MaskedReports],
+    secrets: Mapping[ClientId, bytes],
+) -> Words:
+    """Subtract the self-masks of who answered, and the masks that the others left behind."""
+    about = asked.sum_digest
+    publics = {name: asked.sum_keys[name].public for name in in_sum}
+    total = np.sum([said.words for said in in_sum.values()], axis=0, dtype=np.uint64)
+    for name, secret in secrets.items():
+        if name in in_sum:
+            fits = commitment(secret) == in_sum[name].commitment
+            mask = stream(derive(secret, "self", about), total.size)
+            total = total - mask
+        else:
+            fits = public_of(secret) == asked.sum_keys[name].public
+            total = total + pair_masks(name, secret, publics, about, total.size)
+        if not fits:
+            raise FCFLError(_do_not_fit(name))
+    return np.asarray(total)
+
+
+def _join(name: ClientId, shares: Mapping[int, Any]) -> bytes:
+    try:
+        return join_shares({number: share.tobytes() for number, share in shares.items()})
+    except ValueError:
+        raise FCFLError(_do_not_fit(name)) from None
+
+
+def _do_not_fit(name: ClientId) -> str:
+    return (
+        f"The shares for client {name!r} of a masked sum do not fit what it sent: some client gave "
+        "a wrong one. Resume to ask again; if it comes back, train without that client."
+    )
+
+
+def _n_entries(point: Point) -> int:
+    return point.params.size * (point.params.size + 1) // 2
+
+
+def _matrices(points: Sequence[Point], words: Words) -> list[Matrix | None]:
+    """The sum of the curvatures at each point that wanted it."""
+    numbers, start = decode_numbers(words), 0
+    sums: list[Matrix | None] = []
+    for point in points:
+        size = _n_entries(point) if point.want == "curvature" else 0
+        part = numbers[start : start + size]
+        sums.append(from_triangle(part, point.params.size) if size else None)
+        start += size
+    return sums
+
+
+def _check_revealed(name: ClientId, said: Any, members: set[ClientId]) -> None:
+    if not (isinstance(said, Revealed) and _are_shares(said.shares, members, SHARE_BYTES)):
+        raise ReportError(f"Client {name!r} sent invalid shares of a masked sum.")
+
+
+def _are_shares(shares: Mapping[ClientId, Any], names: Any, size: int) -> bool:
+    return set(shares) == set(names) and all(one.shape == (size,) for one in shares.values())
+
+
+def _is_hex(text: str, digits: int) -> bool:
+    return len(text) == digits and not set(text) - set("0123456789abcdef")

@@ -1,0 +1,224 @@
+"""A client's rows under a torch module, by batches: memory stays bounded, sums are float64.
+
+What a report needs of the model are its logits and how they change with the parameters. Loss and
+rates are the functions of logits that the linear model uses; only the pull-back is torch's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.func import grad, jacfwd
+
+from fcfl._checks import check_curvature_weights
+from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, RateId, Report, Vector
+from fcfl.data.client_data import ClientData
+from fcfl.errors import ReportError
+from fcfl.extras import Items, LocalTraining, set_weights_of, train_locally
+from fcfl.models.loss import Loss
+from fcfl.models.rates import (
+    rate_members,
+    selection_score,
+    smooth_selection,
+    smooth_selection_bend,
+    smooth_selection_slope,
+)
+from fcfl.models.torch_params import Network, to_numpy
+
+MOST_EXACT = 2000  # parameters up to which a client computes its n × n part of the curvature
+_ALIKE = 256  # rows of one kind that are worth batches of their own
+_CURVATURE_ENTRIES = 2**20  # rows × directions that are differentiated at once
+
+
+class TorchRows:
+    """A client's rows under a torch module."""
+
+    def __init__(
+        self,
+        client: ClientId,
+        data: ClientData,
+        rates: Sequence[RateId],
+        network: Network,
+        loss: Loss,
+        batch_rows: int,
+    ) -> None:
+        if data.n_rows == 0:
+            raise ValueError(f"Client {client!r} has no training rows.")
+        self.name, self.data, self.rates = client, data, tuple(rates)
+        self.network, self.loss, self.batch_rows = network, loss, batch_rows
+        self.row_counts = np.ones(data.n_rows) if data.weights is None else data.weights
+        self._set_members(rate_members(data, self.rates, client) * self.row_counts[:, None])
+
+    def _set_members(self, members: Matrix) -> None:
+        self.member_counts = members
+        self.n_rows = float(self.row_counts.sum())
+        self.group_counts = members.sum(axis=0)
+        self._divisors = np.where(self.group_counts > 0, self.group_counts, 1.0)
+        self._batches = _batches_of_alike(members > 0, self.batch_rows)
+
+    def with_groups_of(self, least: float) -> "TorchRows":
+        """The same rows, in which a group of fewer than ``least`` rows has none."""
+        kept = self.group_counts >= least
+        if kept.all():
+            return self
+        given = self.network, self.loss, self.batch_rows
+        rows = TorchRows(self.name, self.data, self.rates, *given)
+        rows._set_members(self.member_counts * kept)
+        return rows
+
+    @property
+    def n_params(self) -> int:
+        """How many numbers are trained."""
+        return self.network.n_params
+
+    @property
+    def positive_counts(self) -> Vector:
+        """The rows with label 1 that each item stands for."""
+        return self.row_counts * self.data.y
+
+    @property
+    def original_features(self) -> Any:
+        """The features as they were given."""
+        return self.data.X
+
+    @property
+    def features(self) -> Any:
+        """There are none that a kernel could compare."""
+        raise ValueError(
+            f"Client {self.name!r} holds a torch module, which has no kernel sums. "
+            "Use a linear model with this method."
+        )
+
+    def logits(self, params: Vector) -> Vector:
+        """The logits of all rows."""
+        return self.network.logits(params, self.data.X, self.batch_rows)
+
+    def report(self, point: Point) -> Report:
+        """Loss and smooth rates at ``point``, with gradients and whatever else it wants."""
+        self._check_wants(point)
+        wants_grads = point.wants_gradients
+        leaves = self.network.leaves(point.params, differentiable=wants_grads)
+        loss, n_rates = 0.0, self.group_counts.size
+        rates = np.zeros(n_rates)
+        gradients = np.zeros((1 + n_rates, point.params.size)) if wants_grads else None
+        for batch in self._batches:
+            with torch.set_grad_enabled(wants_grads):
+                outputs = self.network.forward(leaves, self.network.rows(self.data.X, batch))
+            logits = self._finite(outputs)
+            y, weights = self.data.y[batch], self.row_counts[batch]
+            members = self.member_counts[batch]
+            score = selection_score(logits, point)
+            loss += float(weights @ self.loss.each(logits, y))
+            rates += score @ members
+            if gradients is not None:
+                slope = smooth_selection_slope(score, point.sharpness)
+                slopes = weights * self.loss.slope_each(logits, y)
+                residuals = np.array([slopes, *(members.T * slope)])
+                some = [0, *np.flatnonzero(members.any(axis=0)) + 1]
+                gradients[some] += self.network.pull_back(outputs, leaves, residuals[some])
+        rates = np.clip(rates / self._divisors, 0.0, 1.0)
+        extras = {k: v for extra in point.extras for k, v in extra.answer(self, point).items()}
+        report = Report(self.n_rows, loss / self.n_rows, self.group_counts, rates, extras=extras)
+        if gradients is not None:
+            gradients /= np.append(self.n_rows, self._divisors)[:, None]
+            report = replace(report, loss_grad=gradients[0], rate_grads=gradients[1:])
+        if point.want == "curvature":
+            weights_of = check_curvature_weights(self.name, point)
+            report = replace(report, curvature=self._curvature(point, weights_of))
+        return report
+
+    def pull_back(self, params: Vector, residuals: Matrix) -> Matrix:
+        """Gradients of ``residuals.T @ logits``, one row per column of ``residuals``."""
+        leaves = self.network.leaves(params, differentiable=True)
+        total = np.zeros((residuals.shape[1], params.size))
+        for first in range(0, self.data.n_rows, self.batch_rows):
+            some = slice(first, first + self.batch_rows)
+            outputs = self.network.forward(leaves, self.network.rows(self.data.X, some))
+            total += self.network.pull_back(outputs, leaves, residuals[some].T)
+        return total
+
+    def _check_wants(self, point: Point) -> None:
+        if point.want == "curvature" and self.n_params > MOST_EXACT:
+            raise ValueError(
+                f"`curvature` must be 'lbfgs' above {MOST_EXACT} parameters, got a request for the "
+                f"exact curvature of {self.n_params}."
+            )
+
+    def _finite(self, outputs: Tensor) -> Vector:
+        logits = to_numpy(outputs)
+        if not np.isfinite(logits).all():
+            strange = float(logits[~np.isfinite(logits)][0])
+            raise ReportError(
+                f"Client {self.name!r}: the module gave a logit of {strange!r}. "
+                "Scale the features, or start from smaller weights."
+            )
+        return logits
+
+    def train_locally(self, params: Vector, training: LocalTraining) -> Vector:
+        """Steps on rows, each with its weight and what its sets add to it."""
+        added = set_weights_of(training, self.name, self.group_counts.size) @ self.member_counts.T
+        weights = self.row_counts + np.where(self.data.y == 1.0, added[1], added[0])
+
+        def summed_gradient(params: Vector, items: Items | None) -> Vector:
+            rows = np.arange(self.data.n_rows) if items is None else items
+            leaves = self.network.leaves(params, differentiable=True)
+            total = np.zeros(params.size)
+            for first in range(0, rows.size, self.batch_rows):
+                some = rows[first : first + self.batch_rows]
+                outputs = self.network.forward(leaves, self.network.rows(self.data.X, some))
+                slopes = self.loss.slope_each(self._finite(outputs), self.data.y[some])
+                pull = weights[some] * slopes
+                total += self.network.pull_back(outputs, leaves, pull[None])[0]
+            return total
+
+        return train_locally(params, training, self.name, self.row_counts, summed_gradient)
+
+    def _curvature(self, point: Point, weights: CurvatureWeights) -> Matrix:
+        r"""Hessian of :math:`\lambda l + \sum_q w_q r_q`, forward over reverse, by batches.
+
+        At one point a function f of the logits has the Hessian of its quadratic model
+        :math:`\sum_i f'_i z_i + \tfrac12 f''_i (z_i - \bar z_i)^2`, so that loss and score need no
+        second spelling in torch.
+        """
+        params, sharpness = point.params, point.sharpness
+        network, logits = self.network, self.logits(params)
+        score = smooth_selection(logits, sharpness)
+        on_loss = weights.loss / self.n_rows
+        on_score = self.member_counts @ (weights.rates / self._divisors)
+        counts, positives = on_loss * self.row_counts, on_loss * self.positive_counts
+        slopes = self.loss.slopes(logits, counts, positives)
+        slopes += on_score * smooth_selection_slope(score, sharpness)
+        bends = self.loss.bends(logits, counts, positives)
+        bends += on_score * smooth_selection_bend(score, sharpness)
+        facts = torch.tensor(np.array([logits, slopes, bends]), device=network.device)
+
+        def lagrangian(flat: Tensor, rows: Tensor, z0: Tensor, a: Tensor, b: Tensor) -> Tensor:
+            z = network.forward(network.leaves_of(flat), rows).double()
+            return (a * z + 0.5 * b * (z - z0) ** 2).sum()
+
+        flat = torch.tensor(params, device=network.device)
+        hessian = np.zeros((params.size, params.size))
+        size = min(self.batch_rows, 1 + _CURVATURE_ENTRIES // params.size)
+        for first in range(0, self.data.n_rows, size):
+            batch = slice(first, first + size)
+            rows = network.rows(self.data.X, batch)
+            hessian += to_numpy(jacfwd(grad(lagrangian))(flat, rows, *facts[:, batch]))
+        return (hessian + hessian.T) / 2
+
+
+def _batches_of_alike(members: NDArray[np.bool_], most: int) -> list[Items]:
+    """Batches of rows that count for the same rates, in order; rows of rare kinds together.
+
+    A batch then needs a backward pass for the loss and for its own rates, not for all of them.
+    """
+    _, kind, count = np.unique(members, axis=0, return_inverse=True, return_counts=True)
+    kind = np.where(count[kind] < _ALIKE, -1, kind)
+    batches = []
+    for one in np.unique(kind):
+        rows = np.flatnonzero(kind == one)
+        batches += [rows[first : first + most] for first in range(0, rows.size, most)]
+    return batches

@@ -1,0 +1,114 @@
+"""compare and sweep over sites: the numbers of one process, through the real messages."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from in_one_process import BUDGET, hospitals, node_configs
+
+from fcfl.errors import AbsentClientError
+from fcfl.federation.transport import InProcessTransport
+from fcfl.runs import Experiment
+from fcfl.runs.budget_sweep import run_sweep
+from fcfl.runs.method_comparison import run_comparison
+from fcfl.runs.serving import serve
+from fcfl.training.rounds import Session
+from hospital import stays, weights_of
+
+NAMES = ("east", "north", "south", "west")
+COMPARE = {"command": "compare", "methods": "sqp,fair-reg,afl", "rounds": "5,3", "starts": 1}
+COMPARE |= {"confidence": 0.0}
+SWEEP = {"command": "sweep", "budgets": "0.2,0.1", "budget": "", "rounds": "5,3", "starts": 1}
+SWEEP |= {"confidence": 0.0}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return hospitals(tmp_path_factory.mktemp("four"), stays(480, hospitals=NAMES))
+
+
+@dataclass
+class Leaving(InProcessTransport):
+    """Sites of which one is gone twenty messages after a file is there."""
+
+    after: Path | None = None
+    left: int = 20
+
+    def send(self, node, content, seconds):
+        message_id = super().send(node, content, seconds)
+        if self.after is not None and self.after.exists():
+            self.left -= 1
+            if self.left < 0 and node == 0:
+                self._replies.pop(message_id)
+        return message_id
+
+
+def over_sites(files, folder, out, after=None, **config):
+    transport = Leaving(node_configs(files, folder), after=after)
+    given = {"sites": ",".join(files), "out": str(out), **BUDGET, **config}
+    serve(transport, given)
+
+
+def experiment(files, **settings):
+    table = next(iter(files.values())).parent / "joined.csv"
+    columns = {"client": "hospital", "label": "died", "sensitive": ("race",), "min_group_rows": 1}
+    fixed = {"l2": 0.003, "objective": 10.0, "rounds": (5, 3), "starts": 1, "confidence": 0.0}
+    return Experiment(table=str(table), **columns, **fixed, **settings)
+
+
+def read(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def without_times(content):
+    """The same without seconds, and without what names the table."""
+    if isinstance(content, dict):
+        left_out = ("seconds", "table")
+        return {key: without_times(v) for key, v in content.items() if key not in left_out}
+    return [without_times(part) for part in content] if isinstance(content, list) else content
+
+
+def test_three_methods_over_four_sites_have_the_numbers_of_one_process(files, tmp_path):
+    folder = tmp_path / "sites"
+    with pytest.raises(AbsentClientError, match="'east'"):
+        first = folder / "sqp" / "result.json"
+        over_sites(files, tmp_path, folder, after=first, **COMPARE, **{"site-timeout": 2.0})
+    assert not (folder / "afl" / "result.json").exists()
+    before = (folder / "sqp" / "result.json").stat().st_mtime_ns
+    over_sites(files, tmp_path, folder, resume=True, **COMPARE)
+    assert (folder / "sqp" / "result.json").stat().st_mtime_ns == before
+    session = Session(tmp_path / "joined")
+    run_comparison(experiment(files, budget=0.05), ("sqp", "fair-reg", "afl"), [0], session)
+    ours, theirs = (
+        without_times(read(place / "comparison.json")) for place in (tmp_path / "joined", folder)
+    )
+    assert [one["method"] for one in ours["runs"]] == ["sqp", "fair-reg", "afl", "fedavg"]
+    assert theirs == ours
+    for one in ours["runs"]:
+        places = [place / one["folder"] for place in (tmp_path / "joined", folder)]
+        assert weights_of(places[0]) == weights_of(places[1])
+        assert (places[1] / "report.html").exists()
+    assert "majority" in (folder / "report.html").read_text(encoding="utf-8")
+    exchanges = [
+        read(folder / n / "result.json")["deployment"]["exchanges"] for n in ("afl", "sqp")
+    ]
+    assert all(5 < count < 40 for count in exchanges)  # each run's own, not their sum
+
+
+def test_a_sweep_over_sites_has_the_numbers_of_one_process(files, tmp_path):
+    folder = tmp_path / "sites"
+    with pytest.raises(AbsentClientError, match="'east'"):
+        first = folder / "budget-0.2" / "result.json"
+        over_sites(files, tmp_path, folder, after=first, **SWEEP, **{"site-timeout": 2.0})
+    assert not (folder / "budget-0.1" / "result.json").exists()
+    over_sites(files, tmp_path, folder, resume=True, **SWEEP)
+    session = Session(tmp_path / "joined")
+    run_sweep(experiment(files), [0.2, 0.1], session, relative=False)
+    ours, theirs = (
+        without_times(read(place / "sweep.json")) for place in (tmp_path / "joined", folder)
+    )
+    assert theirs == ours
+    for name in ("budget-0.2", "budget-0.1"):
+        assert weights_of(tmp_path / "joined" / name) == weights_of(folder / name)
+    assert "0.1" in (folder / "report.html").read_text(encoding="utf-8")

@@ -1,0 +1,221 @@
+"""Runs with masked sums: through real messages, with sites that are killed, resumed, and closed."""
+
+import re
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from in_one_process import hospitals, node_configs
+from in_one_process import train as train_sites
+
+from fcfl import train
+from fcfl.errors import AbsentClientError, DataError, FCFLError
+from fcfl.federation.federation import Federation
+from fcfl.federation.messages import Ask, Terms, decode_answer, decode_question
+from fcfl.federation.remote import RemoteFederation
+from fcfl.federation.site_rows import open_rows
+from fcfl.federation.site_settings import SiteSettings
+from fcfl.federation.transport import InProcessTransport, Reply
+from fcfl.models.linear import Linear
+from fcfl.policy_file import read_policy
+from fcfl.rules import Difference
+from fcfl.training.rounds import Session
+from hospital import fcfl, stays
+
+pytest.importorskip("cryptography")
+
+NAMES = ("east", "mid", "north", "south", "west")
+TERMS = Terms("died", ("race",), masked=True)
+RULES = (Difference("demographic_parity", "race", 0.1),)
+
+
+@dataclass
+class Listening(InProcessTransport):
+    """Keeps questions and answers; ``away`` has who is killed by which kind of question."""
+
+    away: dict = field(default_factory=dict)
+    heard: list = field(default_factory=list)
+
+    def send(self, node, content, seconds):
+        asked = decode_question(content)
+        kind = type(asked.question if isinstance(asked, Ask) else asked).__name__
+        message_id = super().send(node, content, seconds)
+        if self.configs[node]["name"] in self.away.get(kind, ()):
+            self._replies[message_id] = Reply(message_id, None, "it was killed.", False)
+        else:
+            self.heard.append((kind, self._replies[message_id].content))
+        return message_id
+
+    def kinds(self):
+        return [kind for kind, _ in self.heard]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return hospitals(tmp_path_factory.mktemp("tables"), stays(500, hospitals=NAMES))
+
+
+@pytest.fixture
+def transport(files, tmp_path):
+    return Listening(node_configs(files, tmp_path))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(files, tmp_path_factory):
+    """What a run without masks ends with, and how many reports it took."""
+    transport = Listening(node_configs(files, tmp_path_factory.mktemp("open")))
+    end = trained(RemoteFederation(transport, NAMES, replace(TERMS, masked=False)))
+    return end.params, transport.kinds().count("Evaluate")
+
+
+def federation(transport, **given):
+    return RemoteFederation(transport, NAMES, TERMS, timeout=5.0).masked(**given)
+
+
+def trained(clients, **given):
+    model = Linear(clients.agreement.schema.n_features)
+    options = {"l2": 0.003, "objective": 10.0, "confidence": 0.0, "starts": 1, **given}
+    return train(clients, model, RULES, min_group_rows=1, **options)
+
+
+def test_the_optimum_is_that_of_a_run_without_masks_and_no_curvature_was_seen(
+    transport, undisturbed
+):
+    params, n_reports = undisturbed
+    assert np.abs(trained(federation(transport)).params - params).max() < 1e-8
+    kinds = transport.kinds()
+    n_masked = kinds.count("MaskedEvaluate")
+    assert n_masked >= 3 * len(NAMES)
+    assert n_masked + kinds.count("Evaluate") == n_reports
+    assert kinds.count("PrepareMasks") == len(NAMES)
+    assert kinds.count("Unmask") <= n_masked  # one exchange more for each
+    for _, content in transport.heard:
+        said = decode_answer(content).content
+        reports = said if isinstance(said, tuple) else getattr(said, "reports", ())
+        assert all(report.curvature is None for report in reports)
+
+
+def test_in_one_process_the_same_code_ends_at_the_same_optimum(transport):
+    sites = RemoteFederation(transport, NAMES, TERMS)
+    clients = Federation.from_rows(rows_of(transport, sites.agreement))
+    model = Linear(sites.agreement.schema.n_features)
+    given = {"l2": 0.003, "objective": "mean", "confidence": 0.0, "starts": 1}
+    ends = [train(one, model, RULES, **given).params for one in (clients, clients.masked())]
+    assert np.abs(ends[0] - ends[1]).max() < 1e-8
+    with pytest.raises(FCFLError, match="at least 3 clients, got 2"):
+        two = Federation({name: clients._clients[name] for name in NAMES[:2]}).masked()
+        train(two, model, RULES, **given)
+    excess = train(clients.masked(), model, RULES, excess_loss=True, confidence=0.0, starts=1)
+    assert excess.status == "converged"
+
+
+def rows_of(transport, agreement):
+    rows = {}
+    for config in transport.configs.values():
+        table = open_rows(SiteSettings.from_node_config(config), TERMS)
+        encoded = table.encode(agreement.schema, agreement.levels, agreement.labels)
+        rows[table.name] = encoded.train[table.name]
+    return rows
+
+
+@pytest.mark.parametrize("step", ["PrepareMasks", "MaskedEvaluate", "Unmask"])
+def test_without_two_of_five_a_run_that_needs_all_stops_by_name(transport, step):
+    transport.away = {step: ("mid", "west")}
+    with pytest.raises(AbsentClientError) as error:
+        trained(federation(transport))
+    assert "'mid'" in str(error.value) and "'west'" in str(error.value)
+    assert step != "MaskedEvaluate" or "Unmask" not in transport.kinds()
+
+
+def test_another_two_of_five_may_be_killed_whenever_a_sum_is_opened(transport, undisturbed):
+    """Three are enough; every round two others are gone."""
+    pairs = iter(list(combinations(NAMES, 2)) * 10)
+
+    def kill(info, share):
+        transport.away = {"Unmask": next(pairs)}
+
+    kill(None, 0.0)
+    again = trained(federation(transport, threshold=3), session=Session(on_round=kill))
+    assert np.abs(again.params - undisturbed[0]).max() < 1e-8
+    assert next(pairs) != ("east", "mid")
+
+
+def test_two_of_five_may_be_killed_before_they_answer_where_old_reports_may_stand_in(
+    transport, undisturbed
+):
+    """Their last reports stand in, and the sum is over the others; then they are back."""
+    rounds = []
+
+    def kill(info, share):
+        rounds.append(info)
+        transport.away = {"MaskedEvaluate": ("mid", "west")} if len(rounds) == 3 else {}
+
+    clients = federation(transport, threshold=3, needs_all=False)
+    again = trained(clients, session=Session(on_round=kill, max_age=2))
+    assert len(rounds) > 4 and again.status == "converged"
+    assert np.abs(again.params - undisturbed[0]).max() < 1e-6
+
+
+def test_a_stopped_run_is_resumed_with_new_keys(transport, tmp_path, undisturbed):
+    config = {"masked": True, "starts": 1, "confidence": 0.0, "budget": "0.1"}
+    send = transport.send
+
+    def stop(node, content, seconds):
+        n_opened = transport.kinds().count("Unmask")
+        transport.away = {"Unmask": ("east", "mid")} if n_opened > 2 * len(NAMES) else {}
+        return send(node, content, seconds)
+
+    transport.send = stop
+    with pytest.raises(AbsentClientError, match="needs 4 clients to be opened"):
+        train_sites(transport, tmp_path / "out", NAMES, **config)
+    transport.send, transport.away, transport.heard = send, {}, []
+    finished, _ = train_sites(transport, tmp_path / "out", NAMES, resume=True, **config)
+    assert transport.kinds().count("PrepareMasks") == len(NAMES)
+    assert np.abs(finished.params - undisturbed[0]).max() < 1e-8
+
+
+def test_a_site_that_gives_curvature_under_masks_only_refuses_it_otherwise(files, tmp_path):
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[limits]\ncurvature = "masked"\n')
+    closed = Listening(node_configs(files, tmp_path, south={"policy": str(policy)}))
+    with pytest.raises(AbsentClientError, match="as part of a masked sum only"):
+        trained(RemoteFederation(closed, NAMES, replace(TERMS, masked=False)))
+    policy.write_text("[masks]\nleast = 6\n")
+    with pytest.raises(AbsentClientError, match="at least 6 clients, got 5"):
+        trained(federation(closed))
+
+
+def test_pinned_keys_are_printed_at_one_site_and_checked_at_another(files, tmp_path):
+    keys = {}
+    for number, config in node_configs(files, tmp_path).items():
+        site = tmp_path / f"site-{number}.toml"
+        site.write_text("".join(f'{key} = "{value}"\n' for key, value in config.items()))
+        shown = fcfl("site", "key", site)
+        assert shown.exit_code == 0
+        keys[config["name"]] = shown.output.split()[-1]
+    policy = tmp_path / "policy.toml"
+    others = "".join(f'{name} = "{key}"\n' for name, key in keys.items() if name != "south")
+    known = f'[limits]\ncurvature = "masked"\n\n[masks]\nleast = 5\n\n[masks.peers]\n{others}'
+    policy.write_text(known)
+    configs = node_configs(files, tmp_path, south={"policy": str(policy)})
+    assert trained(federation(Listening(configs))).status == "converged"
+    policy.write_text(known.replace(keys["mid"], "ab" * 32))
+    with pytest.raises(AbsentClientError, match=r"south.*key given for '…' is not the one"):
+        trained(federation(Listening(configs)))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[masks]\nleast = 2\n", "`masks.least` must be a whole number from 3, got 2"),
+        ('[masks.peers]\nnorth = "key"\n', "64 hex digits for 'north', got 'key'"),
+        ("[masks]\nmost = 3\n", "Unknown key `most`"),
+        ('[limits]\ncurvature = "some"\n', "must be true, false or 'masked', got 'some'"),
+    ],
+)
+def test_a_policy_on_masks_that_cannot_be_is_refused(tmp_path, text, sentence):
+    policy = tmp_path / "policy.toml"
+    policy.write_text(text)
+    with pytest.raises(DataError, match=re.escape(sentence)):
+        read_policy(policy)

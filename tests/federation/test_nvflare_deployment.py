@@ -1,0 +1,231 @@
+"""NVIDIA FLARE over real processes: bits, closed doors, faults; ``pytest -m deployment``."""
+
+# ruff: noqa: T201
+
+import json
+import os
+import re
+import signal
+import sys
+import time
+from contextlib import contextmanager
+
+import pytest
+from in_one_process import hospitals, open_policy, train_joined
+from stage import command_line, descendants, is_running
+from test_deployment import adult_files
+
+from hospital import fcfl, result_of, start_process, stays, weights_of
+
+pytest.importorskip("nvflare")
+from fcfl.federation.nvflare.flare_session import Flare
+from fcfl.federation.nvflare.job_folder import write_job
+from fcfl.federation.nvflare.kits import make_kits
+from fcfl.federation.nvflare.local_flare import SERVER_PROCESS, LocalFlare
+from fcfl.federation.processes import free_port
+
+pytestmark = [
+    pytest.mark.deployment,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # nvflare's own, of aiohttp
+    pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc"),
+]
+RUN = {"label": "died", "sensitive": "race", "budget": "0.05", "min-group-rows": 1}
+
+
+@contextmanager
+def flare(folder, files, *, more=(), loosened=False):
+    """A server and a site for each file; kits for ``more`` names are made and not started."""
+    make_kits(folder, [*files, *more], "localhost", free_port())
+    if loosened:  # a server whose owner is on nobody's side
+        path = folder / "kits" / "server" / "local" / "authorization.json"
+        text = path.read_text(encoding="utf-8")
+        path.write_text(text.replace('"byoc": "none"', '"byoc": "any"'), encoding="utf-8")
+    with LocalFlare(folder / "machines", folder / "kits") as local:
+        local.start_server()
+        for name in files:
+            local.start_site(name, site_file(folder, name, files[name]))
+        with Flare(folder / "kits" / "lead") as server:
+            server.wait_for_sites(list(files), 120)
+            yield local, server
+
+
+def site_file(folder, name, table):
+    policy = open_policy(folder)
+    cache = str(folder / "cache" / name)
+    return {"name": name, "table": str(table), "cache": cache, "policy": policy}
+
+
+def run_job(server, files, config):
+    """Submit, follow, and print what it says."""
+    began = time.monotonic()
+    job = server.submit(list(files), config)
+    told = []
+
+    def show(line):
+        told.append(line)
+        print(f"{time.monotonic() - began:6.1f} {line}")
+
+    return server.follow(job, show), told
+
+
+def test_adult_at_two_sites_is_the_model_of_one_process_and_names_are_the_certificates(tmp_path):
+    files = adult_files(tmp_path)
+    with flare(tmp_path, files, more=["stranger"]) as (local, server):
+        claimed = site_file(tmp_path, "phd", files["phd"])
+        local.start_site("stranger", claimed, claims="phd")
+        config = {
+            "sites": ",".join(files), "out": str(tmp_path / "out"), "label": "income",
+            "sensitive": "race", "budget": "0.05", "l2": 0.003, "objective": 10.0,
+        }  # fmt: skip
+        ended, _ = run_job(server, files, config)
+        assert ended.error == ""
+        assert server.status().sites == ("non-phd", "phd")
+        log = local.log(SERVER_PROCESS).read_text(errors="replace")
+    refused = re.findall(r"authenticated as '?stranger'? but claimed[^\n]*", log)
+    print(refused[:1])
+    assert refused and "phd" in refused[0]
+    train_joined(files, tmp_path / "joined", label="income", client="client", min_group_rows=None)
+    theirs, ours = (weights_of(tmp_path / place) for place in ("out", "joined"))
+    assert theirs == ours
+    result = result_of(tmp_path / "out")
+    section = result["deployment"]
+    print(f"{section['exchanges']} exchanges, {result['seconds']:.1f} s")
+
+
+BAD_EXECUTOR = """
+from pathlib import Path
+from nvflare.apis.executor import Executor
+class Reads(Executor):
+    def execute(self, task_name, shareable, fl_ctx, abort_signal):
+        Path({mark!r}).write_text("was here")
+        return shareable
+"""
+
+
+def spoiled_job(folder, files, change):
+    """A job of ours in which something was changed."""
+    job = write_job(folder, list(files), {"sites": ",".join(files), "out": str(folder), **RUN})
+    change(job)
+    return job
+
+
+def submit_folder(server, job):
+    """Submit a folder as it is, and wait for its end."""
+    job_id = server._ask(lambda link: link.submit_job(str(job)))
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        meta = server._ask(lambda link: link.get_job_meta(job_id))
+        if str(meta["status"]).startswith("FINISHED"):
+            return meta
+        time.sleep(0.5)
+    raise AssertionError(meta)
+
+
+def test_a_job_that_brings_code_or_names_other_classes_runs_at_no_site(tmp_path):
+    files = hospitals(tmp_path, stays(120, hospitals=("north", "south")))
+    mark = tmp_path / "mark"
+
+    def with_code(job):
+        for part in ("at-server", "at-sites"):
+            custom = job / part / "custom"
+            custom.mkdir()
+            (custom / "reads.py").write_text(BAD_EXECUTOR.format(mark=str(mark)))
+        name_class(job, "reads.Reads")
+
+    def name_class(job, path, **arguments):
+        config = job / "at-sites" / "config" / "config_fed_client.json"
+        table = json.loads(config.read_text())
+        table["executors"][0]["executor"] = {"path": path, "args": arguments}
+        config.write_text(json.dumps(table))
+
+    def with_a_command(job):
+        name_class(job, "subprocess.Popen", args=["touch", str(mark)])
+
+    def with_a_log_streamer(job):
+        config = job / "at-sites" / "config" / "config_fed_client.json"
+        table = json.loads(config.read_text())
+        streamer = "nvflare.app_common.logging.job_log_streamer.JobLogStreamer"
+        table["components"] = [{"id": "logs", "path": streamer, "args": {}}]
+        config.write_text(json.dumps(table))
+
+    with flare(tmp_path, files, loosened=True) as (local, server):
+        for change in (with_code, with_a_command, with_a_log_streamer):
+            job = spoiled_job(tmp_path / change.__name__, files, change)
+            meta = submit_folder(server, job)
+            detail = " ".join(meta.get("job_deploy_detail", []))
+            print(change.__name__, meta["status"], detail)
+            assert meta["status"] != "FINISHED:COMPLETED"
+            if change is with_code:
+                assert "server: OK" in detail  # it was talked into it; the sites were not
+                assert re.search("north: .*BYOC not permitted south: .*BYOC not permitted", detail)
+            else:
+                logs = [local.log(name).read_text(errors="replace") for name in files]
+                assert any("is not in allow_list" in log for log in logs)
+        assert not mark.exists()
+        ended, _ = run_job(
+            server, files, {"sites": "north,south", "out": str(tmp_path / "out"), **RUN, "l2": 0.01}
+        )
+        assert ended.error == ""
+
+
+def test_kill_of_a_site_the_servers_job_and_the_server_ends_in_the_same_bits(tmp_path):
+    files = hospitals(tmp_path, stays(300, hospitals=("north", "south")))
+    slow = {"method": "two-stage", "rounds": (60, 60), "l2": None, "objective": None}
+    train_joined(files, tmp_path / "joined", confidence=0.0, **slow)
+    made = ("--sites", "north,south", "--label", "died", "--sensitive", "race", "--budget", "0.05")
+    assert fcfl("nvflare", "new", tmp_path / "app", *made).exit_code == 0
+    app = tmp_path / "app"
+    with flare(app, files) as (local, _):
+        run = start_process(
+            "nvflare", "run", app, "--set", "method=two-stage", "--set", "rounds=60,60",
+            "--set", "confidence=0", "--set", "min-group-rows=1", "--set", "site-timeout=40",
+        )  # fmt: skip
+        faults = [kill_sites_job, kill_site, kill_servers_job, kill_server]
+        told = []
+        try:
+            for line in run.stdout:
+                told.append(line)
+                print(f"{time.strftime('%H:%M:%S')} {line.rstrip()}")
+                number = re.match(r"round (\d+):", line)
+                if faults and number and int(number.group(1)) % 8 == 0:
+                    faults.pop(0)(local, files, app)
+            assert run.wait(60) in (0, 3), run.stderr.read()
+        finally:
+            run.kill()
+            run.wait()
+            run.stdout.close()
+            run.stderr.close()
+    assert not faults
+    assert sum("Going on as soon as" in line for line in told) == 4
+    assert weights_of(app / "runs" / "run") == weights_of(tmp_path / "joined")
+
+
+def kill_site(local, files, app):
+    print("SIGKILL to the site in the south, with all it has started; then started again")
+    local.kill("south")
+    for pid in list(local._offspring):
+        with_nvflare = "worker_process" in command_line(pid)
+        if with_nvflare and is_running(pid):
+            os.kill(pid, signal.SIGKILL)
+    local.start_site("south", site_file(app, "south", files["south"]))
+
+
+def kill_sites_job(local, files, app):
+    site = local.processes["north"].pid
+    (pid,) = [pid for pid in descendants(site) if "worker_process" in command_line(pid)]
+    print(f"SIGKILL to the job process {pid} of the site in the north")
+    os.kill(pid, signal.SIGKILL)
+
+
+def kill_servers_job(local, files, app):
+    server = local.processes[SERVER_PROCESS].pid
+    (pid,) = [pid for pid in descendants(server) if "runner_process" in command_line(pid)]
+    print(f"SIGKILL to the server's job process {pid}")
+    os.kill(pid, signal.SIGKILL)
+
+
+def kill_server(local, files, app):
+    print("SIGKILL to the server, with all it has started; then started again")
+    local.kill(SERVER_PROCESS)
+    time.sleep(3)
+    local.start_server()

@@ -1,0 +1,96 @@
+"""The sum of many clients' curvatures, against the sum of each client's own."""
+
+import numpy as np
+import pytest
+
+from fcfl.data import Category, Number, Schema
+from fcfl.models.curvature_sum import CurvatureSum
+from fcfl.models.row_products import products_of
+
+SCHEMA = Schema(
+    (
+        Category("wide", tuple(map(str, range(25)))),
+        Number("n", 0.5, 2.0, True),
+        Category("narrow", ("a", "b", "c"), True),
+        Category("last", tuple(map(str, range(7)))),
+    )
+)
+
+
+def rows(seed, n_rows, schema=SCHEMA):
+    rng = np.random.default_rng(seed)
+    cells = [
+        rng.integers(-1, len(column.levels), n_rows).astype(np.int32)
+        if isinstance(column, Category)
+        else np.where(rng.random(n_rows) < 0.1, np.nan, rng.normal(size=n_rows))
+        for column in schema.columns
+    ]
+    return schema.encode(cells, n_rows)
+
+
+def clients(sizes, forms=("codes",)):
+    """Rows of each client in one of the forms by turns, and what stands between them."""
+    made = []
+    for seed, size in enumerate(sizes):
+        X = rows(seed, size)
+        form = forms[seed % len(forms)]
+        X = {"codes": X, "dense": X.toarray(), "csr": X.tocsr()}[form]
+        made.append((X, np.random.default_rng([seed, 1]).standard_normal(size)))
+    return made
+
+
+def summed(parts):
+    total = CurvatureSum(parts[0][0].shape[1] + 1)
+    for X, diagonal in parts:
+        products_of(X).add_gramian(diagonal, total)
+    return total.total
+
+
+def plainly(parts):
+    stacked = [np.column_stack([np.asarray(_dense(X)), np.ones(d.size)]) for X, d in parts]
+    return sum(plain.T @ (d[:, None] * plain) for plain, (_, d) in zip(stacked, parts, strict=True))
+
+
+def _dense(X):
+    return X if isinstance(X, np.ndarray) else X.toarray()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "forms"),
+    [
+        ([1], ("codes",)),
+        ([3, 1, 5, 2], ("codes",)),
+        ([900, 40, 2_000], ("codes",)),
+        ([40_000, 30_000, 70_000, 10], ("codes",)),  # one client in two parts
+        ([500, 300, 700, 20, 60], ("codes", "dense", "csr")),
+    ],
+)
+def test_the_sum_is_that_of_the_plain_arrays(sizes, forms):
+    parts = clients(sizes, forms)
+    total = summed(parts)
+    np.testing.assert_allclose(total, plainly(parts), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(total, total.T, atol=1e-12)
+
+
+def test_the_sum_has_the_same_bits_as_that_of_the_clients_own_matrices():
+    parts = clients([40_000, 30_000, 70_000, 10, 2_000, 300], ("codes", "codes", "codes", "dense"))
+    own = np.zeros((parts[0][0].shape[1] + 1,) * 2)
+    for X, diagonal in parts:
+        own += products_of(X).gramian(diagonal)
+    np.testing.assert_array_equal(summed(parts), own)
+
+
+def test_codes_of_other_columns_are_counted_apart():
+    mine = rows(0, 800)
+    other = Schema((Category("one", tuple(map(str, range(mine.shape[1]))), False),))
+    parts = [(mine, np.ones(800)), (rows(1, 900, other), np.ones(900)), (mine[:50], np.ones(50))]
+    np.testing.assert_allclose(summed(parts), plainly(parts), rtol=1e-10, atol=1e-10)
+
+
+def test_the_sum_has_the_same_bits_for_any_number_of_threads(monkeypatch):
+    parts, found = clients([40_000, 30_000, 70_000, 10, 2_000]), []
+    for threads in ("1", "2", "5"):
+        monkeypatch.setenv("FCFL_NUM_THREADS", threads)
+        found.append(summed(parts))
+    for one in found[1:]:
+        np.testing.assert_array_equal(found[0], one)

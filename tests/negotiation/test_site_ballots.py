@@ -1,0 +1,179 @@
+"""A negotiation over sites: the same agreement as with all rows here, and only ballots leave."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "federation"))
+
+from in_one_process import Spoiled, hospitals, node_configs
+
+from fcfl.client.questions import Vote
+from fcfl.errors import AbsentClientError
+from fcfl.federation.ledger import Ledger
+from fcfl.federation.messages import (
+    Ask,
+    Terms,
+    decode_answer,
+    decode_question,
+    encode_message,
+)
+from fcfl.federation.remote import RemoteFederation
+from fcfl.federation.replying import reply_to
+from fcfl.federation.transport import InProcessTransport
+from fcfl.negotiation.site_negotiation import negotiate_sites, serve
+from fcfl.preference import Ballot, Choices, Figures
+from fcfl.results.result_file import read_negotiation
+from hospital import COLUMNS, fcfl, stays
+
+PREFERENCES = {
+    "north": "[preference]\ndisparity-per-accuracy = 3.25\n",
+    "south": '[[rule]]\nmetric = "demographic_parity"\nattribute = "race"\nbudget = 0.08\n',
+    "west": "[preference]\nmax-disparity = 0.3\n",
+}
+CHOSEN = {"budgets": "0.2,0.02", "most": 5}
+CONFIG = {
+    "label": "died", "sensitive": "race", "l2": "0.01", "objective": "mean",
+    "min-group-rows": 1, **CHOSEN,
+}  # fmt: skip
+
+
+class Wiretap(InProcessTransport):
+    """Keeps every message in both directions, by site."""
+
+    def send(self, node, content, seconds):
+        name = self.configs[node]["name"]
+        self.__dict__.setdefault("heard", []).append((name, content, True))
+        message_id = super().send(node, content, seconds)
+        self.heard.append((name, self._replies[message_id].content, False))
+        return message_id
+
+
+@pytest.fixture(scope="module")
+def negotiated(tmp_path_factory):
+    """The same negotiation over sites, listened to, and with all rows in one table."""
+    folder = tmp_path_factory.mktemp("sites")
+    files = hospitals(folder, stays(600))
+    wishes = folder / "wishes"
+    wishes.mkdir()
+    for name, text in PREFERENCES.items():
+        (wishes / f"{name}.toml").write_text(text)
+    policies = {name: {"policy": str(wishes / f"{name}.toml")} for name in files}
+    tapped = Wiretap(node_configs(files, folder, **policies))
+    config = {"sites": ",".join(files), "out": str(folder / "apart"), **CONFIG}
+    serve(tapped, config)
+    outcome = fcfl(
+        "negotiate", folder / "joined.csv", *COLUMNS, "--l2", "0.01", "--objective", "mean",
+        "--budgets", CHOSEN["budgets"], "--most", CHOSEN["most"], "--policies", wishes,
+        "--out", folder / "joined",
+    )  # fmt: skip
+    assert outcome.exit_code == 0, outcome.output
+    return folder, tapped
+
+
+def test_sites_agree_on_what_one_table_agrees_on(negotiated):
+    folder, _ = negotiated
+    apart, joined = (read_negotiation(folder / w / "negotiation.json") for w in ("apart", "joined"))
+    assert apart.command.startswith("flwr run . CONNECTION --run-config 'policy=")
+    assert replace(apart, table="", command="") == replace(joined, table="", command="")
+    assert apart.budgets == (0.2, 0.08, 0.02)
+    assert all(offer.budgets["south"] <= 0.08 for offer in apart.offers)
+    agreed = [(folder / w / "agreed.toml").read_text() for w in ("apart", "joined")]
+    assert agreed[0] == agreed[1]
+
+
+def test_preferences_do_not_leave_and_nobody_hears_what_others_are_offered(negotiated):
+    _, tapped = negotiated
+    votes = 0
+    for name, content, is_question in tapped.heard:
+        assert b"disparity_per_accuracy" not in content and b"3.25" not in content
+        if is_question:
+            asked = decode_question(content)
+            if isinstance(asked, Ask) and isinstance(asked.question, Vote):
+                assert set(asked.question.choices) == {name}
+                votes += 1
+    said = [decode_answer(c).content for _, c, is_question in tapped.heard if not is_question]
+    assert votes == sum(isinstance(one, Ballot) for one in said) > 0
+
+
+def test_ballots_are_in_the_ledger_and_limited(negotiated):
+    folder, tapped = negotiated
+    (usage,) = Ledger(folder / "cache-0" / "ledger").usages().values()
+    asked = [c for name, c, q in tapped.heard if name == "north" and q and b'"Vote"' in c]
+    assert usage.in_all.ballots == len(set(asked)) > 0  # one that is asked again tells nothing new
+    policy = folder / "few.toml"
+    policy.write_text(PREFERENCES["north"] + "[limits]\nballots-per-table = 1\n")
+    config = {**tapped.configs[0], "policy": str(policy), "ledger": str(folder / "few")}
+    assert isinstance(decode_answer(reply_to(asked[0], config)).content, Ballot)
+    assert isinstance(decode_answer(reply_to(asked[0], config)).content, Ballot)  # the same again
+    refused = decode_answer(reply_to(changed(asked[0], accuracy=0.5), config)).content
+    assert refused.sentence.startswith("This site's limit `ballots-per-table` of 1 is reached")
+
+
+def changed(message, **figures):
+    """The vote with other figures of its first offer."""
+    asked = decode_question(message)
+    ((name, choices),) = asked.question.choices.items()
+    offers = (replace(choices.offers[0], **figures), *choices.offers[1:])
+    question = Vote({name: replace(choices, offers=offers)})
+    return encode_message(replace(asked, question=question))
+
+
+@pytest.mark.parametrize(
+    ("choices", "sentence"),
+    [
+        ({"south": Choices((Figures(0.5, 0.1),), (Figures(0.5, 0.1),), (Figures(0.5, 0.1),))},
+         "A site votes on what it is offered, not on what others are."),
+        ({"north": Choices((), (Figures(0.5, 0.1),), (Figures(0.5, 0.1),))},
+         "A site votes on one to 1000 offers"),
+        ({"north": Choices((Figures(0.5, 0.1),), (Figures(0.5, 0.1),), ())},
+         "A site votes on one to 1000 offers"),
+        ({"north": Choices((Figures(1e9, 0.1),), (Figures(0.5, 0.1),), (Figures(0.5, 0.1),))},
+         "`accuracy` and `disparity` must lie between 0 and 1"),
+        ({"north": Choices((Figures(0.5, float("nan")),), (Figures(0.5, 0),), (Figures(0.5, 0),))},
+         "`accuracy` and `disparity` must lie between 0 and 1"),
+    ],
+)  # fmt: skip
+def test_a_site_votes_on_shares_of_its_own_rows_only(negotiated, choices, sentence):
+    _, tapped = negotiated
+    asked = next(c for name, c, q in tapped.heard if name == "north" and q and b'"Vote"' in c)
+    question = encode_message(replace(decode_question(asked), question=Vote(choices)))
+    assert decode_answer(reply_to(question, tapped.configs[0])).content.sentence.startswith(
+        sentence
+    )
+
+
+def test_a_ballot_that_makes_no_sense_is_refused_by_name(negotiated):
+    _, tapped = negotiated
+
+    def both_first(name, answer, number):
+        if name == "west" and isinstance(answer.content, Ballot):
+            return replace(answer, content=replace(answer.content, ranks=(1.0, 1.0)))
+        return answer
+
+    spoiled = Spoiled(tapped.configs, spoil=both_first)
+    sites = RemoteFederation(spoiled, ("north", "south", "west"), Terms("died", ("race",)))
+    alone = (Figures(0.7, 0.1),)
+    choices = Choices((Figures(0.8, 0.1), Figures(0.75, 0.1)), alone, alone)
+    with pytest.raises(
+        AbsentClientError, match=r"'west' did not say which budgets.* invalid place"
+    ):
+        sites.vote(dict.fromkeys(sites.names, choices))
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        ({"by": "plurality"}, "`by` must be one of approval, borda, nash"),
+        ({"most": "many"}, "`most` must be a whole number"),
+        ({"budgets": "0.1"}, "`budgets` must be two or more numbers"),
+        ({"sites": "north"}, "A negotiation needs two clients or more, got 1."),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_a_sentence(negotiated, tmp_path, config, sentence):
+    _, tapped = negotiated
+    given = {"sites": "north,south,west", "out": str(tmp_path / "out"), **CONFIG, **config}
+    with pytest.raises(ValueError, match=sentence):
+        negotiate_sites(tapped, given, on_message=str)
