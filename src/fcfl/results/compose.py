@@ -18,7 +18,7 @@ from fcfl.server.problem import Evaluation, Problem
 
 from .client_result import ClientResult, Part
 from .evaluations import RowSections
-from .result import DataSource, EvaluationCounts, Privacy, Result, Selection, Start, objective_name
+from .result import DataSource, EvaluationCounts, Result, Selection, Start, objective_name
 
 WEIGHT_SHOWN = 1e-3  # share in the worst loss above which a client is named
 
@@ -49,7 +49,6 @@ def compose_result(
     notes: Sequence[str] = (),
     selection: Selection | None = None,
     thresholds: GroupThresholds | None = None,
-    privacy: Privacy | None = None,
 ) -> Result:
     """Everything ``result.json`` says of a training run but prices; see `with_prices`.
 
@@ -63,7 +62,6 @@ def compose_result(
     rounds : rounds of each stage, by default those of the state
     settings : the run's options by name; those that are None are left out
     thresholds : those of decisions, where they are by client and group
-    privacy : what the run disclosed of a row, at most
     cost : of training, to each client and to all of them
     """
     return Result(
@@ -80,7 +78,6 @@ def compose_result(
         own_best_losses=_own_best_losses(state.problem),
         selection=selection,
         thresholds=thresholds,
-        privacy=privacy,
         seed=seed,
         fcfl_version=__version__,
         worst_client=rows.worst_client,

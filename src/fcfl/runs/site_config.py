@@ -179,11 +179,10 @@ class SitesConfig:
             known.name: _read(known, config.get(key, CONFIG[key][0])) for key, known in KEYS.items()
         }
         own = {known.name: given.pop(known.name) for known in option_fields(cls)}
+        if given["privacy"] is not None:
+            given["method"] = "private"
         if given["method"] != "sqp":
             unset = [name for name in _OF_SQP if given[name] == _OTHERWISE[name][0]]
-            given |= dict.fromkeys(unset)
-        if given["privacy"] is not None:
-            given["method"], unset = "private", [n for n in _OF_SQP if given[n] == _OTHERWISE[n][0]]
             given |= dict.fromkeys(unset)
         if own["command"] == "compare":
             own["methods"] = own["methods"] or FOR_SITES

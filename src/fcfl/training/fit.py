@@ -101,14 +101,11 @@ def train(
     first = model.start() if start is None else _check_start(start, model)
     relative, by_group = relative_budget is not None, thresholds == "group"
     check_thresholds(thresholds, run.setup.rules, federation, relative=relative)
-    if starts is None:
-        starts = 1 if start is not None else model.default_starts
-    if confidence is None:
-        confidence = model.default_confidence
+    starts = starts or (1 if start is not None else model.default_starts)
+    confidence = model.default_confidence if confidence is None else confidence
     with _naming_absent(federation):
         if traits_of(run.method).is_private:
-            _check_plain(relative or excess_loss or by_group)
-            return train_privately(run, run.setup.rules, first, float(settings.l2))
+            return _privately(run, first, settings, relative or excess_loss or by_group)
         run, selection = _settled(run.met(first), settings, excess_loss, seed, by_group)
         rules = _bounds(run, rules, relative_budget)
         problem, notes = run.problem(without_budgets(rules) if by_group else rules, first)
@@ -185,13 +182,14 @@ def _check_arguments(
         check_starts("starts", starts)
 
 
-def _check_plain(asks_more: bool) -> None:
-    """Refuse what would ask more of clients than the private method does."""
+def _privately(run: Run, first: Vector, settings: OpenSettings, asks_more: bool) -> Trained:
+    """By noisy sums alone; what would ask more of clients is refused."""
     if asks_more:
         raise ValueError(
             "`relative_budget`, `excess_loss` and `thresholds` must be left out with "
             "method 'private': each would ask more of every client's rows."
         )
+    return train_privately(run, run.setup.rules, first, float(settings.l2))
 
 
 def _check_start(start: Vector, model: Model) -> Vector:

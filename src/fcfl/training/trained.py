@@ -1,7 +1,7 @@
 """What training leaves: the model, every round, and what the model does for each client."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any, Literal
 
@@ -140,6 +140,5 @@ class Trained:
             notes=(*notes, *self.notes),
             selection=self.selection,
             thresholds=self.thresholds,
-            privacy=self.privacy,
         )
-        return with_prices(result, self.state, self.at)
+        return with_prices(replace(result, privacy=self.privacy), self.state, self.at)
