@@ -14,9 +14,9 @@ from fcfl._types import (
     Request,
     SummedReports,
     curvature_sum,
+    without_curvature,
 )
 from fcfl.errors import AbsentClientError, ReportError
-from fcfl.federation.summing import without_curvature
 from fcfl.server.method import Method, RoundInfo, State
 
 S = TypeVar("S", bound=State)

@@ -34,6 +34,7 @@ from fcfl.federation.masks.mask_messages import (
 from fcfl.federation.named_module import NamedModule
 from fcfl.federation.wire import WireError, pack, unpack, unpack_tree
 from fcfl.models import loss
+from fcfl.models.gradient_spread import GradientSpread
 from fcfl.models.linear import Linear
 from fcfl.policy import PrivacyBudget
 from fcfl.preference import Ballot, Choices, Figures
@@ -106,7 +107,7 @@ class Refusal:
 
 ToSite: TypeAlias = Introduce | Ask
 
-EXTRAS = (LocalTraining, LossesByLabel, Release)
+EXTRAS = (LocalTraining, LossesByLabel, GradientSpread, Release)
 """What sites answer beyond losses, rates and curvature: sums over many rows, as gradients are."""
 
 _VALUES: tuple[type, ...] = (

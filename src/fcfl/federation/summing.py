@@ -1,11 +1,10 @@
 """Clients in one process add their curvatures into one matrix for each point."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from fcfl._report_checks import check_curvature_sum
-from fcfl._types import ClientId, Point, Report, Reports, SummedReports
+from fcfl._types import ClientId, Point, Report, Reports, SummedReports, without_curvature
 from fcfl.client.local_client import Client, SummingClient, add_own
 from fcfl.client.questions import Evaluate
 from fcfl.models.curvature_sum import CurvatureSum
@@ -15,11 +14,6 @@ class CheckReports(Protocol):
     """Refuses answers that are not one valid report for each of the points."""
 
     def __call__(self, name: ClientId, answer: Any, points: tuple[Point, ...] = ...) -> None: ...  # noqa: D102
-
-
-def without_curvature(points: Sequence[Point]) -> tuple[Point, ...]:
-    """The points, asking for gradients where they ask for curvature, too."""
-    return tuple(replace(p, want="gradients") if p.want == "curvature" else p for p in points)
 
 
 def add_up(clients: Mapping[ClientId, Client], question: Evaluate, check: CheckReports) -> Reports:

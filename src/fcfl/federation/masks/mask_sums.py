@@ -14,6 +14,7 @@ from fcfl._types import (
     Point,
     Request,
     SummedReports,
+    without_curvature,
 )
 from fcfl.client.questions import Evaluate
 from fcfl.errors import AbsentClientError, FCFLError, ReportError
@@ -36,7 +37,7 @@ from fcfl.federation.masks.mask_messages import (
     Unmask,
 )
 from fcfl.federation.masks.shamir import SHARE_BYTES, join_shares
-from fcfl.federation.summing import CheckReports, without_curvature
+from fcfl.federation.summing import CheckReports
 
 _SEALED = SHARE_BYTES + 16  # a share and its tag
 
