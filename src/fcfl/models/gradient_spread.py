@@ -17,14 +17,15 @@ from fcfl.models.rates import smooth_selection, smooth_selection_slope
 
 
 class SlopedRows(Protocol):
-    """Rows whose logits have a derivative along a direction in the parameters."""
+    """Rows whose logits have gradients: sums of them, and of their squared lengths under F."""
 
     @property
     def member_counts(self) -> Matrix: ...  # noqa: D102
     @property
     def group_counts(self) -> Vector: ...  # noqa: D102
     def logits(self, params: Vector) -> Vector: ...  # noqa: D102
-    def logit_slopes(self, params: Vector, direction: Vector) -> Vector: ...  # noqa: D102
+    def pull_back(self, params: Vector, residuals: Matrix) -> Matrix: ...  # noqa: D102
+    def slope_squares(self, params: Vector, weights: Matrix, factor: Matrix) -> Vector: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -38,15 +39,14 @@ class GradientSpread(Extra):
     factor: Matrix
 
     def answer(self, rows: SlopedRows, point: Point) -> Mapping[str, Matrix]:
-        """One number per rate: a sum over the columns of the factor."""
+        """One number per rate: the mean of squared lengths, less the squared length of the mean."""
         score = smooth_selection(rows.logits(point.params), point.sharpness)
-        slope = smooth_selection_slope(score, point.sharpness)
+        slope = smooth_selection_slope(score, point.sharpness)[:, None]
         members, counts = rows.member_counts, np.maximum(rows.group_counts, 1.0)
-        total = np.zeros(counts.size)
-        for direction in self.factor.T:
-            change = slope * rows.logit_slopes(point.params, direction)
-            total += (change**2 @ members) / counts - ((change @ members) / counts) ** 2
-        return {"gradient_spread": np.maximum(total, 0.0) / counts}
+        squares = rows.slope_squares(point.params, slope**2 * members, self.factor)
+        sums = rows.pull_back(point.params, slope * members) @ self.factor
+        variance = squares / counts - ((sums / counts[:, None]) ** 2).sum(axis=1)
+        return {"gradient_spread": np.maximum(variance, 0.0) / counts}
 
     def shapes(self, point: Point, n_rates: int) -> dict[str, tuple[int, ...]]:
         """One number per rate."""

@@ -179,9 +179,10 @@ class LinearRows:
         """The logit of each distinct row."""
         return all_logits(self.products, params)
 
-    def logit_slopes(self, params: Vector, direction: Vector) -> Vector:
-        """The derivative of each distinct row's logit along ``direction``."""
-        return all_logits(self.products, direction)  # linear: the same at all parameters
+    def slope_squares(self, params: Vector, weights: Matrix, factor: Matrix) -> Vector:
+        """Weighted sums of ``|factor.T @ x|**2`` over distinct rows, one per column of weights."""
+        between = factor @ factor.T  # one Gram matrix a column, instead of a pass a direction
+        return np.array([np.vdot(self.products.gramian(one), between) for one in weights.T])
 
     def report(self, point: Point) -> Report:
         """Loss and smooth rates at ``point``, with gradients and whatever else it wants."""

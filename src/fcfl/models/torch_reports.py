@@ -97,7 +97,14 @@ class TorchRows:
         """The logits of all rows."""
         return self.network.logits(params, self.data.X, self.batch_rows)
 
-    def logit_slopes(self, params: Vector, direction: Vector) -> Vector:
+    def slope_squares(self, params: Vector, weights: Matrix, factor: Matrix) -> Vector:
+        """Weighted sums of ``|factor.T @ gradient|**2`` over rows, one per column of weights."""
+        total = np.zeros(weights.shape[1])
+        for direction in factor.T:
+            total += self._logit_slopes(params, direction) ** 2 @ weights
+        return total
+
+    def _logit_slopes(self, params: Vector, direction: Vector) -> Vector:
         """The derivative of each row's logit along ``direction``."""
         network, slopes = self.network, np.empty(self.data.n_rows)
         flat, along = (torch.tensor(one, device=network.device) for one in (params, direction))
