@@ -5,7 +5,7 @@ A `Request` goes out, one `Report` per client and point comes back. Nothing else
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -163,3 +163,8 @@ def reports_on(reports: Reports, points: slice) -> Reports:
     if isinstance(reports, SummedReports):
         return SummedReports(part, reports.curvature_sums[points])
     return part
+
+
+def without_curvature(points: Sequence[Point]) -> tuple[Point, ...]:
+    """The points, asking for gradients where they ask for curvature, too."""
+    return tuple(replace(p, want="gradients") if p.want == "curvature" else p for p in points)

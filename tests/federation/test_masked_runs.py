@@ -21,7 +21,7 @@ from fcfl.models.linear import Linear
 from fcfl.policy_file import read_policy
 from fcfl.rules import Difference
 from fcfl.training.rounds import Session
-from hospital import fcfl, stays
+from hospital import fcfl, only_error, stays
 
 pytest.importorskip("cryptography")
 
@@ -203,6 +203,13 @@ def test_pinned_keys_are_printed_at_one_site_and_checked_at_another(files, tmp_p
     policy.write_text(known.replace(keys["mid"], "ab" * 32))
     with pytest.raises(AbsentClientError, match=r"south.*key given for '…' is not the one"):
         trained(federation(Listening(configs)))
+
+
+def test_where_no_curvature_is_summed_the_option_is_refused():
+    refused = only_error(fcfl("train", "synthetic", "--masked", "--budget", "0.1"))
+    assert "one client, no sum" in refused
+    refused = only_error(fcfl("train", "adult", "--masked", "--method", "fedavg"), code=2)
+    assert "`masked` belongs to method 'sqp', got 'fedavg'" in refused
 
 
 @pytest.mark.parametrize(

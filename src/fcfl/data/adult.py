@@ -64,7 +64,11 @@ def adult_schema(without: Sequence[str] = ()) -> Schema:
     )
 
 
-def adult(sensitive: Sequence[str] = ("race",), clients: str = "phd") -> FederatedTable:
+def adult(
+    sensitive: Sequence[str] = ("race",),
+    clients: str = "phd",
+    resplit: tuple[float, int] | None = None,
+) -> FederatedTable:
     """Adult on its original split, categorical features only.
 
     Parameters
@@ -73,6 +77,8 @@ def adult(sensitive: Sequence[str] = ("race",), clients: str = "phd") -> Federat
     clients : "phd" or "occupation"
         People with a doctorate and everyone else, as in the paper; or the twelve largest
         occupations, which then leave the features.
+    resplit : (test_size, seed), optional
+        All rows are split anew.
     """
     sensitive = _check_sensitive(sensitive)
     check_choice("clients", clients, ("phd", "occupation"))
@@ -81,9 +87,14 @@ def adult(sensitive: Sequence[str] = ("race",), clients: str = "phd") -> Federat
         name, train, test = "client", _with_degree(train), _with_degree(test)
     else:
         name, train, test = "occupation", *_large_occupations(train, test)
+    test_size, seed = resplit or (0.0, 0)
+    if resplit:
+        train, test = pd.concat([train, test], ignore_index=True), None
     return federate(
         train,
         Columns(name, "income", sensitive),
+        test_size=test_size,
+        seed=seed,
         test_frame=test,
         schema=adult_schema((*sensitive, name)),
         levels=GROUPS,

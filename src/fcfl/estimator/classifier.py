@@ -12,6 +12,7 @@ from sklearn.utils.validation import validate_data
 
 from fcfl._checks import check_count
 from fcfl._types import ClientId, Vector
+from fcfl.data.arrow_frames import as_pandas
 from fcfl.data.client_data import ClientData
 from fcfl.estimator.fitted import FittedClassifier
 from fcfl.estimator.inputs import (
@@ -184,7 +185,9 @@ class FCFLClassifier(FittedClassifier):
 
         Parameters
         ----------
-        X : array, sparse matrix or DataFrame of numbers, of shape (n_rows, n_features)
+        X : array, sparse matrix or table of numbers, of shape (n_rows, n_features)
+            Tables, here and below, are those of pandas, Arrow, Polars, or of any other library
+            that speaks Arrow's protocol.
         y : array of shape (n_rows,) with two values
         clients : array of shape (n_rows,), optional
             Whose row it is. By default all rows are one client's.
@@ -194,6 +197,7 @@ class FCFLClassifier(FittedClassifier):
         sample_weight : array of shape (n_rows,), optional
             How many rows each stands for, in losses and in rates.
         """
+        X, y = as_pandas(X), as_pandas(y)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
         labels = self._encode_labels(y)
         weights = row_weights(sample_weight, labels)

@@ -58,16 +58,10 @@ class _Round:
     deadline: float
     names: tuple[ClientId, ...]
     is_meeting: bool = False
-    enough: int | None = None
     due: dict[int, float] = field(default_factory=dict)
     asked: set[int] = field(default_factory=set)
     answers: dict[ClientId, Any] = field(default_factory=dict)
     failures: dict[ClientId, str] = field(default_factory=dict)
-
-    @property
-    def has_enough(self) -> bool:
-        """Whether nobody else need be waited for."""
-        return self.enough is not None and len(self.answers) >= self.enough
 
 
 class Exchange:
@@ -123,33 +117,26 @@ class Exchange:
         only: Sequence[ClientId] | None = None,
         enough: int | None = None,
     ) -> dict[ClientId, Any]:
-        """What every site said, of those that came in time and passed the check.
-
-        With ``enough`` it does not wait for more answers than that.
-        """
-        current = self._new_round(only, enough=enough)
-        while not self._is_settled(current) and time.monotonic() < current.deadline:
+        """What every site said, of those that came in time; it waits for no more than enough."""
+        current = self._new_round(only)
+        most = len(self.names) + 1 if enough is None else enough
+        while not self._is_settled(current, most) and time.monotonic() < current.deadline:
             self._turn(current, question, check)
         late = f"it did not answer within {self._timeout:g} s."
         missing = [name for name in current.names if name not in current.answers]
-        if current.has_enough:
-            missing = [name for name in missing if name in current.failures]
+        missing = [] if len(current.answers) >= most else missing
         self.failures = {name: current.failures.get(name, late) for name in missing}
         for name, sentence in self.failures.items():
             self._on_message(f"Site {name!r} is absent: {sentence}")
         return {name: current.answers[name] for name in self.names if name in current.answers}
 
     def _new_round(
-        self,
-        only: Sequence[ClientId] | None = None,
-        *,
-        is_meeting: bool = False,
-        enough: int | None = None,
+        self, only: Sequence[ClientId] | None = None, *, is_meeting: bool = False
     ) -> _Round:
         self.exchanges += 1
         self._sent = {key: sent for key, sent in self._sent.items() if sent.is_hello}
         names = self.names if only is None else tuple(only)
-        return _Round(time.monotonic() + self._timeout, names, is_meeting, enough)
+        return _Round(time.monotonic() + self._timeout, names, is_meeting)
 
     def _turn(self, current: _Round, question: QuestionFor | None, check: Check) -> None:
         """Send what is due, take what has come."""
@@ -274,15 +261,14 @@ class Exchange:
         taken = time.monotonic() - sent.sent_at
         traffic.slowest_seconds = max(traffic.slowest_seconds, taken)
 
-    def _is_settled(self, current: _Round) -> bool:
+    def _is_settled(self, current: _Round, most: int) -> bool:
         """Whether everybody has answered or failed, and nobody who could still does."""
-        if current.has_enough:
-            return True
         under_way = any(
             message.node in self._online and not message.is_hello for message in self._sent.values()
         )
         known = current.answers.keys() | current.failures.keys()
-        return not under_way and set(current.names) <= known
+        everybody = not under_way and set(current.names) <= known
+        return everybody or len(current.answers) >= most
 
     def _never_came(self) -> AbsentClientError:
         missing = [repr(name) for name in self.names if name not in self.introductions]

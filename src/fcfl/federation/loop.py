@@ -14,6 +14,7 @@ from fcfl._types import (
     Request,
     SummedReports,
     curvature_sum,
+    without_curvature,
 )
 from fcfl.errors import AbsentClientError, ReportError
 from fcfl.server.method import Method, RoundInfo, State

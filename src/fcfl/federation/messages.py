@@ -34,6 +34,7 @@ from fcfl.federation.masks.mask_messages import (
 from fcfl.federation.named_module import NamedModule
 from fcfl.federation.wire import WireError, pack, unpack, unpack_tree
 from fcfl.models import loss
+from fcfl.models.gradient_spread import GradientSpread
 from fcfl.models.linear import Linear
 from fcfl.preference import Ballot, Choices, Figures
 from fcfl.rules import Rule
@@ -104,7 +105,7 @@ class Refusal:
 
 ToSite: TypeAlias = Introduce | Ask
 
-EXTRAS = (LocalTraining, LossesByLabel)
+EXTRAS = (LocalTraining, LossesByLabel, GradientSpread)
 """What sites answer beyond losses, rates and curvature: sums over many rows, as gradients are."""
 
 _VALUES: tuple[type, ...] = (

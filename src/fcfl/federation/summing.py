@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from fcfl._report_checks import check_curvature_sum
-from fcfl._types import ClientId, Point, Report, Reports, SummedReports
+from fcfl._types import ClientId, Point, Report, Reports, SummedReports, without_curvature
 from fcfl.client.local_client import Client, SummingClient, add_own
 from fcfl.client.questions import Evaluate
 from fcfl.federation.loop import without_curvature

@@ -179,6 +179,10 @@ class LinearRows:
         """The logit of each distinct row."""
         return all_logits(self.products, params)
 
+    def logit_slopes(self, params: Vector, direction: Vector) -> Vector:
+        """The derivative of each distinct row's logit along ``direction``."""
+        return all_logits(self.products, direction)  # linear: the same at all parameters
+
     def report(self, point: Point) -> Report:
         """Loss and smooth rates at ``point``, with gradients and whatever else it wants."""
         report, diagonal = self._report(point)

@@ -21,6 +21,7 @@ from .client_result import (
     Disparity,
     Expected,
     GroupCount,
+    GroupScores,
     Interval,
     Overall,
     Part,
@@ -66,7 +67,10 @@ class AuditTerms:
 
 @dataclass(frozen=True)
 class Evaluations:
-    """Hard counts of every client and part, and its smooth report on training rows."""
+    """Hard counts of every client and part, and its smooth report on training rows.
+
+    ``drifts`` are by how much each client's rates will differ on new rows, where that is known.
+    """
 
     rates: tuple[RateId, ...]
     rules: tuple[Rule, ...]
@@ -74,6 +78,7 @@ class Evaluations:
     test: Mapping[ClientId, Counts]
     reports: Mapping[ClientId, Report]
     terms: AuditTerms = AuditTerms()
+    drifts: Mapping[ClientId, Vector] | None = None
 
     @cached_property
     def audits(self) -> Mapping[PartName, Audit]:
@@ -86,15 +91,6 @@ class Evaluations:
         return {
             part: self.terms.audit(self.rules, self.rates, parts[part], trained) for part in PARTS
         }
-
-
-def smooth_disparities(evaluations: Evaluations, rule: Rule) -> dict[ClientId, float]:
-    """Each client's smooth disparity on its training rows, where it has one."""
-    values = {
-        client: _smooth(rule, client, report.rates, report.group_counts, evaluations)
-        for client, report in evaluations.reports.items()
-    }
-    return {client: value for client, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -144,9 +140,27 @@ def _overall(evaluations: Evaluations) -> Overall:
     counts, held_out = pool(evaluations.train.values()), pool(evaluations.test.values())
     trained = part_of(counts, train.overall, train.global_rules, evaluations.rates)
     rates, rows = _pooled_rates(list(evaluations.reports.values()))
-    return Overall(
-        _with_smooth(trained, None, train.global_rules, evaluations, rates, rows),
-        part_of(held_out, test.overall, test.global_rules, evaluations.rates),
+    judged = part_of(held_out, test.overall, test.global_rules, evaluations.rates)
+    trained = _with_smooth(trained, None, train.global_rules, evaluations, rates, rows)
+    return Overall(with_scores(trained, counts), with_scores(judged, held_out))
+
+
+def with_scores(part: Part, counts: Counted) -> Part:
+    """The part with its rows by group, label and predicted probability, where they are told."""
+    if isinstance(counts, Selections):
+        return part
+    return replace(
+        part,
+        scores=tuple(
+            GroupScores(
+                one.attribute,
+                one.group,
+                tuple(map(int, one.negatives)),
+                tuple(map(int, one.positives)),
+            )
+            for one in counts.scores
+            if one.n_rows
+        ),
     )
 
 
@@ -247,7 +261,8 @@ def _expected(
         return None
     least = rule.least_rows(client, evaluations.terms.min_group_rows)
     compared = compare(rule, evaluations.rates, rows, least)
-    found = forecast(rule, compared, smooth_rates, decided, rows, rule.budget_of(client))
+    budget, drifts = rule.budget_of(client), _drifts(evaluations, client)
+    found = forecast(rule, compared, smooth_rates, decided, rows, budget, drifts=drifts)
     return None if found is None else Expected(**asdict(found))
 
 
@@ -257,6 +272,17 @@ def _decided(evaluations: Evaluations, client: ClientId | None) -> Vector | None
     if not counts.n_rows:
         return None
     return np.asarray(counts.group_selected / np.maximum(counts.group_counts, 1.0))
+
+
+def _drifts(evaluations: Evaluations, client: ClientId | None) -> Vector | None:
+    """By how much rates will differ on new rows: one client's, or those of all rows together."""
+    drifts = evaluations.drifts
+    if drifts is None:
+        return None
+    if client is not None:
+        return drifts[client]
+    reports = evaluations.reports.items()
+    return _pooled_rates([replace(report, rates=drifts[name]) for name, report in reports])[0]
 
 
 def _pooled_rates(reports: Sequence[Report]) -> tuple[Vector, Vector]:

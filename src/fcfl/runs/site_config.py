@@ -15,7 +15,6 @@ from fcfl.federation.messages import Terms
 from fcfl.federation.site_settings import Config, ConfigValue
 from fcfl.results.result_file import COMPARISON, RESULT
 from fcfl.runs.budgets import budget_text
-from fcfl.runs.folder import SETTINGS
 from fcfl.runs.option_fields import (
     FLAG,
     Kind,
@@ -159,14 +158,6 @@ class SitesConfig:
     def written(self) -> Path:
         """The file that says that the run has come to its end."""
         return self.out / (COMPARISON if self.command == "compare" else RESULT)
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether the folder has a run of these settings, which could go on."""
-        if self.command != "train":  # a folder for each run, with settings of its own
-            return any(self.out.glob(f"*/{SETTINGS}"))
-        settings = self.out / SETTINGS
-        return settings.exists() and Experiment.from_toml(settings) == self.experiment
 
     @property
     def swept(self) -> tuple[tuple[float, ...], bool]:

@@ -154,6 +154,10 @@ class TrainingSettings:
         )
         if self.curvature != "auto" and "curvature" not in registered.options:
             raise ValueError(f"`curvature` belongs to method 'sqp', got {self.method!r}.")
+        if self.masked and "curvature" not in registered.options:
+            raise ValueError(
+                f"`masked` belongs to method 'sqp', got {self.method!r}, without curvature."
+            )
         if self.protects != "all" and "protects" not in registered.options:
             raise ValueError(f"`protects` belongs to methods with two stages, got {self.method!r}.")
 

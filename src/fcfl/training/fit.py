@@ -27,7 +27,8 @@ from fcfl.results import Selection, Start
 from fcfl.rules import Rule, without_budgets
 from fcfl.server.method import traits_of
 from fcfl.server.problem import Problem
-from fcfl.training.holding import Held, Holding
+from fcfl.training.held import Held, sentence_on_alike
+from fcfl.training.holding import Holding
 from fcfl.training.margins import MOST_CHANGE
 from fcfl.training.open_settings import objective_of, open_settings
 from fcfl.training.rounds import Session
@@ -116,7 +117,7 @@ def train(
         keeps = traits_of(run.method).keeps_decisions
         held = holding.hold(confidence, most_change) if keeps else holding.plain
         run.write_history(holding.stages)
-    notes = (*notes, *_forecast(selection, held, session))
+    notes = (*notes, *_warnings(selection, held, session))
     return _trained(run, holding, held, selection, compared, notes)
 
 
@@ -151,15 +152,13 @@ def _best_start(
     return run.best_start(problem, first, count) if count > 1 and may_differ else (first, ())
 
 
-def _forecast(selection: Selection | None, held: Held, session: Session) -> tuple[str, ...]:
-    """What cross-validation had expected and was not so, told and kept; nothing otherwise."""
-    if selection is None:
-        return ()
-    said = checked_forecast(selection, held.found.train, held.found.test)
-    if said is None:
-        return ()
-    session.on_message(said)
-    return (said,)
+def _warnings(selection: Selection | None, held: Held, session: Session) -> tuple[str, ...]:
+    """What to know of the model that was kept."""
+    forecast = checked_forecast(selection, held.found.train, held.found.test)
+    said = (*forecast, *sentence_on_alike(held.found))
+    for sentence in said:
+        session.on_message(sentence)
+    return said
 
 
 def _check_arguments(

@@ -14,6 +14,7 @@ from fcfl._types import (
     Point,
     Request,
     SummedReports,
+    without_curvature,
 )
 from fcfl.client.questions import Evaluate
 from fcfl.errors import AbsentClientError, FCFLError, ReportError
