@@ -30,6 +30,7 @@ def load_builtin(
     test_size: float = 0.3,
     clients: str | int | None = None,
     resplit: bool = False,
+    declared: bool = False,
 ) -> FederatedTable:
     """Load a built-in set.
 
@@ -40,6 +41,7 @@ def load_builtin(
     seed, test_size : used by ``adult-5``; the others keep the original split
     clients : for ``adult`` "phd" or "occupation", for ``adult-5`` how many
     resplit : split the others by ``seed`` and ``test_size`` too
+    declared : encode ``adult-5`` by the data's description; the others always are
     """
     split = (test_size, seed) if resplit else None
     if resplit and name not in ORIGINAL_SPLIT:
@@ -48,7 +50,9 @@ def load_builtin(
         return adult(sensitive or ("race",), str(clients or "phd"), split)
     if name == "adult-5":
         n_clients = _count("clients", clients, 5)
-        return adult_5(sensitive or ("sex",), n_clients, seed=seed, test_size=test_size)
+        return adult_5(
+            sensitive or ("sex",), n_clients, seed=seed, test_size=test_size, declared=declared
+        )
     if name == "adult-occupation":
         return adult(sensitive or ("sex",), "occupation", split)
     raise DataError(f"There is no built-in set {name!r}. {did_you_mean(name, BUILTIN)}")

@@ -50,6 +50,7 @@ from .words import (
     minimised,
     number,
     plain,
+    privacy_sentences,
     served_sentence,
     verdict_sentence,
     worst_sentence,
@@ -81,6 +82,7 @@ class RunView:
     change: ChangeView | None
     steps: tuple[str, ...]
     expects: bool
+    privacy: tuple[str, ...] = ()
 
 
 def write_page(folder: Path, out: Path | None = None) -> Path:
@@ -143,6 +145,7 @@ def run_view(result: Result, plain_run: Result | None = None) -> RunView:
         groups=tuple(group_lines(result)),
         training=tuple(training_lines(result)),
         facts=tuple(facts(result)),
+        privacy=tuple(privacy_sentences(result)),
         minimised=minimised(result),
         rates=rates_views(worst_first(claims)),
         change=change_view(result, plain_run),

@@ -1,7 +1,7 @@
 """Hard counts and smooth reports of clients' rows, and what a result says of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -34,11 +34,15 @@ from .result import AuditSection
 
 @dataclass(frozen=True)
 class AuditTerms:
-    """How sure the intervals of a result are, and which groups are too small to compare."""
+    """How sure the intervals of a result are, and which groups are too small to compare.
+
+    ``noise_sd`` is that of each cell that clients counted with noise, by part.
+    """
 
     confidence: float = 0.95
     simultaneous: Simultaneous = "bonferroni"
     min_group_rows: float | None = 1.0
+    noise_sd: Mapping[PartName, float] = field(default_factory=dict)
 
     def audit(
         self,
@@ -46,6 +50,7 @@ class AuditTerms:
         rates: Sequence[RateId],
         counts: Mapping[ClientId, Counted],
         trained_counts: Mapping[ClientId, Vector] | None = None,
+        part: PartName = "train",
     ) -> Audit:
         """Hold counts against rules on these terms; training rows may decide what is compared."""
         return audit_clients(
@@ -56,6 +61,7 @@ class AuditTerms:
             simultaneous=self.simultaneous,
             min_group_rows=self.min_group_rows,
             trained_counts=trained_counts,
+            noise_sd=self.noise_sd.get(part, 0.0),
         )
 
     def section(self, audit: Audit) -> AuditSection:
@@ -89,7 +95,8 @@ class Evaluations:
         }
         trained = {client: counts.group_counts for client, counts in self.train.items()}
         return {
-            part: self.terms.audit(self.rules, self.rates, parts[part], trained) for part in PARTS
+            part: self.terms.audit(self.rules, self.rates, parts[part], trained, part)
+            for part in PARTS
         }
 
 
@@ -119,9 +126,7 @@ def _client_results(evaluations: Evaluations) -> dict[ClientId, ClientResult]:
     for client, counts in evaluations.train.items():
         held_out = evaluations.test[client]
         trained = part_of(counts, train.clients[client], train.client_rules, evaluations.rates)
-        if (
-            trained.loss is None
-        ):  # a client without rows to count, which reports a loss all the same
+        if not counts.n_rows:  # a client without rows to count, which reports a loss all the same
             trained = replace(trained, loss=evaluations.reports[client].loss)
         report = evaluations.reports[client]
         found[client] = ClientResult(
@@ -225,7 +230,7 @@ def _with_smooth(
 
 
 def _mean_loss(counts: Counted) -> float | None:
-    if isinstance(counts, Selections) or not counts.n_rows:
+    if isinstance(counts, Selections) or not counts.n_rows or np.isnan(counts.loss_sum):
         return None
     return counts.loss_sum / counts.n_rows
 
@@ -294,6 +299,8 @@ def _pooled_rates(reports: Sequence[Report]) -> tuple[Vector, Vector]:
 
 
 def worst_by_loss(clients: Mapping[ClientId, ClientResult]) -> WorstClient:
-    """Who is served worst: the largest training loss."""
+    """Who is served worst: the largest training loss; nobody where no loss was told."""
+    if all(client.train.loss is None for client in clients.values()):
+        return WorstClient(None, None, None)
     name = max(clients, key=lambda client: clients[client].train.loss or 0.0)
     return WorstClient(name, clients[name].train.loss, clients[name].test.accuracy)

@@ -101,6 +101,11 @@ class DataSettings:
         FLAG,
         default=False,
     )
+    schema: str | None = _option(
+        "File that declares labels, groups and columns; for --privacy, which reads none off rows.",
+        Kind("FILE"),
+        default=None,
+    )
     seed: int = _option(
         "Seed of the split and of a random start.",
         Kind("N", whole_number, check_count),

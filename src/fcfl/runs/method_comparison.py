@@ -25,7 +25,7 @@ from fcfl.training.rounds import Session
 def parse_methods(text: str | None) -> tuple[str, ...]:
     """Names with commas; left out, all methods."""
     if text is None:
-        return tuple(METHODS)
+        return tuple(name for name, one in METHODS.items() if not one.traits.is_private)
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
         raise ValueError("`methods` is empty. Example: --methods sqp,two-stage,fedavg")

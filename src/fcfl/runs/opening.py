@@ -26,17 +26,19 @@ from fcfl.models.linear import Linear
 from fcfl.models.loss import CROSS_ENTROPY, as_loss, loss_notes
 from fcfl.models.model import Model, Opaque
 from fcfl.models.model_file import Inputs
+from fcfl.policy import PrivacyBudget
 from fcfl.policy_file import read_policy
 from fcfl.results import Deployment
 from fcfl.rules import Rule
 from fcfl.runs.data_settings import MAX_CLIENTS, DataSettings
+from fcfl.runs.private_opening import open_private
 from fcfl.runs.settings import Experiment
 from fcfl.runs.synthetic_client import RULE, SYNTHETIC, SyntheticParty
 from fcfl.server.method import traits_of
 
 _OF_TABLES = (
     *("client", "label", "positive", "drop", "features", "keep", "categorical", "numeric"),
-    *("missing", "max_levels", "max_clients"),
+    *("missing", "max_levels", "max_clients", "schema"),
 )  # options that a built-in set would silently ignore
 
 
@@ -97,10 +99,11 @@ def open_run(experiment: Experiment) -> Opened:
     """Load what the experiment names: a table, a built-in set or the synthetic problem."""
     if experiment.table == SYNTHETIC:
         return _open_synthetic(experiment)
-    table = open_table(experiment)
+    table = open_table(experiment) if experiment.privacy is None else _open_declared(experiment)
+    budget = None if experiment.privacy is None else PrivacyBudget(**experiment.privacy)
     asked = rules_of(experiment, table.columns.sensitive, table.clients, table.levels)
     loss = as_loss("loss", experiment.loss)
-    federation = Federation.from_rows(table.train, table.test)
+    federation = Federation.from_rows(table.train, table.test, privacy=budget)
     return Opened(
         federation=federation.masked() if experiment.masked else federation,
         model=Linear(table.schema.n_features, experiment.start, experiment.seed, loss),
@@ -208,6 +211,16 @@ def _check_number_of_clients(count: int, settings: DataSettings) -> None:
             f"so with `--max-clients {count}`; else name another column as `--client`.",
             count,
         )
+
+
+def _open_declared(settings: DataSettings) -> FederatedTable:
+    """Rows of a private run."""
+    if settings.table in BUILTIN:
+        _check_columns_left_out(settings)
+    missing = columns_missing(settings)
+    if missing:
+        raise DataError(missing)
+    return open_private(settings)
 
 
 def columns_missing(settings: DataSettings) -> str | None:

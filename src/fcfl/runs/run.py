@@ -131,12 +131,17 @@ def _result(trained: Trained, experiment: Experiment, opened: Opened, start: str
         seed=experiment.seed,
         start=start,
         settings=asdict(settled),
-        data=DataSource(experiment.table, opened.checksum, opened.policy_sha256),
+        data=DataSource(experiment.table, _told_checksum(experiment, opened), opened.policy_sha256),
         notes=opened.notes,
     )
     if opened.deployment is None:
         return result
     return replace(result, deployment=opened.deployment(trained.budgets_met))
+
+
+def _told_checksum(experiment: Experiment, opened: Opened) -> str:
+    """That of the rows; of private ones it would tell whether a guess at all of them is right."""
+    return opened.checksum if experiment.privacy is None else "not told: the rows are private"
 
 
 def _unless_alone(setting: Any, opened: Opened, otherwise: Any) -> Any:

@@ -139,6 +139,8 @@ class SitesConfig:
             known.name: _read(known, config.get(key, CONFIG[key][0])) for key, known in KEYS.items()
         }
         own = {known.name: given.pop(known.name) for known in option_fields(cls)}
+        if given["privacy"] is not None:
+            given["method"] = "private"
         if given["method"] != "sqp":
             unset = [name for name in _OF_SQP if given[name] == _OTHERWISE[name][0]]
             given |= dict.fromkeys(unset)
@@ -231,6 +233,8 @@ def _write(value: object) -> ConfigValue:
         return value
     if isinstance(value, Mapping) and all(type(part) is int for part in value.values()):
         return ",".join(f"{name}={part}" for name, part in value.items())
+    if isinstance(value, Mapping) and set(value) == {"epsilon", "delta"}:
+        return ",".join(f"{name}={part!r}" for name, part in value.items())
     if isinstance(value, Mapping):
         return budget_text(value)
     if isinstance(value, (tuple, list)):
