@@ -690,7 +690,8 @@ def page_where(found: Table) -> str:
     head = [f"{line['rows']:,} rows" for line in found["lines"]]
     lines = [
         "## Where the time goes\n\nSeconds of `fcfl train`, one thread, from the imports to the "
-        f"page, nine rounds at most; a client for every 2,000 rows, at most {N_CLIENTS}.\n",
+        "page, nine rounds at most in each turn; a client for every 2,000 rows, at most "
+        f"{N_CLIENTS}.\n",
         f"| | {' | '.join(head)} |",
         "| --- |" + " --- |" * len(head),
     ]

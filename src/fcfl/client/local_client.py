@@ -111,6 +111,7 @@ class LocalClient:
             rules=policy.rules([self.name]),
             min_group_rows=policy.min_group_rows,
             model=self._model,
+            tells_scores=self._tells_scores,
             preference=policy.preference or Preference(),
         )
 

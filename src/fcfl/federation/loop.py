@@ -1,6 +1,6 @@
 """The one training loop: every method and every runtime goes through it."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Generic, Protocol, TypeVar
 
@@ -20,6 +20,11 @@ from fcfl.errors import AbsentClientError, ReportError
 from fcfl.server.method import Method, RoundInfo, State
 
 S = TypeVar("S", bound=State)
+
+
+def without_curvature(points: Sequence[Point]) -> tuple[Point, ...]:
+    """The points, asking for gradients where they ask for curvature, too."""
+    return tuple(replace(p, want="gradients") if p.want == "curvature" else p for p in points)
 
 
 class Runtime(Protocol):

@@ -7,6 +7,7 @@ from fcfl._report_checks import check_curvature_sum
 from fcfl._types import ClientId, Point, Report, Reports, SummedReports, without_curvature
 from fcfl.client.local_client import Client, SummingClient, add_own
 from fcfl.client.questions import Evaluate
+from fcfl.federation.loop import without_curvature
 from fcfl.models.curvature_sum import CurvatureSum
 
 

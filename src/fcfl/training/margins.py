@@ -88,7 +88,7 @@ class Margins:
         return np.minimum(deviations * self.deviations, (1.0 - LEFT) * self.room)
 
     def drifted(self, deviations: float) -> Vector:
-        """By how much each row will be larger on new rows than on those trained on.
+        """By how much each row will be larger on new rows, beyond what a margin has for that.
 
         No more than leaves an even model, with its rates moved the other way, inside the plain
         budgets: decisions on training rows are to keep these, too.
@@ -99,6 +99,7 @@ class Margins:
         bounds = constraints.bounds - self.taken(deviations)
         weights = constraints.weigh_rates(self.drift.multipliers_under(bounds))
         by = constraints.apply(weights * self.drift.spreads)
+        by = np.sign(by) * np.maximum(np.abs(by) - OPTIMISM * self.deviations, 0.0)
         times = np.maximum(-by, 0.0) / (MOST_DRIFT * self.room)
         return by / np.maximum(self._largest(times), 1.0)[self.changes.population_of_row]
 

@@ -18,6 +18,7 @@ from fcfl._types import (
 )
 from fcfl.client.questions import Evaluate
 from fcfl.errors import AbsentClientError, FCFLError, ReportError
+from fcfl.federation.loop import without_curvature
 from fcfl.federation.masks.fixed_point import Words, decode_numbers, from_triangle
 from fcfl.federation.masks.mask_holder import (
     WEIGHT_RANGE,
