@@ -36,14 +36,10 @@
     least = 5                        # clients that a masked sum is over at least; default 3
     peers = { north = "…" }          # public keys of the others, as `fcfl site key` prints them
 
-    [privacy]                        # a site's own: noise on all it says, and this much in all
-    epsilon = 4.0
-    delta = 1e-6
-    schema = "/srv/fcfl/schema.toml" # declares labels, groups and columns: see docs/privacy.md
-
 Of a rule only ``metric`` and ``attribute`` are required, and no rule at all beside a preference or
 limits. Clients named under ``[rule.clients]`` of a rule without a ``budget`` are the only ones
-bounded by it.
+bounded by it. A site's ``[privacy]`` table has ``epsilon``, ``delta`` and ``schema``, and stands
+without the first two keys: see docs/privacy.md.
 """
 
 import hashlib

@@ -89,7 +89,7 @@ def test_the_estimator_takes_a_privacy_budget():
     sex = rng.choice(["f", "m"], 4000)
     X = rng.standard_normal((4000, 3))
     X[:, 0] += sex == "m"
-    y = (X[:, 0] + rng.logistic(size=4000) > 0.5).astype(int)
+    y = (X[:, 0] + 2 * X[:, 1] + rng.logistic(size=4000) > 0.5).astype(int)
     model = FCFLClassifier(0.1, privacy={"epsilon": 4.0, "delta": 1e-6})
     model.fit(X, y, sensitive_features=sex)
     assert model.result_.privacy.clients["all rows"].epsilon == 4.0

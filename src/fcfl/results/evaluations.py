@@ -34,15 +34,12 @@ from .result import AuditSection
 
 @dataclass(frozen=True)
 class AuditTerms:
-    """How sure the intervals of a result are, and which groups are too small to compare.
-
-    ``noise_sd`` is that of each cell that clients counted with noise, by part.
-    """
+    """How sure the intervals of a result are, and which groups are too small to compare."""
 
     confidence: float = 0.95
     simultaneous: Simultaneous = "bonferroni"
     min_group_rows: float | None = 1.0
-    noise_sd: Mapping[PartName, float] = field(default_factory=dict)
+    noise_sd: Mapping[PartName, float] = field(default_factory=dict)  # of each cell counted
 
     def audit(
         self,
@@ -94,10 +91,8 @@ class Evaluations:
             "test": self.test,
         }
         trained = {client: counts.group_counts for client, counts in self.train.items()}
-        return {
-            part: self.terms.audit(self.rules, self.rates, parts[part], trained, part)
-            for part in PARTS
-        }
+        audit = self.terms.audit
+        return {p: audit(self.rules, self.rates, parts[p], trained, p) for p in PARTS}
 
 
 @dataclass(frozen=True)
@@ -230,9 +225,8 @@ def _with_smooth(
 
 
 def _mean_loss(counts: Counted) -> float | None:
-    if isinstance(counts, Selections) or not counts.n_rows or np.isnan(counts.loss_sum):
-        return None
-    return counts.loss_sum / counts.n_rows
+    told = None if isinstance(counts, Selections) or not counts.n_rows else counts.loss_sum
+    return None if told is None or np.isnan(told) else told / counts.n_rows
 
 
 def _share(estimate: Estimate | None) -> tuple[float | None, Interval | None]:
