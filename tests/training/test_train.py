@@ -403,7 +403,8 @@ def test_a_run_stopped_in_any_stage_goes_on_to_the_same_bits(tmp_path):
     session = Session(on_round=lambda info, share: rounds.append(info.round))
     whole = trained_on(clients, PARITY, session=session, **options)
     begins = [at + 1 for at, number in enumerate(rounds) if number == 1]
-    assert [turn.folder for turn in whole.turns] == ["", "turn-1-decisions", "turn-2-margin"]
+    stages = ["", "turn-1-decisions", "turn-2-margin", "turn-3-drift"]
+    assert [turn.folder for turn in whole.turns] == stages
     assert len(begins) == 1 + len(whole.turns)  # the first stage is without budgets
     for number in (*begins, begins[1] + 1, begins[2] - 1, len(rounds)):
         calls = []
