@@ -206,3 +206,26 @@ def test_a_ledger_counts_over_all_states_of_a_table_and_reads_older_ones(tmp_pat
     ledger.path.write_text(text)
     with pytest.raises(LedgerError):
         Ledger(tmp_path).privacy_spent()
+
+
+def test_one_row_more_at_a_site_changes_no_other_row(sites):
+    """From the file to the rows that releases are about."""
+    config = sites[0]
+    settings = SiteSettings.from_node_config(config)
+    header = "race,sex,age,ward,died"
+    rows = [f"{race},f,{age},07,no" for race in ("black", "white") for age in range(40, 60)]
+
+    def encoded(*more):
+        settings.table.write_text("\n".join([header, *rows, *more, ""]))
+        agreement = agreement_with(config)
+        parts = private_site._parts(settings, agreement, agreement.checksums[settings.name])
+        names = agreement.schema.feature_names
+        lines = [np.column_stack([data.X, data.y, data.groups["race"]]) for data in parts]
+        return names, [sorted(map(tuple, part.tolist())) for part in lines]
+
+    names, (train, test) = encoded()
+    assert sum(row[names.index("ward=07")] for row in (*train, *test)) == len(rows)
+    for more in ("white,f,50.5,er,no", "?,m,old,7,yes", "-,m,,,no"):
+        _, parts = encoded(more)
+        assert len(parts[0]) + len(parts[1]) == len(rows) + 1
+        assert set(train) <= set(parts[0]) and set(test) <= set(parts[1])

@@ -4,10 +4,6 @@ import hashlib
 import hmac
 import logging
 import secrets
-from dataclasses import replace
-
-import numpy as np
-from scipy import sparse
 
 from fcfl.client.private_client import PrivateClient, costs_of
 from fcfl.client.questions import Evaluate, Introduction
@@ -102,18 +98,10 @@ def _parts(
 ) -> tuple[ClientData, ClientData]:
     """Training and held-out rows: of two files, or split by what each row holds."""
     rows = encoded_rows(settings, agreement, checksum)
-    train, test = rows.part("train", agreement), rows.part("test", agreement)
     if settings.test_table is not None:
-        return train, test
+        return rows.part("train", agreement), rows.part("test", agreement)
     terms = agreement.terms
-    return split_by_content(_joined(train, test), terms.test_size, terms.seed)
-
-
-def _joined(one: ClientData, other: ClientData) -> ClientData:
-    parts = [part.X.tocsr() if hasattr(part.X, "tocsr") else part.X for part in (one, other)]
-    X = np.vstack(parts) if isinstance(parts[0], np.ndarray) else sparse.vstack(parts)
-    groups = {name: np.append(codes, other.groups[name]) for name, codes in one.groups.items()}
-    return replace(one, X=X, y=np.append(one.y, other.y), groups=groups)
+    return split_by_content(rows.part("train", agreement), terms.test_size, terms.seed)
 
 
 def _declared(settings: SiteSettings) -> Declared:

@@ -6,7 +6,8 @@ That process pays for what it imports, so nothing of the server is imported here
 import hashlib
 import json
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,14 +16,16 @@ from numpy.typing import NDArray
 
 from fcfl.data import ClientData, Columns, OwnTable, Schema, open_own_table
 from fcfl.data.coded_features import CodedFeatures
+from fcfl.data.declared import Declared
 from fcfl.data.own_table import SITE
+from fcfl.data.single_rows import federate_declared
 from fcfl.federation.codec import Arrays, encode
 from fcfl.federation.messages import Agreement, Terms
 from fcfl.federation.site_settings import SiteSettings
 from fcfl.federation.wire import WireError, pack, unpack
 from fcfl.federation.withholding import told_features, withheld_statistics
 
-_FORM = b"rows-2"
+_FORM = b"rows-3"
 
 Part = Literal["train", "test"]
 
@@ -71,13 +74,20 @@ class EncodedRows:
 
 
 def encoded_rows(settings: SiteSettings, agreement: Agreement, checksum: str) -> EncodedRows:
-    """The rows as agreed: from the disk if they are whole there, else encoded and kept there."""
+    """The rows as agreed: from the disk if they are whole there, else encoded and kept there.
+
+    A site with a privacy budget reads each row by itself, and holds out those of its second file.
+    """
     folder = settings.cache_folder
     whose = hashlib.sha256(repr((settings.name, str(settings.table))).encode()).hexdigest()[:12]
     path = folder / f"{whose}-{_key(agreement, checksum, settings.withhold_below)}.rows"
     stored = _read(path)
     if stored is None:
-        stored = _encode(open_rows(settings, agreement.terms), agreement, settings.withhold_below)
+        stored = (
+            _encode_singly(settings, agreement)
+            if settings.privacy
+            else _encode(settings, agreement)
+        )
         _write(path, stored)
         for other in folder.glob(f"{whose}-*"):
             if other != path:
@@ -107,27 +117,57 @@ def _head(content: bytes) -> bytes:
     return b"%s %s" % (_FORM, hashlib.sha256(content).hexdigest().encode())
 
 
-def _encode(table: OwnTable, agreement: Agreement, least: int) -> Arrays:
-    """The rows as agreed, without levels and groups that fewer than ``least`` rows here have.
+def _encode(settings: SiteSettings, agreement: Agreement) -> Arrays:
+    """The rows as agreed, without levels and groups that too few rows here have.
 
     They were not named to the server; one that it guessed must not be confirmed.
     """
+    table, least = open_rows(settings, agreement.terms), settings.withhold_below
     federation = table.encode(agreement.schema, agreement.levels, agreement.labels)
     told = told_features(agreement.schema, withheld_statistics(table.statistics(), least))
     groups = table.groups(least)
-    arrays: Arrays = {}
+    parts = {}
     for name, data in (("train", federation.train), ("test", federation.test)):
         rows = data[table.name]
+        codes = {
+            attribute: np.where(np.isin(own, _absent(rows.levels[attribute], named)), -1, own)
+            for attribute, named in groups.items()
+            for own in [rows.groups[attribute]]
+        }
         X = rows.X if least == 1 else _only_told(rows.X, told)
+        parts[name] = replace(rows, X=X, groups=codes)
+    return _arrays(parts, agreement)
+
+
+def _absent(levels: Sequence[str], named: Sequence[str]) -> list[int]:
+    return [code for code, level in enumerate(levels) if level not in named]
+
+
+def _encode_singly(settings: SiteSettings, agreement: Agreement) -> Arrays:
+    """The rows as declared; nothing of it depends on other rows."""
+    terms = agreement.terms
+    table = federate_declared(
+        settings.table,
+        Columns(SITE, terms.label, terms.sensitive, terms.drop),
+        Declared(agreement.labels, agreement.levels, agreement.schema),
+        client=settings.name,
+        test_path=settings.test_table,
+    )
+    parts = {"train": table.train[settings.name], "test": table.test[settings.name]}
+    return _arrays(parts, agreement)
+
+
+def _arrays(parts: Mapping[str, ClientData], agreement: Agreement) -> Arrays:
+    arrays: Arrays = {}
+    for name, rows in parts.items():
+        X = rows.X
         if isinstance(X, CodedFeatures):
             arrays |= {f"{name}-slots": X.slots, f"{name}-numbers": X.numbers}
         else:
             arrays[f"{name}-X"] = X
         arrays[f"{name}-y"] = rows.y
         for position, attribute in enumerate(agreement.terms.sensitive):
-            codes, levels = rows.groups[attribute], rows.levels[attribute]
-            unknown = [code for code, level in enumerate(levels) if level not in groups[attribute]]
-            arrays[f"{name}-group-{position}"] = np.where(np.isin(codes, unknown), -1, codes)
+            arrays[f"{name}-group-{position}"] = rows.groups[attribute]
     return arrays
 
 

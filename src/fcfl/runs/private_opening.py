@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from fcfl.data import BUILTIN, Columns, FederatedTable, federate, load_builtin, read_table
+from fcfl.data import BUILTIN, Columns, FederatedTable, load_builtin
 from fcfl.data.declared import read_declared, split_by_content
-from fcfl.data.own_table import known_groups
+from fcfl.data.single_rows import federate_declared
 from fcfl.errors import DataError
 from fcfl.runs.data_settings import DataSettings
 
@@ -45,12 +45,4 @@ def _declared_table(settings: DataSettings) -> FederatedTable:
             raise DataError(
                 f"`sensitive` must be declared under [groups] in {settings.schema!r}, got {name!r}."
             )
-    frame = read_table(settings.table, text=(columns.client, *columns.sensitive))
-    return federate(
-        known_groups(frame, {name: declared.levels[name] for name in columns.sensitive}),
-        columns,
-        test_size=0.0,
-        schema=declared.schema,
-        levels=declared.levels,
-        labels=declared.labels,
-    )
+    return federate_declared(settings.table, columns, declared)

@@ -1,0 +1,140 @@
+"""Neighbours from file to rows: one row more changes nothing about how the others are encoded."""
+
+import gzip
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fcfl.data.declared import read_declared
+from fcfl.data.own_table import SITE
+from fcfl.data.roles import Columns
+from fcfl.data.single_rows import federate_declared
+from fcfl.errors import DataError
+
+SCHEMA = """
+label = ["0", "1"]
+[groups]
+sign = ["+", "-"]
+[numbers]
+age = [60, 15]
+dose = [1, 1]
+[categories]
+ward = ["07", "er"]
+fits = ["true", "false"]
+"""
+COLUMNS = Columns(SITE, "died", ("sign",))
+HEADER = "ward,sign,fits,age,dose,died"
+ROWS = ["07,-,true,61,1.5,0", "07,-,false,59,2,1", "7,-,true,?,1e3,0"] * 10
+MORE = [
+    "er,-,true,61,1.5,0", "07,+,true,61,1.5,0", "07,-,True,61,1.5,0", "07,-,maybe,61,1.5,0",
+    "07,-,true,old,1.5,0", "07,-,true,inf,nan,0", "07,-,true,99999999999999999999,-1,0",
+    '07,-,true,61,"1,5",0', "2020-01-31,?,,,,0", " 07 , - ,true, 61,1.5,0", "NA,NA,NA,NA,NA,1.0",
+    "1.0,1,1,2020-01-31,0x1A,1", "ë,-,true,61,1.5,0",
+]  # fmt: skip
+
+
+@pytest.fixture
+def declared(tmp_path):
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+    return read_declared(tmp_path / "schema.toml")
+
+
+def encoded(path, declared):
+    return federate_declared(path, COLUMNS, declared, client="a").train["a"]
+
+
+def check_neighbours(one, other):
+    """The first is the second without its last row."""
+    n = one.n_rows
+    assert other.n_rows == n + 1
+    np.testing.assert_array_equal(np.asarray(one.X), np.asarray(other.X)[:n])
+    np.testing.assert_array_equal(one.y, other.y[:n])
+    np.testing.assert_array_equal(one.groups["sign"], other.groups["sign"][:n])
+
+
+def as_csv(rows, path, separator=",", encoding="utf-8"):
+    text = "\n".join([HEADER.replace(",", separator), *rows, ""])
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+@pytest.mark.parametrize("more", MORE)
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
+def test_a_row_more_in_a_csv_file_changes_no_other_row(more, encoding, tmp_path, declared):
+    one = encoded(as_csv(ROWS, tmp_path / "one.csv"), declared)
+    other = encoded(as_csv([*ROWS, more], tmp_path / "other.csv", encoding=encoding), declared)
+    check_neighbours(one, other)
+    names = list(declared.schema.feature_names)
+    assert one.X[:, names.index("ward=07")].sum() == 20  # as it stands: a 7 is none
+    assert (one.groups["sign"] == 1).all() and one.X[2, names.index("age")] == 0.0
+    assert one.X[2, names.index("dose")] == 999.0
+
+
+def test_beside_semicolons_each_number_may_have_a_comma(tmp_path, declared):
+    rows = ["07;-;true;61,5;1.5;0"]
+    one, other = (
+        encoded(as_csv(some, tmp_path / "some.csv", ";"), declared)
+        for some in (rows, [*rows, "07;-;true;old;a,b;0"])
+    )
+    check_neighbours(one, other)
+    assert one.X[0, 0] == 0.1 and one.X[0, 1] == 0.5
+
+
+@pytest.mark.parametrize("more", MORE[:-1])
+def test_a_row_more_in_a_parquet_file_of_texts_changes_no_other_row(more, tmp_path, declared):
+    def of(rows):
+        path = tmp_path / "some.parquet"
+        cells = [row.replace('"1,5"', "1;5").split(",") for row in rows]
+        pd.DataFrame(cells, columns=HEADER.split(",")).to_parquet(path)
+        return encoded(path, declared)
+
+    check_neighbours(of(ROWS), of([*ROWS, more]))
+
+
+def test_types_of_a_parquet_file_hold_cell_by_cell(tmp_path, declared):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    types = {"ward": pa.string(), "sign": pa.string(), "fits": pa.bool_(), "age": pa.int64(),
+             "dose": pa.float64(), "died": pa.int8()}  # fmt: skip
+    row = {"ward": "07", "sign": "-", "fits": True, "age": 2**53 + 1, "dose": 1.5, "died": 1}
+    gaps = row | {"age": None, "dose": None, "fits": None}
+
+    def of(rows):
+        table = pa.Table.from_pylist(rows, pa.schema(list(types.items())))
+        parquet.write_table(table, tmp_path / "typed.parquet")
+        return encoded(tmp_path / "typed.parquet", declared)
+
+    check_neighbours(of([row] * 3), of([row] * 3 + [gaps]))
+    assert of([gaps]).X[0, :2].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ('"07,-,true,61,1.5,0', "Line 2 .* has a quote that does not end there"),
+        ("07,-,true,61,1,5,0", "Line 2 .* has 7 cells instead of 6"),
+        ("07,-", "is empty in 1 row"),
+    ],
+)
+def test_a_row_that_would_reach_into_others_is_refused(more, sentence, tmp_path, declared):
+    with pytest.raises(DataError, match=sentence):
+        encoded(as_csv([more, *ROWS], tmp_path / "some.csv"), declared)
+
+
+def test_compressed_files_are_read_and_workbooks_are_not(tmp_path, declared):
+    plain = as_csv(ROWS, tmp_path / "some.csv")
+    packed = tmp_path / "some.csv.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    np.testing.assert_array_equal(encoded(packed, declared).X, encoded(plain, declared).X)
+    with pytest.raises(DataError, match="Save it as CSV"):
+        encoded(tmp_path / "some.xlsx", declared)
+    with pytest.raises(DataError, match="no column 'ward'"):
+        encoded(written_header(tmp_path), declared)
+
+
+def written_header(folder):
+    path = folder / "other.csv"
+    path.write_text("sign,fits,age,dose,died\n-,true,1,1,0\n")
+    return path
