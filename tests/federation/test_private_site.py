@@ -63,8 +63,22 @@ def asked(config, question):
     return decode_answer(reply_to(encode_message(question), config)).content
 
 
-def agreement_with(config):
-    return RemoteFederation(InProcessTransport({0: config}), [config["name"]], TERMS).agreement
+def agreement_with(config, terms=TERMS):
+    return RemoteFederation(InProcessTransport({0: config}), [config["name"]], terms).agreement
+
+
+def squares_of(folder):
+    """What was spent in the only split."""
+    (squares,) = Ledger(folder).privacy_spent().splits.values()
+    return squares
+
+
+def asking(agreement, *releases):
+    """A question for releases at zero."""
+    rates = rates_needed([Difference("demographic_parity", "race")], agreement.levels)
+    n = agreement.schema.n_features
+    point = Point(np.zeros(n + 1), extras=releases)
+    return Ask(agreement, Evaluate(Setup(Linear(n), rates), Request((point,))))
 
 
 def test_a_private_run_over_sites_ends_with_what_each_spent(sites, tmp_path):
@@ -161,10 +175,10 @@ def test_an_answer_that_is_killed_is_counted_and_asked_again_it_counts_again(sit
         with pytest.raises(KeyboardInterrupt):
             asked(config, question)
     folder = SiteSettings.from_node_config(config).ledger_folder
-    assert Ledger(folder).privacy_spent().squares["train"] == pytest.approx(0.04)
+    assert squares_of(folder)["train"] == pytest.approx(0.04)
     first, second = (asked(config, question)[0].extras["counts"] for _ in range(2))
     assert not np.array_equal(first, second)
-    assert Ledger(folder).privacy_spent().squares["train"] == pytest.approx(0.12)
+    assert squares_of(folder)["train"] == pytest.approx(0.12)
 
 
 def test_a_torn_ledger_answers_nothing(sites):
@@ -229,3 +243,38 @@ def test_one_row_more_at_a_site_changes_no_other_row(sites):
         _, parts = encoded(more)
         assert len(parts[0]) + len(parts[1]) == len(rows) + 1
         assert set(train) <= set(parts[0]) and set(test) <= set(parts[1])
+
+
+def test_splits_that_the_server_chooses_add_up(sites, tmp_path):
+    """A row that one split trains on is held out by another: it pays for both."""
+    policy = tmp_path / "policy.toml"
+    policy.write_text(policy.read_text() + '\n[limits]\nseed = "any"\ntest-size = "any"\n')
+    config, train, test = sites[0], Release("counts", 0.3), Release("held_out", 0.4)
+    folder = SiteSettings.from_node_config(config).ledger_folder
+    one = agreement_with(config)
+    assert not isinstance(asked(config, asking(one, train, test)), Refusal)
+    assert Ledger(folder).privacy_spent().mu ** 2 == pytest.approx(0.16)
+    other = agreement_with(config, replace(TERMS, seed=1))
+    assert not isinstance(asked(config, asking(other, train)), Refusal)
+    assert Ledger(folder).privacy_spent().mu ** 2 == pytest.approx(0.16 + 0.09)
+    for number, terms in enumerate((TERMS, replace(TERMS, test_size=0.5)), start=1):
+        said = asked(config, asking(agreement_with(config, terms), replace(test, mu=0.1)))
+        assert not isinstance(said, Refusal)
+        squares = 0.16 + 0.01 * number + 0.09  # the first of them is within the first split
+        assert Ledger(folder).privacy_spent().mu ** 2 == pytest.approx(squares)
+    said = asked(config, asking(agreement_with(config, replace(TERMS, seed=2)), test))
+    assert isinstance(said, Refusal) and "would be passed" in said.sentence
+
+
+def test_rows_that_move_between_two_files_pay_for_both(sites, tmp_path):
+    config = sites[0] | {"test-table": sites[1]["table"]}
+    settings = SiteSettings.from_node_config(config)
+    for release in (Release("counts", 0.3), Release("held_out", 0.4)):
+        assert not isinstance(asked(config, asking(agreement_with(config), release)), Refusal)
+    assert Ledger(settings.ledger_folder).privacy_spent().mu ** 2 == pytest.approx(0.16)
+    one, two = settings.table.read_bytes(), settings.test_table.read_bytes()
+    settings.table.write_bytes(two)
+    settings.test_table.write_bytes(one)
+    question = asking(agreement_with(config), Release("counts", 0.3))
+    assert not isinstance(asked(config, question), Refusal)
+    assert Ledger(settings.ledger_folder).privacy_spent().mu ** 2 == pytest.approx(0.25)

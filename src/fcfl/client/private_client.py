@@ -24,18 +24,25 @@ _ROUNDING = 1e-9  # share by which squares that add up to a budget may exceed it
 
 @dataclass
 class PrivacySpent:
-    """Squares of what was released of each part's rows; no row is in both parts."""
+    """Squares of what was released of each part's rows, by the way the rows were split.
 
-    squares: dict[Part, float] = field(default_factory=lambda: {"train": 0.0, "test": 0.0})
+    Within one split no row is in both parts; a row that one split trains on another may hold out,
+    so that splits add up.
+    """
 
-    def plus(self, costs: Mapping[Part, float]) -> "PrivacySpent":
-        """This and one more answer."""
-        return PrivacySpent({p: s + costs.get(p, 0.0) for p, s in self.squares.items()})
+    splits: dict[str, dict[Part, float]] = field(default_factory=dict)
+
+    def plus(self, costs: Mapping[Part, float], split: str = "") -> "PrivacySpent":
+        """This and one more answer about the rows in this split."""
+        before = self.splits.get(split, {})
+        parts: tuple[Part, Part] = ("train", "test")
+        after = {part: before.get(part, 0.0) + costs.get(part, 0.0) for part in parts}
+        return PrivacySpent({**self.splits, split: after})
 
     @property
     def mu(self) -> float:
-        """Of the part of which more was released."""
-        return math.sqrt(max(self.squares.values()))
+        """Of each split the part of which more was released."""
+        return math.sqrt(sum(max(squares.values()) for squares in self.splits.values()))
 
     def epsilon(self, delta: float) -> float:
         """What was spent so far, at this delta."""

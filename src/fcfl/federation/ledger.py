@@ -191,7 +191,7 @@ def _plus(spent: PrivacySpent, entry: Entry) -> PrivacySpent:
     if not entry.privacy:
         return spent
     train, test = entry.privacy
-    return spent.plus({"train": train, "test": test})
+    return spent.plus({"train": train, "test": test}, " ".join(entry.splits))
 
 
 def check_limits(entry: Entry, usage: Usage, limits: Limits) -> None:

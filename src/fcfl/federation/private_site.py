@@ -74,6 +74,17 @@ def check_private_question(
     return costs.get("train", 0.0), costs.get("test", 0.0)
 
 
+def split_of(agreement: Agreement, settings: SiteSettings, table: str) -> str:
+    """Names the split: all that decides which part a row is in, beside the row."""
+    terms = agreement.terms
+    how: tuple[object, ...] = (terms.test_size, terms.seed)
+    if settings.test_table is not None:
+        how = (table,)  # its owner may move rows from one file to the other
+    parts = (how, terms.label, terms.sensitive, agreement.labels, agreement.levels)
+    content = repr((*parts, agreement.schema.columns))
+    return f"content:{hashlib.sha256(content.encode()).hexdigest()[:32]}"
+
+
 def answer_privately(
     question: Evaluate,
     agreement: Agreement,

@@ -33,6 +33,7 @@ from fcfl.federation.private_site import (
     check_private_question,
     introduce_privately,
     private_checksum,
+    split_of,
 )
 from fcfl.federation.question_checks import check_question, check_split, check_vote
 from fcfl.federation.site_rows import (
@@ -161,6 +162,8 @@ def _record(settings: SiteSettings, entry: Entry, question: ToSite) -> None:
     else:
         asked = _about_rows(question.question)
         splits = [_held_out(question.agreement.terms), *_folds(asked)]
+        if settings.privacy is not None:
+            splits.append(split_of(question.agreement, settings, entry.table))
     ledger = _LEDGERS.setdefault(folder, Ledger(folder))
     ledger.record(replace(entry, splits=tuple(splits)), settings.limits, settings.privacy)
 
