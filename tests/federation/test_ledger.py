@@ -1,5 +1,6 @@
 """A site's ledger: what was answered stays answered, and a limit once reached stays reached."""
 
+import errno
 import json
 import os
 import threading
@@ -132,3 +133,27 @@ def test_several_processes_of_a_site_share_one_ledger(tmp_path):
         thread.join()
     for ledger in (*ledgers, Ledger(tmp_path)):
         assert ledger.usages()["table"].in_all.questions == 40
+
+
+def test_an_entry_that_the_disk_takes_in_part_is_finished_or_refused_and_taken_back(
+    tmp_path, monkeypatch
+):
+    ledger, write, room = Ledger(tmp_path), os.write, [10**6]
+
+    def short(file, content):
+        if room[0] <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        taken = write(file, bytes(content)[: min(20, room[0])])
+        room[0] -= taken
+        return taken
+
+    monkeypatch.setattr(os, "write", short)
+    ledger.record(entry(1), Limits())
+    assert Ledger(tmp_path).usages()["table"].in_all.questions == 1
+    whole, room[0] = ledger.path.read_bytes(), 50
+    with pytest.raises(OSError, match="No space left"):
+        ledger.record(entry(2), Limits())
+    assert ledger.path.read_bytes() == whole
+    monkeypatch.undo()
+    ledger.record(entry(2), Limits())
+    assert Ledger(tmp_path).usages()["table"].in_all.questions == 2

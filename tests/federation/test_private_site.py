@@ -278,3 +278,12 @@ def test_rows_that_move_between_two_files_pay_for_both(sites, tmp_path):
     question = asking(agreement_with(config), Release("counts", 0.3))
     assert not isinstance(asked(config, question), Refusal)
     assert Ledger(settings.ledger_folder).privacy_spent().mu ** 2 == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("torn", [b"half", b"x" * 40])
+def test_a_torn_key_is_made_anew_once(sites, torn):
+    key = SiteSettings.from_node_config(sites[0]).ledger_folder / private_site.KEY
+    before = asked(sites[0], Introduce(TERMS)).checksum
+    key.write_bytes(torn)
+    first, second = (asked(sites[0], Introduce(TERMS)).checksum for _ in range(2))
+    assert first == second != before and len(key.read_bytes()) == 32

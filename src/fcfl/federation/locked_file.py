@@ -25,7 +25,19 @@ def locked(path: Path) -> Iterator[int]:
 
 
 def append(file: int, content: bytes) -> None:
-    """Write to the end of a file, and do not go on before it is on the disk."""
-    os.lseek(file, 0, os.SEEK_END)
-    os.write(file, content)
-    os.fsync(file)
+    """Write to the end of a file, and do not go on before all of it is on the disk."""
+    end = os.lseek(file, 0, os.SEEK_END)
+    left = memoryview(content)
+    try:
+        while left:  # a full disk takes a part, and refuses the rest
+            left = left[os.write(file, left) :]
+        os.fsync(file)
+    except OSError:
+        os.ftruncate(file, end)
+        raise
+
+
+def write_anew(file: int, content: bytes) -> None:
+    """Replace what a file holds; in place, because the lock is on the file and not on its name."""
+    os.ftruncate(file, 0)
+    append(file, content)

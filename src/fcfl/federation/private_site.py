@@ -11,7 +11,7 @@ from fcfl.data.client_data import ClientData
 from fcfl.data.declared import Declared, read_declared, split_by_content
 from fcfl.errors import DataError
 from fcfl.federation.federation import answer
-from fcfl.federation.locked_file import append, locked
+from fcfl.federation.locked_file import locked, write_anew
 from fcfl.federation.messages import Agreement, Terms
 from fcfl.federation.site_rows import encoded_rows, rows_checksum
 from fcfl.federation.site_settings import SiteSettings
@@ -26,9 +26,9 @@ def private_checksum(settings: SiteSettings, table: str, terms: Terms) -> str:
     with locked(settings.ledger_folder / KEY) as file:
         with open(file, "rb", closefd=False) as content:
             key = content.read()
-        if len(key) != 32:
+        if len(key) != 32:  # there is none yet, or one that was torn
             key = secrets.token_bytes(32)
-            append(file, key)
+            write_anew(file, key)
     return hmac.new(key, rows_checksum(table, terms).encode(), hashlib.sha256).hexdigest()
 
 
