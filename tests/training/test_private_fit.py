@@ -10,6 +10,7 @@ from fcfl.data.client_data import ClientData
 from fcfl.errors import DataError
 from fcfl.policy import PrivacyBudget
 from fcfl.server.private import Private
+from fcfl.training import private_fit
 from fcfl.training.rounds import Session
 
 SEX = {"sex": ("f", "m")}
@@ -82,6 +83,19 @@ def test_a_client_that_is_too_small_is_named_with_the_rows_that_would_do():
     )
     wanted = int(note.rpartition("About ")[2].split()[0])
     assert 1_000 < wanted < 20_000
+
+
+def test_noise_of_counts_is_part_of_how_well_a_difference_is_known():
+    federation, _, _ = private_federation((6000,))
+    trained = train(federation, Linear(4), [RULE], method=Private(epsilon=2.0))
+    state = trained.state
+    counts = Private(epsilon=2.0).schedule.releases(0)[0]
+    sd = counts.noise_sd(state.problem.rates, state.request.points[0])
+    assert state.count_sd == pytest.approx([sd, sd])
+    known = private_fit._rate_noise(trained.method, state)
+    without = private_fit._rate_noise(trained.method, replace(state, count_sd=np.zeros(2)))
+    off = (trained.evaluations.reports["c0"].rates - 0.5) * sd / state.group_counts[0]
+    assert known**2 - without**2 == pytest.approx(np.full(2, (off**2).sum()))
 
 
 def test_a_run_can_be_stopped_and_resumed_without_asking_anything_twice(tmp_path):

@@ -152,12 +152,15 @@ def _counts(rates: Sequence[RateId], noisy: Vector) -> Counts:
 
 
 def _rate_noise(method: Private, state: PrivateState) -> Vector:
-    """Standard deviations of all violations by the noise of one round's rates."""
+    """Standard deviations of all violations by the noise of one round's rates, and of counts."""
     point = replace(state.request.points[0], params=np.ones(state.params.size))
     releases = method.schedule.releases(min(1, method.rounds - 1))
     (asked,) = (one for one in releases if one.kind == "rates")
     sd = asked.noise_sd(state.problem.rates, point)
-    return noise_of_rows(state.problem.constraints, (sd / _counted(state)).ravel())
+    rates = state.problem.rates
+    ended = np.array([_report(_counts(rates, cells)).rates for cells in state.evaluation])
+    noise = np.hypot(sd, (ended - 0.5) * state.count_sd) / _counted(state)
+    return noise_of_rows(state.problem.constraints, noise.ravel())
 
 
 def _counted(state: PrivateState) -> Vector:

@@ -1,5 +1,7 @@
 """What the server makes of noisy sums: schedule, curvature, shrinkage, margins, steps."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from fcfl.releases import cells_of
 from fcfl.rules import Difference, Ratio
 from fcfl.server.constraints import build_constraints
 from fcfl.server.private.estimates import (
+    cells_behind,
     curvature_estimate,
     group_estimates,
     row_estimate,
@@ -39,7 +42,7 @@ def test_all_releases_together_cost_the_whole_and_no_more(rounds):
         assert squares == pytest.approx(mu_of(2.0, 1e-6) ** 2, rel=1e-12)
 
 
-def test_seven_rounds_ask_for_seventeen_sums_and_two_counts_of_decisions():
+def test_seven_rounds_ask_for_fifteen_sums_and_two_counts_of_decisions():
     schedule = Private().schedule
     kinds = [[one.kind for one in schedule.releases(taken)] for taken in range(8)]
     assert kinds[0] == ["counts", "moments", "gradient"]
@@ -86,7 +89,7 @@ def constraints(rule):
 
 def test_margins_are_the_noise_and_chance_but_never_the_whole_budget():
     rows = constraints(Difference("demographic_parity", "sex", 0.05))
-    known = Known(np.full(4, 0.2), np.full(4, 1e-3), np.full(4, 1e4))
+    known = Known(np.full(4, 0.2), np.full(4, 1e-3), np.full(4, 1e4), np.zeros(4))
     spread = noise_of_rows(rows, known.noise)
     assert spread == pytest.approx(np.full(4, np.sqrt(2) * 1e-3))
     expected = np.sqrt(2) * 1e-3 + 2 * np.sqrt(2 * 0.16 / 1e4)
@@ -96,10 +99,31 @@ def test_margins_are_the_noise_and_chance_but_never_the_whole_budget():
 
 def test_small_groups_and_noisy_clients_are_not_held_to_budgets():
     rows = constraints(Ratio("demographic_parity", "sex", 0.8))
-    known = Known(np.full(4, 0.2), np.array([1e-3, 1e-3, 0.3, 0.3]), np.full(4, 1e4))
+    known = Known(np.full(4, 0.2), np.array([1e-3, 1e-3, 0.3, 0.3]), np.full(4, 1e4), np.zeros(4))
     assert usable_rows(rows, known, 100.0).tolist() == [True, True, False, False]
-    few = Known(known.rates, np.full(4, 1e-3), np.array([1e4, 50, 1e4, 1e4]))
+    few = Known(known.rates, np.full(4, 1e-3), np.array([1e4, 50, 1e4, 1e4]), np.zeros(4))
     assert usable_rows(rows, few, 100.0).tolist() == [False, False, True, True]
+
+
+def test_noise_of_counts_widens_margins_and_makes_clients_too_noisy():
+    """A rate is a noisy sum over a noisy count; simulated, it varies as it is said to."""
+    rng, n, rate, sd, count_sd = np.random.default_rng(0), 1000.0, 0.1, 5.0, 30.0
+    sums = (rate - 0.5) * n + sd * rng.standard_normal(100_000)
+    found = sums / (n + count_sd * rng.standard_normal(100_000)) + 0.5
+    known = Known(np.full(4, rate), np.full(4, sd / n), np.full(4, n), np.full(4, count_sd))
+    both = np.hypot(known.noise, known.by_counts)
+    assert found.std() == pytest.approx(both[0], rel=0.02)
+    rows = constraints(Difference("demographic_parity", "sex", 0.1))
+    spread = noise_of_rows(rows, known.noise)
+    assert margins(rows, known, spread, 0.0) == pytest.approx(noise_of_rows(rows, both))
+    tight = constraints(Difference("demographic_parity", "sex", 0.015))
+    assert not usable_rows(tight, known, 100.0).any()
+    assert usable_rows(tight, replace(known, count_noise=np.zeros(4)), 100.0).all()
+
+
+def test_rows_behind_a_rate_are_known_as_well_as_the_cells_they_are_the_sum_of():
+    assert cells_behind(RATES[:2]).tolist() == [1, 1]
+    assert cells_behind(RATES).tolist() == [2, 2, 1, 1]  # by label, where a rate needs it
 
 
 def test_a_step_minimises_within_the_rows_and_is_never_too_long():

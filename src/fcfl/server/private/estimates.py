@@ -30,6 +30,11 @@ def group_estimates(
     )
 
 
+def cells_behind(rates: Sequence[RateId]) -> Vector:
+    """How many noisy cells the rows behind each rate are the sum of."""
+    return group_estimates(rates, np.ones(len(cells_of(rates))))
+
+
 def _is_behind(cell: Cell, rate: RateId) -> bool:
     label = LABEL_OF[rate.kind]
     same = (cell.attribute, cell.group) == (rate.attribute, rate.group)

@@ -23,6 +23,7 @@ from fcfl.errors import ReportError
 from fcfl.releases import Kind, cells_of
 from fcfl.server.method import RoundInfo, Status
 from fcfl.server.private.estimates import (
+    cells_behind,
     curvature_estimate,
     group_estimates,
     row_estimate,
@@ -50,8 +51,9 @@ class PrivateState:
     """The model and what noisy sums have said so far.
 
     ``violations`` are those of decisions at ``params`` before the last step, with their variances
-    by noise; ``slopes`` those of the rates, ``slope_noise`` how much of the last release's variance
-    they have. ``evaluation`` and ``held_out`` are the cells counted at the end.
+    by noise; ``count_sd`` has the noise in the rows behind each rate; ``slopes`` those of the
+    rates, ``slope_noise`` how much of the last release's variance they have.
+    ``evaluation`` and ``held_out`` are the cells counted at the end.
     """
 
     problem: Problem
@@ -61,6 +63,7 @@ class PrivateState:
     message: str
     rounds: tuple[int, ...]
     group_counts: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
+    count_sd: Vector = field(default_factory=lambda: np.zeros(0))
     n_rows: Vector = field(default_factory=lambda: np.zeros(0))
     curvature: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
     gradient: Vector = field(default_factory=lambda: np.zeros(0))
@@ -217,7 +220,9 @@ class _Heard:
         """Rates of decisions, stacked client by client."""
         counts = np.maximum(self.state.group_counts, 1.0)
         rates = np.clip(self.stacked("rates") / counts + 0.5, 0.0, 1.0)
-        return Known(rates.ravel(), (self.noise("rates") / counts).ravel(), counts.ravel())
+        noise = self.noise("rates") / counts
+        count_noise = np.tile(self.state.count_sd, len(counts))
+        return Known(rates.ravel(), noise.ravel(), counts.ravel(), count_noise)
 
 
 def _met(state: PrivateState, heard: _Heard) -> PrivateState:
@@ -233,6 +238,7 @@ def _met(state: PrivateState, heard: _Heard) -> PrivateState:
         state,
         n_rows=n_rows,
         group_counts=counts.reshape(len(cells), len(rates)),
+        count_sd=heard.noise("counts") * np.sqrt(cells_behind(rates)),
         curvature=curvature_estimate(heard.total("moments"), n_rows.sum(), noise, l2),
         gradient=heard.total("gradient") / n_rows.sum(),
         slopes=np.zeros((len(cells), len(rates), n)),

@@ -25,13 +25,20 @@ MOST_MARGIN = 0.4  # share of a budget that margins take at most
 class Known:
     """Rates as far as they are known, stacked client by client.
 
-    ``noise`` has the standard deviations that noise gives the rates, ``counts`` the rows behind
-    them.
+    ``noise`` has the standard deviations that the noise of their own release gives the rates,
+    ``counts`` the rows behind them, ``count_noise`` the standard deviations of these, which were
+    released once and are the same in every round.
     """
 
     rates: Vector
     noise: Vector
     counts: Vector
+    count_noise: Vector
+
+    @property
+    def by_counts(self) -> Vector:
+        """What the noise of counts gives the rates: it scales what they are off one half."""
+        return np.asarray(np.abs(self.rates - 0.5) * self.count_noise / self.counts)
 
 
 def allowances(constraints: Constraints) -> Vector:
@@ -54,13 +61,19 @@ def usable_rows(constraints: Constraints, known: Known, least: float) -> NDArray
     enough = np.ones(len(constraints.rows), dtype=bool)
     small = known.counts[constraints.entry_column] < least
     enough[constraints.entry_row[small]] = False
-    return enough & (noise_of_rows(constraints, known.noise) < allowances(constraints))
+    noise = np.hypot(known.noise, known.by_counts)
+    return enough & (noise_of_rows(constraints, noise) < allowances(constraints))
 
 
 def margins(constraints: Constraints, known: Known, spread: Vector, z: float) -> Vector:
-    """What is kept free of each budget: the noise, and z times the chance of new rows."""
+    """What is kept free of each budget: the noise, and z times the chance of new rows.
+
+    ``spread`` is what the noise of all rounds gives violations; that of counts, the same in every
+    round, comes on top.
+    """
+    noise = np.hypot(spread, noise_of_rows(constraints, known.by_counts))
     chance = np.sqrt(known.rates * (1.0 - known.rates) / np.maximum(known.counts, 1.0))
-    wanted = spread + z * noise_of_rows(constraints, chance)
+    wanted = noise + z * noise_of_rows(constraints, chance)
     return np.minimum(wanted, MOST_MARGIN * allowances(constraints))
 
 
