@@ -7,6 +7,7 @@ from fcfl.runs.site_config import CONFIG, SitesConfig, parse_settings
 from fcfl.server.registry import METHODS
 
 GIVEN = {"sites": "south, north", "label": "died", "sensitive": "race,sex", "out": "/tmp/out"}
+PRIVATE = {"privacy": "epsilon=2,delta=1e-6"}
 
 
 def test_defaults_are_those_of_the_list():
@@ -103,6 +104,8 @@ def test_a_module_is_named_by_its_import_path():
         ({"command": "compare", "methods": "sqp,agnostic-fair"}, "does not run over sites"),
         ({"command": "compare", "methods": "sqp,sgd"}, "`methods` must be one of sqp, two-stage"),
         ({"command": "compare", "method": "afl"}, "`method` must be left out in a comparison"),
+        (PRIVATE | {"command": "sweep", "budgets": "0.2"}, "`privacy` must be left out of a sweep"),
+        (PRIVATE | {"command": "compare"}, "`privacy` must be left out of a comparison"),
         ({"command": "sweep"}, "A sweep needs `budgets` or `relative`"),
         ({"command": "sweep", "budgets": "0.2", "relative": "1"}, "and not both"),
         ({"command": "sweep", "budgets": "0.2", "budget": "0.1"}, "leave budget and ratio out"),

@@ -8,6 +8,9 @@ import pytest
 
 from fcfl import FCFLClassifier
 from fcfl.runs import Experiment
+from fcfl.runs.budget_sweep import run_sweep
+from fcfl.runs.method_comparison import run_comparison
+from fcfl.training.rounds import Session
 from hospital import fcfl, only_error, stays, written
 
 SCHEMA = """
@@ -98,3 +101,13 @@ def test_the_estimator_takes_a_privacy_budget():
         FCFLClassifier(privacy={"epsilon": 1.0}).fit(X, y, sensitive_features=sex)
     with pytest.raises(ValueError, match="`method` must be left out"):
         FCFLClassifier(method="fedavg", privacy={"epsilon": 1.0, "delta": 1e-6}).fit(X, y)
+
+
+def test_what_trains_several_times_is_refused(tmp_path):
+    """Each run would state its own epsilon, and all together cost more."""
+    settings = Experiment("adult-5", privacy={"epsilon": 2.0, "delta": 1e-6})
+    with pytest.raises(ValueError, match="`privacy` must be left out of a sweep"):
+        run_sweep(settings, [0.1, 0.05], Session(tmp_path), relative=False)
+    with pytest.raises(ValueError, match="`privacy` must be left out of a comparison"):
+        run_comparison(settings, ["private"], [0, 1], Session(tmp_path))
+    assert not list(tmp_path.iterdir())

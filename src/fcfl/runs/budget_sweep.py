@@ -81,6 +81,7 @@ def check_sweep(experiment: Experiment, budgets: Sequence[float], *, relative: b
     """Refuse budgets that cannot be trained under, before any row is read."""
     if not budgets:
         raise ValueError("`budgets` must hold at least one number.")
+    experiment.check_not_private("sweep")
     if experiment.is_constrained:
         raise ValueError("A sweep sets the budgets itself; leave budget and ratio out.")
     name = _setting(relative)

@@ -48,6 +48,7 @@ def run_comparison(
     still run. A table that cannot be read, or has no two groups to compare, is an error before the
     first. A client elsewhere that does not answer ends the comparison. ``opener`` finds the rows.
     """
+    experiment.check_not_private("comparison")
     opened = {seed: opener(for_method(experiment, methods[0], seed)) for seed in seeds}
     check_groups(for_method(experiment, methods[0], seeds[0]), opened[seeds[0]])
     rows = {seed: found.checksum for seed, found in opened.items()}

@@ -27,6 +27,8 @@ def check_command(
         _check_method(name)
     if methods and command != "compare":
         raise ValueError(f"`methods` belong to command 'compare', got {command!r}.")
+    if command == "compare":
+        experiment.check_not_private("comparison")
     if command == "compare" and experiment.method != "sqp":
         raise ValueError(
             "`method` must be left out in a comparison, whose methods are in `methods`, got "

@@ -172,6 +172,14 @@ class TrainingSettings:
         over_sites=True,
     )
 
+    def check_not_private(self, what: str) -> None:
+        """Refuse what trains several times: each run's result would state its own loss only."""
+        if self.privacy is not None:
+            raise ValueError(
+                f"`privacy` must be left out of a {what}: each of its runs costs, and together "
+                "they cost more than any of their results says. Train once: fcfl train --privacy"
+            )
+
     def check_method_fits(self) -> None:
         """Refuse settings that the method does not have."""
         registered = METHODS[self.method]
