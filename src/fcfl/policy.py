@@ -64,6 +64,7 @@ class Policy:
     masks: MaskPolicy = field(default_factory=MaskPolicy)
     privacy: PrivacyBudget | None = None
     schema: str | None = None
+    after_exact: bool = False
 
     def rules(self, clients: Sequence[ClientId]) -> tuple[Rule, ...]:
         """The rules for these clients; a budget for anybody else is refused."""

@@ -66,6 +66,7 @@ from fcfl.preference import Preference, preference_from_table
 from fcfl.rules import Difference, Ratio
 
 _KINDS: dict[str, type[Difference] | type[Ratio]] = {"difference": Difference, "ratio": Ratio}
+_AFTER_EXACT = "after-exact-answers"
 _SITE_KEYS = ("limits", "masks", "preference", "privacy")  # a site may have no rule beside these
 _TOP_KEYS = ("min-group-rows", "withhold-below", "groups", "rule", *_SITE_KEYS)
 _RULE_KEYS = ("metric", "attribute", "kind", "budget", "scope", "clients")
@@ -182,12 +183,13 @@ def _read_preference(where: str, table: object) -> Preference | None:
 
 def _read_privacy(
     where: str, policy: Mapping[str, object]
-) -> tuple[PrivacyBudget | None, str | None]:
-    """The budget, and the file that declares columns."""
+) -> tuple[PrivacyBudget | None, str | None, bool]:
+    """The budget, the file that declares columns, and whether exact answers were given before."""
     table = policy.get("privacy")
     if table is None:
-        return None, None
-    if not isinstance(table, dict) or set(table) != {"epsilon", "delta", "schema"}:
+        return None, None, False
+    keys = {"epsilon", "delta", "schema"}
+    if not isinstance(table, dict) or set(table) - {_AFTER_EXACT} != keys:
         raise DataError(
             f"{where}: `privacy` must be a [privacy] table with epsilon, delta and schema, got "
             f"{table!r}."
@@ -200,7 +202,12 @@ def _read_privacy(
             )
     with naming(where):
         budget = PrivacyBudget(table["epsilon"], table["delta"])
-    return budget, _text(where, table, "schema")
+    after_exact = table.get(_AFTER_EXACT, False)
+    if not isinstance(after_exact, bool):
+        raise DataError(
+            f"{where}: `privacy.{_AFTER_EXACT}` must be true or false, got {after_exact!r}."
+        )
+    return budget, _text(where, table, "schema"), after_exact
 
 
 def _read_limits(where: str, limits: object) -> Limits:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tomli_w
-from in_one_process import hospitals, node_configs, train
+from in_one_process import hospitals, node_configs, open_policy, train
 
 from fcfl._types import Fold, Point, Request
 from fcfl.accountant import mu_of
@@ -45,8 +45,10 @@ def sites(tmp_path):
     schema = str(tmp_path / "schema.toml")
     policy.write_text(tomli_w.dumps({"privacy": {"epsilon": 3.0, "delta": 1e-6, "schema": schema}}))
     files = hospitals(tmp_path, stays(3000))
-    own = {"policy": str(policy)}
-    return node_configs(files, tmp_path, **dict.fromkeys(files, own))
+    own = {
+        name: {"policy": str(policy), "ledger": str(tmp_path / f"ledger-{name}")} for name in files
+    }
+    return node_configs(files, tmp_path, **own)
 
 
 def names(sites):
@@ -212,11 +214,13 @@ def test_a_ledger_counts_over_all_states_of_a_table_and_reads_older_ones(tmp_pat
     assert b"privacy" not in ledger.path.read_bytes()
     for table in ("one", "two"):
         entry = Entry(table, "run", f"of {table}", "evaluate", 1, privacy=(half, 0.0))
-        ledger.record(entry, Limits(), budget)
+        with pytest.raises(ValueError, match="1 answers without noise"):
+            ledger.record(entry, Limits(), budget)
+        ledger.record(entry, Limits(), budget, after_exact=True)
     assert Ledger(tmp_path).privacy_spent().epsilon(1e-6) == pytest.approx(1.0, rel=1e-6)
     more = Entry("three", "run", "more", "evaluate", 1, privacy=(1e-3, 0.0))
     with pytest.raises(ValueError, match="would be passed"):
-        Ledger(tmp_path).record(more, Limits(), budget)
+        Ledger(tmp_path).record(more, Limits(), budget, after_exact=True)
     text = ledger.path.read_text().replace('"privacy":[', '"privacy":[-')
     ledger.path.write_text(text)
     with pytest.raises(LedgerError):
@@ -288,3 +292,29 @@ def test_a_torn_key_is_made_anew_once(sites, torn):
     key.write_bytes(torn)
     first, second = (asked(sites[0], Introduce(TERMS)).checksum for _ in range(2))
     assert first == second != before and len(key.read_bytes()) == 32
+
+
+def test_after_exact_answers_a_site_stays_silent_unless_its_policy_knows_of_them(sites, tmp_path):
+    config, private = sites[0], tmp_path / "policy.toml"
+    site_file = tmp_path / "site.toml"
+    site_file.write_text(tomli_w.dumps(config))
+    exact = asked(config | {"policy": open_policy(tmp_path)}, Introduce(TERMS))
+    assert exact.statistics is not None
+    said = asked(config, Introduce(TERMS))
+    assert isinstance(said, Refusal) and "has given 1 answers without noise" in said.sentence
+    shown = " ".join(fcfl("site", "status", site_file).output.split())
+    assert "1 answers before had no noise; no epsilon covers them" in shown
+    private.write_text(private.read_text() + "after-exact-answers = true\n")
+    assert asked(config, Introduce(TERMS)).privacy == PrivacyBudget(3.0, 1e-6)
+    assert not isinstance(
+        asked(config, asking(agreement_with(config), Release("counts", 0.1))), Refusal
+    )
+    private.write_text(private.read_text().replace("= true", "= 1"))
+    said = asked(config, Introduce(TERMS))
+    assert isinstance(said, Refusal) and "must be true or false" in said.sentence
+
+
+def test_what_was_spent_is_not_kept_in_a_cache(sites):
+    config = {key: value for key, value in sites[0].items() if key != "ledger"}
+    said = asked(config, Introduce(TERMS))
+    assert isinstance(said, Refusal) and said.sentence.startswith("`ledger` must be in this site's")

@@ -55,10 +55,11 @@ def status(path: SiteFile) -> None:
 
 
 def _privacy_sentence(ledger: Ledger, budget: PrivacyBudget) -> str:
-    spent = ledger.privacy_spent().epsilon(budget.delta)
+    spent, exact = ledger.privacy_spent().epsilon(budget.delta), ledger.exact_answers()
+    without = f" {exact} answers before had no noise; no epsilon covers them." if exact else ""
     return (
         f"Privacy: epsilon {spent:.4g} of {budget.epsilon:g} spent at delta {budget.delta:g}, over "
-        "all runs and all states of the table."
+        f"all runs and all states of the table.{without}"
     )
 
 

@@ -37,7 +37,8 @@ class Entry:
     ``points`` is how many models were reported on, ``counted`` which models' decisions were
     counted, by the beginning of the SHA-256 of their parameters.
     ``splits`` says how rows were held out and which folds were made. ``privacy`` has the squares of
-    what noisy sums cost training rows and held-out rows; asked again, they cost again.
+    what noisy sums cost training rows and held-out rows; asked again, they cost again. What has
+    none was answered exactly.
     """
 
     table: str
@@ -113,6 +114,7 @@ class _Read:
     offset: int = 0
     lines: int = 0
     chain: str = _FIRST
+    exact: int = 0
     privacy: PrivacySpent = field(default_factory=PrivacySpent)
     usages: dict[str, Usage] = field(default_factory=dict)
 
@@ -124,13 +126,25 @@ class Ledger:
         self.path = folder / FILE
         self._read = _Read()
 
-    def record(self, entry: Entry, limits: Limits, privacy: PrivacyBudget | None = None) -> None:
-        """Append the question, or refuse it because a limit or the privacy budget is reached."""
+    def record(
+        self,
+        entry: Entry,
+        limits: Limits,
+        privacy: PrivacyBudget | None = None,
+        *,
+        after_exact: bool = False,
+    ) -> None:
+        """Append the question, or refuse it because a limit or the privacy budget is reached.
+
+        With a budget it is refused, too, where exact answers were given: no epsilon covers them,
+        unless the policy says that they were meant (``after_exact``).
+        """
         with locked(self.path) as file:
             usage = self._usages(file).get(entry.table, Usage())
             if entry.question not in usage.known:
                 check_limits(entry, usage, limits)
             if privacy is not None:
+                self._check_no_exact(after_exact)
                 _plus(self._read.privacy, entry).check_within(privacy)
             entry = _stamped(entry)
             text, chain = _line(entry, self._read.chain)
@@ -148,6 +162,19 @@ class Ledger:
         """What noisy sums have cost, of all states of the table: rows may be in several."""
         self.usages()
         return self._read.privacy
+
+    def exact_answers(self) -> int:
+        """How many answers were given without noise, of all states of the table."""
+        self.usages()
+        return self._read.exact
+
+    def _check_no_exact(self, after_exact: bool) -> None:
+        if self._read.exact and not after_exact:
+            raise DataError(
+                f"This site has given {self._read.exact} answers without noise, which no epsilon "
+                "covers. Its owner can say `after-exact-answers = true` under [privacy], or begin "
+                "with other rows and a new `ledger`."
+            )
 
     def mend(self) -> int:
         """Cut off what follows the last whole line; returns how many bytes were cut."""
@@ -182,13 +209,14 @@ class Ledger:
     def _take(self, entry: Entry, chain: str, size: int) -> None:
         self._read.usages.setdefault(entry.table, Usage()).add(entry)
         self._read.privacy = _plus(self._read.privacy, entry)
+        self._read.exact += not entry.privacy
         self._read.offset += size
         self._read.lines += 1
         self._read.chain = chain
 
 
 def _plus(spent: PrivacySpent, entry: Entry) -> PrivacySpent:
-    if not entry.privacy:
+    if not any(entry.privacy):
         return spent
     train, test = entry.privacy
     return spent.plus({"train": train, "test": test}, " ".join(entry.splits))

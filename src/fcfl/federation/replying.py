@@ -80,7 +80,9 @@ def _answer(question: ToSite, settings: SiteSettings, message: bytes) -> Any:
         checksum = private_checksum(settings, table, terms)
     if isinstance(question, Introduce):
         check_split(terms, settings.limits)
-        _record(settings, Entry(table, "", _digest(message), "introduce", len(message)), question)
+        entry = Entry(table, "", _digest(message), "introduce", len(message))
+        costs = () if privacy is None else (0.0, 0.0)  # what is declared costs nothing
+        _record(settings, replace(entry, privacy=costs), question)
         if privacy is not None:
             return introduce_privately(terms, settings, privacy, checksum)
         return _introduce(terms, settings, table)
@@ -165,7 +167,12 @@ def _record(settings: SiteSettings, entry: Entry, question: ToSite) -> None:
         if settings.privacy is not None:
             splits.append(split_of(question.agreement, settings, entry.table))
     ledger = _LEDGERS.setdefault(folder, Ledger(folder))
-    ledger.record(replace(entry, splits=tuple(splits)), settings.limits, settings.privacy)
+    ledger.record(
+        replace(entry, splits=tuple(splits)),
+        settings.limits,
+        settings.privacy,
+        after_exact=settings.read_policy.after_exact,
+    )
 
 
 def _digest(message: bytes) -> str:

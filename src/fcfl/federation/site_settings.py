@@ -116,6 +116,11 @@ class SiteSettings:
         """Where the site keeps its ledger: it must outlast restarts, and stays where it is."""
         if self.ledger is not None:
             return self.ledger
+        if self.privacy is not None:
+            raise DataError(
+                "`ledger` must be in this site's file beside [privacy] in its policy: who clears a "
+                "cache must not clear what was spent. Example: ledger = '/srv/fcfl/ledger'"
+            )
         if self.cache is not None:
             return self.cache / "ledger"
         base = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
