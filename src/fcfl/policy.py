@@ -50,7 +50,7 @@ class Policy:
 
     ``groups`` are the groups to compare of the attributes that name them. ``withhold_below``
     matters where a site keeps its rows to itself. ``sha256`` is that of the file, for the record
-    of a run; empty without one.
+    of a run; empty without one. ``after_exact`` says that noisy answers may follow exact ones.
     """
 
     policy_rules: tuple[PolicyRule, ...]

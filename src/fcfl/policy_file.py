@@ -38,8 +38,8 @@
 
 Of a rule only ``metric`` and ``attribute`` are required, and no rule at all beside a preference or
 limits. Clients named under ``[rule.clients]`` of a rule without a ``budget`` are the only ones
-bounded by it. A site's ``[privacy]`` table has ``epsilon``, ``delta`` and ``schema``, and stands
-without the first two keys: see docs/privacy.md.
+bounded by it. A site's ``[privacy]`` table has ``epsilon``, ``delta`` and ``schema``, optionally
+``after-exact-answers``, and stands without the first two keys: see docs/privacy.md.
 """
 
 import hashlib
