@@ -146,7 +146,7 @@ def test_a_table_that_is_not_there_is_told(tmp_path):
         "There is no file and no built-in set 'adlt'. Did you mean 'adult'?"
     )
     (tmp_path / "stays.txt").write_text("a\n1\n")
-    assert "must end in .csv, .csv.gz or .parquet." in only_error(
+    assert "must end in .csv, .csv.gz, .parquet or .xlsx." in only_error(
         fcfl("train", tmp_path / "stays.txt", *COLUMNS)
     )
 
