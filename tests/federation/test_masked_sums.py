@@ -58,7 +58,7 @@ def test_what_a_client_sends_is_uniform_whatever_its_curvature_is():
     """The words of one client are far from its curvature, and bits of many are balanced."""
     table = Table.of(*NAMES)
     sums, words = table.sums(), []
-    for at in range(40):
+    for at in range(15):
         sums.report(question(NAMES, 0.01 * at), no_check)
     for name, asked, said in table.heard:
         if isinstance(said, MaskedReports):
