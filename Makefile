@@ -22,7 +22,7 @@ PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-c
 
 venv: .venv/ready
 .venv/ready: .venv/core
-	$(PIP) -e '.[adult,torch,flower,nvflare,paper,export,docs,dev]'
+	$(PIP) -e '.[adult,torch,flower,nvflare,paper,export,xlsx,docs,dev]'
 	touch $@
 
 demo: .venv/core

@@ -18,7 +18,8 @@ from benchmarks.reports import report_and_autograd, server_and_clients
 BENCHMARKS = {"report": report_and_autograd, "server": server_and_clients}
 STUDIES = (
     "baselines", "coverage", "eicu", "flower", "fuzz", "growth", "losses", "masks", "mlp",
-    "negotiation", "promise", "published", "qp", "recorded", "resplits", "round_cost", "rounds",
+    "negotiation", "privacy", "promise", "published", "qp", "recorded", "resplits", "round_cost",
+    "rounds",
     "scale", "sites", "startup", "thresholds",
 )  # fmt: skip
 

@@ -205,6 +205,16 @@ def answer(message: Message, context: Context) -> Message:
 """
 
 
+def parts_of(sent: list[list], done: list[list], name_of: Mapping[int, str]) -> list[list[float]]:
+    """Each message's seconds, from what the server and the sites noted."""
+    parts: list[list[float]] = []
+    for node, began, ended in sent:
+        own = [one[1:] for one in done if one[0] == name_of[node]]
+        within = [times for times in own if began < times[0] and times[2] < ended]
+        parts += [[b - a for a, b in pairwise([began, *times, ended])] for times in within]
+    return parts
+
+
 def where(folder: Path) -> None:
     """The parts of an exchange over Flower, in seconds, of two sites with 400 rows each."""
     files = write_tables(simulated(2), folder)
@@ -218,11 +228,7 @@ def where(folder: Path) -> None:
     name_of = {node: name for name, node in run_app(folder, app, sites).items()}
     sent = [json.loads(line) for line in Path(notes["server"]).read_text().splitlines()]
     done = [json.loads(line) for line in Path(notes["client"]).read_text().splitlines()]
-    parts = []
-    for node, began, ended in sent:
-        own = [one[1:] for one in done if one[0] == name_of[node]]
-        within = [times for times in own if began < times[0] and times[2] < ended]
-        parts += [[b - a for a, b in pairwise([began, *times, ended])] for times in within]
+    parts = parts_of(sent, done, name_of)
     names = ("until the site has the message and a process", "that process's imports",
              "the answer itself", "until the server has it")  # fmt: skip
     for name, seconds in zip(names, np.median(parts, axis=0), strict=True):

@@ -34,7 +34,7 @@ def refused(path):
 
 def test_the_documented_example(write):
     block = fcfl.policy_file.__doc__.split("::\n")[1].split("\nOf a rule only")[0]
-    path = write(textwrap.dedent(block))
+    path = write(textwrap.dedent(block).replace('"…"', f'"{"0a" * 32}"'))
     policy = read_policy(path)
     assert policy.min_group_rows == 20
     assert policy.groups == {"race": ("Black", "White")}
@@ -43,7 +43,8 @@ def test_the_documented_example(write):
         Ratio("equal_opportunity", "sex", 0.8, scope="global"),
     )
     assert policy.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert policy.limits == Limits(counts_per_table=100)
+    assert policy.limits == Limits(counts_per_table=100, curvature="masked")
+    assert policy.masks.least == 5 and set(policy.masks.peers) == {"north"}
 
 
 def test_defaults(write):
@@ -172,7 +173,7 @@ def test_a_site_may_have_limits_and_no_rules(write):
         ("largest-sharpness = true", "`limits.largest-sharpness` must be a positive number"),
         ("test-size = 1", "`limits.test-size` must lie between 0 and 1"),
         ("seed = -1", "`limits.seed` must be a whole number"),
-        ("curvature = 1", "`limits.curvature` must be true or false"),
+        ("curvature = 1", "`limits.curvature` must be true, false or 'masked'"),
     ],
 )
 def test_a_limit_that_is_none_is_refused_by_its_key(write, line, sentence):

@@ -2,6 +2,7 @@
 
 FCFLError
 ├── DataError (also a ValueError)   a table, column or built-in set cannot be used
+│   └── ManyClients                 a column names so many clients that it may be the wrong one
 ├── ReportError                     an answer is not a valid report, or not of a client of the run
 ├── AbsentClientError               a client did not answer and its last report is too old
 ├── CheckpointError                 a checkpoint is torn, missing or of another run
@@ -18,6 +19,14 @@ class FCFLError(Exception):
 
 class DataError(FCFLError, ValueError):
     """A table, column or built-in data set cannot be used."""
+
+
+class ManyClients(DataError):
+    """A column names so many clients that it may be the wrong one; ``count`` of them."""
+
+    def __init__(self, sentence: str, count: int) -> None:
+        super().__init__(sentence)
+        self.count = count
 
 
 class ReportError(FCFLError):

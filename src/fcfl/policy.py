@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from fcfl._checks import check_clients_known, did_you_mean
 from fcfl._types import ClientId
+from fcfl.accountant import check_privacy
 from fcfl.errors import DataError
 from fcfl.limits import Limits
 from fcfl.mask_policy import MaskPolicy
@@ -33,6 +34,17 @@ class PolicyRule:
 
 
 @dataclass(frozen=True)
+class PrivacyBudget:
+    """How much the answers about one table may disclose of a row, over all runs: see docs."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        check_privacy(self.epsilon, self.delta)
+
+
+@dataclass(frozen=True)
 class Policy:
     """A policy file, checked.
 
@@ -50,6 +62,8 @@ class Policy:
     preference: Preference | None = None
     limits: Limits = field(default_factory=Limits)
     masks: MaskPolicy = field(default_factory=MaskPolicy)
+    privacy: PrivacyBudget | None = None
+    schema: str | None = None
 
     def rules(self, clients: Sequence[ClientId]) -> tuple[Rule, ...]:
         """The rules for these clients; a budget for anybody else is refused."""

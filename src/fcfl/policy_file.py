@@ -38,7 +38,8 @@
 
 Of a rule only ``metric`` and ``attribute`` are required, and no rule at all beside a preference or
 limits. Clients named under ``[rule.clients]`` of a rule without a ``budget`` are the only ones
-bounded by it.
+bounded by it. A site's ``[privacy]`` table has ``epsilon``, ``delta`` and ``schema``, and stands
+without the first two keys: see docs/privacy.md.
 """
 
 import hashlib
@@ -60,12 +61,13 @@ from fcfl._checks import (
 from fcfl.errors import DataError
 from fcfl.limits import LEAST_IN_LEVEL, LEAST_ROWS, Limits
 from fcfl.mask_policy import mask_policy_from_table
-from fcfl.policy import Policy, PolicyRule, identity, naming
+from fcfl.policy import Policy, PolicyRule, PrivacyBudget, identity, naming
 from fcfl.preference import Preference, preference_from_table
 from fcfl.rules import Difference, Ratio
 
 _KINDS: dict[str, type[Difference] | type[Ratio]] = {"difference": Difference, "ratio": Ratio}
-_TOP_KEYS = ("min-group-rows", "withhold-below", "groups", "rule", "preference", "limits", "masks")
+_SITE_KEYS = ("limits", "masks", "preference", "privacy")  # a site may have no rule beside these
+_TOP_KEYS = ("min-group-rows", "withhold-below", "groups", "rule", *_SITE_KEYS)
 _RULE_KEYS = ("metric", "attribute", "kind", "budget", "scope", "clients")
 
 
@@ -83,9 +85,9 @@ def read_policy(path: str | os.PathLike[str], *, of_site: bool = False) -> Polic
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{where} is not TOML: {error}.") from None
     check_keys(table, _TOP_KEYS, f"policy {str(path)!r}", DataError)
-    needs_no_rules = {"limits", "masks", "preference"} & set(
-        table
-    ) and "rule" not in table  # a site may have none of its own
+    needs_no_rules = "rule" not in table and not set(_SITE_KEYS).isdisjoint(table)
+    if "privacy" in table:
+        least, in_level = 1, 1  # what is withheld would depend on the rows
     return Policy(
         () if needs_no_rules else tuple(_read_rules(where, table.get("rule"))),
         _read_groups(where, table.get("groups", {})),
@@ -96,6 +98,7 @@ def read_policy(path: str | os.PathLike[str], *, of_site: bool = False) -> Polic
         _read_preference(where, table.get("preference")),
         _read_limits(where, table.get("limits", {})),
         mask_policy_from_table(table.get("masks", {}), where),
+        *_read_privacy(where, table),
     )
 
 
@@ -175,6 +178,29 @@ def _read_preference(where: str, table: object) -> Preference | None:
         raise DataError(f"{where}: `preference` must be a [preference] table, got {table!r}.")
     with naming(where):
         return preference_from_table(table, "[preference]")
+
+
+def _read_privacy(
+    where: str, policy: Mapping[str, object]
+) -> tuple[PrivacyBudget | None, str | None]:
+    """The budget, and the file that declares columns."""
+    table = policy.get("privacy")
+    if table is None:
+        return None, None
+    if not isinstance(table, dict) or set(table) != {"epsilon", "delta", "schema"}:
+        raise DataError(
+            f"{where}: `privacy` must be a [privacy] table with epsilon, delta and schema, got "
+            f"{table!r}."
+        )
+    for key in ("min-group-rows", "withhold-below"):
+        if key in policy:
+            raise DataError(
+                f"{where}: `{key}` must be left out beside [privacy]: what is withheld would "
+                "depend on the rows, and noise does without."
+            )
+    with naming(where):
+        budget = PrivacyBudget(table["epsilon"], table["delta"])
+    return budget, _text(where, table, "schema")
 
 
 def _read_limits(where: str, limits: object) -> Limits:

@@ -14,7 +14,7 @@ PARITY = Difference("demographic_parity", "race")
 FOUR_FIFTHS = Ratio("demographic_parity", "race")
 
 
-def foreseen(decided, rows, budget=None, rule=PARITY, smooth=None, new_rows=None):
+def foreseen(decided, rows, budget=None, rule=PARITY, smooth=None, new_rows=None, drifts=None):
     """The forecast of groups with these decided rates and numbers of training rows."""
     decided = np.array(decided, dtype=float)
     rows = np.broadcast_to(np.array(rows, dtype=float), decided.shape)
@@ -23,7 +23,8 @@ def foreseen(decided, rows, budget=None, rule=PARITY, smooth=None, new_rows=None
     smooth = decided if smooth is None else np.array(smooth, dtype=float)
     new = None if new_rows is None else np.broadcast_to(float(new_rows), decided.shape)
     compared = compare(rule, rates, rows, 1.0)
-    return forecast(rule, compared, smooth, decided, rows, budget, new)
+    known = None if drifts is None else np.array(drifts)
+    return forecast(rule, compared, smooth, decided, rows, budget, new, known)
 
 
 @pytest.mark.parametrize("rates", [[0.31, 0.24], [0.5, 0.3, 0.42]])
@@ -41,6 +42,16 @@ def test_of_few_rows_it_is_the_smooth_rates_that_are_repeated():
     bent = foreseen([0.3, 0.3], 30, smooth=[0.2, 0.5])
     even = foreseen([0.3, 0.3], 30)
     assert bent.value > even.value + 0.1
+
+
+def test_rates_drift_as_they_are_known_to_but_not_beyond_chance():
+    """Instead of by a constant, and by three standard deviations at most."""
+    towards, still, far = (
+        foreseen([0.30, 0.34], 1e5, budget=0.036, drifts=[by, -by]) for by in (0.004, 0.0, 0.5)
+    )
+    assert towards.value == pytest.approx(0.032, abs=1e-3)
+    assert towards.chance_kept > 0.85 and still.chance_kept < 0.15
+    assert far.value == pytest.approx(0.04 - 6 * np.sqrt(0.32 * 0.68 / 1e5), abs=1e-3)
 
 
 def test_chances_are_none_one_and_zero_at_their_limits():

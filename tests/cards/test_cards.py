@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcfl.cards.card import make_card
 from fcfl.cards.facts import FIELDS, facts_template, read_facts
+from fcfl.cards.kinds import make_card
 from fcfl.results import read_result
 from hospital import fcfl, only_error, stays, written
 

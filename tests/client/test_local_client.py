@@ -10,6 +10,7 @@ from fcfl.client.counts import count_rows
 from fcfl.client.folds import split_fold
 from fcfl.client.local_client import LocalClient
 from fcfl.client.questions import Setup
+from fcfl.client.score_counts import count_scores
 from fcfl.errors import DataError
 from fcfl.models.linear import Linear, linear_logits, linear_rows
 from fcfl.rules import Difference
@@ -101,8 +102,13 @@ def test_counts_are_those_of_all_rows(seed):
     train, test = rows([seed, 0]), rows([seed, 1], 35)
     params = params_of(seed)[0]
     said = LocalClient("a", train, test).count(SETUP, params)
-    assert identical(said.train, count_rows(linear_logits(train.X, params), train, RATES))
-    assert identical(said.test, count_rows(linear_logits(test.X, params), test, RATES))
+    for counts, data in ((said.train, train), (said.test, test)):
+        logits = linear_logits(data.X, params)
+        scores = count_scores(1 / (1 + np.exp(-logits)), data.y, data.groups, data.levels)
+        expected = count_rows(logits, data, RATES)
+        assert identical(counts, replace(expected, scores=scores))
+    closed = LocalClient("a", train, test, tells_scores=False).count(SETUP, params)
+    assert closed.train.scores == closed.test.scores == ()
     assert said.train.n_rows == 60 and said.test.n_rows == 35
     assert identical(said.report, linear_rows("a", train, RATES).report(Point(params)))
 

@@ -42,7 +42,8 @@ def test_byte_order_mark_and_spaces_after_commas(tmp_path):
     ("name", "content", "sentence"),
     [
         ("t.csv", None, "There is no file .*t.csv"),
-        ("t.xlsx", b"x", r"must end in .csv, .csv.gz or .parquet"),
+        ("t.xls", b"x", r"must end in .csv, .csv.gz, .parquet or .xlsx"),
+        ("t.xlsx", b"x", "Cannot read .*t.xlsx.: File is not a zip file"),
         ("t.csv", b"", "t.csv' is empty"),
         ("t.csv", b"\n\n", "Cannot read .*t.csv"),
         ("t.csv", b"a,b\n", "t.csv' has no rows"),

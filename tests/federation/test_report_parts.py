@@ -12,6 +12,7 @@ from fcfl.extras import KernelSums, LocalTraining, LossesByLabel
 from fcfl.federation.codec import decode, encode, reachable_classes
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
+from fcfl.models.gradient_spread import GradientSpread
 from fcfl.models.linear import linear_rows
 from fcfl.rules import Difference
 from fcfl.server.baselines import FairFed, FedAvg
@@ -23,6 +24,7 @@ QUESTION = KernelSums(np.zeros((3, 4)), 1.0, (0,), np.zeros(1), np.ones(3))
 POINTS = {
     "local_params": Point(np.zeros(5), extras=(LocalTraining(1, 0.1),)),
     "set_losses": Point(np.zeros(5), extras=(LossesByLabel(),)),
+    "gradient_spread": Point(np.zeros(5), extras=(GradientSpread(np.eye(5)),)),
     "kernel_sums": Point(np.zeros(5), extras=(QUESTION,)),
     "kernel_grads": Point(np.zeros(5), "gradients", extras=(QUESTION,)),
 }
@@ -58,6 +60,7 @@ def test_what_an_old_report_lacks_is_named(part):
     words = {
         "local_params": "local params",
         "set_losses": "set losses",
+        "gradient_spread": "gradient spread",
         "kernel_sums": "kernel sums",
         "kernel_grads": "gradients",
     }

@@ -1,5 +1,7 @@
 """Where rows are does not matter: the same model, to the last bit, and the same result."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from in_one_process import hospitals, node_configs, train, train_joined
@@ -10,6 +12,13 @@ from hospital import stays, written
 
 NAMES = ("north", "south", "west")
 DIFFERENT = {"seconds", "settings", "data", "deployment"}
+
+
+def without_scores(told):
+    """What a result says, without the counts by score, which sites do not tell."""
+    if isinstance(told, dict):
+        return {key: without_scores(value) for key, value in told.items() if key != "scores"}
+    return told
 
 
 def one_label_in_the_west(frame):
@@ -50,7 +59,7 @@ def test_the_model_and_the_result_are_those_of_one_process(tmp_path, change):
     told, expected = result_to_json(apart.result), result_to_json(joined.result)
     for key in expected.keys() - DIFFERENT:
         if key != "notes":
-            assert told[key] == expected[key], key
+            assert without_scores(told[key]) == without_scores(expected[key]), key
     assert (tmp_path / "apart" / "history.jsonl").read_bytes() == (
         tmp_path / "joined" / "history.jsonl"
     ).read_bytes()
@@ -88,7 +97,9 @@ def test_every_setting_means_the_same(tmp_path, config, settings):
     joined = train_joined(files, tmp_path / "joined", **settings)
     assert np.array_equal(apart.params, joined.params)
     assert apart.result.clients == joined.result.clients
-    assert apart.result.overall == joined.result.overall
+    for part in ("train", "test"):
+        told, expected = (getattr(one.result.overall, part) for one in (apart, joined))
+        assert told.scores == () and told == replace(expected, scores=())
 
 
 def test_a_policy_at_the_server_means_the_same(tmp_path):

@@ -39,6 +39,7 @@ from fcfl.federation.site_settings import SiteSettings
 from fcfl.federation.transport import InProcessTransport
 from fcfl.federation.wire import pack
 from fcfl.limits import Limits
+from fcfl.models.gradient_spread import GradientSpread
 from fcfl.models.linear import Linear
 from fcfl.models.loss import Hinge
 from fcfl.models.model import Opaque
@@ -344,6 +345,21 @@ def test_local_training_that_could_single_out_rows_is_refused(tmp_path, training
     question = evaluate(agreement, Point(start_of(agreement), extras=(allowed, LossesByLabel())))
     (report,) = ask(question, path, tmp_path)
     assert set(report.extras) == {"local_params", "set_losses"}
+
+
+def test_how_gradients_vary_is_told_like_curvature_and_only_where_that_is(tmp_path):
+    path = a_table(tmp_path)
+    agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
+    start = start_of(agreement)
+
+    def asked(factor):
+        return ask(evaluate(agreement, Point(start, extras=(factor,))), path, tmp_path)
+
+    (report,) = asked(GradientSpread(np.eye(start.size)))
+    assert report.extras["gradient_spread"].shape == report.rates.shape
+    for wrong in (np.eye(start.size - 1), np.full((start.size, start.size), np.nan)):
+        answer = asked(GradientSpread(wrong))
+        assert isinstance(answer, Refusal) and "`factor` must be" in answer.sentence
 
 
 def test_a_module_is_built_only_where_the_policy_lists_it(tmp_path):

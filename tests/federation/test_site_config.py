@@ -3,7 +3,7 @@
 import pytest
 
 from fcfl.runs.site_commands import FOR_SITES
-from fcfl.runs.site_config import CONFIG, SitesConfig
+from fcfl.runs.site_config import CONFIG, SitesConfig, parse_settings
 from fcfl.server.registry import METHODS
 
 GIVEN = {"sites": "south, north", "label": "died", "sensitive": "race,sex", "out": "/tmp/out"}
@@ -82,6 +82,16 @@ def test_another_method_has_its_own_defaults(name):
     assert run.experiment.rounds is None and run.experiment.l2 is None
 
 
+def test_privacy_chooses_its_method():
+    written = {key: default for key, (default, _) in CONFIG.items()}
+    given = written | GIVEN | {"privacy": "epsilon=2,delta=1e-6"}
+    run = SitesConfig.from_run_config(given)
+    assert run.make_method(run.experiment) == METHODS["private"].method(2.0, 1e-6)
+    assert parse_settings(["privacy=epsilon=2,delta=1e-6"]) == {
+        "privacy": "epsilon=2.0,delta=1e-06"
+    }
+
+
 def test_a_module_is_named_by_its_import_path():
     run = SitesConfig.from_run_config(GIVEN | {"module": "nets.small:mlp"})
     assert run.module == "nets.small:mlp"
@@ -106,7 +116,8 @@ def test_keys_that_do_not_fit_the_command_are_told(given, sentence):
 
 def test_a_comparison_is_of_all_methods_that_sites_answer_each_with_its_own_rounds():
     run = SitesConfig.from_run_config(GIVEN | {"command": "compare"})
-    assert run.methods == tuple(name for name in METHODS if name != "agnostic-fair")
+    others = ("agnostic-fair", "private")
+    assert run.methods == tuple(name for name in METHODS if name not in others)
     assert run.experiment.rounds is None and run.experiment.l2 == 0.003
     sweep = SitesConfig.from_run_config(GIVEN | {"command": "sweep", "relative": "1,0.5"})
     assert sweep.swept == ((1.0, 0.5), True)

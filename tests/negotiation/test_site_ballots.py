@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "federation"))
 
-from in_one_process import Spoiled, hospitals, node_configs
+from in_one_process import OPEN, Spoiled, hospitals, node_configs, open_policy
 
 from fcfl.client.questions import Vote
 from fcfl.errors import AbsentClientError
@@ -60,7 +60,10 @@ def negotiated(tmp_path_factory):
     wishes.mkdir()
     for name, text in PREFERENCES.items():
         (wishes / f"{name}.toml").write_text(text)
-    policies = {name: {"policy": str(wishes / f"{name}.toml")} for name in files}
+    policies = {}
+    for name, text in PREFERENCES.items():  # open sites, which answer as rows in this process do
+        (folder / name).mkdir()
+        policies[name] = {"policy": str(open_policy(folder / name, text))}
     tapped = Wiretap(node_configs(files, folder, **policies))
     config = {"sites": ",".join(files), "out": str(folder / "apart"), **CONFIG}
     serve(tapped, config)
@@ -104,7 +107,7 @@ def test_ballots_are_in_the_ledger_and_limited(negotiated):
     asked = [c for name, c, q in tapped.heard if name == "north" and q and b'"Vote"' in c]
     assert usage.in_all.ballots == len(set(asked)) > 0  # one that is asked again tells nothing new
     policy = folder / "few.toml"
-    policy.write_text(PREFERENCES["north"] + "[limits]\nballots-per-table = 1\n")
+    policy.write_text(OPEN + "ballots-per-table = 1\n" + PREFERENCES["north"])
     config = {**tapped.configs[0], "policy": str(policy), "ledger": str(folder / "few")}
     assert isinstance(decode_answer(reply_to(asked[0], config)).content, Ballot)
     assert isinstance(decode_answer(reply_to(asked[0], config)).content, Ballot)  # the same again
@@ -169,6 +172,7 @@ def test_a_ballot_that_makes_no_sense_is_refused_by_name(negotiated):
         ({"by": "plurality"}, "`by` must be one of approval, borda, nash"),
         ({"most": "many"}, "`most` must be a whole number"),
         ({"budgets": "0.1"}, "`budgets` must be two or more numbers"),
+        ({"masked": True}, "`masked` must be left out"),
         ({"sites": "north"}, "A negotiation needs two clients or more, got 1."),
     ],
 )

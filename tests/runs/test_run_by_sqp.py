@@ -139,7 +139,7 @@ def test_a_relative_sweep_shrinks_disparities(table, tmp_path):
     session = Session(tmp_path / "sweep")
     points = run_sweep(experiment, [1.0, 0.2], session, relative=True).points
     assert [point.relative for point in points] == [1.0, 0.2]
-    # Shares of the smooth disparity; decisions about some 25 people a group come in steps of .04.
+    # Decisions about some 25 people a group come in steps of .04.
     assert points[1].largest_train_disparity <= 0.2 * points[0].largest_train_disparity + 0.04
 
 

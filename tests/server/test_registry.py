@@ -41,9 +41,9 @@ def test_traits_agree_with_the_options(name):
     assert rounds in (3, (3, 3))
 
 
-def test_budgets_are_enforced_by_sqp_and_two_stage_only():
+def test_budgets_are_enforced_by_three_methods_only():
     enforcing = [name for name, one in METHODS.items() if one.traits.enforces_budgets]
-    assert enforcing == ["sqp", "two-stage"]
+    assert enforcing == ["sqp", "two-stage", "private"]
     assert METHODS["sqp"].traits.objectives == ("max", "mean", "temperature")
     assert [name for name, one in METHODS.items() if one.traits.is_cross_validated] == ["sqp"]
 

@@ -30,9 +30,9 @@ def binding(seed, sizes=(240, 400, 900), held_out=True, **options):
     return Federation.from_rows(train_rows, test_rows if held_out else None)
 
 
-def trained_on(clients, *rules, **options):
+def trained_on(clients, *rules, model=None, **options):
     """A run with plain budgets and one start, unless others are asked for."""
-    return train(clients, Linear(3), rules or (PARITY,), **PLAIN | options)
+    return train(clients, model or Linear(3), rules or (PARITY,), **PLAIN | options)
 
 
 def decided_rates(trained, params=None):

@@ -277,8 +277,10 @@ def test_a_loss_that_was_expected_wrongly_is_told():
     for apart, word in ((1.9, None), (2.2, "higher"), (-2.2, "lower")):
         test = {"a": counts(0.5 + apart * error, 200), "b": counts(9.0, 200)}
         said = checked_forecast(chosen, train, test)
-        assert said is None if word is None else f", {word} than chance explains." in said
-    assert checked_forecast(chosen, train, {"a": counts(0.0, 0), "b": counts(0.0, 0)}) is None
+        assert len(said) == (word is not None)
+        assert all(f", {word} than chance explains." in sentence for sentence in said)
+    assert checked_forecast(chosen, train, {"a": counts(0.0, 0), "b": counts(0.0, 0)}) == ()
+    assert checked_forecast(None, train, train) == ()
 
 
 # --- folds ---

@@ -90,6 +90,7 @@ def audit_clients(
     simultaneous: Simultaneous = "bonferroni",
     min_group_rows: float | None = 1.0,
     trained_counts: Mapping[ClientId, Vector] | None = None,
+    noise_sd: float = 0.0,
 ) -> Audit:
     """Hold every client's counts against the rules, and all counts together.
 
@@ -99,7 +100,8 @@ def audit_clients(
     ``"client"`` (or ``"global"``), the others are measured there without a budget.
 
     Groups with fewer than ``min_group_rows`` rows are not compared, None leaves their number to the
-    rule; with ``trained_counts``, the clients' training rows of each group, those decide.
+    rule; with ``trained_counts``, the clients' training rows of each group, those decide. Where
+    clients counted with noise, ``noise_sd`` is its standard deviation in each of their cells.
     """
     check_fraction("confidence", confidence)
     check_choice("simultaneous", simultaneous, ("bonferroni", "none"))
@@ -109,7 +111,8 @@ def audit_clients(
     if trained_counts:
         trained.update(trained_counts.items())
         trained[None] = np.sum(list(trained_counts.values()), axis=0)
-    terms = _Terms(tuple(rates), 1 - confidence, simultaneous, min_group_rows, trained)
+    noise = noise_sd, noise_sd * len(counts) ** 0.5
+    terms = _Terms(tuple(rates), 1 - confidence, simultaneous, min_group_rows, trained, *noise)
     client_rules, global_rules = _rules_at(rules, "client"), _rules_at(rules, "global")
     everybody = pool(counts.values())
     n_compared = terms.n_compared(client_rules, counts)
@@ -135,6 +138,8 @@ class _Terms:
     simultaneous: Simultaneous
     min_group_rows: float | None
     trained_counts: Mapping[ClientId | None, Vector]
+    noise_sd: float = 0.0
+    pooled_noise_sd: float = 0.0
 
     def n_compared(self, rules: Sequence[Rule], parts: Mapping[Any, Counted]) -> int:
         """How many parts and rules have groups to compare; only row counts decide."""
@@ -177,6 +182,7 @@ class _Terms:
             alpha,
             min_group_rows=least,
             trained_counts=trained,
+            noise_sd=self.pooled_noise_sd if client is None else self.noise_sd,
         )
 
 

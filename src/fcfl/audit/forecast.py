@@ -10,8 +10,9 @@ with :math:`n_g` training and :math:`m_g` new rows. The rates to start from are 
 ones alone nor the decisions: in small groups a fit has bent single decisions to its budget, which
 new rows do not repeat, in large ones decisions are what they are. So :math:`r_g` is the smooth rate
 moved towards the decided one by :math:`n / (n + 300)`, n the rows of the smallest group. A fit also
-flatters its own rows: the group selected most and the one selected least are moved apart by 0.3
-standard deviations. The constants come from re-splits of Adult; `python -m benchmarks.promise
+flatters its own rows: rates drift by what `training.drift` says, and where that is not known, the
+group selected most and the one selected least are moved apart by 0.3 standard deviations. The
+constants come from re-splits of Adult; `python -m benchmarks.promise
 chances` compares stated chances with frequencies on splits that they were not chosen on.
 """
 
@@ -28,6 +29,7 @@ from .disparities import Comparison
 _DRAWS = 4000  # chances to about a percent; the same draws for everybody
 _COVERAGE = (0.05, 0.95)
 _OPTIMISM = 0.3  # standard deviations by which groups drift apart on new rows
+_MOST_DRIFT = 3.0  # standard deviations: far from where they were taken, slopes say nothing
 _TRUSTED_ROWS = 300.0  # rows from which on decisions say more than smooth rates
 
 
@@ -49,14 +51,16 @@ def forecast(
     rows: Vector,
     budget: float | None,
     new_rows: Vector | None = None,
+    drifts: Vector | None = None,
 ) -> Forecast | None:
     """What to expect of one rule on new rows; None where there are no two groups to compare.
 
     ``smooth`` and ``decided`` are rates of all groups on training rows, ``rows`` their counts,
-    ``new_rows`` those to come, by default as many.
+    ``new_rows`` those to come, by default as many, ``drifts`` by how much they will differ.
     """
+    come = rows if new_rows is None else new_rows
     parts = [
-        _drawn(rule, smooth, decided, rows, rows if new_rows is None else new_rows, groups)
+        _drawn(rule, smooth, decided, rows, come, drifts, groups)
         for groups in compared.columns.values()
         if len(groups) >= 2
     ]
@@ -72,7 +76,13 @@ def forecast(
 
 
 def _drawn(
-    rule: Rule, smooth: Vector, decided: Vector, rows: Vector, new_rows: Vector, groups: list[int]
+    rule: Rule,
+    smooth: Vector,
+    decided: Vector,
+    rows: Vector,
+    new_rows: Vector,
+    drifts: Vector | None,
+    groups: list[int],
 ) -> Vector:
     """Disparities between some groups on many samples of new rows."""
     n, m = rows[groups], np.maximum(new_rows[groups], 1.0)
@@ -80,7 +90,11 @@ def _drawn(
     rates = smooth[groups] + trust * (decided[groups] - smooth[groups])
     shrunk = (n * rates + 1.0) / (n + 2.0)
     variance = shrunk * (1.0 - shrunk)
-    centres = _apart(rates, variance / n)
+    if drifts is None:
+        centres = _apart(rates, variance / n)
+    else:
+        most = _MOST_DRIFT * np.sqrt(variance / n)
+        centres = rates + np.clip(drifts[groups], -most, most)
     spread = np.sqrt(variance * (1.0 / n + 1.0 / m))
     samples = np.clip(centres + spread * _normals(len(groups)), 0.0, 1.0)
     most, least = samples.max(axis=1), samples.min(axis=1)

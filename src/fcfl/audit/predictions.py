@@ -11,11 +11,12 @@ from fcfl._checks import did_you_mean
 from fcfl._types import LABEL_OF, ClientId, RateId, RateKind, Vector
 from fcfl.client.counts import Counts
 from fcfl.data._cells import Column, Frame, Texts, named_columns, numbers, text_of, texts
-from fcfl.data.roles import Columns, Roles, read_roles
+from fcfl.data.roles import Columns, Roles, number_or_text, read_roles
 from fcfl.errors import DataError
 from fcfl.policy import compare_only
 
 from .performance import Counted, Selections
+from .prediction_scores import with_scores
 
 Table = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -121,6 +122,8 @@ def count_predictions(
     levels = compare_only(roles.levels, groups or {})
     rates = _rates(levels, _KINDS[:1] if columns.label is None else _KINDS)
     counts = _count(roles, selected, rates, is_labelled=columns.label is not None)
+    if threshold is not None and columns.label is not None:
+        counts = with_scores(counts, numbers(frame[columns.prediction]), roles, levels)
     cells = tuple(_cells(roles, selected, levels))
     return CountedPredictions(rates, levels, labels, counts, (note, *_unknown_groups(roles)), cells)
 
@@ -177,7 +180,7 @@ def _class_pair(values: tuple[str, ...], columns: PredictionColumns) -> tuple[st
         if set(values) <= set(pair):
             return pair
     if len(values) == 2:
-        negative, positive = sorted(values, key=_number_or_text)
+        negative, positive = sorted(values, key=number_or_text)
         return negative, positive
     raise DataError(_not_two(values, columns.prediction))
 
@@ -190,13 +193,6 @@ def _not_two(values: tuple[str, ...], name: str) -> str:
         else "If these are scores, pass `--threshold`."
     )
     return f"Prediction column {name!r} must have two values, got {len(values)}: {shown}. {way_out}"
-
-
-def _number_or_text(value: str) -> tuple[float, str]:
-    try:
-        return float(value), value
-    except ValueError:
-        return 0.0, value
 
 
 def _in_class(classes: Texts, pair: tuple[str, str], columns: PredictionColumns) -> Flags:

@@ -11,6 +11,7 @@ from fcfl.rules import Difference, Rule, with_label
 
 from .disparities import Comparison, compare, disparity_bounds, disparity_value
 from .intervals import METHOD, Interval
+from .noisy_counts import rows_worth
 
 Verdict = Literal["met", "exceeded", "undetermined", "unconstrained"]
 
@@ -44,6 +45,7 @@ def judge(
     *,
     min_group_rows: float = 1.0,
     trained_counts: Vector | None = None,
+    noise_sd: float = 0.0,
 ) -> Evidence:
     """Hold one client's counts against one rule.
 
@@ -56,12 +58,17 @@ def judge(
     alpha : probability that the interval misses the true value
     min_group_rows : groups with fewer rows are left out, and named in ``notes``
     trained_counts : where training rows decide which groups have enough, those of each group
+    noise_sd : of the noise in each cell that was counted, which makes intervals wider
     """
     compared = compare(rule, rates, group_counts, min_group_rows, trained_counts)
     notes = tuple(_too_few(rates[i], group_counts[i], min_group_rows) for i in compared.too_few)
     if not len(compared.pairs):
         return Evidence(None, None, None, budget, verdict_of(rule, None, budget), None, notes=notes)
     value = disparity_value(rule, compared, group_selected, group_counts)
+    if noise_sd > 0:
+        worth = rows_worth(rates, group_counts, group_selected, noise_sd)
+        group_selected = group_selected * worth / np.maximum(group_counts, 1.0)
+        group_counts = worth
     both = np.array([group_selected, _selected_alike(compared, group_selected, group_counts)])
     low, high = disparity_bounds(rule, compared, both, group_counts, alpha)
     interval = float(low[0]), float(high[0])

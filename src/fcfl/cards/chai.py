@@ -9,7 +9,13 @@ from fcfl.cards.facts import Facts, stated
 from fcfl.cards.rate_tables import RateTables
 from fcfl.cards.statements import claim_json, client_rows, how_tested, versions_of
 from fcfl.report.claims import claims_of
-from fcfl.report.words import headline, plain, served_sentence, verdict_sentence
+from fcfl.report.words import (
+    headline,
+    plain,
+    served_sentence,
+    unknown_worst,
+    verdict_sentence,
+)
 from fcfl.results import Result
 
 NAMESPACE = "https://mc.chai.org/v0.2/schema.xsd"
@@ -100,7 +106,7 @@ def _metrics(
 ) -> None:
     metrics = _element(card, "KeyMetrics")
     tested = how_tested(result)
-    served = served_sentence(result) or "Who is served worst is not known without labels."
+    served = served_sentence(result) or unknown_worst(result)
     for name, goal, found, reading in (
         (
             "UsefulnessUsabilityEfficacy",

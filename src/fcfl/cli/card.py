@@ -58,8 +58,8 @@ def card(
     from datetime import date
 
     from fcfl._files import replace_file
-    from fcfl.cards.card import SUFFIX, make_card
     from fcfl.cards.facts import facts_template, read_facts
+    from fcfl.cards.kinds import SUFFIX, make_card
 
     name = kind.value
     if template:

@@ -16,9 +16,11 @@ from .console import (
     FAILED,
     WrongUsage,
     app,
+    asking,
     note,
     out_console,
     progress_bar,
+    run_folder,
     say,
     saying_how_to_resume,
     usage,
@@ -73,11 +75,11 @@ def compare(
         raise WrongUsage("The synthetic problem has no rows to compare methods on.")
     if seeds > 1 and not was_given("start"):
         settings = replace(settings, start="uniform")
-    folder = out or Path("runs") / f"{Path(settings.table).stem}-compare"
+    folder = out or run_folder(settings.table, "compare")
     with saying_how_to_resume(folder), progress_bar("compare") as on_round:
         session = Session(folder, resume, on_round, note)
         each = range(settings.seed, settings.seed + seeds)
-        comparison = run_comparison(settings, names, each, session)
+        comparison, _ = asking(lambda one: run_comparison(one, names, each, session), settings)
     _show(comparison, folder)
 
 

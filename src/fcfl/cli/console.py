@@ -2,21 +2,26 @@
 
 import math
 import shlex
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
 
-from fcfl.errors import FCFLError, Interrupted
+from fcfl.errors import FCFLError, Interrupted, ManyClients
 
 from .commands import CommandGroup
 
 if TYPE_CHECKING:
+    from fcfl.runs.data_settings import DataSettings
     from fcfl.server.method import RoundInfo
 
+Found = TypeVar("Found")
+Settings = TypeVar("Settings", bound="DataSettings")
 FAILED, WRONG_USAGE, INFEASIBLE, GATE_FAILED = 1, 2, 3, 4
 
 
@@ -54,6 +59,28 @@ def say(sentence: str) -> None:
 def note(sentence: str) -> None:
     """A line beside the result, on stderr."""
     err_console.print(f"note: {sentence}", markup=False, highlight=False, soft_wrap=True)
+
+
+def run_folder(table: str, what: str) -> Path:
+    """Where a run is written by default: named after its table, or the folder of several files."""
+    place = Path(table)
+    several = "," in table and not place.exists()
+    name = Path(table.split(",")[0]).resolve().parent.name if several else place.resolve().name
+    return Path("runs") / f"{name.rsplit('.', 1)[0]}-{what}"
+
+
+def asking(action: Callable[[Settings], Found], settings: Settings) -> tuple[Found, Settings]:
+    """Do it; where there are very many clients and somebody sits there, ask before."""
+    try:
+        return action(settings), settings
+    except ManyClients as many:
+        if not (sys.stdin.isatty() and err_console.is_terminal):
+            raise
+        typer.confirm(
+            f"Column {settings.client!r} names {many.count:,} clients. Go on?", abort=True
+        )
+        settings = replace(settings, max_clients=many.count)
+        return action(settings), settings
 
 
 @contextmanager

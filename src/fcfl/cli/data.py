@@ -5,14 +5,14 @@ from typing import Annotated, Any
 from rich.table import Table as Grid
 from typer.core import TyperCommand
 
-from fcfl.data import BUILTIN, describe
+from fcfl.data import BUILTIN, describe, table_files
 from fcfl.report.terminal import MOST_CLIENTS, federation_table
 from fcfl.runs import Experiment
 from fcfl.runs.opening import open_table
 from fcfl.runs.settings import DATA
 
 from . import eicu
-from .console import app, note, out_console, say
+from .console import app, asking, note, out_console, say
 from .options import Options, command
 from .train import check_columns
 
@@ -64,11 +64,13 @@ def _list_sets() -> None:
 
 
 def _describe(settings: Experiment) -> None:
-    federation = open_table(settings)
+    federation, _ = asking(open_table, settings)
     for sentence in federation.notes:
         note(sentence)
     clients = describe(federation)
-    out_console.print(federation_table(settings.table, clients), "")
+    several = "," in settings.table and len(table_files(settings.table))
+    title = f"{several} files" if several else settings.table
+    out_console.print(federation_table(title, clients), "")
     features, label = federation.schema.n_features, federation.columns.label
     more = f"{len(clients)} clients, " if len(clients) > MOST_CLIENTS else ""
     say(f"{more}{features} features, label {label}: {federation.labels[1]} counts as 1")

@@ -24,9 +24,8 @@ from fcfl.runs.site_config import (
     config_text,
     parse_settings,
     run_config,
-    site_names,
-    site_nodes,
 )
+from fcfl.runs.site_values import site_names, site_nodes
 
 from .console import app, say, usage, words
 from .options import Options, Overwrite, Resume, command

@@ -17,6 +17,7 @@ from fcfl.negotiation.negotiation_run import (
     run_negotiation,
 )
 from fcfl.report.negotiation_page import headline
+from fcfl.report.page import PAGE
 from fcfl.report.words import number, plain
 from fcfl.results.negotiation_result import Negotiation, VotingRule
 from fcfl.runs import Experiment
@@ -25,7 +26,7 @@ from fcfl.runs.opening import open_run
 from fcfl.runs.option_fields import option_fields, option_of
 from fcfl.runs.settings import DATA
 
-from .console import app, note, out_console, say, usage
+from .console import app, asking, note, out_console, run_folder, say, usage
 from .options import Options, command
 from .train import check_columns
 
@@ -82,11 +83,11 @@ def negotiate(
         procedure = Procedure(ladder, rule, most)
         settings = replace(settings, min_group_rows=min_group_rows)
     check_columns(settings)
-    opened = open_run(settings)
+    opened, settings = asking(open_run, settings)
     with usage():
         check_clients(opened.federation.names)
     given = read_policies(policies, opened.federation.names)
-    folder = out or Path("runs") / f"{Path(settings.table).stem}-negotiation"
+    folder = out or run_folder(settings.table, "negotiation")
     found = run_negotiation(
         settings,
         replace(opened, federation=opened.federation.under(given)),
@@ -96,7 +97,7 @@ def negotiate(
         on_message=note,
     )
     _show(found)
-    say(f"Written to {folder}")
+    say(f"Written to {folder}; open {folder / PAGE}")
 
 
 def _command(settings: Experiment, found: Negotiation, folder: Path) -> str:
@@ -106,8 +107,9 @@ def _command(settings: Experiment, found: Negotiation, folder: Path) -> str:
         value = getattr(settings, field.name)
         if option_of(field).argument or value == field.default:
             continue
-        text = ",".join(value) if isinstance(value, tuple) else str(value)
-        words += [f"--{field.name.replace('_', '-')}", text]
+        words.append(f"--{field.name.replace('_', '-')}")
+        if value is not True:
+            words.append(",".join(value) if isinstance(value, tuple) else str(value))
     if settings.loss != "cross-entropy":
         words += ["--loss", settings.loss]
     words += ["--policy", str(folder / AGREED), "--l2", f"{found.l2:g}"]

@@ -23,8 +23,8 @@ from fcfl.runs.site_config import (
     config_text,
     parse_settings,
     run_config,
-    site_names,
 )
+from fcfl.runs.site_values import site_names
 
 from .console import app, out_console, say, usage, words
 from .options import Options, Overwrite, Resume, command

@@ -49,7 +49,7 @@ class Options:
     def take(self, given: dict[str, object]) -> Any:
         """The settings, from the texts that typer got; these are taken out of ``given``."""
         texts = {field: given.pop(field.name) for field in self.fields}
-        if self.without_table and any(f.name == "table" and texts[f] is None for f in texts):
+        if self.without_table and any(f.name == "table" and not texts[f] for f in texts):
             return None
         with usage():
             values = {
@@ -67,6 +67,7 @@ class Options:
             if self.without_table:
                 help += f" {self.without_table}"
                 default = None
+            metavar = f"{field.name.upper()}…" if known.repeated else None
             info = typer.Argument(show_default=False, help=help, metavar=metavar)
         else:
             flag = known.flag or f"--{key_of(field)}"

@@ -10,6 +10,7 @@ from fcfl.report.method_tables import methods_table
 from fcfl.report.terminal import print_result
 from fcfl.results import read_comparison, read_result
 from fcfl.runs.site_config import SitesConfig
+from fcfl.runs.site_run import has_begun
 
 from .console import FAILED, INFEASIBLE, out_console, say
 from .options import was_given
@@ -56,7 +57,7 @@ def show_run(run: SitesConfig) -> None:
 
 def command_to_go_on(context: typer.Context, run: SitesConfig, *names: str) -> str:
     """The command as it was given, with --resume where the run has begun to write its folder."""
-    begun = run.has_begun
+    begun = has_begun(run)
     parts = ["fcfl", *names]
     for parameter in context.command.params:
         name = str(parameter.name)

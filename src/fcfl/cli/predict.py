@@ -1,13 +1,17 @@
 """fcfl predict: score new rows with a trained model."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .console import app, note, usage
 from .options import command
+
+if TYPE_CHECKING:
+    from fcfl.runs.predicting import Predictions
 
 
 @command(
@@ -20,7 +24,7 @@ def predict(
         Path,
         typer.Argument(help="Folder of a run, or of a classifier saved in Python."),
     ],
-    table: Annotated[Path, typer.Argument(help="CSV or Parquet file with the same columns.")],
+    table: Annotated[Path, typer.Argument(help="CSV, Parquet or xlsx file with the same columns.")],
     out: Annotated[
         Path | None, typer.Option(help="CSV or Parquet file to write. Default: the screen.")
     ] = None,
@@ -49,13 +53,7 @@ def predict(
     trained with --thresholds group needs the columns of the client and of the
     group, too: they decide from which score on a row is positive.
     """
-    from fcfl.runs.predicting import (
-        check_out,
-        check_threshold,
-        predict_file,
-        without_formulas,
-        write_predictions,
-    )
+    from fcfl.runs.predicting import check_out, check_threshold, predict_file, without_formulas
 
     with usage():
         check_threshold(threshold)
@@ -64,11 +62,20 @@ def predict(
     found = predict_file(model, table, threshold)
     for sentence in found.notes:
         note(sentence)
-    written = without_formulas(found.table) if escape_formulas else found.table
-    if out is None:
-        written.to_csv(sys.stdout, index=False)
-        return
-    write_predictions(written, out)
-    count = len(written)
+    if escape_formulas:
+        found = replace(found, table=without_formulas(found.table))
+    _write(found, out)
+
+
+def _write(found: "Predictions", out: Path | None) -> None:
+    """The table to a file, or to the screen, and how many rows are positive."""
+    from fcfl.runs.predicting import write_predictions
+
+    count = len(found.table)
     rows = "1 row" if count == 1 else f"{count:,} rows"
-    note(f"{rows} written to {out}: {found.n_positive:,} positive{found.decided}")
+    if out is None:
+        found.table.to_csv(sys.stdout, index=False)
+    else:
+        write_predictions(found.table, out)
+    where = "" if out is None else f" written to {out}"
+    note(f"{rows}{where}: {found.n_positive:,} positive{found.decided}")

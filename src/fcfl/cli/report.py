@@ -7,8 +7,8 @@ import typer
 
 from fcfl.report.method_tables import methods_sentences, methods_table
 from fcfl.report.page import write_comparison, write_comparison_page, write_page
+from fcfl.report.sweep_views import tradeoff_sentence
 from fcfl.report.terminal import print_result, runs_table
-from fcfl.report.views import tradeoff_sentence
 from fcfl.results import read_comparison, read_results, read_run
 from fcfl.results.result_file import COMPARISON
 

@@ -10,6 +10,7 @@ from fcfl.federation.ledger import PARTS, Ledger, Spent
 from fcfl.federation.site_rows import table_checksum
 from fcfl.federation.site_settings import SiteSettings
 from fcfl.limits import Limits
+from fcfl.policy import PrivacyBudget
 
 from .console import app, out_console, say
 from .options import command
@@ -34,7 +35,10 @@ def status(path: SiteFile) -> None:
     ledger = Ledger(settings.ledger_folder)
     usages, now = ledger.usages(), table_checksum(settings)
     say(f"Site {settings.name!r}, ledger {ledger.path}")
-    _show_policy(settings)
+    if settings.privacy is None:
+        _show_policy(settings)
+    else:
+        say(_privacy_sentence(ledger, settings.privacy))
     others = [table for table in usages if table != now]
     if now not in usages:
         say("Nothing was asked of its table as it is now.")
@@ -48,6 +52,14 @@ def status(path: SiteFile) -> None:
         say(f"Last asked {usage.last}.")
     if others:
         say(f"Of {len(others)} other tables, or states of this one, there are entries, too.")
+
+
+def _privacy_sentence(ledger: Ledger, budget: PrivacyBudget) -> str:
+    spent = ledger.privacy_spent().epsilon(budget.delta)
+    return (
+        f"Privacy: epsilon {spent:.4g} of {budget.epsilon:g} spent at delta {budget.delta:g}, over "
+        "all runs and all states of the table."
+    )
 
 
 def _show_policy(settings: SiteSettings) -> None:

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table as Grid
 
 from fcfl.report.page import write_page
-from fcfl.report.views import tradeoff_sentence
+from fcfl.report.sweep_views import tradeoff_sentence
 from fcfl.report.words import number
 from fcfl.results import Sweep, SweepPoint
 from fcfl.runs import Experiment
@@ -20,9 +20,11 @@ from .console import (
     INFEASIBLE,
     WrongUsage,
     app,
+    asking,
     note,
     out_console,
     progress_bar,
+    run_folder,
     say,
     saying_how_to_resume,
     usage,
@@ -83,10 +85,13 @@ def sweep(
         values = parse_budgets(budgets or relative or "")
         check_sweep(settings, values, relative=is_relative)
     check_columns(settings)
-    folder = out or Path("runs") / f"{Path(settings.table).stem}-sweep"
+    folder = out or run_folder(settings.table, "sweep")
     with saying_how_to_resume(folder, overwrite), progress_bar("sweep") as on_round:
         session = Session(folder, resume, on_round, note)
-        curve = run_sweep(settings, values, session, relative=is_relative, overwrite=overwrite)
+        curve, _ = asking(
+            lambda one: run_sweep(one, values, session, relative=is_relative, overwrite=overwrite),
+            settings,
+        )
     for point in curve.points:
         write_page(folder / point.folder)
     _show(curve, folder, write_page(folder))

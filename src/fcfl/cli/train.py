@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,10 +12,22 @@ from fcfl.errors import FCFLError, Interrupted
 from fcfl.report.page import PAGE, write_page
 from fcfl.report.terminal import print_result
 from fcfl.runs import Experiment, Finished, run_experiment
-from fcfl.runs.folder import SETTINGS
+from fcfl.runs.folder import MAY_CHANGE, SETTINGS
 from fcfl.runs.opening import columns_missing
+from fcfl.runs.option_fields import option_fields, read_value
 
-from .console import INFEASIBLE, WrongUsage, app, note, out_console, progress_bar, say
+from .console import (
+    INFEASIBLE,
+    WrongUsage,
+    app,
+    asking,
+    note,
+    out_console,
+    progress_bar,
+    run_folder,
+    say,
+    usage,
+)
 from .options import Options, Overwrite, Resume, command, was_given
 
 
@@ -49,8 +62,10 @@ def train(
         settings = _settings_to_resume(context, out, resume)
     else:
         check_columns(settings)
-    folder = out or Path("runs") / f"{Path(settings.table).stem}-{settings.method}"
-    finished = run_shown(settings, folder, resume=resume, overwrite=overwrite)
+    folder = out or run_folder(settings.table, settings.method)
+    finished, _ = asking(
+        lambda one: run_shown(one, folder, resume=resume, overwrite=overwrite), settings
+    )
     print_result(out_console, finished.result)
     say(f"Written to {folder}; open {folder / PAGE}")
     if not finished.budgets_met:
@@ -91,23 +106,31 @@ def check_resume(resume: bool, overwrite: bool) -> None:
 
 def check_columns(settings: Experiment) -> None:
     """A table without the names of its columns is wrong usage."""
-    missing = columns_missing(settings)
-    if missing and ("." in settings.table or Path(settings.table).exists()):
+    is_table = "." in settings.table or Path(settings.table).exists()
+    missing = columns_missing(settings) if is_table else None
+    if missing:
         raise WrongUsage(missing)
 
 
 def _settings_to_resume(context: typer.Context, out: Path | None, resume: bool) -> Experiment:
-    """The settings in the folder; options beside them would be ignored and are refused."""
+    """The settings in the folder, with what may change; other options are refused."""
     if not resume:
         raise WrongUsage("Name a table: a CSV or Parquet file, or a built-in set.")
     if out is None:
         raise WrongUsage("--resume without a table needs --out.")
     for parameter in context.command.params:
-        if parameter.name not in ("resume", "out", "debug") and was_given(str(parameter.name)):
+        known = ("resume", "out", "debug", *MAY_CHANGE)
+        if parameter.name not in known and was_given(str(parameter.name)):
             raise WrongUsage(
                 f"--resume takes the settings from {str(out)!r}; leave {parameter.opts[0]} out."
             )
     path = out / SETTINGS
     if not path.exists():
         raise FCFLError(f"There is no run to resume in {str(out)!r}.")
-    return Experiment.from_toml(path)
+    with usage():
+        changed = {
+            field.name: read_value(field, context.params[field.name], field.name)
+            for field in option_fields(Experiment, *MAY_CHANGE)
+            if was_given(field.name)
+        }
+        return replace(Experiment.from_toml(path), **changed)

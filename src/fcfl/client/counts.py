@@ -10,10 +10,15 @@ from fcfl.data.client_data import ClientData
 from fcfl.models.loss import CROSS_ENTROPY, Loss
 from fcfl.models.rates import hard_selection, rate_members
 
+from .score_counts import ScoreCounts, pool_scores
+
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Confusion counts, summed loss, and rows and selected rows behind each hard rate."""
+    """Confusion counts, summed loss, and rows and selected rows behind each hard rate.
+
+    ``scores`` has rows by group, label and probability, where a client tells them.
+    """
 
     true_negative: int
     false_positive: int
@@ -22,6 +27,7 @@ class Counts:
     loss_sum: float
     group_counts: Vector
     group_selected: Vector
+    scores: tuple[ScoreCounts, ...] = ()
 
     @property
     def n_rows(self) -> int:
@@ -35,6 +41,7 @@ class Counts:
             self,
             group_counts=np.where(kept, self.group_counts, 0.0),
             group_selected=np.where(kept, self.group_selected, 0.0),
+            scores=tuple(one for one in self.scores if one.n_rows >= least or not one.n_rows),
         )
 
 
@@ -74,4 +81,5 @@ def pool_counts(counts: Iterable[Counts]) -> Counts:
         loss_sum=sum(c.loss_sum for c in every),
         group_counts=np.sum([c.group_counts for c in every], axis=0),
         group_selected=np.sum([c.group_selected for c in every], axis=0),
+        scores=pool_scores(c.scores for c in every if c.n_rows),
     )

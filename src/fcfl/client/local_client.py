@@ -10,6 +10,7 @@ from fcfl._types import ClientId, Fold, Point, Report, Vector
 from fcfl.client.counts import Counts, count_rows
 from fcfl.client.folds import split_fold
 from fcfl.client.questions import Counted, HeldOut, Introduction, Setup, Vote, sum_up
+from fcfl.client.score_counts import count_scores
 from fcfl.client.thresholds import RateWindow, best_thresholds
 from fcfl.data.client_data import ClientData
 from fcfl.models.curvature_sum import CurvatureSum
@@ -89,6 +90,7 @@ class LocalClient:
         rules: Sequence[Rule] = (),
         min_group_rows: int = 1,
         model: Model | None = None,
+        tells_scores: bool = True,
         preference: Preference = Preference(),  # noqa: B008 - frozen
     ) -> None:
         self.name = name
@@ -96,7 +98,7 @@ class LocalClient:
         self.test = train.take([]) if test is None else test
         self.rules, self.min_group_rows = tuple(rules), min_group_rows
         self.preference = preference
-        self._model = model
+        self._model, self._tells_scores = model, tells_scores
         self._setup: Setup | None = None
         self._rows: dict[Fold | None, ModelRows] = {}
 
@@ -109,6 +111,7 @@ class LocalClient:
             rules=policy.rules([self.name]),
             min_group_rows=policy.min_group_rows,
             model=self._model,
+            tells_scores=self._tells_scores,
             preference=policy.preference or Preference(),
         )
 
@@ -187,6 +190,11 @@ class LocalClient:
         logits = model.logits(params, data.X)
         thresholds = self._thresholds(setup, data)
         counts = count_rows(logits, data, setup.rates, model.loss, thresholds)
+        if self._tells_scores and model.loss.has_probabilities:
+            asked = dict.fromkeys(rate.attribute for rate in setup.rates)
+            groups = {attribute: data.groups[attribute] for attribute in asked}
+            scores = count_scores(model.loss.scores(logits), data.y, groups, data.levels)
+            counts = replace(counts, scores=scores)
         return counts.with_groups_of(self.min_group_rows)
 
     def _thresholds(self, setup: Setup, data: ClientData) -> Vector | float:

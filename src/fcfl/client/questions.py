@@ -12,8 +12,9 @@ import numpy as np
 from fcfl import __version__
 from fcfl._types import ClientId, Fold, Matrix, Point, RateId, Report, Request, Vector
 from fcfl.client.counts import Counts
-from fcfl.data import Statistics
+from fcfl.data import Schema, Statistics
 from fcfl.models.group_thresholds import GroupThresholds
+from fcfl.policy import PrivacyBudget
 from fcfl.preference import Choices
 from fcfl.rules import Rule
 
@@ -117,7 +118,7 @@ class Introduction:
     saying nothing of groups with fewer than ``min_group_rows`` rows. The rest is for clients whose
     tables are not encoded yet: labels and statistics of their columns, without levels and groups
     that occur in fewer than ``withhold_below`` rows. ``mask_key`` is its public key, in a run with
-    masked sums.
+    masked sums. With a ``privacy`` budget it answers releases only, and names what it has declared.
     """
 
     name: ClientId
@@ -132,6 +133,8 @@ class Introduction:
     withhold_below: int = 1
     policy_sha256: str | None = None
     mask_key: str = ""
+    privacy: PrivacyBudget | None = None
+    schema: Schema | None = None
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ Kind = Literal["number", "category"]
 Frame: TypeAlias = Any  # a pandas.DataFrame; pandas is untyped
 Column: TypeAlias = Any  # a pandas.Series
 
+NOTES = "notes"  # key in a frame's `attrs`: sentences about how it was read
+
 _NUMBERS = {"integer", "floating", "mixed-integer-float", "decimal", "empty"}
 _TEXT = {"string", "boolean", "categorical", "mixed", "mixed-integer"}
 _WHOLE_FLOAT = re.compile(r"(-?\d+)\.0+")
@@ -30,6 +32,11 @@ class Texts:
 
     codes: Codes
     levels: tuple[str, ...]
+
+
+def add_note(frame: Frame, sentence: str) -> None:
+    """Keep a sentence about the table for the user."""
+    frame.attrs[NOTES] = (*frame.attrs.get(NOTES, ()), sentence)
 
 
 def named_columns(frame: Frame) -> Frame:

@@ -10,7 +10,7 @@ from fcfl.errors import DataError
 
 from ._cells import Frame
 from .adult_files import load_adult_frames
-from .encoding import Category, Schema
+from .encoding import Category, Number, Schema
 from .partition import dirichlet_clients
 from .roles import Columns
 from .table import FederatedTable, federate
@@ -46,6 +46,16 @@ LEVELS = {
 }
 """Levels of the eight categorical columns, in the order of the data's own description."""
 
+NUMBERS = {
+    "age": (40.0, 15.0),
+    "fnlwgt": (190_000.0, 100_000.0),
+    "education-num": (10.0, 2.5),
+    "capital-gain": (0.0, 7_500.0),
+    "capital-loss": (0.0, 400.0),
+    "hours-per-week": (40.0, 12.0),
+}
+"""Declared centres and scales of the numbers: round figures, not those of any rows."""
+
 GROUPS = {"race": ("White", "Non-White"), "sex": ("Female", "Male")}
 """Groups of the sensitive columns; the first is the paper's group A."""
 
@@ -64,7 +74,17 @@ def adult_schema(without: Sequence[str] = ()) -> Schema:
     )
 
 
-def adult(sensitive: Sequence[str] = ("race",), clients: str = "phd") -> FederatedTable:
+def declared_schema(without: Sequence[str] = ()) -> Schema:
+    """All columns, encoded by the data's own description: nothing is read off the rows."""
+    numbers = tuple(Number(name, *given) for name, given in NUMBERS.items())
+    return Schema((*numbers, *adult_schema(without).columns))
+
+
+def adult(
+    sensitive: Sequence[str] = ("race",),
+    clients: str = "phd",
+    resplit: tuple[float, int] | None = None,
+) -> FederatedTable:
     """Adult on its original split, categorical features only.
 
     Parameters
@@ -73,6 +93,8 @@ def adult(sensitive: Sequence[str] = ("race",), clients: str = "phd") -> Federat
     clients : "phd" or "occupation"
         People with a doctorate and everyone else, as in the paper; or the twelve largest
         occupations, which then leave the features.
+    resplit : (test_size, seed), optional
+        All rows are split anew.
     """
     sensitive = _check_sensitive(sensitive)
     check_choice("clients", clients, ("phd", "occupation"))
@@ -81,9 +103,14 @@ def adult(sensitive: Sequence[str] = ("race",), clients: str = "phd") -> Federat
         name, train, test = "client", _with_degree(train), _with_degree(test)
     else:
         name, train, test = "occupation", *_large_occupations(train, test)
+    test_size, seed = resplit or (0.0, 0)
+    if resplit:
+        train, test = pd.concat([train, test], ignore_index=True), None
     return federate(
         train,
         Columns(name, "income", sensitive),
+        test_size=test_size,
+        seed=seed,
         test_frame=test,
         schema=adult_schema((*sensitive, name)),
         levels=GROUPS,
@@ -97,8 +124,13 @@ def adult_5(
     concentration: float = 0.5,
     seed: int = 0,
     test_size: float = 0.3,
+    *,
+    declared: bool = False,
 ) -> FederatedTable:
-    """Adult pooled, all features, dealt to clients that differ in the first sensitive column."""
+    """Adult pooled, all features, dealt to clients that differ in the first sensitive column.
+
+    ``declared`` encodes them by the data's description instead of the clients' statistics.
+    """
     sensitive = _check_sensitive(sensitive)
     pooled = pd.concat(load_adult_frames(), ignore_index=True)
     pooled = _with_groups(pooled, sensitive)
@@ -108,6 +140,7 @@ def adult_5(
         Columns("client", "income", sensitive),
         test_size=test_size,
         seed=seed,
+        schema=declared_schema(sensitive) if declared else None,
         levels=GROUPS,
         labels=_LABELS,
     )

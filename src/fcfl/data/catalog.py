@@ -18,6 +18,9 @@ BUILTIN = {
     "adult-occupation": "Census income, original split, the twelve largest occupations as clients",
 }
 
+ORIGINAL_SPLIT = ("adult", "adult-occupation")
+"""Sets with training and test rows of their own."""
+
 
 def load_builtin(
     name: str,
@@ -26,6 +29,8 @@ def load_builtin(
     seed: int = 0,
     test_size: float = 0.3,
     clients: str | int | None = None,
+    resplit: bool = False,
+    declared: bool = False,
 ) -> FederatedTable:
     """Load a built-in set.
 
@@ -35,14 +40,21 @@ def load_builtin(
     sensitive : by default race for ``adult``, sex for the others
     seed, test_size : used by ``adult-5``; the others keep the original split
     clients : for ``adult`` "phd" or "occupation", for ``adult-5`` how many
+    resplit : split the others by ``seed`` and ``test_size`` too
+    declared : encode ``adult-5`` by the data's description; the others always are
     """
+    split = (test_size, seed) if resplit else None
+    if resplit and name not in ORIGINAL_SPLIT:
+        raise DataError(f"`resplit` is for {', '.join(ORIGINAL_SPLIT)}; {name!r} is always split.")
     if name == "adult":
-        return adult(sensitive or ("race",), str(clients or "phd"))
+        return adult(sensitive or ("race",), str(clients or "phd"), split)
     if name == "adult-5":
         n_clients = _count("clients", clients, 5)
-        return adult_5(sensitive or ("sex",), n_clients, seed=seed, test_size=test_size)
+        return adult_5(
+            sensitive or ("sex",), n_clients, seed=seed, test_size=test_size, declared=declared
+        )
     if name == "adult-occupation":
-        return adult(sensitive or ("sex",), "occupation")
+        return adult(sensitive or ("sex",), "occupation", split)
     raise DataError(f"There is no built-in set {name!r}. {did_you_mean(name, BUILTIN)}")
 
 

@@ -51,7 +51,7 @@ class OwnTable:
         self, schema: Schema, levels: Mapping[str, Sequence[str]], labels: tuple[str, str]
     ) -> FederatedTable:
         """The rows as all sites have agreed to encode them; a group nobody named is none."""
-        train, test = (_known_groups(part, levels) for part in (self.train, self.test))
+        train, test = (known_groups(part, levels) for part in (self.train, self.test))
         return federate(
             train,
             self.columns,
@@ -117,7 +117,7 @@ def _values(
     return tuple(sorted(labels)), levels
 
 
-def _known_groups(frame: Frame, levels: Mapping[str, Sequence[str]]) -> Frame:
+def known_groups(frame: Frame, levels: Mapping[str, Sequence[str]]) -> Frame:
     """The frame with the cells of unknown groups emptied."""
     columns = {}
     for name, known in levels.items():

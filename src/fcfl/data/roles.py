@@ -147,7 +147,7 @@ def label_pair(values: tuple[str, ...], columns: Columns) -> tuple[str, str]:
             + ("Map them to 0 and 1." if len(values) > 2 else _ONE_LABEL)
         )
     if columns.positive is None:
-        negative, positive = sorted(values, key=_number_or_text)
+        negative, positive = sorted(values, key=number_or_text)
         return negative, positive
     positive = text_of(columns.positive)
     if positive not in values:
@@ -158,7 +158,8 @@ def label_pair(values: tuple[str, ...], columns: Columns) -> tuple[str, str]:
     return next(value for value in values if value != positive), positive
 
 
-def _number_or_text(value: str) -> tuple[float, str]:
+def number_or_text(value: str) -> tuple[float, str]:
+    """A key that sorts numbers by size and texts, which are 0, by letters."""
     number = pd.to_numeric(value, errors="coerce")
     return (0.0 if np.isnan(number) else float(number)), value
 

@@ -13,7 +13,7 @@ from fcfl._random import client_seed
 from fcfl._types import ClientId, Vector
 from fcfl.errors import DataError
 
-from ._cells import Frame, Texts, cells_of, named_columns
+from ._cells import NOTES, Frame, Texts, cells_of, named_columns
 from ._notes import data_notes
 from .client_data import ClientData, Index, stable_order, stratified_split
 from .encoding import MAX_LEVELS, Cells, Schema
@@ -26,7 +26,6 @@ from .statistics import (
     summarise,
     summarise_cells,
 )
-from .table_files import NOTES
 
 _MANY_STRATA = 1 << 20
 _UNNAMED = re.compile(r"Unnamed: \d+|__index_level_\d+__|")
@@ -38,7 +37,8 @@ class FederatedTable:
 
     ``test`` has an entry for every client, of zero rows where nothing was held out. ``labels``
     are the negative and the positive value. ``notes`` are sentences for the user. ``checksum``
-    identifies the rows, their split and their columns.
+    identifies the rows, their split and their columns. ``held_out`` marks the test rows of the
+    table, row by row as they came.
     """
 
     train: dict[ClientId, ClientData]
@@ -49,6 +49,7 @@ class FederatedTable:
     levels: dict[str, tuple[str, ...]]
     notes: tuple[str, ...]
     checksum: str
+    held_out: NDArray[np.bool_]
 
     @property
     def clients(self) -> tuple[ClientId, ...]:
@@ -109,8 +110,7 @@ def federate(
     roles_frame = pd.concat([part[columns.names] for part in frames], ignore_index=True)
     roles = read_roles(roles_frame, columns, levels, labels)
     in_test = _in_test(roles, len(frames[0]), None if test_frame is not None else test_size, seed)
-    train, test = (_part(roles, np.flatnonzero(mask)) for mask in (~in_test, in_test))
-    _check_trained(roles, train)
+    train, test = _trained_part(roles, ~in_test), _part(roles, np.flatnonzero(in_test))
     known: dict[str, Vector | Texts] = {}
     if schema is None:
         names = feature_columns(frames[0], columns)
@@ -135,6 +135,7 @@ def federate(
         dict(roles.levels),
         (*notes, *schema.notes),
         _checksum(roles, cells, schema, (train, test)),
+        in_test,
     )
 
 
@@ -171,13 +172,16 @@ def _part(roles: Roles, rows: Index) -> _Part:
     return _Part(rows[stable_order(codes)], np.append(0, np.cumsum(sizes)))
 
 
-def _check_trained(roles: Roles, train: _Part) -> None:
+def _trained_part(roles: Roles, mask: NDArray[np.bool_]) -> _Part:
+    """The training rows, of which every client has some."""
+    train = _part(roles, np.flatnonzero(mask))
     idle = np.flatnonzero(np.diff(train.bounds) == 0)
     if idle.size:
         raise DataError(
             f"Client {roles.client.levels[idle[0]]!r} has test rows but no training rows. "
             "Remove it from the test table or add training rows."
         )
+    return train
 
 
 def _check_schema(schema: Schema, columns: Columns) -> None:

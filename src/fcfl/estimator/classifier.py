@@ -12,6 +12,7 @@ from sklearn.utils.validation import validate_data
 
 from fcfl._checks import check_count
 from fcfl._types import ClientId, Vector
+from fcfl.data.arrow_frames import as_pandas
 from fcfl.data.client_data import ClientData
 from fcfl.estimator.fitted import FittedClassifier
 from fcfl.estimator.inputs import (
@@ -23,12 +24,13 @@ from fcfl.estimator.inputs import (
     sensitive_columns,
     split_by_client,
 )
-from fcfl.estimator.parameters import method_of, open_settings_of, rules_of
+from fcfl.estimator.parameters import method_of, open_settings_of, privacy_of, rules_of
 from fcfl.federation.federation import Federation
 from fcfl.models.group_thresholds import Thresholds
 from fcfl.models.linear import Linear
 from fcfl.models.loss import Loss, as_loss
 from fcfl.models.model import Model
+from fcfl.policy import PrivacyBudget
 from fcfl.results import DataSource
 from fcfl.rules import Rule
 from fcfl.training.fit import train
@@ -73,7 +75,7 @@ class FCFLClassifier(FittedClassifier):
         Most rounds, of each stage where the method has two.
     confidence : float, optional
         How sure to be that each budget holds on new rows, as far as a client's rows allow: training
-        is held to tighter bounds. 0 trains with the budgets as they are. By default 0.95, 0 for a
+        is held to tighter bounds. 0 trains with the budgets as they are. By default 0.9, 0 for a
         torch module, whose training would be repeated.
     most_change : float
         How far the share that a client selects may move for that.
@@ -88,6 +90,9 @@ class FCFLClassifier(FittedClassifier):
         ``sensitive_features``; where metadata is routed, ask for them with `set_predict_request`
         and `set_score_request`. The attribute is used for every decision, which may be unlawful:
         in the United States, for example, it may be disparate treatment in employment and credit.
+    privacy : {"epsilon": E, "delta": D}, optional
+        Clients add noise to all they say, and the method is "private": see docs/privacy.md. The
+        scale of ``X``, classes and groups count as known; scale by constants, not by these rows.
     model : torch.nn.Module, optional
         A module with one logit, trained from the weights it has. It is copied, not changed.
     random_state : int, RandomState or None
@@ -151,6 +156,7 @@ class FCFLClassifier(FittedClassifier):
         min_group_rows: float | None = None,
         starts: int | None = None,
         thresholds: Thresholds = "common",
+        privacy: PrivacyBudget | Mapping[str, float] | None = None,
         model: Any = None,
         random_state: Any = 0,
     ) -> None:
@@ -168,6 +174,7 @@ class FCFLClassifier(FittedClassifier):
         self.min_group_rows = min_group_rows
         self.starts = starts
         self.thresholds = thresholds
+        self.privacy = privacy
         self.model = model
         self.random_state = random_state
 
@@ -184,7 +191,9 @@ class FCFLClassifier(FittedClassifier):
 
         Parameters
         ----------
-        X : array, sparse matrix or DataFrame of numbers, of shape (n_rows, n_features)
+        X : array, sparse matrix or table of numbers, of shape (n_rows, n_features)
+            Tables, here and below, are those of pandas, Arrow, Polars, or of any other library
+            that speaks Arrow's protocol.
         y : array of shape (n_rows,) with two values
         clients : array of shape (n_rows,), optional
             Whose row it is. By default all rows are one client's.
@@ -194,6 +203,7 @@ class FCFLClassifier(FittedClassifier):
         sample_weight : array of shape (n_rows,), optional
             How many rows each stands for, in losses and in rates.
         """
+        X, y = as_pandas(X), as_pandas(y)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
         labels = self._encode_labels(y)
         weights = row_weights(sample_weight, labels)
@@ -206,7 +216,7 @@ class FCFLClassifier(FittedClassifier):
         method = method_of(self, int(seed))
         l2, objective = open_settings_of(self)
         trained = train(
-            Federation.from_rows(parts),
+            Federation.from_rows(parts, privacy=privacy_of(self)),
             self._model(X.shape[1]),
             rules_of(self, list(sensitive), list(parts)),
             method=method,
@@ -255,11 +265,12 @@ class FCFLClassifier(FittedClassifier):
         self.rules_ = trained.rules
         self.levels_ = dict(next(iter(parts.values())).levels)
         self.history_ = trained.history
+        told = trained.privacy is None
         self.result_ = trained.result(
             seed=seed,
             start="zero" if self.model is None else "module",
             settings=self._written_settings(),
-            data=DataSource("rows in memory", rows_checksum(parts)),
+            data=DataSource("rows in memory", rows_checksum(parts) if told else "not told"),
         )
         self.prices_ = self.result_.prices
         self.audit_ = trained.evaluations.audits["train"]

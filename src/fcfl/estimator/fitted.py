@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fcfl._types import Vector
 from fcfl.audit import Audit
+from fcfl.data.arrow_frames import as_pandas
 from fcfl.data.encoding import Schema
 from fcfl.estimator.audited_rows import audit_rows
 from fcfl.estimator.classifier_file import read_classifier, write_classifier
@@ -43,6 +44,7 @@ class FittedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def decision_function(self, X: Any) -> Vector:
         """Logit of each row; at least zero means the second class, unless there are thresholds."""
         check_is_fitted(self)
+        X = as_pandas(X)
         if self.schema_ is None:
             X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         else:

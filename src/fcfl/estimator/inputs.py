@@ -11,6 +11,7 @@ from scipy import sparse
 
 from fcfl._types import ClientId, Vector
 from fcfl.data import ClientData
+from fcfl.data.arrow_frames import as_pandas
 from fcfl.data.roles import read_clients, read_groups
 from fcfl.errors import DataError
 
@@ -24,6 +25,7 @@ def sensitive_columns(given: Any, n_rows: int) -> dict[str, pd.Series]:
     """The sensitive features by name: a frame's columns, a series' name, or numbered ones."""
     if given is None:
         return {}
+    given = as_pandas(given)
     if isinstance(given, pd.DataFrame):
         columns = {str(name): given[name] for name in given.columns}
     elif isinstance(given, Mapping):
@@ -59,6 +61,7 @@ def client_column(given: Any, n_rows: int) -> pd.Series:
     """Whose row it is; without ``clients`` all rows are one client's."""
     if given is None:
         return pd.Series([ONLY_CLIENT] * n_rows, name=CLIENTS)
+    given = as_pandas(given)
     column = given if isinstance(given, pd.Series) else pd.Series(np.asarray(given, dtype=object))
     _check_length(CLIENTS, len(column), n_rows)
     return column.infer_objects().rename(CLIENTS)

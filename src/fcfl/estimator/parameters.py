@@ -1,12 +1,15 @@
 """The classifier's parameters as what training takes: a method, settings, rules."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from fcfl._checks import check_choice
 from fcfl._types import ClientId
+from fcfl.policy import PrivacyBudget
 from fcfl.rules import RATE_KINDS, Difference, Ratio, Rule
 from fcfl.runs.budget_settings import BudgetSettings
 from fcfl.runs.option_fields import check_fields
+from fcfl.server.private import Private
 from fcfl.server.registry import METHODS
 
 NETWORK_OBJECTIVE = 1.0  # a network is not cross-validated
@@ -14,6 +17,9 @@ NETWORK_OBJECTIVE = 1.0  # a network is not cross-validated
 
 def method_of(classifier: Any, seed: int) -> Any:
     """The method as an object, or its name where it has no option set."""
+    privacy = privacy_of(classifier)
+    if privacy is not None:
+        return _private_method(classifier, privacy)
     if not isinstance(classifier.method, str):
         if classifier.rounds is not None:
             raise ValueError("`rounds` is an option of the method object: leave it out here.")
@@ -28,9 +34,33 @@ def method_of(classifier: Any, seed: int) -> Any:
     return registered.method(**options)
 
 
+def privacy_of(classifier: Any) -> PrivacyBudget | None:
+    """Epsilon and delta of each client, where noise is asked for."""
+    given: Any = classifier.privacy
+    if given is None or isinstance(given, PrivacyBudget):
+        return given
+    if not isinstance(given, Mapping) or set(given) != {"epsilon", "delta"}:
+        raise ValueError(
+            f"`privacy` must be {{'epsilon': E, 'delta': D}} or a PrivacyBudget, got {given!r}."
+        )
+    return PrivacyBudget(**given)
+
+
+def _private_method(classifier: Any, privacy: PrivacyBudget) -> Private:
+    if classifier.method not in ("sqp", "private"):
+        raise ValueError(
+            f"`method` must be left out or 'private' with `privacy`, got {classifier.method!r}."
+        )
+    least = {} if classifier.min_group_rows is None else {"least_rows": classifier.min_group_rows}
+    rounds = {} if classifier.rounds is None else {"rounds": classifier.rounds}
+    return Private(privacy.epsilon, privacy.delta, **least, **rounds)
+
+
 def open_settings_of(classifier: Any) -> tuple[Any, Any]:
     """``l2`` and ``objective``; by its name a method leaves what is not given open."""
     l2, objective = classifier.l2, classifier.objective
+    if classifier.privacy is not None:
+        return l2, objective
     by_name = isinstance(classifier.method, str)
     if classifier.model is not None:
         if "auto" in (l2, objective):

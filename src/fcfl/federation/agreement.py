@@ -15,6 +15,9 @@ from fcfl.federation.messages import Agreement, Terms
 
 def agree(terms: Terms, introductions: Mapping[ClientId, Introduction]) -> Agreement:
     """One encoding for all rows, and the groups that anybody named."""
+    declared = {name: said for name, said in introductions.items() if said.schema is not None}
+    if declared:
+        return _declared(terms, introductions, declared)
     statistics = {n: s.statistics for n, s in introductions.items() if s.statistics is not None}
     schema = Schema.from_statistics(statistics)
     if not schema.columns:
@@ -26,6 +29,30 @@ def agree(terms: Terms, introductions: Mapping[ClientId, Introduction]) -> Agree
         schema=schema,
         checksums={name: said.checksum for name, said in introductions.items()},
     )
+
+
+def _declared(
+    terms: Terms,
+    introductions: Mapping[ClientId, Introduction],
+    declared: Mapping[ClientId, Introduction],
+) -> Agreement:
+    """What sites with a privacy budget have declared, all of them the same."""
+    first = next(iter(declared.values()))
+    for name, said in introductions.items():
+        same = (said.schema, said.labels, said.levels) == (
+            first.schema,
+            first.labels,
+            first.levels,
+        )
+        if said.schema is None or not same:
+            raise DataError(
+                f"Sites {first.name!r} and {name!r} must declare the same labels, groups and "
+                "columns, and all sites must where one has a privacy budget."
+            )
+    checksums = {name: said.checksum for name, said in introductions.items()}
+    negative, positive = first.labels
+    schema = first.schema or Schema(())
+    return Agreement(terms, (negative, positive), first.levels, schema, checksums)
 
 
 def run_id(agreement: Agreement) -> str:

@@ -10,9 +10,10 @@ from fcfl._types import LABEL_OF, ClientId, Point, RateId, RateKind, Vector
 from fcfl.client.counts import Counts
 from fcfl.client.questions import Counted, HeldOut, Introduction
 from fcfl.client.thresholds import RateWindow
-from fcfl.data import Statistics
+from fcfl.data import Schema, Statistics
 from fcfl.data.statistics import Summary
 from fcfl.errors import ReportError
+from fcfl.policy import PrivacyBudget
 from fcfl.preference import Ballot, Choices, places
 from fcfl.rules import Rule
 
@@ -32,6 +33,8 @@ def check_introduction(name: ClientId, said: Introduction) -> None:
     _expect(name, "policy counts", all(is_count(n) and n >= 1 for n in counts))
     sha256 = said.policy_sha256
     _expect(name, "a policy checksum", sha256 is None or isinstance(sha256, str))
+    _expect(name, "privacy", said.privacy is None or isinstance(said.privacy, PrivacyBudget))
+    _expect(name, "schema", said.schema is None or isinstance(said.schema, Schema))
     if said.statistics is None:
         return
     _expect(name, "statistics", isinstance(said.statistics, Statistics))
@@ -43,7 +46,7 @@ def check_introduction(name: ClientId, said: Introduction) -> None:
 def check_site_introduction(name: ClientId, said: Introduction) -> None:
     """Refuse also a site that says nothing of its columns: its rows could not be encoded alike."""
     check_introduction(name, said)
-    _expect(name, "statistics", said.statistics is not None)
+    _expect(name, "statistics", said.statistics is not None or said.schema is not None)
 
 
 def check_reports(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from fcfl._types import ClientId, Fold, Point, Report, Reports, Request, Vector
 from fcfl.client.counts import Counts
 from fcfl.client.local_client import Client, LocalClient, ThresholdClient, VotingClient
+from fcfl.client.private_client import PrivateClient
 from fcfl.client.questions import (
     Count,
     Counted,
@@ -32,7 +33,7 @@ from fcfl.federation.arrivals import (
     check_thresholds,
 )
 from fcfl.federation.summing import CheckReports, add_up
-from fcfl.policy import Policy
+from fcfl.policy import Policy, PrivacyBudget
 from fcfl.preference import Ballot, Choices
 
 if TYPE_CHECKING:
@@ -62,9 +63,21 @@ class Federation:
         cls,
         train: Mapping[ClientId, ClientData],
         test: Mapping[ClientId, ClientData] | None = None,
+        *,
+        privacy: PrivacyBudget | None = None,
     ) -> "Federation":
-        """Clients whose training rows, and held-out ones where there are any, are in memory."""
+        """Clients whose training rows, and held-out ones where there are any, are in memory.
+
+        With a ``privacy`` budget, the same for each, they add noise to all they say.
+        """
         held_out = test or {}
+        if privacy is not None:
+            return cls(
+                {
+                    name: PrivateClient(name, rows, held_out.get(name), privacy=privacy)
+                    for name, rows in train.items()
+                }
+            )
         return cls(
             {name: LocalClient(name, rows, held_out.get(name)) for name, rows in train.items()}
         )

@@ -48,7 +48,13 @@ class GuardedClient:
         train = without_small_groups(train, least)
         test = None if test is None else without_small_groups(test, least)
         self._client = LocalClient(
-            name, train, test, rules=rules, min_group_rows=min_group_rows, preference=preference
+            name,
+            train,
+            test,
+            rules=rules,
+            min_group_rows=min_group_rows,
+            tells_scores=False,
+            preference=preference,
         )
         self._folder, self._rows, self._least = folder, rows, least
 

@@ -13,9 +13,11 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from fcfl.client.private_client import PrivacySpent
 from fcfl.errors import DataError
 from fcfl.federation.locked_file import append, locked
 from fcfl.limits import Limits
+from fcfl.policy import PrivacyBudget
 
 FILE = "ledger.jsonl"
 PARTS = ("questions", "points", "counts", "ballots")  # of which there are limits
@@ -34,7 +36,8 @@ class Entry:
     ``table`` and ``question`` are SHA-256; a ``run`` is one agreement on columns and encoding.
     ``points`` is how many models were reported on, ``counted`` which models' decisions were
     counted, by the beginning of the SHA-256 of their parameters.
-    ``splits`` says how rows were held out and which folds were made.
+    ``splits`` says how rows were held out and which folds were made. ``privacy`` has the squares of
+    what noisy sums cost training rows and held-out rows; asked again, they cost again.
     """
 
     table: str
@@ -46,6 +49,7 @@ class Entry:
     counted: tuple[str, ...] = ()
     splits: tuple[str, ...] = ()
     at: str = ""
+    privacy: tuple[float, ...] = ()
 
 
 @dataclass
@@ -109,6 +113,7 @@ class _Read:
     offset: int = 0
     lines: int = 0
     chain: str = _FIRST
+    privacy: PrivacySpent = field(default_factory=PrivacySpent)
     usages: dict[str, Usage] = field(default_factory=dict)
 
 
@@ -119,12 +124,14 @@ class Ledger:
         self.path = folder / FILE
         self._read = _Read()
 
-    def record(self, entry: Entry, limits: Limits) -> None:
-        """Append the question, or refuse it because a limit is reached."""
+    def record(self, entry: Entry, limits: Limits, privacy: PrivacyBudget | None = None) -> None:
+        """Append the question, or refuse it because a limit or the privacy budget is reached."""
         with locked(self.path) as file:
             usage = self._usages(file).get(entry.table, Usage())
             if entry.question not in usage.known:
                 check_limits(entry, usage, limits)
+            if privacy is not None:
+                _plus(self._read.privacy, entry).check_within(privacy)
             entry = _stamped(entry)
             text, chain = _line(entry, self._read.chain)
             append(file, text)
@@ -136,6 +143,11 @@ class Ledger:
             return {}
         with locked(self.path) as file:
             return self._usages(file)
+
+    def privacy_spent(self) -> PrivacySpent:
+        """What noisy sums have cost, of all states of the table: rows may be in several."""
+        self.usages()
+        return self._read.privacy
 
     def mend(self) -> int:
         """Cut off what follows the last whole line; returns how many bytes were cut."""
@@ -169,9 +181,17 @@ class Ledger:
 
     def _take(self, entry: Entry, chain: str, size: int) -> None:
         self._read.usages.setdefault(entry.table, Usage()).add(entry)
+        self._read.privacy = _plus(self._read.privacy, entry)
         self._read.offset += size
         self._read.lines += 1
         self._read.chain = chain
+
+
+def _plus(spent: PrivacySpent, entry: Entry) -> PrivacySpent:
+    if not entry.privacy:
+        return spent
+    train, test = entry.privacy
+    return spent.plus({"train": train, "test": test})
 
 
 def check_limits(entry: Entry, usage: Usage, limits: Limits) -> None:
@@ -206,7 +226,10 @@ def _stamped(entry: Entry) -> Entry:
 
 def _line(entry: Entry, before: str) -> tuple[bytes, str]:
     """An entry as a line, and the checksum that chains it to the line before."""
-    text = json.dumps(asdict(entry), separators=(",", ":"), sort_keys=True)
+    content = asdict(entry)
+    if not entry.privacy:  # as ledgers were written before there was any
+        del content["privacy"]
+    text = json.dumps(content, separators=(",", ":"), sort_keys=True)
     chain = hashlib.sha256(f"{before}{text}".encode()).hexdigest()
     return f'{{"entry":{text},"chain":"{chain}"}}\n'.encode(), chain
 
@@ -215,9 +238,9 @@ def _parse(line: bytes) -> tuple[Entry | None, str]:
     try:
         table = json.loads(line)
         given = table["entry"]
-        if set(given) != {known.name for known in fields(Entry)}:
+        if set(given) | {"privacy"} != {known.name for known in fields(Entry)}:
             return None, ""
-        lists = {key: tuple(given[key]) for key in ("counted", "splits")}
+        lists = {key: tuple(given.get(key, ())) for key in ("counted", "splits", "privacy")}
         return Entry(**{**given, **lists}), str(table["chain"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return None, ""

@@ -34,8 +34,11 @@ from fcfl.federation.masks.mask_messages import (
 from fcfl.federation.named_module import NamedModule
 from fcfl.federation.wire import WireError, pack, unpack, unpack_tree
 from fcfl.models import loss
+from fcfl.models.gradient_spread import GradientSpread
 from fcfl.models.linear import Linear
+from fcfl.policy import PrivacyBudget
 from fcfl.preference import Ballot, Choices, Figures
+from fcfl.releases import Release
 from fcfl.rules import Rule
 
 
@@ -104,12 +107,12 @@ class Refusal:
 
 ToSite: TypeAlias = Introduce | Ask
 
-EXTRAS = (LocalTraining, LossesByLabel)
+EXTRAS = (LocalTraining, LossesByLabel, GradientSpread, Release)
 """What sites answer beyond losses, rates and curvature: sums over many rows, as gradients are."""
 
 _VALUES: tuple[type, ...] = (
     *(Terms, Agreement, Counts, Setup, Linear, NamedModule, Choices, Figures, *EXTRAS),
-    *(SumTerms, SumKey, *get_args(Rule)),
+    *(PrivacyBudget, SumTerms, SumKey, *get_args(Rule)),
     *(
         cls
         for module in (_types, encoding, statistics, loss)  # points and reports, columns, losses

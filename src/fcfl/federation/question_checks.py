@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from fcfl._types import ClientId, Extra, Fold, Point, Vector
+from fcfl._types import ClientId, Extra, Fold, Matrix, Point, Vector
 from fcfl.client.questions import Evaluate, HoldOut, OnRows, Vote
 from fcfl.errors import DataError
 from fcfl.extras import LocalTraining
 from fcfl.federation.messages import EXTRAS, Agreement, Terms
 from fcfl.federation.named_module import NamedModule
 from fcfl.limits import Limits
+from fcfl.models.gradient_spread import GradientSpread
 from fcfl.models.linear import Linear
 from fcfl.models.loss import LOSSES
 
@@ -113,7 +114,7 @@ def _check_params(params: Vector, n_params: int, limits: Limits) -> None:
 
 def _check_point(point: Point, limits: Limits, *, masked: bool) -> None:
     for extra in point.extras:
-        _check_extra(extra, limits)
+        _check_extra(extra, point, limits)
     if not 0 < point.sharpness <= limits.largest_sharpness:
         raise DataError(
             f"`sharpness` must lie between 0 and {limits.largest_sharpness:g}, this site's limit, "
@@ -128,10 +129,12 @@ def _check_point(point: Point, limits: Limits, *, masked: bool) -> None:
         )
 
 
-def _check_extra(extra: Extra, limits: Limits) -> None:
+def _check_extra(extra: Extra, point: Point, limits: Limits) -> None:
     """Refuse questions that could single out rows: other ones, and training on few at a time."""
     if not isinstance(extra, EXTRAS):
         raise DataError(f"A site does not answer `{type(extra).__name__}`.")
+    if isinstance(extra, GradientSpread):
+        _check_factor(extra.factor, point.params.size, limits)
     if not isinstance(extra, LocalTraining):
         return
     steps_fit = 1 <= extra.epochs <= MOST_EPOCHS and 0 < extra.step_size <= MOST_STEP
@@ -143,6 +146,14 @@ def _check_extra(extra: Extra, limits: Limits) -> None:
             f"batches of all rows or of at least {LEAST_BATCH}, got {extra.epochs} epochs, "
             f"{extra.step_size:g} and {extra.batch_rows}."
         )
+
+
+def _check_factor(factor: Matrix, n_params: int, limits: Limits) -> None:
+    """Sums of squares over rows, as curvature has: who sends none of that sends none of these."""
+    if limits.curvature is not True:  # it is for all rows' sum only, or for nobody
+        raise DataError("This site tells curvature, and how gradients vary, to nobody by itself.")
+    if factor.shape != (n_params, n_params) or not np.isfinite(factor).all():
+        raise DataError(f"`factor` must be {n_params} × {n_params} finite numbers.")
 
 
 def _check_fold(fold: Fold, limits: Limits) -> None:

@@ -28,6 +28,12 @@ from fcfl.federation.messages import (
     decode_question,
     encode_message,
 )
+from fcfl.federation.private_site import (
+    answer_privately,
+    check_private_question,
+    introduce_privately,
+    private_checksum,
+)
 from fcfl.federation.question_checks import check_question, check_split, check_vote
 from fcfl.federation.site_rows import (
     encoded_rows,
@@ -66,13 +72,18 @@ def reply_to(message: bytes, config: Config) -> bytes:
 
 def _answer(question: ToSite, settings: SiteSettings, message: bytes) -> Any:
     """The answer from the site's own rows; the ledger has the question before it is computed."""
-    table = table_checksum(settings)
+    table, privacy = table_checksum(settings), settings.privacy
+    terms = question.terms if isinstance(question, Introduce) else question.agreement.terms
+    checksum = rows_checksum(table, terms)
+    if privacy is not None:
+        checksum = private_checksum(settings, table, terms)
     if isinstance(question, Introduce):
-        check_split(question.terms, settings.limits)
+        check_split(terms, settings.limits)
         _record(settings, Entry(table, "", _digest(message), "introduce", len(message)), question)
-        return _introduce(question.terms, settings, table)
+        if privacy is not None:
+            return introduce_privately(terms, settings, privacy, checksum)
+        return _introduce(terms, settings, table)
     agreement, asked = question.agreement, question.question
-    checksum = rows_checksum(table, agreement.terms)
     if agreement.checksums.get(settings.name) != checksum:
         raise DataError(
             "This site's table is not the one the run began with. Put that one back and resume, or "
@@ -86,10 +97,14 @@ def _answer(question: ToSite, settings: SiteSettings, message: bytes) -> Any:
         check_rules_kept(settings.name, settings.rules, about_rows.setup.rules)
         masked = about_rows is not asked
         check_question(about_rows, agreement, settings.limits, masked=masked)
+    costs = () if privacy is None else check_private_question(asked, agreement, settings)
     purpose = type(asked).__name__.lower()
     run = _digest(encode_message(Ask(agreement, _NO_QUESTION)))
     entry = Entry(table, run, _digest(message), purpose, len(message), *_spent(about_rows))
-    _record(settings, entry, question)
+    _record(settings, replace(entry, privacy=costs), question)
+    if privacy is not None:
+        assert isinstance(asked, Evaluate)  # else it was refused
+        return answer_privately(asked, agreement, settings, privacy, checksum)
     client = None
     if about_rows is not None:
         client = _client(about_rows, agreement, settings, table, checksum)
@@ -147,7 +162,7 @@ def _record(settings: SiteSettings, entry: Entry, question: ToSite) -> None:
         asked = _about_rows(question.question)
         splits = [_held_out(question.agreement.terms), *_folds(asked)]
     ledger = _LEDGERS.setdefault(folder, Ledger(folder))
-    ledger.record(replace(entry, splits=tuple(splits)), settings.limits)
+    ledger.record(replace(entry, splits=tuple(splits)), settings.limits, settings.privacy)
 
 
 def _digest(message: bytes) -> str:

@@ -14,7 +14,7 @@ from fcfl._types import ClientId
 from fcfl.errors import DataError
 from fcfl.limits import LEAST_IN_LEVEL, LEAST_ROWS, Limits
 from fcfl.mask_policy import MaskPolicy
-from fcfl.policy import Policy
+from fcfl.policy import Policy, PrivacyBudget
 from fcfl.policy_file import read_policy
 from fcfl.preference import Preference
 from fcfl.rules import Rule
@@ -105,6 +105,11 @@ class SiteSettings:
     def masks(self) -> MaskPolicy:
         """What the site asks of a masked sum."""
         return self.read_policy.masks
+
+    @property
+    def privacy(self) -> PrivacyBudget | None:
+        """With a budget the site adds noise to all it says, and answers nothing else."""
+        return self.read_policy.privacy
 
     @property
     def ledger_folder(self) -> Path:

@@ -41,7 +41,7 @@ M = TypeVar("M")
 KIND = "fcfl-linear-1"
 
 
-CONFIDENCE = 0.95  # by default; docs/promise.md says how it was chosen
+CONFIDENCE = 0.9  # by default; docs/promise.md says how it was chosen
 
 
 @dataclass(frozen=True)
@@ -178,6 +178,11 @@ class LinearRows:
     def logits(self, params: Vector) -> Vector:
         """The logit of each distinct row."""
         return all_logits(self.products, params)
+
+    def slope_squares(self, params: Vector, weights: Matrix, factor: Matrix) -> Vector:
+        """Weighted sums of ``|factor.T @ x|**2`` over distinct rows, one per column of weights."""
+        between = factor @ factor.T  # one Gram matrix a column, instead of a pass a direction
+        return np.array([np.vdot(self.products.gramian(one), between) for one in weights.T])
 
     def report(self, point: Point) -> Report:
         """Loss and smooth rates at ``point``, with gradients and whatever else it wants."""

@@ -27,7 +27,8 @@ class Inputs:
     ``labels`` are the negative and the positive one. With ``is_plain`` the columns are numbers
     that are used as they are, and an empty cell is refused: how a classifier in Python is trained.
     With ``thresholds`` an answer also depends on the row's client and group, which are in the
-    columns ``client_column`` and ``thresholds.attribute``.
+    columns ``client_column`` and ``thresholds.attribute``. Cells with a text of ``missing`` count
+    as empty, by default those with a usual mark.
     """
 
     schema: Schema
@@ -36,6 +37,7 @@ class Inputs:
     is_plain: bool = False
     thresholds: GroupThresholds | None = None
     client_column: str | None = None
+    missing: tuple[str, ...] | None = None
 
     @classmethod
     def plain(cls, names: Iterable[str], labels: tuple[Label, Label]) -> "Inputs":
@@ -54,6 +56,8 @@ class Inputs:
         if self.thresholds is not None:
             written["client"] = self.client_column
             written["thresholds"] = self.thresholds.to_json()
+        if self.missing is not None:
+            written["missing"] = list(self.missing)
         return written
 
     @classmethod
@@ -61,7 +65,7 @@ class Inputs:
         """Read that part."""
         negative, positive = content["labels"]
         label, client = content["label"], content.get("client")
-        thresholds = content.get("thresholds")
+        thresholds, missing = content.get("thresholds"), content.get("missing")
         return cls(
             Schema.from_dict(content["schema"]),
             (negative, positive),
@@ -69,6 +73,7 @@ class Inputs:
             bool(content.get("plain", False)),
             None if thresholds is None else GroupThresholds.from_json(thresholds),
             None if client is None else str(client),
+            None if missing is None else tuple(map(str, missing)),
         )
 
 

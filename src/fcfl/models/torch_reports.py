@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.func import grad, jacfwd
+from torch.func import grad, jacfwd, jvp
 
 from fcfl._checks import check_curvature_weights
 from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, RateId, Report, Vector
@@ -96,6 +96,27 @@ class TorchRows:
     def logits(self, params: Vector) -> Vector:
         """The logits of all rows."""
         return self.network.logits(params, self.data.X, self.batch_rows)
+
+    def slope_squares(self, params: Vector, weights: Matrix, factor: Matrix) -> Vector:
+        """Weighted sums of ``|factor.T @ gradient|**2`` over rows, one per column of weights."""
+        total = np.zeros(weights.shape[1])
+        for direction in factor.T:
+            total += self._logit_slopes(params, direction) ** 2 @ weights
+        return total
+
+    def _logit_slopes(self, params: Vector, direction: Vector) -> Vector:
+        """The derivative of each row's logit along ``direction``."""
+        network, slopes = self.network, np.empty(self.data.n_rows)
+        flat, along = (torch.tensor(one, device=network.device) for one in (params, direction))
+        for first in range(0, self.data.n_rows, self.batch_rows):
+            some = slice(first, first + self.batch_rows)
+            rows = network.rows(self.data.X, some)
+
+            def logits(weights: Tensor, rows: Tensor = rows) -> Tensor:
+                return network.forward(network.leaves_of(weights), rows)
+
+            slopes[some] = to_numpy(jvp(logits, (flat,), (along,))[1])
+        return slopes
 
     def report(self, point: Point) -> Report:
         """Loss and smooth rates at ``point``, with gradients and whatever else it wants."""

@@ -14,7 +14,6 @@ import logging
 import shlex
 from collections.abc import Callable
 
-from fcfl.federation.remote import RemoteFederation
 from fcfl.federation.site_settings import Config
 from fcfl.federation.transport import Transport
 from fcfl.negotiation.negotiating import Procedure
@@ -23,7 +22,7 @@ from fcfl.report.negotiation_page import headline
 from fcfl.results.negotiation_result import Negotiation, VotingRule
 from fcfl.runs.budget_sweep import parse_budgets
 from fcfl.runs.site_config import SitesConfig
-from fcfl.runs.site_run import open_sites
+from fcfl.runs.site_run import Sites
 
 KEYS = ("budgets", "by", "most")
 log = logging.getLogger("fcfl")
@@ -41,18 +40,11 @@ def negotiate_sites(
     """Negotiate over whatever the transport reaches and write the folder the config names."""
     procedure = _procedure(config)
     run = SitesConfig.from_run_config({k: v for k, v in config.items() if k not in KEYS})
-    on_message(f"Waiting for {len(run.sites)} sites: {', '.join(run.sites)}.")
-    sites = RemoteFederation(
-        transport,
-        run.sites,
-        run.terms,
-        timeout=run.site_timeout,
-        nodes=run.nodes,
-        on_message=on_message,
-    )
+    if run.experiment.masked:
+        raise ValueError("`masked` must be left out: in a negotiation all see everybody's figures.")
     return run_negotiation(
         run.experiment,
-        open_sites(run.experiment, sites, run.module),
+        Sites(transport, run, on_message).open(run.experiment),
         procedure,
         run.folder,
         command=lambda found: _command(run, found),

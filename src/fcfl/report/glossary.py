@@ -44,6 +44,12 @@ GLOSSARY: tuple[tuple[str, str], ...] = (
         "The share of people decided as labelled; the same with both labels weighing alike.",
     ),
     (
+        "Score, ROC, calibration",
+        "The score is the model's probability of the positive label. The area under the ROC curve "
+        "is the chance that of two people, one with each label, the one with the positive label "
+        "has the higher score. Scores are calibrated where they come true as often as they say.",
+    ),
+    (
         "Training loss",
         "What training lowers: how badly the model's probabilities fit the labels, on average over "
         "a client's training rows, without the L2 term that keeps weights small.",

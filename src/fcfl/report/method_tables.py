@@ -1,6 +1,6 @@
 """Methods side by side: one line for each, over all its seeds."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -10,6 +10,7 @@ from rich.text import Text
 
 from fcfl.results import Comparison, MethodRun, MethodSummary, OverSeeds
 from fcfl.results.judgeable import ENOUGH
+from fcfl.results.method_runs import MAJORITY
 
 from .figures import Dot, scatter
 from .words import number, plain
@@ -82,18 +83,57 @@ def methods_sentences(comparison: Comparison) -> list[str]:
 
 
 def best_sentence(comparison: Comparison) -> str:
-    """Which method keeps most budgets, and at which accuracy."""
-    judged = [s for s in comparison.methods if s.n_budgets and s.lowest_accuracy.mean is not None]
-    if not judged:
+    """What each method is best at, on held-out rows; the majority class is not a method."""
+    methods = [s for s in comparison.methods if s.method != MAJORITY]
+    claims: dict[str, list[str]] = {}
+    for told, value in _CRITERIA:
+        found = {s.method: known for s in methods if (known := value(s)) is not None}
+        best = [name for name, known in found.items() if known == max(found.values())]
+        for name in best:
+            summary = next(s for s in methods if s.method == name)
+            claims.setdefault(name, []).append(told(summary))
+    if not claims:
         return ""
-    most = max(s.kept / s.n_budgets for s in judged)
-    best = [s for s in judged if s.kept / s.n_budgets == most]
-    names = " and ".join(s.method for s in best)
-    lowest = " and ".join(number(s.lowest_accuracy.mean, 3) for s in best)
-    return (
-        f"Most budgets are kept by {names}: {best[0].kept} of {best[0].n_budgets} on held-out "
-        f"rows, with a lowest accuracy at any client of {lowest}."
-    )
+    each = [f"{name} {', '.join(what)}" for name, what in claims.items()]
+    return f"On held-out rows {'; '.join(each)}."
+
+
+def _share_kept(summary: MethodSummary) -> float | None:
+    return summary.kept / summary.n_budgets if summary.n_budgets else None
+
+
+def _negative(over: OverSeeds) -> float | None:
+    return None if over.mean is None else -over.mean
+
+
+_CRITERIA: tuple[
+    tuple[Callable[[MethodSummary], str], Callable[[MethodSummary], float | None]], ...
+] = (
+    (lambda s: f"keeps most budgets ({s.kept} of {s.n_budgets})", _share_kept),
+    (
+        lambda s: f"has the smallest difference over all rows ({number(s.all_rows.mean, 3)})",
+        lambda s: _negative(s.all_rows),
+    ),
+    (
+        lambda s: f"has the smallest difference at any client ({number(s.largest.mean, 3)})",
+        lambda s: _negative(s.largest),
+    ),
+    (
+        lambda s: (
+            "has the highest accuracy at the worst client "
+            f"({number(s.lowest_accuracy.mean, 3)}) of those that keep half of the budgets"
+        ),
+        lambda s: s.lowest_accuracy.mean if (_share_kept(s) or 0.0) >= 0.5 else None,
+    ),
+    (
+        lambda s: (
+            f"has the highest without regard to budgets ({number(s.lowest_accuracy.mean, 3)}; "
+            f"kept: {s.kept} of {s.n_budgets})"
+        ),
+        lambda s: s.lowest_accuracy.mean,
+    ),
+)
+"""What methods are compared by: words for the best, and a value of which the largest is best."""
 
 
 def too_small_sentence(comparison: Comparison) -> str:

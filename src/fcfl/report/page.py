@@ -26,7 +26,9 @@ from .group_figures import RatesView, rates_views
 from .method_tables import methods_view
 from .people import next_steps, people_sentences
 from .run_comparison import comparison_view
+from .score_figures import ScoreView, score_views
 from .svg import icon
+from .sweep_views import sweep_view
 from .views import (
     ClientLine,
     GroupLine,
@@ -40,7 +42,6 @@ from .views import (
     price_view,
     rule_views,
     scatter_views,
-    sweep_view,
     training_lines,
 )
 from .words import (
@@ -49,6 +50,7 @@ from .words import (
     minimised,
     number,
     plain,
+    privacy_sentences,
     served_sentence,
     verdict_sentence,
     worst_sentence,
@@ -69,6 +71,7 @@ class RunView:
     rules: tuple[RuleView, ...]
     claims: tuple[Claim, ...]
     scatters: tuple[ScatterView, ...]
+    scores: tuple[ScoreView, ...]
     prices: PriceView | None
     clients: tuple[ClientLine, ...]
     groups: tuple[GroupLine, ...]
@@ -79,6 +82,7 @@ class RunView:
     change: ChangeView | None
     steps: tuple[str, ...]
     expects: bool
+    privacy: tuple[str, ...] = ()
 
 
 def write_page(folder: Path, out: Path | None = None) -> Path:
@@ -135,11 +139,13 @@ def run_view(result: Result, plain_run: Result | None = None) -> RunView:
         rules=rule_views(by_rule(claims)),
         claims=tuple(worst_first(claims)),
         scatters=scatter_views(result),
+        scores=score_views(result),
         prices=price_view(result),
         clients=tuple(client_lines(result)),
         groups=tuple(group_lines(result)),
         training=tuple(training_lines(result)),
         facts=tuple(facts(result)),
+        privacy=tuple(privacy_sentences(result)),
         minimised=minimised(result),
         rates=rates_views(worst_first(claims)),
         change=change_view(result, plain_run),

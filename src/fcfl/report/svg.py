@@ -123,10 +123,12 @@ def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
     )  # fmt: skip
 
 
-def stretched_line(places: Sequence[tuple[float, float]], height: float) -> Markup:
+def stretched_line(
+    places: Sequence[tuple[float, float]], height: float, class_: str = "line"
+) -> Markup:
     """A line through (per cent, pixels) over the whole figure; its stroke is not stretched."""
     points = " ".join(f"{x:g},{y:g}" for x, y in places)
-    drawn = tag("polyline", points=points, class_="line", vector_effect="non-scaling-stroke")
+    drawn = tag("polyline", points=points, class_=class_, vector_effect="non-scaling-stroke")
     return tag(
         "svg", drawn, x="0", y="0", width="100%", height=f"{height:g}",
         viewBox=f"0 0 100 {height:g}", preserveAspectRatio="none",

@@ -14,7 +14,14 @@ from .claims import RuleName, claims_of, rule_of, shown_verdict, together_called
 from .people import people_sentences
 from .run_comparison import run_line
 from .views import claims_with_price
-from .words import headline, price_sentence, trained_value, verdict_sentence, worst_sentence
+from .words import (
+    headline,
+    price_sentence,
+    privacy_sentences,
+    trained_value,
+    verdict_sentence,
+    worst_sentence,
+)
 from .words import number as number
 from .words import plain as plain
 
@@ -139,7 +146,8 @@ def summary_sentences(result: Result) -> list[str]:
         sentences += [worst_sentence(result) or ""]
     priced = claims_with_price(result)[:MOST_PRICES]
     sentences += [price_sentence(claim, result) for claim in priced]
-    return [sentence for sentence in (*sentences, result.message) if sentence]
+    sentences += [result.message, *privacy_sentences(result)]
+    return [sentence for sentence in sentences if sentence]
 
 
 def runs_table(results: Mapping[str, Result]) -> Table:

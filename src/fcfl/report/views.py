@@ -15,15 +15,13 @@ from fcfl.results import (
     Result,
     RoundInfo,
     RowCounts,
-    SweepPoint,
 )
-from fcfl.results.judgeable import ENOUGH
 
 from .claims import Claim, RuleName, by_rule, claims_of, rule_of, together_called
 from .figures import Dot, claim_axis, claim_scale, claim_strip, price_bar, scatter
 from .path_figure import path_figure
 from .svg import Scale
-from .words import number, plain, price_sentence, trained_value
+from .words import price_sentence, trained_value
 
 MOST_SHOWN = 40  # clients in a picture; tables have all
 MOST_NAMED = 6  # dots with a name
@@ -77,24 +75,6 @@ class PriceView:
     left: int
     free: int
     weights: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class SweepLine:
-    """A point of a sweep and its budget in few words."""
-
-    label: str
-    point: SweepPoint
-
-
-@dataclass(frozen=True)
-class SweepView:
-    """The trade-off curve, its table, and what they say."""
-
-    figure: Markup | None
-    lines: tuple[SweepLine, ...]
-    title: str
-    sentences: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -211,68 +191,6 @@ def path_views(history: Sequence[RoundInfo]) -> list[Markup]:
         "path-violation", "largest violation", history, "largest_violation", zero=True
     )
     return [figure for figure in (loss, violation) if figure is not None]
-
-
-def sweep_view(points: Sequence[SweepPoint]) -> SweepView | None:
-    """The trade-off: the lowest accuracy against the difference over all rows, by budget."""
-    if not points:
-        return None
-    dots = [
-        Dot(
-            budget_label(point),
-            one.all_rows,
-            one.lowest_accuracy,
-            is_named=True,
-            low=one.low,
-            high=one.high,
-        )
-        for point in points
-        for one in (point.judged,)
-        if one.all_rows is not None and one.lowest_accuracy is not None
-    ]
-    axes = ("difference over all rows", "lowest accuracy of a client with enough people")
-    title = "Trade-off between difference and accuracy, by budget"
-    figure = scatter("sweep", title, dots, axes, is_path=True) if dots else None
-    lines = tuple(SweepLine(budget_label(point), point) for point in points)
-    return SweepView(figure, lines, tradeoff_sentence(points), tuple(_about_points(points)))
-
-
-def tradeoff_sentence(points: Sequence[SweepPoint]) -> str:
-    """What the tightest budget buys, and what it costs, beside the loosest."""
-    first, last = points[0], points[-1]
-    loose, tight = first.judged, last.judged
-    if len(points) < 2 or loose.all_rows is None or tight.all_rows is None:
-        return f"Sweep of {len(points)} budget{'' if len(points) == 1 else 's'}."
-    sentence = (
-        f"From budget {budget_label(first)} to {budget_label(last)}, the difference over all rows "
-        f"goes from {number(loose.all_rows, 3)} to {number(tight.all_rows, 3)}"
-    )
-    if loose.accuracy is not None and tight.accuracy is not None:
-        sentence += f", accuracy from {number(loose.accuracy, 3)} to {number(tight.accuracy, 3)}"
-    return sentence + "."
-
-
-def _about_points(points: Sequence[SweepPoint]) -> Iterator[str]:
-    last = points[-1].judged
-    if last.n_budgets:
-        yield (
-            f"Under the tightest budget, decisions on held-out rows keep {last.kept} of "
-            f"{last.n_budgets} budgets of clients with at least {ENOUGH} people in every group."
-        )
-    if last.too_small:
-        names = ", ".join(plain(name) for name in last.too_small[:MOST_NAMED])
-        more = len(last.too_small) - MOST_NAMED
-        yield f"Too small to judge by: {names}{f' and {more} more' if more > 0 else ''}."
-    exceeded = [budget_label(point) for point in points if not point.budgets_met]
-    if exceeded:
-        yield f"Not kept on the training rows: budget {', '.join(exceeded)}."
-
-
-def budget_label(point: SweepPoint) -> str:
-    """A sweep point's budget in few words."""
-    if point.relative is not None:
-        return f"{point.relative:g} of unconstrained"
-    return "no budget" if point.budget is None else f"{point.budget:g}"
 
 
 def group_lines(result: Result) -> Iterator[GroupLine]:

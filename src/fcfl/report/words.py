@@ -146,7 +146,7 @@ def trained_value(entry: Disparity) -> float | None:
 
 def headline(result: Result) -> str:
     """Who is served worst, and how many budgets are met on training rows."""
-    served = served_sentence(result) or "Who is served worst is not known without labels."
+    served = served_sentence(result) or unknown_worst(result)
     if result.method == "audit":
         return served
     given = list(budgets(result))
@@ -160,6 +160,31 @@ def headline(result: Result) -> str:
     if len(known) < len(given):
         met += f". Without two groups to compare: {len(given) - len(known)}"
     return f"{served} {met}."
+
+
+def unknown_worst(result: Result) -> str:
+    """Why nobody is named as served worst."""
+    if result.privacy is not None:
+        return "Who is served worst is not known: clients that add noise tell no losses."
+    return "Who is served worst is not known without labels."
+
+
+def privacy_sentences(result: Result) -> Iterator[str]:
+    """What the run disclosed of a row at most, of which neighbours, and what that leaves out."""
+    if result.privacy is None:
+        return
+    losses: dict[tuple[float, float], list[str]] = {}
+    for name, loss in result.privacy.clients.items():
+        losses.setdefault((loss.epsilon, loss.delta), []).append(name)
+    for (epsilon, delta), names in losses.items():
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        who = plain(", ".join(names[:MOST_NAMED])) + more
+        yield (
+            f"Privacy: epsilon {epsilon:g} at delta {delta:g} for each of {who}. Neighbouring "
+            f"tables differ by one row that is added or removed ({result.privacy.neighbours}). All "
+            "counts and rates here have noise, and intervals are as much wider."
+        )
+    yield f"Privacy does not cover {'; '.join(result.privacy.not_covered)}."
 
 
 def _named(exceeded: Sequence[tuple[str, Disparity]]) -> str:

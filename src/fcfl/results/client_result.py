@@ -1,10 +1,12 @@
 """What a model does for one client, and for all rows together."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from fcfl._types import ClientId
 from fcfl.audit.verdicts import Verdict
+
+from .json_fields import omitted
 
 PartName = Literal["train", "test"]
 PARTS: tuple[PartName, PartName] = ("train", "test")
@@ -56,8 +58,21 @@ class Disparity:
 
 
 @dataclass(frozen=True)
+class GroupScores:
+    """Rows of a group with each label, by predicted probability in equal bins from 0 to 1."""
+
+    attribute: str
+    group: str
+    negatives: tuple[int, ...]
+    positives: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Part:
-    """What a model does on training rows, or on rows held out; nothing of no rows."""
+    """What a model does on training rows, or on rows held out; nothing of no rows.
+
+    ``scores`` are known of all rows together, where every client tells them.
+    """
 
     loss: float | None = None
     accuracy: float | None = None
@@ -65,6 +80,7 @@ class Part:
     balanced_accuracy: float | None = None
     balanced_accuracy_interval: Interval | None = None
     disparities: tuple[Disparity, ...] = ()
+    scores: tuple[GroupScores, ...] = field(default=(), metadata=omitted())
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Hard counts and smooth reports of clients' rows, and what a result says of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -21,6 +21,7 @@ from .client_result import (
     Disparity,
     Expected,
     GroupCount,
+    GroupScores,
     Interval,
     Overall,
     Part,
@@ -38,6 +39,7 @@ class AuditTerms:
     confidence: float = 0.95
     simultaneous: Simultaneous = "bonferroni"
     min_group_rows: float | None = 1.0
+    noise_sd: Mapping[PartName, float] = field(default_factory=dict)  # of each cell counted
 
     def audit(
         self,
@@ -45,6 +47,7 @@ class AuditTerms:
         rates: Sequence[RateId],
         counts: Mapping[ClientId, Counted],
         trained_counts: Mapping[ClientId, Vector] | None = None,
+        part: PartName = "train",
     ) -> Audit:
         """Hold counts against rules on these terms; training rows may decide what is compared."""
         return audit_clients(
@@ -55,6 +58,7 @@ class AuditTerms:
             simultaneous=self.simultaneous,
             min_group_rows=self.min_group_rows,
             trained_counts=trained_counts,
+            noise_sd=self.noise_sd.get(part, 0.0),
         )
 
     def section(self, audit: Audit) -> AuditSection:
@@ -66,7 +70,10 @@ class AuditTerms:
 
 @dataclass(frozen=True)
 class Evaluations:
-    """Hard counts of every client and part, and its smooth report on training rows."""
+    """Hard counts of every client and part, and its smooth report on training rows.
+
+    ``drifts`` are by how much each client's rates will differ on new rows, where that is known.
+    """
 
     rates: tuple[RateId, ...]
     rules: tuple[Rule, ...]
@@ -74,6 +81,7 @@ class Evaluations:
     test: Mapping[ClientId, Counts]
     reports: Mapping[ClientId, Report]
     terms: AuditTerms = AuditTerms()
+    drifts: Mapping[ClientId, Vector] | None = None
 
     @cached_property
     def audits(self) -> Mapping[PartName, Audit]:
@@ -83,18 +91,8 @@ class Evaluations:
             "test": self.test,
         }
         trained = {client: counts.group_counts for client, counts in self.train.items()}
-        return {
-            part: self.terms.audit(self.rules, self.rates, parts[part], trained) for part in PARTS
-        }
-
-
-def smooth_disparities(evaluations: Evaluations, rule: Rule) -> dict[ClientId, float]:
-    """Each client's smooth disparity on its training rows, where it has one."""
-    values = {
-        client: _smooth(rule, client, report.rates, report.group_counts, evaluations)
-        for client, report in evaluations.reports.items()
-    }
-    return {client: value for client, value in values.items() if value is not None}
+        audit = self.terms.audit
+        return {p: audit(self.rules, self.rates, parts[p], trained, p) for p in PARTS}
 
 
 @dataclass(frozen=True)
@@ -123,9 +121,7 @@ def _client_results(evaluations: Evaluations) -> dict[ClientId, ClientResult]:
     for client, counts in evaluations.train.items():
         held_out = evaluations.test[client]
         trained = part_of(counts, train.clients[client], train.client_rules, evaluations.rates)
-        if (
-            trained.loss is None
-        ):  # a client without rows to count, which reports a loss all the same
+        if not counts.n_rows:  # a client without rows to count, which reports a loss all the same
             trained = replace(trained, loss=evaluations.reports[client].loss)
         report = evaluations.reports[client]
         found[client] = ClientResult(
@@ -144,9 +140,27 @@ def _overall(evaluations: Evaluations) -> Overall:
     counts, held_out = pool(evaluations.train.values()), pool(evaluations.test.values())
     trained = part_of(counts, train.overall, train.global_rules, evaluations.rates)
     rates, rows = _pooled_rates(list(evaluations.reports.values()))
-    return Overall(
-        _with_smooth(trained, None, train.global_rules, evaluations, rates, rows),
-        part_of(held_out, test.overall, test.global_rules, evaluations.rates),
+    judged = part_of(held_out, test.overall, test.global_rules, evaluations.rates)
+    trained = _with_smooth(trained, None, train.global_rules, evaluations, rates, rows)
+    return Overall(with_scores(trained, counts), with_scores(judged, held_out))
+
+
+def with_scores(part: Part, counts: Counted) -> Part:
+    """The part with its rows by group, label and predicted probability, where they are told."""
+    if isinstance(counts, Selections):
+        return part
+    return replace(
+        part,
+        scores=tuple(
+            GroupScores(
+                one.attribute,
+                one.group,
+                tuple(map(int, one.negatives)),
+                tuple(map(int, one.positives)),
+            )
+            for one in counts.scores
+            if one.n_rows
+        ),
     )
 
 
@@ -211,9 +225,8 @@ def _with_smooth(
 
 
 def _mean_loss(counts: Counted) -> float | None:
-    if isinstance(counts, Selections) or not counts.n_rows:
-        return None
-    return counts.loss_sum / counts.n_rows
+    told = None if isinstance(counts, Selections) or not counts.n_rows else counts.loss_sum
+    return None if told is None or np.isnan(told) else told / counts.n_rows
 
 
 def _share(estimate: Estimate | None) -> tuple[float | None, Interval | None]:
@@ -247,7 +260,8 @@ def _expected(
         return None
     least = rule.least_rows(client, evaluations.terms.min_group_rows)
     compared = compare(rule, evaluations.rates, rows, least)
-    found = forecast(rule, compared, smooth_rates, decided, rows, rule.budget_of(client))
+    budget, drifts = rule.budget_of(client), _drifts(evaluations, client)
+    found = forecast(rule, compared, smooth_rates, decided, rows, budget, drifts=drifts)
     return None if found is None else Expected(**asdict(found))
 
 
@@ -259,6 +273,17 @@ def _decided(evaluations: Evaluations, client: ClientId | None) -> Vector | None
     return np.asarray(counts.group_selected / np.maximum(counts.group_counts, 1.0))
 
 
+def _drifts(evaluations: Evaluations, client: ClientId | None) -> Vector | None:
+    """By how much rates will differ on new rows: one client's, or those of all rows together."""
+    drifts = evaluations.drifts
+    if drifts is None:
+        return None
+    if client is not None:
+        return drifts[client]
+    reports = evaluations.reports.items()
+    return _pooled_rates([replace(report, rates=drifts[name]) for name, report in reports])[0]
+
+
 def _pooled_rates(reports: Sequence[Report]) -> tuple[Vector, Vector]:
     """Smooth rates over all clients' rows together, and the rows behind each."""
     rows = np.array([report.group_counts for report in reports])
@@ -268,6 +293,8 @@ def _pooled_rates(reports: Sequence[Report]) -> tuple[Vector, Vector]:
 
 
 def worst_by_loss(clients: Mapping[ClientId, ClientResult]) -> WorstClient:
-    """Who is served worst: the largest training loss."""
+    """Who is served worst: the largest training loss; nobody where no loss was told."""
+    if all(client.train.loss is None for client in clients.values()):
+        return WorstClient(None, None, None)
     name = max(clients, key=lambda client: clients[client].train.loss or 0.0)
     return WorstClient(name, clients[name].train.loss, clients[name].test.accuracy)

@@ -97,6 +97,9 @@ class MethodSummary:
     too_small: tuple[ClientId, ...] = ()
 
 
+MAJORITY = "majority"  # the line of everybody getting the more frequent label
+
+
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     """Everything ``comparison.json`` says."""

@@ -33,7 +33,7 @@ from fcfl.results import (
 )
 from fcfl.results.cell_counts import CELLS, CellCounts
 from fcfl.results.compose import versions
-from fcfl.results.evaluations import AuditTerms, RowSections, part_of
+from fcfl.results.evaluations import AuditTerms, RowSections, part_of, with_scores
 from fcfl.results.result_file import RESULT, write_cells
 from fcfl.rules import Difference, Ratio, Rule, check_budget_clients
 from fcfl.runs.audit_settings import AuditSettings
@@ -125,7 +125,8 @@ def _row_sections(audit: Audit, counted: CountedPredictions) -> RowSections:
         for client, counts in counted.counts.items()
     }
     together = pool(counted.counts.values())
-    overall = Overall(Part(), part_of(together, audit.overall, audit.global_rules, rates))
+    judged = part_of(together, audit.overall, audit.global_rules, rates)
+    overall = Overall(Part(), with_scores(judged, together))
     return RowSections(_worst_client(clients), clients, overall)
 
 

@@ -35,7 +35,9 @@ def _check_rows(name: str, value: int) -> None:
 class AuditSettings:
     """What is audited and how; every field has the name of its command-line option."""
 
-    table: str = _like("table", help="CSV or Parquet file with any model's predictions.")
+    table: str = _like(
+        "table", help="CSV, Parquet or xlsx file with any model's predictions.", repeated=False
+    )
     client: str = _like("client", default=MISSING)
     prediction: str = option("Column with predicted classes, or scores.", COLUMN, group=DATA)
     sensitive: tuple[str, ...] = _like("sensitive")

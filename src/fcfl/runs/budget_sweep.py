@@ -62,12 +62,13 @@ def run_sweep(
     for position, (value, place) in enumerate(zip(values, places, strict=True)):
         session.on_message(f"{place.name}, point {position + 1} of {len(values)}")
         one = _with_budget(experiment, name, value)
+        share = session.part(position / len(values), (position + 1) / len(values))
         if position == 0:
-            finished = _run_or_read(one, place, session, rows)
+            finished = _run_or_read(one, place, share, rows)
         elif METHODS[experiment.method].traits.is_cross_validated:  # fast, and starts anywhere
-            finished = _run_twice(one, place, session, rows, finished.params)
+            finished = _run_twice(one, place, share, rows, finished.params)
         else:
-            finished = _run_or_read(one, place, replace(session, on_message=_quiet), rows)
+            finished = _run_or_read(one, place, replace(share, on_message=_quiet), rows)
         if experiment.wants_selection:
             experiment = _settled(experiment, finished.result)
         points = (*points, _point(value, finished, relative=relative))
@@ -162,8 +163,8 @@ def _run_twice(
         )
         if not resume:
             _remove_tries(folder)
-    warm = _run_or_read(experiment, folder / FROM_BEFORE, quiet, rows, before)
-    cold = _run_or_read(experiment, folder / AFRESH, quiet, rows)
+    warm = _run_or_read(experiment, folder / FROM_BEFORE, quiet.part(0.0, 0.5), rows, before)
+    cold = _run_or_read(experiment, folder / AFRESH, quiet.part(0.5, 1.0), rows)
     kept, why = _better(experiment, warm, cold)
     session.on_message(f"{folder.name}: {why}")
     result = replace(kept.result, notes=(*kept.result.notes, why))

@@ -25,13 +25,13 @@ from fcfl.results import (
 )
 from fcfl.results.judgeable import judge, largest_difference
 from fcfl.results.judged import Judged
+from fcfl.results.method_runs import MAJORITY
 from fcfl.results.run_folder import HISTORY
 from fcfl.runs.opening import Opened
 from fcfl.server.registry import METHODS
 from fcfl.training.client_rules import rules_in_force
 
 CONFIDENCE = 0.95  # of the intervals over seeds
-MAJORITY = "majority"
 _WHAT_MAJORITY = "Everybody gets the label that is more frequent in training; nothing is trained"
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from fcfl._files import replace_file
@@ -13,6 +13,8 @@ from fcfl.training.run_stages import FITTED, SELECTION, UNCONSTRAINED
 
 SETTINGS = "experiment.toml"
 ROWS = "rows.sha256"
+MAY_CHANGE = ("rounds", "max_clients")
+"""Settings that a run may be resumed with others of: they only say how long it may go on."""
 TURNS = "turn-*"  # folders of the turns after the first fit
 _WRITTEN = (
     "result.json",
@@ -31,9 +33,13 @@ def check_folder(experiment: Experiment, folder: Path, *, resume: bool, overwrit
     _check_is_no_file(folder)
     if resume and not settings.exists():
         raise CheckpointError(f"There is no run to resume in {str(folder)!r}.")
-    kept = resume or (settings.exists() and not overwrite)
-    if kept and Experiment.from_toml(settings) != experiment:
-        differing = _differing(Experiment.from_toml(settings), experiment)
+    if not resume and (overwrite or not settings.exists()):
+        return
+    stored = Experiment.from_toml(settings)
+    if resume:
+        stored = replace(stored, **{name: getattr(experiment, name) for name in MAY_CHANGE})
+    if stored != experiment:
+        differing = _differing(stored, experiment)
         raise FCFLError(
             f"The folder {str(folder)!r} holds a run with other settings ({differing}). "
             "Choose another `--out`, or pass `--overwrite`."
@@ -76,6 +82,7 @@ def prepare_folder(
                 f"The rows differ from those of the run in {str(folder)!r}; "
                 "it cannot be resumed with them."
             )
+        replace_file(folder / SETTINGS, experiment.to_toml().encode())
         return
     if checkpoint_path(folder).exists() and not (folder / "result.json").exists():
         on_message(

@@ -25,7 +25,7 @@ from fcfl.training.rounds import Session
 def parse_methods(text: str | None) -> tuple[str, ...]:
     """Names with commas; left out, all methods."""
     if text is None:
-        return tuple(METHODS)
+        return tuple(name for name, one in METHODS.items() if not one.traits.is_private)
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
         raise ValueError("`methods` is empty. Example: --methods sqp,two-stage,fedavg")
@@ -64,7 +64,8 @@ def run_comparison(
             one = for_method(experiment, method, seed)
             done, total = len(runs) + 1, len(methods) * len(seeds)
             session.on_message(f"{folder.name}, run {done} of {total}")
-            quiet = replace(session, folder=folder, on_message=_quiet)
+            part = session.part((done - 1) / total, done / total)
+            quiet = replace(part, folder=folder, on_message=_quiet)
             runs.append(_run(one, quiet, rows[seed], opener))
             if runs[-1].status == "failed":
                 session.on_message(f"{folder.name} failed: {runs[-1].message}")

@@ -7,6 +7,7 @@ from fcfl.federation.site_settings import Config
 from fcfl.federation.transport import Transport
 from fcfl.runs.serving import serve
 from fcfl.runs.site_config import SitesConfig
+from fcfl.runs.site_run import has_begun
 
 log = logging.getLogger("fcfl")
 
@@ -17,7 +18,7 @@ def begin_or_go_on(transport: Transport, config: Config) -> None:
     Who resubmits a job after a fault need not see the server's disk.
     """
     run = SitesConfig.from_run_config(config)
-    if run.resume and not run.has_begun:
+    if run.resume and not has_begun(run):
         log.info("There is nothing to go on with in %s: the run begins.", run.folder)
         config = {**config, "resume": False}
     serve(transport, config)

@@ -2,27 +2,44 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from fcfl._checks import did_you_mean
 from fcfl._types import ClientId
-from fcfl.data import BUILTIN, Columns, FederatedTable, federate, load_builtin, read_table
+from fcfl.data import (
+    BUILTIN,
+    Columns,
+    FederatedTable,
+    choose_columns,
+    federate,
+    load_builtin,
+    read_tables,
+    table_files,
+)
+from fcfl.data.catalog import ORIGINAL_SPLIT
 from fcfl.data.encoding import MAX_LEVELS
+from fcfl.data.several_files import FILE
 from fcfl.data.synthetic import start as synthetic_start
-from fcfl.errors import DataError
+from fcfl.errors import DataError, ManyClients
 from fcfl.federation.federation import Federation
 from fcfl.models.linear import Linear
 from fcfl.models.loss import CROSS_ENTROPY, as_loss, loss_notes
 from fcfl.models.model import Model, Opaque
 from fcfl.models.model_file import Inputs
+from fcfl.policy import PrivacyBudget
 from fcfl.policy_file import read_policy
 from fcfl.results import Deployment
 from fcfl.rules import Rule
-from fcfl.runs.data_settings import DataSettings
+from fcfl.runs.data_settings import MAX_CLIENTS, DataSettings
+from fcfl.runs.private_opening import open_private
 from fcfl.runs.settings import Experiment
 from fcfl.runs.synthetic_client import RULE, SYNTHETIC, SyntheticParty
 from fcfl.server.method import traits_of
+
+_OF_TABLES = (
+    *("client", "label", "positive", "drop", "features", "keep", "categorical", "numeric"),
+    *("missing", "max_levels", "max_clients", "schema"),
+)  # options that a built-in set would silently ignore
 
 
 @dataclass(frozen=True)
@@ -82,10 +99,11 @@ def open_run(experiment: Experiment) -> Opened:
     """Load what the experiment names: a table, a built-in set or the synthetic problem."""
     if experiment.table == SYNTHETIC:
         return _open_synthetic(experiment)
-    table = open_table(experiment)
+    table = open_table(experiment) if experiment.privacy is None else _open_declared(experiment)
+    budget = None if experiment.privacy is None else PrivacyBudget(**experiment.privacy)
     asked = rules_of(experiment, table.columns.sensitive, table.clients, table.levels)
     loss = as_loss("loss", experiment.loss)
-    federation = Federation.from_rows(table.train, table.test)
+    federation = Federation.from_rows(table.train, table.test, privacy=budget)
     return Opened(
         federation=federation.masked() if experiment.masked else federation,
         model=Linear(table.schema.n_features, experiment.start, experiment.seed, loss),
@@ -96,6 +114,7 @@ def open_run(experiment: Experiment) -> Opened:
             table.labels,
             table.columns.label,
             client_column=table.columns.client,
+            missing=experiment.missing,
         ),
         notes=(*table.notes, *loss_notes(loss)),
         groups=asked.groups,
@@ -116,6 +135,8 @@ def _open_synthetic(experiment: Experiment) -> Opened:
         raise DataError("The synthetic problem has one client, no sum; leave `--masked` out.")
     if experiment.sensitive:
         raise DataError("The synthetic problem has no columns; leave `--sensitive` out.")
+    if experiment.resplit:
+        raise DataError("The synthetic problem has no rows; leave `--resplit` out.")
     traits = traits_of(experiment.make_method())
     if traits.rate_kinds or traits.n_references:
         raise DataError(f"The synthetic problem has no rows, which {experiment.method!r} needs.")
@@ -134,31 +155,29 @@ def open_table(settings: DataSettings) -> FederatedTable:
     """A built-in set by name, else a table with the named columns."""
     table = settings.table
     if table in BUILTIN:
-        _check_columns_left_out(settings)
-        return load_builtin(
-            table,
-            sensitive=settings.sensitive or None,
-            seed=settings.seed,
-            test_size=settings.test_size,
-        )
-    if "." not in table and not Path(table).exists():
+        return _open_builtin(settings)
+    if settings.resplit:
+        raise DataError("`--resplit` is for the built-in set adult; a table is always split.")
+    paths = table_files(table)
+    if "." not in table and not paths[0].exists():
         known = [*BUILTIN, SYNTHETIC]
         raise DataError(
             f"There is no file and no built-in set {table!r}. {did_you_mean(table, known)}"
         )
-    if Path(table).is_dir():
-        raise DataError(f"{table!r} is a folder; name a CSV or Parquet file.")
     missing = columns_missing(settings)
     if missing:
         raise DataError(missing)
     columns = Columns(
-        str(settings.client),
+        settings.client or FILE,
         str(settings.label),
         settings.sensitive,
         settings.drop,
         settings.positive,
     )
-    frame = read_table(table, text=(columns.client, *columns.sensitive))
+    text = (columns.client, *columns.sensitive, *settings.categorical)
+    frame = read_tables(paths, text=text, missing=settings.missing)
+    frame, columns = choose_columns(frame, columns, settings.choices)
+    _check_number_of_clients(frame[columns.client].nunique(), settings)
     return federate(
         frame,
         columns,
@@ -168,11 +187,48 @@ def open_table(settings: DataSettings) -> FederatedTable:
     )
 
 
+def _open_builtin(settings: DataSettings) -> FederatedTable:
+    _check_columns_left_out(settings)
+    if not settings.resplit and settings.table in ORIGINAL_SPLIT and settings.test_size != 0.3:
+        raise DataError(
+            f"`--test-size` {settings.test_size:g} does not apply to {settings.table!r}, which has "
+            "a split of its own. Split its rows anew with `--resplit`."
+        )
+    return load_builtin(
+        settings.table,
+        sensitive=settings.sensitive or None,
+        seed=settings.seed,
+        test_size=settings.test_size,
+        resplit=settings.resplit,
+    )
+
+
+def _check_number_of_clients(count: int, settings: DataSettings) -> None:
+    most = settings.max_clients or MAX_CLIENTS
+    if count > most:
+        raise ManyClients(
+            f"Column {settings.client!r} names {count:,} clients. If each of them is a client, say "
+            f"so with `--max-clients {count}`; else name another column as `--client`.",
+            count,
+        )
+
+
+def _open_declared(settings: DataSettings) -> FederatedTable:
+    """Rows of a private run."""
+    if settings.table in BUILTIN:
+        _check_columns_left_out(settings)
+    missing = columns_missing(settings)
+    if missing:
+        raise DataError(missing)
+    return open_private(settings)
+
+
 def columns_missing(settings: DataSettings) -> str | None:
     """A sentence when a table is named without the columns it needs."""
     if settings.table in (*BUILTIN, SYNTHETIC):
         return None
-    needed = ("client", "label", "sensitive")
+    several = len(table_files(settings.table)) > 1
+    needed = ("label", "sensitive") if several else ("client", "label", "sensitive")
     absent = [f"--{name}" for name in needed if not getattr(settings, name)]
     if not absent:
         return None
@@ -182,8 +238,8 @@ def columns_missing(settings: DataSettings) -> str | None:
 
 def _check_columns_left_out(settings: DataSettings) -> None:
     """Refuse options that a built-in set would silently ignore."""
-    for option in ("client", "label", "positive", "drop", "max_levels"):
-        if getattr(settings, option):
+    for option in _OF_TABLES:
+        if getattr(settings, option) not in (None, ()):
             flag = option.replace("_", "-")
             raise DataError(
                 f"The built-in set {settings.table!r} knows its columns; leave `--{flag}` out."

@@ -11,11 +11,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcfl._checks import did_you_mean
-from fcfl._random import client_seed
 from fcfl._types import Vector
-from fcfl.data import Category, Columns, Schema, read_table, stratified_split
-from fcfl.data.roles import cell_texts, read_roles
-from fcfl.data.table import strata_of
+from fcfl.data import Category, Schema, read_table
+from fcfl.data._cells import NOTES
+from fcfl.data.csv_files import read_csv_text
+from fcfl.data.roles import cell_texts
 from fcfl.errors import DataError
 from fcfl.models.model_file import Inputs
 from fcfl.models.saved_model import load_model
@@ -50,7 +50,9 @@ def predict_file(folder: Path, table: Path, threshold: float = 0.5) -> Predictio
     model = load_model(folder)
     schema = model.inputs.schema
     by_group = _by_group(model.inputs)
-    frame = read_table(table, text=(*_text_columns(schema), *by_group))
+    frame = read_table(
+        table, text=(*_text_columns(schema), *by_group), missing=model.inputs.missing
+    )
     logits = model.logits(frame)
     cuts, notes = _cuts(model.inputs, frame, threshold, by_group)
     answers = model.answers(logits, cuts)
@@ -66,7 +68,7 @@ def predict_file(folder: Path, table: Path, threshold: float = 0.5) -> Predictio
     positive = int((answers == model.inputs.labels[1]).sum())
     return Predictions(
         _as_written(table, frame).assign(**added),
-        (*_notes(schema, frame, parts), *notes),
+        (*frame.attrs.get(NOTES, ()), *_notes(schema, frame, parts), *notes),
         positive,
         f", from a score of {threshold:g}" if not by_group else ", by client and group",
     )
@@ -130,21 +132,8 @@ def held_out_rows(folder: Path, table: Path) -> NDArray[np.bool_] | None:
         opened = open_table(experiment)
     except DataError:
         return None  # another table: new rows have no label
-    if opened.checksum != rows.read_text(encoding="utf-8").strip():
-        return None
-    frame = read_table(table, text=(opened.columns.client, *opened.columns.sensitive))
-    return _in_test(frame, opened.columns, experiment.test_size, experiment.seed)
-
-
-def _in_test(frame: Any, columns: Columns, test_size: float, seed: int) -> NDArray[np.bool_]:
-    """The split of `fcfl.data.federate`, row by row."""
-    roles = read_roles(frame, columns)
-    strata, marked = strata_of(roles), np.zeros(roles.y.size, dtype=bool)
-    for code, client in enumerate(roles.client.levels):
-        rows = np.flatnonzero(roles.client.codes == code)
-        _, held_out = stratified_split(strata[rows], test_size, client_seed(seed, client))
-        marked[rows[held_out]] = True
-    return marked
+    is_same = opened.checksum == rows.read_text(encoding="utf-8").strip()
+    return opened.held_out if is_same else None
 
 
 # --- what a person should know --------------------------------------------------------------------
@@ -188,28 +177,19 @@ def _count(number: int, what: str) -> str:
 
 
 def _text_columns(schema: Schema) -> list[str]:
-    """Categories that CSV gave as text: there ``01`` stays ``01`` though no letter is in sight."""
+    """Categories, whose ``01`` stays ``01``; truth values are read as what they are."""
     return [
         column.name
         for column in schema.columns
-        if isinstance(column, Category) and any(map(_is_plain_text, column.levels))
+        if isinstance(column, Category) and not set(column.levels) <= {"True", "False"}
     ]
-
-
-def _is_plain_text(level: str) -> bool:
-    """Whether the level would not be read as a number or a truth value."""
-    try:
-        float(level)
-    except ValueError:
-        return level.lower() not in ("true", "false")
-    return False
 
 
 def _as_written(path: Path, frame: Any) -> Any:
     """The cells of a CSV file as text, so that they are written as they were read."""
-    if path.suffix.lower() == ".parquet":
+    if not path.name.lower().endswith((".csv", ".csv.gz")):
         return frame
-    text = pd.read_csv(path, dtype=str, keep_default_na=False, index_col=False, low_memory=False)
+    text = read_csv_text(path)
     return text if text.shape == frame.shape else frame
 
 

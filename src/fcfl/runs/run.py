@@ -15,7 +15,8 @@ from fcfl.runs.folder import check_folder, prepare_folder, writing
 from fcfl.runs.opening import Opened, Opener, open_run
 from fcfl.runs.settings import Experiment
 from fcfl.training.fit import check_rules, train
-from fcfl.training.rounds import OnRound, Session
+from fcfl.training.progress_share import OnRound, OverPhases
+from fcfl.training.rounds import Session
 from fcfl.training.trained import Trained
 
 GIVEN = "given"  # the name of a start that the caller gives
@@ -43,7 +44,8 @@ def run_experiment(
 ) -> Finished:
     """Train and write ``result.json``, ``model.json``, ``history.jsonl`` and the settings.
 
-    ``on_round`` is called after every round with its info and the share done; ``on_message`` gets
+    ``on_round`` is called after every round with its info and the share of everything that is
+    done, choosing settings and later turns included; ``on_message`` gets
     sentences a person should read. ``first_params`` replaces the experiment's own start.
     """
     try:
@@ -67,6 +69,8 @@ def run_session(
 ) -> Finished:
     """The same as the session says it, with the rows wherever ``opener`` finds them."""
     began, folder = time.monotonic(), session.required_folder
+    if session.on_round is not None:
+        session = replace(session, on_round=OverPhases(session.on_round))
     check_folder(experiment, folder, resume=session.resume, overwrite=overwrite)
     opened = opener(experiment)
     for note in opened.notes:
@@ -127,12 +131,17 @@ def _result(trained: Trained, experiment: Experiment, opened: Opened, start: str
         seed=experiment.seed,
         start=start,
         settings=asdict(settled),
-        data=DataSource(experiment.table, opened.checksum, opened.policy_sha256),
+        data=DataSource(experiment.table, _told_checksum(experiment, opened), opened.policy_sha256),
         notes=opened.notes,
     )
     if opened.deployment is None:
         return result
     return replace(result, deployment=opened.deployment(trained.budgets_met))
+
+
+def _told_checksum(experiment: Experiment, opened: Opened) -> str:
+    """That of the rows; of private ones it would tell whether a guess at all of them is right."""
+    return opened.checksum if experiment.privacy is None else "not told: the rows are private"
 
 
 def _unless_alone(setting: Any, opened: Opened, otherwise: Any) -> Any:

@@ -39,6 +39,8 @@ class Experiment(TrainingSettings, BudgetSettings, DataSettings):
     def __post_init__(self) -> None:
         if self.objective == math.inf:  # a smooth maximum becomes the mean in the limit
             object.__setattr__(self, "objective", "mean")
+        if self.privacy is not None and self.method == "sqp":  # by default: --privacy chooses it
+            object.__setattr__(self, "method", "private")
         check_fields(self)
         self.check_budgets_fit()
         self.check_method_fits()
@@ -72,6 +74,10 @@ class Experiment(TrainingSettings, BudgetSettings, DataSettings):
         known, options = self._registered.options, self._step_options()
         if "seed" in known:
             options["seed"] = self.seed
+        if self.privacy is not None:
+            options |= self.privacy
+            if self.min_group_rows is not None:
+                options["least_rows"] = float(self.min_group_rows)
         if "curvature" in known:
             options["curvature"] = self.curvature
         if "protects" in known:

@@ -8,7 +8,11 @@ from fcfl.runs.settings import Experiment
 from fcfl.server.registry import METHODS
 
 COMMANDS = ("train", "compare", "sweep")
-FOR_SITES = tuple(name for name, known in METHODS.items() if not known.traits.n_references)
+FOR_SITES = tuple(
+    name
+    for name, known in METHODS.items()
+    if not known.traits.n_references and not known.traits.is_private
+)
 
 
 def check_command(
@@ -39,8 +43,8 @@ def check_command(
 def _check_method(name: str) -> None:
     """Refuse a method that is none, or whose questions tell too much of single rows."""
     check_choice("methods", name, METHODS)
-    if name not in FOR_SITES:
-        n_rows = METHODS[name].traits.n_references
+    n_rows = METHODS[name].traits.n_references
+    if n_rows:
         raise ValueError(
             f"Method {name!r} does not run over sites: it asks them for the features of {n_rows} "
             f"of their rows, and rows never leave. Choose of {', '.join(FOR_SITES)}, or train "

@@ -15,7 +15,6 @@ from fcfl.federation.messages import Terms
 from fcfl.federation.site_settings import Config, ConfigValue
 from fcfl.results.result_file import COMPARISON, RESULT
 from fcfl.runs.budgets import budget_text
-from fcfl.runs.folder import SETTINGS
 from fcfl.runs.option_fields import (
     FLAG,
     Kind,
@@ -34,6 +33,7 @@ from fcfl.runs.option_fields import (
 )
 from fcfl.runs.settings import Experiment
 from fcfl.runs.site_commands import COMMANDS, FOR_SITES, check_command
+from fcfl.runs.site_values import as_path, as_text, check_absolute, site_names, site_nodes
 
 TABLE = "sites"  # stands for a table in the settings of a run whose rows are elsewhere
 _OTHERWISE: dict[str, tuple[object, str]] = {  # defaults and help where `fcfl train` has others
@@ -61,46 +61,6 @@ _OF_SQP = ("rounds", "l2", "objective")  # whose defaults in `_OTHERWISE` are th
 _WHERE = "the run config"
 
 
-def site_names(name: str, text: str) -> tuple[ClientId, ...]:
-    """Names separated by commas, sorted; there is at least one, and each is there once."""
-    names = words(name, text)
-    if not names:
-        raise ValueError(f'`{name}` must name the sites of the run: {name}="north,south".')
-    twice = sorted({site for site in names if names.count(site) > 1})
-    if twice:
-        raise ValueError(f"`{name}` must name every site once, got {twice[0]!r} twice.")
-    return tuple(sorted(names))
-
-
-def site_nodes(name: str, text: str) -> dict[ClientId, int]:
-    """``north=123,south=456``: the id of each site's node, which belongs to its key."""
-    nodes: dict[ClientId, int] = {}
-    for part in words(name, text):
-        site, equals, number = (piece.strip() for piece in part.rpartition("="))
-        if not (equals and site and number.isdigit()):
-            raise ValueError(f"`{name}` must be NAME=ID, separated by commas, got {part!r}.")
-        nodes[site] = int(number)
-    if len(set(nodes.values())) < len(words(name, text)):
-        raise ValueError(f"`{name}` must name every site and every node once, got {text!r}.")
-    return nodes
-
-
-def _path(name: str, text: str) -> Path:
-    return Path(text)
-
-
-def _text(name: str, text: str) -> str:
-    return text
-
-
-def _check_absolute(name: str, path: Path) -> None:
-    if not path.is_absolute():
-        raise ValueError(
-            f"`{name}` must be an absolute path, got {str(path)!r}: Flower runs an app in a folder "
-            "of its own."
-        )
-
-
 @dataclass(frozen=True)
 class SitesConfig:
     """A run config, checked: an experiment, and what only a run over sites needs."""
@@ -112,7 +72,7 @@ class SitesConfig:
     )
     out: Path = option(
         "Absolute path of the folder to write at the server.",
-        Kind("FOLDER", _path, _check_absolute),
+        Kind("FOLDER", as_path, check_absolute),
     )
     command: str = option(
         f"What to do, as the command of the same name: {', '.join(COMMANDS)}.",
@@ -140,7 +100,7 @@ class SitesConfig:
     module: str | None = option(
         "A torch module instead of a linear model, as package.module:function, which is installed "
         "at the server and at every site.",
-        Kind("PATH", _text),
+        Kind("PATH", as_text),
         default=None,
     )
     lookahead: tuple[float, ...] | None = option(
@@ -179,6 +139,8 @@ class SitesConfig:
             known.name: _read(known, config.get(key, CONFIG[key][0])) for key, known in KEYS.items()
         }
         own = {known.name: given.pop(known.name) for known in option_fields(cls)}
+        if given["privacy"] is not None:
+            given["method"] = "private"
         if given["method"] != "sqp":
             unset = [name for name in _OF_SQP if given[name] == _OTHERWISE[name][0]]
             given |= dict.fromkeys(unset)
@@ -198,14 +160,6 @@ class SitesConfig:
     def written(self) -> Path:
         """The file that says that the run has come to its end."""
         return self.out / (COMPARISON if self.command == "compare" else RESULT)
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether the folder has a run of these settings, which could go on."""
-        if self.command != "train":  # a folder for each run, with settings of its own
-            return any(self.out.glob(f"*/{SETTINGS}"))
-        settings = self.out / SETTINGS
-        return settings.exists() and Experiment.from_toml(settings) == self.experiment
 
     @property
     def swept(self) -> tuple[tuple[float, ...], bool]:
@@ -279,6 +233,8 @@ def _write(value: object) -> ConfigValue:
         return value
     if isinstance(value, Mapping) and all(type(part) is int for part in value.values()):
         return ",".join(f"{name}={part}" for name, part in value.items())
+    if isinstance(value, Mapping) and set(value) == {"epsilon", "delta"}:
+        return ",".join(f"{name}={part!r}" for name, part in value.items())
     if isinstance(value, Mapping):
         return budget_text(value)
     if isinstance(value, (tuple, list)):
@@ -291,7 +247,7 @@ def _check_columns(given: Mapping[str, object]) -> None:
     if not given["label"] or not given["sensitive"]:
         raise ValueError("`label` and `sensitive` must name columns of every site's table.")
     if given["policy"] is not None:
-        _check_absolute("policy", Path(str(given["policy"])))
+        check_absolute("policy", Path(str(given["policy"])))
 
 
 def _keys() -> dict[str, Field[Any]]:

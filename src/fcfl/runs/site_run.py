@@ -17,11 +17,13 @@ from fcfl.models.linear import Linear
 from fcfl.models.loss import as_loss, loss_notes
 from fcfl.models.model_file import Inputs
 from fcfl.results import Deployment, SiteDeployment
+from fcfl.runs.folder import SETTINGS
 from fcfl.runs.opening import Opened, rules_of
 from fcfl.runs.run import Finished, run_session
 from fcfl.runs.settings import Experiment
 from fcfl.runs.site_config import SitesConfig
-from fcfl.training.rounds import OnRound, Session
+from fcfl.training.progress_share import OnRound
+from fcfl.training.rounds import Session
 
 
 @dataclass
@@ -72,6 +74,14 @@ def run_sites(
     session = Session(run.folder, run.resume, on_round, on_message, run.max_age)
     sites = Sites(transport, run, on_message)
     return run_session(run.experiment, session, opener=sites.open, overwrite=run.overwrite)
+
+
+def has_begun(run: SitesConfig) -> bool:
+    """Whether the folder has a run of these settings, which could go on."""
+    if run.command != "train":  # a folder for each run, with settings of its own
+        return any(run.folder.glob(f"*/{SETTINGS}"))
+    settings = run.folder / SETTINGS
+    return settings.exists() and Experiment.from_toml(settings) == run.experiment
 
 
 def open_sites(

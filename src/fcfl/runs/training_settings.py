@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Literal
 
 from fcfl._checks import check_non_negative, check_starts, is_number
+from fcfl.accountant import check_privacy
 from fcfl.models.loss import HINGE_WIDTH, LOSSES, CrossEntropy
 from fcfl.runs.option_fields import (
     FLAG,
@@ -47,6 +48,23 @@ def _parse_options(name: str, text: str) -> dict[str, float]:
         whole = value.is_integer() and "." not in given
         options[key.strip().replace("-", "_")] = int(value) if whole else value
     return options
+
+
+def _parse_privacy(name: str, text: str) -> dict[str, float]:
+    """``epsilon=2,delta=1e-6`` as numbers."""
+    pairs = dict(pair.partition("=")[::2] for pair in words(name, text))
+    try:
+        return {key.strip(): float(value) for key, value in pairs.items()}
+    except ValueError:
+        raise ValueError(
+            f"`{name}` must be epsilon=E,delta=D with numbers, got {text!r}."
+        ) from None
+
+
+def _check_privacy(name: str, value: Any) -> None:
+    if not isinstance(value, Mapping) or set(value) != {"epsilon", "delta"}:
+        raise ValueError(f"`{name}` must be epsilon=E,delta=D, got {value!r}.")
+    check_privacy(value["epsilon"], value["delta"])
 
 
 def _check_l2(name: str, value: Any) -> None:
@@ -146,9 +164,27 @@ class TrainingSettings:
         over_sites=True,
     )
 
+    privacy: Mapping[str, float] | None = _option(
+        "Noise on all that clients say, so that each loses at most this much of a row's privacy: "
+        "epsilon=2,delta=1e-6. The method is then 'private'.",
+        Kind("epsilon=E,delta=D", _parse_privacy, _check_privacy),
+        default=None,
+        over_sites=True,
+    )
+
     def check_method_fits(self) -> None:
         """Refuse settings that the method does not have."""
         registered = METHODS[self.method]
+        if registered.traits.is_private != (self.privacy is not None):
+            raise ValueError(
+                f"`privacy` and method 'private' belong together, got method {self.method!r}"
+                f"{' without' if self.privacy is None else ' with'} `privacy`. Example: "
+                "--privacy epsilon=2,delta=1e-6"
+            )
+        if self.privacy is not None and self.masked:
+            raise ValueError(
+                "`masked` must be left out with `privacy`: each client's sums have noise already."
+            )
         check_open_settings(
             registered.method, self.l2, self.objective, excess_loss=self.excess_loss
         )

@@ -190,7 +190,8 @@ def _too_few(client: ClientId | None, rate: RateId, n_rows: float) -> str:
     """A sentence about a group that is left out."""
     who = "The clients together have" if client is None else f"Client {client!r} has"
     return (
-        f"{who} {n_rows:g} rows{with_label(rate.kind)} of {rate.attribute} = {rate.group!r}: "
+        f"{who} {n_rows:g} {'row' if n_rows == 1 else 'rows'}{with_label(rate.kind)} of "
+        f"{rate.attribute} = {rate.group!r}: "
         "that group is left out of the comparison."
     )
 

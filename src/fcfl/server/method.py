@@ -115,6 +115,8 @@ class Traits:
         must start from any parameters and end near its bounds.
     n_references
         Rows that are disclosed to the server as reference points.
+    is_private
+        Whether it asks for noisy sums only: nothing else is then asked of clients, before or after.
     """
 
     enforces_budgets: bool = True
@@ -125,6 +127,7 @@ class Traits:
     rate_kinds: tuple[RateKind, ...] = ()
     n_references: int = 0
     keeps_decisions: bool = False
+    is_private: bool = False
 
 
 def traits_of(method: Any) -> Traits:

@@ -19,6 +19,7 @@ from fcfl.server.baselines.fedmgda import FedMGDA
 from fcfl.server.baselines.mmpf import MMPF
 from fcfl.server.baselines.q_ffl import QFFL
 from fcfl.server.method import Traits, traits_of
+from fcfl.server.private import Private
 from fcfl.server.sqp.sqp import SQP
 from fcfl.server.two_stage.two_stage import TwoStage
 
@@ -76,6 +77,11 @@ _ALL = (
     ),
     Registered(
         TwoStage, "the same by the gradient steps of FCFL (Cui et al., 2021), thousands of rounds"
+    ),
+    Registered(
+        Private,
+        "the mean loss within every budget from noisy sums, with an epsilon for each client; "
+        "chosen by --privacy",
     ),
     Registered(FedAvg, "the mean loss over all rows; does not enforce budgets"),
     Registered(

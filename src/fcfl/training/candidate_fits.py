@@ -18,11 +18,10 @@ from fcfl.federation.federation import Federation
 from fcfl.results import Selection
 from fcfl.rules import Rule
 from fcfl.server.constraints import Constraints
-from fcfl.server.method import RoundInfo
 from fcfl.server.problem import Evaluation, Problem, build_problem, evaluate_point
 from fcfl.server.sqp.one_step import ask_step, merit_of, take_step
 from fcfl.training.fitted_file import Fitted, read_fitted, write_fitted
-from fcfl.training.rounds import OnRound
+from fcfl.training.progress_share import OnRound, part_of
 from fcfl.training.selection_rule import Candidate, budget_excess, decide
 from fcfl.training.together import Lane, ask_together, progress_info, run_together
 
@@ -214,13 +213,3 @@ def _nearest(candidate: Candidate, known: Mapping[Candidate, object]) -> Candida
     """The candidate among those known with the nearest L2 weight."""
     weight = np.log(max(candidate[0], 1e-12))
     return min(known, key=lambda one: abs(np.log(max(one[0], 1e-12)) - weight))
-
-
-def part_of(on_round: OnRound | None, low: float, high: float) -> OnRound:
-    """Tells ``on_round`` shares of a part as shares of the whole."""
-
-    def part(info: RoundInfo, share: float) -> None:
-        if on_round is not None:
-            on_round(info, low + (high - low) * share)
-
-    return part

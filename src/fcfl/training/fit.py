@@ -27,9 +27,11 @@ from fcfl.results import Selection, Start
 from fcfl.rules import Rule, without_budgets
 from fcfl.server.method import traits_of
 from fcfl.server.problem import Problem
-from fcfl.training.holding import Held, Holding
+from fcfl.training.held import Held, sentence_on_alike
+from fcfl.training.holding import Holding
 from fcfl.training.margins import MOST_CHANGE
 from fcfl.training.open_settings import objective_of, open_settings
+from fcfl.training.private_fit import check_private, train_privately
 from fcfl.training.rounds import Session
 from fcfl.training.run_stages import Run, prepare
 from fcfl.training.selection import OpenSettings
@@ -76,7 +78,7 @@ def train(
     confidence : how sure to be that each budget holds on new rows, as far as a client's rows allow
         Training is then held to tighter bounds; 0 trains with the plain budgets. Either way it
         goes on until decisions on training rows keep them, for methods that can go on. By default
-        0.95 for a linear model, 0 for a network, whose training would be repeated.
+        0.9 for a linear model, 0 for a network, whose training would be repeated.
     most_change : how far the rate of a client's groups together may move for that confidence
     relative_budget : budgets as this share of the disparity each client has without budgets
         They are given to the `Difference` rules that have none.
@@ -100,11 +102,11 @@ def train(
     first = model.start() if start is None else _check_start(start, model)
     relative, by_group = relative_budget is not None, thresholds == "group"
     check_thresholds(thresholds, run.setup.rules, federation, relative=relative)
-    if starts is None:
-        starts = 1 if start is not None else model.default_starts
-    if confidence is None:
-        confidence = model.default_confidence
+    starts = starts or (1 if start is not None else model.default_starts)
+    confidence = model.default_confidence if confidence is None else confidence
     with _naming_absent(federation):
+        if traits_of(run.method).is_private:
+            return _privately(run, first, settings, relative or excess_loss or by_group)
         run, selection = _settled(run.met(first), settings, excess_loss, seed, by_group)
         rules = _bounds(run, rules, relative_budget)
         problem, notes = run.problem(without_budgets(rules) if by_group else rules, first)
@@ -116,7 +118,7 @@ def train(
         keeps = traits_of(run.method).keeps_decisions
         held = holding.hold(confidence, most_change) if keeps else holding.plain
         run.write_history(holding.stages)
-    notes = (*notes, *_forecast(selection, held, session))
+    notes = (*notes, *_warnings(selection, held, session))
     return _trained(run, holding, held, selection, compared, notes)
 
 
@@ -151,15 +153,13 @@ def _best_start(
     return run.best_start(problem, first, count) if count > 1 and may_differ else (first, ())
 
 
-def _forecast(selection: Selection | None, held: Held, session: Session) -> tuple[str, ...]:
-    """What cross-validation had expected and was not so, told and kept; nothing otherwise."""
-    if selection is None:
-        return ()
-    said = checked_forecast(selection, held.found.train, held.found.test)
-    if said is None:
-        return ()
-    session.on_message(said)
-    return (said,)
+def _warnings(selection: Selection | None, held: Held, session: Session) -> tuple[str, ...]:
+    """What to know of the model that was kept."""
+    forecast = checked_forecast(selection, held.found.train, held.found.test)
+    said = (*forecast, *sentence_on_alike(held.found))
+    for sentence in said:
+        session.on_message(sentence)
+    return said
 
 
 def _check_arguments(
@@ -179,6 +179,16 @@ def _check_arguments(
         check_positive("relative_budget", relative_budget)
     if starts is not None:
         check_starts("starts", starts)
+
+
+def _privately(run: Run, first: Vector, settings: OpenSettings, asks_more: bool) -> Trained:
+    """By noisy sums alone; what would ask more of clients is refused."""
+    if asks_more:
+        raise ValueError(
+            "`relative_budget`, `excess_loss` and `thresholds` must be left out with "
+            "method 'private': each would ask more of every client's rows."
+        )
+    return train_privately(run, run.setup.rules, first, float(settings.l2))
 
 
 def _check_start(start: Vector, model: Model) -> Vector:
@@ -237,6 +247,9 @@ def check_rules(
     that a fold of a grid search may lack one.
     """
     run = prepare(federation, model, rules, method, groups, min_group_rows, Session())
+    if traits_of(run.method).is_private:
+        check_private(run, run.setup.rules)
+        return
     check_thresholds(thresholds, run.setup.rules, federation, relative=relative)
     with _naming_absent(federation):
         run.met(model.start()).check_comparable(relative=relative)

@@ -6,83 +6,35 @@ A model that is trained with the plain budgets keeps them by smooth rates on tra
    times, and what is left is taken inside by the least change of the model (`server.decisions`);
 2. from there it is trained on under tighter bounds (`margins`), so that new rows keep the budgets
    with the confidence asked for, and again until decisions keep the budgets; where that costs too
-   much or does not converge, with margins as large as they can be.
+   much or does not converge, with margins as large as they can be;
+3. from there against the drift of small clients (`drift`), and with their rates moved.
 
 Every turn goes on from the last model and is a run with its own checkpoint. Those of 1 are kept
-only if they cost no more accuracy on training rows than `MOST_ACCURACY`, and so are those of 2.
+only if they cost no more accuracy on training rows than `MOST_ACCURACY`, and so are the others.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from fcfl._types import ClientId, Point, Request, Vector
-from fcfl.client.counts import Counts, pool_counts
-from fcfl.results.evaluations import Evaluations
+from fcfl._types import Vector
 from fcfl.rules import Rule
-from fcfl.server.decisions import KEPT, RestoreDecisions
-from fcfl.server.method import FEASIBILITY_TOLERANCE
-from fcfl.server.problem import Evaluation, Problem, evaluate_point
+from fcfl.server.decisions import RestoreDecisions
+from fcfl.server.problem import Problem
+from fcfl.training.drift import drift_at, drifts_of
+from fcfl.training.held import Held, held_at, sentence_on_changes
 from fcfl.training.margins import STEP, Limits, Margins, deviations_for, margins_at, too_few_rows
 from fcfl.training.run_stages import Run, Stage
 
 MOST_ACCURACY = 0.02  # share of all training rows that turns may decide wrongly instead of rightly
 MOST_FOR_MOVING = 0.002  # the same for moving the rates of small clients
-SHOWN = 0.005  # a smaller change of what a client selects is not told
+DRIFT_SHARES = (1.0, 0.5)  # of the drift that training is held against: the first it can be
 TURNS = 3  # of lowering bounds by what decisions exceed them by
 FEEDBACK, AT_LEAST = 1.2, 5e-4  # times the excess, and a bit more; twice as much with each turn
 TURN_ROUNDS = 100  # of each stage of a turn, more where the plain fit took more
 NEARLY = 1e-4  # smooth violation of a turn that does not converge, as networks often do not
-
-
-@dataclass(frozen=True)
-class Held:
-    """A model after some turn, and what it decides.
-
-    ``state`` is the last one of the method that trains; ``params`` may have been moved since.
-    ``decided`` are the hard rates of training rows, stacked client by client.
-    """
-
-    params: Vector
-    state: Any
-    found: Evaluations
-    decided: Vector
-
-    @property
-    def at(self) -> Evaluation:
-        """The problem that was solved last, at this model: losses and smooth rates."""
-        reports = {client: (report,) for client, report in self.found.reports.items()}
-        return evaluate_point(self.state.problem, self.params, reports)
-
-    @property
-    def accuracy(self) -> float:
-        """Share of all training rows that are decided rightly."""
-        counts = pool_counts(self.found.train.values())
-        return (counts.true_negative + counts.true_positive) / max(counts.n_rows, 1)
-
-    def excess(self, problem: Problem) -> Vector:
-        """By how much decisions exceed each bound of a problem; 0 where they keep it."""
-        over = problem.constraints.violations(self.decided)
-        return np.where(over > self._tolerance, over, 0.0)
-
-    @property
-    def _tolerance(self) -> float:
-        """Counts are exact; smooth rates, which stand in where a client counts none, are not."""
-        is_counted = all(counts.n_rows for counts in self.found.train.values())
-        return KEPT if is_counted else FEASIBILITY_TOLERANCE
-
-    def changes(self, since: "Held") -> dict[ClientId, float]:
-        """By how much the share that each client selects has changed."""
-        return {
-            client: _selected(counts) - _selected(since.found.train[client])
-            for client, counts in self.found.train.items()
-        }
-
-
-def _selected(counts: Counts) -> float:
-    return (counts.true_positive + counts.false_positive) / max(counts.n_rows, 1)
 
 
 class Holding:
@@ -113,7 +65,26 @@ class Holding:
             self._say(self._about_exceeded(kept))
         for sentence in sentence_on_changes(kept.changes(base)):
             self._say(sentence)
-        return kept
+        return self._with_drifts(kept) if self._tells_drift else kept
+
+    @property
+    def _is_exact(self) -> bool:
+        """Whether clients are asked for curvature."""
+        return bool(self._run.method.is_exact(self.plain.params.size))
+
+    @property
+    def _tells_drift(self) -> bool:
+        """Whether clients are asked how gradients vary: each by itself, so not under masks."""
+        return self._is_exact and not self._run.federation.is_masked
+
+    def _with_drifts(self, held: Held) -> Held:
+        """The same with what is known of its rates on new rows."""
+        drifts = drifts_of(self._run.clients, held.at, held.state)
+        if drifts is None:
+            return held
+        split = np.split(drifts, len(self._asked.clients))
+        known = dict(zip(self._asked.clients, split, strict=True))
+        return replace(held, found=replace(held.found, drifts=known))
 
     def _about_exceeded(self, held: Held) -> str:
         """Which budgets decisions on training rows do not keep."""
@@ -143,7 +114,8 @@ class Holding:
         if whole == 0.0:
             return base
         at = replace(base.at, problem=self._asked)
-        margins = margins_at(at, base.decided, most_change)
+        drift = drift_at(self._run.clients, at, base.state) if self._tells_drift else None
+        margins = margins_at(at, base.decided, most_change, drift)
         for sentence in too_few_rows(margins, confidence):
             self._say(sentence)
         limits = margins.limits(base.excess(self._asked))
@@ -167,21 +139,38 @@ class Holding:
                 f"Margins for {confidence:g} confidence were cut to {low * STEP / whole:.0%} of "
                 f"their size: with more, {why}."
             )
-        if low and margins.aims(low * STEP).any():
-            best = self._moved(margins, low * STEP, limits, best)
+        return best if low == 0 else self._for_small_clients(margins, low * STEP, limits, best)
+
+    def _for_small_clients(
+        self, margins: Margins, deviations: float, limits: Limits, best: Held
+    ) -> Held:
+        """The model held against its drift, and with rates moved to where they vary less.
+
+        Each is left out where it does not succeed. Moving rates must be cheap, too: one of .09
+        that falls to .04 costs others much, one of .82 that rises to .87 may cost nothing.
+        """
+        kept = 0.0
+        if margins.drifted(deviations).any():
+            for share in DRIFT_SHARES:
+                problem = margins.tightened(deviations, against_drift=share)
+                held = self._further(problem, best, limits, "drift", MOST_ACCURACY)
+                if held is not None:
+                    best, kept = held, share
+                    break
+        if margins.aims(deviations).any():
+            problem = margins.tightened(deviations, against_drift=kept, moved=True)
+            best = self._further(problem, best, limits, "moved", MOST_FOR_MOVING) or best
         return best
 
-    def _moved(self, margins: Margins, deviations: float, limits: Limits, best: Held) -> Held:
-        """The model with rates of small clients moved to where they vary less, where that is cheap.
-
-        A rate of .09 that falls to .04 costs others much; one of .82 that rises to .87 may cost
-        nothing.
-        """
-        turn = self._turn(margins.tightened(deviations, moved=True), best, "moved")
-        if self._is_sound(turn) and turn.accuracy >= best.accuracy - MOST_FOR_MOVING:
+    def _further(
+        self, problem: Problem, best: Held, limits: Limits, what: str, most: float
+    ) -> Held | None:
+        """The model trained on from the best one, None if it fails or costs more than ``most``."""
+        turn = self._turn(problem, best, what)
+        if self._is_sound(turn) and turn.accuracy >= best.accuracy - most:
             turn = self._inside(turn, limits)
-        is_cheap = turn.accuracy >= best.accuracy - MOST_FOR_MOVING
-        return turn if is_cheap and self._refused(turn, limits) is None else best
+        is_cheap = turn.accuracy >= best.accuracy - most
+        return turn if is_cheap and self._refused(turn, limits) is None else None
 
     def _refused(self, turn: Held, limits: Limits) -> str | None:
         """Why a margin is not kept, None if it is."""
@@ -226,8 +215,7 @@ class Holding:
 
     def _restored(self, kept: Held, limits: Limits) -> Held:
         """The model moved as little as brings its decisions inside."""
-        exact = any(point.want == "curvature" for point in kept.state.request.points)
-        method = RestoreDecisions(exact=exact)
+        method = RestoreDecisions(exact=self._is_exact)
         stage = self._run.train(limits.problem, kept.params, self._folder("restored"), method)
         self.stages.append(stage)
         restored = self._held(stage.params, kept.state)
@@ -251,31 +239,3 @@ class Holding:
     def _say(self, sentence: str) -> None:
         self.notes.append(sentence)
         self._run.session.on_message(sentence)
-
-
-def held_at(
-    run: Run, params: Vector, state: Any, rules: Sequence[Rule], clients: Sequence[ClientId]
-) -> Held:
-    """What a model decides, of the clients in this order; held against ``rules``."""
-    found = run.evaluate(params, rules)
-    if run.setup.thresholds is None:
-        reports = run.clients.evaluate(Request((Point(params, "decisions"),)))
-        run.federation.check_all_answered("how the model decides")
-        decided = [reports[client][0].rates for client in clients]  # by the rows' weights
-    else:
-        decided = [_counted_rates(found.train[client]) for client in clients]
-    return Held(params, state, found, np.concatenate(decided))
-
-
-def sentence_on_changes(changes: Mapping[ClientId, float]) -> tuple[str, ...]:
-    """How far margins move what clients select, where it is worth a word."""
-    shown = {client: by for client, by in changes.items() if abs(by) >= SHOWN}
-    if not shown:
-        return ()
-    listed = ", ".join(f"{client!r} {by:+.3f}" for client, by in list(shown.items())[:12])
-    return (f"Margins change the share selected: {listed}.",)
-
-
-def _counted_rates(counts: Counts) -> Vector:
-    """Shares of each group that are selected by thresholds of their own."""
-    return np.asarray(counts.group_selected / np.maximum(counts.group_counts, 1.0))

@@ -12,6 +12,12 @@ new rows as there are training rows, and what a fit gains on its own rows. A ten
 an even model has is always left: a bound of exactly zero stalls training. So a small client is
 tightened more, never less, and the bounds fall with the confidence and with the budget.
 
+A small client also drifts: on new rows its disparity is not centred where training left it
+(`drift`). Where that is known, the rates that are to be expected there are held to these bounds: a
+row that drifts is held lower, its opposite less, and no further than an even model with its rates
+moved that way keeps the plain budgets. The first-order drift is taken from the model without
+margins, so that it, too, only grows with the confidence.
+
 Where the rows are too few even so, the rate p may be moved as well, to where s(p) is smaller. How
 far a client's rate may move at all is limited: a budget is not kept by selecting everybody.
 """
@@ -27,10 +33,12 @@ from fcfl.rules import with_label
 from fcfl.server.constraints import Constraints, Row
 from fcfl.server.problem import Evaluation, Problem
 from fcfl.server.rate_changes import RateChanges
+from fcfl.training.drift import Drift
 
 MOST_CHANGE = 0.05  # by how much margins may change a client's rate, by default
 OPTIMISM = 0.3  # by how many standard deviations groups drift apart on new rows; measured
 NEW_ROWS = float(np.sqrt(2.0))  # as many new rows as training rows
+MOST_DRIFT = 0.5  # share of an even model's room by which rates are moved against their drift
 LEFT = 0.1  # share of an even model's room that no margin takes
 STEP = 0.1  # margins come in tenths of a deviation, so that a larger confidence never has a smaller
 _AIM = 0.9  # of the change allowed: decisions change by a little more than smooth rates
@@ -60,6 +68,7 @@ class Margins:
     sums: Vector
     rates: Vector
     most_change: float
+    drift: Drift | None = None
 
     @property
     def deviations(self) -> Vector:
@@ -77,6 +86,22 @@ class Margins:
     def taken(self, deviations: float) -> Vector:
         """What is taken off each bound."""
         return np.minimum(deviations * self.deviations, (1.0 - LEFT) * self.room)
+
+    def drifted(self, deviations: float) -> Vector:
+        """By how much each row will be larger on new rows, beyond what a margin has for that.
+
+        No more than leaves an even model, with its rates moved the other way, inside the plain
+        budgets: decisions on training rows are to keep these, too.
+        """
+        if self.drift is None:
+            return np.zeros(len(self.spreads))
+        constraints = self.problem.constraints
+        bounds = constraints.bounds - self.taken(deviations)
+        weights = constraints.weigh_rates(self.drift.multipliers_under(bounds))
+        by = constraints.apply(weights * self.drift.spreads)
+        by = np.sign(by) * np.maximum(np.abs(by) - OPTIMISM * self.deviations, 0.0)
+        times = np.maximum(-by, 0.0) / (MOST_DRIFT * self.room)
+        return by / np.maximum(self._largest(times), 1.0)[self.changes.population_of_row]
 
     def short_of_rows(self, deviations: float) -> Vector:
         """For each row how many times the rows its margin needs to fit; at most 1: it does."""
@@ -111,12 +136,18 @@ class Margins:
         np.maximum.at(largest, self.changes.population_of_row, of_rows)
         return largest
 
-    def tightened(self, deviations: float, *, moved: bool = False) -> Problem:
+    def tightened(
+        self, deviations: float, *, against_drift: float = 0.0, moved: bool = False
+    ) -> Problem:
         """The problem with every bound lowered by its margin, and limits on the rates' changes.
 
+        With ``against_drift``, a share, it is what rows will be on new rows that is held to them.
         With ``moved``, the rates of clients with too few rows are moved to their aims, too.
         """
-        bounds = self.problem.constraints.bounds - self.taken(deviations)
+        asked = self.problem.constraints.bounds
+        bounds = asked - self.taken(deviations)
+        if against_drift:
+            bounds = np.minimum(bounds - against_drift * self.drifted(deviations), asked)
         limits = self.changes.bounds_around(self.changes.smooth, self.most_change)
         aims = self.aims(deviations) if moved else np.zeros(len(self.changes))
         aimed = self.changes.bounds_from(self.changes.smooth, aims)
@@ -161,7 +192,12 @@ def _deviation(rates: Vector) -> Vector:
     return np.sqrt(rates * (1.0 - rates))
 
 
-def margins_at(at: Evaluation, decided: Vector, most_change: float = MOST_CHANGE) -> Margins:
+def margins_at(
+    at: Evaluation,
+    decided: Vector,
+    most_change: float = MOST_CHANGE,
+    drift: Drift | None = None,
+) -> Margins:
     """The margins of a model that is trained with the plain budgets.
 
     ``decided`` are its hard rates on training rows, stacked client by client.
@@ -178,7 +214,7 @@ def margins_at(at: Evaluation, decided: Vector, most_change: float = MOST_CHANGE
     rates = (total(counts[column] * at.rates[column]) + 1.0) / (together + 2.0)
     spreads = np.sqrt(total(value**2 / np.maximum(counts[column], 1e-300)))
     changes = RateChanges.of(constraints, counts, at.rates, decided)
-    return Margins(at.problem, changes, spreads, total(value), rates, most_change)
+    return Margins(at.problem, changes, spreads, total(value), rates, most_change, drift)
 
 
 def with_constraints(problem: Problem, constraints: Constraints) -> Problem:

@@ -20,8 +20,8 @@ from fcfl.federation.codec import same
 from fcfl.federation.history import History
 from fcfl.federation.loop import Progress, Runtime, run
 from fcfl.server.method import RoundInfo
+from fcfl.training.progress_share import OnRound, part_of
 
-OnRound = Callable[[RoundInfo, float], None]
 HISTORY = "history.jsonl"
 CHECKPOINT_SECONDS = 0.5  # the first is written after the first round
 
@@ -51,6 +51,12 @@ class Session:
         if self.folder is None:
             raise ValueError("`folder` must be given: this run writes one.")
         return self.folder
+
+    def part(self, low: float, high: float) -> "Session":
+        """The same for a part of the work, from one share of it to another."""
+        if self.on_round is None:
+            return self
+        return replace(self, on_round=part_of(self.on_round, low, high))
 
     def inside(self, name: str) -> "Session":
         """The same for a folder in this one, which is made if absent."""

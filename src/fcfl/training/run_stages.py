@@ -4,7 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fcfl._types import Point, Reports, Request, Vector
+import numpy as np
+
+from fcfl._types import ClientId, Point, Reports, Request, Vector
+from fcfl.audit.disparities import compare, disparity_value
 from fcfl.client.questions import Setup
 from fcfl.errors import AbsentClientError
 from fcfl.federation.federation import Bound, Federation
@@ -12,10 +15,10 @@ from fcfl.federation.history import join_histories
 from fcfl.federation.loop import Progress
 from fcfl.models.model import Model
 from fcfl.results import Selection, Start
-from fcfl.results.evaluations import AuditTerms, Evaluations, smooth_disparities
+from fcfl.results.evaluations import AuditTerms, Evaluations
 from fcfl.results.result import objective_setting
 from fcfl.results.result_file import read_selection, write_selection
-from fcfl.rules import Rule, rates_needed
+from fcfl.rules import LEAST_ROWS, Rule, rates_needed
 from fcfl.server.method import RoundInfo, traits_of
 from fcfl.server.problem import Problem, build_problem
 from fcfl.training.client_rules import all_levels, check_comparable, rules_in_force
@@ -195,16 +198,35 @@ class Run:
         tell("Training without budgets first, to measure what they are relative to.")
         problem, _ = self.problem(rules, first)
         free = self.train(problem, first, UNCONSTRAINED)
-        found = self.evaluate(free.params, rules)
+        decisions = self.clients.evaluate(Request((Point(free.params, "decisions"),)))
+        self.federation.check_all_answered("how a model without budgets decides")
         relative: list[Rule] = []
         for rule in rules:
             if rule.name == "difference" and rule.scope == "client" and rule.budget is None:
-                values = smooth_disparities(found, rule)
+                values = self._disparities(rule, decisions)
                 budgets = {client: min(share * value, 1.0) for client, value in values.items()}
                 rule = replace(rule, budget=budgets)
                 tell(_about_budgets(rule.attribute, budgets, share, alone=len(rules) == 1))
             relative.append(rule)
         return rules_in_force(relative, self.federation.introduce())
+
+    def _disparities(self, rule: Rule, reports: Reports) -> dict[ClientId, float]:
+        """Each client's disparity, where it has one.
+
+        Between groups with enough rows to be compared, as far as that is known before there are
+        budgets: that of a group of one row is 0 or 1, whatever the model.
+        """
+        least = LEAST_ROWS[0] if self.min_group_rows is None else self.min_group_rows
+        found = {}
+        for client, (report,) in reports.items():
+            rows = report.group_counts
+            compared = compare(rule, self.setup.rates, rows, least)
+            if len(compared.pairs) == 0:
+                compared = compare(rule, self.setup.rates, rows, 1.0)
+            value = disparity_value(rule, compared, report.rates * rows, rows)
+            if value is not None:  # one of 0 is known to one row of the smallest group
+                found[client] = value or 1.0 / float(rows[np.unique(compared.pairs)].min())
+        return found
 
     def write_history(self, stages: Sequence[Stage]) -> None:
         """Append the rounds of later stages, each in a folder of its own, to those of the first."""
@@ -235,4 +257,4 @@ def _about_budgets(
     whose = "" if alone else f" for {attribute}"
     listed = ", ".join(f"{c!r} {v:.4f}" for c, v in list(budgets.items())[:12])
     more = ", …" if len(budgets) > 12 else ""
-    return f"Budgets{whose} are {share:g} of the smooth disparity without budgets: {listed}{more}."
+    return f"Budgets{whose} are {share:g} of the disparity without budgets: {listed}{more}."

@@ -20,9 +20,9 @@ from fcfl.client.questions import Setup
 from fcfl.federation.federation import Federation
 from fcfl.results import Selection
 from fcfl.rules import Rule
-from fcfl.training.candidate_fits import CandidateFits, part_of
+from fcfl.training.candidate_fits import CandidateFits
 from fcfl.training.fitted_file import Fitted
-from fcfl.training.rounds import OnRound
+from fcfl.training.progress_share import OnRound, part_of
 from fcfl.training.selection_rule import N_FOLDS, Candidate, named
 
 L2_GRID = (1.0, 3e-1, 1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4)

@@ -186,26 +186,26 @@ def _sentence(
 
 
 def checked_forecast(
-    selection: Selection, train: Mapping[ClientId, Counts], test: Mapping[ClientId, Counts]
-) -> str | None:
+    selection: Selection | None, train: Mapping[ClientId, Counts], test: Mapping[ClientId, Counts]
+) -> tuple[str, ...]:
     """A sentence where the loss that was expected of the worst client did not come true.
 
     The standard error is that of both samples: the rows it was expected from, and held-out ones.
     """
-    expected = selection.chosen
+    expected = None if selection is None else selection.chosen
     if expected is None or not test[expected.worst_client].n_rows:
-        return None
+        return ()
     who, counts = expected.worst_client, test[expected.worst_client]
     found = counts.loss_sum / counts.n_rows
     more = float(np.sqrt(1.0 + train[who].n_rows / counts.n_rows))
     error = more * expected.worst_loss_standard_error
     if abs(found - expected.worst_loss) <= 2.0 * error:
-        return None
+        return ()
     direction = "higher" if found > expected.worst_loss else "lower"
     return (
         f"Cross-validation had expected a loss of {expected.worst_loss:.4f} ± {error:.4f} for "
         f"{who} on as many new rows; on its held-out rows it is {found:.4f}, {direction} than "
-        "chance explains."
+        "chance explains.",
     )
 
 

@@ -13,7 +13,7 @@ from fcfl.federation.federation import Bound
 from fcfl.results import Start
 from fcfl.server.problem import Problem, evaluate_point
 from fcfl.server.sqp.sqp_state import target_of
-from fcfl.training.rounds import OnRound
+from fcfl.training.progress_share import OnRound
 from fcfl.training.together import Lane, ask_together, run_together
 
 TOLERANCE = 1e-3  # KKT residual at which starts are compared

@@ -20,12 +20,8 @@ from fcfl.federation.federation import Federation
 from fcfl.models.group_thresholds import THRESHOLDS, GroupThresholds
 from fcfl.rules import Rule
 from fcfl.server.problem import Problem, build_problem, evaluate_point
-from fcfl.training.holding import (
-    MOST_ACCURACY,
-    Held,
-    held_at,
-    sentence_on_changes,
-)
+from fcfl.training.held import Held, held_at, sentence_on_changes
+from fcfl.training.holding import MOST_ACCURACY
 from fcfl.training.margins import STEP, Margins, deviations_for, margins_at, too_few_rows
 from fcfl.training.run_stages import Run, Stage
 

@@ -1,7 +1,7 @@
 """What training leaves: the model, every round, and what the model does for each client."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from fcfl.models.model import Model
 from fcfl.results import DataSource, Result, Selection, Start
 from fcfl.results.compose import compose_result, has_prices, with_prices
 from fcfl.results.evaluations import Evaluations, row_sections
+from fcfl.results.result import Privacy
 from fcfl.rules import Rule
 from fcfl.server.method import RoundInfo
 from fcfl.server.prices import Price, budget_prices
@@ -29,7 +30,7 @@ class Trained:
     last; ``at`` the problem it solved, evaluated at ``params`` on training rows with smooth rates;
     ``evaluations`` has the hard counts of all rows, held against the ``rules`` asked for;
     ``exceeded`` is what decisions on training rows exceed budgets by, in all. With ``thresholds``
-    decisions are by client and group.
+    decisions are by client and group. With ``privacy`` every count is noisy, and no loss is known.
     """
 
     model: Model
@@ -47,6 +48,7 @@ class Trained:
     notes: tuple[str, ...]
     exceeded: float
     thresholds: GroupThresholds | None = None
+    privacy: Privacy | None = None
 
     @property
     def history(self) -> tuple[RoundInfo, ...]:
@@ -139,4 +141,4 @@ class Trained:
             selection=self.selection,
             thresholds=self.thresholds,
         )
-        return with_prices(result, self.state, self.at)
+        return with_prices(replace(result, privacy=self.privacy), self.state, self.at)

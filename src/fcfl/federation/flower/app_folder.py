@@ -67,17 +67,17 @@ _README = """\
 Made by `fcfl flower new`. The whole way, from certificates to a trained model, is in fcfl's
 `docs/deployment.md`; in short:
 
-    fcfl flower certs . --sites north,south --host superlink.example.org
-    fcfl flower up . --sites north=north.csv,south=south.csv     # a rehearsal on one machine
+    fcfl flower certs . --sites {sites} --host superlink.example.org
+    fcfl flower up . --sites {tables}     # a rehearsal on one machine
 
 At the server: `flower-superlink` on 127.0.0.1 with the certificates, `nginx -c …/nginx.conf` before
-it, `fcfl flower register . CONNECTION --sites north,south` for the sites' public keys, then
+it, `fcfl flower register . CONNECTION --sites {sites}` for the sites' public keys, then
 `flwr run . CONNECTION --stream`.
 
 At a site: a file `site.toml`
 
-    name = "north"                       # as in `sites` of pyproject.toml
-    table = "/srv/fcfl/north.csv"        # read here, never sent
+    name = "{first}"                       # as in `sites` of pyproject.toml
+    table = "/srv/fcfl/{first}.csv"        # read here, never sent
     policy = "/srv/fcfl/policy.toml"     # what this site insists on, and its limits
     ledger = "/srv/fcfl/ledger"          # what it has answered: fcfl site status site.toml
 
@@ -99,10 +99,19 @@ def write_app(folder: Path, config: str, *, overwrite: bool = False) -> list[Pat
         )
     folder.mkdir(parents=True, exist_ok=True)
     pyproject = _PYPROJECT.replace("{version}", __version__).replace("{config}", config)
-    contents = (pyproject, _SERVER, _CLIENT, proxy_configuration(folder), _README, _IGNORED)
+    readme = _readme(str(tomllib.loads(config).get("sites", "")))
+    contents = (pyproject, _SERVER, _CLIENT, proxy_configuration(folder), readme, _IGNORED)
     for name, content in zip(FILES, contents, strict=True):
         (folder / name).write_text(content, encoding="utf-8")
     return [folder / name for name in FILES]
+
+
+def _readme(sites: str) -> str:
+    """The way from here on, with the names of the sites where they are known."""
+    names = [name.strip() for name in sites.split(",") if name.strip()] or ["north", "south"]
+    tables = ",".join(f"{name}={name}.csv" for name in names)
+    filled = _README.replace("{sites}", ",".join(names)).replace("{tables}", tables)
+    return filled.replace("{first}", names[0])
 
 
 def read_app_config(folder: Path) -> dict[str, ConfigValue]:

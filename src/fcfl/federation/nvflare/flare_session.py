@@ -185,7 +185,7 @@ def _ended(meta: Any, lines: Sequence[str]) -> Ended:
     return Ended(f"The job ended as {meta['status']}, without a sentence of ours.", True)
 
 
-def _job_status(job: Any, at_work: "set[str]") -> JobStatus:
+def _job_status(job: Any, at_work: set[str]) -> JobStatus:
     status, job_id = str(job.get("status", "?")), str(job.get("job_id", "?"))
     if status == "RUNNING" and job_id not in at_work:
         status = LOST

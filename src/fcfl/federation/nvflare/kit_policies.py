@@ -66,7 +66,7 @@ def close_kit(kit: Path, name: str, *, is_server: bool, is_site: bool) -> None:
     (local / SITE_FILE).write_text(_SITE.replace("{name}", name), encoding="utf-8")
 
 
-def authorization(is_server: bool) -> "dict[str, object]":
+def authorization(is_server: bool) -> dict[str, object]:
     """Who may do what here."""
     allowed = (*_MAY, *_AT_SERVER) if is_server else _MAY
     refused = _MAY_NOT if is_server else (*_MAY_NOT, *_AT_SERVER)
@@ -87,7 +87,7 @@ def place_stores(kit: Path) -> None:
     path.write_text(found, encoding="utf-8")
 
 
-def _privacy(most_mb: float) -> "dict[str, object]":
+def _privacy(most_mb: float) -> dict[str, object]:
     limit = {"path": _FILTER, "args": {"most_mb": most_mb}}
     scope = {"name": "fcfl", "properties": {}, "task_result_filters": [limit]}
     return {"scopes": [scope], "default_scope": "fcfl"}

@@ -11,6 +11,7 @@ from fcfl.federation.nvflare.flare_session import (
     OnMessage,
     ServerUnreachable,
 )
+from fcfl.federation.nvflare.server_controller import ERROR, FAULT
 from fcfl.federation.site_settings import Config
 
 
@@ -56,7 +57,8 @@ def _once(
     def pass_on(line: str) -> None:
         nonlocal shown
         shown += 1
-        on_message(line)
+        if not line.startswith((ERROR, FAULT)):  # these are how it ended, which is told below
+            on_message(line)
 
     try:
         while True:

@@ -1,0 +1,189 @@
+"""A client's rows as whole numbers, of which noisy sums are released.
+
+What a row adds to a sum depends on nothing but the row and the question, to the last bit: features
+are rounded to a grid, logits are exact sums on it, and what is not linear is looked up in a table.
+So sums are sums of whole numbers, without rounding, and one row changes them by exactly what it
+adds: the sensitivities of `fcfl.releases` hold in the machine as they do on paper.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from fcfl._types import Matrix, Point, RateId, Vector
+from fcfl.accountant import LEAST_SCALE
+from fcfl.client.discrete_gaussian import Integers, discrete_gaussian
+from fcfl.data.client_data import ClientData
+from fcfl.data.coded_features import row_blocks
+from fcfl.errors import DataError
+from fcfl.models.rates import rate_members
+from fcfl.releases import Release, attributes_of, cells_of
+
+GRID_BITS = 10  # features are multiples of 2**-10
+_FINE_BITS = 16  # before they are shortened
+_PARAM_BITS = 20
+_WEIGHT_BITS = 20  # of residuals and slopes
+_LARGEST_FEATURE = 64.0
+_LOGIT_BITS, _LARGEST_LOGIT = 10, 16  # residuals and slopes are looked up on this grid
+_BLOCK = 4096  # rows; sums over a block stay below 2**53, so that floats are exact
+_LARGEST_PARAMS = 1e5
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateRows:
+    """Rows of one part, ready for releases; features as whole numbers of grid steps."""
+
+    features: NDArray[np.int16]
+    labels: Vector
+    members: Matrix
+    groups: NDArray[np.int32]
+    rates: tuple[RateId, ...]
+
+    def release(self, release: Release, point: Point) -> Matrix:
+        """The sum that is asked for, with noise of the standard deviation that it says."""
+        total, unit = self.exact_sum(release, point)
+        sd = release.noise_sd(self.rates, point) / unit
+        if release.kind != "moments":
+            return with_noise(total, sd) * unit
+        on_diagonal = np.equal(*np.triu_indices(self.features.shape[1]))
+        noisy = np.empty(total.size)
+        noisy[~on_diagonal] = with_noise(total[~on_diagonal], sd)
+        noisy[on_diagonal] = with_noise(total[on_diagonal], math.sqrt(2) * sd)
+        return noisy * unit
+
+    def exact_sum(self, release: Release, point: Point) -> tuple[Integers, float]:
+        """The sum without noise, as whole numbers of a unit. It never leaves the client."""
+        if release.kind in ("counts", "evaluation", "held_out"):
+            return self._cell_counts(release, point), 1.0
+        if release.kind == "moments":
+            return self._moments(), 2.0 ** (-2 * GRID_BITS)
+        if release.kind == "rates":
+            ups = np.where(self._logits(point) >= 0, 1.0, -1.0)
+            return _whole(ups @ self.members), 0.5
+        unit = 2.0 ** (-GRID_BITS - _WEIGHT_BITS)
+        if release.kind == "gradient":
+            residuals = _looked_up(self._logits(point), expit) - self.labels * 2.0**_WEIGHT_BITS
+            return self._pulled(residuals[:, None])[0], unit
+
+        def slope(z: Vector) -> Vector:
+            score = expit(point.sharpness * z)
+            return np.asarray(point.sharpness * score * (1.0 - score))
+
+        slopes = _looked_up(self._logits(point), slope)
+        return self._pulled(slopes[:, None] * self.members), unit
+
+    def _logits(self, point: Point) -> Vector:
+        """Whole numbers of grid steps times parameter steps: exact, in whatever order they add."""
+        params = np.rint(point.params * 2.0**_PARAM_BITS)
+        if np.linalg.norm(point.params) > _LARGEST_PARAMS:
+            raise DataError(f"`params` must be no longer than {_LARGEST_PARAMS:g}.")
+        return np.concatenate([block @ params for block in self._blocks()] or [np.zeros(0)])
+
+    def _blocks(self) -> Iterator[Matrix]:
+        for rows in row_blocks(len(self.features), _BLOCK):
+            yield self.features[rows].astype(np.float64)
+
+    def _pulled(self, weights: Matrix) -> Integers:
+        """Features summed by each column of ``weights``, block by block without rounding."""
+        total = np.zeros((weights.shape[1], self.features.shape[1]), dtype=np.int64)
+        for rows, block in zip(row_blocks(len(self.features), _BLOCK), self._blocks(), strict=True):
+            total += _whole(weights[rows].T @ block)
+        return total
+
+    def _moments(self) -> Integers:
+        """Products of features, the upper triangle."""
+        n = self.features.shape[1]
+        total = np.zeros((n, n), dtype=np.int64)
+        for block in self._blocks():
+            total += _whole(block.T @ block)
+        return total[np.triu_indices(n)]
+
+    def _cell_counts(self, release: Release, point: Point) -> Integers:
+        cells = cells_of(self.rates, release.kind)
+        selected = self._logits(point) >= 0 if cells[0].selected is not None else None
+        names = attributes_of(self.rates)
+        own = {
+            a: list(dict.fromkeys(r.group for r in self.rates if r.attribute == a)) for a in names
+        }
+        counts = np.zeros(len(cells), dtype=np.int64)
+        for position, cell in enumerate(cells):
+            codes = self.groups[:, names.index(cell.attribute)]
+            code = -1 if cell.group is None else own[cell.attribute].index(cell.group)
+            inside = codes == code
+            if cell.label is not None:
+                inside = inside & (self.labels == cell.label)
+            if selected is not None:
+                inside = inside & (selected == cell.selected)
+            counts[position] = inside.sum()
+        return counts
+
+
+def private_rows(data: ClientData, rates: Sequence[RateId], norm: float) -> PrivateRows:
+    """A client's rows, each of a length of at most ``norm``."""
+    if data.weights is not None:
+        raise DataError("Rows must not be weighted where they are private; leave weights out.")
+    parts = [whole_features(_dense(data.X[rows]), norm) for rows in row_blocks(data.n_rows, _BLOCK)]
+    empty = np.zeros((0, data.n_features + 1), dtype=np.int16)
+    columns = [_group_codes(data, rates, attribute) for attribute in attributes_of(rates)]
+    return PrivateRows(
+        np.concatenate(parts) if parts else empty,
+        data.y,
+        rate_members(data, rates),
+        np.column_stack(columns),
+        tuple(rates),
+    )
+
+
+def whole_features(X: Matrix, norm: float) -> NDArray[np.int16]:
+    """Features and a constant as grid steps, shortened to ``norm`` and rounded towards zero."""
+    clipped = np.clip(X, -_LARGEST_FEATURE, _LARGEST_FEATURE)
+    fine = np.rint(np.column_stack([clipped, np.ones(len(X))]) * 2.0**_FINE_BITS)
+    squares = np.square(fine.astype(np.int64)).sum(axis=1)
+    shorter = np.minimum(1.0, norm * 2.0**_FINE_BITS / np.sqrt(squares.astype(np.float64)))
+    most = math.floor(norm**2 * 4.0**GRID_BITS)
+    while True:
+        whole = np.trunc(fine * shorter[:, None] * 2.0 ** (GRID_BITS - _FINE_BITS))
+        whole = whole.astype(np.int64)
+        too_long = np.square(whole).sum(axis=1) > most  # by the rounding of a float
+        if not too_long.any():
+            return np.asarray(whole, dtype=np.int16)
+        shorter[too_long] *= 1.0 - 2.0**-12
+
+
+def with_noise(total: Integers, sd: float) -> Vector:
+    """Whole numbers with discrete Gaussian noise, on a lattice with enough steps to it."""
+    finer = max(math.ceil(math.log2(LEAST_SCALE / sd)), 0)
+    if finer > 60 or np.abs(total).max(initial=0) >= 2 ** (62 - finer):
+        raise DataError("There are too many rows for so little noise; ask for a smaller epsilon.")
+    noise = discrete_gaussian(math.ceil(sd * 2**finer), total.size).reshape(total.shape)
+    return ((total << finer) + noise) / 2.0**finer
+
+
+def _dense(X: object) -> Matrix:
+    return X.toarray() if hasattr(X, "toarray") else np.asarray(X)
+
+
+def _group_codes(data: ClientData, rates: Sequence[RateId], attribute: str) -> NDArray[np.int32]:
+    """Positions among the groups that some rate compares, -1 for a row of none of them."""
+    if attribute not in data.levels:
+        return np.full(data.n_rows, -1, dtype=np.int32)
+    own = list(dict.fromkeys(rate.group for rate in rates if rate.attribute == attribute))
+    position = [own.index(level) if level in own else -1 for level in data.levels[attribute]]
+    return np.array([*position, -1], dtype=np.int32)[data.groups[attribute]]
+
+
+def _whole(values: Matrix) -> Integers:
+    return values.astype(np.int64)
+
+
+def _looked_up(logits: Vector, function: Callable[[Vector], Vector]) -> Vector:
+    """A function of each logit in whole steps, rounded down; logits to the nearest grid point."""
+    last = _LARGEST_LOGIT << _LOGIT_BITS
+    grid = np.arange(-last, last + 1) / 2.0**_LOGIT_BITS
+    table = np.floor(function(grid) * 2.0**_WEIGHT_BITS)
+    steps = np.rint(logits * 2.0 ** (_LOGIT_BITS - GRID_BITS - _PARAM_BITS))
+    return np.asarray(table[np.clip(steps, -last, last).astype(np.int64) + last])

@@ -1,0 +1,79 @@
+r"""One step of the private method: a quadratic programme under bounds that know the noise.
+
+.. math:: \min_s\; \tfrac12 s^T B s + g^T s + \rho \sum_j t_j \quad\text{s.t.}\quad
+          v_j + G_j s \le m_j + t_j,\; t \ge 0,\; |s| \le 3
+
+with v the violations of decisions, as far as noise lets them be known, and m the (negative)
+margins.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fcfl._types import Matrix, Vector
+from fcfl.server.constraints import Constraints
+from fcfl.server.sqp.dual_qp import solve_dual_qp
+
+PENALTY = 2.0  # nats of mean loss that a unit of disparity may cost
+LONGEST = 3.0  # step
+MOST_MARGIN = 0.4  # share of a budget that margins take at most
+
+
+@dataclass(frozen=True)
+class Known:
+    """Rates as far as they are known, stacked client by client.
+
+    ``noise`` has the standard deviations that noise gives the rates, ``counts`` the rows behind
+    them.
+    """
+
+    rates: Vector
+    noise: Vector
+    counts: Vector
+
+
+def allowances(constraints: Constraints) -> Vector:
+    """How much each row allows rates near one to differ: its budget, or one minus its ratio."""
+    return np.array(
+        [row.budget if row.rule == "difference" else 1.0 - row.budget for row in constraints.rows]
+    )
+
+
+def noise_of_rows(constraints: Constraints, noise: Vector) -> Vector:
+    """Standard deviations that noise in the rates gives the violations."""
+    spread = np.zeros(len(constraints.rows))
+    terms = (constraints.entry_value * noise[constraints.entry_column]) ** 2
+    np.add.at(spread, constraints.entry_row, terms)
+    return np.sqrt(spread)
+
+
+def usable_rows(constraints: Constraints, known: Known, least: float) -> NDArray[np.bool_]:
+    """Rows whose groups are large enough, and whose noise leaves something of the budget."""
+    enough = np.ones(len(constraints.rows), dtype=bool)
+    small = known.counts[constraints.entry_column] < least
+    enough[constraints.entry_row[small]] = False
+    return enough & (noise_of_rows(constraints, known.noise) < allowances(constraints))
+
+
+def margins(constraints: Constraints, known: Known, spread: Vector, z: float) -> Vector:
+    """What is kept free of each budget: the noise, and z times the chance of new rows."""
+    chance = np.sqrt(known.rates * (1.0 - known.rates) / np.maximum(known.counts, 1.0))
+    wanted = spread + z * noise_of_rows(constraints, chance)
+    return np.minimum(wanted, MOST_MARGIN * allowances(constraints))
+
+
+def private_step(curvature: Matrix, gradient: Vector, slopes: Matrix, violations: Vector) -> Vector:
+    """The step, with as much damping as keeps it from being too long."""
+    rows = np.vstack([gradient[None], slopes])
+    upper = np.full(len(violations), PENALTY)
+    damping = 0.0
+    while True:
+        factor = np.linalg.cholesky(curvature + damping * np.eye(gradient.size))
+        whitened = np.linalg.solve(factor, rows.T).T
+        weights = solve_dual_qp(whitened, np.append(0.0, violations), 1, upper)
+        step: Vector = -np.linalg.solve(factor.T, whitened.T @ weights)
+        if np.linalg.norm(step) <= LONGEST:
+            return step
+        damping = max(2.0 * damping, 1e-3)

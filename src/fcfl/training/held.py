@@ -1,0 +1,108 @@
+"""A model after some turn, what it decides on training rows, and what to say of that."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fcfl._types import ClientId, Point, Request, Vector
+from fcfl.client.counts import Counts, pool_counts
+from fcfl.results.evaluations import Evaluations
+from fcfl.rules import Rule
+from fcfl.server.decisions import KEPT
+from fcfl.server.method import FEASIBILITY_TOLERANCE
+from fcfl.server.problem import Evaluation, Problem, evaluate_point
+from fcfl.training.run_stages import Run
+
+SHOWN = 0.005  # a smaller change of what a client selects is not told
+
+
+@dataclass(frozen=True)
+class Held:
+    """A model after some turn, and what it decides.
+
+    ``state`` is the last one of the method that trains; ``params`` may have been moved since.
+    ``decided`` are the hard rates of training rows, stacked client by client.
+    """
+
+    params: Vector
+    state: Any
+    found: Evaluations
+    decided: Vector
+
+    @property
+    def at(self) -> Evaluation:
+        """The problem that was solved last, at this model: losses and smooth rates."""
+        reports = {client: (report,) for client, report in self.found.reports.items()}
+        return evaluate_point(self.state.problem, self.params, reports)
+
+    @property
+    def accuracy(self) -> float:
+        """Share of all training rows that are decided rightly."""
+        counts = pool_counts(self.found.train.values())
+        return (counts.true_negative + counts.true_positive) / max(counts.n_rows, 1)
+
+    def excess(self, problem: Problem) -> Vector:
+        """By how much decisions exceed each bound of a problem; 0 where they keep it."""
+        over = problem.constraints.violations(self.decided)
+        return np.where(over > self._tolerance, over, 0.0)
+
+    @property
+    def _tolerance(self) -> float:
+        """Counts are exact; smooth rates, which stand in where a client counts none, are not."""
+        is_counted = all(counts.n_rows for counts in self.found.train.values())
+        return KEPT if is_counted else FEASIBILITY_TOLERANCE
+
+    def changes(self, since: "Held") -> dict[ClientId, float]:
+        """By how much the share that each client selects has changed."""
+        return {
+            client: _selected(counts) - _selected(since.found.train[client])
+            for client, counts in self.found.train.items()
+        }
+
+
+def _selected(counts: Counts) -> float:
+    return (counts.true_positive + counts.false_positive) / max(counts.n_rows, 1)
+
+
+def held_at(
+    run: Run, params: Vector, state: Any, rules: Sequence[Rule], clients: Sequence[ClientId]
+) -> Held:
+    """What a model decides, of the clients in this order; held against ``rules``."""
+    found = run.evaluate(params, rules)
+    if run.setup.thresholds is None:
+        reports = run.clients.evaluate(Request((Point(params, "decisions"),)))
+        run.federation.check_all_answered("how the model decides")
+        decided = [reports[client][0].rates for client in clients]  # by the rows' weights
+    else:
+        decided = [_counted_rates(found.train[client]) for client in clients]
+    return Held(params, state, found, np.concatenate(decided))
+
+
+def sentence_on_changes(changes: Mapping[ClientId, float]) -> tuple[str, ...]:
+    """How far margins move what clients select, where it is worth a word."""
+    shown = {client: by for client, by in changes.items() if abs(by) >= SHOWN}
+    if not shown:
+        return ()
+    listed = ", ".join(f"{client!r} {by:+.3f}" for client, by in list(shown.items())[:12])
+    return (f"Margins change the share selected: {listed}.",)
+
+
+def sentence_on_alike(found: Evaluations) -> tuple[str, ...]:
+    """A warning of a model that decides alike about everybody: it keeps any budget, for nothing."""
+    counts = pool_counts(found.train.values())
+    selected = counts.true_positive + counts.false_positive
+    positive = counts.true_positive + counts.false_negative
+    if not counts.n_rows or 0 < selected < counts.n_rows or positive in (0, counts.n_rows):
+        return ()
+    whom = "everybody" if selected else "nobody"
+    return (
+        f"The model selects {whom} of the {counts.n_rows:g} training rows: it keeps every budget "
+        "on equal rates and is of no use. Use a smaller `--l2`, a larger budget, or more rows.",
+    )
+
+
+def _counted_rates(counts: Counts) -> Vector:
+    """Shares of each group that are selected by thresholds of their own."""
+    return np.asarray(counts.group_selected / np.maximum(counts.group_counts, 1.0))

@@ -1,0 +1,199 @@
+"""Training with clients that add noise: one stage, no cross-validation, no starts, no turns.
+
+Nothing but the method's releases is asked of anybody. What the result says of rows comes from the
+last releases, counts of decisions with noise; intervals are as much wider.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fcfl._types import ClientId, RateId, Report, Vector
+from fcfl.client.counts import Counts
+from fcfl.client.questions import Introduction
+from fcfl.errors import DataError
+from fcfl.releases import attributes_of, cells_of
+from fcfl.results.evaluations import AuditTerms, Evaluations
+from fcfl.results.result import Privacy, PrivacyLoss
+from fcfl.rules import Rule
+from fcfl.server.private.estimates import group_estimates
+from fcfl.server.private.private import Private, PrivateState
+from fcfl.server.private.private_step import allowances, noise_of_rows
+from fcfl.server.problem import Evaluation, Problem, build_problem
+from fcfl.training.margins import briefly
+from fcfl.training.run_stages import Run
+from fcfl.training.trained import Trained
+
+NEIGHBOURS = "add-remove"
+NOT_COVERED = (
+    "what is declared: column names, levels, ranges, groups, labels, and who takes part",
+    "settings that somebody chose by looking at the rows, and other runs on the same rows, which "
+    "add up (a site's ledger counts them)",
+    "one person with several rows, or with rows at several clients: each row counts",
+    "times and sizes of messages; rows on the machines of the clients themselves",
+)
+_EVERYBODY = 1e9  # rows: which groups are too small is found out with noise
+
+
+def train_privately(run: Run, rules: Sequence[Rule], first: Vector, l2: float) -> Trained:
+    """Train by noisy sums alone; the last of them say what the model does."""
+    check_private(run, rules)
+    problem = _problem(run, rules, l2)
+    stage = run.train(problem, first)
+    state: PrivateState = stage.progress.state
+    found = _evaluations(run, state, rules)
+    notes = briefly(tuple(_too_noisy(run.method, state)), "clients are too small for so much noise")
+    for note in notes:
+        run.session.on_message(note)
+    at = Evaluation(problem, state.params, tuple(found.reports[c] for c in problem.clients))
+    over = problem.constraints.violations(at.rates)
+    usable = _judged(run.method, state)
+    return Trained(
+        model=run.setup.model,
+        method=run.method,
+        params=state.params,
+        state=state,
+        at=at,
+        evaluations=found,
+        rules=tuple(rules),
+        l2=l2,
+        objective="mean",
+        selection=None,
+        starts=(),
+        turns=(stage,),
+        notes=notes,
+        exceeded=float(np.maximum(over[usable], 0.0).sum()),
+        privacy=privacy_of(run.method, problem.clients),
+    )
+
+
+def privacy_of(method: Private, clients: Sequence[ClientId]) -> Privacy:
+    """What the run disclosed of a row, at most, and what that does not cover."""
+    loss = PrivacyLoss(method.epsilon, method.delta)
+    return Privacy(dict.fromkeys(clients, loss), NEIGHBOURS, NOT_COVERED)
+
+
+def check_private(run: Run, rules: Sequence[Rule]) -> None:
+    """Refuse clients that add no noise, and rules that noisy counts cannot weigh."""
+    for name, said in run.federation.introduce().items():
+        _check_budget(name, said, run.method)
+    if any(rule.scope == "global" for rule in rules):
+        raise DataError(
+            "`scope` must be 'client' with method 'private': a rule over all rows together needs "
+            "exact counts."
+        )
+
+
+def _check_budget(name: ClientId, said: Introduction, method: Private) -> None:
+    if said.privacy is None:
+        raise DataError(
+            f"Client {name!r} has no privacy budget, so that it would add no noise. Give it one: "
+            "`Federation.from_rows(train, test, privacy=PrivacyBudget(epsilon, delta))`, or "
+            "[privacy] in the policy of a site."
+        )
+
+
+def _problem(run: Run, rules: Sequence[Rule], l2: float) -> Problem:
+    """All comparisons that the rules ask for; the method finds out which groups are too small."""
+    rates = run.setup.rates
+    full = np.full(len(rates), _EVERYBODY)
+    nobody = Report(_EVERYBODY, 0.0, full, np.zeros(len(rates)))
+    pretended = dict.fromkeys(run.federation.names, (nobody,))
+    return build_problem(rules, rates, pretended, l2=l2)[0]
+
+
+def _evaluations(run: Run, state: PrivateState, rules: Sequence[Rule]) -> Evaluations:
+    rates, clients = run.setup.rates, state.problem.clients
+    train = [_counts(rates, cells) for cells in state.evaluation]
+    test = [_counts(rates, cells) for cells in state.held_out]
+    reports = {client: _report(counts) for client, counts in zip(clients, train, strict=True)}
+    point = state.request.points[0]
+    sds = [extra.noise_sd(rates, point) for extra in point.extras]  # type: ignore[attr-defined]
+    return Evaluations(
+        rates,
+        tuple(rules),
+        dict(zip(clients, train, strict=True)),
+        dict(zip(clients, test, strict=True)),
+        reports,
+        AuditTerms(
+            min_group_rows=run.method.least_rows,
+            noise_sd=dict(zip(("train", "test"), sds, strict=True)),
+        ),
+    )
+
+
+def _report(counts: Counts) -> Report:
+    """Rates of decisions with noise; losses and smooth rates were not told."""
+    rates = counts.group_selected / np.maximum(counts.group_counts, 1.0)
+    return Report(float(counts.n_rows), float("nan"), np.zeros(rates.size), rates)
+
+
+def _counts(rates: Sequence[RateId], noisy: Vector) -> Counts:
+    """Sums of noisy cells as counts: whole numbers that are not negative."""
+    cells = cells_of(rates, "evaluation")
+    share = 1.0 / len(attributes_of(rates))
+    sums = {(label, selected): 0.0 for label in (0, 1) for selected in (False, True)}
+    for cell, count in zip(cells, noisy, strict=True):
+        sums[cell.label, cell.selected] += share * count  # type: ignore[index]
+    confusion = {key: max(round(total), 0) for key, total in sums.items()}
+    rows = np.maximum(np.rint(group_estimates(rates, noisy, "evaluation")), 0.0)
+    selected = np.rint(group_estimates(rates, noisy, "evaluation", selected=True))
+    return Counts(
+        true_negative=confusion[0, False],
+        false_positive=confusion[0, True],
+        false_negative=confusion[1, False],
+        true_positive=confusion[1, True],
+        loss_sum=float("nan"),
+        group_counts=rows,
+        group_selected=np.clip(selected, 0.0, rows),
+    )
+
+
+def _rate_noise(method: Private, state: PrivateState) -> Vector:
+    """Standard deviations of all violations by the noise of one round's rates."""
+    point = replace(state.request.points[0], params=np.ones(state.params.size))
+    releases = method.schedule.releases(min(1, method.rounds - 1))
+    (asked,) = (one for one in releases if one.kind == "rates")
+    sd = asked.noise_sd(state.problem.rates, point)
+    return noise_of_rows(state.problem.constraints, (sd / _counted(state)).ravel())
+
+
+def _counted(state: PrivateState) -> Vector:
+    return np.maximum(state.group_counts, 1.0)
+
+
+def _judged(method: Private, state: PrivateState) -> NDArray[np.bool_]:
+    """Which rows the model was held to."""
+    constraints, counts = state.problem.constraints, _counted(state).ravel()
+    small = counts[constraints.entry_column] < method.least_rows
+    enough = np.ones(len(constraints.rows), dtype=bool)
+    enough[constraints.entry_row[small]] = False
+    return np.asarray(enough & (_rate_noise(method, state) < allowances(constraints)))
+
+
+def _too_noisy(method: Private, state: PrivateState) -> list[str]:
+    """A sentence for each client whose budget could not be held, with the rows that would do."""
+    constraints, judged = state.problem.constraints, _judged(method, state)
+    noise, allowed = _rate_noise(method, state), allowances(constraints)
+    n_rows = dict(zip(state.problem.clients, state.n_rows, strict=True))
+    found: dict[ClientId, str] = {}
+    for row, sd, most, is_judged in zip(constraints.rows, noise, allowed, judged, strict=True):
+        if is_judged or row.client is None or row.client in found:
+            continue
+        rows = n_rows[row.client]
+        counts = _counted(state)[state.problem.clients.index(row.client)]
+        factor = max(sd / max(most, 1e-9), method.least_rows / max(float(counts.min()), 1.0))
+        found[row.client] = (
+            f"Client {row.client!r} has about {rows:.0f} rows: at epsilon {method.epsilon:g} its "
+            f"difference of rates is known up to {sd:.2g} ({row.attribute}), so that its budget of "
+            f"{row.budget:g} is not held. About {_rounded(1.2 * factor * rows)} rows with the same "
+            "groups would do."
+        )
+    return list(found.values())
+
+
+def _rounded(rows: float) -> int:
+    digits = len(str(int(rows))) - 2
+    return int(round(rows, -digits)) if digits > 0 else int(rows)

@@ -1,0 +1,105 @@
+"""Releases: their exact sums, what one row changes of them, and their noise."""
+
+import numpy as np
+import pytest
+from benchmarks.private_neighbours import KINDS, largest_shares
+
+from fcfl._types import Point, RateId
+from fcfl.client.private_rows import private_rows, whole_features, with_noise
+from fcfl.data.client_data import ClientData
+from fcfl.errors import DataError
+from fcfl.models.linear import linear_rows
+from fcfl.releases import Release, cells_of, rates_of_a_row
+from helpers import RACE, TWO_ATTRIBUTES, all_rates, simulated_data
+
+RATES = (RateId("selection", "race", "black"), RateId("selection", "race", "white"))
+POINT = Point(np.array([0.3, -0.2, 0.5, 0.1, 0.05]), sharpness=2.5)
+
+
+def exact(kind, data, rates=RATES, point=POINT, norm=16.0):
+    total, unit = private_rows(data, rates, norm).exact_sum(Release(kind, 1.0, norm), point)
+    return total * unit
+
+
+def test_sums_are_those_of_plain_reports_where_no_row_is_too_long():
+    data = simulated_data(0, n_rows=300)
+    plain = linear_rows("a", data, RATES).report(Point(POINT.params, "gradients", sharpness=2.5))
+    assert exact("gradient", data) == pytest.approx(300 * plain.loss_grad, abs=0.3)
+    slopes = plain.group_counts[:, None] * plain.rate_grads
+    assert exact("jacobian", data) == pytest.approx(slopes, abs=0.3)
+    decided = linear_rows("a", data, RATES).report(Point(POINT.params, "decisions"))
+    centred = decided.group_counts * (decided.rates - 0.5)
+    assert exact("rates", data) == pytest.approx(centred, abs=1e-9)
+    X = np.column_stack([data.X, np.ones(300)])
+    assert exact("moments", data) == pytest.approx((X.T @ X)[np.triu_indices(5)], abs=1.5)
+
+
+def test_cells_count_every_row_once_for_each_attribute():
+    data = simulated_data(1, n_rows=200, levels=TWO_ATTRIBUTES)
+    rates = all_rates(TWO_ATTRIBUTES)
+    for kind in ("counts", "evaluation"):
+        cells = exact(kind, data, rates)
+        by_attribute = [c.attribute == "sex" for c in cells_of(rates, kind)]
+        assert cells.sum() == 400
+        assert cells[by_attribute].sum() == 200
+
+
+@pytest.mark.parametrize("levels", [RACE, TWO_ATTRIBUTES], ids=["one", "two"])
+@pytest.mark.parametrize("which", ["selection", "all"])
+def test_no_row_changes_a_sum_by_more_than_its_sensitivity(levels, which):
+    rates = all_rates(levels)
+    if which == "selection":
+        rates = tuple(rate for rate in rates if rate.kind == "selection")
+    found = largest_shares(3, 40, rates, levels)
+    assert all(share <= 1.0 for share in found.values()), found
+    assert all(share > 1 / 3 for share in found.values()), found
+    assert set(found) == set(KINDS)
+
+
+def test_a_row_is_behind_one_rate_of_each_attribute_and_one_by_its_label():
+    assert rates_of_a_row(RATES) == 1
+    assert rates_of_a_row(all_rates(RACE)) == 2
+    assert rates_of_a_row(all_rates(TWO_ATTRIBUTES)) == 4
+
+
+def test_rows_are_shortened_never_lengthened_and_short_ones_are_kept():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((2000, 6)) * rng.choice([0.1, 1.0, 40.0, 1e6], (2000, 1))
+    whole = whole_features(X, 3.3).astype(np.int64)
+    lengths = np.sqrt(np.square(whole).sum(axis=1)) / 1024
+    assert lengths.max() <= 3.3
+    long = np.abs(X).max(axis=1) > 10
+    assert lengths[long].min() > 3.29
+    short = np.linalg.norm(X, axis=1) < 3
+    assert np.abs(whole[short, :-1] / 1024 - X[short]).max() < 1.1 / 1024
+
+
+def test_what_a_row_adds_does_not_depend_on_the_others():
+    data = simulated_data(2, n_rows=5000)
+    some = data.take(np.arange(0, 5000, 7))
+    rest = data.take(np.setdiff1d(np.arange(5000), np.arange(0, 5000, 7)))
+    for kind in KINDS:
+        parts = exact(kind, some) + exact(kind, rest)
+        assert np.array_equal(parts, exact(kind, data)), kind
+
+
+def test_noise_has_the_standard_deviation_that_the_release_says():
+    data = simulated_data(0, n_rows=50)
+    rows = private_rows(data, RATES, 3.3)
+    for kind in ("rates", "counts", "gradient", "moments"):
+        release = Release(kind, 0.5)
+        total, unit = rows.exact_sum(release, POINT)
+        draws = np.array([rows.release(release, POINT) - total * unit for _ in range(200)])
+        expected = np.full(total.shape, release.noise_sd(RATES, POINT))
+        if kind == "moments":
+            expected[np.equal(*np.triu_indices(5))] *= np.sqrt(2)
+        assert draws.std(axis=0) == pytest.approx(expected, rel=0.35)
+
+
+def test_weighted_rows_and_too_little_noise_are_refused():
+    data = simulated_data(0)
+    weighted = ClientData(data.X, data.y, data.groups, data.levels, np.ones(60))
+    with pytest.raises(DataError, match="must not be weighted"):
+        private_rows(weighted, RATES, 3.3)
+    with pytest.raises(DataError, match="too many rows for so little noise"):
+        with_noise(np.array([2**30]), 0.1)

@@ -1,0 +1,121 @@
+"""What the server makes of noisy sums: schedule, curvature, shrinkage, margins, steps."""
+
+import numpy as np
+import pytest
+
+from fcfl._types import RateId
+from fcfl.accountant import mu_of
+from fcfl.releases import cells_of
+from fcfl.rules import Difference, Ratio
+from fcfl.server.constraints import build_constraints
+from fcfl.server.private.estimates import (
+    curvature_estimate,
+    group_estimates,
+    row_estimate,
+    shrunk,
+)
+from fcfl.server.private.private import Private
+from fcfl.server.private.private_step import (
+    LONGEST,
+    MOST_MARGIN,
+    Known,
+    margins,
+    noise_of_rows,
+    private_step,
+    usable_rows,
+)
+
+RATES = tuple(
+    RateId(kind, "sex", group) for kind in ("selection", "true_positive") for group in ("f", "m")
+)
+
+
+@pytest.mark.parametrize("rounds", [2, 4, 5, 7, 12])
+def test_all_releases_together_cost_the_whole_and_no_more(rounds):
+    method = Private(epsilon=2.0, rounds=rounds)
+    asked = [one for taken in range(rounds + 1) for one in method.schedule.releases(taken)]
+    for part in ("train", "test"):
+        squares = sum(one.mu**2 for one in asked if one.part == part)
+        assert squares == pytest.approx(mu_of(2.0, 1e-6) ** 2, rel=1e-12)
+
+
+def test_seven_rounds_ask_for_seventeen_sums_and_two_counts_of_decisions():
+    schedule = Private().schedule
+    kinds = [[one.kind for one in schedule.releases(taken)] for taken in range(8)]
+    assert kinds[0] == ["counts", "moments", "gradient"]
+    assert kinds[1:4] == [["gradient", "rates", "jacobian"]] * 3
+    assert kinds[4:7] == [["rates"]] * 3
+    assert kinds[7] == ["evaluation", "held_out"]
+
+
+def test_cells_add_up_to_groups():
+    cells = np.arange(1.0, 1 + len(cells_of(RATES, "evaluation")))
+    known = cells_of(RATES, "evaluation")
+    women = [c.group == "f" for c in known]
+    positive = [c.group == "f" and c.label == 1 for c in known]
+    assert group_estimates(RATES, cells, "evaluation")[0] == cells[women].sum()
+    assert group_estimates(RATES, cells, "evaluation")[2] == cells[positive].sum()
+    chosen = [c.group == "f" and c.label == 1 and bool(c.selected) for c in known]
+    assert group_estimates(RATES, cells, "evaluation", selected=True)[2] == cells[chosen].sum()
+    assert row_estimate(RATES, cells) == cells.sum()
+
+
+def test_curvature_without_noise_is_a_quarter_of_the_moments_and_with_noise_no_less():
+    X = np.random.default_rng(0).standard_normal((500, 4))
+    moments = (X.T @ X)[np.triu_indices(4)]
+    exact = curvature_estimate(moments, 500.0, 0.0, 0.01)
+    assert exact == pytest.approx(X.T @ X / 2000 + 0.01 * np.eye(4))
+    noisy = curvature_estimate(moments - 600.0, 500.0, 300.0, 0.01)
+    assert np.linalg.eigvalsh(noisy).min() >= 2 * 300.0 * 2 / 500 / 4
+
+
+def test_slopes_are_drawn_to_each_other_as_far_as_they_are_noise():
+    rng = np.random.default_rng(0)
+    truth = rng.standard_normal((1, 2, 50))
+    noisy = truth + 0.5 * rng.standard_normal((4, 2, 50))
+    counts, noise = np.full((4, 2), 100.0), np.full((4, 2), 0.25)
+    found = shrunk(noisy, counts, noise)
+    assert np.square(found - truth).mean() < 0.5 * np.square(noisy - truth).mean()
+    assert shrunk(noisy, counts, 0 * noise) == pytest.approx(noisy)
+    assert np.array_equal(shrunk(noisy[:1], counts[:1], noise[:1]), noisy[:1])
+
+
+def constraints(rule):
+    return build_constraints([rule], ["a", "b"], RATES[:2], np.full((2, 2), 1e9))[0]
+
+
+def test_margins_are_the_noise_and_chance_but_never_the_whole_budget():
+    rows = constraints(Difference("demographic_parity", "sex", 0.05))
+    known = Known(np.full(4, 0.2), np.full(4, 1e-3), np.full(4, 1e4))
+    spread = noise_of_rows(rows, known.noise)
+    assert spread == pytest.approx(np.full(4, np.sqrt(2) * 1e-3))
+    expected = np.sqrt(2) * 1e-3 + 2 * np.sqrt(2 * 0.16 / 1e4)
+    assert margins(rows, known, spread, 2.0) == pytest.approx(np.full(4, expected))
+    assert margins(rows, known, 10 * spread, 2.0) == pytest.approx(np.full(4, MOST_MARGIN * 0.05))
+
+
+def test_small_groups_and_noisy_clients_are_not_held_to_budgets():
+    rows = constraints(Ratio("demographic_parity", "sex", 0.8))
+    known = Known(np.full(4, 0.2), np.array([1e-3, 1e-3, 0.3, 0.3]), np.full(4, 1e4))
+    assert usable_rows(rows, known, 100.0).tolist() == [True, True, False, False]
+    few = Known(known.rates, np.full(4, 1e-3), np.array([1e4, 50, 1e4, 1e4]))
+    assert usable_rows(rows, few, 100.0).tolist() == [False, False, True, True]
+
+
+def test_a_step_minimises_within_the_rows_and_is_never_too_long():
+    B, g = np.diag([1.0, 2.0]), np.array([-1.0, -2.0])
+    none = np.zeros((0, 2))
+    assert private_step(B, g, none, np.zeros(0)) == pytest.approx([1.0, 1.0])
+    bounded = private_step(B, g, np.array([[1.0, 0.0]]), np.array([-0.25]))
+    assert bounded == pytest.approx([0.25, 1.0], abs=1e-6)
+    far = private_step(1e-6 * B, g, none, np.zeros(0))
+    assert 0 < np.linalg.norm(far) <= LONGEST
+
+
+@pytest.mark.parametrize(
+    ("options", "name"), [({"epsilon": 0.0}, "epsilon"), ({"delta": 1.0}, "delta"),
+                          ({"rounds": 1}, "rounds")]
+)  # fmt: skip
+def test_options_that_make_no_sense_are_refused(options, name):
+    with pytest.raises(ValueError, match=f"`{name}`"):
+        Private(**options)

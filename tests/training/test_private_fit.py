@@ -1,0 +1,118 @@
+"""Training by noisy sums, from clients to a result."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fcfl import Difference, Federation, Linear, train
+from fcfl.data.client_data import ClientData
+from fcfl.errors import DataError
+from fcfl.policy import PrivacyBudget
+from fcfl.server.private import Private
+from fcfl.training.rounds import Session
+
+SEX = {"sex": ("f", "m")}
+RULE = Difference("demographic_parity", "sex", 0.05)
+BUDGET = PrivacyBudget(2.0, 1e-6)
+
+
+def rows(seed, n_rows, n_features=4):
+    """Men are selected more often by the features, and by the labels."""
+    rng = np.random.default_rng(seed)
+    sex = rng.integers(0, 2, n_rows)
+    X = rng.standard_normal((n_rows, n_features))
+    X[:, 0] += sex
+    y = (X @ np.array([1.0, 0.7, -0.5, 0.2]) + rng.logistic(size=n_rows) > 0.8).astype(float)
+    return ClientData(X, y, {"sex": sex}, SEX)
+
+
+def private_federation(sizes=(6000, 4000), privacy=BUDGET):
+    parts = {f"c{i}": rows(i, size) for i, size in enumerate(sizes)}
+    test = {f"c{i}": rows(100 + i, size // 2) for i, size in enumerate(sizes)}
+    return Federation.from_rows(parts, test, privacy=privacy), parts, test
+
+
+def disparity(params, data):
+    selected = data.X @ params[:-1] + params[-1] >= 0
+    return abs(selected[data.groups["sex"] == 0].mean() - selected[data.groups["sex"] == 1].mean())
+
+
+def test_decisions_keep_the_budgets_and_the_privacy_loss_is_what_was_asked_for():
+    federation, parts, test = private_federation()
+    trained = train(federation, Linear(4), [RULE], method=Private(epsilon=2.0))
+    assert trained.status == "converged" and trained.rounds == (8,)
+    assert max(disparity(trained.params, data) for data in parts.values()) < 0.05
+    right = [
+        (data.X @ trained.params[:-1] + trained.params[-1] >= 0) == data.y for data in test.values()
+    ]
+    assert np.mean(np.concatenate(right)) > 0.6
+    for client in federation._clients.values():
+        assert client.spent.epsilon(1e-6) == pytest.approx(2.0, rel=1e-6)
+    with pytest.raises(DataError, match=r"privacy budget of epsilon 2 .* would be passed"):
+        train(federation, Linear(4), [RULE], method=Private(epsilon=0.1))
+
+
+def test_a_result_has_noisy_counts_wider_intervals_and_the_privacy_part():
+    federation, _, test = private_federation()
+    trained = train(federation, Linear(4), [RULE], method=Private(epsilon=2.0))
+    result = trained.result(seed=0, start="zero", settings={}, data=None)
+    assert result.privacy.clients["c0"].epsilon == 2.0
+    assert result.privacy.neighbours == "add-remove" and result.privacy.not_covered
+    assert result.worst_client.name is None
+    entry = result.clients["c0"].test.disparities[0]
+    assert result.clients["c0"].test.loss is None and entry.smooth is None
+    assert entry.value == pytest.approx(disparity(trained.params, test["c0"]), abs=0.03)
+    assert abs(result.clients["c0"].rows.test - 3000) < 100
+    without = replace(trained.evaluations.terms, noise_sd={})
+    plain = replace(trained.evaluations, terms=without).audits["train"].clients["c0"]
+    (narrow,), (wide,) = (
+        plain.disparities,
+        trained.evaluations.audits["train"].clients["c0"].disparities,
+    )
+    assert wide.value == narrow.value and wide.high > narrow.high
+
+
+def test_a_client_that_is_too_small_is_named_with_the_rows_that_would_do():
+    federation, _, _ = private_federation((6000, 300), PrivacyBudget(0.5, 1e-6))
+    trained = train(federation, Linear(4), [RULE], method=Private(epsilon=0.5))
+    (note,) = trained.notes
+    assert (
+        note.startswith("Client 'c1' has about ") and "rows with the same groups would do" in note
+    )
+    wanted = int(note.rpartition("About ")[2].split()[0])
+    assert 1_000 < wanted < 20_000
+
+
+def test_a_run_can_be_stopped_and_resumed_without_asking_anything_twice(tmp_path):
+    federation, _, _ = private_federation((3000,))
+    stopped = []
+
+    def stop(info, share):
+        stopped.append(info.round)
+        if info.round == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Exception, match="Stopped after round 3"):
+        train(federation, Linear(4), [RULE], method=Private(epsilon=2.0),
+              session=Session(tmp_path, on_round=stop))  # fmt: skip
+    trained = train(federation, Linear(4), [RULE], method=Private(epsilon=2.0),
+                    session=Session(tmp_path, resume=True))  # fmt: skip
+    assert trained.rounds == (8,)
+    (client,) = federation._clients.values()
+    assert client.spent.epsilon(1e-6) == pytest.approx(2.0, rel=1e-6)
+
+
+def test_clients_without_a_budget_and_other_settings_are_refused_before_anything_is_said():
+    plain = Federation.from_rows({"a": rows(0, 50)})
+    with pytest.raises(DataError, match="'a' has no privacy budget"):
+        train(plain, Linear(4), [RULE], method=Private())
+    federation, _, _ = private_federation((300,))
+    with pytest.raises(DataError, match="`scope` must be 'client'"):
+        train(federation, Linear(4), [replace(RULE, scope="global")], method=Private())
+    with pytest.raises(ValueError, match="`relative_budget`"):
+        train(federation, Linear(4), [replace(RULE, budget=None)], method=Private(),
+              relative_budget=0.5)  # fmt: skip
+    with pytest.raises(DataError, match="only noisy sums"):
+        train(federation, Linear(4), [RULE])
+    assert all(client.spent.mu == 0 for client in federation._clients.values())
