@@ -174,6 +174,39 @@ def test_a_second_sum_over_other_clients_at_the_same_point_is_not_opened():
         sums.report(question(NAMES), no_check)
 
 
+def test_a_key_of_an_earlier_sum_is_not_opened_as_that_of_a_dropped_client():
+    """The self-mask of d in the first sum is known; with its key of then, its matrix would be."""
+    table = Table.of(*NAMES)
+    sums = table.sums()
+    for at in (0.0, 1.0):
+        sums.report(question(NAMES, at), no_check)
+    for name in ("a", "b", "c", "e"):
+        _, second = [a for n, a, _ in table.heard if isinstance(a, Unmask) and n == name]
+        shares = {n: sealed for n, sealed in second.self_shares.items() if n != "d"}
+        old = {"d": prepared(table, "d").for_client(name)}
+        with pytest.raises(DataError, match="key of 'd' that is to be opened is not the one"):
+            table.holders[name].unmask(replace(second, self_shares=shares, sum_keys=old))
+
+
+@pytest.mark.parametrize("killed", [(), ("d",)], ids=["self-mask opened", "key opened"])
+def test_a_key_of_an_earlier_sum_is_refused_in_the_next(killed, tmp_path):
+    """One sum would give the key of d, the other its self-mask."""
+    table = Table.of(*NAMES, killed={"MaskedEvaluate": killed})
+    table.holders["a"] = holder("a", path=tmp_path / "masks.jsonl")
+    sums = table.sums()
+    sums.report(question(NAMES), no_check)
+    table.killed = {}
+    keys = {name: key for name, key in sums._keys.items() if name != "d"}
+    sums._keys = {**keys, "d": prepared(table, "d")}
+    second = sums._question(question(NAMES, 1.0))
+    for name in ("a", "b", "c", "e"):
+        with pytest.raises(DataError, match="key given for 'd' was in another masked sum before"):
+            table.holders[name].check(second.for_client(name))
+    honest = replace(second, sum_keys=keys)
+    for name in keys:  # what was refused is not on record
+        table.holders[name].check(honest.for_client(name))
+
+
 def test_keys_that_the_server_made_up_are_refused():
     """A share that does not open shows that the peer did not make the key."""
     table, other = Table.of(*NAMES), Table.of(*NAMES)

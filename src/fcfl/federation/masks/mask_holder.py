@@ -77,7 +77,7 @@ class MaskHolder:
                 weights=digest(weights),
                 sum_digest=question.sum_digest,
                 points=question.points_digest,
-                members=tuple(sorted(question.sum_keys)),
+                keys=_publics(question),
             )
         )
 
@@ -112,8 +112,7 @@ class MaskHolder:
             raise DataError(
                 f"A masked sum must be over at least {needed} clients, got {len(answered)}."
             )
-        members = tuple(sorted((*answered, *question.sum_keys)))
-        self._journal.reveal(question.sum_digest, members, answered)
+        self._journal.reveal(question.sum_digest, answered, _publics(question))
         about = question.sum_digest
         shares = {
             peer: self._open(terms, peer, sealed, "self", about)
@@ -238,7 +237,7 @@ def commitment(seed: bytes) -> str:
     return hashlib.sha256(b"fcfl-masks-1 commitment" + seed).hexdigest()
 
 
-def _publics(question: MaskedEvaluate) -> dict[ClientId, str]:
+def _publics(question: MaskedEvaluate | Unmask) -> dict[ClientId, str]:
     return {name: key.public for name, key in question.sum_keys.items()}
 
 

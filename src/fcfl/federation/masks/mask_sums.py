@@ -74,7 +74,7 @@ class MaskedSums:
     def report(self, question: Evaluate, check: CheckReports) -> SummedReports:
         """Ask for reports under masks, and open the sum of their curvatures."""
         self._prepare()
-        asked = self._question(question)
+        asked, self._keys = self._question(question), {}  # clients refuse a key they have seen
         answers: Mapping[ClientId, MaskedReports] = self._ask(
             asked, lambda name, answer: self._check_masked(name, answer, asked, check)
         )
@@ -83,7 +83,7 @@ class MaskedSums:
         in_sum = {name: answers[name] for name in asked.sum_keys if name in answers}
         complete = len(in_sum) == len(self._terms.names)
         if self._needs_all and not complete:
-            self._keys = {}
+            self._keys = {}  # all must give one
             return SummedReports(reports, (None,) * len(question.request.points))
         total = self._open(asked, in_sum)
         sums = _matrices(question.request.points, total)
