@@ -87,7 +87,8 @@ def test_the_optimum_is_that_of_a_run_without_masks_and_no_curvature_was_seen(
     kinds = transport.kinds()
     n_masked = kinds.count("MaskedEvaluate")
     assert n_masked >= 3 * len(NAMES)
-    assert n_masked + kinds.count("Evaluate") == n_reports
+    drift = 2 * len(NAMES)  # asked at the end, of each by itself, so not under masks
+    assert n_masked + kinds.count("Evaluate") + drift == n_reports
     assert kinds.count("PrepareMasks") == len(NAMES)
     assert kinds.count("Unmask") <= n_masked  # one exchange more for each
     for _, content in transport.heard:

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from fcfl._types import CurvatureWeights, Request
+from fcfl._types import CurvatureWeights
 from fcfl.errors import AbsentClientError, DataError, FCFLError, ReportError
 
 pytest.importorskip("cryptography")
@@ -14,7 +14,7 @@ pytest.importorskip("cryptography")
 from mask_table import Table, answered, curvature, holder, question, terms_of
 
 from fcfl.federation.masks.fixed_point import decode_numbers, upper_triangle
-from fcfl.federation.masks.mask_holder import WEIGHT_RANGE, weight_size
+from fcfl.federation.masks.mask_holder import WEIGHT_RANGE
 from fcfl.federation.masks.mask_keys import public_of
 from fcfl.federation.masks.mask_messages import MaskedEvaluate, MaskedReports, PrepareMasks, Unmask
 from fcfl.federation.masks.mask_sums import level_weights, usual_threshold
@@ -145,7 +145,9 @@ def test_a_key_is_used_for_one_question_and_the_same_one_is_answered_alike():
     again = answered(table.holders["a"], own)
     assert again.words.tobytes() == said.words.tobytes()
     elsewhere = replace(own, evaluate=question(NAMES, 7.0).for_client("a"))
-    weights = replace(own, evaluate=question(NAMES, weight=0.1).for_client("a"))
+    weights = replace(
+        own, evaluate=question(NAMES, weights=CurvatureWeights(0.1, np.zeros(1))).for_client("a")
+    )
     for replayed in (elsewhere, weights):
         with pytest.raises(DataError, match="was used before, for another question"):
             table.holders["a"].check(replayed)
@@ -248,29 +250,43 @@ def test_terms_that_would_tell_too_much_are_refused(names, threshold, policy, se
         holders["a"].prepare(terms_of(holders, threshold))
 
 
-def test_a_client_whose_weight_stands_apart_refuses():
+@pytest.mark.parametrize(
+    ("loss", "rate", "least"),
+    [
+        (0.0, 0.0, 0.2),
+        (0.19, 0.0, 0.2),
+        (1.62, 0.0, 0.2),
+        (0.0, 0.5, 0.2),  # a rate that does not bend would leave the others alone in the sum
+        (-0.5, 0.5, 0.2),
+        (0.5, -1.62, 0.2),
+        (0.0, 0.0, 0.0),
+        (0.5, 0.0, float("nan")),
+    ],
+)
+def test_a_client_whose_weights_stand_apart_refuses(loss, rate, least):
     table = Table.of(*NAMES)
     own = first_question(table)
-    for weight in (0.0, 0.19, 0.2 * 8.1):
-        alone = replace(own, evaluate=question(NAMES, weight=weight).for_client("a"))
-        least = replace(alone, least_weights=(0.2,))
-        with pytest.raises(DataError, match=r"Client 'a' has a weight of .* stand apart"):
-            table.holders["a"].check(least)
+    asked = question(NAMES, 1.0, CurvatureWeights(loss, np.array([rate])))
+    alone = replace(own, evaluate=asked.for_client("a"), least_weights=(least,))
+    with pytest.raises(DataError, match=r"Client 'a' has weights of .* stand apart"):
+        table.holders["a"].check(alone)
 
 
 def test_the_server_levels_weights_so_that_nobody_stands_apart():
     weights = {
-        "a": CurvatureWeights(1.0, np.array([0.5, -0.5])),
+        "a": CurvatureWeights(1.0, np.array([0.5, -1.5])),
         "b": CurvatureWeights(0.0, np.zeros(2)),
-        "c": CurvatureWeights(0.1, np.array([0.01, 0.0])),
+        "c": CurvatureWeights(0.1, np.array([0.3, 0.0])),
     }
     levelled, least = level_weights(weights)
-    sizes = {name: weight_size(one) for name, one in levelled.items()}
     assert levelled["a"] == weights["a"] and least == pytest.approx(2.0 / WEIGHT_RANGE)
-    assert sizes["b"] == pytest.approx(least) and sizes["c"] == pytest.approx(least)
-    asked = replace(question(NAMES), request=Request(question(NAMES).request.points))
-    alike, bound = level_weights(asked.request.points[1].curvature_weights)
-    assert alike == asked.request.points[1].curvature_weights and bound < 0.2
+    assert levelled["b"].loss == levelled["c"].loss == least
+    assert all(np.array_equal(levelled[n].rates, weights[n].rates) for n in weights)
+    for name, one in levelled.items():
+        holder(name)._check_weights(one, least)
+    asked = question(NAMES).request.points[1].curvature_weights
+    alike, bound = level_weights(asked)
+    assert alike == asked and bound < 0.2
 
 
 def test_a_wrong_share_is_found_out():

@@ -40,7 +40,7 @@ from fcfl.federation.masks.mask_messages import (
 from fcfl.federation.masks.shamir import split_secret
 from fcfl.mask_policy import MaskPolicy
 
-WEIGHT_RANGE = 8.0  # the most that one client's curvature may weigh beside another's in a sum
+WEIGHT_RANGE = 8.0  # the most that a client's loss, or its rates, may weigh beside another's loss
 _ROUNDING = 1e-9
 
 
@@ -163,16 +163,22 @@ class MaskHolder:
             self._open(terms, peer, key.shares, "key", key.public)
 
     def _check_weights(self, weights: CurvatureWeights, least: float) -> None:
-        """Refuse a weight that would set this client apart from the others of the sum.
+        """Refuse weights that would set this client apart from the others of the sum.
 
-        Every client checks its own against the same bound, so that all are alike.
+        Every client checks its own against the same bound, so that all are alike. The loss has one
+        of its own: it bends everywhere, where a rate may not bend at all.
         """
-        own = weight_size(weights)
-        if not least * (1 - _ROUNDING) <= own <= WEIGHT_RANGE * least * (1 + _ROUNDING):
+        loss, rates, most = (
+            weights.loss,
+            rates_size(weights),
+            WEIGHT_RANGE * least * (1 + _ROUNDING),
+        )
+        if not (least > 0 and least * (1 - _ROUNDING) <= loss <= most and rates <= most):
             raise DataError(
-                f"Client {self.name!r} has a weight of {own:g} in a masked sum, where all must lie "
-                f"between {least:g} and {WEIGHT_RANGE * least:g}: it would stand apart from the "
-                "others."
+                f"Client {self.name!r} has weights of {loss:g} on its loss and {rates:g} on its "
+                f"rates in a masked sum, where the first must lie between {least:g} and "
+                f"{WEIGHT_RANGE * least:g} and the second be no more: the client would stand apart "
+                "from the others."
             )
 
     def _sum_private(self, terms: SumTerms, nonce: str) -> bytes:
@@ -215,9 +221,9 @@ class MaskHolder:
         return self._shared[public]
 
 
-def weight_size(weights: CurvatureWeights) -> float:
-    """How much a client's curvature weighs: its loss and its rates together."""
-    return float(abs(weights.loss) + np.abs(weights.rates).sum())
+def rates_size(weights: CurvatureWeights) -> float:
+    """How much the rates of a client weigh together."""
+    return float(np.abs(weights.rates).sum())
 
 
 def pair_masks(

@@ -23,7 +23,7 @@ from fcfl.federation.masks.mask_holder import (
     WEIGHT_RANGE,
     commitment,
     pair_masks,
-    weight_size,
+    rates_size,
 )
 from fcfl.federation.masks.mask_keys import derive, public_of, stream
 from fcfl.federation.masks.mask_messages import (
@@ -174,17 +174,14 @@ class MaskedSums:
 def level_weights(
     weights: Mapping[ClientId, CurvatureWeights],
 ) -> tuple[dict[ClientId, CurvatureWeights], float]:
-    """Weights of which none stands apart, and the least of them: small ones of losses are raised.
+    """Weights of which none stands apart, and the least of a loss: smaller ones are raised to it.
 
     A step's curvature need not be exact; a client whose weight is many times that of all others
     would be alone in the sum, and refuses.
     """
-    sizes = {name: weight_size(one) for name, one in weights.items()}
-    least = max(sizes.values()) / WEIGHT_RANGE
-    return {
-        name: replace(one, loss=one.loss + max(least - sizes[name], 0.0))
-        for name, one in weights.items()
-    }, least
+    least = max(max(one.loss, rates_size(one)) for one in weights.values()) / WEIGHT_RANGE
+    raised = {name: replace(one, loss=max(one.loss, least)) for name, one in weights.items()}
+    return raised, least
 
 
 def _without_masks(
