@@ -45,12 +45,22 @@ _ROUNDING = 1e-9
 
 
 class MaskHolder:
-    """A client's keys, its journal and what it insists on."""
+    """A client's keys, its journal and what it insists on.
+
+    ``rows`` identifies what its reports are made of, where that may change: a key that was used
+    for other rows is refused.
+    """
 
     def __init__(
-        self, name: ClientId, private: bytes, journal: MaskJournal, policy: MaskPolicy
+        self,
+        name: ClientId,
+        private: bytes,
+        journal: MaskJournal,
+        policy: MaskPolicy,
+        *,
+        rows: str = "",
     ) -> None:
-        self.name, self.public = name, public_of(private)
+        self.name, self.public, self._rows = name, public_of(private), rows
         self._private, self._journal, self._policy = private, journal, policy
         self._shared: dict[str, bytes] = {}  # by the other's public key
 
@@ -75,6 +85,7 @@ class MaskHolder:
             Used(
                 nonce=question.sum_keys[self.name].nonce,
                 weights=digest(weights),
+                rows=self._rows,
                 sum_digest=question.sum_digest,
                 points=question.points_digest,
                 keys=_publics(question),

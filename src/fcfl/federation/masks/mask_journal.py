@@ -25,11 +25,13 @@ Line: TypeAlias = Mapping[str, Mapping[str, object]]
 class Used:
     """A single-use key was used, for this sum and with these ``weights`` of the client's own.
 
+    ``rows`` identifies the rows that were reported on: under one mask others must not be.
     ``keys`` are the single-use public keys of all clients of the sum, ``points`` what it is about.
     """
 
     nonce: str
     weights: str
+    rows: str
     sum_digest: str
     points: str
     keys: Mapping[ClientId, str]
