@@ -105,6 +105,21 @@ def test_a_sum_that_needs_all_is_not_opened_without_one():
     assert_sum(sums.report(question(NAMES), no_check), NAMES, question(NAMES))
 
 
+def test_after_a_refusal_the_next_sum_has_new_keys():
+    table = Table.of(*NAMES)
+    sums, whole = table.sums(), table.holders["c"].mask
+
+    def refuse(asked, reports):
+        raise DataError("Not now.")
+
+    table.holders["c"].mask = refuse
+    with pytest.raises(DataError, match="Not now"):
+        sums.report(question(NAMES), no_check)  # others have used their keys
+    table.holders["c"].mask = whole
+    asked = question(NAMES, 1.0)
+    assert_sum(sums.report(asked, no_check), NAMES, asked)
+
+
 def test_a_late_answer_of_a_client_that_was_given_up_stays_masked():
     """Its key is opened, its own mask is not: nobody reveals shares of both kinds."""
     table = Table.of(*NAMES, killed={"MaskedEvaluate": ("e",)})
