@@ -19,7 +19,8 @@ from fcfl.data.adult import GROUPS, adult_schema
 from fcfl.data.adult_files import load_adult_frames
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
-from fcfl.models.linear import linear_logits, linear_rows
+from fcfl.models.linear import linear_logits
+from fcfl.models.linear_rows import linear_rows
 from fcfl.rules import rates_needed
 from fcfl.server.baselines import AFL, MMPF, QFFL, FedAvg
 from fcfl.server.problem import Problem, build_problem

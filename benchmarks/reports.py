@@ -12,7 +12,7 @@ from fcfl._types import Point, Request
 from fcfl.data import adult
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, admit
-from fcfl.models.linear import linear_rows
+from fcfl.models.linear_rows import linear_rows
 from fcfl.rules import Difference, rates_needed
 from fcfl.server.problem import build_problem
 from fcfl.server.two_stage.two_stage import TwoStage

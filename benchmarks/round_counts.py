@@ -30,7 +30,7 @@ from fcfl.data import adult, adult_5
 from fcfl.data.client_data import ClientData
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
-from fcfl.models.linear import linear_rows
+from fcfl.models.linear_rows import linear_rows
 from fcfl.rules import Rule, rates_needed
 from fcfl.server.problem import Evaluation, Problem, build_problem, evaluate_point
 

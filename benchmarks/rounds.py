@@ -18,7 +18,7 @@ from fcfl._types import Point, Request, Vector
 from fcfl.data import adult
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
-from fcfl.models.linear import linear_rows
+from fcfl.models.linear_rows import linear_rows
 from fcfl.rules import rates_needed
 from fcfl.server.problem import Problem, build_problem, evaluate_point
 from fcfl.server.sqp.quasi_newton import no_memory

@@ -361,7 +361,7 @@ def adult_and_torch() -> tuple[float, float]:
     from benchmarks.reports import RULE, _autograd, interleaved
     from fcfl._types import Point
     from fcfl.data import adult
-    from fcfl.models.linear import linear_rows
+    from fcfl.models.linear_rows import linear_rows
     from fcfl.rules import rates_needed
 
     federation = adult(("race",))

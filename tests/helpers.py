@@ -10,7 +10,7 @@ from fcfl._types import Point, RateId, Request
 from fcfl.data.client_data import ClientData
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
-from fcfl.models.linear import linear_rows
+from fcfl.models.linear_rows import linear_rows
 from fcfl.rules import Difference, rates_needed
 from fcfl.server.constraints import Constraints, Row
 from fcfl.server.problem import build_problem

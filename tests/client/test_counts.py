@@ -4,7 +4,8 @@ import pytest
 from fcfl._types import Point
 from fcfl.client.counts import count_rows, pool_counts
 from fcfl.data.client_data import ClientData
-from fcfl.models.linear import linear_logits, linear_rows
+from fcfl.models.linear import linear_logits
+from fcfl.models.linear_rows import linear_rows
 from helpers import TWO_ATTRIBUTES, all_rates, simulated_data
 
 RATES = all_rates(TWO_ATTRIBUTES)

@@ -12,7 +12,8 @@ from fcfl.client.local_client import LocalClient
 from fcfl.client.questions import Setup
 from fcfl.client.score_counts import count_scores
 from fcfl.errors import DataError
-from fcfl.models.linear import Linear, linear_logits, linear_rows
+from fcfl.models.linear import Linear, linear_logits
+from fcfl.models.linear_rows import linear_rows
 from fcfl.rules import Difference
 from helpers import RACE, TWO_ATTRIBUTES, all_rates, identical, simulated_data
 

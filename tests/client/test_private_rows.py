@@ -8,7 +8,7 @@ from fcfl._types import Point, RateId
 from fcfl.client.private_rows import private_rows, whole_features, with_noise
 from fcfl.data.client_data import ClientData
 from fcfl.errors import DataError
-from fcfl.models.linear import linear_rows
+from fcfl.models.linear_rows import linear_rows
 from fcfl.releases import Release, cells_of, rates_of_a_row
 from helpers import RACE, TWO_ATTRIBUTES, all_rates, simulated_data
 

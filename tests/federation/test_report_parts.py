@@ -13,7 +13,7 @@ from fcfl.federation.codec import decode, encode, reachable_classes
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
 from fcfl.models.gradient_spread import GradientSpread
-from fcfl.models.linear import linear_rows
+from fcfl.models.linear_rows import linear_rows
 from fcfl.rules import Difference
 from fcfl.server.baselines import FairFed, FedAvg
 from fcfl.server.problem import build_problem

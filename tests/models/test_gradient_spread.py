@@ -5,7 +5,7 @@ import pytest
 
 from fcfl._types import Point
 from fcfl.models.gradient_spread import GradientSpread
-from fcfl.models.linear import linear_rows
+from fcfl.models.linear_rows import linear_rows
 from helpers import RACE, all_rates, simulated_data
 
 RATES = all_rates(RACE)

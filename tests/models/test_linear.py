@@ -6,7 +6,8 @@ from scipy import sparse
 
 from fcfl._types import CurvatureWeights, Point
 from fcfl.data.client_data import ClientData
-from fcfl.models.linear import linear_logits, linear_rows
+from fcfl.models.linear import linear_logits
+from fcfl.models.linear_rows import linear_rows
 from fcfl.rules import Difference, rates_needed
 from helpers import TWO_ATTRIBUTES, all_rates, assert_derivative, simulated_data
 

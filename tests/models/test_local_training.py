@@ -5,7 +5,7 @@ from scipy.special import expit
 from fcfl._types import Point
 from fcfl.data.client_data import ClientData
 from fcfl.extras import LocalTraining, LossesByLabel, set_weights_of, train_locally
-from fcfl.models.linear import linear_rows
+from fcfl.models.linear_rows import linear_rows
 from fcfl.models.rates import rate_members
 from helpers import RACE, all_rates, assert_derivative, simulated_data
 

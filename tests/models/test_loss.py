@@ -12,7 +12,8 @@ from torch import nn
 from by_slsqp import solve_by_slsqp
 from fcfl._types import CurvatureWeights, Point, Request
 from fcfl.federation.in_process import InProcess
-from fcfl.models.linear import Linear, linear_rows
+from fcfl.models.linear import Linear
+from fcfl.models.linear_rows import linear_rows
 from fcfl.models.loss import (
     HINGE_WIDTH,
     CrossEntropy,

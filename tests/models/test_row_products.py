@@ -10,7 +10,7 @@ from scipy import sparse
 from fcfl._types import CurvatureWeights, Point
 from fcfl.data import Category, ClientData, Number, Schema
 from fcfl.data.coded_features import CodedFeatures
-from fcfl.models.linear import linear_rows
+from fcfl.models.linear_rows import linear_rows
 from fcfl.models.merge import merge_rows
 from fcfl.models.row_products import (
     CodedRows,

@@ -13,7 +13,7 @@ from fcfl._types import CurvatureWeights, Point, RateId
 from fcfl.data.client_data import ClientData
 from fcfl.errors import DataError, ReportError
 from fcfl.extras import KernelSums, LocalTraining, LossesByLabel, train_locally
-from fcfl.models.linear import linear_rows
+from fcfl.models.linear_rows import linear_rows
 from fcfl.models.torch_module import TorchModule
 from fcfl.models.torch_params import as_network
 from fcfl.torch import TorchClient

@@ -130,7 +130,7 @@ def _is_bytes(kind: Any) -> bool:
     return bool(pa.types.is_binary(content))
 
 
-def _arrow_table(path: Path, form: _Form, names: list[str], types: dict[str, Any]) -> Any:
+def _arrow_table(path: Path, form: _Form, names: list[str], types: dict[str, object]) -> Any:
     from pyarrow import csv as arrow_csv  # here and below: `import fcfl` is to stay quick
 
     return arrow_csv.read_csv(

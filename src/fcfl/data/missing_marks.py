@@ -19,7 +19,7 @@ def without_marks(frame: Frame, marks: Sequence[str] | None, text: Sequence[str]
     What is left of a column may be numbers, and then is, save for the columns in ``text``. A note
     has the counts. Marks that are given count in columns of numbers too.
     """
-    changed: dict[str, Any] = {}
+    changed: dict[str, object] = {}
     found: dict[str, int] = {}
     seen: set[str] = set()
     for name in frame.columns:

@@ -25,7 +25,7 @@ def method_of(classifier: Any, seed: int) -> Any:
             raise ValueError("`rounds` is an option of the method object: leave it out here.")
         return classifier.method
     registered = METHODS[check_choice("method", classifier.method, METHODS)]
-    options: dict[str, Any] = {"seed": seed} if "seed" in registered.options else {}
+    options: dict[str, object] = {"seed": seed} if "seed" in registered.options else {}
     if classifier.rounds is not None:
         counts = (
             (classifier.rounds,) if isinstance(classifier.rounds, int) else tuple(classifier.rounds)

@@ -185,7 +185,7 @@ class _Decoder:
         return built
 
 
-def _check_fields(cls: type, parts: Mapping[str, Any]) -> None:
+def _check_fields(cls: type, parts: Mapping[str, object]) -> None:
     """Refuse a field that does not hold what its type hint says."""
     hints = _hints_of(cls)
     for name, part in parts.items():
@@ -194,7 +194,7 @@ def _check_fields(cls: type, parts: Mapping[str, Any]) -> None:
 
 
 @cache
-def _hints_of(cls: type) -> dict[str, Any]:
+def _hints_of(cls: type) -> dict[str, object]:
     return dict(zip([field.name for field in fields(cls)], _field_hints(cls), strict=True))
 
 

@@ -131,7 +131,7 @@ def _checked(kind: type[T], content: object, key: str) -> T:
 
 
 @cache
-def _hints(kind: Any) -> Mapping[str, Any]:
+def _hints(kind: Any) -> Mapping[str, object]:
     return get_type_hints(kind)
 
 

@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 from fcfl._types import Point, Request
 from fcfl.data.client_data import ClientData
 from fcfl.federation.in_process import InProcess
-from fcfl.models.linear import linear_rows
+from fcfl.models.linear_rows import linear_rows
 from fcfl.rules import Difference, rates_needed
 from fcfl.server.method import traits_of
 from fcfl.server.problem import build_problem

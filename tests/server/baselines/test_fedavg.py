@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 
 from fcfl._types import Point, Request
 from fcfl.data.client_data import ClientData
-from fcfl.models.linear import linear_rows
+from fcfl.models.linear_rows import linear_rows
 from fcfl.rules import Difference
 from fcfl.server.baselines.fedavg import FedAvg
 from helpers import RACE, identical, pose, simulated_clients, train, zeros_for

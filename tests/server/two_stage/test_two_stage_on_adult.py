@@ -9,7 +9,7 @@ from fcfl.data import adult
 from fcfl.errors import DataError
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
-from fcfl.models.linear import linear_rows
+from fcfl.models.linear_rows import linear_rows
 from fcfl.rules import Difference, rates_needed
 from fcfl.server.problem import build_problem, evaluate_point
 from fcfl.server.two_stage.two_stage import TwoStage
