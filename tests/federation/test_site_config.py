@@ -103,6 +103,11 @@ def test_a_module_is_named_by_its_import_path():
         ({"command": "compare", "methods": "sqp,agnostic-fair"}, "does not run over sites"),
         ({"command": "compare", "methods": "sqp,sgd"}, "`methods` must be one of sqp, two-stage"),
         ({"command": "compare", "method": "afl"}, "`method` must be left out in a comparison"),
+        ({"command": "compare", "methods": "private"}, "Method 'private' is not compared"),
+        (
+            {"command": "compare", "privacy": "epsilon=2,delta=1e-6"},
+            "`privacy` must be left out in a comparison",
+        ),
         ({"command": "sweep"}, "A sweep needs `budgets` or `relative`"),
         ({"command": "sweep", "budgets": "0.2", "relative": "1"}, "and not both"),
         ({"command": "sweep", "budgets": "0.2", "budget": "0.1"}, "leave budget and ratio out"),

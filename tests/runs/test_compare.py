@@ -6,13 +6,14 @@ import pytest
 
 from fcfl.results import OverSeeds
 from fcfl.runs.compared_runs import MAJORITY, over_seeds
-from fcfl.runs.method_comparison import parse_methods
+from fcfl.runs.method_comparison import COMPARED, for_method, parse_methods, run_comparison
 from fcfl.runs.opening import open_table
 from fcfl.runs.settings import Experiment
 from fcfl.server.registry import METHODS
+from fcfl.training.rounds import Session
 from hospital import COLUMNS, fcfl, only_error, result_of, stays, written
 
-MOST = [name for name in METHODS if name != "two-stage"]  # its 2,300 rounds take too long
+MOST = [name for name in COMPARED if name != "two-stage"]  # its 2,300 rounds take too long
 FEW = ("--methods", "fedavg,afl,fedfb")
 
 
@@ -196,6 +197,7 @@ def test_l2_is_the_same_for_all_when_it_is_given(table, tmp_path):
     ("options", "sentence"),
     [
         (("--methods", "fedavg,fedsgd"), "`methods` must be one of sqp, two-stage"),
+        (("--methods", "sqp,private"), "Method 'private' is not compared"),
         (("--methods", ","), "`methods` is empty"),
         (("--budget", "2"), "`budget` must be a number from 0 to 1"),
     ],
@@ -234,7 +236,27 @@ def test_the_synthetic_problem_has_no_rows():
 
 def test_names_are_taken_once_in_their_order():
     assert parse_methods("afl, fedavg,afl") == ("afl", "fedavg")
-    assert parse_methods(None) == tuple(METHODS)
+    assert parse_methods(None) == tuple(name for name in METHODS if name != "private")
+
+
+def test_what_a_method_cannot_take_is_left_to_those_that_can():
+    given = Experiment("a.csv", masked=True, excess_loss=True, protects="worst", l2=0.1)
+    each = {name: for_method(given, name, 0) for name in COMPARED}
+    assert [name for name, one in each.items() if one.masked] == ["sqp"]
+    for taken in (
+        [n for n, one in each.items() if one.excess_loss],
+        [n for n, one in each.items() if one.protects == "worst"],
+    ):
+        assert taken == ["sqp", "two-stage"]
+
+
+def test_methods_that_cannot_be_made_are_told_before_the_rows_are_opened(tmp_path):
+    opened = []
+    with pytest.raises(ValueError, match="private"):
+        run_comparison(
+            Experiment("a.csv"), ("sqp", "private"), [0], Session(tmp_path), opened.append
+        )
+    assert opened == []
 
 
 def test_the_interval_over_seeds_is_students():
