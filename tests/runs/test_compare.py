@@ -4,6 +4,7 @@ import shutil
 import numpy as np
 import pytest
 
+from fcfl.errors import Interrupted
 from fcfl.results import OverSeeds
 from fcfl.runs.compared_runs import MAJORITY, over_seeds
 from fcfl.runs.method_comparison import COMPARED, for_method, parse_methods, run_comparison
@@ -166,6 +167,32 @@ def test_resumed_it_keeps_what_is_finished(table, tmp_path):
         assert {k: v for k, v in left.items() if k != "seconds"} == {
             k: v for k, v in right.items() if k != "seconds"
         }
+
+
+def test_resumed_with_more_rounds_an_unfinished_run_goes_on_and_a_finished_one_does_not(
+    table, tmp_path
+):
+    columns = {"client": "hospital", "label": "died", "sensitive": ("race",)}
+    seen = []
+
+    def rounds(of_both, *, stop_at=99):
+        def on_round(info, share):
+            seen.append(info.round)
+            if info.round == stop_at:
+                raise KeyboardInterrupt
+
+        session = Session(tmp_path, resume=True, on_round=on_round)
+        given = Experiment(str(table), **columns, rounds=of_both)
+        run_comparison(given, ("fedavg",), [0], session)
+
+    with pytest.raises(Interrupted):
+        rounds((2, 1), stop_at=2)
+    rounds((2, 2))
+    assert seen == [1, 2, 3, 4]
+    rounds((2, 2))  # read back
+    assert seen == [1, 2, 3, 4]
+    rounds((3, 2))
+    assert seen[4:] == [1, 2, 3, 4, 5]
 
 
 def test_with_another_budget_nothing_old_is_kept(table, tmp_path):

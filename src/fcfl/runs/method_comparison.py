@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from fcfl._checks import check_choice
 from fcfl.errors import AbsentClientError, FCFLError, Interrupted
@@ -14,7 +15,7 @@ from fcfl.results import (
 from fcfl.results.result_file import COMPARISON, RESULT, write_comparison_file
 from fcfl.results.run_folder import PLAIN
 from fcfl.runs.compared_runs import compare_runs, majority_run, summarise
-from fcfl.runs.folder import SETTINGS, prepare_folder
+from fcfl.runs.folder import SETTINGS, is_same_run, prepare_folder
 from fcfl.runs.opening import Opener, open_run
 from fcfl.runs.run import check_groups, run_session
 from fcfl.runs.settings import Experiment
@@ -105,11 +106,18 @@ def for_method(experiment: Experiment, method: str, seed: int) -> Experiment:
     )
 
 
+def _may_go_on(experiment: Experiment, settings: Path, result: Path) -> bool:
+    """Whether the folder has this run; one that ended with other rounds starts again."""
+    stored = Experiment.from_toml(settings)
+    ended_otherwise = result.exists() and stored.rounds != experiment.rounds
+    return is_same_run(stored, experiment) and not ended_otherwise
+
+
 def _run(experiment: Experiment, session: Session, rows: str, opener: Opener) -> MethodRun:
     """One run as it is on disk, or as it goes on, or from its beginning."""
     folder = session.required_folder
     result, settings = folder / RESULT, folder / SETTINGS
-    same = session.resume and settings.exists() and Experiment.from_toml(settings) == experiment
+    same = session.resume and settings.exists() and _may_go_on(experiment, settings, result)
     if same:
         prepare_folder(experiment, rows, folder, resume=True, on_message=session.on_message)
     if same and result.exists():

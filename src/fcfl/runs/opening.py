@@ -31,6 +31,7 @@ from fcfl.policy_file import read_policy
 from fcfl.results import Deployment
 from fcfl.rules import Rule
 from fcfl.runs.data_settings import MAX_CLIENTS, DataSettings
+from fcfl.runs.privacy_settings import check_one_file
 from fcfl.runs.private_opening import open_private
 from fcfl.runs.settings import Experiment
 from fcfl.runs.synthetic_client import RULE, SYNTHETIC, SyntheticParty
@@ -154,6 +155,8 @@ def _open_synthetic(experiment: Experiment) -> Opened:
 def open_table(settings: DataSettings) -> FederatedTable:
     """A built-in set by name, else a table with the named columns."""
     table = settings.table
+    if settings.schema is not None:
+        raise DataError("`--schema` belongs to `fcfl train --privacy`; leave it out here.")
     if table in BUILTIN:
         return _open_builtin(settings)
     if settings.resplit:
@@ -217,6 +220,8 @@ def _open_declared(settings: DataSettings) -> FederatedTable:
     """Rows of a private run."""
     if settings.table in BUILTIN:
         _check_columns_left_out(settings)
+    else:
+        check_one_file(settings)
     missing = columns_missing(settings)
     if missing:
         raise DataError(missing)
