@@ -178,7 +178,8 @@ def open_table(settings: DataSettings) -> FederatedTable:
         settings.positive,
     )
     text = (columns.client, *columns.sensitive, *settings.categorical)
-    frame = read_tables(paths, text=text, missing=settings.missing)
+    is_by_file = columns.client == FILE
+    frame = read_tables(paths, text=text, missing=settings.missing, are_clients=is_by_file)
     frame, columns = choose_columns(frame, columns, settings.choices)
     _check_number_of_clients(frame[columns.client].nunique(), settings)
     return federate(
@@ -208,12 +209,10 @@ def _open_builtin(settings: DataSettings) -> FederatedTable:
 
 def _check_number_of_clients(count: int, settings: DataSettings) -> None:
     most = settings.max_clients or MAX_CLIENTS
+    if count > most and settings.client is None:
+        raise ManyClients(f"There are {count:,} files, whose names are the clients", count)
     if count > most:
-        raise ManyClients(
-            f"Column {settings.client!r} names {count:,} clients. If each of them is a client, say "
-            f"so with `--max-clients {count}`; else name another column as `--client`.",
-            count,
-        )
+        raise ManyClients(f"Column {settings.client!r} names {count:,} clients", count)
 
 
 def _open_declared(settings: DataSettings) -> FederatedTable:

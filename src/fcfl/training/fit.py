@@ -119,8 +119,7 @@ def train(
         keeps = traits_of(run.method).keeps_decisions
         held = holding.hold(confidence, most_change) if keeps else holding.plain
         run.write_history(holding.stages)
-    notes = (*notes, *_warnings(selection, held, session))
-    return _trained(run, holding, held, selection, compared, notes)
+    return _trained(run, holding, held, selection, compared, _told(notes, selection, held, session))
 
 
 def _opened(session: Session) -> Session:
@@ -154,13 +153,15 @@ def _best_start(
     return run.best_start(problem, first, count) if count > 1 and may_differ else (first, ())
 
 
-def _warnings(selection: Selection | None, held: Held, session: Session) -> tuple[str, ...]:
-    """What to know of the model that was kept."""
+def _told(
+    notes: tuple[str, ...], selection: Selection | None, held: Held, session: Session
+) -> tuple[str, ...]:
+    """The notes, and what to know of the model that was kept."""
     forecast = checked_forecast(selection, held.found.train, held.found.test)
     said = (*forecast, *sentence_on_alike(held.found))
     for sentence in said:
         session.on_message(sentence)
-    return said
+    return (*notes, *said)
 
 
 def _check_arguments(
