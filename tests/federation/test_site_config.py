@@ -54,7 +54,11 @@ def test_what_is_given_arrives():
         ("max-age", -1, "`max-age` must be a whole number"),
         ("out", "runs/here", "`out` must be an absolute path, got 'runs/here'"),
         ("resume", "yes", "`resume` must be true or false, got 'yes'"),
-        ("policy", "policy.toml", "`policy` must be an absolute path"),
+        (
+            "policy",
+            "policy.toml",
+            "`policy` must be an absolute path, got 'policy.toml': the server's app runs in",
+        ),
         ("bugdet", "0.1", "Unknown key `bugdet` in the run config. Did you mean 'budget'"),
         ("command", "audit", "`command` must be one of train, compare, sweep"),
         ("budgets", "0.1", "`budgets` and `relative` belong to command 'sweep', got 'train'"),
