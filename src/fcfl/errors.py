@@ -22,11 +22,14 @@ class DataError(FCFLError, ValueError):
 
 
 class ManyClients(DataError):
-    """A column names so many clients that it may be the wrong one; ``count`` of them."""
+    """There are so many clients, ``count``, that they may be the wrong ones; ``what`` says so."""
 
-    def __init__(self, sentence: str, count: int) -> None:
-        super().__init__(sentence)
-        self.count = count
+    def __init__(self, what: str, count: int) -> None:
+        super().__init__(
+            f"{what}. If each of them is a client, say so with `--max-clients {count}`; else name "
+            "another column as `--client`."
+        )
+        self.what, self.count = what, count
 
 
 class ReportError(FCFLError):

@@ -216,6 +216,18 @@ def test_a_folder_is_its_files_in_order(tmp_path):
     assert isinstance(frame["sex"].dtype, pd.CategoricalDtype)
 
 
+def test_names_of_files_matter_only_where_they_are_the_clients(tmp_path):
+    names = ["ward.2023.csv", "ward.2024.csv"]
+    for name in names:
+        table(30).to_csv(tmp_path / name, index=False)
+    paths = table_files(str(tmp_path))
+    assert set(read_tables(paths)["(file)"]) == {"ward.2023", "ward.2024"}
+    twice = [paths[0], paths[0]]
+    with pytest.raises(DataError, match=r"Two files are called 'ward.2023'"):
+        read_tables(twice)
+    assert list(read_tables(twice, are_clients=False).columns) == list(table(30).columns)
+
+
 def test_several_files_after_commas(tmp_path):
     names = [tmp_path / "a.csv", tmp_path / "b, c.csv"]
     for name in names:

@@ -17,7 +17,9 @@ from fcfl.federation.remote import RemoteFederation
 from fcfl.federation.transport import InProcessTransport, Reply
 from fcfl.models.linear import Linear
 from fcfl.rules import Difference
-from fcfl.runs.site_run import run_sites
+from fcfl.runs.folder import SETTINGS
+from fcfl.runs.site_config import SitesConfig
+from fcfl.runs.site_run import has_begun, run_sites
 from fcfl.server.sqp import SQP
 from hospital import stays, weights_of
 
@@ -434,6 +436,14 @@ def test_a_server_that_was_killed_goes_on_from_its_checkpoint_to_the_same_bits(
         run_sites(transport, given, on_round=on_round, on_message=lambda sentence: None)
     run_sites(transport, given | {"resume": True}, on_message=lambda sentence: None)
     assert weights_of(tmp_path / "out") == undisturbed
+
+
+def test_a_run_with_more_rounds_has_begun_with_fewer(tmp_path):
+    given = {"sites": "north,south", "out": str(tmp_path), "label": "died", "sensitive": "race"}
+    run = SitesConfig.from_run_config(given | {"rounds": "5,5"})
+    (tmp_path / SETTINGS).write_text(run.experiment.to_toml(), encoding="utf-8")
+    assert has_begun(SitesConfig.from_run_config(given | {"rounds": "9,9"}))
+    assert not has_begun(SitesConfig.from_run_config(given | {"budget": "0.1"}))
 
 
 def test_a_run_is_not_resumed_with_other_rows(files, tmp_path):

@@ -26,6 +26,7 @@ from fcfl.federation.transport import InProcessTransport
 from fcfl.negotiation.site_negotiation import negotiate_sites, serve
 from fcfl.preference import Ballot, Choices, Figures
 from fcfl.results.result_file import read_negotiation
+from fcfl.runs.site_config import CONFIG as WRITTEN
 from hospital import COLUMNS, fcfl, stays
 
 PREFERENCES = {
@@ -65,7 +66,8 @@ def negotiated(tmp_path_factory):
         (folder / name).mkdir()
         policies[name] = {"policy": str(open_policy(folder / name, text))}
     tapped = Wiretap(node_configs(files, folder, **policies))
-    config = {"sites": ",".join(files), "out": str(folder / "apart"), **CONFIG}
+    written = {key: default for key, (default, _) in WRITTEN.items()}  # as `flower new` writes it
+    config = written | {"sites": ",".join(files), "out": str(folder / "apart"), **CONFIG}
     serve(tapped, config)
     outcome = fcfl(
         "negotiate", folder / "joined.csv", *COLUMNS, "--l2", "0.01", "--objective", "mean",
@@ -173,6 +175,14 @@ def test_a_ballot_that_makes_no_sense_is_refused_by_name(negotiated):
         ({"most": "many"}, "`most` must be a whole number"),
         ({"budgets": "0.1"}, "`budgets` must be two or more numbers"),
         ({"masked": True}, "`masked` must be left out"),
+        ({"method": "afl"}, "`method` must be left out in a negotiation, got 'afl'"),
+        ({"rounds": "5,5"}, "`rounds` must be left out in a negotiation"),
+        ({"confidence": 0.9}, "`confidence` must be left out in a negotiation"),
+        ({"starts": 2}, "`starts` must be left out in a negotiation"),
+        ({"resume": True}, "`resume` must be left out in a negotiation"),
+        ({"overwrite": True}, "`overwrite` must be left out in a negotiation"),
+        ({"lookahead": "0.5"}, "`lookahead` must be left out in a negotiation"),
+        ({"ratio": 0.8}, "`ratio` must be left out in a negotiation"),
         ({"sites": "north"}, "A negotiation needs two clients or more, got 1."),
     ],
 )

@@ -4,15 +4,17 @@ import shutil
 import numpy as np
 import pytest
 
+from fcfl.errors import Interrupted
 from fcfl.results import OverSeeds
 from fcfl.runs.compared_runs import MAJORITY, over_seeds
-from fcfl.runs.method_comparison import parse_methods
+from fcfl.runs.method_comparison import COMPARED, for_method, parse_methods, run_comparison
 from fcfl.runs.opening import open_table
 from fcfl.runs.settings import Experiment
 from fcfl.server.registry import METHODS
+from fcfl.training.rounds import Session
 from hospital import COLUMNS, fcfl, only_error, result_of, stays, written
 
-MOST = [name for name in METHODS if name != "two-stage"]  # its 2,300 rounds take too long
+MOST = [name for name in COMPARED if name != "two-stage"]  # its 2,300 rounds take too long
 FEW = ("--methods", "fedavg,afl,fedfb")
 
 
@@ -167,6 +169,32 @@ def test_resumed_it_keeps_what_is_finished(table, tmp_path):
         }
 
 
+def test_resumed_with_more_rounds_an_unfinished_run_goes_on_and_a_finished_one_does_not(
+    table, tmp_path
+):
+    columns = {"client": "hospital", "label": "died", "sensitive": ("race",)}
+    seen = []
+
+    def rounds(of_both, *, stop_at=99):
+        def on_round(info, share):
+            seen.append(info.round)
+            if info.round == stop_at:
+                raise KeyboardInterrupt
+
+        session = Session(tmp_path, resume=True, on_round=on_round)
+        given = Experiment(str(table), **columns, rounds=of_both)
+        run_comparison(given, ("fedavg",), [0], session)
+
+    with pytest.raises(Interrupted):
+        rounds((2, 1), stop_at=2)
+    rounds((2, 2))
+    assert seen == [1, 2, 3, 4]
+    rounds((2, 2))  # read back
+    assert seen == [1, 2, 3, 4]
+    rounds((3, 2))
+    assert seen[4:] == [1, 2, 3, 4, 5]
+
+
 def test_with_another_budget_nothing_old_is_kept(table, tmp_path):
     command = ("compare", table, *COLUMNS, "--methods", "fedavg", "--out", tmp_path, "--resume")
     assert fcfl(*command, "--budget", "0.05").exit_code == 0
@@ -196,6 +224,7 @@ def test_l2_is_the_same_for_all_when_it_is_given(table, tmp_path):
     ("options", "sentence"),
     [
         (("--methods", "fedavg,fedsgd"), "`methods` must be one of sqp, two-stage"),
+        (("--methods", "sqp,private"), "Method 'private' is not compared"),
         (("--methods", ","), "`methods` is empty"),
         (("--budget", "2"), "`budget` must be a number from 0 to 1"),
     ],
@@ -234,7 +263,27 @@ def test_the_synthetic_problem_has_no_rows():
 
 def test_names_are_taken_once_in_their_order():
     assert parse_methods("afl, fedavg,afl") == ("afl", "fedavg")
-    assert parse_methods(None) == tuple(METHODS)
+    assert parse_methods(None) == tuple(name for name in METHODS if name != "private")
+
+
+def test_what_a_method_cannot_take_is_left_to_those_that_can():
+    given = Experiment("a.csv", masked=True, excess_loss=True, protects="worst", l2=0.1)
+    each = {name: for_method(given, name, 0) for name in COMPARED}
+    assert [name for name, one in each.items() if one.masked] == ["sqp"]
+    for taken in (
+        [n for n, one in each.items() if one.excess_loss],
+        [n for n, one in each.items() if one.protects == "worst"],
+    ):
+        assert taken == ["sqp", "two-stage"]
+
+
+def test_methods_that_cannot_be_made_are_told_before_the_rows_are_opened(tmp_path):
+    opened = []
+    with pytest.raises(ValueError, match="private"):
+        run_comparison(
+            Experiment("a.csv"), ("sqp", "private"), [0], Session(tmp_path), opened.append
+        )
+    assert opened == []
 
 
 def test_the_interval_over_seeds_is_students():

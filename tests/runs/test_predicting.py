@@ -40,6 +40,12 @@ def test_other_cells_are_those_of_the_file(trained, tmp_path):
     assert list(found.columns[-3:]) == ["score", "prediction", "part"]
 
 
+def test_no_option_is_advised_that_predict_does_not_have(trained, tmp_path):
+    frame = stays(90).assign(ward=["?", "icu", "er"] * 30)
+    _, notes = predicted(trained, written(frame, tmp_path / "marks.csv"), tmp_path)
+    assert "Cells with '?' count as empty: 'ward' 30." in notes and "--missing" not in notes
+
+
 def test_held_out_rows_of_the_runs_own_table_are_marked(trained, tmp_path):
     found, notes = predicted(trained, trained[1], tmp_path)
     for name, client in trained[0].result.clients.items():

@@ -73,6 +73,54 @@ def test_settings_that_do_not_fit_are_wrong_usage(table, options, sentence):
     assert sentence in only_error(fcfl("train", table, *COLUMNS, *options), code=2)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--keep", "age"),
+        ("--features", "age"),
+        ("--categorical", "age"),
+        ("--numeric", "ward"),
+        ("--missing", "x"),
+        ("--max-levels", "3"),
+        ("--max-clients", "3"),
+        ("--positive", "no"),
+        ("--confidence", "0"),
+        ("--most-change", "0.1"),
+        ("--start", "uniform"),
+        ("--starts", "2"),
+    ],
+    ids=lambda options: options[0],
+)
+def test_an_option_that_would_do_nothing_is_refused(table, tmp_path, options):
+    schema = ("--schema", tmp_path / "schema.toml")
+    said = only_error(fcfl("train", table, *COLUMNS, *PRIVACY, *schema, *options), code=2)
+    name = options[0].removeprefix("--").replace("-", "_")
+    assert said.startswith(f"`{name}` must be left out with `privacy`, got ")
+
+
+@pytest.mark.parametrize("options", [("--resplit",), ("--test-size", "0.2")])
+def test_adult_keeps_its_split_in_a_private_run(options):
+    said = only_error(fcfl("train", "adult", *PRIVACY, *options), code=2)
+    assert "must be left out with `privacy`" in said
+
+
+def test_several_files_are_not_clients_of_a_private_run(table, tmp_path):
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for name in ("north", "south"):
+        written(stays(), folder / f"{name}.csv")
+    columns = ("--label", "died", "--sensitive", "race", "--schema", tmp_path / "schema.toml")
+    said = only_error(fcfl("train", folder, *columns, *PRIVACY))
+    assert "takes a table in one file" in said and "2 files" in said
+
+
+@pytest.mark.parametrize("command", ["train", "data", "compare"])
+def test_a_schema_without_privacy_is_refused(command, table, tmp_path):
+    schema = ("--schema", tmp_path / "schema.toml")
+    said = only_error(fcfl(command, table, *COLUMNS, *schema))
+    assert said.startswith("`--schema` belongs to `fcfl train --privacy`")
+
+
 def test_a_group_that_is_not_declared_is_told(table, tmp_path):
     columns = ("--client", "hospital", "--label", "died", "--sensitive", "sex")
     schema = ("--schema", tmp_path / "schema.toml")
@@ -99,6 +147,8 @@ def test_the_estimator_takes_a_privacy_budget():
     assert model.result_.method == "private" and model.score(X, y) > 0.55
     with pytest.raises(ValueError, match="`privacy` must be"):
         FCFLClassifier(privacy={"epsilon": 1.0}).fit(X, y, sensitive_features=sex)
+    with pytest.raises(ValueError, match="`confidence` must be left out with `privacy`"):
+        FCFLClassifier(confidence=0.9, privacy={"epsilon": 1.0, "delta": 1e-6}).fit(X, y)
     with pytest.raises(ValueError, match="`method` must be left out"):
         FCFLClassifier(method="fedavg", privacy={"epsilon": 1.0, "delta": 1e-6}).fit(X, y)
 

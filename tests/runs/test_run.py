@@ -378,6 +378,13 @@ def test_a_new_run_forgets_the_checkpoints_of_the_old_one(tmp_path):
     assert sum(resumed.result.rounds.values()) > 10
 
 
+def test_another_method_with_its_rounds_is_not_gone_on_with(tmp_path):
+    run_on(tmp_path, rounds=(5, 5))
+    other = Experiment(str(tmp_path / "stays.csv"), **TABLE, method="fedavg", rounds=(5,))
+    with pytest.raises(FCFLError, match="method 'two-stage' there, 'fedavg' here"):
+        run_experiment(other, tmp_path / "run", resume=True)
+
+
 def test_resuming_nothing_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match="There is no run to resume in"):
         run_experiment(Experiment("synthetic"), tmp_path / "run", resume=True)

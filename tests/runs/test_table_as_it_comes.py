@@ -6,7 +6,7 @@ import pytest
 
 from fcfl.data import load_adult_frames
 from fcfl.runs import Experiment, run_experiment
-from hospital import fcfl, only_error, stays, written
+from hospital import NAMES, fcfl, only_error, stays, written
 
 N_ROWS = 1000
 
@@ -117,6 +117,32 @@ def test_a_folder_with_a_file_for_each_client_needs_no_client_column(tmp_path):
     assert again.stdout.startswith("3 files")
     rows = again.stdout.splitlines()[1:]
     assert rows == outcome.stdout.splitlines()[-len(rows) :]
+
+
+def test_files_of_one_name_may_hold_a_column_of_clients(tmp_path):
+    paths = [tmp_path / year / "stays.csv" for year in ("2023", "2024")]
+    for seed, path in enumerate(paths):
+        path.parent.mkdir()
+        written(stays(120, seed=seed), path)
+    outcome = fcfl("data", *paths, *NAMES)
+    assert outcome.exit_code == 0, outcome.output
+    assert "north" in outcome.stdout
+    said = only_error(fcfl("data", *paths, "--label", "died", "--sensitive", "race"))
+    assert said.startswith("Two files are called 'stays'")
+
+
+def test_many_files_are_not_called_a_column(tmp_path):
+    for name, rows in stays(240).groupby("hospital"):
+        written(rows.drop(columns="hospital"), tmp_path / f"{name}.csv")
+    columns = ("--label", "died", "--sensitive", "race", "--max-clients", "2")
+    said = only_error(fcfl("data", tmp_path, *columns))
+    assert said.startswith("There are 3 files, whose names are the clients. If each of them")
+
+
+def test_columns_in_advice_can_be_copied_to_the_command_line(tmp_path):
+    frame = stays(240).assign(**{"stay id": [f"s{i}" for i in range(240)]})
+    outcome = fcfl("data", written(frame, tmp_path / "t.csv"), *NAMES)
+    assert "Keep with `--keep 'stay id'`" in outcome.output
 
 
 def test_thousands_of_clients_are_asked_about(tmp_path):

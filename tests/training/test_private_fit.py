@@ -54,6 +54,13 @@ def test_decisions_keep_the_budgets_and_the_privacy_loss_is_what_was_asked_for()
         train(federation, Linear(4), [RULE], method=Private(epsilon=0.1))
 
 
+@pytest.mark.parametrize("given", [{"confidence": 0.9}, {"starts": 2}])
+def test_what_the_method_does_not_have_is_refused(given):
+    federation, _, _ = private_federation((200, 200))
+    with pytest.raises(ValueError, match="method 'private'"):
+        train(federation, Linear(4), [RULE], method=Private(epsilon=2.0), **given)
+
+
 def test_a_result_has_noisy_counts_wider_intervals_and_the_privacy_part():
     federation, _, test = private_federation()
     trained = train(federation, Linear(4), [RULE], method=Private(epsilon=2.0))

@@ -8,8 +8,8 @@ import typer
 
 from fcfl.results import Comparison
 from fcfl.runs import Experiment
-from fcfl.runs.method_comparison import parse_methods, run_comparison
-from fcfl.runs.settings import DATA, METHODS
+from fcfl.runs.method_comparison import COMPARED, parse_methods, run_comparison
+from fcfl.runs.settings import DATA
 from fcfl.training.rounds import Session
 
 from .console import (
@@ -41,7 +41,7 @@ def compare(
     settings: Annotated[Experiment, Options(Experiment, DATA, *_SETTINGS)],
     methods: Annotated[
         str | None,
-        typer.Option(metavar="NAME,…", help=f"Of {', '.join(METHODS)}. Default: all of them."),
+        typer.Option(metavar="NAME,…", help=f"Of {', '.join(COMPARED)}. Default: all of them."),
     ] = None,
     seeds: Annotated[
         int,

@@ -76,9 +76,7 @@ def asking(action: Callable[[Settings], Found], settings: Settings) -> tuple[Fou
     except ManyClients as many:
         if not (sys.stdin.isatty() and err_console.is_terminal):
             raise
-        typer.confirm(
-            f"Column {settings.client!r} names {many.count:,} clients. Go on?", abort=True
-        )
+        typer.confirm(f"{many.what}. Go on?", abort=True)
         settings = replace(settings, max_clients=many.count)
         return action(settings), settings
 

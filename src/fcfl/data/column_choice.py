@@ -14,7 +14,6 @@ from fcfl.errors import DataError
 from ._cells import Column, Frame, Texts, add_note, numbers, texts
 from .giveaways import giveaway, listed
 from .roles import Columns, check_roles, label_pair
-from .several_files import FILE
 
 _MANY = 20  # rows from which on a column that never repeats is an identifier
 _FEW_VALUES = 20  # distinct whole numbers that may be codes,
@@ -82,12 +81,10 @@ def choose_columns(frame: Frame, columns: Columns, choices: Choices) -> tuple[Fr
     if choices.features:
         others = tuple(name for name in candidates if name not in choices.features)
         return frame, replace(columns, drop=(*columns.drop, *others))
-    candidates = [name for name in candidates if name != FILE]
     looked = _Look(frame, columns, candidates, choices)
     for sentence in looked.notes():
         add_note(frame, sentence)
-    file = (FILE,) if FILE in frame.columns and columns.client != FILE else ()
-    return frame, replace(columns, drop=(*columns.drop, *file, *looked.left_out))
+    return frame, replace(columns, drop=(*columns.drop, *looked.left_out))
 
 
 class _Look:

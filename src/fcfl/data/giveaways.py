@@ -1,5 +1,6 @@
 """Columns that say the label outright, found before anything is trained."""
 
+import shlex
 from collections.abc import Iterable
 from typing import Literal
 
@@ -76,4 +77,4 @@ def _by_threshold(values: Vector, y: Vector) -> tuple[int, bool]:
 
 def listed(names: Iterable[str]) -> str:
     """Column names as they are given to an option."""
-    return ",".join(names)
+    return shlex.quote(",".join(names))

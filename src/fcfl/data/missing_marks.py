@@ -1,6 +1,6 @@
 """Cells that say "nothing here": ``?`` and other usual marks count as empty."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from ._cells import Column, Frame, add_note, parsed
 
 USUAL = ("?", "??", "-", "--", ".", "..", "na", "n.a.", "N.A.", "#NULL!", "(null)", "missing")
 """Marks beside those of pandas (an empty cell, NA, N/A, NaN, null, None …), which always count."""
+_ADVICE = " Others: `--missing TEXT,…`."
 _TRUTH = {"true": "True", "false": "False"}
 
 
@@ -44,8 +45,13 @@ def without_marks(frame: Frame, marks: Sequence[str] | None, text: Sequence[str]
     cleaned = frame.assign(**changed)
     listed = " or ".join(repr(mark) for mark in sorted(seen))
     counts = ", ".join(f"{name!r} {count:,}" for name, count in found.items())
-    add_note(cleaned, f"Cells with {listed} count as empty: {counts}. Others: `--missing TEXT,…`.")
+    add_note(cleaned, f"Cells with {listed} count as empty: {counts}.{_ADVICE}")
     return cleaned
+
+
+def without_advice(notes: Iterable[str]) -> tuple[str, ...]:
+    """The same notes for a command that has no such option."""
+    return tuple(note.removesuffix(_ADVICE) for note in notes)
 
 
 def _marks_of(words: Sequence[object], marks: Sequence[str] | None) -> set[str]:

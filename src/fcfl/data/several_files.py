@@ -33,21 +33,29 @@ def _is_table(path: Path) -> bool:
 
 
 def client_of(path: Path) -> str:
-    """The client whose rows a file has: its name without what follows the first dot."""
-    return path.name.split(".")[0]
+    """The client whose rows a file has: its name without the suffix of a table."""
+    known = [end for end in SUFFIXES if path.name.lower().endswith(end)]
+    return path.name[: -max(map(len, known))] if known else path.stem
 
 
 def read_tables(
-    paths: Sequence[Path], *, text: Sequence[str] = (), missing: Sequence[str] | None = None
+    paths: Sequence[Path],
+    *,
+    text: Sequence[str] = (),
+    missing: Sequence[str] | None = None,
+    are_clients: bool = True,
 ) -> Frame:
-    """All files' rows, one below the other; with several a column `FILE` says which file it was."""
+    """All files' rows, one below the other; if each is a client, column `FILE` says which."""
     frames = [read_table(path, text=text, missing=missing) for path in paths]
     if len(frames) == 1:
         return frames[0]
     names = [client_of(path) for path in paths]
     twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise DataError(f"Two files are called {twice[0]!r}; rename one: the name is the client.")
+    if are_clients and twice:
+        raise DataError(
+            f"Two files are called {twice[0]!r}; rename one: the name is the client, unless "
+            "`--client` names a column."
+        )
     for path, frame in zip(paths, frames, strict=True):
         differing = sorted(set(frame.columns) ^ set(frames[0].columns))
         if differing:
@@ -63,6 +71,7 @@ def read_tables(
         parts = [frame[name] for frame in frames]
         if all(isinstance(part.dtype, pd.CategoricalDtype) for part in parts):
             whole[name] = union_categoricals(parts)
-    whole[FILE] = np.repeat(names, [len(frame) for frame in frames])
+    if are_clients:
+        whole[FILE] = np.repeat(names, [len(frame) for frame in frames])
     whole.attrs[NOTES] = tuple(notes)
     return whole

@@ -9,6 +9,7 @@ from fcfl.policy import PrivacyBudget
 from fcfl.rules import RATE_KINDS, Difference, Ratio, Rule
 from fcfl.runs.budget_settings import BudgetSettings
 from fcfl.runs.option_fields import check_fields
+from fcfl.runs.privacy_settings import check_left_out
 from fcfl.server.private import Private
 from fcfl.server.registry import METHODS
 
@@ -51,6 +52,7 @@ def _private_method(classifier: Any, privacy: PrivacyBudget) -> Private:
         raise ValueError(
             f"`method` must be left out or 'private' with `privacy`, got {classifier.method!r}."
         )
+    check_left_out(classifier)
     least = {} if classifier.min_group_rows is None else {"least_rows": classifier.min_group_rows}
     rounds = {} if classifier.rounds is None else {"rounds": classifier.rounds}
     return Private(privacy.epsilon, privacy.delta, **least, **rounds)

@@ -7,7 +7,8 @@ A server app that negotiates is one that serves by this module::
 
     app = server_app(serve)
 
-Its run config has the keys of a training run, and may have ``budgets``, ``by`` and ``most``.
+Its run config has those keys of a training run that are in ``TAKEN``, and may have ``budgets``,
+``by`` and ``most``.
 """
 
 import logging
@@ -21,10 +22,14 @@ from fcfl.negotiation.negotiation_run import AGREED, run_negotiation
 from fcfl.report.negotiation_page import headline
 from fcfl.results.negotiation_result import Negotiation, VotingRule
 from fcfl.runs.budget_sweep import parse_budgets
-from fcfl.runs.site_config import SitesConfig
+from fcfl.runs.site_config import CONFIG, SitesConfig
 from fcfl.runs.site_run import Sites
 
 KEYS = ("budgets", "by", "most")
+TAKEN = (
+    *("sites", "nodes", "label", "sensitive", "positive", "drop", "seed", "test-size", "metric"),
+    *("min-group-rows", "l2", "objective", "loss", "module", "site-timeout", "out"),
+)  # keys of a training run; others must be left at their defaults
 log = logging.getLogger("fcfl")
 
 
@@ -39,9 +44,9 @@ def negotiate_sites(
 ) -> Negotiation:
     """Negotiate over whatever the transport reaches and write the folder the config names."""
     procedure = _procedure(config)
-    run = SitesConfig.from_run_config({k: v for k, v in config.items() if k not in KEYS})
-    if run.experiment.masked:
-        raise ValueError("`masked` must be left out: in a negotiation all see everybody's figures.")
+    given = {key: value for key, value in config.items() if key not in KEYS}
+    _check_taken(given)
+    run = SitesConfig.from_run_config(given)
     return run_negotiation(
         run.experiment,
         Sites(transport, run, on_message).open(run.experiment),
@@ -50,6 +55,16 @@ def negotiate_sites(
         command=lambda found: _command(run, found),
         on_message=on_message,
     )
+
+
+def _check_taken(config: Config) -> None:
+    """Refuse keys of a training run that would do nothing here."""
+    for key, value in config.items():
+        if key in CONFIG and key not in TAKEN and value not in ("", CONFIG[key][0]):
+            raise ValueError(
+                f"`{key}` must be left out in a negotiation, got {value!r}: combinations are "
+                "trained by sqp with budgets for differences, each from its beginning."
+            )
 
 
 def _procedure(config: Config) -> Procedure:

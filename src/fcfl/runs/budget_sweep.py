@@ -68,7 +68,7 @@ def run_sweep(
         elif METHODS[experiment.method].traits.is_cross_validated:  # fast, and starts anywhere
             finished = _run_twice(one, place, share, rows, finished.params)
         else:
-            finished = _run_or_read(one, place, replace(share, on_message=_quiet), rows)
+            finished = _run_or_read(one, place, share.quiet(), rows)
         if experiment.wants_selection:
             experiment = _settled(experiment, finished.result)
         points = (*points, _point(value, finished, relative=relative))
@@ -153,7 +153,7 @@ def _run_twice(
     experiment: Experiment, folder: Path, session: Session, rows: _Rows, before: Vector
 ) -> Finished:
     """The better of two runs, one from ``before`` and one from the usual start."""
-    quiet = replace(session, on_message=_quiet)
+    quiet = session.quiet()
     resume = session.resume and (folder / SETTINGS).exists()
     if resume and (folder / RESULT).exists():
         return _run_or_read(experiment, folder, quiet, rows)
@@ -216,10 +216,6 @@ def objective(finished: Finished) -> float:
     name = finished.result.objective
     temperature = None if name in (None, "max") else math.inf if name == "mean" else float(name)
     return float(Target(temperature, np.zeros(0)).objectives(losses).max())
-
-
-def _quiet(sentence: str) -> None:
-    """The first point has said what is true of all."""
 
 
 def _settled(experiment: Experiment, result: Result) -> Experiment:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from fcfl._files import replace_file
@@ -36,14 +36,17 @@ def check_folder(experiment: Experiment, folder: Path, *, resume: bool, overwrit
     if not resume and (overwrite or not settings.exists()):
         return
     stored = Experiment.from_toml(settings)
-    if resume:
-        stored = replace(stored, **{name: getattr(experiment, name) for name in MAY_CHANGE})
-    if stored != experiment:
-        differing = _differing(stored, experiment)
+    if not (is_same_run(stored, experiment) if resume else stored == experiment):
+        differing = _described(stored, experiment)
         raise FCFLError(
             f"The folder {str(folder)!r} holds a run with other settings ({differing}). "
             "Choose another `--out`, or pass `--overwrite`."
         )
+
+
+def is_same_run(stored: Experiment, given: Experiment) -> bool:
+    """Whether a run that was begun with ``stored`` may go on with ``given``."""
+    return set(_differing(stored, given)) <= set(MAY_CHANGE)
 
 
 def check_free_folder(folder: Path) -> None:
@@ -58,10 +61,17 @@ def _check_is_no_file(folder: Path) -> None:
         raise FCFLError(f"{str(folder)!r} is a file; `--out` needs a folder.")
 
 
-def _differing(stored: Experiment, given: Experiment) -> str:
+def _differing(stored: Experiment, given: Experiment) -> list[str]:
+    """Names of settings that differ, those first that may not."""
+    before, now = asdict(stored), asdict(given)
+    names = [name for name in before if before[name] != now[name]]
+    return sorted(names, key=lambda name: name in MAY_CHANGE)
+
+
+def _described(stored: Experiment, given: Experiment) -> str:
     """The first setting that differs, and how many more do."""
     before, now = asdict(stored), asdict(given)
-    first, *others = [name for name in before if before[name] != now[name]]
+    first, *others = _differing(stored, given)
     more = f", and {len(others)} more" if others else ""
     return f"{first} {before[first]!r} there, {now[first]!r} here{more}"
 

@@ -31,6 +31,7 @@ from fcfl.policy_file import read_policy
 from fcfl.results import Deployment
 from fcfl.rules import Rule
 from fcfl.runs.data_settings import MAX_CLIENTS, DataSettings
+from fcfl.runs.privacy_settings import check_one_file
 from fcfl.runs.private_opening import open_private
 from fcfl.runs.settings import Experiment
 from fcfl.runs.synthetic_client import RULE, SYNTHETIC, SyntheticParty
@@ -154,6 +155,8 @@ def _open_synthetic(experiment: Experiment) -> Opened:
 def open_table(settings: DataSettings) -> FederatedTable:
     """A built-in set by name, else a table with the named columns."""
     table = settings.table
+    if settings.schema is not None:
+        raise DataError("`--schema` belongs to `fcfl train --privacy`; leave it out here.")
     if table in BUILTIN:
         return _open_builtin(settings)
     if settings.resplit:
@@ -175,7 +178,8 @@ def open_table(settings: DataSettings) -> FederatedTable:
         settings.positive,
     )
     text = (columns.client, *columns.sensitive, *settings.categorical)
-    frame = read_tables(paths, text=text, missing=settings.missing)
+    is_by_file = columns.client == FILE
+    frame = read_tables(paths, text=text, missing=settings.missing, are_clients=is_by_file)
     frame, columns = choose_columns(frame, columns, settings.choices)
     _check_number_of_clients(frame[columns.client].nunique(), settings)
     return federate(
@@ -205,18 +209,18 @@ def _open_builtin(settings: DataSettings) -> FederatedTable:
 
 def _check_number_of_clients(count: int, settings: DataSettings) -> None:
     most = settings.max_clients or MAX_CLIENTS
+    if count > most and settings.client is None:
+        raise ManyClients(f"There are {count:,} files, whose names are the clients", count)
     if count > most:
-        raise ManyClients(
-            f"Column {settings.client!r} names {count:,} clients. If each of them is a client, say "
-            f"so with `--max-clients {count}`; else name another column as `--client`.",
-            count,
-        )
+        raise ManyClients(f"Column {settings.client!r} names {count:,} clients", count)
 
 
 def _open_declared(settings: DataSettings) -> FederatedTable:
     """Rows of a private run."""
     if settings.table in BUILTIN:
         _check_columns_left_out(settings)
+    else:
+        check_one_file(settings)
     missing = columns_missing(settings)
     if missing:
         raise DataError(missing)

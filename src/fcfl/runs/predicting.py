@@ -15,6 +15,7 @@ from fcfl._types import Vector
 from fcfl.data import Category, Schema, read_table
 from fcfl.data._cells import NOTES
 from fcfl.data.csv_files import read_csv_text
+from fcfl.data.missing_marks import without_advice
 from fcfl.data.roles import cell_texts
 from fcfl.errors import DataError
 from fcfl.models.model_file import Inputs
@@ -68,7 +69,7 @@ def predict_file(folder: Path, table: Path, threshold: float = 0.5) -> Predictio
     positive = int((answers == model.inputs.labels[1]).sum())
     return Predictions(
         _as_written(table, frame).assign(**added),
-        (*frame.attrs.get(NOTES, ()), *_notes(schema, frame, parts), *notes),
+        (*without_advice(frame.attrs.get(NOTES, ())), *_notes(schema, frame, parts), *notes),
         positive,
         f", from a score of {threshold:g}" if not by_group else ", by client and group",
     )

@@ -13,6 +13,7 @@ from fcfl.runs.budget_settings import BUDGETS, BudgetSettings
 from fcfl.runs.budgets import EVERYONE_ELSE, for_every_client, parse_budget
 from fcfl.runs.data_settings import DATA, DataSettings
 from fcfl.runs.option_fields import check_fields, check_table_keys, plain_table, read_table
+from fcfl.runs.privacy_settings import check_left_out
 from fcfl.runs.training_settings import TRAINING, TrainingSettings
 from fcfl.server.registry import METHODS, Registered
 from fcfl.server.two_stage import TwoStage
@@ -44,6 +45,8 @@ class Experiment(TrainingSettings, BudgetSettings, DataSettings):
         check_fields(self)
         self.check_budgets_fit()
         self.check_method_fits()
+        if self.privacy is not None:
+            check_left_out(self)
         self.make_method()
 
     def settled(self, l2: float, objective: float | Literal["max", "mean"]) -> "Experiment":

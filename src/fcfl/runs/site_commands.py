@@ -2,17 +2,13 @@
 
 from collections.abc import Sequence
 
-from fcfl._checks import check_choice
 from fcfl.runs.budget_sweep import check_sweep
+from fcfl.runs.method_comparison import COMPARED, check_compared
 from fcfl.runs.settings import Experiment
 from fcfl.server.registry import METHODS
 
 COMMANDS = ("train", "compare", "sweep")
-FOR_SITES = tuple(
-    name
-    for name, known in METHODS.items()
-    if not known.traits.n_references and not known.traits.is_private
-)
+FOR_SITES = tuple(name for name in COMPARED if not METHODS[name].traits.n_references)
 
 
 def check_command(
@@ -23,6 +19,8 @@ def check_command(
     relative: Sequence[float],
 ) -> None:
     """Refuse methods that sites do not answer, and keys of another command."""
+    for name in methods:
+        check_compared(name)
     for name in (experiment.method, *methods):
         _check_method(name)
     if methods and command != "compare":
@@ -43,8 +41,7 @@ def check_command(
 
 
 def _check_method(name: str) -> None:
-    """Refuse a method that is none, or whose questions tell too much of single rows."""
-    check_choice("methods", name, METHODS)
+    """Refuse a method whose questions tell too much of single rows."""
     n_rows = METHODS[name].traits.n_references
     if n_rows:
         raise ValueError(

@@ -17,7 +17,7 @@ from fcfl.models.linear import Linear
 from fcfl.models.loss import as_loss, loss_notes
 from fcfl.models.model_file import Inputs
 from fcfl.results import Deployment, SiteDeployment
-from fcfl.runs.folder import SETTINGS
+from fcfl.runs.folder import SETTINGS, is_same_run
 from fcfl.runs.opening import Opened, rules_of
 from fcfl.runs.run import Finished, run_session
 from fcfl.runs.settings import Experiment
@@ -81,7 +81,7 @@ def has_begun(run: SitesConfig) -> bool:
     if run.command != "train":  # a folder for each run, with settings of its own
         return any(run.folder.glob(f"*/{SETTINGS}"))
     settings = run.folder / SETTINGS
-    return settings.exists() and Experiment.from_toml(settings) == run.experiment
+    return settings.exists() and is_same_run(Experiment.from_toml(settings), run.experiment)
 
 
 def open_sites(

@@ -44,6 +44,6 @@ def check_absolute(name: str, path: Path) -> None:
     """Refuse a path that depends on where an app runs."""
     if not path.is_absolute():
         raise ValueError(
-            f"`{name}` must be an absolute path, got {str(path)!r}: Flower runs an app in a folder "
-            "of its own."
+            f"`{name}` must be an absolute path, got {str(path)!r}: the server's app runs in a "
+            "folder of its own."
         )

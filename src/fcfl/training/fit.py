@@ -101,12 +101,13 @@ def train(
     settings = open_settings(method, model, l2, objective, excess_loss=excess_loss)
     first = model.start() if start is None else _check_start(start, model)
     relative, by_group = relative_budget is not None, thresholds == "group"
+    more = relative or excess_loss or by_group or {confidence, starts} != {None}
     check_thresholds(thresholds, run.setup.rules, federation, relative=relative)
     starts = starts or (1 if start is not None else model.default_starts)
     confidence = model.default_confidence if confidence is None else confidence
     with _naming_absent(federation):
         if traits_of(run.method).is_private:
-            return _privately(run, first, settings, relative or excess_loss or by_group)
+            return _privately(run, first, settings, more)
         run, selection = _settled(run.met(first), settings, excess_loss, seed, by_group)
         rules = _bounds(run, rules, relative_budget)
         problem, notes = run.problem(without_budgets(rules) if by_group else rules, first)
@@ -118,8 +119,7 @@ def train(
         keeps = traits_of(run.method).keeps_decisions
         held = holding.hold(confidence, most_change) if keeps else holding.plain
         run.write_history(holding.stages)
-    notes = (*notes, *_warnings(selection, held, session))
-    return _trained(run, holding, held, selection, compared, notes)
+    return _trained(run, holding, held, selection, compared, _told(notes, selection, held, session))
 
 
 def _opened(session: Session) -> Session:
@@ -153,13 +153,15 @@ def _best_start(
     return run.best_start(problem, first, count) if count > 1 and may_differ else (first, ())
 
 
-def _warnings(selection: Selection | None, held: Held, session: Session) -> tuple[str, ...]:
-    """What to know of the model that was kept."""
+def _told(
+    notes: tuple[str, ...], selection: Selection | None, held: Held, session: Session
+) -> tuple[str, ...]:
+    """The notes, and what to know of the model that was kept."""
     forecast = checked_forecast(selection, held.found.train, held.found.test)
     said = (*forecast, *sentence_on_alike(held.found))
     for sentence in said:
         session.on_message(sentence)
-    return said
+    return (*notes, *said)
 
 
 def _check_arguments(
@@ -185,8 +187,8 @@ def _privately(run: Run, first: Vector, settings: OpenSettings, asks_more: bool)
     """By noisy sums alone; what would ask more of clients is refused."""
     if asks_more:
         raise ValueError(
-            "`relative_budget`, `excess_loss` and `thresholds` must be left out with "
-            "method 'private': each would ask more of every client's rows."
+            "`confidence`, `starts`, `relative_budget`, `excess_loss` and `thresholds` must be "
+            "left out with method 'private', which has none of them."
         )
     return train_privately(run, run.setup.rules, first, float(settings.l2))
 

@@ -58,6 +58,10 @@ class Session:
             return self
         return replace(self, on_round=part_of(self.on_round, low, high))
 
+    def quiet(self) -> "Session":
+        """The same without sentences, for one of many runs that would all say them."""
+        return replace(self, on_message=lambda sentence: None)
+
     def inside(self, name: str) -> "Session":
         """The same for a folder in this one, which is made if absent."""
         if self.folder is None:
