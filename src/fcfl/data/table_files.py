@@ -112,7 +112,9 @@ def _read_workbook(path: Path, text: Sequence[str], marks: Sequence[str] | None)
         ) from None
     with book:
         sheets = book.sheet_names
-        frame = pd.read_excel(book, sheets[0], dtype=dict.fromkeys(text, str))
+        header = _header(pd.read_excel(book, sheets[0], header=None, nrows=1), path)
+        as_text = {cell: str for cell in header if str(cell) in text}
+        frame = named_columns(pd.read_excel(book, sheets[0], dtype=as_text))
     words = [
         name
         for name in frame.columns
@@ -122,6 +124,16 @@ def _read_workbook(path: Path, text: Sequence[str], marks: Sequence[str] | None)
     if len(sheets) > 1:
         add_note(frame, f"The file {path.name!r} has {len(sheets)} sheets; {sheets[0]!r} was read.")
     return frame
+
+
+def _header(first: Frame, path: Path) -> list[Any]:
+    """The names in a sheet's first row, all different: pandas would rename the second of two."""
+    cells = [cell for row in first.to_numpy(dtype=object) for cell in row if not pd.isna(cell)]
+    names = [str(cell) for cell in cells]
+    twice = [name for place, name in enumerate(names) if name in names[:place]]
+    if twice:
+        raise DataError(f"Column {twice[0]!r} occurs twice in {str(path)!r}. Rename one.")
+    return cells
 
 
 def _reason(error: BaseException) -> str:
