@@ -15,7 +15,7 @@ from fcfl.errors import DataError
 
 from ._cells import Frame, add_note, named_columns
 from .arrow_frames import arrow_to_pandas
-from .csv_files import read_csv
+from .csv_files import read_csv, read_csv_text
 from .missing_marks import without_marks
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet", ".xlsx")
@@ -69,6 +69,27 @@ def read_table(
     if not len(frame):
         raise DataError(f"The file {str(path)!r} has no rows, only a header.")
     return named_columns(frame)
+
+
+def read_as_written(path: Path) -> Frame:
+    """The cells of a file that `read_table` has read, with marks such as ``?`` and ``N/A``.
+
+    Those of a CSV file are text, as are columns of a workbook with both numbers and text.
+    """
+    name = path.name.lower()
+    if name.endswith((".csv", ".csv.gz")):
+        return read_csv_text(path)
+    if name.endswith(".parquet"):
+        return named_columns(_read_parquet(path, (), ()))
+    frame = named_columns(
+        pd.read_excel(path, engine="openpyxl", keep_default_na=False, na_values=[""])
+    )
+    mixed = {
+        name: frame[name].map(str, na_action="ignore")
+        for name in frame.columns
+        if pd.api.types.infer_dtype(frame[name], skipna=True).startswith("mixed")
+    }
+    return frame.assign(**mixed)
 
 
 def _reader(path: Path) -> _Reader:

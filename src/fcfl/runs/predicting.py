@@ -14,9 +14,9 @@ from fcfl._checks import did_you_mean
 from fcfl._types import Vector
 from fcfl.data import Category, Schema, read_table, read_tables, table_files
 from fcfl.data._cells import NOTES
-from fcfl.data.csv_files import read_csv_text
 from fcfl.data.roles import cell_texts
 from fcfl.data.several_files import FILE, client_of
+from fcfl.data.table_files import read_as_written
 from fcfl.errors import DataError
 from fcfl.models.model_file import Inputs
 from fcfl.models.saved_model import load_model
@@ -223,11 +223,9 @@ def _text_columns(schema: Schema) -> list[str]:
 
 
 def _as_written(path: Path, frame: Any) -> Any:
-    """The cells of a CSV file as text, so that they are written as they were read."""
-    if not path.name.lower().endswith((".csv", ".csv.gz")):
-        return frame
-    text = read_csv_text(path)
-    return text if text.shape == frame.shape else frame
+    """The cells as they are in the file, where its rows are those that were read."""
+    written = read_as_written(path)
+    return written if written.shape == frame.shape else frame
 
 
 def without_formulas(table: Any) -> Any:
