@@ -227,6 +227,15 @@ def test_a_model_that_decides_alike_about_everybody_is_warned_of():
     assert not [note for note in of_seed_two(0).notes if note.startswith("The model selects ")]
 
 
+def test_a_model_that_thresholds_by_group_decide_alike_is_warned_of_too():
+    labels = (np.random.default_rng(0).random(240) < 0.9) * 1.0
+    rows = replace(binding_rows(1, 240), X=np.zeros((240, 3)), y=labels)  # nothing to tell apart
+    clients, told = Federation.from_rows({"a": rows}), []
+    trained = trained_on(clients, thresholds="group", session=Session(on_message=told.append))
+    (said,) = [note for note in trained.notes if note.startswith("The model selects everybody ")]
+    assert said in told and "smaller `l2`" in said
+
+
 def test_margins_are_for_every_rule_and_scope():
     """Ratios, odds and all rows together are held to decisions, too."""
     clients = binding(1, sizes=(1500, 2500))

@@ -118,7 +118,6 @@ def train(
         keeps = traits_of(run.method).keeps_decisions
         held = holding.hold(confidence, most_change) if keeps else holding.plain
         run.write_history(holding.stages)
-    notes = (*notes, *_warnings(selection, held, session))
     return _trained(run, holding, held, selection, compared, notes)
 
 
@@ -154,7 +153,7 @@ def _best_start(
 
 
 def _warnings(selection: Selection | None, held: Held, session: Session) -> tuple[str, ...]:
-    """What to know of the model that was kept."""
+    """What to know of the model that was kept; thresholds by group were not forecast."""
     forecast = checked_forecast(selection, held.found.train, held.found.test)
     said = (*forecast, *sentence_on_alike(held.found))
     for sentence in said:
@@ -210,7 +209,8 @@ def _trained(
     chosen: Thresholded | None = None,
 ) -> Trained:
     """What the last turn left, and what its model does on every client's rows."""
-    said = (*notes, *(holding.notes if chosen is None else chosen.notes))
+    warned = _warnings(selection if chosen is None else None, held, run.session)
+    said = (*notes, *warned, *(holding.notes if chosen is None else chosen.notes))
     return Trained(
         model=run.setup.model,
         method=run.method,
