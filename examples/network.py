@@ -30,7 +30,7 @@ module = nn.Sequential(
     nn.Linear(5, 16), nn.SiLU(), nn.Linear(16, 16), nn.SiLU(), nn.Linear(16, 1)
 )  # fmt: skip
 
-rows = {f"hospital {k}": hospital(k, 150 + 100 * k) for k in range(5)}
+rows = {f"hospital {k}": hospital(k, 150 + 100 * k) for k in range(3)}
 clients = {name: TorchClient(module, *some) for name, some in rows.items()}
 trained = train_module(module, clients, [BUDGET])
 

@@ -50,7 +50,7 @@ class DatabaseClient:
 
 if __name__ == "__main__":
     sectors = load_adult_frames()[0].groupby("workclass")
-    clients = {name: DatabaseClient(name, rows) for name, rows in sectors if len(rows) > 900}
+    clients = {name: DatabaseClient(name, rows) for name, rows in sectors if len(rows) > 2000}
     plain = {"method": fcfl.SQP("max", "lbfgs"), "l2": 1e-3, "starts": 1, "confidence": 0}
     rule, federation = fcfl.Difference("demographic_parity", "sex", 0.05), fcfl.Federation(clients)
     done = fcfl.train(federation, fcfl.Linear(2), [rule], **plain)

@@ -92,11 +92,16 @@ class PublicNames(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
 
 
+# scikit-learn's own words, which refer to its own pages
+_ROUTING = (
+    "get_metadata_routing", "set_fit_request", "set_predict_request", "set_score_request",
+)  # fmt: skip
+
+
 def _documented(name: str) -> str:
     public = getattr(fcfl, name)
     if inspect.isclass(public):
-        routed = "set_fit_request, set_predict_request, set_score_request"  # scikit-learn's words
-        options = ["   :members:", f"   :exclude-members: {routed}"]
+        options = ["   :members:", f"   :exclude-members: {', '.join(_ROUTING)}"]
         if issubclass(public, FittedClassifier):  # of ours, not of scikit-learn's own bases
             options.append("   :inherited-members: ClassifierMixin, BaseEstimator")
         return "\n".join([f".. autoclass:: fcfl.{name}", *options])

@@ -75,7 +75,7 @@ def at_north(column, value):
             stays()[["hospital", "died", "race"]].assign(k=1),
             r"The table must have at least one feature column that varies.*got \['k'\]",
         ),
-        (stays().assign(z=np.inf), "Client 'north': Column 'z' has 56 infinite values."),
+        (stays().assign(z=np.inf), "Column 'z' has 240 infinite values. Replace them "),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else "table",
 )
@@ -139,14 +139,14 @@ def test_a_bad_option_is_told(tmp_path, options, code, sentence):
 
 def test_a_table_that_is_not_there_is_told(tmp_path):
     assert only_error(fcfl("train", tmp_path, *COLUMNS)) == (
-        f"{str(tmp_path)!r} is a folder; name a CSV or Parquet file."
+        f"The folder {str(tmp_path)!r} has no file that ends in .csv, .csv.gz, .parquet, .xlsx."
     )
     assert only_error(fcfl("train", tmp_path / "no.csv", *COLUMNS)).startswith("There is no file ")
     assert only_error(fcfl("train", "adlt")) == (
         "There is no file and no built-in set 'adlt'. Did you mean 'adult'?"
     )
     (tmp_path / "stays.txt").write_text("a\n1\n")
-    assert "must end in .csv, .csv.gz or .parquet." in only_error(
+    assert "must end in .csv, .csv.gz, .parquet or .xlsx." in only_error(
         fcfl("train", tmp_path / "stays.txt", *COLUMNS)
     )
 

@@ -243,7 +243,7 @@ def test_help_describes_every_argument_and_option_within_80_columns(command):
     assert max(map(len, shown.stdout.splitlines())) <= 80
     text = " ".join(shown.stdout.replace("│", " ").split())
     expected = {
-        "train": "CSV or Parquet file, or a built-in set: adult, ",
+        "train": "CSV, Parquet or xlsx file, several of them, a folder ",
         "predict": "Folder of a run, or of a classifier saved in Python.",
         "demo": "Folder to write.",
         "data": "Leave it out to list the built-in sets.",

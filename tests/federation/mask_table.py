@@ -44,9 +44,12 @@ def reports(name, question):
     return tuple(found)
 
 
-def question(names, at=0.0, weight=0.2, n_points=1):
-    weights = {name: CurvatureWeights(weight, np.zeros(1)) for name in names}
-    points = [Point(np.full(N_PARAMS, at + i), "curvature", weights) for i in range(n_points)]
+ALIKE = CurvatureWeights(0.2, np.zeros(1))
+
+
+def question(names, at=0.0, weights=ALIKE, n_points=1):
+    all_weights = dict.fromkeys(names, weights)
+    points = [Point(np.full(N_PARAMS, at + i), "curvature", all_weights) for i in range(n_points)]
     return Evaluate(Setup(None, ()), Request((Point(np.zeros(N_PARAMS)), *points)))
 
 

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from fcfl._types import CurvatureWeights, Request
+from fcfl._types import CurvatureWeights
 from fcfl.errors import AbsentClientError, DataError, FCFLError, ReportError
 
 pytest.importorskip("cryptography")
@@ -14,7 +14,7 @@ pytest.importorskip("cryptography")
 from mask_table import Table, answered, curvature, holder, question, terms_of
 
 from fcfl.federation.masks.fixed_point import decode_numbers, upper_triangle
-from fcfl.federation.masks.mask_holder import WEIGHT_RANGE, weight_size
+from fcfl.federation.masks.mask_holder import WEIGHT_RANGE
 from fcfl.federation.masks.mask_keys import public_of
 from fcfl.federation.masks.mask_messages import MaskedEvaluate, MaskedReports, PrepareMasks, Unmask
 from fcfl.federation.masks.mask_sums import level_weights, usual_threshold
@@ -58,7 +58,7 @@ def test_what_a_client_sends_is_uniform_whatever_its_curvature_is():
     """The words of one client are far from its curvature, and bits of many are balanced."""
     table = Table.of(*NAMES)
     sums, words = table.sums(), []
-    for at in range(40):
+    for at in range(15):
         sums.report(question(NAMES, 0.01 * at), no_check)
     for name, asked, said in table.heard:
         if isinstance(said, MaskedReports):
@@ -105,6 +105,21 @@ def test_a_sum_that_needs_all_is_not_opened_without_one():
     assert_sum(sums.report(question(NAMES), no_check), NAMES, question(NAMES))
 
 
+def test_after_a_refusal_the_next_sum_has_new_keys():
+    table = Table.of(*NAMES)
+    sums, whole = table.sums(), table.holders["c"].mask
+
+    def refuse(asked, reports):
+        raise DataError("Not now.")
+
+    table.holders["c"].mask = refuse
+    with pytest.raises(DataError, match="Not now"):
+        sums.report(question(NAMES), no_check)  # others have used their keys
+    table.holders["c"].mask = whole
+    asked = question(NAMES, 1.0)
+    assert_sum(sums.report(asked, no_check), NAMES, asked)
+
+
 def test_a_late_answer_of_a_client_that_was_given_up_stays_masked():
     """Its key is opened, its own mask is not: nobody reveals shares of both kinds."""
     table = Table.of(*NAMES, killed={"MaskedEvaluate": ("e",)})
@@ -145,7 +160,9 @@ def test_a_key_is_used_for_one_question_and_the_same_one_is_answered_alike():
     again = answered(table.holders["a"], own)
     assert again.words.tobytes() == said.words.tobytes()
     elsewhere = replace(own, evaluate=question(NAMES, 7.0).for_client("a"))
-    weights = replace(own, evaluate=question(NAMES, weight=0.1).for_client("a"))
+    weights = replace(
+        own, evaluate=question(NAMES, weights=CurvatureWeights(0.1, np.zeros(1))).for_client("a")
+    )
     for replayed in (elsewhere, weights):
         with pytest.raises(DataError, match="was used before, for another question"):
             table.holders["a"].check(replayed)
@@ -172,6 +189,39 @@ def test_a_second_sum_over_other_clients_at_the_same_point_is_not_opened():
     table.killed = {"MaskedEvaluate": ("e",)}
     with pytest.raises(DataError, match="over other clients at the same parameters"):
         sums.report(question(NAMES), no_check)
+
+
+def test_a_key_of_an_earlier_sum_is_not_opened_as_that_of_a_dropped_client():
+    """The self-mask of d in the first sum is known; with its key of then, its matrix would be."""
+    table = Table.of(*NAMES)
+    sums = table.sums()
+    for at in (0.0, 1.0):
+        sums.report(question(NAMES, at), no_check)
+    for name in ("a", "b", "c", "e"):
+        _, second = [a for n, a, _ in table.heard if isinstance(a, Unmask) and n == name]
+        shares = {n: sealed for n, sealed in second.self_shares.items() if n != "d"}
+        old = {"d": prepared(table, "d").for_client(name)}
+        with pytest.raises(DataError, match="key of 'd' that is to be opened is not the one"):
+            table.holders[name].unmask(replace(second, self_shares=shares, sum_keys=old))
+
+
+@pytest.mark.parametrize("killed", [(), ("d",)], ids=["self-mask opened", "key opened"])
+def test_a_key_of_an_earlier_sum_is_refused_in_the_next(killed, tmp_path):
+    """One sum would give the key of d, the other its self-mask."""
+    table = Table.of(*NAMES, killed={"MaskedEvaluate": killed})
+    table.holders["a"] = holder("a", path=tmp_path / "masks.jsonl")
+    sums = table.sums()
+    sums.report(question(NAMES), no_check)
+    table.killed = {}
+    keys = {name: key for name, key in sums._keys.items() if name != "d"}
+    sums._keys = {**keys, "d": prepared(table, "d")}
+    second = sums._question(question(NAMES, 1.0))
+    for name in ("a", "b", "c", "e"):
+        with pytest.raises(DataError, match="key given for 'd' was in another masked sum before"):
+            table.holders[name].check(second.for_client(name))
+    honest = replace(second, sum_keys=keys)
+    for name in keys:  # what was refused is not on record
+        table.holders[name].check(honest.for_client(name))
 
 
 def test_keys_that_the_server_made_up_are_refused():
@@ -215,29 +265,43 @@ def test_terms_that_would_tell_too_much_are_refused(names, threshold, policy, se
         holders["a"].prepare(terms_of(holders, threshold))
 
 
-def test_a_client_whose_weight_stands_apart_refuses():
+@pytest.mark.parametrize(
+    ("loss", "rate", "least"),
+    [
+        (0.0, 0.0, 0.2),
+        (0.19, 0.0, 0.2),
+        (1.62, 0.0, 0.2),
+        (0.0, 0.5, 0.2),  # a rate that does not bend would leave the others alone in the sum
+        (-0.5, 0.5, 0.2),
+        (0.5, -1.62, 0.2),
+        (0.0, 0.0, 0.0),
+        (0.5, 0.0, float("nan")),
+    ],
+)
+def test_a_client_whose_weights_stand_apart_refuses(loss, rate, least):
     table = Table.of(*NAMES)
     own = first_question(table)
-    for weight in (0.0, 0.19, 0.2 * 8.1):
-        alone = replace(own, evaluate=question(NAMES, weight=weight).for_client("a"))
-        least = replace(alone, least_weights=(0.2,))
-        with pytest.raises(DataError, match=r"Client 'a' has a weight of .* stand apart"):
-            table.holders["a"].check(least)
+    asked = question(NAMES, 1.0, CurvatureWeights(loss, np.array([rate])))
+    alone = replace(own, evaluate=asked.for_client("a"), least_weights=(least,))
+    with pytest.raises(DataError, match=r"Client 'a' has weights of .* stand apart"):
+        table.holders["a"].check(alone)
 
 
 def test_the_server_levels_weights_so_that_nobody_stands_apart():
     weights = {
-        "a": CurvatureWeights(1.0, np.array([0.5, -0.5])),
+        "a": CurvatureWeights(1.0, np.array([0.5, -1.5])),
         "b": CurvatureWeights(0.0, np.zeros(2)),
-        "c": CurvatureWeights(0.1, np.array([0.01, 0.0])),
+        "c": CurvatureWeights(0.1, np.array([0.3, 0.0])),
     }
     levelled, least = level_weights(weights)
-    sizes = {name: weight_size(one) for name, one in levelled.items()}
     assert levelled["a"] == weights["a"] and least == pytest.approx(2.0 / WEIGHT_RANGE)
-    assert sizes["b"] == pytest.approx(least) and sizes["c"] == pytest.approx(least)
-    asked = replace(question(NAMES), request=Request(question(NAMES).request.points))
-    alike, bound = level_weights(asked.request.points[1].curvature_weights)
-    assert alike == asked.request.points[1].curvature_weights and bound < 0.2
+    assert levelled["b"].loss == levelled["c"].loss == least
+    assert all(np.array_equal(levelled[n].rates, weights[n].rates) for n in weights)
+    for name, one in levelled.items():
+        holder(name)._check_weights(one, least)
+    asked = question(NAMES).request.points[1].curvature_weights
+    alike, bound = level_weights(asked)
+    assert alike == asked and bound < 0.2
 
 
 def test_a_wrong_share_is_found_out():

@@ -12,6 +12,7 @@ from hospital import stays, written
 
 NAMES = ("north", "south", "west")
 DIFFERENT = {"seconds", "settings", "data", "deployment"}
+QUICK = {"confidence": 0.0, "starts": 1}  # where many rules would take many turns
 
 
 def without_scores(told):
@@ -76,13 +77,13 @@ def test_the_model_and_the_result_are_those_of_one_process(tmp_path, change):
         ({"test-size": 0.0, "seed": 3}, {"test_size": 0.0, "seed": 3}),
         ({"ratio": "0.8", "budget": ""}, {"ratio": 0.8, "budget": None}),
         (
-            {"scope": "both", "metric": "equalized_odds"},
-            {"scope": "both", "metric": "equalized_odds"},
+            {"scope": "both", "metric": "equalized_odds", **QUICK},
+            {"scope": "both", "metric": "equalized_odds", **QUICK},
         ),
         ({"budget": "0.1,west=0.02"}, {"budget": {"*": 0.1, "west": 0.02}}),
         (
-            {"sensitive": "race, sex", "positive": "no"},
-            {"sensitive": ("race", "sex"), "positive": "no"},
+            {"sensitive": "race, sex", "positive": "no", **QUICK},
+            {"sensitive": ("race", "sex"), "positive": "no", **QUICK},
         ),
         ({"drop": "age"}, {"drop": ("age",)}),
         ({"loss": "hinge"}, {"loss": "hinge"}),
@@ -152,7 +153,7 @@ def test_fifty_sites(tmp_path):
     names = tuple(f"site {number:02d}" for number in range(50))
     files = hospitals(tmp_path, stays(5000, hospitals=names))
     transport = InProcessTransport(node_configs(files, tmp_path))
-    apart, _ = train(transport, tmp_path / "apart", names, budget="0.1", confidence=0.0, starts=1)
-    joined = train_joined(files, tmp_path / "joined", budget=0.1, confidence=0.0, starts=1)
+    apart, _ = train(transport, tmp_path / "apart", names, budget="0.1", rounds="6,2", **QUICK)
+    joined = train_joined(files, tmp_path / "joined", budget=0.1, rounds=(6, 2), **QUICK)
     assert np.array_equal(apart.params, joined.params)
     assert set(apart.result.clients) == set(names)

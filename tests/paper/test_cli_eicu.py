@@ -149,7 +149,7 @@ def test_wrong_usage(tmp_path, arguments, sentence):
 
 def test_both_helps_read_well():
     for arguments, expected in (
-        (["data"], ["Usage: fcfl data [OPTIONS] [TABLE]", "fcfl data eicu --help"]),
+        (["data"], ["Usage: fcfl data [OPTIONS] [TABLE…]", "fcfl data eicu --help"]),
         (
             ["data", "eicu"],
             [

@@ -169,4 +169,4 @@ def test_what_is_done_never_falls_back(table, tmp_path, monkeypatch):
     run_experiment(experiment, tmp_path / "run", on_round=lambda info, share: shares.append(share))
     assert len(shares) > 10
     assert shares == sorted(shares)
-    assert shares[-1] == 1.0
+    assert shares[-1] == pytest.approx(0.6)  # of one phase; how many are to come nobody knows

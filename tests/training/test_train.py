@@ -487,6 +487,9 @@ class Leaving(Federation):
             self.away = {name: "it is offline." for name in self.names if name == "client-1"}
         return answers
 
+    def _evaluate(self, question, check):
+        return self._ask(question, check)  # one by one, also where curvatures would be added up
+
     def only(self, name):
         return Leaving({name: self._clients[name]}, self.left_alone)
 

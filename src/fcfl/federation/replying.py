@@ -109,7 +109,7 @@ def _answer(question: ToSite, settings: SiteSettings, message: bytes) -> Any:
     if about_rows is not None:
         client = _client(about_rows, agreement, settings, table, checksum)
     if isinstance(asked, MaskQuestion):
-        return _answer_masked(asked, agreement, settings, client)
+        return _answer_masked(asked, agreement, settings, client, checksum)
     assert client is not None
     return answer(client, asked)
 
@@ -122,14 +122,18 @@ def _about_rows(asked: Question | MaskQuestion) -> Question | None:
 
 
 def _answer_masked(
-    asked: MaskQuestion, agreement: Agreement, settings: SiteSettings, client: Client | None
+    asked: MaskQuestion,
+    agreement: Agreement,
+    settings: SiteSettings,
+    client: Client | None,
+    checksum: str,
 ) -> Any:
     from fcfl.federation.masks.masked_clients import answer_masked, site_holder  # needs an extra
 
     run = run_id(agreement)
     if asked.terms.run != run:
         raise DataError("The masked sum is of another run than the question.")
-    return answer_masked(client, site_holder(settings, run), asked)
+    return answer_masked(client, site_holder(settings, run, checksum), asked)
 
 
 def _client(

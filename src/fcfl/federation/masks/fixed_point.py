@@ -17,12 +17,15 @@ def largest_entry(n_clients: int) -> float:
 
 
 def encode_numbers(name: ClientId, numbers: Vector, n_clients: int) -> Words:
-    """The numbers in fixed point, modulo 2^64; refused where the clients' sum could wrap."""
-    largest, most = float(np.abs(numbers).max(initial=0.0)), largest_entry(n_clients)
-    if not largest <= most:  # also where it is no number
+    """The numbers in fixed point, modulo 2^64; refused where the clients' sum could wrap.
+
+    The sentence leaves the site: it does not tell the number.
+    """
+    most = largest_entry(n_clients)
+    if not np.abs(numbers).max(initial=0.0) <= most:  # also where it is no number
         raise DataError(
-            f"Client {name!r} has a number of magnitude {largest:g} to sum under masks; with "
-            f"{n_clients} clients it must be at most {most:g}. Scale its columns, or train with "
+            f"Client {name!r} has too large a number to sum under masks; with {n_clients} clients "
+            f"each must be at most {most:g}. Scale its columns, or train with "
             '`curvature = "lbfgs"`.'
         )
     return np.rint(np.ldexp(numbers, FRACTION_BITS)).astype(np.int64).view(np.uint64)

@@ -40,17 +40,27 @@ from fcfl.federation.masks.mask_messages import (
 from fcfl.federation.masks.shamir import split_secret
 from fcfl.mask_policy import MaskPolicy
 
-WEIGHT_RANGE = 8.0  # the most that one client's curvature may weigh beside another's in a sum
+WEIGHT_RANGE = 8.0  # the most that a client's loss, or its rates, may weigh beside another's loss
 _ROUNDING = 1e-9
 
 
 class MaskHolder:
-    """A client's keys, its journal and what it insists on."""
+    """A client's keys, its journal and what it insists on.
+
+    ``rows`` identifies what its reports are made of, where that may change: a key that was used
+    for other rows is refused.
+    """
 
     def __init__(
-        self, name: ClientId, private: bytes, journal: MaskJournal, policy: MaskPolicy
+        self,
+        name: ClientId,
+        private: bytes,
+        journal: MaskJournal,
+        policy: MaskPolicy,
+        *,
+        rows: str = "",
     ) -> None:
-        self.name, self.public = name, public_of(private)
+        self.name, self.public, self._rows = name, public_of(private), rows
         self._private, self._journal, self._policy = private, journal, policy
         self._shared: dict[str, bytes] = {}  # by the other's public key
 
@@ -75,9 +85,10 @@ class MaskHolder:
             Used(
                 nonce=question.sum_keys[self.name].nonce,
                 weights=digest(weights),
+                rows=self._rows,
                 sum_digest=question.sum_digest,
                 points=question.points_digest,
-                members=tuple(sorted(question.sum_keys)),
+                keys=_publics(question),
             )
         )
 
@@ -112,8 +123,7 @@ class MaskHolder:
             raise DataError(
                 f"A masked sum must be over at least {needed} clients, got {len(answered)}."
             )
-        members = tuple(sorted((*answered, *question.sum_keys)))
-        self._journal.reveal(question.sum_digest, members, answered)
+        self._journal.reveal(question.sum_digest, answered, _publics(question))
         about = question.sum_digest
         shares = {
             peer: self._open(terms, peer, sealed, "self", about)
@@ -164,16 +174,22 @@ class MaskHolder:
             self._open(terms, peer, key.shares, "key", key.public)
 
     def _check_weights(self, weights: CurvatureWeights, least: float) -> None:
-        """Refuse a weight that would set this client apart from the others of the sum.
+        """Refuse weights that would set this client apart from the others of the sum.
 
-        Every client checks its own against the same bound, so that all are alike.
+        Every client checks its own against the same bound, so that all are alike. The loss has one
+        of its own: it bends everywhere, where a rate may not bend at all.
         """
-        own = weight_size(weights)
-        if not least * (1 - _ROUNDING) <= own <= WEIGHT_RANGE * least * (1 + _ROUNDING):
+        loss, rates, most = (
+            weights.loss,
+            rates_size(weights),
+            WEIGHT_RANGE * least * (1 + _ROUNDING),
+        )
+        if not (least > 0 and least * (1 - _ROUNDING) <= loss <= most and rates <= most):
             raise DataError(
-                f"Client {self.name!r} has a weight of {own:g} in a masked sum, where all must lie "
-                f"between {least:g} and {WEIGHT_RANGE * least:g}: it would stand apart from the "
-                "others."
+                f"Client {self.name!r} has weights of {loss:g} on its loss and {rates:g} on its "
+                f"rates in a masked sum, where the first must lie between {least:g} and "
+                f"{WEIGHT_RANGE * least:g} and the second be no more: the client would stand apart "
+                "from the others."
             )
 
     def _sum_private(self, terms: SumTerms, nonce: str) -> bytes:
@@ -216,9 +232,9 @@ class MaskHolder:
         return self._shared[public]
 
 
-def weight_size(weights: CurvatureWeights) -> float:
-    """How much a client's curvature weighs: its loss and its rates together."""
-    return float(abs(weights.loss) + np.abs(weights.rates).sum())
+def rates_size(weights: CurvatureWeights) -> float:
+    """How much the rates of a client weigh together."""
+    return float(np.abs(weights.rates).sum())
 
 
 def pair_masks(
@@ -238,7 +254,7 @@ def commitment(seed: bytes) -> str:
     return hashlib.sha256(b"fcfl-masks-1 commitment" + seed).hexdigest()
 
 
-def _publics(question: MaskedEvaluate) -> dict[ClientId, str]:
+def _publics(question: MaskedEvaluate | Unmask) -> dict[ClientId, str]:
     return {name: key.public for name, key in question.sum_keys.items()}
 
 

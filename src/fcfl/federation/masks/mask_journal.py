@@ -25,14 +25,16 @@ Line: TypeAlias = Mapping[str, Mapping[str, object]]
 class Used:
     """A single-use key was used, for this sum and with these ``weights`` of the client's own.
 
-    ``members`` are all clients of the sum, ``points`` what it is about.
+    ``rows`` identifies the rows that were reported on: under one mask others must not be.
+    ``keys`` are the single-use public keys of all clients of the sum, ``points`` what it is about.
     """
 
     nonce: str
     weights: str
+    rows: str
     sum_digest: str
     points: str
-    members: tuple[ClientId, ...]
+    keys: Mapping[ClientId, str]
 
 
 class MaskJournal:
@@ -49,24 +51,43 @@ class MaskJournal:
             return bytes.fromhex(self._secret)
 
     def use(self, used: Used) -> None:
-        """Record that a key is used; one that was used for another question is refused."""
+        """Record that keys are used; any that was used for another question is refused.
+
+        The others' keys, too: of one that is in two sums, one may open the key, the other the mask.
+        """
         with self._open() as write:
-            known = self._used.setdefault(used.nonce, used)
-            if known != used:
+            if self._used.get(used.nonce, used) != used:
                 raise DataError(
                     "This client's key for a masked sum was used before, for another question; it "
                     "is used once. Resume the run, and new keys are made."
                 )
+            for other in self._used.values():
+                again = set(other.keys.values()) & set(used.keys.values())
+                if again and other.sum_digest != used.sum_digest:
+                    name = next(name for name, key in used.keys.items() if key in again)
+                    raise DataError(
+                        f"The key given for {name!r} was in another masked sum before; it is used "
+                        "once. Resume the run, and new keys are made."
+                    )
+            self._used[used.nonce] = used
             write({"used": asdict(used)})
 
     def reveal(
-        self, sum_digest: str, members: tuple[ClientId, ...], answered: tuple[ClientId, ...]
+        self, sum_digest: str, answered: tuple[ClientId, ...], dropped: Mapping[ClientId, str]
     ) -> None:
-        """Record whose self-masks are revealed, and with that whose keys are not, for good."""
+        """Record whose self-masks are revealed, and with that whose keys are not, for good.
+
+        ``dropped`` has the keys that are revealed: those of this sum, or they are refused.
+        """
         with self._open() as write:
             used = self._find(sum_digest)
-            if used.members != members:
+            if set(used.keys) != {*answered, *dropped}:
                 raise DataError("The sum that is to be opened was over other clients.")
+            for name, key in dropped.items():
+                if key != used.keys[name]:
+                    raise DataError(
+                        f"The key of {name!r} that is to be opened is not the one in this sum."
+                    )
             self._check_revealed(used, answered)
             self._revealed[sum_digest] = answered
             write({"revealed": {"sum_digest": sum_digest, "answered": answered}})
@@ -130,8 +151,7 @@ class MaskJournal:
         self._begin(bytes.fromhex(first["secret"]).hex())
         for line in lines:
             if "used" in line:
-                given = line["used"]
-                used = Used(**{**given, "members": tuple(given["members"])})
+                used = Used(**line["used"])
                 self._used[used.nonce] = used
             else:
                 given = line["revealed"]

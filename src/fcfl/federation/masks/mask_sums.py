@@ -23,7 +23,7 @@ from fcfl.federation.masks.mask_holder import (
     WEIGHT_RANGE,
     commitment,
     pair_masks,
-    weight_size,
+    rates_size,
 )
 from fcfl.federation.masks.mask_keys import derive, public_of, stream
 from fcfl.federation.masks.mask_messages import (
@@ -74,7 +74,7 @@ class MaskedSums:
     def report(self, question: Evaluate, check: CheckReports) -> SummedReports:
         """Ask for reports under masks, and open the sum of their curvatures."""
         self._prepare()
-        asked = self._question(question)
+        asked, self._keys = self._question(question), {}  # clients refuse a key they have seen
         answers: Mapping[ClientId, MaskedReports] = self._ask(
             asked, lambda name, answer: self._check_masked(name, answer, asked, check)
         )
@@ -83,7 +83,7 @@ class MaskedSums:
         in_sum = {name: answers[name] for name in asked.sum_keys if name in answers}
         complete = len(in_sum) == len(self._terms.names)
         if self._needs_all and not complete:
-            self._keys = {}
+            self._keys = {}  # all must give one
             return SummedReports(reports, (None,) * len(question.request.points))
         total = self._open(asked, in_sum)
         sums = _matrices(question.request.points, total)
@@ -174,17 +174,14 @@ class MaskedSums:
 def level_weights(
     weights: Mapping[ClientId, CurvatureWeights],
 ) -> tuple[dict[ClientId, CurvatureWeights], float]:
-    """Weights of which none stands apart, and the least of them: small ones of losses are raised.
+    """Weights of which none stands apart, and the least of a loss: smaller ones are raised to it.
 
     A step's curvature need not be exact; a client whose weight is many times that of all others
     would be alone in the sum, and refuses.
     """
-    sizes = {name: weight_size(one) for name, one in weights.items()}
-    least = max(sizes.values()) / WEIGHT_RANGE
-    return {
-        name: replace(one, loss=one.loss + max(least - sizes[name], 0.0))
-        for name, one in weights.items()
-    }, least
+    least = max(max(one.loss, rates_size(one)) for one in weights.values()) / WEIGHT_RANGE
+    raised = {name: replace(one, loss=max(one.loss, least)) for name, one in weights.items()}
+    return raised, least
 
 
 def _without_masks(

@@ -65,10 +65,15 @@ def mask_in_process(clients: Mapping[ClientId, Client], threshold: int | None) -
     return MaskedSums(terms, ask, ask_some)
 
 
-def site_holder(settings: SiteSettings, run: str) -> MaskHolder:
-    """A site's part in the masked sums of a run: its key and its journal are on its disk."""
+def site_holder(settings: SiteSettings, run: str, checksum: str) -> MaskHolder:
+    """A site's part in the masked sums of a run: its key and its journal are on its disk.
+
+    ``checksum`` is that of its rows; its policy may withhold small groups of them.
+    """
     journal = MaskJournal(settings.ledger_folder / f"masks-{run[:16]}.jsonl")
-    return MaskHolder(settings.name, site_private(settings.ledger_folder), journal, settings.masks)
+    private = site_private(settings.ledger_folder)
+    rows = f"{checksum}, groups of {settings.min_group_rows}"
+    return MaskHolder(settings.name, private, journal, settings.masks, rows=rows)
 
 
 def site_public(settings: SiteSettings) -> str:
