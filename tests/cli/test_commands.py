@@ -196,7 +196,7 @@ def test_without_budgets_the_exit_code_is_0(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["train"], "Name a table: a CSV or Parquet file, or a built-in set."),
+        (["train"], "Name a table: a CSV, Parquet or xlsx file, or a built-in set."),
         (["train", "--resume"], "--resume without a table needs --out."),
         (["train", "t.csv"], "A table needs --client, --label and --sensitive: the names of its"),
         (["train", "t.csv", "--client", "c", "--label", "y"], "A table needs --sensitive: the"),

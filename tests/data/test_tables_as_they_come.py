@@ -262,3 +262,21 @@ def test_a_workbook_is_read_like_the_same_csv(tmp_path):
         left, right = found[name].astype(object), expected[name].astype(object)
         pd.testing.assert_series_equal(left, right, check_exact=False)
     assert "The file 't.xlsx' has 2 sheets; 'rows' was read." in found.attrs["notes"]
+
+
+def test_a_workbook_may_have_numbers_as_headers(tmp_path):
+    pd.DataFrame({2020: ["?", "a"], 2021: [1, 2], "x": [7, 8]}).to_excel(
+        tmp_path / "t.xlsx", index=False
+    )
+    found = read_table(tmp_path / "t.xlsx", text=["2021"])
+    assert list(found.columns) == ["2020", "2021", "x"]
+    assert found["2020"].isna().tolist() == [True, False]
+    assert found["2021"].astype(object).tolist() == ["1", "2"]
+
+
+@pytest.mark.parametrize("header", [["x", "x"], ["7", 7]])
+def test_a_workbook_with_a_name_twice_is_refused(tmp_path, header):
+    frame = pd.DataFrame([[1, 2], [3, 4]], columns=header)
+    frame.to_excel(tmp_path / "t.xlsx", index=False)
+    with pytest.raises(DataError, match=f"Column '{header[0]}' occurs twice in .*t.xlsx"):
+        read_table(tmp_path / "t.xlsx")

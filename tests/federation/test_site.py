@@ -147,6 +147,18 @@ def test_an_introduction_has_statistics_of_features_and_no_cell_of_a_rare_level(
     assert said.withhold_below == 5 and len(said.policy_sha256) == 64
 
 
+def test_columns_that_should_not_be_used_are_named_in_the_sites_log_only(tmp_path, caplog):
+    frame = stays(200, hospitals=("north",)).drop(columns="hospital")
+    path = a_table(tmp_path, frame.assign(stay=range(200), outcome=frame["died"] + "!"))
+    said = ask(Introduce(TERMS), path, tmp_path)
+    assert {"stay", "outcome"} <= set(said.statistics.columns)
+    assert "Site 'north': Column 'stay' has another value in every row" in caplog.text
+    assert "Column 'outcome' has a value that says the label 'died' in every row" in caplog.text
+    caplog.clear()
+    ask(Introduce(replace(TERMS, drop=("stay", "outcome"))), path, tmp_path)
+    assert not caplog.text
+
+
 def test_a_withheld_level_or_group_that_the_server_guesses_is_not_confirmed(tmp_path):
     """Its feature is zero in every row, and its group has none, as if nobody had it."""
     frame = stays(200, hospitals=("north",)).drop(columns="hospital")

@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 from fcfl.report.method_tables import best_sentence
-from fcfl.results import Comparison, MethodSummary, OverSeeds
+from fcfl.report.sweep_views import sweep_view
+from fcfl.results import Comparison, MethodRun, MethodSummary, OverSeeds, SweepPoint
+from fcfl.results.judged import Judged
 
 
 def line(method, kept, all_rows, largest, lowest):
@@ -26,9 +28,10 @@ LINES = (
 )
 
 
-def said(*lines):
+def said(*lines, part="test"):
+    run = MethodRun(folder="1", method="sqp", seed=0, status="converged", message="", part=part)
     return best_sentence(
-        Comparison(table="t.csv", confidence_over_seeds=0.95, runs=(), methods=lines)
+        Comparison(table="t.csv", confidence_over_seeds=0.95, runs=(run,), methods=lines)
     )
 
 
@@ -37,11 +40,34 @@ def test_each_method_is_named_with_what_it_is_best_at():
         "On held-out rows sqp keeps most budgets (4 of 5), has the smallest difference over all "
         "rows (0.010); fair-reg has the smallest difference at any client (0.040), has the highest "
         "accuracy at the worst client (0.650) of those that keep half of the budgets; fedavg has "
-        "the highest without regard to budgets (0.700; kept: 0 of 5)."
+        "the highest accuracy at the worst client without regard to budgets (0.700; kept: 0 of 5)."
     )
 
 
-def test_equals_are_both_named_and_without_figures_nothing_is_said():
-    both = said(LINES[0], replace(LINES[0], method="other"))
-    assert both.count("keeps most budgets (4 of 5)") == 2
+def test_equals_are_named_together_and_nothing_twice():
+    assert said(LINES[0], replace(LINES[0], method="other")) == (
+        "On held-out rows sqp and other keep most budgets (4 of 5), have the smallest difference "
+        "over all rows (0.010), have the smallest difference at any client (0.050), have the "
+        "highest accuracy at the worst client (0.640) of those that keep half of the budgets."
+    )
+
+
+def test_rows_are_called_what_they_are():
+    assert said(*LINES, part="train").startswith("On training rows sqp keeps most budgets")
+
+
+def test_without_figures_nothing_is_said():
     assert said() == said(LINES[-1]) == ""
+
+
+def test_a_sweep_calls_its_rows_what_they_are():
+    point = SweepPoint(
+        budget=0.1, status="converged", budgets_met=True, rounds=1, worst_client=None,
+        worst_client_train_loss=None, worst_client_test_accuracy=None, test_accuracy=None,
+        largest_train_disparity=None, largest_test_disparity=None, folder="1",
+        judged=Judged(kept=1, n_budgets=2),
+    )  # fmt: skip
+    (sentence,) = sweep_view([point]).sentences
+    assert "decisions on training rows keep 1 of 2 budgets" in sentence
+    (sentence,) = sweep_view([replace(point, test_accuracy=0.7)]).sentences
+    assert "decisions on held-out rows keep 1 of 2 budgets" in sentence

@@ -46,6 +46,25 @@ def test_no_option_is_advised_that_predict_does_not_have(trained, tmp_path):
     assert "Cells with '?' count as empty: 'ward' 30." in notes and "--missing" not in notes
 
 
+@pytest.mark.parametrize("suffix", ["parquet", "xlsx"])
+@pytest.mark.parametrize("out", ["out.csv", "out.parquet"])
+def test_marked_cells_of_other_files_stay_too(trained, tmp_path, suffix, out):
+    frame = pd.read_csv(trained[1], dtype={"bed": str}, keep_default_na=False)[:6]
+    frame["remark"] = ["?", "a", "N/A", "-", "b", None]
+    if suffix == "xlsx":
+        frame["code"] = ["?", 1, 2.5, 3, 4, None]
+    table = tmp_path / f"t.{suffix}"
+    getattr(frame, {"xlsx": "to_excel", "parquet": "to_parquet"}[suffix])(table, index=False)
+    outcome = fcfl("predict", trained[0].folder, table, "--out", tmp_path / out)
+    assert outcome.exit_code == 0, outcome.output
+    read = pd.read_parquet if out.endswith("parquet") else pd.read_csv
+    kept = {} if read is pd.read_parquet else {"keep_default_na": False, "na_values": [""]}
+    found = read(tmp_path / out, **kept)
+    assert found["remark"].astype(object).fillna("").tolist() == ["?", "a", "N/A", "-", "b", ""]
+    if suffix == "xlsx":
+        assert found["code"].astype(object).fillna("").tolist() == ["?", "1", "2.5", "3", "4", ""]
+
+
 def test_held_out_rows_of_the_runs_own_table_are_marked(trained, tmp_path):
     found, notes = predicted(trained, trained[1], tmp_path)
     for name, client in trained[0].result.clients.items():

@@ -144,3 +144,43 @@ def test_a_model_file_with_torn_thresholds_is_not_whole(trained, tmp_path):
     with pytest.raises(DataError, match="not a whole model"):
         load_model(tmp_path)
     assert np.isfinite(load_model(trained[0].folder).params).all()
+
+
+@pytest.fixture(scope="module")
+def of_files(tmp_path_factory):
+    """A run on two files, whose names are the clients."""
+    folder = tmp_path_factory.mktemp("files")
+    for name, rows in stays(300, hospitals=("north", "south")).groupby("hospital"):
+        written(rows.drop(columns="hospital"), folder / f"{name}.csv")
+    columns = {"label": "died", "sensitive": ("race",)}
+    table = f"{folder / 'south.csv'},{folder / 'north.csv'}"
+    experiment = Experiment(table, **columns, **SETTLED, budget=0.05, thresholds="group")
+    return run_experiment(experiment, folder / "run"), folder
+
+
+def test_a_model_of_several_files_takes_a_files_name_as_its_client(of_files):
+    finished, folder = of_files
+    for name, client in finished.result.clients.items():
+        outcome = fcfl(
+            "predict", finished.folder, folder / f"{name}.csv", "--out", folder / "o.csv"
+        )
+        assert outcome.exit_code == 0, outcome.output
+        assert "without a threshold" not in outcome.stderr
+        found = pd.read_csv(folder / "o.csv", dtype=str)
+        assert "(file)" not in found.columns
+        for part, judged in (("train", client.train), ("held-out", client.test)):
+            here = found[found["part"] == part]
+            assert (here["prediction"] == here["died"]).mean() == judged.accuracy
+
+
+@pytest.mark.parametrize("name", ["north.csv", "west.csv"])
+def test_a_file_elsewhere_has_no_held_out_rows_that_are_known(of_files, tmp_path, name):
+    finished, folder = of_files
+    table = tmp_path / name
+    table.write_bytes((folder / "north.csv").read_bytes())
+    outcome = fcfl("predict", finished.folder, table, "--out", tmp_path / "o.csv")
+    assert outcome.exit_code == 0, outcome.output
+    is_new = name == "west.csv"
+    assert ("without a threshold of its own" in outcome.stderr) == is_new
+    assert ("Which rows of 'north.csv' were held out" in outcome.stderr) == (not is_new)
+    assert "part" not in pd.read_csv(tmp_path / "o.csv").columns

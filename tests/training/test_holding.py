@@ -1,6 +1,7 @@
 """After the plain fit: decisions inside the budgets, margins, and what they may cost."""
 
 import json
+import re
 from dataclasses import replace
 from functools import cache
 
@@ -205,8 +206,8 @@ def test_what_margins_change_is_said_of_each_client():
     before, after = share_selected(plain), share_selected(sure)
     for name in before:
         assert f"{name!r} {after[name] - before[name]:+.3f}" in said
-    few = [note for note in sure.notes if "has too few rows" in note]
-    assert [note.split("'")[1] for note in few] == ["client-0", "client-1", "client-2"]
+    (few,) = [note for note in sure.notes if "too few rows" in note]
+    assert re.findall(r"at '(.*?)'", few) == ["client-0", "client-1", "client-2"]
 
 
 def test_that_decisions_exceed_a_budget_is_said_only_if_they_do_in_the_end():
@@ -225,6 +226,15 @@ def test_a_model_that_decides_alike_about_everybody_is_warned_of():
         (said,) = [note for note in trained.notes if note.startswith("The model selects ")]
         assert said.startswith(f"The model selects {whom} of the 240 training rows: it keeps every")
     assert not [note for note in of_seed_two(0).notes if note.startswith("The model selects ")]
+
+
+def test_a_model_that_thresholds_by_group_decide_alike_is_warned_of_too():
+    labels = (np.random.default_rng(0).random(240) < 0.9) * 1.0
+    rows = replace(binding_rows(1, 240), X=np.zeros((240, 3)), y=labels)  # nothing to tell apart
+    clients, told = Federation.from_rows({"a": rows}), []
+    trained = trained_on(clients, thresholds="group", session=Session(on_message=told.append))
+    (said,) = [note for note in trained.notes if note.startswith("The model selects everybody ")]
+    assert said in told and "smaller `l2`" in said
 
 
 def test_margins_are_for_every_rule_and_scope():

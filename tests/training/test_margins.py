@@ -1,5 +1,6 @@
 """Bounds below the budgets: the margin by hand, and what it must never do."""
 
+from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
@@ -197,6 +198,23 @@ def test_who_has_too_few_rows_is_told_how_many_would_do():
         rows = np.array([150, 50]) * more
         assert (not too_few_rows(margins({"small": (rows, [0.3, 0.3])}), 0.9)) == is_enough
     assert not too_few_rows(margins(clients), 0)
+
+
+def test_more_than_two_clients_with_too_few_rows_are_told_in_one_sentence():
+    clients = {name: ([150 * i, 50 * i], [0.3, 0.3]) for i, name in enumerate("abc", start=1)}
+    singly = [too_few_rows(margins({name: clients[name]}), 0.9)[0] for name in clients]
+    times = [said.split("about ")[1].split(" times")[0] for said in singly]
+    assert len(too_few_rows(margins({name: clients[name] for name in "ab"}), 0.9)) == 2
+    (said,) = too_few_rows(margins(clients), 0.9)
+    listed = f"{times[0]} times as many at 'a', {times[1]} at 'b', {times[2]} at 'c'"
+    assert said.startswith("3 clients have too few rows of race ")
+    assert f"in a budget of 0.1: it would take about {listed}. They" in said
+    rules = [replace(PARITY, budget={"a": 0.1, "b": 0.09, "c": 0.08})]
+    (said,) = too_few_rows(margins(clients, rules), 0.9)
+    assert "too few rows for 0.9 confidence in their budgets: " in said and "at 'a' (race)" in said
+    many = {f"c{i}": ([150, 50], [0.3, 0.3]) for i in range(12)}
+    (said,) = too_few_rows(margins(many), 0.9)
+    assert said.startswith("12 clients ") and said.count(" at 'c") == 8 and "at 4 more. " in said
 
 
 def test_of_all_rows_together_no_smaller_scope_is_advised():

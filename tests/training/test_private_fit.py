@@ -81,6 +81,17 @@ def test_a_result_has_noisy_counts_wider_intervals_and_the_privacy_part():
     assert wide.value == narrow.value and wide.high > narrow.high
 
 
+def test_a_model_that_decides_alike_about_everybody_is_warned_of_as_far_as_noise_tells():
+    data = rows(0, 6000)
+    labels = (np.random.default_rng(0).random(6000) < 0.95) * 1.0
+    for y, whom in ((labels, ["everybody"]), (1 - labels, ["nobody"]), (data.y, [])):
+        clients = Federation.from_rows({"a": replace(data, y=y)}, privacy=BUDGET)
+        trained = train(clients, Linear(4), [RULE], method=Private(epsilon=2.0))
+        said = [note for note in trained.notes if note.startswith("The model selects ")]
+        assert [note.split()[3] for note in said] == whom
+        assert all("training rows, as far as counts with noise tell" in note for note in said)
+
+
 def test_a_client_that_is_too_small_is_named_with_the_rows_that_would_do():
     federation, _, _ = private_federation((6000, 300), PrivacyBudget(0.5, 1e-6))
     trained = train(federation, Linear(4), [RULE], method=Private(epsilon=0.5))

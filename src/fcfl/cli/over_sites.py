@@ -22,7 +22,7 @@ Sites = Annotated[
     str, typer.Option(metavar="NAME,…", help="Names of all sites, separated by commas.")
 ]
 SiteFiles = Annotated[
-    str, typer.Option(metavar="NAME=FILE,…", help="Every site with its CSV or Parquet file.")
+    str, typer.Option(metavar="NAME=FILE,…", help="Every site with its CSV, Parquet or xlsx file.")
 ]
 SitePolicy = Annotated[
     str | None, typer.Option(metavar="NAME=FILE,…", help="Policy files of sites that have one.")

@@ -51,7 +51,8 @@ def predict(
     both are counted. Other cells stay as they are in the file. Of the table that
     the run was trained on, a column part says which rows were held out. A model
     trained with --thresholds group needs the columns of the client and of the
-    group, too: they decide from which score on a row is positive.
+    group, too: they decide from which score on a row is positive. Where files were
+    the clients, the file's name is the client.
     """
     from fcfl.runs.predicting import check_out, check_threshold, predict_file, without_formulas
 

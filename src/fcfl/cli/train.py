@@ -115,7 +115,7 @@ def check_columns(settings: Experiment) -> None:
 def _settings_to_resume(context: typer.Context, out: Path | None, resume: bool) -> Experiment:
     """The settings in the folder, with what may change; other options are refused."""
     if not resume:
-        raise WrongUsage("Name a table: a CSV or Parquet file, or a built-in set.")
+        raise WrongUsage("Name a table: a CSV, Parquet or xlsx file, or a built-in set.")
     if out is None:
         raise WrongUsage("--resume without a table needs --out.")
     for parameter in context.command.params:

@@ -87,6 +87,12 @@ def choose_columns(frame: Frame, columns: Columns, choices: Choices) -> tuple[Fr
     return frame, replace(columns, drop=(*columns.drop, *looked.left_out))
 
 
+def unsuitable_columns(frame: Frame, columns: Columns) -> tuple[str, ...]:
+    """Sentences on what `choose_columns` would leave out or warn of, where all of it is used."""
+    names = [str(name) for name in frame.columns if str(name) not in columns.names]
+    return tuple(_Look(frame, columns, names, Choices()).warnings())
+
+
 class _Look:
     """What is found in the columns that could be features."""
 
@@ -113,14 +119,26 @@ class _Look:
         found = (*self.identifiers, *self.dates, *self.certain)
         return tuple(name for name in found if name not in self.keep)
 
-    def notes(self) -> Iterator[str]:
-        """A sentence for each kind of finding."""
-        reasons = (
+    def _reasons(self) -> tuple[tuple[list[str], str], ...]:
+        return (
             (self.identifiers, "another value in every row: an identifier"),
             (self.dates, "dates"),
             (self.certain, f"a value that says the label {self.label!r} in every row"),
         )
-        for names, what in reasons:
+
+    def warnings(self) -> Iterator[str]:
+        """A sentence for each kind of column that is used though it should perhaps not be."""
+        likely = f"a value that alone says the label {self.label!r} in nearly every row"
+        for names, what in (*self._reasons(), (self.likely, likely)):
+            if names:
+                yield (
+                    f"{_columns(names)} {_has(names, what)}. All columns are used over sites; "
+                    f"the run leaves out those in its `drop`."
+                )
+
+    def notes(self) -> Iterator[str]:
+        """A sentence for each kind of finding."""
+        for names, what in self._reasons():
             gone = [name for name in names if name not in self.keep]
             if gone:
                 yield (

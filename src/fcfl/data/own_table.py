@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from fcfl._random import client_seed
 from fcfl._types import ClientId
@@ -12,6 +13,7 @@ from fcfl.errors import DataError
 
 from ._cells import Frame, named_columns, texts
 from .client_data import stratified_split
+from .column_choice import unsuitable_columns
 from .encoding import Schema
 from .roles import Columns, check_roles, read_roles
 from .statistics import Statistics, summarise, withhold
@@ -39,6 +41,13 @@ class OwnTable:
     def statistics(self, least: int = 1) -> Statistics:
         """What the training rows' features hold; what fewer than ``least`` rows do is left out."""
         return withhold(summarise(self.train, feature_columns(self.train, self.columns)), least)
+
+    def unsuitable(self) -> tuple[str, ...]:
+        """Sentences on identifiers, dates and columns that give the label away, for the site."""
+        try:
+            return unsuitable_columns(pd.concat([self.train, self.test]), self.columns)
+        except DataError:
+            return ()  # cells that cannot be used are told where they are encoded
 
     def groups(self, least: int = 1) -> dict[str, tuple[str, ...]]:
         """The groups of each sensitive column that have at least so many rows here."""

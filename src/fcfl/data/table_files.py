@@ -15,7 +15,7 @@ from fcfl.errors import DataError
 
 from ._cells import Frame, add_note, named_columns
 from .arrow_frames import arrow_to_pandas
-from .csv_files import read_csv
+from .csv_files import read_csv, read_csv_text
 from .missing_marks import without_marks
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet", ".xlsx")
@@ -71,6 +71,27 @@ def read_table(
     return named_columns(frame)
 
 
+def read_as_written(path: Path) -> Frame:
+    """The cells of a file that `read_table` has read, with marks such as ``?`` and ``N/A``.
+
+    Those of a CSV file are text, as are columns of a workbook with both numbers and text.
+    """
+    name = path.name.lower()
+    if name.endswith((".csv", ".csv.gz")):
+        return read_csv_text(path)
+    if name.endswith(".parquet"):
+        return named_columns(_read_parquet(path, (), ()))
+    frame = named_columns(
+        pd.read_excel(path, engine="openpyxl", keep_default_na=False, na_values=[""])
+    )
+    mixed = {
+        name: frame[name].map(str, na_action="ignore")
+        for name in frame.columns
+        if pd.api.types.infer_dtype(frame[name], skipna=True).startswith("mixed")
+    }
+    return frame.assign(**mixed)
+
+
 def _reader(path: Path) -> _Reader:
     name = path.name.lower()
     if name.endswith((".csv", ".csv.gz")):
@@ -112,7 +133,9 @@ def _read_workbook(path: Path, text: Sequence[str], marks: Sequence[str] | None)
         ) from None
     with book:
         sheets = book.sheet_names
-        frame = pd.read_excel(book, sheets[0], dtype=dict.fromkeys(text, str))
+        header = _header(pd.read_excel(book, sheets[0], header=None, nrows=1), path)
+        as_text = {cell: str for cell in header if str(cell) in text}
+        frame = named_columns(pd.read_excel(book, sheets[0], dtype=as_text))
     words = [
         name
         for name in frame.columns
@@ -122,6 +145,16 @@ def _read_workbook(path: Path, text: Sequence[str], marks: Sequence[str] | None)
     if len(sheets) > 1:
         add_note(frame, f"The file {path.name!r} has {len(sheets)} sheets; {sheets[0]!r} was read.")
     return frame
+
+
+def _header(first: Frame, path: Path) -> list[Any]:
+    """The names in a sheet's first row, all different: pandas would rename the second of two."""
+    cells = [cell for row in first.to_numpy(dtype=object) for cell in row if not pd.isna(cell)]
+    names = [str(cell) for cell in cells]
+    twice = [name for place, name in enumerate(names) if name in names[:place]]
+    if twice:
+        raise DataError(f"Column {twice[0]!r} occurs twice in {str(path)!r}. Rename one.")
+    return cells
 
 
 def _reason(error: BaseException) -> str:

@@ -218,7 +218,7 @@ def _introduce(terms: Terms, settings: SiteSettings, table_sha256: str) -> Intro
     least = settings.withhold_below
     table = open_rows(settings, terms)
     groups = table.groups(least)
-    return Introduction(
+    said = Introduction(
         name=settings.name,
         levels=groups,
         present=groups,
@@ -231,6 +231,9 @@ def _introduce(terms: Terms, settings: SiteSettings, table_sha256: str) -> Intro
         policy_sha256=settings.read_policy.sha256 or None,
         mask_key=_mask_key(settings) if terms.masked else "",
     )
+    for sentence in table.unsuitable():
+        log.warning("Site %r: %s", settings.name, sentence)  # not sent: it speaks of the rows
+    return said
 
 
 def _mask_key(settings: SiteSettings) -> str:

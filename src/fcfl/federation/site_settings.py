@@ -48,7 +48,7 @@ class SiteSettings:
         if not isinstance(name, str) or not name.strip() or name != name.strip():
             raise DataError(f"`name` must be the site's name, text in quotes, got {name!r}.")
         if config.get("table") is None:
-            raise DataError("`table` must be the path of the site's CSV or Parquet file.")
+            raise DataError("`table` must be the path of the site's CSV, Parquet or xlsx file.")
         places = {
             key.replace("-", "_"): _absolute(key, config[key]) for key in KEYS[1:] if key in config
         }

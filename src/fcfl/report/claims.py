@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from fcfl.results import ClientResult, Disparity, Expected, GroupCount, Result
+from fcfl.results import ClientResult, Disparity, Expected, GroupCount, PartName, Result
 from fcfl.results.judgeable import ENOUGH
 
 VERDICTS = ("exceeded", "undetermined", "met", "not compared", "unconstrained", "not judged")
@@ -80,7 +80,12 @@ def rows_called(result: Result) -> str:
     """What the judged rows are, in words."""
     if result.method == "audit":
         return "audited rows"
-    return "held-out rows" if result.judged_part == "test" else "training rows"
+    return part_called(result.judged_part)
+
+
+def part_called(part: PartName) -> str:
+    """What the rows of a part are, in words."""
+    return "held-out rows" if part == "test" else "training rows"
 
 
 def together_called(result: Result) -> str:

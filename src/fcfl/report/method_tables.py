@@ -1,6 +1,6 @@
 """Methods side by side: one line for each, over all its seeds."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -12,6 +12,7 @@ from fcfl.results import Comparison, MethodRun, MethodSummary, OverSeeds
 from fcfl.results.judgeable import ENOUGH
 from fcfl.results.method_runs import MAJORITY
 
+from .claims import part_called
 from .figures import Dot, scatter
 from .words import number, plain
 
@@ -54,6 +55,7 @@ class MethodsView:
     too_small: str = ""
     figure: Markup | None = None
     headline: str = ""
+    rows: str = ""
 
 
 def methods_table(comparison: Comparison) -> Table:
@@ -83,19 +85,34 @@ def methods_sentences(comparison: Comparison) -> list[str]:
 
 
 def best_sentence(comparison: Comparison) -> str:
-    """What each method is best at, on held-out rows; the majority class is not a method."""
+    """What each method is best at; equals are named together, the majority class never."""
     methods = [s for s in comparison.methods if s.method != MAJORITY]
-    claims: dict[str, list[str]] = {}
-    for told, value in _CRITERIA:
-        found = {s.method: known for s in methods if (known := value(s)) is not None}
-        best = [name for name, known in found.items() if known == max(found.values())]
-        for name in best:
-            summary = next(s for s in methods if s.method == name)
-            claims.setdefault(name, []).append(told(summary))
+    claims: dict[tuple[str, ...], list[str]] = {}
+    by_accuracy: tuple[str, ...] = ()
+    for criterion in _CRITERIA:
+        found = [(s, known) for s in methods if (known := criterion.value(s)) is not None]
+        best = [s for s, known in found if known == max(value for _, value in found)]
+        names = tuple(s.method for s in best)
+        if not names or (criterion is _ANY_ACCURACY and names == by_accuracy):
+            continue  # who is best within budgets as well as without has been named
+        if criterion is _KEPT_ACCURACY:
+            by_accuracy = names
+        verb = criterion.verbs[len(names) > 1]
+        claims.setdefault(names, []).append(f"{verb} {criterion.told(best)}")
     if not claims:
         return ""
-    each = [f"{name} {', '.join(what)}" for name, what in claims.items()]
-    return f"On held-out rows {'; '.join(each)}."
+    each = [f"{_together(names)} {', '.join(what)}" for names, what in claims.items()]
+    return f"On {_rows_of(comparison)} {'; '.join(each)}."
+
+
+def _rows_of(comparison: Comparison) -> str:
+    """What the rows are that methods are judged by."""
+    parts = {run.part for run in comparison.runs if run.part is not None}
+    return " and ".join(part_called(part) for part in sorted(parts, reverse=True)) or "no rows"
+
+
+def _together(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _share_kept(summary: MethodSummary) -> float | None:
@@ -106,34 +123,55 @@ def _negative(over: OverSeeds) -> float | None:
     return None if over.mean is None else -over.mean
 
 
-_CRITERIA: tuple[
-    tuple[Callable[[MethodSummary], str], Callable[[MethodSummary], float | None]], ...
-] = (
-    (lambda s: f"keeps most budgets ({s.kept} of {s.n_budgets})", _share_kept),
-    (
-        lambda s: f"has the smallest difference over all rows ({number(s.all_rows.mean, 3)})",
+def _budgets_kept(summary: MethodSummary) -> str:
+    return f"{summary.kept} of {summary.n_budgets}"
+
+
+@dataclass(frozen=True)
+class _Criterion:
+    """Verbs for one and for several, words for the best, and a value whose largest is best."""
+
+    verbs: tuple[str, str]
+    told: Callable[[Sequence[MethodSummary]], str]
+    value: Callable[[MethodSummary], float | None]
+
+
+_HAS = ("has", "have")
+_KEPT_ACCURACY = _Criterion(
+    _HAS,
+    lambda best: (
+        f"the highest accuracy at the worst client ({number(best[0].lowest_accuracy.mean, 3)}) "
+        "of those that keep half of the budgets"
+    ),
+    lambda s: s.lowest_accuracy.mean if (_share_kept(s) or 0.0) >= 0.5 else None,
+)
+_ANY_ACCURACY = _Criterion(
+    _HAS,
+    lambda best: (
+        "the highest accuracy at the worst client without regard to budgets "
+        f"({number(best[0].lowest_accuracy.mean, 3)}; kept: "
+        f"{_together([_budgets_kept(s) for s in best])})"
+    ),
+    lambda s: s.lowest_accuracy.mean,
+)
+_CRITERIA = (
+    _Criterion(
+        ("keeps", "keep"), lambda best: f"most budgets ({_budgets_kept(best[0])})", _share_kept
+    ),
+    _Criterion(
+        _HAS,
+        lambda best: f"the smallest difference over all rows ({number(best[0].all_rows.mean, 3)})",
         lambda s: _negative(s.all_rows),
     ),
-    (
-        lambda s: f"has the smallest difference at any client ({number(s.largest.mean, 3)})",
+    _Criterion(
+        _HAS,
+        lambda best: f"the smallest difference at any client ({number(best[0].largest.mean, 3)})",
         lambda s: _negative(s.largest),
     ),
-    (
-        lambda s: (
-            "has the highest accuracy at the worst client "
-            f"({number(s.lowest_accuracy.mean, 3)}) of those that keep half of the budgets"
-        ),
-        lambda s: s.lowest_accuracy.mean if (_share_kept(s) or 0.0) >= 0.5 else None,
-    ),
-    (
-        lambda s: (
-            f"has the highest without regard to budgets ({number(s.lowest_accuracy.mean, 3)}; "
-            f"kept: {s.kept} of {s.n_budgets})"
-        ),
-        lambda s: s.lowest_accuracy.mean,
-    ),
+    _KEPT_ACCURACY,
+    _ANY_ACCURACY,
 )
-"""What methods are compared by: words for the best, and a value of which the largest is best."""
+"""What methods are compared by."""
 
 
 def too_small_sentence(comparison: Comparison) -> str:
@@ -165,6 +203,7 @@ def methods_view(comparison: Comparison | None) -> MethodsView:
         too_small_sentence(comparison),
         _figure(comparison),
         best_sentence(comparison),
+        _rows_of(comparison),
     )
 
 

@@ -23,6 +23,7 @@ from fcfl.results.negotiation_result import (
     VotingRule,
 )
 
+from .claims import part_called
 from .figures import Dot, scatter
 from .page import _render, _write
 from .words import plain
@@ -106,7 +107,7 @@ def negotiation_view(negotiation: Negotiation) -> NegotiationView:
     return NegotiationView(
         title=headline(negotiation),
         negotiation=negotiation,
-        rows_called="held-out rows" if negotiation.part == "test" else "training rows",
+        rows_called=part_called(negotiation.part),
         frontier=_frontier(negotiation, lines),
         winners=tuple(_winner(negotiation, election) for election in negotiation.elections),
         clients=tuple(_client(negotiation, c, i, lines) for i, c in enumerate(negotiation.clients)),

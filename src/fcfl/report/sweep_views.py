@@ -8,6 +8,7 @@ from markupsafe import Markup
 from fcfl.results import SweepPoint
 from fcfl.results.judgeable import ENOUGH
 
+from .claims import part_called
 from .figures import Dot, scatter
 from .words import number, plain
 
@@ -30,6 +31,7 @@ class SweepView:
     lines: tuple[SweepLine, ...]
     title: str
     sentences: tuple[str, ...]
+    rows: str
 
 
 def sweep_view(points: Sequence[SweepPoint]) -> SweepView | None:
@@ -53,7 +55,13 @@ def sweep_view(points: Sequence[SweepPoint]) -> SweepView | None:
     title = "Trade-off between difference and accuracy, by budget"
     figure = scatter("sweep", title, dots, axes, is_path=True) if dots else None
     lines = tuple(SweepLine(budget_label(point), point) for point in points)
-    return SweepView(figure, lines, tradeoff_sentence(points), tuple(_about_points(points)))
+    said = tradeoff_sentence(points), tuple(_about_points(points))
+    return SweepView(figure, lines, *said, _rows_of(points[-1]))
+
+
+def _rows_of(point: SweepPoint) -> str:
+    """What the rows are that a point is judged by: without held-out ones those of training."""
+    return part_called("train" if point.test_accuracy is None else "test")
 
 
 def tradeoff_sentence(points: Sequence[SweepPoint]) -> str:
@@ -75,7 +83,7 @@ def _about_points(points: Sequence[SweepPoint]) -> Iterator[str]:
     last = points[-1].judged
     if last.n_budgets:
         yield (
-            f"Under the tightest budget, decisions on held-out rows keep {last.kept} of "
+            f"Under the tightest budget, decisions on {_rows_of(points[-1])} keep {last.kept} of "
             f"{last.n_budgets} budgets of clients with at least {ENOUGH} people in every group."
         )
     if last.too_small:

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from fcfl._checks import did_you_mean
 from fcfl._types import Vector
-from fcfl.data import Category, Schema, read_table
+from fcfl.data import Category, Schema, read_table, read_tables, table_files
 from fcfl.data._cells import NOTES
-from fcfl.data.csv_files import read_csv_text
 from fcfl.data.missing_marks import without_advice
 from fcfl.data.roles import cell_texts
+from fcfl.data.several_files import FILE, client_of
+from fcfl.data.table_files import read_as_written
 from fcfl.errors import DataError
 from fcfl.models.model_file import Inputs
 from fcfl.models.saved_model import load_model
@@ -55,10 +56,11 @@ def predict_file(folder: Path, table: Path, threshold: float = 0.5) -> Predictio
         table, text=(*_text_columns(schema), *by_group), missing=model.inputs.missing
     )
     logits = model.logits(frame)
-    cuts, notes = _cuts(model.inputs, frame, threshold, by_group)
+    named = frame.assign(**{FILE: client_of(table)}) if FILE in by_group else frame
+    cuts, notes = _cuts(model.inputs, named, threshold, by_group)
     answers = model.answers(logits, cuts)
     added = {SCORE: model.model.loss.scores(logits), PREDICTION: answers}
-    parts = held_out_rows(folder, table)
+    parts, unknown = held_out_rows(folder, table)
     if parts is not None:
         added[PART] = np.where(parts, HELD_OUT, TRAIN)
     for name in added:
@@ -69,7 +71,12 @@ def predict_file(folder: Path, table: Path, threshold: float = 0.5) -> Predictio
     positive = int((answers == model.inputs.labels[1]).sum())
     return Predictions(
         _as_written(table, frame).assign(**added),
-        (*without_advice(frame.attrs.get(NOTES, ())), *_notes(schema, frame, parts), *notes),
+        (
+            *without_advice(frame.attrs.get(NOTES, ())),
+            *_notes(schema, frame, parts),
+            *unknown,
+            *notes,
+        ),
         positive,
         f", from a score of {threshold:g}" if not by_group else ", by client and group",
     )
@@ -121,20 +128,55 @@ def _cuts(
 # --- which rows were held out ---------------------------------------------------------------------
 
 
-def held_out_rows(folder: Path, table: Path) -> NDArray[np.bool_] | None:
-    """Which rows of the run's own table were held out; None of another table."""
+def held_out_rows(folder: Path, table: Path) -> tuple[NDArray[np.bool_] | None, tuple[str, ...]]:
+    """Which rows of the run's own table were held out, or why that is not known.
+
+    Of another table there is nothing to say.
+    """
     settings, rows = folder / SETTINGS, folder / ROWS
     if not (settings.exists() and rows.exists()):
-        return None
-    experiment = replace(Experiment.from_toml(settings), table=str(table))
-    if not (experiment.client and experiment.label and experiment.sensitive):
-        return None  # of a built-in set
+        return None, ()
+    experiment = Experiment.from_toml(settings)
+    if not (experiment.label and experiment.sensitive):
+        return None, ()  # of a built-in set
+    checksum = rows.read_text(encoding="utf-8").strip()
+    if experiment.client is None or len(_files(experiment)) > 1:
+        return _held_out_of_one(experiment, table, checksum)
+    return _held_out(replace(experiment, table=str(table)), checksum), ()
+
+
+def _held_out(experiment: Experiment, checksum: str) -> NDArray[np.bool_] | None:
     try:
         opened = open_table(experiment)
     except DataError:
         return None  # another table: new rows have no label
-    is_same = opened.checksum == rows.read_text(encoding="utf-8").strip()
-    return opened.held_out if is_same else None
+    return opened.held_out if opened.checksum == checksum else None
+
+
+def _held_out_of_one(
+    experiment: Experiment, table: Path, checksum: str
+) -> tuple[NDArray[np.bool_] | None, tuple[str, ...]]:
+    """As `held_out_rows`, of one of several files that a run was trained on together."""
+    files = _files(experiment)
+    if table.resolve() in (path.resolve() for path in files):
+        held_out = _held_out(experiment, checksum)
+        if held_out is not None:
+            own = read_tables(files)[FILE] == client_of(table)
+            return held_out[own.to_numpy()], ()
+    if len(files) > 1 and client_of(table) not in map(client_of, files):
+        return None, ()  # another table
+    return None, (
+        f"Which rows of {table.name!r} were held out, if any, is not known: the files that the run "
+        f"was trained on ({experiment.table}) have changed or are not there.",
+    )
+
+
+def _files(experiment: Experiment) -> list[Path]:
+    """The files of the run's table; none where its folder is empty by now."""
+    try:
+        return table_files(experiment.table)
+    except DataError:
+        return []
 
 
 # --- what a person should know --------------------------------------------------------------------
@@ -187,11 +229,9 @@ def _text_columns(schema: Schema) -> list[str]:
 
 
 def _as_written(path: Path, frame: Any) -> Any:
-    """The cells of a CSV file as text, so that they are written as they were read."""
-    if not path.name.lower().endswith((".csv", ".csv.gz")):
-        return frame
-    text = read_csv_text(path)
-    return text if text.shape == frame.shape else frame
+    """The cells as they are in the file, where its rows are those that were read."""
+    written = read_as_written(path)
+    return written if written.shape == frame.shape else frame
 
 
 def without_formulas(table: Any) -> Any:

@@ -119,7 +119,7 @@ def train(
         keeps = traits_of(run.method).keeps_decisions
         held = holding.hold(confidence, most_change) if keeps else holding.plain
         run.write_history(holding.stages)
-    return _trained(run, holding, held, selection, compared, _told(notes, selection, held, session))
+    return _trained(run, holding, held, selection, compared, notes)
 
 
 def _opened(session: Session) -> Session:
@@ -153,10 +153,8 @@ def _best_start(
     return run.best_start(problem, first, count) if count > 1 and may_differ else (first, ())
 
 
-def _told(
-    notes: tuple[str, ...], selection: Selection | None, held: Held, session: Session
-) -> tuple[str, ...]:
-    """The notes, and what to know of the model that was kept."""
+def _warnings(selection: Selection | None, held: Held, session: Session) -> tuple[str, ...]:
+    """What to know of the model that was kept; thresholds by group were not forecast."""
     forecast = checked_forecast(selection, held.found.train, held.found.test)
     said = (*forecast, *sentence_on_alike(held.found))
     for sentence in said:
@@ -212,7 +210,8 @@ def _trained(
     chosen: Thresholded | None = None,
 ) -> Trained:
     """What the last turn left, and what its model does on every client's rows."""
-    said = (*notes, *(holding.notes if chosen is None else chosen.notes))
+    warned = _warnings(selection if chosen is None else None, held, run.session)
+    said = (*notes, *warned, *(holding.notes if chosen is None else chosen.notes))
     return Trained(
         model=run.setup.model,
         method=run.method,

@@ -16,6 +16,7 @@ from fcfl.server.problem import Evaluation, Problem, evaluate_point
 from fcfl.training.run_stages import Run
 
 SHOWN = 0.005  # a smaller change of what a client selects is not told
+_LARGE_NOISE = 0.1  # of all rows: counts that may be wrong by more say nothing
 
 
 @dataclass(frozen=True)
@@ -94,12 +95,22 @@ def sentence_on_alike(found: Evaluations) -> tuple[str, ...]:
     counts = pool_counts(found.train.values())
     selected = counts.true_positive + counts.false_positive
     positive = counts.true_positive + counts.false_negative
-    if not counts.n_rows or 0 < selected < counts.n_rows or positive in (0, counts.n_rows):
+    return sentence_on_selected(selected, positive, counts.n_rows)
+
+
+def sentence_on_selected(
+    selected: float, positive: float, n_rows: float, noise: float = 0.0
+) -> tuple[str, ...]:
+    """As `sentence_on_alike`, of counts that may be wrong by ``noise``."""
+    is_told = n_rows > 0 and noise < _LARGE_NOISE * n_rows
+    if not is_told or not noise < positive < n_rows - noise or noise < selected < n_rows - noise:
         return ()
-    whom = "everybody" if selected else "nobody"
+    whom = "everybody" if selected > n_rows / 2 else "nobody"
+    rows = f"{n_rows:g}" if noise == 0 else f"about {n_rows:.0f}"
+    surely = "" if noise == 0 else ", as far as counts with noise tell"
     return (
-        f"The model selects {whom} of the {counts.n_rows:g} training rows: it keeps every budget "
-        "on equal rates and is of no use. Use a smaller `--l2`, a larger budget, or more rows.",
+        f"The model selects {whom} of the {rows} training rows{surely}: it keeps every budget on "
+        "equal rates and is of no use. Use a smaller `l2`, a larger budget, or more rows.",
     )
 
 

@@ -22,6 +22,7 @@ from fcfl.server.private.estimates import group_estimates
 from fcfl.server.private.private import Private, PrivateState
 from fcfl.server.private.private_step import allowances, noise_of_rows
 from fcfl.server.problem import Evaluation, Problem, build_problem
+from fcfl.training.held import sentence_on_selected
 from fcfl.training.margins import briefly
 from fcfl.training.run_stages import Run
 from fcfl.training.trained import Trained
@@ -47,6 +48,7 @@ def train_privately(run: Run, rules: Sequence[Rule], first: Vector, l2: float) -
     state: PrivateState = stage.progress.state
     found = _evaluations(run, state, rules)
     notes = briefly(tuple(_too_noisy(run.method, state)), "clients are too small for so much noise")
+    notes += _on_alike(run.setup.rates, state, found.terms.noise_sd["train"])
     for note in notes:
         run.session.on_message(note)
     at = Evaluation(problem, state.params, tuple(found.reports[c] for c in problem.clients))
@@ -151,6 +153,16 @@ def _counts(rates: Sequence[RateId], noisy: Vector) -> Counts:
         group_counts=rows,
         group_selected=np.clip(selected, 0.0, rows),
     )
+
+
+def _on_alike(rates: Sequence[RateId], state: PrivateState, sd: float) -> tuple[str, ...]:
+    """A warning of a model that decides alike about everybody, by sums before they are rounded."""
+    cells = cells_of(rates, "evaluation")
+    sums = state.evaluation.sum(axis=0) / len(attributes_of(rates))
+    selected = float(sums[[bool(cell.selected) for cell in cells]].sum())
+    positive = float(sums[[cell.label == 1 for cell in cells]].sum())
+    noise = sd * (len(state.evaluation) * len(cells) / 2) ** 0.5 / len(attributes_of(rates))
+    return sentence_on_selected(selected, positive, float(sums.sum()), 3.0 * noise)
 
 
 def _rate_noise(method: Private, state: PrivateState) -> Vector:

@@ -32,7 +32,7 @@ _QUIET = (
 _SITE = """\
 # What this site decides for itself; no job can change it. All paths are absolute.
 name = "{name}"
-table = "/srv/fcfl/{name}.csv"        # CSV or Parquet; read here, never sent
+table = "/srv/fcfl/{name}.csv"        # CSV, Parquet or xlsx; read here, never sent
 ledger = "/srv/fcfl/ledger"          # every question it has answered: fcfl site status
 # policy = "/srv/fcfl/policy.toml"   # what this site insists on, and its limits
 # cache = "/srv/fcfl/cache"          # encoded rows; default ~/.cache/fcfl
