@@ -159,7 +159,7 @@ def _warnings(selection: Selection | None, held: Held, session: Session) -> tupl
     said = (*forecast, *sentence_on_alike(held.found))
     for sentence in said:
         session.on_message(sentence)
-    return (*notes, *said)
+    return said
 
 
 def _check_arguments(
