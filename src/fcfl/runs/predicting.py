@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fcfl._checks import did_you_mean
 from fcfl._types import Vector
-from fcfl.data import Category, Schema, read_table, read_tables, table_files
+from fcfl.data import Category, Schema, read_table, table_files
 from fcfl.data._cells import NOTES
 from fcfl.data.missing_marks import without_advice
 from fcfl.data.roles import cell_texts
@@ -158,11 +158,12 @@ def _held_out_of_one(
 ) -> tuple[NDArray[np.bool_] | None, tuple[str, ...]]:
     """As `held_out_rows`, of one of several files that a run was trained on together."""
     files = _files(experiment)
-    if table.resolve() in (path.resolve() for path in files):
+    places = [path.resolve() for path in files]
+    if table.resolve() in places:
         held_out = _held_out(experiment, checksum)
         if held_out is not None:
-            own = read_tables(files)[FILE] == client_of(table)
-            return held_out[own.to_numpy()], ()
+            ends = np.cumsum([len(read_table(path)) for path in files])
+            return np.split(held_out, ends[:-1])[places.index(table.resolve())], ()
     if len(files) > 1 and client_of(table) not in map(client_of, files):
         return None, ()  # another table
     return None, (
