@@ -14,7 +14,8 @@ pytest.importorskip("flwr")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 
 PLAIN = {"confidence": 0.0, "starts": 1, "min-group-rows": 1}
-ROUNDS = "3,3"  # a round takes seconds whatever it does
+ROUNDS = "3,2"  # a round takes seconds whatever it does
+WIDE = 0.5  # a budget that needs no turns until decisions keep it
 
 
 def test_a_real_run_is_the_run_of_one_process_and_keeps_others_out(tmp_path):
@@ -22,7 +23,7 @@ def test_a_real_run_is_the_run_of_one_process_and_keeps_others_out(tmp_path):
     foreign = tmp_path / "foreign"
     make_certificates(foreign, ["stranger"])
     told = []
-    with staged(tmp_path, files, 240, rounds=ROUNDS, **PLAIN) as stage:
+    with staged(tmp_path, files, 240, rounds=ROUNDS, budget=str(WIDE), **PLAIN) as stage:
         local_cluster = stage.local_cluster
         stage.start()
         ca, key = str(local_cluster.certificates / "ca.crt"), str(foreign / "stranger")
@@ -43,7 +44,8 @@ def test_a_real_run_is_the_run_of_one_process_and_keeps_others_out(tmp_path):
         everything = [
             pid for process in local_cluster.processes.values() for pid in descendants(process.pid)
         ]
-    joined = train_joined(files, tmp_path / "joined", rounds=(3, 3), confidence=0.0, starts=1)
+    plain = {"budget": WIDE, "rounds": (3, 2), "confidence": 0.0, "starts": 1}
+    joined = train_joined(files, tmp_path / "joined", **plain)
     result = result_of(tmp_path / "out")
     assert weights_of(tmp_path / "out") == weights_of(tmp_path / "joined")
     assert result["clients"] == result_to_json(joined.result)["clients"]
