@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from itertools import permutations
 
 from fcfl.results import GroupCount, Result
 
@@ -44,17 +45,19 @@ def per_hundred(group: GroupCount) -> str:
 
 
 def extremes(claim: Claim) -> tuple[GroupCount, GroupCount] | None:
-    """The groups selected most and least often, of the rate in which they differ most."""
-    best: tuple[GroupCount, GroupCount] | None = None
-    for rate in dict.fromkeys(group.rate for group in claim.groups):
-        groups = [group for group in claim.groups if group.rate == rate and group.rows]
-        if len(groups) < 2:
-            continue
-        ordered = sorted(groups, key=_share)
-        pair = ordered[-1], ordered[0]  # of equals still two groups
-        if best is None or _gap(pair) > _gap(best):
-            best = pair
-    return best
+    """The two groups, the more often selected one first, that the claim's value is about.
+
+    Groups that are too small to be compared may differ more.
+    """
+    pairs = [
+        (most, least)
+        for most, least in permutations((group for group in claim.groups if group.rows), 2)
+        if most.rate == least.rate and _share(most) >= _share(least)
+    ]
+    if claim.value is None:
+        return max(pairs, key=_gap, default=None)
+    value, measure = claim.value, _quotient if claim.of.is_ratio else _gap
+    return min(pairs, key=lambda pair: (abs(measure(pair) - value), -_gap(pair)), default=None)
 
 
 def _share(group: GroupCount) -> float:
@@ -63,6 +66,10 @@ def _share(group: GroupCount) -> float:
 
 def _gap(pair: tuple[GroupCount, GroupCount]) -> float:
     return _share(pair[0]) - _share(pair[1])
+
+
+def _quotient(pair: tuple[GroupCount, GroupCount]) -> float:
+    return _share(pair[1]) / _share(pair[0]) if pair[0].selected else 1.0
 
 
 def _of_label(group: GroupCount) -> str:
@@ -78,7 +85,8 @@ def _judged(claim: Claim) -> str:
     if claim.is_near:
         return f" That is too near {asked} to tell."
     if claim.verdict == "undetermined":
-        few = "they" if claim.smallest_group is None else _people(claim.smallest_group)
+        pair = extremes(claim)
+        few = "they" if pair is None else _people(min(group.rows for group in pair))
         return f" {few[:1].upper()}{few[1:]} are too few to tell whether it is {asked}."
     shown = "is shown to be" if claim.verdict == "met" else "is shown not to be"
     return f" It {shown} {asked}."
