@@ -34,11 +34,12 @@ class RuleName:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One rule on one client's rows; ``smallest_group`` is the rows of the smallest one compared.
+    """One rule on one client's rows; ``smallest_group`` is the rows of the smallest group.
 
     ``is_together`` says that the rows are those of all clients, and ``client`` what these are
-    called; ``run`` names the run where several are compared. ``groups`` are those compared, and
-    ``expected`` is what to expect on new rows, where that was estimated.
+    called; ``run`` names the run where several are compared. ``groups`` are those with rows,
+    also where they are too small to be compared, and ``expected`` is what to expect on new rows,
+    where that was estimated.
     """
 
     client: str
