@@ -1,4 +1,4 @@
-"""The files of a rehearsal on this machine, whatever the engine."""
+"""The files of an app or project and of its rehearsal on this machine, whatever the engine."""
 
 import importlib.util
 from collections.abc import Mapping
@@ -7,6 +7,22 @@ from pathlib import Path
 from fcfl.errors import FCFLError
 
 REHEARSAL = "rehearsal"
+
+
+def write_new(folder: Path, what: str, files: Mapping[str, str], *, overwrite: bool) -> list[Path]:
+    """Write ``files`` by name; ``what`` needs a folder, and replaces nothing unless told to."""
+    if folder.exists() and not folder.is_dir():
+        raise FCFLError(f"{str(folder)!r} is a file; {what} needs a folder.")
+    present = [name for name in files if (folder / name).exists()]
+    if present and not overwrite:
+        raise FCFLError(
+            f"{str(folder / present[0])!r} already exists. Choose another folder, or pass "
+            "`--overwrite`."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_text(content, encoding="utf-8")
+    return [folder / name for name in files]
 
 
 def named_files(option: str, text: str) -> dict[str, Path]:

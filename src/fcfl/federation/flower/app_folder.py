@@ -9,6 +9,7 @@ from fcfl import __version__
 from fcfl._files import replace_file
 from fcfl.errors import FCFLError
 from fcfl.federation.flower.proxy import proxy_configuration
+from fcfl.federation.rehearsal_files import write_new
 from fcfl.federation.site_settings import ConfigValue
 
 FILES = (
@@ -89,21 +90,11 @@ _IGNORED = "certs/\nrehearsal/\nruns/\nproxy*\n.proxy*\n__pycache__/\n*.fab\n"
 
 def write_app(folder: Path, config: str, *, overwrite: bool = False) -> list[Path]:
     """Write the app; ``config`` is its run config as TOML, with comments."""
-    if folder.exists() and not folder.is_dir():
-        raise FCFLError(f"{str(folder)!r} is a file; an app needs a folder.")
-    present = [name for name in FILES if (folder / name).exists()]
-    if present and not overwrite:
-        raise FCFLError(
-            f"{str(folder / present[0])!r} already exists. Choose another folder, or pass "
-            "`--overwrite`."
-        )
-    folder.mkdir(parents=True, exist_ok=True)
     pyproject = _PYPROJECT.replace("{version}", __version__).replace("{config}", config)
     readme = _readme(str(tomllib.loads(config).get("sites", "")))
     contents = (pyproject, _SERVER, _CLIENT, proxy_configuration(folder), readme, _IGNORED)
-    for name, content in zip(FILES, contents, strict=True):
-        (folder / name).write_text(content, encoding="utf-8")
-    return [folder / name for name in FILES]
+    files = dict(zip(FILES, contents, strict=True))
+    return write_new(folder, "an app", files, overwrite=overwrite)
 
 
 def _readme(sites: str) -> str:

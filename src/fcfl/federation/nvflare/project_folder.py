@@ -4,6 +4,7 @@ import tomllib
 from pathlib import Path
 
 from fcfl.errors import FCFLError
+from fcfl.federation.rehearsal_files import write_new
 from fcfl.federation.site_settings import ConfigValue
 
 SETTINGS = "settings.toml"
@@ -28,18 +29,9 @@ _IGNORED = "authority/\nkits/\nrehearsal/\nruns/\n"
 
 def write_project(folder: Path, config: str, *, overwrite: bool = False) -> list[Path]:
     """Write the folder; ``config`` is the run config as TOML, with comments."""
-    if folder.exists() and not folder.is_dir():
-        raise FCFLError(f"{str(folder)!r} is a file; a project needs a folder.")
-    present = [name for name in FILES if (folder / name).exists()]
-    if present and not overwrite:
-        raise FCFLError(
-            f"{str(folder / present[0])!r} already exists. Choose another folder, or pass "
-            "`--overwrite`."
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in zip(FILES, (_HEAD + config, _README, _IGNORED), strict=True):
-        (folder / name).write_text(content, encoding="utf-8")
-    return [folder / name for name in FILES]
+    contents = (_HEAD + config, _README, _IGNORED)
+    files = dict(zip(FILES, contents, strict=True))
+    return write_new(folder, "a project", files, overwrite=overwrite)
 
 
 def read_settings(folder: Path) -> dict[str, ConfigValue]:
