@@ -85,6 +85,12 @@ def ask(question, path, tmp_path, **config):
     return answer.content
 
 
+def ask_anew(*question):
+    """The same of a process that was just started, as Flower does for every message."""
+    replying._KEPT.clear()
+    return ask(*question)
+
+
 def are_reports(content):
     return isinstance(content, tuple) and all(isinstance(one, Report) for one in content)
 
@@ -399,9 +405,11 @@ def test_a_site_answers_about_folds_as_a_client_in_memory_does(tmp_path, least):
     )
     client = LocalClient("north", rows.train["north"], rows.test["north"])
     assert same(client.report(setup, (Point(params, "gradients", fold=fold),)), (report,))
-    asked = Ask(agreement, HoldOut(setup, fold, (params, -params)))
-    held_out = ask(asked, path, tmp_path, policy=policy)
+    other = replace(fold, index=1)
+    asked = Ask(agreement, HoldOut(setup, ((fold, (params, -params)), (other, (params,)))))
+    held_out, of_other = ask(asked, path, tmp_path, policy=policy)
     assert same(client.hold_out(setup, fold, (params, -params)), held_out)
+    assert same(client.hold_out(setup, other, (params,)), of_other)
 
 
 @pytest.mark.parametrize(
@@ -422,7 +430,7 @@ def test_a_fold_that_sets_few_rows_apart_is_refused(tmp_path, fold, sentence):
     agreement = agreed(ask(Introduce(TERMS), path, tmp_path, policy=policy))
     for question in (
         evaluate(agreement, Point(start_of(agreement), fold=fold)),
-        Ask(agreement, HoldOut(setup_of(agreement), fold, (start_of(agreement),))),
+        Ask(agreement, HoldOut(setup_of(agreement), ((fold, (start_of(agreement),)),))),
     ):
         answer = ask(question, path, tmp_path, policy=policy)
         assert isinstance(answer, Refusal) and sentence in answer.sentence
@@ -492,25 +500,39 @@ def test_rows_must_not_change_half_way(tmp_path):
 def test_encoded_rows_are_kept_privately_once_and_replaced_when_torn(tmp_path):
     path = a_table(tmp_path)
     agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
-    first = ask(evaluate(agreement), path, tmp_path)
+    first = ask_anew(evaluate(agreement), path, tmp_path)
     (kept,) = (tmp_path / "cache").glob("*.rows")
     if os.name == "posix":
         assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     written_at = kept.stat().st_mtime_ns
-    assert same(ask(evaluate(agreement), path, tmp_path), first)
+    assert same(ask_anew(evaluate(agreement), path, tmp_path), first)
     assert kept.stat().st_mtime_ns == written_at
     whole = kept.read_bytes()
     for place in (0, 20, 100, len(whole) // 2, len(whole) - 1):  # one flipped bit anywhere
         flipped = bytearray(whole)
         flipped[place] ^= 1
         kept.write_bytes(flipped)
-        assert same(ask(evaluate(agreement), path, tmp_path), first)
+        assert same(ask_anew(evaluate(agreement), path, tmp_path), first)
         assert kept.read_bytes() == whole
     kept.write_bytes(whole[:1000])
-    assert same(ask(evaluate(agreement), path, tmp_path), first)
+    assert same(ask_anew(evaluate(agreement), path, tmp_path), first)
     other = replace(agreement, schema=Schema(agreement.schema.columns[:2]))
-    ask(evaluate(other), path, tmp_path)
+    ask_anew(evaluate(other), path, tmp_path)
     assert len(list((tmp_path / "cache").glob("*.rows"))) == 1
+
+
+def test_a_process_that_lives_on_keeps_its_rows_but_no_policy(tmp_path):
+    path, policy = a_table(tmp_path), a_policy(tmp_path)
+    agreement = agreed(ask(Introduce(TERMS), path, tmp_path, policy=str(policy)))
+    (first,) = ask(evaluate(agreement), path, tmp_path, policy=str(policy))
+    (kept,) = (tmp_path / "cache").glob("*.rows")
+    kept.unlink()
+    (again,) = ask(evaluate(agreement), path, tmp_path, policy=str(policy))
+    assert same(again, first) and not kept.exists()
+    assert first.group_counts.min() > 0
+    a_policy(tmp_path, least=int(first.group_counts.min()) + 1)
+    (closed,) = ask(evaluate(agreement), path, tmp_path, policy=str(policy))
+    assert closed.group_counts.min() == 0
 
 
 # --- policies -------------------------------------------------------------------------------------

@@ -76,6 +76,9 @@ _COMMANDS: dict[str, Callable[[SitesConfig, Sites, Session], None]] = {
 
 
 def _log_round(info: RoundInfo, share: float) -> None:
+    if not info.worst_client:  # not of the training itself: settings or starts are compared
+        log.info("%s, exchange %d, %.0f %% done", info.note, info.round, 100 * share)
+        return
     log.info(
         "round %d: worst loss %.4f (%s), largest violation %+.4f, %.0f %% done",
         info.round,
