@@ -129,6 +129,7 @@ def measure(case: str, engine: str, folder: Path) -> bool:
     """Print a line of the table; whether it is the model of one process."""
     files = write_tables(adult() if case == "adult" else simulated(2, 1500), folder)
     config = {"sites": ",".join(files), "out": str(folder / "out"), **SETTINGS, **OF_CASE[case]}
+    config["site-timeout"] = 3600.0  # other work on the machine may take most of its time
     more = f'modules = ["{MODULE}"]\n'
     sites = {name: open_site(name, path, folder / name, more) for name, path in files.items()}
     ENGINES[engine](folder, config, sites)  # type: ignore[arg-type]

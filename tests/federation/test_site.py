@@ -436,6 +436,15 @@ def test_a_fold_that_sets_few_rows_apart_is_refused(tmp_path, fold, sentence):
         assert isinstance(answer, Refusal) and sentence in answer.sentence
 
 
+@pytest.mark.parametrize("n_folds", [0, 21])
+def test_a_site_holds_out_one_to_twenty_folds_at_once(tmp_path, n_folds):
+    path = a_table(tmp_path)
+    agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
+    folds = tuple((Fold(index % 5), (start_of(agreement),)) for index in range(n_folds))
+    answer = ask(Ask(agreement, HoldOut(setup_of(agreement), folds)), path, tmp_path)
+    assert answer == Refusal(f"A site holds out 1 to 20 folds at once, got {n_folds}.")
+
+
 def test_a_site_reports_on_linear_models_of_the_columns_agreed_on_only(tmp_path):
     path = a_table(tmp_path)
     agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
