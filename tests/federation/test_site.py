@@ -16,6 +16,7 @@ from fcfl.data.encoding import Category
 from fcfl.errors import DataError
 from fcfl.extras import DisclosedRows, KernelSums, LocalTraining, LossesByLabel
 from fcfl.federation import replying
+from fcfl.federation.agreement import agree
 from fcfl.federation.codec import same
 from fcfl.federation.messages import (
     _QUESTIONS,
@@ -494,6 +495,17 @@ def test_the_size_of_an_answer_is_known_before_it_is_computed(tmp_path, want):
 
 
 # --- rows -----------------------------------------------------------------------------------------
+
+
+def test_a_column_whose_values_are_all_withheld_is_not_called_empty(tmp_path):
+    frame = stays(200, hospitals=("north",)).drop(columns="hospital")
+    path = a_table(tmp_path, frame.assign(patient=[f"p{i}" for i in range(200)]))
+    for withhold, said in ((2, True), (1, False)):
+        policy = str(a_policy(tmp_path, withhold=withhold))
+        introduction = ask(Introduce(TERMS), path, tmp_path, policy=policy)
+        notes = agree(TERMS, {"north": introduction}).schema.notes
+        sentence = "Column 'patient' is empty, or all its values are too rare for the sites to name"
+        assert any(note.startswith(sentence) for note in notes) == said
 
 
 def test_rows_must_not_change_half_way(tmp_path):
