@@ -85,6 +85,7 @@ class Sorted(InProcessTransport):
         self.exchanges: Counter[str] = Counter()
 
     def send(self, node: int, content: bytes, seconds: float) -> str:
+        """Answer at once, and count."""
         if node == 0:  # one message of each exchange
             self.exchanges[purpose_of(decode_question(content))] += 1
         return super().send(node, content, seconds)
@@ -99,9 +100,7 @@ def purpose_of(question: ToSite) -> str:
         if any(point.fold is not None for point in points):
             return "fits and folds of cross-validation"
         spread = any(point.extras for point in points)
-        return (
-            "spread of gradients" if spread else "starts, rounds, and what they begin and end with"
-        )
+        return "spread of gradients" if spread else "starts, rounds, and their beginning and end"
     return "losses of all folds" if isinstance(asked, HoldOut) else "counts of decisions"
 
 
