@@ -25,7 +25,7 @@ from fcfl.server.decisions import RestoreDecisions
 from fcfl.server.problem import Problem
 from fcfl.training.drift import drift_at, drifts_of
 from fcfl.training.held import Held, held_at, sentence_on_changes
-from fcfl.training.margins import STEP, Limits, Margins, deviations_for, margins_at, too_few_rows
+from fcfl.training.margins import STEP, Limits, Margins, margins_at, too_few_rows
 from fcfl.training.run_stages import Run, Stage
 
 MOST_ACCURACY = 0.02  # share of all training rows that turns may decide wrongly instead of rightly
@@ -110,21 +110,22 @@ class Holding:
 
     def _with_margins(self, base: Held, confidence: float, most_change: float) -> Held:
         """The model under the whole margin, or under the largest part of it that it can have."""
-        whole = deviations_for(confidence)
-        if whole == 0.0:
+        if confidence == 0.0:
             return base
         at = replace(base.at, problem=self._asked)
         drift = drift_at(self._run.clients, at, base.state) if self._tells_drift else None
         margins = margins_at(at, base.decided, most_change, drift)
         for sentence in too_few_rows(margins, confidence):
             self._say(sentence)
-        limits = margins.limits(base.excess(self._asked))
-        best = base
+        whole = margins.deviations_for(confidence)
+        exceeded = base.excess(self._asked)
+        limits, best = margins.limits(exceeded), base
         low, high, tried = 0, round(whole / STEP) + 1, round(whole / STEP)
         why = ""
         while True:
             turn = self._turn(margins.tightened(tried * STEP), best, "margin")
             if self._is_sound(turn) and not self._costs_too_much(turn):
+                turn = self._lowered(turn, margins.limits(exceeded, tried * STEP))
                 turn = self._inside(turn, limits)
             refused = self._refused(turn, limits)
             if refused is None:
@@ -139,10 +140,13 @@ class Holding:
                 f"Margins for {confidence:g} confidence were cut to {low * STEP / whole:.0%} of "
                 f"their size: with more, {why}."
             )
-        return best if low == 0 else self._for_small_clients(margins, low * STEP, limits, best)
+        if low == 0:
+            return best
+        wider = margins.limits(exceeded, low * STEP)
+        return self._for_small_clients(margins, low * STEP, (wider, limits), best)
 
     def _for_small_clients(
-        self, margins: Margins, deviations: float, limits: Limits, best: Held
+        self, margins: Margins, deviations: float, limits: tuple[Limits, Limits], best: Held
     ) -> Held:
         """The model held against its drift, and with rates moved to where they vary less.
 
@@ -163,14 +167,18 @@ class Holding:
         return best
 
     def _further(
-        self, problem: Problem, best: Held, limits: Limits, what: str, most: float
+        self, problem: Problem, best: Held, limits: tuple[Limits, Limits], what: str, most: float
     ) -> Held | None:
-        """The model trained on from the best one, None if it fails or costs more than ``most``."""
+        """The model trained on from the best one, None if it fails or costs more than ``most``.
+
+        Decisions are to keep the second limits, and the first, lower ones as far as that succeeds.
+        """
+        lower, needed = limits
         turn = self._turn(problem, best, what)
         if self._is_sound(turn) and turn.accuracy >= best.accuracy - most:
-            turn = self._inside(turn, limits)
+            turn = self._inside(self._lowered(turn, lower), needed)
         is_cheap = turn.accuracy >= best.accuracy - most
-        return turn if is_cheap and self._refused(turn, limits) is None else None
+        return turn if is_cheap and self._refused(turn, needed) is None else None
 
     def _refused(self, turn: Held, limits: Limits) -> str | None:
         """Why a margin is not kept, None if it is."""
@@ -190,8 +198,7 @@ class Holding:
 
     def _inside(self, held: Held, limits: Limits) -> Held:
         """The model trained on until decisions keep ``limits``, or as near as that comes."""
-        if held.excess(limits.problem).sum() > 0:
-            held = self._lowered(held, limits)
+        held = self._lowered(held, limits)
         if held.excess(limits.problem).sum() > 0:
             held = self._restored(held, limits)
         return held
@@ -201,6 +208,8 @@ class Holding:
         most, off = kept.state.problem.constraints.bounds, np.zeros(len(limits.bounds))
         least, last = kept.excess(limits.problem).sum(), kept
         for turn in range(TURNS):
+            if least == 0:
+                break
             excess = last.excess(limits.problem)
             off += np.where(excess > 0, 2**turn * (FEEDBACK * excess + AT_LEAST), 0.0)
             bounds = np.minimum(most, limits.bounds - off)
@@ -209,8 +218,6 @@ class Holding:
                 break
             if last.excess(limits.problem).sum() < least:
                 kept, least = last, last.excess(limits.problem).sum()
-            if least == 0:
-                break
         return kept
 
     def _restored(self, kept: Held, limits: Limits) -> Held:
