@@ -192,8 +192,8 @@ def test_margins_are_those_of_decisions_as_far_as_rows_are_many():
     asked = found.problem.constraints.bounds
     for deviations in (0.0, 0.7, 2.1):
         lowered = asked - found.limits(none, deviations).bounds[:4]
-        rows = np.array([24.0, 24.0, 24_000.0, 24_000.0])  # 1 / (1/60 + 1/40)
-        assert lowered == pytest.approx(rows / (rows + 300) * found.taken(deviations))
+        share = np.array([0.0, 0.0, 1 - 300 / 24_000, 1 - 300 / 24_000])  # 1/60000 + 1/40000
+        assert lowered == pytest.approx(share * found.taken(deviations))
     exceeded = np.array([0.0, 0.0, 0.02, 0.0])
     bounds = found.limits(exceeded, 2.1).bounds
     assert bounds[2] == pytest.approx(asked[2] + 0.02) and bounds[3] < asked[3]

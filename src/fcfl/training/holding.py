@@ -31,8 +31,9 @@ from fcfl.training.run_stages import Run, Stage
 MOST_ACCURACY = 0.02  # share of all training rows that turns may decide wrongly instead of rightly
 MOST_FOR_MOVING = 0.002  # the same for moving the rates of small clients
 DRIFT_SHARES = (1.0, 0.5)  # of the drift that training is held against: the first it can be
+MOVES = 4  # tries of how far the rates of small clients may move
 TURNS = 3  # of lowering bounds by what decisions exceed them by
-FEEDBACK, AT_LEAST = 1.2, 5e-4  # times the excess, and a bit more; twice as much with each turn
+FEEDBACK, AT_LEAST = 1.2, 5e-4  # times the excess, and a bit more
 TURN_ROUNDS = 100  # of each stage of a turn, more where the plain fit took more
 NEARLY = 1e-4  # smooth violation of a turn that does not converge, as networks often do not
 
@@ -162,9 +163,34 @@ class Holding:
                     best, kept = held, share
                     break
         if margins.aims(deviations).any():
-            problem = margins.tightened(deviations, against_drift=kept, moved=True)
-            best = self._further(problem, best, limits, "moved", MOST_FOR_MOVING) or best
+            return self._moved(margins, deviations, kept, limits, best)
         return best
+
+    def _moved(
+        self,
+        margins: Margins,
+        deviations: float,
+        against_drift: float,
+        limits: tuple[Limits, Limits],
+        best: Held,
+    ) -> Held:
+        """The model with the rates of small clients moved as far as they may, found by halving.
+
+        People who are alike are decided about alike: a rate of decisions jumps where the smooth
+        one moves by little, and may be too far on the other side.
+        """
+        found, low, high, share = best, 0.0, 1.0, 1.0
+        for _ in range(MOVES):
+            problem = margins.tightened(deviations, against_drift=against_drift, moved=share)
+            turn = self._further(problem, best, limits, "moved", MOST_FOR_MOVING)
+            if turn is None:
+                high = share
+            else:
+                found, low = turn, share
+            if low == high:
+                break
+            share = (low + high) / 2
+        return found
 
     def _further(
         self, problem: Problem, best: Held, limits: tuple[Limits, Limits], what: str, most: float
@@ -175,6 +201,9 @@ class Holding:
         """
         lower, needed = limits
         turn = self._turn(problem, best, what)
+        has_moved_too_far = turn.excess(needed.problem)[len(self._asked.constraints) :].any()
+        if what == "moved" and has_moved_too_far:
+            return None
         if self._is_sound(turn) and turn.accuracy >= best.accuracy - most:
             turn = self._inside(self._lowered(turn, lower), needed)
         is_cheap = turn.accuracy >= best.accuracy - most
@@ -204,15 +233,19 @@ class Holding:
         return held
 
     def _lowered(self, kept: Held, limits: Limits) -> Held:
-        """The model whose bounds were lowered by what decisions exceed them by."""
-        most, off = kept.state.problem.constraints.bounds, np.zeros(len(limits.bounds))
-        least, last = kept.excess(limits.problem).sum(), kept
-        for turn in range(TURNS):
+        """The model trained on under bounds lower than its smooth rates, by what decisions exceed.
+
+        Of a row whose smooth value is below its bound, a bound a little lower changes nothing.
+        """
+        bounds, last = kept.state.problem.constraints.bounds, kept
+        least = kept.excess(limits.problem).sum()
+        for _ in range(TURNS):
             if least == 0:
                 break
             excess = last.excess(limits.problem)
-            off += np.where(excess > 0, 2**turn * (FEEDBACK * excess + AT_LEAST), 0.0)
-            bounds = np.minimum(most, limits.bounds - off)
+            smooth = limits.problem.constraints.apply(last.at.rates)
+            lower = np.minimum(bounds, smooth - FEEDBACK * excess - AT_LEAST)
+            bounds = np.where(excess > 0, lower, bounds)
             last = self._turn(limits.under(bounds), last, "decisions")
             if not self._is_sound(last) or self._costs_too_much(last):
                 break

@@ -144,19 +144,19 @@ class Margins:
         return largest
 
     def tightened(
-        self, deviations: float, *, against_drift: float = 0.0, moved: bool = False
+        self, deviations: float, *, against_drift: float = 0.0, moved: float = 0.0
     ) -> Problem:
         """The problem with every bound lowered by its margin, and limits on the rates' changes.
 
         With ``against_drift``, a share, it is what rows will be on new rows that is held to them.
-        With ``moved``, the rates of clients with too few rows are moved to their aims, too.
+        With ``moved``, a share, the rates of clients with too few rows are moved to their aims.
         """
         asked = self.problem.constraints.bounds
         bounds = asked - self.taken(deviations)
         if against_drift:
             bounds = np.minimum(bounds - against_drift * self.drifted(deviations), asked)
         limits = self.changes.bounds_around(self.changes.smooth, self.most_change)
-        aims = self.aims(deviations) if moved else np.zeros(len(self.changes))
+        aims = moved * self.aims(deviations) if moved else np.zeros(len(self.changes))
         aimed = self.changes.bounds_from(self.changes.smooth, aims)
         return with_constraints(
             self.problem,
@@ -169,13 +169,13 @@ class Margins:
         """What decisions are to keep: the budgets, and the limits on the rates' changes.
 
         A budget that they exceed already is to be exceeded by no more than that. With
-        ``deviations`` the margins are theirs, too, as far as rows are many: on new rows a large
-        group is decided about as on training rows, whatever its smooth rate; in a small one
+        ``deviations`` the margins are theirs, too, but for what 300 rows are worth: on new rows a
+        large group is decided about as on training rows, whatever its smooth rate; in a small one
         training has bent single decisions, and the smooth rate tells more.
         """
         around = self.changes.bounds_around(self.changes.decided, self.most_change)
         asked = self.problem.constraints
-        trust = 1.0 / (1.0 + TRUSTED_ROWS * self.spreads**2)
+        trust = np.maximum(1.0 - TRUSTED_ROWS * self.spreads**2, 0.0)
         off = np.where(exceeded > 0, -exceeded, trust * self.taken(deviations))
         constraints = self.changes.appended_to(replace(asked, bounds=asked.bounds - off), around)
         return Limits(with_constraints(self.problem, constraints), self.changes)
