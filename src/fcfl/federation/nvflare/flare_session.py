@@ -184,7 +184,7 @@ def _ended(meta: Any, lines: Sequence[str]) -> Ended:
         return Ended(f"The job was not taken: {'; '.join(detail)}.", is_fault)
     return Ended(
         f"The engine ended the job as {meta['status']} and does not say why; the logs of server "
-        "and sites do. Go on with `--resume`.",
+        "and sites do.",
         True,
     )
 
