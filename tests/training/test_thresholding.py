@@ -10,8 +10,7 @@ from fcfl.client.counts import count_rows
 from fcfl.errors import FCFLError, ReportError
 from fcfl.federation.federation import Federation
 from fcfl.models.group_thresholds import GroupThresholds
-from fcfl.training import thresholding
-from fcfl.training import margins
+from fcfl.training import margins, thresholding
 from fcfl.training.margins import deviations_for
 from helpers import TWO_ATTRIBUTES, simulated_clients
 
