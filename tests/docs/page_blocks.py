@@ -139,6 +139,7 @@ def comparable(text: str) -> str:
 
 def run_page(text: str, folder: Path) -> list[tuple[Step, str]]:
     """Every step of a page with what it prints now."""
+    (folder / "examples").symlink_to(ROOT / "examples")  # as in the folder of a clone
     session = Session(folder)
     return [
         (step, session.printed_by(kind, step))

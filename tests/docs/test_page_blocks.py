@@ -17,7 +17,7 @@ from hospital import fcfl
 
 DOCS = ROOT / "docs"
 TOCTREE = re.compile(r"```\{toctree\}\n(?::.*\n)*\n(.*?)```", re.DOTALL)
-NAMES = ["start", *TOCTREE.search((DOCS / "guides.md").read_text())[1].split()]
+NAMES = ["start", "own-method", *TOCTREE.search((DOCS / "guides.md").read_text())[1].split()]
 PAGES = {name: (DOCS / f"{name}.md").read_text(encoding="utf-8") for name in NAMES}
 QUICK = ("start", "budgets", "gate")
 RUN = [name for name in PAGES if FENCE.search(PAGES[name])]
