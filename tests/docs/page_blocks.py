@@ -23,6 +23,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 import warnings
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 FENCE = re.compile(r"^```(console|python|toml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+WIDTH = 100
 _SECONDS = re.compile(r"\b\d+(\.\d+)? s\b")
 _PROMPT = re.compile(r"^(>>>|\.\.\.) ?", re.MULTILINE)
 
@@ -64,7 +66,7 @@ class Session:
                 **os.environ,
                 "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
                 "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
-                "COLUMNS": "100",
+                "COLUMNS": str(WIDTH),
                 "NO_COLOR": "1",
                 "OMP_NUM_THREADS": "1",
             },
@@ -132,9 +134,18 @@ def _statements(block: str) -> Iterator[Step]:
         yield Step("\n".join(typed), example.want.rstrip("\n"))
 
 
+def folded(text: str) -> str:
+    """Lines as a page shows them: at most 100 characters, so that tables need not be wrapped."""
+    lines = (
+        textwrap.wrap(line, WIDTH, break_on_hyphens=False) if len(line) > WIDTH else [line]
+        for line in text.splitlines()
+    )
+    return "\n".join(piece for pieces in lines for piece in pieces)
+
+
 def comparable(text: str) -> str:
     """Without what differs from run to run: how many seconds something took."""
-    return _SECONDS.sub("… s", text).strip()
+    return _SECONDS.sub("… s", folded(text)).strip()
 
 
 def run_page(text: str, folder: Path) -> list[tuple[Step, str]]:
@@ -157,7 +168,7 @@ def rewritten(text: str) -> str:
         lines = []
         for _ in steps_of(match[1], match[2]):
             step, now = next(printed)
-            lines += [step.command.rstrip("\n"), *([now] if now else [])]
+            lines += [step.command.rstrip("\n"), *([folded(now)] if now else [])]
         return "\n".join([f"```{match[1]}", *lines, "```"])
 
     return FENCE.sub(again, text)
