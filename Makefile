@@ -52,7 +52,7 @@ docs-check: venv
 
 # What the blocks of the pages print, written anew.
 docs-outputs: venv
-	$(BIN)/python -m tests.docs.page_blocks $$(grep -l '^```console' docs/*.md)
+	$(BIN)/python -m tests.docs.page_blocks README.md $$(grep -lE '^```(console|python)$$' docs/*.md)
 
 # Wheel and sdist, each extra in an environment of its own, the lowest versions declared.
 release-check: venv

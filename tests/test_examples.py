@@ -11,9 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PAGE = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
-GALLERY = dict(
-    re.findall(r"^\$ python examples/(\w+\.py).*\n((?:.*\n)*?)```$", PAGE, re.MULTILINE)
-)
+GALLERY = dict(re.findall(r"^\$ python examples/(\w+\.py).*\n((?:.*\n)*?)```$", PAGE, re.MULTILINE))
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

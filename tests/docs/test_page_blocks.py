@@ -17,8 +17,10 @@ from hospital import fcfl
 
 DOCS = ROOT / "docs"
 TOCTREE = re.compile(r"```\{toctree\}\n(?::.*\n)*\n(.*?)```", re.DOTALL)
-NAMES = ["start", "own-method", *TOCTREE.search((DOCS / "guides.md").read_text())[1].split()]
+LISTED = TOCTREE.search((DOCS / "guides.md").read_text(encoding="utf-8"))[1]
+NAMES = ["start", "own-method", *re.findall(r"([\w-]+)>?$", LISTED, re.MULTILINE)]
 PAGES = {name: (DOCS / f"{name}.md").read_text(encoding="utf-8") for name in NAMES}
+PAGES["readme"] = (ROOT / "README.md").read_text(encoding="utf-8")
 QUICK = ("start", "budgets", "gate")
 RUN = [name for name in PAGES if FENCE.search(PAGES[name])]
 
@@ -54,6 +56,7 @@ FOLLOWED = {
         "fcfl nvflare stop": GUIDES[1],
     },
     "start": {"make demo": HERE},
+    "readme": {"make demo ": HERE},
 }
 
 
@@ -76,7 +79,7 @@ def test_blocks_print_what_the_page_shows(name, tmp_path):
 def test_no_block_is_left_out():
     assert {*QUICK, "python", "cards", "networks", "negotiation", "privacy"} <= {*RUN}
     for name, text in PAGES.items():
-        fences = re.findall(r"^```(\S+)$", text, re.MULTILINE)
+        fences = re.findall(r"^```(\S+)", text, re.MULTILINE)
         known = {"console", "python", "toml", "yaml"}
         assert {fence for fence in fences if not fence.startswith("{")} <= known, name
         assert len(re.findall(r"^```$", text, re.MULTILINE)) == len(fences), name
@@ -145,6 +148,7 @@ def test_a_site_may_make_its_own_key(tmp_path):
 
 def test_the_first_command_is_a_goal_of_the_makefile():
     assert [block.strip() for block in indented(PAGES["start"])] == ["make demo"]
+    assert re.findall(r"^make (\w+)", *indented(PAGES["readme"]), re.MULTILINE) == ["demo", "test"]
     assert re.search(
         r"^demo: .*\n\t\$\(BIN\)/fcfl demo --out runs/demo$", _makefile(), re.MULTILINE
     )
