@@ -59,6 +59,8 @@ def main(parts: list[str]) -> int:
     failed = []
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
+        # Environments have the same place one after the other: modules are compiled once for all.
+        os.environ["PYTHONPYCACHEPREFIX"] = f"{folder}/compiled"
         wheel = build(folder)
         for part in parts or every:
             if part == "build":
