@@ -22,7 +22,7 @@ from fcfl.rules import LEAST_ROWS, Rule, rates_needed
 from fcfl.server.method import RoundInfo, traits_of
 from fcfl.server.problem import Problem, build_problem
 from fcfl.training.client_rules import all_levels, check_comparable, rules_in_force
-from fcfl.training.margins import briefly
+from fcfl.training.few_rows import briefly
 from fcfl.training.open_settings import as_method, with_objective
 from fcfl.training.own_best import with_own_best
 from fcfl.training.references import ask_references, with_references
