@@ -1,10 +1,11 @@
 """fcfl negotiate from the command line: files, the promise of the policy file, bad input."""
 
 import shlex
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
+from fcfl.negotiation import bargaining
 from fcfl.report.negotiation_page import headline
 from fcfl.results.result_file import read_negotiation
 from fcfl.runs import Experiment, run_experiment
@@ -67,9 +68,36 @@ def test_the_policy_file_trains_to_the_figures_that_were_promised(negotiated):
         assert entry.value == pytest.approx(promised.views[name].disparity, abs=0.03)
 
 
+def test_a_negotiation_that_is_stopped_goes_on_to_the_same_end(negotiated, monkeypatch):
+    folder, _ = negotiated
+    options = (*COLUMNS, *SETTLED, "--policies", folder / "wishes", "--out", folder / "stopped")
+    trained = []
+
+    def stops(*arguments, **settings):
+        trained.append(settings)
+        if len(trained) == 20:
+            raise KeyboardInterrupt
+        return train(*arguments, **settings)
+
+    train = bargaining.train
+    monkeypatch.setattr(bargaining, "train", stops)
+    told = only_error(fcfl("negotiate", folder / "stays.csv", *options))
+    assert told == (f"Stopped. Go on with the same command and --resume --out {folder / 'stopped'}")
+    assert fcfl("negotiate", folder / "stays.csv", *options, "--resume").exit_code == 0
+    whole, resumed = (
+        read_negotiation(folder / place / "negotiation.json") for place in ("out", "stopped")
+    )
+    command = whole.command.replace(str(folder / "out"), str(folder / "stopped"))
+    assert resumed == replace(whole, command=command)
+    n_models = 1 + 3 * (1 + len(whole.budgets)) + len(whole.offers)
+    assert len(trained) == n_models + 1  # the one that was stopped is trained again, no other
+    other = fcfl("negotiate", folder / "stays.csv", *options, "--resume", "--l2", "0.02")
+    assert "holds a run with other settings (l2 0.01 there, 0.02 here)" in only_error(other)
+
+
 def test_preferences_stay_out_of_every_file(negotiated):
     folder, _ = negotiated
-    for path in (folder / "out").iterdir():
+    for path in [path for path in (folder / "out").rglob("*") if path.is_file()]:
         assert "disparity-per-accuracy" not in path.read_text(encoding="utf-8")
         assert "disparity_per_accuracy" not in path.read_text(encoding="utf-8")
 

@@ -23,9 +23,9 @@ from fcfl.federation.messages import (
 from fcfl.federation.remote import RemoteFederation
 from fcfl.federation.replying import reply_to
 from fcfl.federation.transport import InProcessTransport
-from fcfl.negotiation.site_negotiation import negotiate_sites, serve
 from fcfl.preference import Ballot, Choices, Figures
 from fcfl.results.result_file import read_negotiation
+from fcfl.runs.serving import serve
 from fcfl.runs.site_config import CONFIG as WRITTEN
 from hospital import COLUMNS, fcfl, stays
 
@@ -36,7 +36,7 @@ PREFERENCES = {
 }
 CHOSEN = {"budgets": "0.2,0.02", "most": 5}
 CONFIG = {
-    "label": "died", "sensitive": "race", "l2": "0.01", "objective": "mean",
+    "command": "negotiate", "label": "died", "sensitive": "race", "l2": "0.01", "objective": "mean",
     "min-group-rows": 1, **CHOSEN,
 }  # fmt: skip
 
@@ -81,7 +81,7 @@ def negotiated(tmp_path_factory):
 def test_sites_agree_on_what_one_table_agrees_on(negotiated):
     folder, _ = negotiated
     apart, joined = (read_negotiation(folder / w / "negotiation.json") for w in ("apart", "joined"))
-    assert apart.command.startswith("flwr run . CONNECTION --run-config 'policy=")
+    assert apart.command.startswith('run config command="train" budgets="" policy="')
     assert replace(apart, table="", command="") == replace(joined, table="", command="")
     assert apart.budgets == (0.2, 0.08, 0.02)
     assert all(offer.budgets["south"] <= 0.08 for offer in apart.offers)
@@ -179,8 +179,6 @@ def test_a_ballot_that_makes_no_sense_is_refused_by_name(negotiated):
         ({"rounds": "5,5"}, "`rounds` must be left out in a negotiation"),
         ({"confidence": 0.9}, "`confidence` must be left out in a negotiation"),
         ({"starts": 2}, "`starts` must be left out in a negotiation"),
-        ({"resume": True}, "`resume` must be left out in a negotiation"),
-        ({"overwrite": True}, "`overwrite` must be left out in a negotiation"),
         ({"lookahead": "0.5"}, "`lookahead` must be left out in a negotiation"),
         ({"ratio": 0.8}, "`ratio` must be left out in a negotiation"),
         ({"sites": "north"}, "A negotiation needs two clients or more, got 1."),
@@ -190,4 +188,4 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(negotiated, tmp_path, conf
     _, tapped = negotiated
     given = {"sites": "north,south,west", "out": str(tmp_path / "out"), **CONFIG, **config}
     with pytest.raises(ValueError, match=sentence):
-        negotiate_sites(tapped, given, on_message=str)
+        serve(tapped, given)

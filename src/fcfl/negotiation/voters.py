@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fcfl._types import ClientId, Vector
+from fcfl._types import ClientId
 from fcfl.federation.federation import Federation
-from fcfl.negotiation.bargaining import Alone, Bargain
+from fcfl.negotiation.bargaining import Bargain
 from fcfl.negotiation.exploration import Standing
 from fcfl.negotiation.frontier import worth_a_vote
+from fcfl.negotiation.memory import Alone, Free
 from fcfl.negotiation.voting import elect_by_all, leaders
 from fcfl.preference import Ballot, Choices
 from fcfl.results.negotiation_result import Election, Offer, View, VotingRule
@@ -52,10 +53,10 @@ class Voters:
     alone: Mapping[ClientId, tuple[Alone, ...]]
 
     @classmethod
-    def meet(cls, bargain: Bargain, ladder: Sequence[float], start: Vector) -> "Voters":
+    def meet(cls, bargain: Bargain, ladder: Sequence[float], free: Free) -> "Voters":
         """Train what every client could walk away to: its own model, with each budget."""
         clients = bargain.federation.names
-        alone = {client: bargain.alone(client, ladder, start) for client in clients}
+        alone = {client: bargain.alone(client, ladder, free) for client in clients}
         return cls(bargain.federation, alone)
 
     def vote(self, offers: Sequence[Offer]) -> Outcome:
