@@ -55,7 +55,7 @@ def default_ladder(own: Mapping[ClientId, float]) -> tuple[float, ...]:
 def check_ladder(budgets: Sequence[float]) -> tuple[float, ...]:
     """Budgets to combine, the loosest first."""
     if len(set(budgets)) < 2 or not all(0 <= budget <= 1 for budget in budgets):
-        given = ", ".join(f"{budget:g}" for budget in budgets)
+        given = ", ".join(f"{budget:g}" for budget in budgets) or "none"
         raise ValueError(f"`budgets` must be two or more numbers between 0 and 1, got {given}.")
     return tuple(sorted(set(budgets), reverse=True))
 

@@ -40,9 +40,10 @@ _SCORES = {"approval": approval_scores, "borda": borda_scores, "nash": nash_scor
 
 
 def elect(rule: VotingRule, ballots: Mapping[ClientId, Ballot]) -> Election:
-    """The winner by a rule: the highest score; of equal ones that with more Borda points.
+    """The winner by a rule: the highest score.
 
-    Nobody wins by "nash" where every offer leaves somebody worse off than alone, or where somebody
+    Of equal ones that with more Borda points, then that with the larger product of gains: with few
+    clients points are often level, and the order of training must decide nothing. Nobody wins by "nash" where every offer leaves somebody worse off than alone, or where somebody
     does not tell its gains.
     """
     cast = list(ballots.values())
@@ -52,9 +53,9 @@ def elect(rule: VotingRule, ballots: Mapping[ClientId, Ballot]) -> Election:
     best = max(scores)
     if rule == "nash" and best < 0:
         return Election(rule, None, scores)
-    points = borda_scores(cast)
+    points, products = borda_scores(cast), nash_scores(cast)
     level = [i for i, score in enumerate(scores) if score >= best - _TIE * max(abs(best), 1.0)]
-    winner = max(level, key=lambda i: (points[i], -i))
+    winner = max(level, key=lambda i: (points[i], products[i], -i))
     return Election(rule, winner, scores, _would_leave(ballots, winner))
 
 
