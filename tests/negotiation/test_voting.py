@@ -46,6 +46,16 @@ def test_borda_may_differ_from_the_majoritys_first_choice():
     assert borda_scores(ballots) == (6, 7, 2)
 
 
+def test_level_points_are_decided_by_the_product_of_gains_and_not_by_order():
+    """A and B have each a first and a second place; both gain from B, one loses from A."""
+    gains = {"A": (1.0, 0.1), "B": (0.6, 0.5)}
+    for order in ("AB", "BA"):
+        ranks = [[1 + (c != first) for c in order] for first in "AB"]
+        told = [[gains[c][voter] for c in order] for voter in (0, 1)]
+        ballots = named([ballot(r, gains=g) for r, g in zip(ranks, told, strict=True)])
+        assert [order[elect(rule, ballots).winner] for rule in ("approval", "borda")] == ["B", "B"]
+
+
 def test_equal_places_share_their_points():
     """Two candidates level at the top of three: a point and a half each."""
     assert borda_scores([ballot([1.5, 1.5, 3])]) == (1.5, 1.5, 0)

@@ -7,9 +7,10 @@ from fcfl._checks import check_choice
 from fcfl._types import ClientId
 from fcfl.client.questions import Introduction
 from fcfl.negotiation.bargaining import Bargain
-from fcfl.negotiation.exploration import Exploration, Levels
+from fcfl.negotiation.exploration import Exploration
 from fcfl.negotiation.frontier import dominated, merits
 from fcfl.negotiation.memory import Free
+from fcfl.negotiation.prediction import Levels
 from fcfl.negotiation.voters import Outcome, Voters
 from fcfl.results.negotiation_result import (
     VOTING_RULES,
@@ -103,7 +104,7 @@ def negotiate(
         bargain.federation.names,
         ladder,
         _trainer(bargain, ladder, free, on_message),
-        lambda offers: voters.vote(offers).standing,
+        lambda offers: voters.vote(offers).best,
         procedure.most,
         caps,
     )

@@ -43,8 +43,9 @@ def elect(rule: VotingRule, ballots: Mapping[ClientId, Ballot]) -> Election:
     """The winner by a rule: the highest score.
 
     Of equal ones that with more Borda points, then that with the larger product of gains: with few
-    clients points are often level, and the order of training must decide nothing. Nobody wins by "nash" where every offer leaves somebody worse off than alone, or where somebody
-    does not tell its gains.
+    clients points are often level, and the order of training must decide nothing. Nobody wins by
+    "nash" where every offer leaves somebody worse off than alone, or where somebody does not tell
+    its gains.
     """
     cast = list(ballots.values())
     if not cast or not cast[0].ranks:
