@@ -91,6 +91,14 @@ def test_nash_has_no_winner_where_somebody_keeps_its_gains_to_itself():
     assert elect("borda", named(ballots)).winner == 0
 
 
+def test_a_client_that_gains_nothing_anywhere_does_not_decide_by_nash():
+    """Its gains are 0: all products would be, and the others' gains count for nothing."""
+    told = ([0.2, 1.0, 0.5], [1.0, 0.1, 0.8], [0, 0, 0])
+    ballots = [ballot(gains=gains) for gains in told]
+    assert nash_scores(ballots) == pytest.approx((0.2, 0.1, 0.4))
+    assert elect("nash", named(ballots)).winner == 2
+
+
 def test_nash_prefers_a_small_gain_for_all_to_a_large_one_for_some():
     ballots = [ballot(gains=[0.2, 1.0]), ballot(gains=[0.2, -0.01])]
     assert elect("nash", named(ballots)).winner == 0

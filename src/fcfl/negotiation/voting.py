@@ -26,14 +26,18 @@ def borda_scores(ballots: Sequence[Ballot]) -> tuple[float, ...]:
 def nash_scores(ballots: Sequence[Ballot]) -> tuple[float, ...]:
     r"""The product of gains :math:`\prod_k (u_k - u_k^{alone})` where nobody loses, else -1.
 
-    Scaling anybody's gains scales all products alike: the winner does not depend on units. Where
-    somebody does not tell its gains there are no products: -1 everywhere.
+    Scaling anybody's gains scales all products alike: the winner does not depend on units. Whoever
+    gains nothing anywhere, such as a client that the others' rows teach nothing, is left out: it
+    would make every product 0. Where somebody does not tell its gains there are no products: -1
+    everywhere.
     """
     if not all(ballot.gains for ballot in ballots):
         return (-1.0,) * len(ballots[0].ranks)
     gains = np.array([ballot.gains for ballot in ballots])
     acceptable = (gains >= 0).all(axis=0)
-    return tuple(np.where(acceptable, np.prod(np.abs(gains), axis=0), -1.0).tolist())
+    can_gain = (gains[:, acceptable] > 0).any(axis=1)
+    products = np.prod(np.abs(gains[can_gain]), axis=0)
+    return tuple(np.where(acceptable, products, -1.0).tolist())
 
 
 _SCORES = {"approval": approval_scores, "borda": borda_scores, "nash": nash_scores}
