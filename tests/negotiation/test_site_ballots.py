@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "federation"))
 
 from in_one_process import OPEN, Spoiled, hospitals, node_configs, open_policy
 
+from fcfl.cli.over_sites import show_run
 from fcfl.client.questions import Vote
 from fcfl.errors import AbsentClientError
 from fcfl.federation.ledger import Ledger
@@ -27,6 +28,8 @@ from fcfl.preference import Ballot, Choices, Figures
 from fcfl.results.result_file import read_negotiation
 from fcfl.runs.serving import serve
 from fcfl.runs.site_config import CONFIG as WRITTEN
+from fcfl.runs.site_config import SitesConfig
+from fcfl.runs.site_run import has_begun
 from hospital import COLUMNS, fcfl, stays
 
 PREFERENCES = {
@@ -87,6 +90,26 @@ def test_sites_agree_on_what_one_table_agrees_on(negotiated):
     assert all(offer.budgets["south"] <= 0.08 for offer in apart.offers)
     agreed = [(folder / w / "agreed.toml").read_text() for w in ("apart", "joined")]
     assert agreed[0] == agreed[1]
+
+
+def test_a_rehearsal_shows_what_was_agreed_and_can_go_on(negotiated, capsys):
+    folder, tapped = negotiated
+    given = {"sites": "north,south,west", "out": str(folder / "apart"), **CONFIG}
+    run = SitesConfig.from_run_config(given)
+    show_run(run)
+    shown = capsys.readouterr().out
+    assert "what everybody gets" in shown and 'run config command="train"' in shown
+    assert has_begun(run)
+    heard = len(tapped.heard)
+    before = read_negotiation(run.written)
+    serve(tapped, {**given, "resume": True})
+    assert read_negotiation(run.written) == before  # nothing is trained again: sites only vote
+    again = {type(decode_question(c).question) for _, c, q in tapped.heard[heard:] if asks(c, q)}
+    assert again == {Vote}
+
+
+def asks(content, is_question):
+    return is_question and isinstance(decode_question(content), Ask)
 
 
 def test_preferences_do_not_leave_and_nobody_hears_what_others_are_offered(negotiated):
