@@ -17,6 +17,9 @@ PENALTY_GROWTH = 10.0
 # price below a million nats per unit of disparity buys it.
 PENALTY_LIMIT = 1e6
 
+# How often a penalty may grow within a step. Prices of caps reach 300: from 10, that takes two.
+_GROWTHS = 2
+
 # The most times that the curvature is scaled until it agrees with the step's multipliers. Each
 # covers half of the disagreement on a logarithmic scale.
 _RESCALINGS = 8
@@ -54,17 +57,20 @@ def _solve(
 ) -> tuple[Step, float]:
     """The step, under a larger penalty if that is what meets the linearised budgets.
 
-    The penalty then becomes twice the largest multiplier, within a factor `PENALTY_GROWTH`. If the
-    larger one does not meet them either, it is not to blame, and stays as it is.
+    The penalty then becomes twice the largest multiplier, at most what it was solved with. If the
+    larger ones do not meet them either, it is not to blame, and stays as it is.
     """
     step = solve_step(at, target, curvature, penalty)
     if step.infeasibility <= FEASIBILITY_TOLERANCE or penalty >= PENALTY_LIMIT:
         return step, penalty
-    other = solve_step(at, target, curvature, PENALTY_GROWTH * penalty)
-    if other.infeasibility > FEASIBILITY_TOLERANCE:
-        return step, penalty
-    needed = 2.0 * float(other.constraint_weights.max(initial=0.0))
-    return other, min(max(penalty, needed), PENALTY_GROWTH * penalty)
+    larger = penalty
+    for _ in range(_GROWTHS):
+        larger *= PENALTY_GROWTH
+        other = solve_step(at, target, curvature, larger)
+        if other.infeasibility <= FEASIBILITY_TOLERANCE:
+            needed = 2.0 * float(other.constraint_weights.max(initial=0.0))
+            return other, min(max(penalty, needed), larger)
+    return step, penalty
 
 
 def step_within_slack(

@@ -25,8 +25,9 @@ _ROUNDING = 1e-12
 _ENOUGH = 2.0
 
 # Penalty of a violation that no multiplier asks for yet. Without one a step could exceed that
-# budget at no cost.
-_LEAST = 0.1
+# budget at no cost. It is no more than any other budget's: with a hundred active rows multipliers
+# are near .01, and ten times as much refuses the steps that they ask for.
+_LEAST, _LEAST_OF_ALL = 0.1, 0.01
 
 Merit: TypeAlias = tuple[float, Vector]
 """An objective and the violations that penalties multiply; `weigh` adds them up."""
@@ -113,5 +114,6 @@ class Search:
 
 def lowered_penalties(penalties: Vector, multipliers: Vector) -> Vector:
     """Penalties halfway to twice their multipliers; one that is too low rises at once."""
-    enough = np.maximum(_ENOUGH * multipliers, _LEAST)
+    enough = _ENOUGH * multipliers
+    enough = np.maximum(enough, np.clip(enough.max(initial=0.0), _LEAST_OF_ALL, _LEAST))
     return np.asarray(np.maximum(enough, (penalties + enough) / 2))
