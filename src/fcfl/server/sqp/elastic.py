@@ -6,7 +6,7 @@ from fcfl._types import Vector
 from fcfl.server.method import FEASIBILITY_TOLERANCE
 from fcfl.server.problem import Evaluation
 from fcfl.server.sqp.lagrangian import loss_weights
-from fcfl.server.sqp.quasi_newton import Curvature, LimitedMemory
+from fcfl.server.sqp.quasi_newton import Curvature, Exact, LimitedMemory
 from fcfl.server.sqp.subproblem import Step, Target, solve_step
 
 # Factor by which a penalty grows at a time. A penalty bounds the multipliers, so this decides how
@@ -18,6 +18,7 @@ PENALTY_GROWTH = 10.0
 PENALTY_LIMIT = 1e6
 
 # How often a penalty may grow within a step. Prices of caps reach 300: from 10, that takes two.
+# With learnt curvature they are less certain than that, and it grows once.
 _GROWTHS = 2
 
 # The most times that the curvature is scaled until it agrees with the step's multipliers. Each
@@ -64,7 +65,7 @@ def _solve(
     if step.infeasibility <= FEASIBILITY_TOLERANCE or penalty >= PENALTY_LIMIT:
         return step, penalty
     larger = penalty
-    for _ in range(_GROWTHS):
+    for _ in range(_GROWTHS if isinstance(curvature, Exact) else 1):
         larger *= PENALTY_GROWTH
         other = solve_step(at, target, curvature, larger)
         if other.infeasibility <= FEASIBILITY_TOLERANCE:
