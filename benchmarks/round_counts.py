@@ -3,7 +3,8 @@
 `python -m benchmarks.round_counts`: for each problem the rounds of both stages, the points that
 each client evaluated (values, gradients, curvatures), the KKT residual, the largest violation, the
 worst and the mean loss at the end. ``--only TEXT`` takes the problems whose name has the text,
-``--quick`` a sample of the large table; ``--json FILE`` keeps the numbers, and ``--against FILE``
+``--quick`` a sample of the large table, ``--drawn SEED`` thirty others drawn by that seed and
+nothing else; ``--json FILE`` keeps the numbers, and ``--against FILE``
 shows the losses' differences to numbers kept before; ``--referee`` how much SciPy's SLSQP, begun
 at the end, lowers the worst loss (up to 150 parameters, seconds each). ``--warm`` continues each
 run under bounds a tenth tighter. ``--options`` are those of the method, as Python writes them.
@@ -97,6 +98,13 @@ def _codes(rng: np.random.Generator, size: int, n_rows: int, power: float) -> An
     """Codes whose frequencies fall by a power law."""
     weights = 1.0 / np.arange(1, size + 1) ** power
     return rng.choice(size, n_rows, p=weights / weights.sum())
+
+
+def drawn(seed: int) -> Iterator[Setting]:
+    """Thirty settings drawn by a seed."""
+    rng = np.random.default_rng(seed)
+    for number in range(30):
+        yield _drawn(number, rng)
 
 
 def settings(quick: bool) -> Iterator[Setting]:
@@ -271,6 +279,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.round_counts", description=__doc__)
     parser.add_argument("--only", default="", metavar="TEXT")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--drawn", type=int, metavar="SEED")
     parser.add_argument("--warm", action="store_true")
     parser.add_argument("--referee", action="store_true")
     parser.add_argument("--json", type=Path, metavar="FILE")
@@ -283,7 +292,8 @@ def main() -> int:
           f"{'worst':>9}{'mean':>9}{'s':>7}")  # fmt: skip
     kept: dict[str, Any] = {}
     all_hold = True
-    for setting in settings(chosen.quick):
+    chosen_settings = settings(chosen.quick) if chosen.drawn is None else drawn(chosen.drawn)
+    for setting in chosen_settings:
         if chosen.only not in setting.name:
             continue
         posed = setting.make()

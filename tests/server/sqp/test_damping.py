@@ -55,8 +55,9 @@ def test_any_symmetric_matrix_becomes_positive_definite(seed, n_params, scale, l
         np.zeros((1, n_params)),
         rng.standard_normal((2, n_params)),
     ):
-        B = dense(damping.curvature(H, active, 3.0)[0])
-        assert np.linalg.eigvalsh(B)[0] > 0
+        for is_near in (False, True):
+            B = dense(damping.curvature(H, active, 3.0, is_near=is_near)[0])
+            assert np.linalg.eigvalsh(B)[0] > 0
 
 
 def test_the_damping_is_added_in_the_metric_times_the_losses_weight():
@@ -75,6 +76,37 @@ def test_an_indefinite_hessian_is_mixed_with_the_metric_as_little_as_needed():
     assert after.is_mixed
     softer, _ = Damping(M, share=0.5).curvature(H, NOTHING, 1.0)
     np.testing.assert_allclose(dense(softer), 0.1 * H + 0.45 * M)
+
+
+def test_near_an_optimum_negative_eigenvalues_relative_to_the_metric_change_their_sign():
+    rng = np.random.default_rng(2)
+    root = np.linalg.cholesky(positive(rng, 6))
+    turn, _ = np.linalg.qr(rng.standard_normal((6, 6)))
+    values = np.array([-4.0, -1e-4, 1e-5, 0.5, 1.0, 20.0])
+    H, M = (root @ turn * values) @ (root @ turn).T, root @ root.T
+    lifted = np.array([4.0, 1e-2, 1e-3, 0.5, 1.0, 20.0])
+    for level in (0.0, 0.3):
+        curvature, after = Damping(M, level).curvature(H, NOTHING, 1.0, is_near=True)
+        expected = (root @ turn * (lifted + level)) @ (root @ turn).T
+        np.testing.assert_allclose(dense(curvature), expected, rtol=1e-8, atol=1e-9)
+        assert after.is_mixed
+
+
+def test_an_undamped_hessian_is_itself_or_nothing():
+    rng = np.random.default_rng(3)
+    M = np.eye(7)
+    H, active = indefinite(rng, 7, 2)
+    damping = Damping(M, level=5.0)
+    assert damping.undamped(H, np.zeros((0, 7)), 1.0) is None
+    assert damping.undamped(H, active[:1], 1.0) is None
+    found = damping.undamped(H, active, 1.0)
+    gradient, target = rng.standard_normal(7), rng.standard_normal(2)
+    np.testing.assert_allclose(
+        newton_step(dense(found), gradient, active, target),
+        newton_step(H, gradient, active, target),
+        rtol=1e-7,
+    )
+    np.testing.assert_allclose(dense(damping.undamped(H + 3 * M, active, 1.0)), H + 3 * M)
 
 
 @pytest.mark.parametrize("n_active", [1, 3])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fcfl.server.sqp.merit import Search, weigh
+from fcfl.server.sqp.merit import Search, least_penalty, lowered_penalties, weigh
 
 
 def search(**changes):
@@ -60,3 +60,13 @@ def test_penalties_move_halfway_to_twice_the_multipliers_after_a_shortened_step(
 def test_a_penalty_below_twice_its_multiplier_rises_at_once(length):
     raised = search().ended(length).next_penalties(np.array([50.0, 7.0]))
     np.testing.assert_allclose(raised, [100.0, 14.0])
+
+
+def test_a_violation_without_a_multiplier_weighs_no_more_than_others_do():
+    known = np.full(3, 0.1)
+    for largest, least in ((1.0, 0.1), (0.02, 0.04), (0.0, 0.01)):
+        multipliers = np.array([largest, largest / 2, 0.0])
+        assert least_penalty(multipliers) == pytest.approx(least)
+        for _ in range(60):
+            known = lowered_penalties(known, multipliers, least_penalty(multipliers))
+        np.testing.assert_allclose(known, np.maximum(2 * multipliers, least))

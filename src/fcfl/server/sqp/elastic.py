@@ -6,7 +6,7 @@ from fcfl._types import Vector
 from fcfl.server.method import FEASIBILITY_TOLERANCE
 from fcfl.server.problem import Evaluation
 from fcfl.server.sqp.lagrangian import loss_weights
-from fcfl.server.sqp.quasi_newton import Curvature, LimitedMemory
+from fcfl.server.sqp.quasi_newton import Curvature, Exact, LimitedMemory
 from fcfl.server.sqp.subproblem import Step, Target, solve_step
 
 # Factor by which a penalty grows at a time. A penalty bounds the multipliers, so this decides how
@@ -16,6 +16,10 @@ PENALTY_GROWTH = 10.0
 # A budget that is exceeded under this penalty, with no step that helps, cannot be met nearby: no
 # price below a million nats per unit of disparity buys it.
 PENALTY_LIMIT = 1e6
+
+# How often a penalty may grow within a step. Prices of caps reach 300: from 10, that takes two.
+# With learnt curvature they are less certain than that, and it grows once.
+_GROWTHS = 2
 
 # The most times that the curvature is scaled until it agrees with the step's multipliers. Each
 # covers half of the disagreement on a logarithmic scale.
@@ -54,17 +58,20 @@ def _solve(
 ) -> tuple[Step, float]:
     """The step, under a larger penalty if that is what meets the linearised budgets.
 
-    The penalty then becomes twice the largest multiplier, within a factor `PENALTY_GROWTH`. If the
-    larger one does not meet them either, it is not to blame, and stays as it is.
+    The penalty then becomes twice the largest multiplier, at most what it was solved with. If the
+    larger ones do not meet them either, it is not to blame, and stays as it is.
     """
     step = solve_step(at, target, curvature, penalty)
     if step.infeasibility <= FEASIBILITY_TOLERANCE or penalty >= PENALTY_LIMIT:
         return step, penalty
-    other = solve_step(at, target, curvature, PENALTY_GROWTH * penalty)
-    if other.infeasibility > FEASIBILITY_TOLERANCE:
-        return step, penalty
-    needed = 2.0 * float(other.constraint_weights.max(initial=0.0))
-    return other, min(max(penalty, needed), PENALTY_GROWTH * penalty)
+    larger = penalty
+    for _ in range(_GROWTHS if isinstance(curvature, Exact) else 1):
+        larger *= PENALTY_GROWTH
+        other = solve_step(at, target, curvature, larger)
+        if other.infeasibility <= FEASIBILITY_TOLERANCE:
+            needed = 2.0 * float(other.constraint_weights.max(initial=0.0))
+            return other, min(max(penalty, needed), larger)
+    return step, penalty
 
 
 def step_within_slack(

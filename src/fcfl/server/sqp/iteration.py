@@ -27,9 +27,10 @@ from fcfl.server.sqp.lagrangian import (
     loss_weights,
 )
 from fcfl.server.sqp.line_search import begin_search, search_again, with_request
+from fcfl.server.sqp.model_gap import nothing_to_gain
 from fcfl.server.sqp.quasi_newton import Curvature, LimitedMemory
 from fcfl.server.sqp.restoration import is_restoring, restoration_step, was_restoring
-from fcfl.server.sqp.sqp_options import Options
+from fcfl.server.sqp.sqp_options import LIFTED, Options
 from fcfl.server.sqp.sqp_state import SQPState, count_round, reset_search, rounds_left, target_of
 from fcfl.server.sqp.stages import begin_stage_2, end_infeasible, end_run, wants_stage_2
 from fcfl.server.sqp.subproblem import Step, kkt_residual
@@ -99,7 +100,8 @@ def _arrive(options: Options, state: SQPState, at: Evaluation) -> SQPState:
         damping = state.damping if state.damping.metric.size else first_damping(hessian)
         active = active_grads(state.multipliers, target, at)
         weight = float(state.loss_weights.sum())
-        curvature, damping = damping.curvature(hessian, active, weight)
+        is_near = state.kkt <= LIFTED
+        curvature, damping = damping.curvature(hessian, active, weight, is_near=is_near)
         state = replace(state, damping=damping)
     else:
         state = replace(state, memory=_learn(options, state, at))
@@ -145,11 +147,12 @@ def _go_on(
 ) -> SQPState:
     """Ask about the step that was found, under its penalty and multipliers; or end the stage.
 
-    A stage ends when the KKT residual is within the tolerance and the budgets are met; when it is
-    out of rounds; or when no step lowers the violations, even under the largest penalty. Until the
-    last the penalty grows and the step is solved for again, at the same point.
+    A stage ends when the KKT residual is within the tolerance and the budgets are met; when by the
+    model nothing is to be gained; when it is out of rounds; or when no step lowers the violations,
+    even under the largest penalty. Until the last the penalty grows and the step is solved for
+    again, at the same point.
     """
-    target = target_of(options, state)
+    target, assumed = target_of(options, state), state.multipliers
     step, penalty, multipliers = found
     kkt = kkt_residual(at, target, step)
     state = replace(
@@ -162,7 +165,8 @@ def _go_on(
         lagrangian_grad=step.lagrangian_grad,
         kkt=kkt,
     )
-    if kkt <= options.tolerance and at.largest_violation <= options.feasibility:
+    is_over = kkt <= options.tolerance and at.largest_violation <= options.feasibility
+    if is_over or nothing_to_gain(options, state, at, step, assumed):
         return _finish_stage(options, state, at, curvature)
     if is_stuck(at, target, step, penalty, options.tolerance):
         if penalty >= PENALTY_LIMIT:

@@ -11,7 +11,7 @@ import numpy as np
 from fcfl._types import Point, Request
 from fcfl.server.method import FEASIBILITY_TOLERANCE
 from fcfl.server.sqp.lagrangian import curvature_weights
-from fcfl.server.sqp.merit import Merit, Search, lowered_penalties
+from fcfl.server.sqp.merit import Merit, Search, least_penalty, lowered_penalties
 from fcfl.server.sqp.restoration import restoration_rounds
 from fcfl.server.sqp.sqp_options import Options
 from fcfl.server.sqp.sqp_state import SQPState, rounds_left
@@ -46,7 +46,7 @@ def begin_search(
     is_known = penalties.size == multipliers.size
     if options.exact:
         known = penalties if is_known else np.full(multipliers.size, _FIRST_PENALTY)
-        penalties = lowered_penalties(known, multipliers)
+        penalties = lowered_penalties(known, multipliers, least_penalty(multipliers))
     elif is_known and is_comparable and step.infeasibility <= FEASIBILITY_TOLERANCE:
         penalties = np.minimum(state.search.next_penalties(multipliers), penalty)
     else:

@@ -25,8 +25,9 @@ _ROUNDING = 1e-12
 _ENOUGH = 2.0
 
 # Penalty of a violation that no multiplier asks for yet. Without one a step could exceed that
-# budget at no cost.
-_LEAST = 0.1
+# budget at no cost. With exact curvature it is no more than any other budget's: with a hundred
+# active rows multipliers are near .01, and ten times as much refuses the steps that they ask for.
+_LEAST, _LEAST_OF_ALL = 0.1, 0.01
 
 Merit: TypeAlias = tuple[float, Vector]
 """An objective and the violations that penalties multiply; `weigh` adds them up."""
@@ -111,7 +112,13 @@ class Search:
         return np.asarray(np.maximum(lowered, self.penalties))
 
 
-def lowered_penalties(penalties: Vector, multipliers: Vector) -> Vector:
+def lowered_penalties(penalties: Vector, multipliers: Vector, least: float = _LEAST) -> Vector:
     """Penalties halfway to twice their multipliers; one that is too low rises at once."""
-    enough = np.maximum(_ENOUGH * multipliers, _LEAST)
+    enough = np.maximum(_ENOUGH * multipliers, least)
     return np.asarray(np.maximum(enough, (penalties + enough) / 2))
+
+
+def least_penalty(multipliers: Vector) -> float:
+    """The penalty of a violation without a multiplier, beside others that have one."""
+    largest = _ENOUGH * float(multipliers.max(initial=0.0))
+    return float(np.clip(largest, _LEAST_OF_ALL, _LEAST))

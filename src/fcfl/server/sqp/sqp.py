@@ -34,6 +34,8 @@ from fcfl.server.sqp.iteration import make_provisional, stale_clients, take_roun
 from fcfl.server.sqp.line_search import with_request
 from fcfl.server.sqp.sqp_options import (
     EXACT_PARAMS,
+    GAP,
+    GAP_OF_SLACK,
     TOLERANCE,
     Options,
     default_full_points,
@@ -64,7 +66,9 @@ class SQP:
     rounds
         The most exchanges in each stage; by default 200 with exact curvature, 1,000 with learnt.
     tolerance
-        KKT residual at which a stage ends; by default 1e-6.
+        KKT residual at which a stage ends. By default 1e-6; but where there are two stages and
+        exact curvature, either ends as soon as the undamped quadratic model expects its objective
+        to change by at most 3e-6. A number, such as 1e-6, asks for that residual alone.
     feasibility
         A stage ends only when no budget is violated by more than this, nor by more than
         ``tolerance``.
@@ -148,6 +152,7 @@ class SQP:
             exact=exact,
             rounds=default_rounds(exact) if self.rounds is None else self.rounds,
             tolerance=TOLERANCE if self.tolerance is None else self.tolerance,
+            gap=self._gap(exact),
             feasibility=self.feasibility,
             lookahead=default_lookahead(exact) if self.lookahead is None else self.lookahead,
             n_full_points=default_full_points(exact) if n_full is None else n_full,
@@ -157,6 +162,13 @@ class SQP:
             patience=default_patience(exact) if self.patience is None else self.patience,
             memory=self.memory,
         )
+
+    def _gap(self, exact: bool) -> float:
+        """What a stage may leave to be gained: see `tolerance`."""
+        one_stage = self.objective != "max" or (self.rounds is not None and self.rounds[1] == 0)
+        if self.tolerance is not None or not exact or one_stage:
+            return 0.0
+        return min(GAP, GAP_OF_SLACK * self.slack)
 
     def init(self, params: Vector, problem: Problem) -> SQPState:
         """Ask for everything at ``params``, every client weighing the same."""

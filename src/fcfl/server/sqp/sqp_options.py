@@ -14,6 +14,12 @@ EXACT_PARAMS = 2000
 # budgets count as met up to FEASIBILITY_TOLERANCE, so that a smaller residual proves nothing more.
 TOLERANCE = 1e-6
 
+# A stage of the min-max problem ends before that when the undamped quadratic model says that its
+# objective, and the violations times their prices, would change by no more than this. The last ten
+# rounds of a hard problem change them by less (docs/rounds.md). Compared with it is also a share of
+# the slack of stage 2, which must have room for what stage 1 left.
+GAP, GAP_OF_SLACK = 3e-6, 0.06
+
 # Rounds in each stage. Adult takes at most 15 + 15 with exact curvature and 60 + 60 with L-BFGS
 # (tests/server/sqp), a network of 93,441 parameters 220 + 68 (docs/networks.md). These limits are
 # several times as many: they stop a run that does not converge.
@@ -36,19 +42,25 @@ EXACT_PATIENCE, LEARNT_PATIENCE = 6, 10
 # KKT residual from which on Newton's method needs one or two rounds.
 NEAR_OPTIMUM = 3e-3
 
+# KKT residual from which on an indefinite Hessian is lifted, not mixed. With 3e-3 it took as many
+# rounds over 83 problems, without a limit 14 % more (docs/rounds.md).
+LIFTED = 1e-2
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """What the functions of this package need to know of an `SQP`; `SQP` documents the fields.
 
     ``temperature`` is ``None`` for the maximum and infinite for the mean of the clients' losses;
-    ``exact`` says whether clients send curvature; ``rounds`` has a limit for each stage.
+    ``exact`` says whether clients send curvature; ``rounds`` has a limit for each stage; ``gap`` is
+    what a stage may leave to be gained by the quadratic model, 0 where the residual alone counts.
     """
 
     temperature: float | None
     exact: bool
     rounds: tuple[int, int]
     tolerance: float
+    gap: float
     feasibility: float
     lookahead: tuple[float, ...]
     n_full_points: int

@@ -13,15 +13,28 @@ from fcfl.server.problem import Evaluation
 from fcfl.server.sqp.sqp_options import Options
 from fcfl.server.sqp.sqp_state import SQPState, reset_search
 
+# The share of the slack that a budget may be exceeded by where stage 2 begins. A price is near .1
+# and seldom above 3, so that meeting the budget costs less than the slack.
+_OF_SLACK = 0.2
 
-def wants_stage_2(options: Options, state: SQPState, at: Evaluation) -> bool:
-    """Whether there is a stage 2, and ``at`` keeps the budgets so that it can start there.
+
+def has_stage_2(options: Options, state: SQPState) -> bool:
+    """Whether a stage 2 follows.
 
     A smooth objective needs none: all its weights are positive, so its optimum is Pareto-optimal.
     """
     several = options.temperature is None and len(state.problem.clients) > 1
-    is_met = at.largest_violation <= options.feasibility
-    return state.stage == 1 and several and is_met and options.rounds[1] > 0
+    return state.stage == 1 and several and options.rounds[1] > 0
+
+
+def nearly_met(options: Options) -> float:
+    """The violation up to which stage 2 can start: what its slack has room for."""
+    return max(options.feasibility, _OF_SLACK * options.slack)
+
+
+def wants_stage_2(options: Options, state: SQPState, at: Evaluation) -> bool:
+    """Whether there is a stage 2, and ``at`` keeps the budgets so that it can start there."""
+    return has_stage_2(options, state) and at.largest_violation <= nearly_met(options)
 
 
 def begin_stage_2(options: Options, state: SQPState, at: Evaluation) -> SQPState:
