@@ -38,7 +38,7 @@ from fcfl.data.adult import adult_5
 from fcfl.data.client_data import ClientData
 from fcfl.data.declared import split_by_content
 from fcfl.policy import PrivacyBudget
-from fcfl.releases import Release
+from fcfl.releases import NORM, Release
 from fcfl.rules import RATE_KINDS
 from fcfl.server.private import Private
 
@@ -311,7 +311,7 @@ def _empirical_epsilon(
 ) -> float:
     point = Point(np.array([8.0, -6.0, 4.0, 2.0]))
     release = Release(kind, mu)
-    parts = [private_rows(part, rates, 3.3) for part in (table, table.take(np.arange(1, 30)))]
+    parts = [private_rows(part, rates, NORM) for part in (table, table.take(np.arange(1, 30)))]
     sums = [part.exact_sum(release, point) for part in parts]
     direction = (sums[0][0] - sums[1][0]).astype(float) * sums[0][1]
     direction /= np.linalg.norm(direction)

@@ -18,11 +18,11 @@ from fcfl.client.private_rows import PrivateRows, private_rows
 from fcfl.data.client_data import ClientData
 from fcfl.releases import NORM, Release
 from fcfl.server.private.estimates import group_estimates, row_estimate
+from fcfl.server.private.private import SLOPE  # that of 10 would have many times the noise
 from fcfl.server.problem import build_problem
 from fcfl.server.two_stage import TwoStage
 
 COUNTS = 0.06  # of all that is released
-SLOPE = 2.5  # as our method asks for slopes: those of 10 would have four times the noise
 LONGEST_LOSS = 4.0  # of a row: sums of losses need a bound
 FAIR_REG = {"gradient": 0.4, "rates": 0.2, "jacobian": 0.4}
 TWO_STAGE = {"loss": 0.1, "gradient": 0.4, "rates": 0.15, "jacobian": 0.35}
