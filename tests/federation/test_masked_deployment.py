@@ -21,6 +21,7 @@ pytestmark = [
 
 NAMES = ("east", "mid", "north", "south", "west")
 KILLED = ("mid", "west")
+STEPS = ("PrepareMasks", "MaskedAsk", "Unmask")
 SETTINGS = {"min-group-rows": 1, "confidence": 0.0, "starts": 1, "l2": 0.003, "objective": 10.0}
 WAITS = """
 import os, time
@@ -71,42 +72,41 @@ def assert_same(folder, files):
     assert result_of(folder / "out")["status"] == "converged"
 
 
-def test_two_of_five_supernodes_killed_at_every_step_stop_the_run_by_name(tmp_path):
+def test_two_of_five_supernodes_killed_at_every_step_and_started_again(tmp_path):
+    """They are asked again; with the keys on their disks they answer to the bit as before."""
     pytest.importorskip("flwr")
     files, policy = five_hospitals(tmp_path), masked_policy(tmp_path)
-    run = {"masked": True, "site-timeout": 90.0, **SETTINGS}
-    with staged(tmp_path, files, 1800, faulty=True, **run) as stage:
+    with staged(tmp_path, files, 1800, faulty=True, masked=True, **SETTINGS) as stage:
         text = WAITS.format(faults=str(stage.faults))
         (stage.app / "client_app.py").write_text(text, encoding="utf-8")
         usual = stage.config
         stage.config = lambda name: {**usual(name), "policy": policy}
         stage.start()
-        resumed = {}
-        for step in ("PrepareMasks", "MaskedAsk", "Unmask"):
-            killer = threading.Thread(target=kill_at, args=(stage, step))
-            killer.start()
-            told = shown(stage.run(**resumed))
-            killer.join()
-            assert told[-1].startswith("error: ")
-            assert "'mid'" in told[-1] and "'west'" in told[-1], told[-1]
-            assert not (tmp_path / "out" / "result.json").exists()
-            for name in KILLED:
-                stage.supervise(name)
-            resumed = {"resume": True} if (tmp_path / "out" / "checkpoint.fcfl").exists() else {}
-        shown(stage.run(**resumed))
+        killed = []
+        killer = threading.Thread(target=kill_at_every_step, args=(stage, killed), daemon=True)
+        killer.start()
+        shown(stage.run())
+    assert killed == [(step, name) for step in STEPS for name in KILLED]
     assert_same(tmp_path, files)
 
 
-def kill_at(stage, step):
-    """SIGKILL to two SuperNodes, each as soon as it has the step's answer and has not sent it."""
-    for name in KILLED:
-        stage.spoil(name, step)
-    for name in KILLED:
-        deadline = time.monotonic() + 600
-        while not (stage.faults / f"{name}.waits").exists() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        (stage.faults / f"{name}.waits").unlink()
-        stage.local_cluster.kill(name)
+def kill_at_every_step(stage, killed):
+    """SIGKILL to two SuperNodes, each when it has the step's answer and has not sent it."""
+    for step in STEPS:
+        for name in KILLED:
+            stage.spoil(name, step)
+        for name in KILLED:
+            waits = stage.faults / f"{name}.waits"
+            while not waits.exists():
+                if stage.over.wait(0.1):
+                    return
+            waits.unlink()
+            stage.local_cluster.kill(name)
+            killed.append((step, name))
+            print(f"{time.strftime('%H:%M:%S')} SIGKILL to {name} at {step}")  # noqa: T201
+        if step == STEPS[0]:
+            for name in KILLED:
+                stage.supervise(name)
 
 
 def test_three_sites_of_nvflare_sum_under_masks(tmp_path):
