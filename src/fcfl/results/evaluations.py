@@ -40,7 +40,7 @@ class AuditTerms:
     simultaneous: Simultaneous = "bonferroni"
     min_group_rows: float | None = 1.0
     noise_sd: Mapping[PartName, float] = field(default_factory=dict)  # of each cell counted
-    together: tuple[str, ...] = ()  # attributes of which the first client has all clients' counts
+    together: tuple[str, ...] = ()  # attributes of which one client has all clients' counts
 
     def audit(
         self,

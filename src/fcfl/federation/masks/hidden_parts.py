@@ -5,7 +5,7 @@ only over all rows together. The sums of these are then given to one client, the
 others have none: for whoever is above, its groups are those of all clients.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -140,11 +140,16 @@ def is_hidden(question: OnRows, answer: OnRowsAnswer) -> bool:
     return not any(counts[columns].any() for counts in told)
 
 
+def carrier_of(names: Iterable[ClientId]) -> ClientId:
+    """Who has all clients' groups: always the same, in whatever order answers come."""
+    return min(names)
+
+
 def restore(
     question: OnRows, answers: Mapping[ClientId, Any], total: Vector
 ) -> tuple[dict[ClientId, Any], list[Matrix | None]]:
-    """The answers, the first client's with all clients' groups, and the curvatures' sums."""
-    columns, carrier = summed_rates(question.setup), next(iter(answers))
+    """The answers, the carrier's with all clients' groups, and the curvatures' sums."""
+    columns, carrier = summed_rates(question.setup), carrier_of(answers)
     numbers, own = _Numbers(total), answers[carrier]
     sums: list[Matrix | None] = []
     if isinstance(own, Counted):

@@ -21,6 +21,7 @@ from fcfl.errors import AbsentClientError, FCFLError, ReportError
 from fcfl.federation.masks.fixed_point import Words, decode_numbers
 from fcfl.federation.masks.hidden_parts import (
     Columns,
+    carrier_of,
     is_hidden,
     n_hidden,
     restore,
@@ -101,7 +102,7 @@ class MaskedSums:
             if matrix is not None:
                 check_curvature_sum(matrix)
         if columns.size:
-            for point, report in zip(points, next(iter(reports.values())), strict=True):
+            for point, report in zip(points, reports[carrier_of(reports)], strict=True):
                 self._rows[_about(question, point)] = report.group_counts[columns]
         return SummedReports(reports, sums)
 

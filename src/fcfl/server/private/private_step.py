@@ -18,7 +18,7 @@ from fcfl.server.sqp.dual_qp import solve_dual_qp
 
 PENALTY = 2.0  # nats of mean loss that a unit of disparity may cost
 LONGEST = 3.0  # step
-MOST_MARGIN = 0.45  # share of a budget up to which it is kept free
+MOST_MARGIN = 0.5  # share of a budget up to which it is kept free
 
 
 @dataclass(frozen=True)
