@@ -16,7 +16,7 @@ from fcfl.models.linear import Linear
 from fcfl.server.sqp import SQP
 from fcfl.training import margins as marginal
 from fcfl.training.drift import Drift
-from fcfl.training.margins import LEFT, deviations_for
+from fcfl.training.margins import LEFT
 from helpers import RACE
 
 N_FEATURES = 24
@@ -67,7 +67,7 @@ def test_training_is_held_to_the_other_side_of_an_even_model(monkeypatch):
     """So that new rows are near it."""
     clients = with_a_small_client(2, lean=0.4)
     held = fitted(clients, confidence=0.9)
-    assert held.turns[-1].folder == "turn-2-drift"
+    assert held.turns[2].folder == "turn-2-drift"
     monkeypatch.setattr(marginal, "MOST_DRIFT", 1e-9)
     not_held = fitted(clients, confidence=0.9)
     after, before = (
@@ -115,13 +115,13 @@ def drifting(clients, budget, multipliers, spread, stiffness):
 
 one_client = st.tuples(
     st.lists(st.integers(20, 5000), min_size=2, max_size=2),
-    st.floats(0.2, 0.8),
+    st.floats(0.2, 0.69),  # and the other group's is up to .3 higher
 )
 strengths = (st.floats(0.0, 0.3), st.floats(0.0, 3.0), st.floats(0.01, 10.0))
 
 
 def held_to(of, confidence):
-    tightened = of.tightened(deviations_for(confidence), against_drift=True).constraints
+    tightened = of.tightened(of.deviations_for(confidence), against_drift=True).constraints
     return tightened.bounds[: len(of.problem.constraints)]
 
 
@@ -144,6 +144,5 @@ def test_the_side_that_drifts_is_held_lower_the_more_confidence(
 def test_the_bound_is_lowered_by_the_multiplier_times_the_spread():
     rows, rates = [40_000, 30_000], [0.35, 0.3]
     found = drifting({"a": (rows, rates)}, 0.05, 0.02, 0.1, 1e9)  # so stiff that nothing rises
-    without, by = bounds(found, 0.9), 0.004 - 0.3 * found.deviations[0]  # the margin has the rest
-    assert by > 0.002
+    without, by = bounds(found, 0.9), 0.004
     assert held_to(found, 0.9) == pytest.approx([without[0] - by, without[1] + by])

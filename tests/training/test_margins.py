@@ -32,7 +32,7 @@ def margins(clients, rules=(PARITY,), most_change=0.05):
 
 def bounds(of, confidence):
     """The bounds of the budgets' own rows that training is held to."""
-    tightened = of.tightened(deviations_for(confidence)).constraints
+    tightened = of.tightened(of.deviations_for(confidence)).constraints
     return tightened.bounds[: len(of.problem.constraints)]
 
 
@@ -50,6 +50,8 @@ def test_the_number_of_deviations_is_the_quantile_of_two_samples_and_the_optimis
     for confidence in (0.6, 0.8, 0.9, 0.95, 0.99):
         exact = np.sqrt(2) * NormalDist().inv_cdf(confidence) + 0.3
         assert exact - 0.1 < deviations_for(confidence) <= exact + 1e-9
+        assert 0.2 <= deviations_for(confidence) - deviations_for(confidence, 0.0) <= 0.4
+    assert deviations_for(0.5, 0.0) == pytest.approx(0.1)  # some, so that a drift is held against
     found = [deviations_for(c) for c in np.linspace(0, 0.999, 200)]
     assert np.all(np.diff(found) >= 0)
 
@@ -182,6 +184,19 @@ def test_decisions_may_exceed_a_budget_by_no_more_than_they_did():
     for rate, is_inside in ((0.301, True), (0.299, False), (0.399, True), (0.401, False)):
         over = limits.problem.constraints.violations(np.array([rate, rate]))
         assert (over <= 0).all() == is_inside  # together their rate is .35
+
+
+def test_margins_are_those_of_decisions_as_far_as_rows_are_many():
+    clients = {"few": ([60, 40], [0.4, 0.4]), "many": ([60_000, 40_000], [0.4, 0.4])}
+    found, none = margins(clients), np.zeros(4)
+    asked = found.problem.constraints.bounds
+    for deviations in (0.0, 0.7, 2.1):
+        lowered = asked - found.limits(none, deviations).bounds[:4]
+        share = np.array([0.0, 0.0, 1 - 300 / 24_000, 1 - 300 / 24_000])  # 1/60000 + 1/40000
+        assert lowered == pytest.approx(share * found.taken(deviations))
+    exceeded = np.array([0.0, 0.0, 0.02, 0.0])
+    bounds = found.limits(exceeded, 2.1).bounds
+    assert bounds[2] == pytest.approx(asked[2] + 0.02) and bounds[3] < asked[3]
 
 
 # --- what is said ---------------------------------------------------------------------------------

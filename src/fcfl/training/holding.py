@@ -25,14 +25,15 @@ from fcfl.server.decisions import RestoreDecisions
 from fcfl.server.problem import Problem
 from fcfl.training.drift import drift_at, drifts_of
 from fcfl.training.held import Held, held_at, sentence_on_changes
-from fcfl.training.margins import STEP, Limits, Margins, deviations_for, margins_at, too_few_rows
+from fcfl.training.margins import STEP, Limits, Margins, margins_at, too_few_rows
 from fcfl.training.run_stages import Run, Stage
 
 MOST_ACCURACY = 0.02  # share of all training rows that turns may decide wrongly instead of rightly
 MOST_FOR_MOVING = 0.002  # the same for moving the rates of small clients
 DRIFT_SHARES = (1.0, 0.5)  # of the drift that training is held against: the first it can be
+MOVES = 4  # tries of how far the rates of small clients may move
 TURNS = 3  # of lowering bounds by what decisions exceed them by
-FEEDBACK, AT_LEAST = 1.2, 5e-4  # times the excess, and a bit more; twice as much with each turn
+FEEDBACK, AT_LEAST = 1.2, 5e-4  # times the excess, and a bit more
 TURN_ROUNDS = 100  # of each stage of a turn, more where the plain fit took more
 NEARLY = 1e-4  # smooth violation of a turn that does not converge, as networks often do not
 
@@ -110,21 +111,22 @@ class Holding:
 
     def _with_margins(self, base: Held, confidence: float, most_change: float) -> Held:
         """The model under the whole margin, or under the largest part of it that it can have."""
-        whole = deviations_for(confidence)
-        if whole == 0.0:
+        if confidence == 0.0:
             return base
         at = replace(base.at, problem=self._asked)
         drift = drift_at(self._run.clients, at, base.state) if self._tells_drift else None
         margins = margins_at(at, base.decided, most_change, drift)
         for sentence in too_few_rows(margins, confidence):
             self._say(sentence)
-        limits = margins.limits(base.excess(self._asked))
-        best = base
+        whole = margins.deviations_for(confidence)
+        exceeded = base.excess(self._asked)
+        limits, best = margins.limits(exceeded), base
         low, high, tried = 0, round(whole / STEP) + 1, round(whole / STEP)
         why = ""
         while True:
             turn = self._turn(margins.tightened(tried * STEP), best, "margin")
             if self._is_sound(turn) and not self._costs_too_much(turn):
+                turn = self._lowered(turn, margins.limits(exceeded, tried * STEP))
                 turn = self._inside(turn, limits)
             refused = self._refused(turn, limits)
             if refused is None:
@@ -139,10 +141,13 @@ class Holding:
                 f"Margins for {confidence:g} confidence were cut to {low * STEP / whole:.0%} of "
                 f"their size: with more, {why}."
             )
-        return best if low == 0 else self._for_small_clients(margins, low * STEP, limits, best)
+        if low == 0:
+            return best
+        wider = margins.limits(exceeded, low * STEP)
+        return self._for_small_clients(margins, low * STEP, (wider, limits), best)
 
     def _for_small_clients(
-        self, margins: Margins, deviations: float, limits: Limits, best: Held
+        self, margins: Margins, deviations: float, limits: tuple[Limits, Limits], best: Held
     ) -> Held:
         """The model held against its drift, and with rates moved to where they vary less.
 
@@ -158,19 +163,51 @@ class Holding:
                     best, kept = held, share
                     break
         if margins.aims(deviations).any():
-            problem = margins.tightened(deviations, against_drift=kept, moved=True)
-            best = self._further(problem, best, limits, "moved", MOST_FOR_MOVING) or best
+            return self._moved(margins, deviations, kept, limits, best)
         return best
 
+    def _moved(
+        self,
+        margins: Margins,
+        deviations: float,
+        against_drift: float,
+        limits: tuple[Limits, Limits],
+        best: Held,
+    ) -> Held:
+        """The model with the rates of small clients moved as far as they may, found by halving.
+
+        People who are alike are decided about alike: a rate of decisions jumps where the smooth
+        one moves by little, and may be too far on the other side.
+        """
+        found, low, high, share = best, 0.0, 1.0, 1.0
+        for _ in range(MOVES):
+            problem = margins.tightened(deviations, against_drift=against_drift, moved=share)
+            turn = self._further(problem, best, limits, "moved", MOST_FOR_MOVING)
+            if turn is None:
+                high = share
+            else:
+                found, low = turn, share
+            if low == high:
+                break
+            share = (low + high) / 2
+        return found
+
     def _further(
-        self, problem: Problem, best: Held, limits: Limits, what: str, most: float
+        self, problem: Problem, best: Held, limits: tuple[Limits, Limits], what: str, most: float
     ) -> Held | None:
-        """The model trained on from the best one, None if it fails or costs more than ``most``."""
+        """The model trained on from the best one, None if it fails or costs more than ``most``.
+
+        Decisions are to keep the second limits, and the first, lower ones as far as that succeeds.
+        """
+        lower, needed = limits
         turn = self._turn(problem, best, what)
+        has_moved_too_far = turn.excess(needed.problem)[len(self._asked.constraints) :].any()
+        if what == "moved" and has_moved_too_far:
+            return None
         if self._is_sound(turn) and turn.accuracy >= best.accuracy - most:
-            turn = self._inside(turn, limits)
+            turn = self._inside(self._lowered(turn, lower), needed)
         is_cheap = turn.accuracy >= best.accuracy - most
-        return turn if is_cheap and self._refused(turn, limits) is None else None
+        return turn if is_cheap and self._refused(turn, needed) is None else None
 
     def _refused(self, turn: Held, limits: Limits) -> str | None:
         """Why a margin is not kept, None if it is."""
@@ -190,27 +227,30 @@ class Holding:
 
     def _inside(self, held: Held, limits: Limits) -> Held:
         """The model trained on until decisions keep ``limits``, or as near as that comes."""
-        if held.excess(limits.problem).sum() > 0:
-            held = self._lowered(held, limits)
+        held = self._lowered(held, limits)
         if held.excess(limits.problem).sum() > 0:
             held = self._restored(held, limits)
         return held
 
     def _lowered(self, kept: Held, limits: Limits) -> Held:
-        """The model whose bounds were lowered by what decisions exceed them by."""
-        most, off = kept.state.problem.constraints.bounds, np.zeros(len(limits.bounds))
-        least, last = kept.excess(limits.problem).sum(), kept
-        for turn in range(TURNS):
+        """The model trained on under bounds lower than its smooth rates, by what decisions exceed.
+
+        Of a row whose smooth value is below its bound, a bound a little lower changes nothing.
+        """
+        bounds, last = kept.state.problem.constraints.bounds, kept
+        least = kept.excess(limits.problem).sum()
+        for _ in range(TURNS):
+            if least == 0:
+                break
             excess = last.excess(limits.problem)
-            off += np.where(excess > 0, 2**turn * (FEEDBACK * excess + AT_LEAST), 0.0)
-            bounds = np.minimum(most, limits.bounds - off)
+            smooth = limits.problem.constraints.apply(last.at.rates)
+            lower = np.minimum(bounds, smooth - FEEDBACK * excess - AT_LEAST)
+            bounds = np.where(excess > 0, lower, bounds)
             last = self._turn(limits.under(bounds), last, "decisions")
             if not self._is_sound(last) or self._costs_too_much(last):
                 break
             if last.excess(limits.problem).sum() < least:
                 kept, least = last, last.excess(limits.problem).sum()
-            if least == 0:
-                break
         return kept
 
     def _restored(self, kept: Held, limits: Limits) -> Held:

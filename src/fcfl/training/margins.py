@@ -7,10 +7,11 @@ On new rows a disparity differs from the one trained on by chance. For a compari
 
 with p the rate of the groups compared, together, and :math:`n_g` their training rows. Training is
 held to :math:`b - \lambda s(p_0)`, with :math:`p_0` the rate of the model that is trained with the
-plain budgets and :math:`\lambda = \sqrt2 z_c + 0.3`: the quantile of the confidence c for as many
-new rows as there are training rows, and what a fit gains on its own rows. A tenth of the room that
-an even model has is always left: a bound of exactly zero stalls training. So a small client is
-tightened more, never less, and the bounds fall with the confidence and with the budget.
+plain budgets and :math:`\lambda = \sqrt2 z_c`: the quantile of the confidence c for as many new
+rows as there are training rows; and 0.3 more for what a fit gains on its own rows, where no drift
+is known (below). A tenth of the room that an even model has is always left: a bound of exactly
+zero stalls training. So a small client is tightened more, never less, and the bounds fall with the
+confidence and with the budget. Decisions about many rows are held to these bounds, too.
 
 A small client also drifts: on new rows its disparity is not centred where training left it
 (`drift`). Where that is known, the rates that are to be expected there are held to these bounds: a
@@ -39,6 +40,7 @@ from fcfl.training.drift import Drift
 MOST_CHANGE = 0.05  # by how much margins may change a client's rate, by default
 OPTIMISM = 0.3  # by how many standard deviations groups drift apart on new rows; measured
 NEW_ROWS = float(np.sqrt(2.0))  # as many new rows as training rows
+TRUSTED_ROWS = 300.0  # rows from which on decisions tell more of new rows than smooth rates
 MOST_DRIFT = 0.5  # share of an even model's room by which rates are moved against their drift
 LEFT = 0.1  # share of an even model's room that no margin takes
 STEP = 0.1  # margins come in tenths of a deviation, so that a larger confidence never has a smaller
@@ -48,12 +50,12 @@ MOST_SINGLY = 2  # clients with too few rows that have a sentence each
 _WORTH = 0.95  # a change that does not lower the deviation to this share of it is not made
 
 
-def deviations_for(confidence: float) -> float:
+def deviations_for(confidence: float, optimism: float = OPTIMISM) -> float:
     """How many standard deviations a bound is lowered by; none without confidence."""
     if confidence == 0:
         return 0.0
-    exact = max(NormalDist().inv_cdf(confidence), 0.0) * NEW_ROWS + OPTIMISM
-    return float(np.floor(exact / STEP + 1e-9) * STEP)
+    exact = max(NormalDist().inv_cdf(confidence), 0.0) * NEW_ROWS + optimism
+    return float(np.floor(max(exact, STEP) / STEP + 1e-9) * STEP)
 
 
 @dataclass(frozen=True)
@@ -85,12 +87,16 @@ class Margins:
     def _room_at(self, rates: Vector) -> Vector:
         return np.maximum(self.problem.constraints.bounds - rates * self.sums, 1e-300)
 
+    def deviations_for(self, confidence: float) -> float:
+        """How many standard deviations bounds are lowered by: fewer where the drift is known."""
+        return deviations_for(confidence, OPTIMISM if self.drift is None else 0.0)
+
     def taken(self, deviations: float) -> Vector:
         """What is taken off each bound."""
         return np.minimum(deviations * self.deviations, (1.0 - LEFT) * self.room)
 
     def drifted(self, deviations: float) -> Vector:
-        """By how much each row will be larger on new rows, beyond what a margin has for that.
+        """By how much each row will be larger on new rows.
 
         No more than leaves an even model, with its rates moved the other way, inside the plain
         budgets: decisions on training rows are to keep these, too.
@@ -101,7 +107,6 @@ class Margins:
         bounds = constraints.bounds - self.taken(deviations)
         weights = constraints.weigh_rates(self.drift.multipliers_under(bounds))
         by = constraints.apply(weights * self.drift.spreads)
-        by = np.sign(by) * np.maximum(np.abs(by) - OPTIMISM * self.deviations, 0.0)
         times = np.maximum(-by, 0.0) / (MOST_DRIFT * self.room)
         return by / np.maximum(self._largest(times), 1.0)[self.changes.population_of_row]
 
@@ -139,19 +144,19 @@ class Margins:
         return largest
 
     def tightened(
-        self, deviations: float, *, against_drift: float = 0.0, moved: bool = False
+        self, deviations: float, *, against_drift: float = 0.0, moved: float = 0.0
     ) -> Problem:
         """The problem with every bound lowered by its margin, and limits on the rates' changes.
 
         With ``against_drift``, a share, it is what rows will be on new rows that is held to them.
-        With ``moved``, the rates of clients with too few rows are moved to their aims, too.
+        With ``moved``, a share, the rates of clients with too few rows are moved to their aims.
         """
         asked = self.problem.constraints.bounds
         bounds = asked - self.taken(deviations)
         if against_drift:
             bounds = np.minimum(bounds - against_drift * self.drifted(deviations), asked)
         limits = self.changes.bounds_around(self.changes.smooth, self.most_change)
-        aims = self.aims(deviations) if moved else np.zeros(len(self.changes))
+        aims = moved * self.aims(deviations) if moved else np.zeros(len(self.changes))
         aimed = self.changes.bounds_from(self.changes.smooth, aims)
         return with_constraints(
             self.problem,
@@ -160,15 +165,19 @@ class Margins:
             ),
         )
 
-    def limits(self, exceeded: Vector) -> "Limits":
+    def limits(self, exceeded: Vector, deviations: float = 0.0) -> "Limits":
         """What decisions are to keep: the budgets, and the limits on the rates' changes.
 
-        A budget that they exceed already is to be exceeded by no more than that.
+        A budget that they exceed already is to be exceeded by no more than that. With
+        ``deviations`` the margins are theirs, too, but for what 300 rows are worth: on new rows a
+        large group is decided about as on training rows, whatever its smooth rate; in a small one
+        training has bent single decisions, and the smooth rate tells more.
         """
         around = self.changes.bounds_around(self.changes.decided, self.most_change)
         asked = self.problem.constraints
-        as_it_is = replace(asked, bounds=asked.bounds + exceeded)
-        constraints = self.changes.appended_to(as_it_is, around)
+        trust = np.maximum(1.0 - TRUSTED_ROWS * self.spreads**2, 0.0)
+        off = np.where(exceeded > 0, -exceeded, trust * self.taken(deviations))
+        constraints = self.changes.appended_to(replace(asked, bounds=asked.bounds - off), around)
         return Limits(with_constraints(self.problem, constraints), self.changes)
 
 
@@ -226,7 +235,7 @@ def with_constraints(problem: Problem, constraints: Constraints) -> Problem:
 
 def too_few_rows(margins: Margins, confidence: float) -> tuple[str, ...]:
     """Sentences on rows that do not support a budget, the fewest first; one for many clients."""
-    needed = margins.short_of_rows(deviations_for(confidence))
+    needed = margins.short_of_rows(margins.deviations_for(confidence))
     rows = margins.problem.constraints.rows
     found: dict[tuple[str | None, str], tuple[Row, float]] = {}
     order: NDArray[np.intp] = np.argsort(-needed, kind="stable")

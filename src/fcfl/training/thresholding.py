@@ -22,7 +22,7 @@ from fcfl.rules import Rule
 from fcfl.server.problem import Problem, build_problem, evaluate_point
 from fcfl.training.held import Held, held_at, sentence_on_changes
 from fcfl.training.holding import MOST_ACCURACY
-from fcfl.training.margins import STEP, Margins, deviations_for, margins_at, too_few_rows
+from fcfl.training.margins import STEP, Margins, margins_at, too_few_rows
 from fcfl.training.run_stages import Run, Stage
 
 
@@ -100,10 +100,10 @@ class _Choosing:
     ) -> tuple[GroupThresholds, Held]:
         """The choice under the whole margin, or the largest part of it that does not cost much."""
         plain, held = base
-        whole = deviations_for(confidence)
-        if whole == 0.0 or not len(self._asked.constraints):
+        if confidence == 0.0 or not len(self._asked.constraints):
             return base
         margins = self._margins(held)
+        whole = margins.deviations_for(confidence)
         notes += too_few_rows(margins, confidence)
         low, high, tried = 0, round(whole / STEP) + 1, round(whole / STEP)
         best = base
