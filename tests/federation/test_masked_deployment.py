@@ -103,9 +103,8 @@ def kill_at_every_step(stage, killed):
             stage.local_cluster.kill(name)
             killed.append((step, name))
             print(f"{time.strftime('%H:%M:%S')} SIGKILL to {name} at {step}")  # noqa: T201
-        if step == STEPS[0]:
-            for name in KILLED:
-                stage.supervise(name)
+        for name in KILLED:
+            stage.local_cluster.start_site(name, stage.config(name))
 
 
 def test_three_sites_of_nvflare_sum_under_masks(tmp_path):
