@@ -2,13 +2,15 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help venv demo test test-deployment lint docs docs-outputs bench clean
+.PHONY: help venv demo test test-deployment lint docs docs-check docs-outputs release-check bench clean
 help:
 	@echo "make demo   train on Adult under a budget of .05 per client, beside plain FedAvg"
 	@echo "make test   the whole test suite"
 	@echo "make test-deployment  both engines over real processes: faults, TLS, keys; 3/4 of an hour"
 	@echo "make lint   ruff, mypy --strict, import contracts"
 	@echo "make docs   the documentation as a site, in docs/_build"
+	@echo "make docs-check  every block of Start and the guides; make docs-outputs writes what they print"
+	@echo "make release-check  wheel, sdist, every extra, the lowest versions; half an hour"
 	@echo "make bench  the speed claims, as ratios measured in one run"
 	@echo "make venv   the development environment in .venv; make clean removes what was made"
 
@@ -44,9 +46,17 @@ docs: venv
 	$(BIN)/python -m sphinx -W --keep-going -b html -d docs/_build/read docs docs/_build/html
 	$(BIN)/python -m sphinx -q -W -b doctest -d docs/_build/read docs docs/_build/doctest
 
-# What the commands in the pages print, written anew.
+# Every block of Start and the guides is run and compared with what the page shows.
+docs-check: venv
+	$(BIN)/python -m pytest -m "pages or not pages and not deployment" tests/docs
+
+# What the blocks of the pages print, written anew.
 docs-outputs: venv
-	$(BIN)/python -m tests.docs.console_blocks $$(grep -l '^```console' docs/*.md)
+	$(BIN)/python -m tests.docs.page_blocks README.md $$(grep -lE '^```(console|python)$$' docs/*.md)
+
+# Wheel and sdist, each extra in an environment of its own, the lowest versions declared.
+release-check: venv
+	$(BIN)/python -m benchmarks.release
 
 bench: venv
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks

@@ -33,10 +33,12 @@ html_theme = "pydata_sphinx_theme"
 html_title = "fcfl"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_sidebars = {page: [] for page in ("index", "start", "gallery", "glossary")}  # nothing below
 html_theme_options = {
     "show_toc_level": 2,
     "navigation_with_keys": False,
     "header_links_before_dropdown": 7,
+    "navbar_align": "left",
     "footer_start": ["copyright"],
     "footer_end": [],
 }

@@ -1,4 +1,4 @@
-"""One hypothesis profile: the same examples every time, and no clock."""
+"""One hypothesis profile: the same examples every time, and no clock. Slow tests when asked for."""
 
 from hypothesis import HealthCheck, settings
 
@@ -11,3 +11,22 @@ settings.register_profile(
 )
 settings.register_profile("explore", parent=settings.get_profile("steady"), derandomize=False)
 settings.load_profile("steady")
+
+WHEN_ASKED = {
+    "deployment": "real processes and their faults, minutes each: make test-deployment",
+    "pages": "blocks of the documentation that take seconds each: make docs-check",
+}
+
+
+def pytest_configure(config):
+    for name, meaning in WHEN_ASKED.items():
+        config.addinivalue_line("markers", f"{name}: {meaning}")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.option.markexpr:
+        return
+    slow = [item for item in items if any(map(item.get_closest_marker, WHEN_ASKED))]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]

@@ -1,13 +1,17 @@
-"""Every example is run as a reader would run it, and is short enough to be read."""
+"""Every example is run as a reader would, prints what docs/gallery.md shows, and is short."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+ROOT = Path(__file__).parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+PAGE = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+GALLERY = dict(re.findall(r"^\$ python examples/(\w+\.py).*\n((?:.*\n)*?)```$", PAGE, re.MULTILINE))
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -21,7 +25,10 @@ def test_an_example_runs_and_says_something(path, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) >= 3
+    printed = [line.rstrip() for line in done.stdout.splitlines()]
+    shown = GALLERY[path.name].rstrip("\n").split("\n")
+    assert len(shown) >= 3
+    assert printed[: len(shown)] == shown if path.stem == "own_method" else printed == shown
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -33,3 +40,4 @@ def test_an_example_is_under_sixty_lines_and_says_how_to_run_it(path):
 
 def test_the_examples_are_there():
     assert len(EXAMPLES) >= 5
+    assert set(GALLERY) == {path.name for path in EXAMPLES}

@@ -93,7 +93,7 @@ def test_a_client_with_fewer_rows_is_tightened_more_and_never_left_as_it_is():
     large, middle, small, tiny = 0.1 - bounds(margins(clients), 0.9)[::2]
     assert 0 < large < middle < small <= tiny
     assert middle == pytest.approx(2 * large, rel=1e-3)
-    assert small == tiny == pytest.approx(0.9 * 0.1)  # what an even model has room for
+    assert small == tiny == pytest.approx(0.6 * 0.1)  # of what an even model has room for
 
 
 @st.composite

@@ -41,7 +41,7 @@ Policies = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
-        help="Clients' policy files, each CLIENT.toml: [preference], and budgets insisted on.",
+        help="Clients' policy files, each CLIENT.toml: its preference, and budgets insisted on.",
     ),
 ]
 By = Annotated[

@@ -9,9 +9,10 @@ with p the rate of the groups compared, together, and :math:`n_g` their training
 held to :math:`b - \lambda s(p_0)`, with :math:`p_0` the rate of the model that is trained with the
 plain budgets and :math:`\lambda = \sqrt2 z_c`: the quantile of the confidence c for as many new
 rows as there are training rows; and 0.3 more for what a fit gains on its own rows, where no drift
-is known (below). A tenth of the room that an even model has is always left: a bound of exactly
-zero stalls training. So a small client is tightened more, never less, and the bounds fall with the
-confidence and with the budget. Decisions about many rows are held to these bounds, too.
+is known (below). Four tenths of the room that an even model has are always left: chance decides
+about few rows, and lower bounds cost accuracy for nothing. So a small client is tightened more,
+never less, and the bounds fall with the confidence and with the budget. Decisions about many rows
+are held to these bounds, too.
 
 A small client also drifts: on new rows its disparity is not centred where training left it
 (`drift`). Where that is known, the rates that are to be expected there are held to these bounds: a
@@ -42,7 +43,8 @@ OPTIMISM = 0.3  # by how many standard deviations groups drift apart on new rows
 NEW_ROWS = float(np.sqrt(2.0))  # as many new rows as training rows
 TRUSTED_ROWS = 300.0  # rows from which on decisions tell more of new rows than smooth rates
 MOST_DRIFT = 0.5  # share of an even model's room by which rates are moved against their drift
-LEFT = 0.1  # share of an even model's room that no margin takes
+LEFT = 0.4  # share of an even model's room that no margin takes: less keeps no more, and costs
+_ENOUGH = 0.9  # rows are too few where a margin for them would be more of the room
 STEP = 0.1  # margins come in tenths of a deviation, so that a larger confidence never has a smaller
 _AIM = 0.9  # of the change allowed: decisions change by a little more than smooth rates
 MOST_TOLD = 8  # sentences of one kind, or clients in one
@@ -117,7 +119,7 @@ class Margins:
     def _crowding(self, deviations: float, change: Vector) -> Vector:
         """The margin as a share of what it may take, when rates have changed by ``change``."""
         rates = np.clip(self.rates + change, 0.0, 1.0)
-        allowed = (1.0 - LEFT) * self._room_at(rates)
+        allowed = _ENOUGH * self._room_at(rates)
         return np.asarray(deviations * _deviation(rates) * self.spreads / allowed)
 
     def aims(self, deviations: float) -> Vector:

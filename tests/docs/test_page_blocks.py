@@ -1,0 +1,164 @@
+"""Every block of Start and of the guides is run by a test, and prints what the page shows."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import tomllib
+
+import pytest
+import sklearn
+from tests.docs.page_blocks import FENCE, ROOT, comparable, run_page, steps_of
+
+from fcfl.data.declared import read_declared
+from fcfl.policy_file import read_policy
+from fcfl.runs.site_config import SitesConfig
+from hospital import fcfl
+
+DOCS = ROOT / "docs"
+TOCTREE = re.compile(r"```\{toctree\}\n(?::.*\n)*\n(.*?)```", re.DOTALL)
+LISTED = TOCTREE.search((DOCS / "guides.md").read_text(encoding="utf-8"))[1]
+NAMES = ["start", "own-method", *re.findall(r"([\w-]+)>?$", LISTED, re.MULTILINE)]
+PAGES = {name: (DOCS / f"{name}.md").read_text(encoding="utf-8") for name in NAMES}
+PAGES["readme"] = (ROOT / "README.md").read_text(encoding="utf-8")
+QUICK = ("start", "budgets", "gate")
+RUN = [name for name in PAGES if FENCE.search(PAGES[name])]
+
+# Blocks typed in by tests of their own, on machines that are folders: words they begin with, and
+# the test that has them.
+GUIDES = "tests/federation/test_guide_followed.py", "tests/federation/test_nvflare_guide.py"
+HERE = "tests/docs/test_page_blocks.py"
+RELEASE = "benchmarks/release.py"  # `pip install` of the wheel, with every extra
+FOLLOWED = {
+    "deployment": {
+        "pip install 'fcfl[flower]'\nfcfl flower new": "tests/federation/test_rehearsals.py",
+        "apt-get install nginx": GUIDES[0],
+        "export FLWR_HOME": GUIDES[0],
+        "ssh-keygen": HERE,
+        "[superlink]": GUIDES[0],
+        "fcfl flower register": GUIDES[0],
+        "pip install 'fcfl[flower]'": RELEASE,
+        'name = "north"': GUIDES[0],
+        "withhold-below": GUIDES[0],
+        "# /etc/systemd/system": GUIDES[0],
+        "fcfl site status": GUIDES[0],
+        "flwr run app hospitals --stream\n": GUIDES[0],
+        "flwr run app hospitals --stream --run-config": HERE,
+    },
+    "nvflare": {
+        "pip install 'fcfl[nvflare]'\nfcfl nvflare new": GUIDES[1],
+        "mkdir -p": GUIDES[1],
+        "/srv/fcfl/app/kits/server/startup": GUIDES[1],
+        "pip install 'fcfl[nvflare]'": RELEASE,
+        'name = "north"': GUIDES[1],
+        "/srv/fcfl/north/startup": GUIDES[1],
+        "fcfl nvflare status": GUIDES[1],
+        "fcfl nvflare stop": GUIDES[1],
+    },
+    "start": {"make demo": HERE},
+    "readme": {"make demo ": HERE},
+}
+
+
+def indented(text):
+    """Indented blocks that follow a paragraph; deeper text of a list is none."""
+    outside = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    found = re.findall(r"(?:\A|\n\n)((?:    .*\n)+)", outside)
+    return [re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in found]
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.pages) for name in RUN]
+)
+def test_blocks_print_what_the_page_shows(name, tmp_path):
+    with sklearn.config_context():  # a page may change it
+        for step, printed in run_page(PAGES[name], tmp_path):
+            assert comparable(printed) == comparable(step.shown), step.command
+
+
+def test_no_block_is_left_out():
+    assert {*QUICK, "python", "cards", "networks", "negotiation", "privacy"} <= {*RUN}
+    for name, text in PAGES.items():
+        fences = re.findall(r"^```(\S+)", text, re.MULTILINE)
+        known = {"console", "python", "toml", "yaml"}
+        assert {fence for fence in fences if not fence.startswith("{")} <= known, name
+        assert len(re.findall(r"^```$", text, re.MULTILINE)) == len(fences), name
+        for kind, block in FENCE.findall(text):
+            assert steps_of(kind, block)
+        for block in indented(text):
+            at = [start for start in FOLLOWED.get(name, {}) if block.startswith(start)]
+            assert at, f"{name}: nothing runs {block!r}"
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_what_is_said_to_be_followed_is_there(name):
+    blocks = indented(PAGES[name])
+    for start, where in FOLLOWED[name].items():
+        assert any(block.startswith(start) for block in blocks), start
+        assert (ROOT / where).exists()
+
+
+def test_what_a_pipeline_runs_is_what_the_page_ran():
+    (steps,) = re.findall(r"^```yaml\n(.*?)^```$", PAGES["gate"], re.MULTILINE | re.DOTALL)
+    typed = {step.command[2:].replace(" \\\n   ", "") for _, step in _steps("gate")}
+    ours = [line for line in re.findall(r"- run: (.*)", steps) if not line.startswith("pip ")]
+    assert ours and {*ours} <= typed
+
+
+def test_the_files_of_the_pages_are_read(tmp_path):
+    readers = {"policy": read_policy, "north": read_policy, "schema": read_declared}
+    read = set()
+    for name in RUN:
+        for kind, step in _steps(name):
+            if kind == "toml":
+                path = tmp_path / step.command.splitlines()[0].rpartition("/")[2].lstrip("# ")
+                path.write_text(step.command, encoding="utf-8")
+                readers[path.stem](path)
+                read.add(path.stem)
+    assert read == set(readers)
+
+
+def test_the_settings_of_runs_over_sites_are_settings(tmp_path):
+    (block,) = [b for b in indented(PAGES["deployment"]) if "--run-config" in b]
+    (new,) = [
+        line
+        for line in indented(PAGES["deployment"])[0].splitlines()
+        if line.startswith("fcfl flower new")
+    ]
+    app = tmp_path / "app"
+    assert fcfl(*(app if w == "app" else w for w in shlex.split(new)[1:])).exit_code == 0
+    table = tomllib.loads((app / "pyproject.toml").read_text(encoding="utf-8"))
+    settings = table["tool"]["flwr"]["app"]["config"]
+    commands = []
+    for line in block.splitlines():
+        changed = tomllib.loads(re.sub(r'(?<=") (?=\w+=)', "\n", shlex.split(line)[-1]))
+        commands.append(SitesConfig.from_run_config(settings | changed).command)
+    assert commands == ["compare", "sweep"]
+
+
+def test_a_site_may_make_its_own_key(tmp_path):
+    if shutil.which("ssh-keygen") is None:
+        pytest.skip("there is no ssh-keygen")
+    serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
+    (block,) = [b for b in indented(PAGES["deployment"]) if b.startswith("ssh-keygen")]
+    subprocess.run(["bash", "-c", block], cwd=tmp_path, check=True, capture_output=True)
+    key = serialization.load_ssh_public_key((tmp_path / "north.pub").read_bytes())
+    assert key.curve.name == "secp384r1"
+
+
+def test_the_first_command_is_a_goal_of_the_makefile():
+    assert [block.strip() for block in indented(PAGES["start"])] == ["make demo"]
+    assert re.findall(r"^make (\w+)", *indented(PAGES["readme"]), re.MULTILINE) == ["demo", "test"]
+    assert re.search(
+        r"^demo: .*\n\t\$\(BIN\)/fcfl demo --out runs/demo$", _makefile(), re.MULTILINE
+    )
+
+
+def _makefile():
+    return (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def _steps(name):
+    return [
+        (kind, step) for kind, block in FENCE.findall(PAGES[name]) for step in steps_of(kind, block)
+    ]
