@@ -20,7 +20,7 @@ STUDIES = (
     "baselines", "coverage", "eicu", "flower", "fuzz", "growth", "losses", "masks", "mlp",
     "negotiation", "privacy", "promise", "published", "qp", "recorded", "resplits", "round_cost",
     "rounds",
-    "scale", "sites", "startup", "thresholds",
+    "scale", "sites", "startup", "table_2", "thresholds",
 )  # fmt: skip
 
 

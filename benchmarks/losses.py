@@ -22,7 +22,7 @@ from fcfl.federation.loop import Progress, run
 from fcfl.federation.transport import InProcessTransport
 from fcfl.models.linear import Linear
 from fcfl.models.loss import LOSSES
-from fcfl.models.model_file import load_model
+from fcfl.models.saved_model import load_model
 from fcfl.results.evaluations import row_sections
 from fcfl.rules import Difference, rates_needed
 from fcfl.runs import Experiment, run_experiment

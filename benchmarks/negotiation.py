@@ -10,14 +10,12 @@ no offer voted on is dominated by any of the 64. What exploring finds is printed
 
 import sys
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from itertools import product
 from typing import TypeAlias
 
 import numpy as np
 
-from fcfl._types import ClientId, Vector
+from fcfl._types import ClientId
 from fcfl.client.local_client import LocalClient
 from fcfl.data.client_data import ClientData
 from fcfl.federation.federation import Federation
@@ -66,20 +64,6 @@ def simulated(
 Preferences: TypeAlias = dict[ClientId, Preference]
 
 
-@dataclass(frozen=True)
-class Remembered(Bargain):
-    """A bargain that trains no combination twice: what it gives does not depend on the way."""
-
-    known: dict[tuple[float, ...], Offer] = field(default_factory=dict)
-
-    def offer(self, budgets: Mapping[ClientId, float], start: Vector, found_by: str) -> Offer:
-        """What everybody gets under these budgets."""
-        key = tuple(budgets.values())
-        if key not in self.known:
-            self.known[key] = super().offer(budgets, start, found_by)
-        return self.known[key]
-
-
 def table(seed: int, n_clients: int = 3, n_rows: int = 150) -> tuple[Bargain, Preferences]:
     """A simulated table as something to bargain about, and the clients' preferences."""
     train, test = simulated(seed, n_clients, n_rows)
@@ -89,7 +73,7 @@ def table(seed: int, n_clients: int = 3, n_rows: int = 150) -> tuple[Bargain, Pr
         c: LocalClient(c, rows, test[c], preference=preferences[c]) for c, rows in train.items()
     }
     rules = (Difference("demographic_parity", "group"),)
-    bargain = Remembered(Federation(clients), Linear(N_FEATURES), rules, 0.003, 1.0, 1.0)
+    bargain = Bargain(Federation(clients), Linear(N_FEATURES), rules, 0.003, 1.0, 1.0)
     return bargain, preferences
 
 
@@ -98,7 +82,7 @@ def every_offer(bargain: Bargain, ladder: tuple[float, ...]) -> list[Offer]:
     settled, free = bargain.settled()
     names = bargain.federation.names
     return [
-        settled.offer(dict(zip(names, budgets, strict=True)), free.params, "all")
+        settled.offer(dict(zip(names, budgets, strict=True)), free, "all")
         for budgets in product(ladder, repeat=len(names))
     ]
 
@@ -110,7 +94,7 @@ def utilities(offer: Offer, preferences: Preferences) -> np.ndarray:
 def found(explored: Negotiation, offers: list[Offer], bargain: Bargain) -> dict[str, bool]:
     """For each rule whether it elects the same combination among those explored as among all."""
     settled, free = bargain.settled()
-    outcome = Voters.meet(settled, explored.budgets, free.params).vote(offers)
+    outcome = Voters.meet(settled, explored.budgets, free).vote(offers)
     same = {}
     for rule in VOTING_RULES:
         best, here = outcome.winner(rule), explored.election(rule).winner

@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
@@ -22,9 +23,11 @@ import numpy as np
 
 from benchmarks.flower import adult, simulated, write_tables
 from benchmarks.open_site import open_site
+from fcfl.client.questions import Evaluate, HoldOut
 from fcfl.federation.flower.app_folder import write_app
 from fcfl.federation.flower.certificates import make_certificates
 from fcfl.federation.flower.local_cluster import LocalCluster
+from fcfl.federation.messages import Introduce, ToSite, decode_question
 from fcfl.federation.named_module import NamedModule
 from fcfl.federation.site_settings import Config
 from fcfl.federation.transport import InProcessTransport
@@ -74,9 +77,38 @@ def run_app(folder: Path, app: Path, sites: Mapping[str, Mapping[str, str]]) -> 
     return nodes
 
 
+class Sorted(InProcessTransport):
+    """Sites in this process; what each exchange was for is counted."""
+
+    def __init__(self, sites: Mapping[int, Config]) -> None:
+        super().__init__(sites)
+        self.exchanges: Counter[str] = Counter()
+
+    def send(self, node: int, content: bytes, seconds: float) -> str:
+        """Answer at once, and count."""
+        if node == 0:  # one message of each exchange
+            self.exchanges[purpose_of(decode_question(content))] += 1
+        return super().send(node, content, seconds)
+
+
+def purpose_of(question: ToSite) -> str:
+    if isinstance(question, Introduce):
+        return "meeting"
+    asked = question.question
+    if isinstance(asked, Evaluate):
+        points = asked.request.points
+        if any(point.fold is not None for point in points):
+            return "fits and folds of cross-validation"
+        spread = any(point.extras for point in points)
+        return "spread of gradients" if spread else "starts, rounds, and their beginning and end"
+    return "losses of all folds" if isinstance(asked, HoldOut) else "counts of decisions"
+
+
 def over_messages(folder: Path, config: Config, sites: Mapping[str, Mapping[str, str]]) -> None:
-    """The same bytes without a network: what the messages themselves cost."""
-    run_sites(InProcessTransport(dict(enumerate(sites.values()))), config, on_message=print)
+    """The same bytes without a network: what the messages themselves cost, and are for."""
+    transport = Sorted(dict(enumerate(sites.values())))
+    run_sites(transport, config, on_message=print)
+    print("  ".join(f"{count} {what}" for what, count in transport.exchanges.items()))
 
 
 def over_nvflare(folder: Path, config: Config, sites: Mapping[str, Mapping[str, str]]) -> None:
@@ -129,6 +161,7 @@ def measure(case: str, engine: str, folder: Path) -> bool:
     """Print a line of the table; whether it is the model of one process."""
     files = write_tables(adult() if case == "adult" else simulated(2, 1500), folder)
     config = {"sites": ",".join(files), "out": str(folder / "out"), **SETTINGS, **OF_CASE[case]}
+    config["site-timeout"] = 3600.0  # other work on the machine may take most of its time
     more = f'modules = ["{MODULE}"]\n'
     sites = {name: open_site(name, path, folder / name, more) for name, path in files.items()}
     ENGINES[engine](folder, config, sites)  # type: ignore[arg-type]

@@ -17,8 +17,8 @@ all numbers of a table, up to `MOST_NUMBERS`, add at most :math:`(1 + e^\epsilon
 """
 
 import math
+from collections.abc import Callable
 
-from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
 LEAST_SCALE = 2**40  # lattice steps to a standard deviation of the noise
@@ -50,15 +50,20 @@ def epsilon_of(mu: float, delta: float) -> float:
     most = math.log(delta / DIFFERENCE / 2)  # beyond it the lattice alone takes half of delta
     if not 0 < mu < _LARGEST_MU or delta_of(most, mu) > delta:
         return math.inf
-    return float(brentq(lambda epsilon: delta_of(epsilon, mu) - delta, 0.0, most, xtol=1e-12))
+    return _root(lambda epsilon: delta_of(epsilon, mu) - delta, most, xtol=1e-12)
 
 
 def mu_of(epsilon: float, delta: float) -> float:
     r"""The largest :math:`\mu` in all with which releases are private."""
     check_privacy(epsilon, delta)
-    return float(
-        brentq(lambda mu: delta_of(epsilon, mu) - delta, 0.0, _LARGEST_MU, xtol=1e-15, rtol=1e-14)
-    )
+    return _root(lambda mu: delta_of(epsilon, mu) - delta, _LARGEST_MU, xtol=1e-15, rtol=1e-14)
+
+
+def _root(of: Callable[[float], float], most: float, **tolerances: float) -> float:
+    """Where a function is zero between 0 and ``most``."""
+    from scipy.optimize import brentq  # a site over Flower pays for imports with every message
+
+    return float(brentq(of, 0.0, most, **tolerances))
 
 
 def check_privacy(epsilon: float, delta: float) -> None:

@@ -1,22 +1,17 @@
 """fcfl negotiate from the command line: files, the promise of the policy file, bad input."""
 
 import shlex
-from dataclasses import fields
+from dataclasses import replace
 
 import pytest
 
+from fcfl.negotiation import bargaining
 from fcfl.report.negotiation_page import headline
 from fcfl.results.result_file import read_negotiation
 from fcfl.runs import Experiment, run_experiment
 from hospital import COLUMNS, fcfl, only_error, stays, written
 
 SETTLED = ("--l2", "0.01", "--objective", "mean", "--budgets", "0.2,0.08,0.02", "--most", "14")
-
-
-def plain_budgets():
-    """``confidence=0`` where a run has another default."""
-    (known,) = (field for field in fields(Experiment) if field.name == "confidence")
-    return {} if known.default is None else {"confidence": 0.0}
 
 
 @pytest.fixture(scope="module")
@@ -51,25 +46,52 @@ def test_the_policy_file_trains_to_the_figures_that_were_promised(negotiated):
     folder, _ = negotiated
     found = read_negotiation(folder / "out" / "negotiation.json")
     words = shlex.split(found.command)
-    assert words[:2] == ["fcfl", "train"]
+    assert words[:2] == ["fcfl", "train"] and words[-2:] == ["--confidence", "0"]
     assert words[words.index("--policy") + 1] == str(folder / "out" / "agreed.toml")
     experiment = Experiment(
         str(folder / "stays.csv"), client="hospital", label="died", sensitive=("race",),
         policy=str(folder / "out" / "agreed.toml"), l2=found.l2, objective=found.objective,
-        **plain_budgets(),
+        confidence=0.0,
     )  # fmt: skip
     result = run_experiment(experiment, folder / "trained").result
     promised = found.offers[found.agreed]
     for name, client in result.clients.items():
-        assert client.test.accuracy == pytest.approx(promised.views[name].accuracy, abs=0.02)
+        assert client.test.accuracy == pytest.approx(promised.views[name].accuracy, abs=1e-9)
         (entry,) = client.test.disparities
         assert entry.budget == promised.budgets[name]
-        assert entry.value == pytest.approx(promised.views[name].disparity, abs=0.03)
+        assert entry.value == pytest.approx(promised.views[name].disparity, abs=1e-9)
+
+
+def test_a_negotiation_that_is_stopped_goes_on_to_the_same_end(negotiated, monkeypatch):
+    folder, _ = negotiated
+    options = (*COLUMNS, *SETTLED, "--policies", folder / "wishes", "--out", folder / "stopped")
+    trained = []
+
+    def stops(*arguments, **settings):
+        trained.append(settings)
+        if len(trained) == 20:
+            raise KeyboardInterrupt
+        return train(*arguments, **settings)
+
+    train = bargaining.train
+    monkeypatch.setattr(bargaining, "train", stops)
+    told = only_error(fcfl("negotiate", folder / "stays.csv", *options))
+    assert told == (f"Stopped. Go on with the same command and --resume --out {folder / 'stopped'}")
+    assert fcfl("negotiate", folder / "stays.csv", *options, "--resume").exit_code == 0
+    whole, resumed = (
+        read_negotiation(folder / place / "negotiation.json") for place in ("out", "stopped")
+    )
+    command = whole.command.replace(str(folder / "out"), str(folder / "stopped"))
+    assert resumed == replace(whole, command=command)
+    n_models = 1 + 3 * (1 + len(whole.budgets)) + len(whole.offers)
+    assert len(trained) == n_models + 1  # the one that was stopped is trained again, no other
+    other = fcfl("negotiate", folder / "stays.csv", *options, "--resume", "--l2", "0.02")
+    assert "holds a run with other settings (l2 0.01 there, 0.02 here)" in only_error(other)
 
 
 def test_preferences_stay_out_of_every_file(negotiated):
     folder, _ = negotiated
-    for path in (folder / "out").iterdir():
+    for path in [path for path in (folder / "out").rglob("*") if path.is_file()]:
         assert "disparity-per-accuracy" not in path.read_text(encoding="utf-8")
         assert "disparity_per_accuracy" not in path.read_text(encoding="utf-8")
 

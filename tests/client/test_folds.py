@@ -78,10 +78,10 @@ def test_the_folds_of_a_client_do_not_depend_on_who_else_takes_part():
     for fold in (Fold(1, seed=2), Fold(1, seed=2, most_rows=50)):
         whole = all_of_them.bind(setup, fold).evaluate(one)
         fewer = Federation.from_rows(two).bind(setup, fold).evaluate(one)
-        sums = all_of_them.hold_out(setup, fold, (np.ones(5),))
+        sums = all_of_them.hold_out(setup, {fold: (np.ones(5),)})
         for name in two:
             assert identical(fewer[name], whole[name])
-            alone = all_of_them.only(name).hold_out(setup, fold, (np.ones(5),))
+            alone = all_of_them.only(name).hold_out(setup, {fold: (np.ones(5),)})
             assert identical(alone[name], sums[name])
 
 
@@ -100,7 +100,7 @@ def test_a_tiny_client_is_trained_on_and_says_that_it_held_nothing_out():
     setup = Setup(Linear(4), ())
     (report,) = federation.bind(setup, FIVE[0]).evaluate(Request((Point(np.zeros(5)),)))["tiny"]
     assert report.n_rows == 9
-    said = federation.hold_out(setup, FIVE[0], (np.zeros(5), np.ones(5)))["tiny"]
+    (said,) = federation.hold_out(setup, {FIVE[0]: (np.zeros(5), np.ones(5))})["tiny"]
     assert said.n_rows == 0
     assert not said.loss_sums.any() and said.loss_sums.shape == (2,)
     assert not said.product_sums.any() and said.product_sums.shape == (2, 2)

@@ -17,6 +17,7 @@ RATES = tuple(
     for group in ("a", "b")
 )
 PARAMS = np.zeros(3)
+HELD = HeldOut(10.0, np.array([5.0, 4.0]), np.eye(2), np.zeros(0), np.zeros((2, 0)))
 
 
 def counted():
@@ -97,10 +98,18 @@ def test_of_a_client_that_makes_its_numbers_up_counts_need_not_be_those_of_its_r
     ids=str,
 )
 def test_held_out_losses_that_cannot_be_are_refused(change):
-    said = HeldOut(10.0, np.array([5.0, 4.0]), np.eye(2), np.zeros(0), np.zeros((2, 0)))
-    check_held_out("north", said, 2, 0, of_rows=True)
+    said = HELD
+    check_held_out("north", (said, said), [2, 2], 0, of_rows=True)
     with pytest.raises(ReportError, match="Client 'north' sent invalid held-out losses"):
-        check_held_out("north", replace(said, **change), 2, 0, of_rows=True)
+        check_held_out("north", (said, replace(said, **change)), [2, 2], 0, of_rows=True)
+
+
+@pytest.mark.parametrize(
+    "said", [(), (HELD,), (HELD, HELD, HELD), HELD, None, (HELD, "x")], ids=str
+)
+def test_held_out_losses_are_of_each_fold_that_was_asked_about(said):
+    with pytest.raises(ReportError, match=r"Client 'north' sent .*held-out losses"):
+        check_held_out("north", said, [2, 2], 0)
 
 
 def test_counts_stay_the_same_as_long_as_a_run_lasts():

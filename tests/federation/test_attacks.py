@@ -151,14 +151,14 @@ def test_decisions_in_a_fold_read_no_more_than_counts_do(tmp_path):
     server = CuriousServer(tmp_path, GUARDED, frame)
     ages = np.sort(frame["age"].to_numpy())[::4] + 0.1
     candidates = tuple(server.older_than(threshold) for threshold in ages)
-    question = HoldOut(server.setup("selection"), Fold(0, 2), candidates)
-    said = server.ask(Ask(server.agreement, question))
+    question = HoldOut(server.setup("selection"), ((Fold(0, 2), candidates),))
+    (said,) = server.ask(Ask(server.agreement, question))
     assert said.group_counts.sum() == 105
     told = set(said.selected.sum(axis=1).round().astype(int).tolist())
     assert len(told) > 3 and min(b - a for a, b in pairwise(sorted(told))) >= LEAST
     limited = GUARDED.replace("counts-per-run = 9999", "counts-per-run = 70")
     Path(server.config["policy"]).write_text(limited)
-    more = replace(question, candidates=candidates[:5], fold=Fold(1, 2))
+    more = replace(question, folds=((Fold(1, 2), candidates[:5]),))
     told = server.ask(Ask(server.agreement, more))
     assert isinstance(told, Refusal) and "`counts-per-run` of 70 is reached" in told.sentence
 

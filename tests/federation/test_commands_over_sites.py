@@ -21,6 +21,7 @@ COMPARE = {"command": "compare", "methods": "sqp,fair-reg,afl", "rounds": "5,3",
 COMPARE |= {"confidence": 0.0}
 SWEEP = {"command": "sweep", "budgets": "0.2,0.1", "budget": "", "rounds": "5,3", "starts": 1}
 SWEEP |= {"confidence": 0.0}
+SHORT = {"rounds": "2,1", "starts": 2, "confidence": 0.0}
 
 
 @pytest.fixture(scope="module")
@@ -112,3 +113,16 @@ def test_a_sweep_over_sites_has_the_numbers_of_one_process(files, tmp_path):
     for name in ("budget-0.2", "budget-0.1"):
         assert weights_of(tmp_path / "joined" / name) == weights_of(folder / name)
     assert "0.1" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_log_says_what_an_exchange_is_for_and_has_no_round_without_numbers(
+    files, tmp_path, caplog
+):
+    caplog.set_level("INFO", logger="fcfl")
+    two = {name: files[name] for name in ("east", "north")}
+    over_sites(two, tmp_path, tmp_path / "run", l2="auto", objective="mean", **SHORT)
+    said = [record.getMessage() for record in caplog.records]
+    assert any(line.startswith("choosing l2 and objective, exchange 1, ") for line in said)
+    assert any(line.startswith("comparing starts, exchange 1, ") for line in said)
+    assert any(line.startswith("round 1: worst loss 0.") for line in said)
+    assert not [line for line in said if "nan" in line]

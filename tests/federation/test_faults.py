@@ -1,6 +1,9 @@
 """Faults that outside trials found and that no other test here is about."""
 
+import os
 import re
+import signal
+import sys
 import tomllib
 from pathlib import Path
 
@@ -8,6 +11,7 @@ import pytest
 from in_one_process import hospitals, node_configs
 
 from fcfl.federation.flower.local_cluster import PROXY, RUN, SUPERLINK, LocalCluster
+from fcfl.federation.local_processes import LocalProcesses
 from fcfl.federation.messages import Introduce, Refusal, Terms, decode_answer, encode_message
 from fcfl.federation.replying import reply_to
 from hospital import stays
@@ -59,3 +63,31 @@ def test_the_guide_needs_no_option_that_the_oldest_flower_lacks():
     guide = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
     assert "--trusted-entities" in guide and "refuses ours" in guide
     assert not re.findall(r"^    .*--trusted-entities", guide, re.M)
+
+
+class Sleepers(LocalProcesses):
+    """Processes that would outlive the test; a second SIGTERM comes while the first is stopped."""
+
+    words, own_names = ("sleep",), ()
+
+    def stop(self, name):
+        os.kill(os.getpid(), signal.SIGTERM)
+        super().stop(name)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_a_second_sigterm_while_processes_are_stopped_leaves_none(tmp_path):
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as `up` has it
+    processes = Sleepers(tmp_path)
+    try:
+        with processes:
+            for name in ("north", "south"):
+                processes._start(name, ["sleep", "30"])
+            started = list(processes.processes.values())
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        for process in started:
+            is_left = process.poll() is None
+            process.kill()
+            process.wait()
+            assert not is_left

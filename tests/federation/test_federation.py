@@ -105,6 +105,7 @@ BAD_COUNTS = {
         said, train=replace(said.train, group_counts=said.train.group_counts + 0.5)
     ),
     "loss of nan": lambda said: replace(said, train=replace(said.train, loss_sum=np.nan)),
+    "rates of 1.7": lambda said: replace(said, decided=np.full(said.report.rates.shape, 1.7)),
     "no report": lambda said: replace(said, report=None),
 }
 
@@ -128,7 +129,7 @@ BAD_SUMS = {
 def test_bad_held_out_sums_are_refused_by_name(change):
     candidates = (np.zeros(5), np.ones(5))
     with pytest.raises(ReportError, match=r"^Client 'client-1' sent"):
-        Federation(clients(change)).hold_out(SETUP, Fold(0), candidates)
+        Federation(clients(change)).hold_out(SETUP, {Fold(0): candidates})
 
 
 def test_a_bad_introduction_is_refused_by_name():

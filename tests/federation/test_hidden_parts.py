@@ -51,13 +51,13 @@ def test_rates_that_a_rule_of_the_clients_compares_are_not_summed():
 
 def test_counts_and_sums_over_folds_add_up_and_are_nobodys(clients):
     hidden = clients.masked()
-    fold = (SETUP, Fold(0, 3), [PARAMS, 0 * PARAMS])
+    folds = {Fold(0, 3): [PARAMS, 0 * PARAMS], Fold(1, 3): [PARAMS]}
     for ask, part in (
         (lambda one: one.count(SETUP, PARAMS), lambda said: said.train.group_selected),
         (lambda one: one.count(SETUP, PARAMS), lambda said: said.test.group_counts),
         (lambda one: one.count(SETUP, PARAMS), lambda said: said.report.group_counts),
-        (lambda one: one.hold_out(*fold), lambda said: said.group_counts),
-        (lambda one: one.hold_out(*fold), lambda said: said.selected),
+        (lambda one: one.hold_out(SETUP, folds), lambda said: said[0].group_counts),
+        (lambda one: one.hold_out(SETUP, folds), lambda said: said[1].selected),
     ):
         plain, masked = ask(clients), ask(hidden)
         assert np.array_equal(totals(plain, part), totals(masked, part))

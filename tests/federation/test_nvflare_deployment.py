@@ -9,13 +9,15 @@ import signal
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from in_one_process import hospitals, open_policy, train_joined
 from stage import command_line, descendants, is_running
 from test_deployment import adult_files
 
-from hospital import fcfl, result_of, start_process, stays, weights_of
+from fcfl.results.result_file import read_negotiation
+from hospital import COLUMNS, fcfl, result_of, start_process, stays, weights_of
 
 pytest.importorskip("nvflare")
 from fcfl.federation.nvflare.flare_session import Flare
@@ -33,8 +35,11 @@ RUN = {"label": "died", "sensitive": "race", "budget": "0.05", "min-group-rows":
 
 
 @contextmanager
-def flare(folder, files, *, more=(), loosened=False):
-    """A server and a site for each file; kits for ``more`` names are made and not started."""
+def flare(folder, files, *, more=(), loosened=False, wishes=None):
+    """A server and a site for each file; kits for ``more`` names are made and not started.
+
+    ``wishes`` are texts that sites add to their policies.
+    """
     make_kits(folder, [*files, *more], "localhost", free_port())
     if loosened:  # a server whose owner is on nobody's side
         path = folder / "kits" / "server" / "local" / "authorization.json"
@@ -43,14 +48,17 @@ def flare(folder, files, *, more=(), loosened=False):
     with LocalFlare(folder / "machines", folder / "kits") as local:
         local.start_server()
         for name in files:
-            local.start_site(name, site_file(folder, name, files[name]))
+            wish = (wishes or {}).get(name, "")
+            local.start_site(name, site_file(folder, name, files[name], wish))
         with Flare(folder / "kits" / "lead") as server:
             server.wait_for_sites(list(files), 120)
             yield local, server
 
 
-def site_file(folder, name, table):
-    policy = open_policy(folder)
+def site_file(folder, name, table, wish=""):
+    place = folder / "policies" / name
+    place.mkdir(parents=True, exist_ok=True)
+    policy = open_policy(place, wish)
     cache = str(folder / "cache" / name)
     return {"name": name, "table": str(table), "cache": cache, "policy": policy}
 
@@ -90,6 +98,39 @@ def test_adult_at_two_sites_is_the_model_of_one_process_and_names_are_the_certif
     result = result_of(tmp_path / "out")
     section = result["deployment"]
     print(f"{section['exchanges']} exchanges, {result['seconds']:.1f} s")
+
+
+WISHES = {
+    "north": "[preference]\ndisparity-per-accuracy = 3.25\n",
+    "south": "[preference]\nmax-disparity = 0.3\n",
+}
+
+
+def test_sites_negotiate_as_one_table_does_and_keep_their_preferences(tmp_path):
+    files = hospitals(tmp_path, stays(300, hospitals=("north", "south")))
+    settled = {"budgets": "0.3,0.05", "l2": 0.01, "objective": "mean"}
+    config = {**RUN, **settled, "budget": "", "command": "negotiate", "sites": "north,south"}
+    with flare(tmp_path, files, wishes=WISHES) as (_, server):
+        ended, told = run_job(server, files, {**config, "out": str(tmp_path / "out")})
+        assert ended.error == ""
+    wishes = tmp_path / "wishes"
+    wishes.mkdir()
+    for name, text in WISHES.items():
+        (wishes / f"{name}.toml").write_text(text)
+    outcome = fcfl(
+        "negotiate", tmp_path / "joined.csv", *COLUMNS, "--budgets", "0.3,0.05", "--l2", "0.01",
+        "--objective", "mean", "--policies", wishes, "--out", tmp_path / "joined",
+    )  # fmt: skip
+    assert outcome.exit_code == 0, outcome.output
+    apart, joined = (
+        read_negotiation(tmp_path / place / "negotiation.json") for place in ("out", "joined")
+    )
+    assert len(apart.offers) == 4
+    assert replace(apart, table="", command="") == replace(joined, table="", command="")
+    at_the_server = [*(tmp_path / "out").rglob("*"), *(tmp_path / "kits" / "server").rglob("*")]
+    for path in [path for path in at_the_server if path.is_file()]:
+        assert b"3.25" not in path.read_bytes().replace(b"0.3.25", b""), path
+    assert any("could be agreed on" in line or "would leave" in line for line in told)
 
 
 BAD_EXECUTOR = """

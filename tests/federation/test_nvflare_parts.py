@@ -129,6 +129,7 @@ def test_a_job_brings_no_code_and_tells_the_sites_nothing_of_the_run(tmp_path):
     assert at_sites == ["at-sites/config/config_fed_client.json"]
     assert not [name for name in files if name.endswith(".py") or "custom" in name]
     assert read(job / "meta.json")["mandatory_clients"] == list(NAMES)
+    assert read(job / at_sites[0])["max_runner_sync_timeout"] > 60  # the engine's own
     executor = read(job / at_sites[0])["executors"][0]["executor"]
     assert executor["args"] == {} and executor["path"].endswith(".SiteExecutor")
 

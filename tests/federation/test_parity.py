@@ -9,7 +9,7 @@ from in_one_process import hospitals, node_configs, open_policy
 from fcfl import train
 from fcfl._types import Fold, Point, RateId, Request
 from fcfl.client.local_client import LocalClient
-from fcfl.client.questions import Setup
+from fcfl.client.questions import HoldOut, Setup
 from fcfl.errors import FCFLError
 from fcfl.federation.federation import Federation
 from fcfl.federation.messages import Terms
@@ -156,17 +156,28 @@ def test_folds_and_held_out_losses_are_the_same_bits(both):
         for mine, theirs in zip(one[name], other[name], strict=True):
             assert mine.loss_grad.tobytes() == theirs.loss_grad.tobytes()
             assert mine.rate_grads.tobytes() == theirs.rate_grads.tobytes()
-    for fold in folds:
-        one, other = (where.hold_out(setup, fold, [at, -at]) for where in both)
-        for name in NAMES:
-            assert one[name].product_sums.tobytes() == other[name].product_sums.tobytes()
+    one, other = (where.hold_out(setup, {fold: [at, -at] for fold in folds}) for where in both)
+    for name in NAMES:
+        for mine, theirs in zip(one[name], other[name], strict=True):
+            assert mine.product_sums.tobytes() == theirs.product_sums.tobytes()
 
 
-def test_cross_validation_at_the_sites_chooses_the_same(both):
+def test_cross_validation_at_the_sites_chooses_the_same(both, monkeypatch):
     """All but a few of its questions are about folds, whose rows the sites choose themselves."""
     sites, _ = both
     model = Linear(sites.agreement.schema.n_features)
     given = {"objective": "mean", "l2": "auto", "confidence": 0.0, "starts": 1}
+    asked, ask = [], RemoteFederation._ask
+
+    def noted(self, question, check):
+        asked.append(question)
+        return ask(self, question, check)
+
+    monkeypatch.setattr(RemoteFederation, "_ask", noted)
     one, other = (train(where, model, RULES, method=SQP(rounds=(8, 4)), **given) for where in both)
+    held_out = [question.folds for question in asked if isinstance(question, HoldOut)]
+    assert 2 <= len(held_out) <= 6  # one for each choice of weights, about all folds at once
+    for folds in held_out:
+        assert [fold.index for fold, _ in folds] == [0, 1, 2, 3, 4]
     assert one.l2 == other.l2 and one.selection == other.selection
     assert one.params.tobytes() == other.params.tobytes()

@@ -145,7 +145,7 @@ def test_every_other_question_is_refused_and_costs_nothing(sites):
     other = replace(agreement, schema=replace(agreement.schema, notes=("other",)))
     questions = {
         "no exact counts": Ask(agreement, Count(setup, zero)),
-        "losses of held-out": Ask(agreement, HoldOut(setup, Fold(0), (zero,))),
+        "losses of held-out": Ask(agreement, HoldOut(setup, ((Fold(0), (zero,)),))),
         "only noisy sums": Ask(agreement, Evaluate(setup, Request((Point(zero),)))),
         "not say gradients": Ask(
             agreement, Evaluate(setup, Request((Point(zero, "gradients", extras=(release,)),)))

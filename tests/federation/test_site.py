@@ -16,6 +16,7 @@ from fcfl.data.encoding import Category
 from fcfl.errors import DataError
 from fcfl.extras import DisclosedRows, KernelSums, LocalTraining, LossesByLabel
 from fcfl.federation import replying
+from fcfl.federation.agreement import agree
 from fcfl.federation.codec import same
 from fcfl.federation.messages import (
     _QUESTIONS,
@@ -83,6 +84,12 @@ def ask(question, path, tmp_path, **config):
     answer = decode_answer(reply_to(message, config_of(path, tmp_path, **config)))
     assert answer.name == "north"
     return answer.content
+
+
+def ask_anew(*question):
+    """The same of a process that was just started, as Flower does for every message."""
+    replying._KEPT.clear()
+    return ask(*question)
 
 
 def are_reports(content):
@@ -399,9 +406,11 @@ def test_a_site_answers_about_folds_as_a_client_in_memory_does(tmp_path, least):
     )
     client = LocalClient("north", rows.train["north"], rows.test["north"])
     assert same(client.report(setup, (Point(params, "gradients", fold=fold),)), (report,))
-    asked = Ask(agreement, HoldOut(setup, fold, (params, -params)))
-    held_out = ask(asked, path, tmp_path, policy=policy)
+    other = replace(fold, index=1)
+    asked = Ask(agreement, HoldOut(setup, ((fold, (params, -params)), (other, (params,)))))
+    held_out, of_other = ask(asked, path, tmp_path, policy=policy)
     assert same(client.hold_out(setup, fold, (params, -params)), held_out)
+    assert same(client.hold_out(setup, other, (params,)), of_other)
 
 
 @pytest.mark.parametrize(
@@ -422,10 +431,19 @@ def test_a_fold_that_sets_few_rows_apart_is_refused(tmp_path, fold, sentence):
     agreement = agreed(ask(Introduce(TERMS), path, tmp_path, policy=policy))
     for question in (
         evaluate(agreement, Point(start_of(agreement), fold=fold)),
-        Ask(agreement, HoldOut(setup_of(agreement), fold, (start_of(agreement),))),
+        Ask(agreement, HoldOut(setup_of(agreement), ((fold, (start_of(agreement),)),))),
     ):
         answer = ask(question, path, tmp_path, policy=policy)
         assert isinstance(answer, Refusal) and sentence in answer.sentence
+
+
+@pytest.mark.parametrize("n_folds", [0, 21])
+def test_a_site_holds_out_one_to_twenty_folds_at_once(tmp_path, n_folds):
+    path = a_table(tmp_path)
+    agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
+    folds = tuple((Fold(index % 5), (start_of(agreement),)) for index in range(n_folds))
+    answer = ask(Ask(agreement, HoldOut(setup_of(agreement), folds)), path, tmp_path)
+    assert answer == Refusal(f"A site holds out 1 to 20 folds at once, got {n_folds}.")
 
 
 def test_a_site_reports_on_linear_models_of_the_columns_agreed_on_only(tmp_path):
@@ -479,6 +497,17 @@ def test_the_size_of_an_answer_is_known_before_it_is_computed(tmp_path, want):
 # --- rows -----------------------------------------------------------------------------------------
 
 
+def test_a_column_whose_values_are_all_withheld_is_not_called_empty(tmp_path):
+    frame = stays(200, hospitals=("north",)).drop(columns="hospital")
+    path = a_table(tmp_path, frame.assign(patient=[f"p{i}" for i in range(200)]))
+    for withhold, said in ((2, True), (1, False)):
+        policy = str(a_policy(tmp_path, withhold=withhold))
+        introduction = ask(Introduce(TERMS), path, tmp_path, policy=policy)
+        notes = agree(TERMS, {"north": introduction}).schema.notes
+        sentence = "Column 'patient' is empty, or all its values are too rare for the sites to name"
+        assert any(note.startswith(sentence) for note in notes) == said
+
+
 def test_rows_must_not_change_half_way(tmp_path):
     path = a_table(tmp_path)
     agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
@@ -492,25 +521,39 @@ def test_rows_must_not_change_half_way(tmp_path):
 def test_encoded_rows_are_kept_privately_once_and_replaced_when_torn(tmp_path):
     path = a_table(tmp_path)
     agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
-    first = ask(evaluate(agreement), path, tmp_path)
+    first = ask_anew(evaluate(agreement), path, tmp_path)
     (kept,) = (tmp_path / "cache").glob("*.rows")
     if os.name == "posix":
         assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     written_at = kept.stat().st_mtime_ns
-    assert same(ask(evaluate(agreement), path, tmp_path), first)
+    assert same(ask_anew(evaluate(agreement), path, tmp_path), first)
     assert kept.stat().st_mtime_ns == written_at
     whole = kept.read_bytes()
     for place in (0, 20, 100, len(whole) // 2, len(whole) - 1):  # one flipped bit anywhere
         flipped = bytearray(whole)
         flipped[place] ^= 1
         kept.write_bytes(flipped)
-        assert same(ask(evaluate(agreement), path, tmp_path), first)
+        assert same(ask_anew(evaluate(agreement), path, tmp_path), first)
         assert kept.read_bytes() == whole
     kept.write_bytes(whole[:1000])
-    assert same(ask(evaluate(agreement), path, tmp_path), first)
+    assert same(ask_anew(evaluate(agreement), path, tmp_path), first)
     other = replace(agreement, schema=Schema(agreement.schema.columns[:2]))
-    ask(evaluate(other), path, tmp_path)
+    ask_anew(evaluate(other), path, tmp_path)
     assert len(list((tmp_path / "cache").glob("*.rows"))) == 1
+
+
+def test_a_process_that_lives_on_keeps_its_rows_but_no_policy(tmp_path):
+    path, policy = a_table(tmp_path), a_policy(tmp_path)
+    agreement = agreed(ask(Introduce(TERMS), path, tmp_path, policy=str(policy)))
+    (first,) = ask(evaluate(agreement), path, tmp_path, policy=str(policy))
+    (kept,) = (tmp_path / "cache").glob("*.rows")
+    kept.unlink()
+    (again,) = ask(evaluate(agreement), path, tmp_path, policy=str(policy))
+    assert same(again, first) and not kept.exists()
+    assert first.group_counts.min() > 0
+    a_policy(tmp_path, least=int(first.group_counts.min()) + 1)
+    (closed,) = ask(evaluate(agreement), path, tmp_path, policy=str(policy))
+    assert closed.group_counts.min() == 0
 
 
 # --- policies -------------------------------------------------------------------------------------

@@ -271,6 +271,7 @@ def test_statistics_that_cannot_be_are_refused_by_their_column(files, tmp_path, 
     ("change", "sentence"),
     [
         (lambda f: f.drop(columns="ward"), "'north' and 'south'.*only one of them has 'ward'"),
+        (lambda f: f.rename(columns={"ward": "unit"}), "only one of them has 'unit', 'ward'. Ren"),
         (lambda f: f.assign(age="old"), "Column 'age' is a number at client 'north' and text at"),
         (lambda f: f.drop(columns="died"), "Site 'south' cannot take part: `label`.*'died'"),
         (

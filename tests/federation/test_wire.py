@@ -126,9 +126,12 @@ def test_no_message_asks_for_more_memory_than_it_brings(shapes, reason):
         unpack(forged(shapes, b"12345678"), {})
 
 
-def test_a_tree_too_deep_is_refused():
-    head = b'{"arrays":{},"tree":' + b'{"tuple":[' * 5000 + b"]}" * 5000 + b"}"
-    with pytest.raises(WireError, match="cannot be read"):
+@pytest.mark.parametrize(
+    ("depth", "reason"), [(5000, "cannot be read"), (100, "more than 64 values inside each other")]
+)
+def test_a_tree_too_deep_is_refused(depth, reason):
+    head = b'{"arrays":{},"tree":' + b'{"tuple":[' * depth + b"]}" * depth + b"}"
+    with pytest.raises(WireError, match=reason):
         unpack(MAGIC + b" %d\n" % len(head) + head, {})
 
 

@@ -8,10 +8,10 @@ from fcfl.errors import DataError, ReportError
 from fcfl.federation.arrivals import check_ballot
 from fcfl.federation.federation import Federation
 from fcfl.negotiation.negotiating import caps_of
-from fcfl.negotiation.negotiation_run import read_policies
 from fcfl.policy_file import read_policy
 from fcfl.preference import Ballot, Choices, Figures, Preference
 from fcfl.rules import Difference
+from fcfl.runs.negotiation_run import read_policies
 from helpers import simulated_data
 
 ALONE = Figures(0.80, 0.10)

@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "federation"))
 
 from in_one_process import OPEN, Spoiled, hospitals, node_configs, open_policy
 
+from fcfl.cli.over_sites import show_run
 from fcfl.client.questions import Vote
 from fcfl.errors import AbsentClientError
 from fcfl.federation.ledger import Ledger
@@ -23,10 +24,12 @@ from fcfl.federation.messages import (
 from fcfl.federation.remote import RemoteFederation
 from fcfl.federation.replying import reply_to
 from fcfl.federation.transport import InProcessTransport
-from fcfl.negotiation.site_negotiation import negotiate_sites, serve
 from fcfl.preference import Ballot, Choices, Figures
 from fcfl.results.result_file import read_negotiation
+from fcfl.runs.serving import serve
 from fcfl.runs.site_config import CONFIG as WRITTEN
+from fcfl.runs.site_config import SitesConfig
+from fcfl.runs.site_run import has_begun
 from hospital import COLUMNS, fcfl, stays
 
 PREFERENCES = {
@@ -36,7 +39,7 @@ PREFERENCES = {
 }
 CHOSEN = {"budgets": "0.2,0.02", "most": 5}
 CONFIG = {
-    "label": "died", "sensitive": "race", "l2": "0.01", "objective": "mean",
+    "command": "negotiate", "label": "died", "sensitive": "race", "l2": "0.01", "objective": "mean",
     "min-group-rows": 1, **CHOSEN,
 }  # fmt: skip
 
@@ -81,12 +84,32 @@ def negotiated(tmp_path_factory):
 def test_sites_agree_on_what_one_table_agrees_on(negotiated):
     folder, _ = negotiated
     apart, joined = (read_negotiation(folder / w / "negotiation.json") for w in ("apart", "joined"))
-    assert apart.command.startswith("flwr run . CONNECTION --run-config 'policy=")
+    assert apart.command.startswith('run config command="train" budgets="" policy="')
     assert replace(apart, table="", command="") == replace(joined, table="", command="")
     assert apart.budgets == (0.2, 0.08, 0.02)
     assert all(offer.budgets["south"] <= 0.08 for offer in apart.offers)
     agreed = [(folder / w / "agreed.toml").read_text() for w in ("apart", "joined")]
     assert agreed[0] == agreed[1]
+
+
+def test_a_rehearsal_shows_what_was_agreed_and_can_go_on(negotiated, capsys):
+    folder, tapped = negotiated
+    given = {"sites": "north,south,west", "out": str(folder / "apart"), **CONFIG}
+    run = SitesConfig.from_run_config(given)
+    show_run(run)
+    shown = capsys.readouterr().out
+    assert "what everybody gets" in shown and 'run config command="train"' in shown
+    assert has_begun(run)
+    heard = len(tapped.heard)
+    before = read_negotiation(run.written)
+    serve(tapped, {**given, "resume": True})
+    assert read_negotiation(run.written) == before  # nothing is trained again: sites only vote
+    again = {type(decode_question(c).question) for _, c, q in tapped.heard[heard:] if asks(c, q)}
+    assert again == {Vote}
+
+
+def asks(content, is_question):
+    return is_question and isinstance(decode_question(content), Ask)
 
 
 def test_preferences_do_not_leave_and_nobody_hears_what_others_are_offered(negotiated):
@@ -179,8 +202,6 @@ def test_a_ballot_that_makes_no_sense_is_refused_by_name(negotiated):
         ({"rounds": "5,5"}, "`rounds` must be left out in a negotiation"),
         ({"confidence": 0.9}, "`confidence` must be left out in a negotiation"),
         ({"starts": 2}, "`starts` must be left out in a negotiation"),
-        ({"resume": True}, "`resume` must be left out in a negotiation"),
-        ({"overwrite": True}, "`overwrite` must be left out in a negotiation"),
         ({"lookahead": "0.5"}, "`lookahead` must be left out in a negotiation"),
         ({"ratio": 0.8}, "`ratio` must be left out in a negotiation"),
         ({"sites": "north"}, "A negotiation needs two clients or more, got 1."),
@@ -190,4 +211,4 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(negotiated, tmp_path, conf
     _, tapped = negotiated
     given = {"sites": "north,south,west", "out": str(tmp_path / "out"), **CONFIG, **config}
     with pytest.raises(ValueError, match=sentence):
-        negotiate_sites(tapped, given, on_message=str)
+        serve(tapped, given)

@@ -46,6 +46,16 @@ def test_borda_may_differ_from_the_majoritys_first_choice():
     assert borda_scores(ballots) == (6, 7, 2)
 
 
+def test_level_points_are_decided_by_the_product_of_gains_and_not_by_order():
+    """A and B have each a first and a second place; both gain from B, one loses from A."""
+    gains = {"A": (1.0, 0.1), "B": (0.6, 0.5)}
+    for order in ("AB", "BA"):
+        ranks = [[1 + (c != first) for c in order] for first in "AB"]
+        told = [[gains[c][voter] for c in order] for voter in (0, 1)]
+        ballots = named([ballot(r, gains=g) for r, g in zip(ranks, told, strict=True)])
+        assert [order[elect(rule, ballots).winner] for rule in ("approval", "borda")] == ["B", "B"]
+
+
 def test_equal_places_share_their_points():
     """Two candidates level at the top of three: a point and a half each."""
     assert borda_scores([ballot([1.5, 1.5, 3])]) == (1.5, 1.5, 0)
@@ -79,6 +89,14 @@ def test_nash_has_no_winner_where_somebody_keeps_its_gains_to_itself():
     ballots = [ballot([1, 2]), Ballot((True, True), (1.0, 2.0))]
     assert elect("nash", named(ballots)).winner is None
     assert elect("borda", named(ballots)).winner == 0
+
+
+def test_a_client_that_gains_nothing_anywhere_does_not_decide_by_nash():
+    """Its gains are 0: all products would be, and the others' gains count for nothing."""
+    told = ([0.2, 1.0, 0.5], [1.0, 0.1, 0.8], [0, 0, 0])
+    ballots = [ballot(gains=gains) for gains in told]
+    assert nash_scores(ballots) == pytest.approx((0.2, 0.1, 0.4))
+    assert elect("nash", named(ballots)).winner == 2
 
 
 def test_nash_prefers_a_small_gain_for_all_to_a_large_one_for_some():

@@ -10,7 +10,6 @@ import pytest
 
 from fcfl.negotiation.frontier import worth_a_vote
 from fcfl.negotiation.negotiating import costs_around
-from fcfl.negotiation.negotiation_run import policy_text
 from fcfl.negotiation.voting import elect_by_all
 from fcfl.policy_file import read_policy
 from fcfl.preference import Choices, Preference
@@ -18,6 +17,7 @@ from fcfl.report.negotiation_page import headline, render_negotiation
 from fcfl.results.negotiation_result import Negotiation, Offer, View
 from fcfl.results.result_file import read_negotiation, write_negotiation
 from fcfl.rules import Difference
+from fcfl.runs.negotiation_run import policy_text
 
 BAD = "<script>alert(1)</script>"
 CLIENTS = ("north", "süd", BAD)

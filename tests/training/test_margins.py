@@ -12,7 +12,8 @@ from fcfl import Difference, Ratio
 from fcfl._types import Report
 from fcfl.rules import rates_needed
 from fcfl.server.problem import build_problem, evaluate_point
-from fcfl.training.margins import LEFT, deviations_for, margins_at, too_few_rows
+from fcfl.training.few_rows import too_few_rows
+from fcfl.training.margins import LEFT, deviations_for, margins_at
 from helpers import RACE
 
 PARITY = Difference("demographic_parity", "race", 0.1)

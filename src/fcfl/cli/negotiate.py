@@ -9,26 +9,36 @@ import typer
 from rich.table import Table as Grid
 
 from fcfl.negotiation.negotiating import MOST, Procedure
-from fcfl.negotiation.negotiation_run import (
-    AGREED,
-    MIN_GROUP_ROWS,
-    check_clients,
-    read_policies,
-    run_negotiation,
-)
 from fcfl.report.negotiation_page import headline
 from fcfl.report.page import PAGE
 from fcfl.report.words import number, plain
 from fcfl.results.negotiation_result import Negotiation, VotingRule
 from fcfl.runs import Experiment
 from fcfl.runs.budget_sweep import parse_budgets
-from fcfl.runs.opening import open_run
+from fcfl.runs.negotiation_run import (
+    AGREED,
+    MIN_GROUP_ROWS,
+    check_clients,
+    read_policies,
+    run_negotiation,
+)
+from fcfl.runs.opening import Opened, open_run
 from fcfl.runs.option_fields import option_fields, option_of
 from fcfl.runs.settings import DATA
+from fcfl.training.rounds import Session
 
-from .console import app, asking, note, out_console, run_folder, say, usage
+from .console import (
+    app,
+    asking,
+    note,
+    out_console,
+    run_folder,
+    say,
+    saying_how_to_resume,
+    usage,
+)
 from .options import Options, command
-from .train import check_columns
+from .train import check_columns, check_resume
 
 Budgets = Annotated[
     str | None,
@@ -51,6 +61,17 @@ Most = Annotated[int, typer.Option(metavar="N", help="Combinations trained at mo
 MinGroupRows = Annotated[
     int, typer.Option(metavar="N", help="Groups with fewer rows are not compared.")
 ]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Keep what was trained in --out; --budgets, --most, --by and --policies may change.",
+    ),
+]
+Overwrite = Annotated[
+    bool,
+    typer.Option("--overwrite", help="Replace a negotiation with other settings in --out."),
+]
 Out = Annotated[Path | None, typer.Option(help="Folder to write. Default: runs/TABLE-negotiation.")]
 
 
@@ -68,6 +89,8 @@ def negotiate(
     most: Most = MOST,
     min_group_rows: MinGroupRows = MIN_GROUP_ROWS,
     out: Out = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Which budgets could all clients live with? Try combinations, and vote.
 
@@ -75,28 +98,38 @@ def negotiate(
     everybody, and lets every client vote by its own preference between accuracy and
     disparity: by approval, by Borda and by the Nash bargaining solution from what
     it would have alone. Writes negotiation.json, report.html with sliders, and the
-    winner as agreed.toml, which fcfl train --policy takes.
+    winner as agreed.toml, which fcfl train --policy takes. Every model is kept as
+    soon as it is trained: stopped, it goes on with --resume.
     """
+    check_resume(resume, overwrite)
     with usage():
         ladder = None if budgets is None else parse_budgets(budgets)
         rule: VotingRule = by  # type: ignore[assignment] # `Procedure` checks it
         procedure = Procedure(ladder, rule, most)
         settings = replace(settings, min_group_rows=min_group_rows)
     check_columns(settings)
-    opened, settings = asking(open_run, settings)
-    with usage():
-        check_clients(opened.federation.names)
-    given = read_policies(policies, opened.federation.names)
     folder = out or run_folder(settings.table, "negotiation")
-    found = run_negotiation(
-        settings,
-        replace(opened, federation=opened.federation.under(given)),
-        procedure,
-        folder,
-        command=lambda found: _command(settings, found, folder),
-        on_message=note,
-    )
-    _show(found)
+
+    def opener(settings: Experiment) -> Opened:
+        opened = open_run(settings)
+        with usage():
+            check_clients(opened.federation.names)
+        given = read_policies(policies, opened.federation.names)
+        return replace(opened, federation=opened.federation.under(given))
+
+    with saying_how_to_resume(folder, overwrite):
+        found, _ = asking(
+            lambda one: run_negotiation(
+                one,
+                procedure,
+                Session(folder, resume, on_message=note),
+                opener,
+                command=lambda settings, found: _command(settings, found, folder),
+                overwrite=overwrite,
+            ),
+            settings,
+        )
+    show_negotiation(found)
     say(f"Written to {folder}; open {folder / PAGE}")
 
 
@@ -117,7 +150,7 @@ def _command(settings: Experiment, found: Negotiation, folder: Path) -> str:
     return shlex.join(words)
 
 
-def _show(found: Negotiation) -> None:
+def show_negotiation(found: Negotiation) -> None:
     """Winners and what everybody gets of the agreement."""
     say(headline(found))
     for sentence in found.notes:

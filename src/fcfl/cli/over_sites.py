@@ -9,10 +9,12 @@ import typer
 from fcfl.report.method_tables import methods_table
 from fcfl.report.terminal import print_result
 from fcfl.results import read_comparison, read_result
+from fcfl.results.result_file import read_negotiation
 from fcfl.runs.site_config import SitesConfig
 from fcfl.runs.site_run import has_begun
 
 from .console import FAILED, INFEASIBLE, out_console, say
+from .negotiate import show_negotiation
 from .options import was_given
 from .sweep import curve_table
 
@@ -43,6 +45,9 @@ def show_run(run: SitesConfig) -> None:
         out_console.print(methods_table(comparison), "")
         if any(one.part is None for one in comparison.runs):
             raise typer.Exit(FAILED)
+        return
+    if run.command == "negotiate":
+        show_negotiation(read_negotiation(run.written))
         return
     result = read_result(run.written)
     if result.sweep:

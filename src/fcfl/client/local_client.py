@@ -140,10 +140,12 @@ class LocalClient:
 
     def count(self, setup: Setup, params: Vector) -> Counted:
         """Hard counts of all rows, and the smooth report on the training rows."""
-        (report,) = self.report(setup, (Point(params),))
-        if setup.thresholds is not None:
-            report = replace(report, rates=self._smooth_rates(setup, params, report))
-        return Counted(report, *(self._counts(setup, p, params) for p in (self.train, self.test)))
+        report, decisions = self.report(setup, (Point(params), Point(params, "decisions")))
+        train, test = (self._counts(setup, part, params) for part in (self.train, self.test))
+        if setup.thresholds is None:
+            return Counted(report, train, test, decisions.rates)
+        report = replace(report, rates=self._smooth_rates(setup, params, report))
+        return Counted(report, train, test)
 
     def choose_thresholds(
         self, setup: Setup, params: Vector, attribute: str, windows: Sequence[RateWindow]

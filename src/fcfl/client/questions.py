@@ -74,11 +74,10 @@ class Count:
 
 @dataclass(frozen=True)
 class HoldOut:
-    """A question: losses of the rows that a fold holds out, under several models."""
+    """A question: losses of the rows that each fold holds out, under the models beside it."""
 
     setup: Setup
-    fold: Fold
-    candidates: tuple[Vector, ...]
+    folds: tuple[tuple[Fold, tuple[Vector, ...]], ...]
 
     def for_client(self, name: ClientId) -> "HoldOut":
         """With the client's own budgets only."""
@@ -139,11 +138,23 @@ class Introduction:
 
 @dataclass(frozen=True)
 class Counted:
-    """Hard counts of a client's rows under a model, and its smooth report on the training rows."""
+    """Hard counts of a client's rows under a model, and its smooth report on the training rows.
+
+    ``decided`` are the hard rates of training rows where counts do not tell them: rows may have
+    weights, which counts leave out.
+    """
 
     report: Report
     train: Counts
     test: Counts
+    decided: Vector | None = None
+
+    @property
+    def rates(self) -> Vector:
+        """Shares of each group's training rows that are selected."""
+        if self.decided is not None:
+            return self.decided
+        return np.asarray(self.train.group_selected / np.maximum(self.train.group_counts, 1.0))
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ _LEAST_NUMBERS = 10  # but not where fewer cells are numbers,
 _LEAST_DISTINCT = 3  # or where they are only a few codes
 _NAMED = 5  # levels that are not used, in a note
 MAX_LEVELS = 100
+EMPTY = "is empty"  # in a note
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ def _by_column(statistics: Mapping[ClientId, Statistics]) -> dict[str, dict[Clie
         if differing:
             raise DataError(
                 f"Clients {clients[0]!r} and {client!r} must have the same columns, but only one "
-                f"of them has {differing[0]!r}. Add the column or drop it."
+                f"of them has {', '.join(map(repr, differing[:5]))}. Rename, add or drop columns."
             )
     return {
         name: {client: statistics[client].columns[name] for client in clients} for name in names
@@ -145,7 +146,7 @@ def _agree(
     _check_one_kind(name, parts)
     filled = [part for part in parts.values() if part.n]
     if not filled:
-        return None, f"Column {name!r} is empty and was left out."
+        return None, f"Column {name!r} {EMPTY} and was left out."
     missing = sum(part.missing for part in parts.values())
     if isinstance(filled[0], NumberSummary):
         known = [part for part in filled if isinstance(part, NumberSummary)]

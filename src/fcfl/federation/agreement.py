@@ -6,11 +6,14 @@ from dataclasses import replace
 from fcfl._types import ClientId
 from fcfl.client.questions import Introduction
 from fcfl.data import Columns, Schema
+from fcfl.data.encoding import EMPTY
 from fcfl.data.own_table import SITE
 from fcfl.data.roles import label_pair
 from fcfl.errors import DataError
 from fcfl.federation.masks.mask_messages import digest
 from fcfl.federation.messages import Agreement, Terms
+
+_TOO_RARE = f"{EMPTY}, or all its values are too rare for the sites to name (`withhold-below`),"
 
 
 def agree(terms: Terms, introductions: Mapping[ClientId, Introduction]) -> Agreement:
@@ -20,6 +23,9 @@ def agree(terms: Terms, introductions: Mapping[ClientId, Introduction]) -> Agree
         return _declared(terms, introductions, declared)
     statistics = {n: s.statistics for n, s in introductions.items() if s.statistics is not None}
     schema = Schema.from_statistics(statistics)
+    if any(said.withhold_below > 1 for said in introductions.values()):
+        notes = tuple(note.replace(EMPTY, _TOO_RARE) for note in schema.notes)
+        schema = replace(schema, notes=notes)
     if not schema.columns:
         raise DataError("The sites must share at least one feature column that varies, got none.")
     return Agreement(

@@ -1,6 +1,7 @@
 """What a client may answer: shapes, finite numbers, possible counts. Checked once, on arrival."""
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -84,6 +85,8 @@ def check_counted(
     if not isinstance(said, Counted):
         raise ReportError(f"Client {name!r} sent {type(said).__name__} instead of counts.")
     check_report(name, said.report, Point(params), len(rates), of_rows=of_rows)
+    decided = said.report if said.decided is None else replace(said.report, rates=said.decided)
+    check_report(name, decided, Point(params, "decisions"), len(rates), of_rows=of_rows)
     for part, counts in (("training", said.train), ("held-out", said.test)):
         _expect(name, f"counts of its {part} rows", _are_counts(counts, rates))
     if of_rows:
@@ -96,7 +99,18 @@ _ROUNDING = 1e-9  # share by which a weighted count may exceed another that it i
 
 
 def check_held_out(
-    name: ClientId, said: HeldOut, n_candidates: int, n_rates: int, *, of_rows: bool = False
+    name: ClientId, said: object, sizes: Sequence[int], n_rates: int, *, of_rows: bool = False
+) -> None:
+    """Refuse what is not sums for each fold, over as many candidates as ``sizes`` has for it."""
+    if not isinstance(said, tuple):
+        raise ReportError(f"Client {name!r} sent {type(said).__name__} instead of held-out losses.")
+    _expect(name, "held-out losses", len(said) == len(sizes))
+    for sums, size in zip(said, sizes, strict=True):
+        _check_sums(name, sums, size, n_rates, of_rows)
+
+
+def _check_sums(
+    name: ClientId, said: HeldOut, n_candidates: int, n_rates: int, of_rows: bool
 ) -> None:
     """Refuse sums of another number of candidates, impossible ones, and what is no number."""
     if not isinstance(said, HeldOut):

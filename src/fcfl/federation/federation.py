@@ -126,16 +126,16 @@ class Federation:
         return counted
 
     def hold_out(
-        self, setup: Setup, fold: Fold, candidates: Sequence[Vector]
-    ) -> dict[ClientId, HeldOut]:
-        """Losses of the rows that a fold holds out, under several models; all must answer."""
+        self, setup: Setup, candidates: Mapping[Fold, Sequence[Vector]]
+    ) -> dict[ClientId, tuple[HeldOut, ...]]:
+        """Losses of the rows that each fold holds out, under its models; all must answer."""
+        asked = HoldOut(setup, tuple((fold, tuple(of)) for fold, of in candidates.items()))
+        sizes = [len(models) for models in candidates.values()]
 
         def check(name: ClientId, answer: Any) -> None:
-            check_held_out(
-                name, answer, len(candidates), len(setup.rates), of_rows=self.clients_have_rows
-            )
+            check_held_out(name, answer, sizes, len(setup.rates), of_rows=self.clients_have_rows)
 
-        sums = self._ask_summed(HoldOut(setup, fold, tuple(candidates)), check)
+        sums = self._ask_summed(asked, check)
         self.check_all_answered("how models do on the rows it held out")
         return sums
 
@@ -269,7 +269,7 @@ def answer(client: Client, question: Question) -> Any:
         if not isinstance(client, VotingClient):
             raise FCFLError("A negotiation needs clients that have a `vote`.")
         return client.vote(question)
-    return client.hold_out(question.setup, question.fold, question.candidates)
+    return tuple(client.hold_out(question.setup, *of) for of in question.folds)
 
 
 @dataclass(frozen=True)

@@ -72,9 +72,10 @@ class GuardedClient:
         """Hard counts of all rows, and the smooth report on the training rows."""
         if self._least == 1:
             return self._client.count(setup, params)
-        (report,) = self.report(setup, (Point(params),))
+        report, decisions = self.report(setup, (Point(params), Point(params, "decisions")))
         parts = (("train", self._client.train), ("test", self._client.test))
-        return Counted(report, *(self._counts(setup, params, *part) for part in parts))
+        train, test = (self._counts(setup, params, *part) for part in parts)
+        return Counted(report, train, test, decisions.rates)
 
     def hold_out(self, setup: Setup, fold: Fold, candidates: Sequence[Vector]) -> HeldOut:
         """Losses and decisions of the rows that a fold holds out, summed, under several models."""

@@ -93,7 +93,7 @@ class Answer:
 
     name: ClientId
     content: (
-        "Introduction | tuple[Report, ...] | Counted | HeldOut | Ballot | Refusal"
+        "Introduction | tuple[Report, ...] | Counted | tuple[HeldOut, ...] | Ballot | Refusal"
         " | SumKey | MaskedAnswer | Revealed"
     )
 

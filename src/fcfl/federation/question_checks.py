@@ -1,7 +1,6 @@
 """What a site may be asked: within the limits of its policy, and nothing that singles out rows."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -54,13 +53,14 @@ def check_question(
     _check_model(model, agreement, limits)
     if len(set(setup.rates)) != len(setup.rates) or len(setup.rates) > MOST_RATES:
         raise DataError(f"A site reports on every rate once, and on at most {MOST_RATES}.")
-    for params in _params_of(question):
+    for params in params_of(question):
         _check_params(params, model.n_params, limits)
-    folds = [question.fold] if isinstance(question, HoldOut) else []
     if isinstance(question, Evaluate):
         for point in question.request.points:
             _check_point(point, limits, masked=masked)
-        folds = [point.fold for point in question.request.points if point.fold is not None]
+    folds = folds_of(question)
+    if isinstance(question, HoldOut) and not 1 <= len(folds) <= MOST_FOLDS:
+        raise DataError(f"A site holds out 1 to {MOST_FOLDS} folds at once, got {len(folds)}.")
     for fold in folds:
         _check_fold(fold, limits)
     check_answer_size(question, limits)
@@ -96,10 +96,20 @@ def _check_model(model: Any, agreement: Agreement, limits: Limits) -> None:
         )
 
 
-def _params_of(question: OnRows) -> Sequence[Vector]:
+def folds_of(question: OnRows) -> list[Fold]:
+    """The folds whose rows a question is about, or about all but them."""
+    if isinstance(question, Evaluate):
+        return [point.fold for point in question.request.points if point.fold is not None]
+    return [fold for fold, _ in question.folds] if isinstance(question, HoldOut) else []
+
+
+def params_of(question: OnRows) -> list[Vector]:
+    """The models that a question is about."""
     if isinstance(question, Evaluate):
         return [point.params for point in question.request.points]
-    return question.candidates if isinstance(question, HoldOut) else [question.params]
+    if isinstance(question, HoldOut):
+        return [params for _, models in question.folds for params in models]
+    return [question.params]
 
 
 def _check_params(params: Vector, n_params: int, limits: Limits) -> None:
@@ -170,8 +180,8 @@ def check_answer_size(question: OnRows, limits: Limits) -> None:
     points = question.request.points if isinstance(question, Evaluate) else ()
     size = sum(answer_size(point, len(question.setup.rates)) for point in points) / 1e6
     if isinstance(question, HoldOut):
-        n = len(question.candidates)
-        size = 8 * n * (n + len(question.setup.rates)) / 1e6
+        sizes = [len(models) for _, models in question.folds]
+        size = sum(8 * n * (n + len(question.setup.rates)) for n in sizes) / 1e6
     if size > limits.largest_answer_mb:
         raise DataError(
             f"The question asks for an answer of {size:.0f} MB; this site sends at most "

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fcfl._types import Fold, Vector
+from fcfl._types import Vector
 from fcfl.client.local_client import Client
-from fcfl.client.questions import Count, Evaluate, HoldOut, Introduction, Question, Setup, Vote
+from fcfl.client.questions import Evaluate, HoldOut, Introduction, Question, Setup, Vote
 from fcfl.errors import DataError, FCFLError
 from fcfl.federation.agreement import run_id
 from fcfl.federation.federation import answer
@@ -35,7 +35,13 @@ from fcfl.federation.private_site import (
     private_checksum,
     split_of,
 )
-from fcfl.federation.question_checks import check_question, check_split, check_vote
+from fcfl.federation.question_checks import (
+    check_question,
+    check_split,
+    check_vote,
+    folds_of,
+    params_of,
+)
 from fcfl.federation.site_rows import (
     encoded_rows,
     open_rows,
@@ -110,7 +116,7 @@ def _answer(question: ToSite, settings: SiteSettings, message: bytes) -> Any:
         return answer_privately(asked, agreement, settings, privacy, checksum)
     client = None
     if about_rows is not None:
-        client = _client(about_rows, agreement, settings, table, checksum)
+        client = _client(about_rows, agreement, settings, (run, table, checksum))
     if isinstance(asked, MaskQuestion):
         return _answer_masked(asked, agreement, settings, client, checksum)
     assert client is not None
@@ -140,14 +146,21 @@ def _answer_masked(
 
 
 def _client(
-    asked: Question, agreement: Agreement, settings: SiteSettings, table: str, checksum: str
+    asked: Question, agreement: Agreement, settings: SiteSettings, sums: tuple[str, str, str]
 ) -> GuardedClient:
-    rows = encoded_rows(settings, agreement, checksum)
+    """The site's rows; ``sums`` identify the run, the table, and the rows as they are split."""
+    _, table, checksum = sums
     compared = 1.0 if isinstance(asked, Vote) else asked.setup.min_group_rows
-    return GuardedClient(
+    key = (settings, settings.read_policy.sha256, *sums, compared)
+    if key in _KEPT:
+        return _KEPT[key]
+    while len(_KEPT) >= _MOST_KEPT:
+        del _KEPT[next(iter(_KEPT))]
+    rows = encoded_rows(settings, agreement, checksum)
+    _KEPT[key] = GuardedClient(
         settings.name,
         rows.part("train", agreement),
-        rows.part("test", agreement) if isinstance(asked, Count) else None,
+        rows.part("test", agreement),
         settings.ledger_folder,
         rows=f"{table} {_held_out(agreement.terms)}",
         least=settings.min_group_rows,
@@ -155,10 +168,13 @@ def _client(
         min_group_rows=int(max(settings.min_group_rows, compared)),
         preference=settings.preference,
     )
+    return _KEPT[key]
 
 
 _LEDGERS: dict[Path, Ledger] = {}  # a process that lives on reads only what is new
-_NO_QUESTION = HoldOut(Setup(None, ()), Fold(0), ())
+_KEPT: dict[tuple[object, ...], GuardedClient] = {}  # nor does it encode and merge rows again
+_MOST_KEPT = 4
+_NO_QUESTION = HoldOut(Setup(None, ()), ())
 
 
 def _record(settings: SiteSettings, entry: Entry, question: ToSite) -> None:
@@ -191,9 +207,7 @@ def _held_out(terms: Terms) -> str:
 
 def _folds(question: Question | None) -> list[str]:
     """Which ways to make folds a question has."""
-    found = [question.fold] if isinstance(question, HoldOut) else []
-    if isinstance(question, Evaluate):
-        found = [point.fold for point in question.request.points if point.fold is not None]
+    found = [] if question is None or isinstance(question, Vote) else folds_of(question)
     return sorted({f"folds:{fold.count} {fold.seed} {fold.most_rows}" for fold in found})
 
 
@@ -201,13 +215,12 @@ def _spent(question: Question | None) -> tuple[int, tuple[str, ...]]:
     """How many models are reported on, and which ones' decisions are counted."""
     if question is None or isinstance(question, Vote):
         return 0, ()
-    if isinstance(question, Count):
-        return 1, _models([question.params])
-    if isinstance(question, HoldOut):
-        counted = question.candidates if question.setup.rates else ()
-        return len(question.candidates), _models(counted)
-    points = question.request.points
-    return len(points), _models([point.params for point in points if point.want == "decisions"])
+    counted = params = params_of(question)
+    if isinstance(question, HoldOut) and not question.setup.rates:
+        counted = []
+    if isinstance(question, Evaluate):
+        counted = [p.params for p in question.request.points if p.want == "decisions"]
+    return len(params), _models(counted)
 
 
 def _models(params: Iterable[Vector]) -> tuple[str, ...]:

@@ -6,12 +6,15 @@ there are several optima, and what a combination gives must not depend on what w
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from fcfl._types import ClientId, Vector
 from fcfl.federation.federation import Federation
 from fcfl.models.model import Model
+from fcfl.negotiation.memory import Alone, Entry, Free, Memory
 from fcfl.results.client_result import ClientResult, PartName
 from fcfl.results.evaluations import row_sections
 from fcfl.results.negotiation_result import Offer, View
@@ -21,16 +24,11 @@ from fcfl.training.trained import Trained
 
 
 @dataclass(frozen=True)
-class Alone:
-    """A client's own model, on the rows that offers are judged by, and on its training rows."""
-
-    view: View
-    trained: View
-
-
-@dataclass(frozen=True)
 class Bargain:
-    """Clients, a model and what is compared: all that an offer depends on but its budgets."""
+    """Clients, a model and what is compared: all that an offer depends on but its budgets.
+
+    What is in the ``memory`` is not trained again.
+    """
 
     federation: Federation
     model: Model
@@ -39,27 +37,47 @@ class Bargain:
     objective: Any
     min_group_rows: float
     seed: int = 0
+    memory: Memory = field(default_factory=Memory)
 
-    def settled(self) -> tuple["Bargain", Trained]:
+    def settled(self) -> tuple["Bargain", Free]:
         """The same with ``l2`` and ``objective`` chosen, and the model without budgets."""
-        free = self._train(self.federation, None, None)
+        free = self.memory.free
+        if free is None:
+            trained = self._train(self.federation, None, None)
+            own = {client: view.disparity for client, view in views_of(trained, "train").items()}
+            part = judged_part(row_sections(trained.evaluations).clients)
+            params = tuple(trained.params.tolist())
+            free = Free(trained.l2, trained.objective, params, own, part)
+            self.memory.add(Entry(free=free))
         return replace(self, l2=free.l2, objective=free.objective), free
 
-    def offer(self, budgets: Mapping[ClientId, float], start: Vector, found_by: str) -> Offer:
+    def offer(self, budgets: Mapping[ClientId, float], free: Free, found_by: str) -> Offer:
         """What everybody gets under these budgets."""
-        trained = self._train(self.federation, dict(budgets), start)
+        known = self.memory.offer(budgets, found_by)
+        if known is not None:
+            return known
+        trained = self._train(self.federation, dict(budgets), np.array(free.params))
         prices: dict[ClientId, float] = {}
         for price in trained.prices:
             if price.client is not None:
                 prices[price.client] = prices.get(price.client, 0.0) + price.value
-        return Offer(dict(budgets), views_of(trained), prices, trained.budgets_met, found_by)
+        offer = Offer(dict(budgets), views_of(trained), prices, trained.budgets_met, found_by)
+        self.memory.add(Entry(offer=offer))
+        return offer
 
-    def alone(self, client: ClientId, ladder: Sequence[float], start: Vector) -> tuple[Alone, ...]:
+    def alone(self, client: ClientId, ladder: Sequence[float], free: Free) -> tuple[Alone, ...]:
         """What a client may walk away to: its own model, without a budget and with each."""
-        only = self.federation.only(client)
-        fits = [self._train(only, None, start)]
-        fits += [self._train(only, {client: budget}, start) for budget in ladder]
-        return tuple(Alone(views_of(fit)[client], views_of(fit, "train")[client]) for fit in fits)
+        return tuple(self._alone(client, budget, free) for budget in (None, *ladder))
+
+    def _alone(self, client: ClientId, budget: float | None, free: Free) -> Alone:
+        known = self.memory.alone(client, budget)
+        if known is not None:
+            return known
+        budgets = None if budget is None else {client: budget}
+        fit = self._train(self.federation.only(client), budgets, np.array(free.params))
+        alone = Alone(client, budget, views_of(fit)[client], views_of(fit, "train")[client])
+        self.memory.add(Entry(alone=alone))
+        return alone
 
     def _train(
         self, federation: Federation, budgets: dict[ClientId, float] | None, start: Vector | None

@@ -2,33 +2,22 @@
 
 Where they are few enough all are. Else it begins with the same budget for all, with budgets
 relative to each client's own disparity, and with one client loose or tight alone. Then, round by
-round, it holds a vote on what is known so far: of every rule's winner each client's budget is moved
-along the whole ladder, and one client's loosened while another's is tightened; of the next best
-ones single budgets by one step, looser only where they have a price. It ends when no such move is
-unknown: then no single client's budget changes a winner.
+round, it predicts what the others may well give, holds a vote on trained and predicted ones
+together, and trains those predicted ones that are among the best few of any rule. It ends when all
+of these are trained: nothing that was left out is likely to win.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 from math import prod
 
 from fcfl._types import ClientId
+from fcfl.negotiation.prediction import Levels, optimistic
 from fcfl.results.negotiation_result import Offer
 
-Levels = tuple[int, ...]
-"""A combination: for each client the position of its budget on the ladder, the loosest first."""
-
 SHARES = (0.75, 0.5, 0.25)  # of the disparity that a client has without budgets
-_FREE = 1e-9  # a price below this is none
-
-
-@dataclass(frozen=True)
-class Standing:
-    """Positions of offers: of every rule's winner, and of the best few by each rule."""
-
-    winners: tuple[int, ...]
-    leaders: tuple[int, ...]
+AT_ONCE = 4  # trained before the next vote
+CANDIDATES = 500  # predicted at a time; sites vote on at most 1,000 offers
 
 
 class Exploration:
@@ -38,7 +27,7 @@ class Exploration:
     ----------
     clients, ladder : who, and which budgets, the loosest first
     train : a combination, and why it is tried, to what everybody gets of it
-    vote : how the offers so far stand
+    vote : positions of the best few offers by each rule, the best first
     most : combinations trained at most; where there are no more all are trained
     caps : budgets that a client insists on; it is never offered a looser one
     """
@@ -48,7 +37,7 @@ class Exploration:
         clients: Sequence[ClientId],
         ladder: Sequence[float],
         train: Callable[[Levels, str], Offer],
-        vote: Callable[[Sequence[Offer]], Standing],
+        vote: Callable[[Sequence[Offer]], Sequence[int]],
         most: int,
         caps: Mapping[ClientId, float] | None = None,
     ) -> None:
@@ -70,21 +59,39 @@ class Exploration:
     def run(self, own: Mapping[ClientId, float]) -> tuple[Offer, ...]:
         """Explore; ``own`` is what each client's disparity is without budgets."""
         if self.n_combinations <= self._most:
-            for levels in product(*(range(first, len(self.ladder)) for first in self._loosest)):
+            for levels in self._every():
                 self._try(levels, "every combination")
             return self.offers
         self._begin(own)
-        while True:
-            before = list(self.known)
-            standing = self._vote(self.offers)
-            for position in standing.winners:
-                for levels, why in self._around(before[position]):
-                    self._try(levels, why)
-            for position in standing.leaders:
-                for levels, why in self._next_to(before[position]):
-                    self._try(levels, why)
-            if len(self.known) == len(before):
-                return self.offers
+        while len(self.known) < self._most:
+            promising = self._promising()
+            if not promising:
+                break
+            for levels in promising[:AT_ONCE]:
+                self._try(levels, "predicted to be among the best")
+        return self.offers
+
+    def _promising(self) -> list[Levels]:
+        """Combinations not trained yet that may be among the best by some rule."""
+        unknown = list(islice(self._candidates(), CANDIDATES))
+        if not unknown:
+            return []
+        both = [*self.offers, *optimistic(self.known, unknown, self.ladder)]
+        positions = [position - len(self.known) for position in self._vote(both)]
+        return [unknown[position] for position in positions if position >= 0]
+
+    def _candidates(self) -> Iterator[Levels]:
+        """What is not trained; of very many, what is next to the best."""
+        if self.n_combinations <= CANDIDATES:
+            found: Iterator[Levels] = self._every()
+        else:
+            trained = list(self.known)
+            best = [trained[position] for position in self._vote(self.offers)]
+            found = iter(dict.fromkeys(levels for one in best for levels in self._around(one)))
+        return (one for one in found if one not in self.known)
+
+    def _every(self) -> Iterator[Levels]:
+        return product(*(range(first, len(self.ladder)) for first in self._loosest))
 
     def _begin(self, own: Mapping[ClientId, float]) -> None:
         last = len(self.ladder) - 1
@@ -104,30 +111,16 @@ class Exploration:
             for client in self.clients
         )
 
-    def _around(self, levels: Levels) -> Iterator[tuple[Levels, str]]:
-        """One client with every other budget, and one looser for another that is tighter.
-
-        Not a step at a time: figures jump where a fit has several optima.
-        """
+    def _around(self, levels: Levels) -> Iterator[Levels]:
+        """One client with every other budget, and one looser for another that is tighter."""
         last = len(self.ladder) - 1
-        for k, client in enumerate(self.clients):
-            for level in range(len(self.ladder)):
-                yield _with(levels, k, level), f"a winner, with another budget for {client}"
-        for k, client in enumerate(self.clients):
-            for j, other in enumerate(self.clients):
-                if j != k and levels[k] > 0 and levels[j] < last:
-                    moved = _with(_with(levels, k, levels[k] - 1), j, levels[j] + 1)
-                    yield moved, f"a winner, with {client} looser and {other} tighter"
-
-    def _next_to(self, levels: Levels) -> Iterator[tuple[Levels, str]]:
-        """One client a step looser or tighter, where that can change anything."""
-        offer = self.known[levels]
-        for k, client in enumerate(self.clients):
-            level = levels[k]
-            if level > 0 and offer.prices.get(client, 0.0) > _FREE:
-                yield _with(levels, k, level - 1), f"{client} looser: its budget has a price"
-            if level + 1 < len(self.ladder):
-                yield _with(levels, k, level + 1), f"{client} tighter"
+        for k in range(len(self.clients)):
+            for level in range(self._loosest[k], len(self.ladder)):
+                yield _with(levels, k, level)
+        for k in range(len(self.clients)):
+            for j in range(len(self.clients)):
+                if j != k and levels[k] > self._loosest[k] and levels[j] < last:
+                    yield _with(_with(levels, k, levels[k] - 1), j, levels[j] + 1)
 
     def _try(self, levels: Levels, why: str) -> None:
         capped = tuple(max(level, most) for level, most in zip(levels, self._loosest, strict=True))

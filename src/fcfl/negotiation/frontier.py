@@ -35,12 +35,14 @@ def dominated(merit: Matrix) -> NDArray[np.bool_]:
 
 
 def worth_a_vote(offers: Sequence[Offer]) -> tuple[int, ...]:
-    """Positions of offers that keep their budgets, dominated by none, the first of those alike.
+    """Positions of offers that keep their budgets, dominated by none, the tightest of those alike.
 
     Where a budget is not reached, a looser one gives nearly the same model: left on the ballot,
-    such clones would decide a vote by places.
+    such clones would decide a vote by places. Which of them stays, and the order, do not depend on
+    the order of training.
     """
     kept = [i for i, offer in enumerate(offers) if offer.is_met] or list(range(len(offers)))
+    kept.sort(key=lambda i: list(offers[i].budgets.values()))
     merit = merits([offers[i] for i in kept])
     is_dominated = dominated(merit)
     positions: list[int] = []

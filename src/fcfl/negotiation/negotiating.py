@@ -4,13 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fcfl._checks import check_choice
-from fcfl._types import ClientId, Vector
+from fcfl._types import ClientId
 from fcfl.client.questions import Introduction
-from fcfl.negotiation.bargaining import Bargain, judged_part, views_of
-from fcfl.negotiation.exploration import Exploration, Levels
+from fcfl.negotiation.bargaining import Bargain
+from fcfl.negotiation.exploration import Exploration
 from fcfl.negotiation.frontier import dominated, merits
+from fcfl.negotiation.memory import Free
+from fcfl.negotiation.prediction import Levels
 from fcfl.negotiation.voters import Outcome, Voters
-from fcfl.results.evaluations import row_sections
 from fcfl.results.negotiation_result import (
     VOTING_RULES,
     Cost,
@@ -55,7 +56,7 @@ def default_ladder(own: Mapping[ClientId, float]) -> tuple[float, ...]:
 def check_ladder(budgets: Sequence[float]) -> tuple[float, ...]:
     """Budgets to combine, the loosest first."""
     if len(set(budgets)) < 2 or not all(0 <= budget <= 1 for budget in budgets):
-        given = ", ".join(f"{budget:g}" for budget in budgets)
+        given = ", ".join(f"{budget:g}" for budget in budgets) or "none"
         raise ValueError(f"`budgets` must be two or more numbers between 0 and 1, got {given}.")
     return tuple(sorted(set(budgets), reverse=True))
 
@@ -95,27 +96,26 @@ def negotiate(
     table : how the rows are called
     """
     bargain, free = bargain.settled()
-    own = {client: view.disparity for client, view in views_of(free, "train").items()}
     caps = caps_of(bargain.federation.introduce(), bargain.rules)
-    ladder = check_ladder([*(procedure.budgets or default_ladder(own)), *caps.values()])
+    ladder = check_ladder([*(procedure.budgets or default_ladder(free.own)), *caps.values()])
     on_message(f"Budgets to combine: {', '.join(f'{budget:g}' for budget in ladder)}.")
-    voters = Voters.meet(bargain, ladder, free.params)
+    voters = Voters.meet(bargain, ladder, free)
     exploration = Exploration(
         bargain.federation.names,
         ladder,
-        _trainer(bargain, ladder, free.params, on_message),
-        lambda offers: voters.vote(offers).standing,
+        _trainer(bargain, ladder, free, on_message),
+        lambda offers: voters.vote(offers).best,
         procedure.most,
         caps,
     )
-    offers = exploration.run(own)
+    offers = exploration.run(free.own)
     outcome = voters.vote(offers)
     decided_by, agreed = outcome.agreed(procedure.by)
     return Negotiation(
         table=table,
         clients=bargain.federation.names,
         budgets=ladder,
-        part=judged_part(row_sections(free.evaluations).clients),
+        part=free.part,
         metric=bargain.rules[0].metric,
         attributes=tuple(rule.attribute for rule in bargain.rules),
         min_group_rows=bargain.min_group_rows,
@@ -135,7 +135,7 @@ def negotiate(
 
 
 def _trainer(
-    bargain: Bargain, ladder: Sequence[float], start: Vector, on_message: Callable[[str], None]
+    bargain: Bargain, ladder: Sequence[float], free: Free, on_message: Callable[[str], None]
 ) -> Callable[[Levels, str], Offer]:
     """Combinations of positions on the ladder to what everybody gets of them."""
     clients = bargain.federation.names
@@ -143,7 +143,7 @@ def _trainer(
     def train(levels: Levels, why: str) -> Offer:
         given = {client: ladder[level] for client, level in zip(clients, levels, strict=True)}
         on_message(f"{budgets_text(given)} ({why})")
-        return bargain.offer(given, start, why)
+        return bargain.offer(given, free, why)
 
     return train
 

@@ -3,16 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fcfl._types import ClientId, Vector
+from fcfl._types import ClientId
 from fcfl.federation.federation import Federation
-from fcfl.negotiation.bargaining import Alone, Bargain
-from fcfl.negotiation.exploration import Standing
+from fcfl.negotiation.bargaining import Bargain
 from fcfl.negotiation.frontier import worth_a_vote
+from fcfl.negotiation.memory import Alone, Free
 from fcfl.negotiation.voting import elect_by_all, leaders
 from fcfl.preference import Ballot, Choices
 from fcfl.results.negotiation_result import Election, Offer, View, VotingRule
 
-LEADERS = 4  # offers of each rule around which more are tried
+LEADERS = 8  # offers of each rule that must be trained, not predicted
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,9 @@ class Outcome:
         return decided_by, None if winner is None else self.positions[winner]
 
     @property
-    def standing(self) -> Standing:
-        """Which offers win, and which are worth looking around."""
-        wins = [one.winner for one in self.elections if one.winner is not None]
-        best = leaders(self.ballots, LEADERS)
-        return Standing(
-            tuple(self.positions[i] for i in dict.fromkeys(wins)),
-            tuple(self.positions[i] for i in best),
-        )
+    def best(self) -> tuple[int, ...]:
+        """Positions of the best few by each rule."""
+        return tuple(self.positions[i] for i in leaders(self.ballots, LEADERS))
 
 
 @dataclass(frozen=True)
@@ -52,10 +47,10 @@ class Voters:
     alone: Mapping[ClientId, tuple[Alone, ...]]
 
     @classmethod
-    def meet(cls, bargain: Bargain, ladder: Sequence[float], start: Vector) -> "Voters":
+    def meet(cls, bargain: Bargain, ladder: Sequence[float], free: Free) -> "Voters":
         """Train what every client could walk away to: its own model, with each budget."""
         clients = bargain.federation.names
-        alone = {client: bargain.alone(client, ladder, start) for client in clients}
+        alone = {client: bargain.alone(client, ladder, free) for client in clients}
         return cls(bargain.federation, alone)
 
     def vote(self, offers: Sequence[Offer]) -> Outcome:

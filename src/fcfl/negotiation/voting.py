@@ -26,24 +26,30 @@ def borda_scores(ballots: Sequence[Ballot]) -> tuple[float, ...]:
 def nash_scores(ballots: Sequence[Ballot]) -> tuple[float, ...]:
     r"""The product of gains :math:`\prod_k (u_k - u_k^{alone})` where nobody loses, else -1.
 
-    Scaling anybody's gains scales all products alike: the winner does not depend on units. Where
-    somebody does not tell its gains there are no products: -1 everywhere.
+    Scaling anybody's gains scales all products alike: the winner does not depend on units. Whoever
+    gains nothing anywhere, such as a client that the others' rows teach nothing, is left out: it
+    would make every product 0. Where somebody does not tell its gains there are no products: -1
+    everywhere.
     """
     if not all(ballot.gains for ballot in ballots):
         return (-1.0,) * len(ballots[0].ranks)
     gains = np.array([ballot.gains for ballot in ballots])
     acceptable = (gains >= 0).all(axis=0)
-    return tuple(np.where(acceptable, np.prod(np.abs(gains), axis=0), -1.0).tolist())
+    can_gain = (gains[:, acceptable] > 0).any(axis=1)
+    products = np.prod(np.abs(gains[can_gain]), axis=0)
+    return tuple(np.where(acceptable, products, -1.0).tolist())
 
 
 _SCORES = {"approval": approval_scores, "borda": borda_scores, "nash": nash_scores}
 
 
 def elect(rule: VotingRule, ballots: Mapping[ClientId, Ballot]) -> Election:
-    """The winner by a rule: the highest score; of equal ones that with more Borda points.
+    """The winner by a rule: the highest score.
 
-    Nobody wins by "nash" where every offer leaves somebody worse off than alone, or where somebody
-    does not tell its gains.
+    Of equal ones that with more Borda points, then that with the larger product of gains: with few
+    clients points are often level, and the order of training must decide nothing. Nobody wins by
+    "nash" where every offer leaves somebody worse off than alone, or where somebody does not tell
+    its gains.
     """
     cast = list(ballots.values())
     if not cast or not cast[0].ranks:
@@ -52,9 +58,9 @@ def elect(rule: VotingRule, ballots: Mapping[ClientId, Ballot]) -> Election:
     best = max(scores)
     if rule == "nash" and best < 0:
         return Election(rule, None, scores)
-    points = borda_scores(cast)
+    points, products = borda_scores(cast), nash_scores(cast)
     level = [i for i, score in enumerate(scores) if score >= best - _TIE * max(abs(best), 1.0)]
-    winner = max(level, key=lambda i: (points[i], -i))
+    winner = max(level, key=lambda i: (points[i], products[i], -i))
     return Election(rule, winner, scores, _would_leave(ballots, winner))
 
 

@@ -156,7 +156,8 @@ def _winner(negotiation: Negotiation, election: Election) -> WinnerView:
 
 def _dot(line: OfferLine, x: float, y: float) -> Dot:
     verdict = "met" if line.on_ballot else "unconstrained"
-    wins = "all rules" if len(line.wins) == len(RULE_NAMES) else ", ".join(line.wins)
+    short = ", ".join(name.split()[0] for name in line.wins)  # "Nash": labels must not collide
+    wins = "all rules" if len(line.wins) == len(RULE_NAMES) else short
     return Dot(wins or f"no. {line.number}", x, y, verdict, bool(line.wins))
 
 

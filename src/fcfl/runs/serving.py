@@ -1,13 +1,16 @@
-"""What a server app does: train over the sites, compare methods or budgets, write the page."""
+"""What a server app does: train, compare methods or budgets, negotiate; and write the page."""
 
 import logging
 from collections.abc import Callable
 
 from fcfl.federation.site_settings import Config
 from fcfl.federation.transport import Transport
+from fcfl.report.negotiation_page import headline
 from fcfl.report.page import write_comparison_page, write_page
+from fcfl.results.negotiation_result import Negotiation
 from fcfl.runs.budget_sweep import run_sweep
 from fcfl.runs.method_comparison import run_comparison
+from fcfl.runs.negotiation_run import AGREED, run_negotiation
 from fcfl.runs.run import run_session
 from fcfl.runs.site_config import SitesConfig
 from fcfl.runs.site_run import Sites
@@ -62,6 +65,26 @@ def _sweep(run: SitesConfig, sites: Sites, session: Session) -> None:
     _log_end("At every point budgets are", all(p.budgets_met for p in curve.points), run)
 
 
+def _negotiate(run: SitesConfig, sites: Sites, session: Session) -> None:
+    """Budgets that the sites could live with: their preferences stay, only ballots leave them."""
+    found = run_negotiation(
+        run.experiment,
+        run.procedure,
+        session,
+        sites.open,
+        command=lambda _, found: _agreed(run, found),
+        overwrite=run.overwrite,
+    )
+    log.info("%s Written to %s", headline(found), run.folder)
+
+
+def _agreed(run: SitesConfig, found: Negotiation) -> str:
+    """The run config that trains the agreement, whatever the engine."""
+    objective = f'"{found.objective}"' if isinstance(found.objective, str) else found.objective
+    policy = f'policy="{run.folder / AGREED}" l2={found.l2:g} objective={objective}'
+    return f'run config command="train" budgets="" {policy} confidence="0"'
+
+
 def _log_end(what: str, met: bool, run: SitesConfig) -> None:
     """Say how it ended."""
     outcome = "met" if met else "exceeded"
@@ -72,10 +95,14 @@ _COMMANDS: dict[str, Callable[[SitesConfig, Sites, Session], None]] = {
     "train": _train,
     "compare": _compare,
     "sweep": _sweep,
+    "negotiate": _negotiate,
 }
 
 
 def _log_round(info: RoundInfo, share: float) -> None:
+    if not info.worst_client:  # not of the training itself: settings or starts are compared
+        log.info("%s, exchange %d, %.0f %% done", info.note, info.round, 100 * share)
+        return
     log.info(
         "round %d: worst loss %.4f (%s), largest violation %+.4f, %.0f %% done",
         info.round,

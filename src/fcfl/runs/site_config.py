@@ -13,7 +13,9 @@ from fcfl._checks import check_count, check_keys, check_positive
 from fcfl._types import ClientId
 from fcfl.federation.messages import Terms
 from fcfl.federation.site_settings import Config, ConfigValue
-from fcfl.results.result_file import COMPARISON, RESULT
+from fcfl.negotiation.negotiating import MOST, Procedure
+from fcfl.results.negotiation_result import VOTING_RULES, VotingRule
+from fcfl.results.result_file import COMPARISON, NEGOTIATION, RESULT
 from fcfl.runs.budgets import budget_text
 from fcfl.runs.option_fields import (
     FLAG,
@@ -32,7 +34,7 @@ from fcfl.runs.option_fields import (
     words,
 )
 from fcfl.runs.settings import Experiment
-from fcfl.runs.site_commands import COMMANDS, FOR_SITES, check_command
+from fcfl.runs.site_commands import BY, COMMANDS, FOR_SITES, check_command, check_negotiated
 from fcfl.runs.site_values import as_path, as_text, check_absolute, site_names, site_nodes
 
 TABLE = "sites"  # stands for a table in the settings of a run whose rows are elsewhere
@@ -85,12 +87,22 @@ class SitesConfig:
         default=(),
     )
     budgets: tuple[float, ...] = option(
-        "sweep: budgets to train under, one after another.", Kind("X,…", numbers), default=()
+        "sweep: budgets to train under, one after another; negotiate: those to combine.",
+        Kind("X,…", numbers),
+        default=(),
     )
     relative: tuple[float, ...] = option(
         "sweep: instead, shares of the disparity each site has without budgets.",
         Kind("X,…", numbers),
         default=(),
+    )
+    by: VotingRule = option(
+        "negotiate: the rule whose winner is written.", one_of(*VOTING_RULES), default=BY
+    )
+    most: int = option(
+        "negotiate: combinations trained at most; each costs a site about one of its counts.",
+        Kind("N", whole_number, check_count),
+        default=MOST,
     )
     nodes: Mapping[ClientId, int] | None = option(
         "Each site's node, NAME=ID, from `fcfl flower register`: no other may use its name.",
@@ -129,7 +141,10 @@ class SitesConfig:
                 f"`nodes` must have the node of every site, or of none; {unbound[0]!r} has none. "
                 "Write it: fcfl flower register"
             )
-        check_command(self.command, self.experiment, self.methods, self.budgets, self.relative)
+        check_command(
+            *(self.command, self.experiment, self.methods, self.budgets, self.relative),
+            *(self.by, self.most),
+        )
 
     @classmethod
     def from_run_config(cls, config: Config) -> "SitesConfig":
@@ -138,6 +153,11 @@ class SitesConfig:
         given = {
             known.name: _read(known, config.get(key, CONFIG[key][0])) for key, known in KEYS.items()
         }
+        if given["command"] == "negotiate":
+            check_negotiated(
+                {key: given[known.name] for key, known in KEYS.items()},
+                {key: _default_of(known) for key, known in KEYS.items()},
+            )
         own = {known.name: given.pop(known.name) for known in option_fields(cls)}
         if given["privacy"] is not None:
             given["method"] = "private"
@@ -159,12 +179,18 @@ class SitesConfig:
     @property
     def written(self) -> Path:
         """The file that says that the run has come to its end."""
-        return self.out / (COMPARISON if self.command == "compare" else RESULT)
+        names = {"compare": COMPARISON, "negotiate": NEGOTIATION}
+        return self.out / names.get(self.command, RESULT)
 
     @property
     def swept(self) -> tuple[tuple[float, ...], bool]:
         """The values of a sweep, and whether they are shares."""
         return self.budgets or self.relative, bool(self.relative)
+
+    @property
+    def procedure(self) -> Procedure:
+        """How a negotiation goes."""
+        return Procedure(self.budgets or None, self.by, self.most)
 
     @property
     def terms(self) -> Terms:

@@ -53,7 +53,8 @@ class SyntheticParty:
     def count(self, setup: Setup, params: Vector) -> Counted:
         """There are no rows to count."""
         none = Counts(0, 0, 0, 0, 0.0, np.zeros(2), np.zeros(2))
-        return Counted(self._report(Point(params)), none, none)
+        said = self._report(Point(params))
+        return Counted(said, none, none, self._report(Point(params, "decisions")).rates)
 
     def hold_out(self, setup: Setup, fold: Fold, candidates: Sequence[Vector]) -> HeldOut:
         """Nor to hold out."""

@@ -7,6 +7,7 @@ few candidates are trained to their ends.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ _FITS, _FOLDS = 0.85, 0.95  # shares of a phase's progress
 
 
 class CandidateFits:
-    """Fits of candidates, and what they do on rows that were held out."""
+    """Fits of candidates, and what they do on rows that were held out, if any are."""
 
     def __init__(
         self,
@@ -52,8 +53,10 @@ class CandidateFits:
         # The rows that take part in choosing, none of them held out.
         self._whole = replace(folds[0], index=len(folds))
         start = setup.model.neutral_start()
-        (counted,) = ask_together([[Point(start, fold=self._whole)]], self._clients, WHAT)
-        self._problem, _ = build_problem(rules, setup.rates, counted, min_group_rows=min_group_rows)
+        asked = [[Point(start, fold=fold)] for fold in (self._whole, folds[0])]
+        whole, inside = ask_together(asked, self._clients, WHAT)
+        self.holds_out = any(whole[c][0].n_rows > inside[c][0].n_rows for c in whole)
+        self._problem, _ = build_problem(rules, setup.rates, whole, min_group_rows=min_group_rows)
         self._known = {} if progress_file is None else read_fitted(progress_file)
 
     def fit(
@@ -167,13 +170,12 @@ class CandidateFits:
 
     def _held_out(self, fitted: Sequence[Fitted]) -> dict[ClientId, HeldOut]:
         """Each client's sums over the rows it held out; one that held none is not among them."""
-        totals: dict[ClientId, HeldOut] = {}
-        for place, fold in enumerate(self._folds):
-            candidates = [one.folds[place] for one in fitted]
-            for client, sums in self._federation.hold_out(self._setup, fold, candidates).items():
-                if sums.n_rows:
-                    totals[client] = totals[client].plus(sums) if client in totals else sums
-        return totals
+        models = {
+            fold: [one.folds[place] for one in fitted] for place, fold in enumerate(self._folds)
+        }
+        told = self._federation.hold_out(self._setup, models)
+        held = {client: [one for one in sums if one.n_rows] for client, sums in told.items()}
+        return {client: reduce(HeldOut.plus, sums) for client, sums in held.items() if sums}
 
 
 @dataclass(frozen=True)

@@ -62,10 +62,11 @@ class Drift:
 
 def spreads_at(
     clients: Bound, at: Evaluation, loss_weights: Vector
-) -> tuple[Vector, Matrix] | None:
-    """The traces of all rates, and a factor F of the inverse Hessian; None where there is none.
+) -> tuple[Vector, Matrix, Evaluation] | None:
+    """The traces of all rates, a factor F of the inverse Hessian, and gradients beside it.
 
-    A network's Hessian need not be positive definite. Where all groups are large, it is not asked.
+    None where there is none: a network's Hessian need not be positive definite. Where all groups
+    are large, it is not asked.
     """
     counts = np.concatenate([report.group_counts for report in at.reports])
     if not ((counts > 0) & (counts < DRIFTING_BELOW)).any():
@@ -86,7 +87,8 @@ def spreads_at(
         told = _asked(clients, at, Point(at.params, extras=(GradientSpread(factor),)))
     except ReportError:  # a client of your own need not know the question
         return None
-    return np.concatenate([report.extras["gradient_spread"] for report in told.reports]), factor
+    spreads = np.concatenate([report.extras["gradient_spread"] for report in told.reports])
+    return spreads, factor, bent
 
 
 def _asked(clients: Bound, at: Evaluation, point: Point) -> Evaluation:
@@ -100,14 +102,13 @@ def drift_at(clients: Bound, at: Evaluation, state: Any) -> Drift | None:
     found = spreads_at(clients, at, state.loss_weights)
     if found is None:
         return None
-    spreads, factor = found
+    spreads, factor, bent = found
     constraints = at.problem.constraints
-    sloped = _asked(clients, at, Point(at.params, "gradients"))
     keys = [(row.client, row.attribute, row.kind) for row in constraints.rows]
     gramians = []
     for key in dict.fromkeys(keys):
         rows = np.array([i for i, one in enumerate(keys) if one == key])
-        slopes = sloped.violation_grads(rows) @ factor
+        slopes = bent.violation_grads(rows) @ factor
         gramians.append((rows, slopes @ slopes.T))
     return Drift(spreads, state.row_weights, constraints.apply(at.rates), tuple(gramians))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fcfl._types import ClientId, Point, Request, Vector
+from fcfl._types import ClientId, Vector
 from fcfl.client.counts import Counts, pool_counts
 from fcfl.results.evaluations import Evaluations
 from fcfl.rules import Rule
@@ -71,14 +71,9 @@ def held_at(
     run: Run, params: Vector, state: Any, rules: Sequence[Rule], clients: Sequence[ClientId]
 ) -> Held:
     """What a model decides, of the clients in this order; held against ``rules``."""
-    found = run.evaluate(params, rules)
-    if run.setup.thresholds is None:
-        reports = run.clients.evaluate(Request((Point(params, "decisions"),)))
-        run.federation.check_all_answered("how the model decides")
-        decided = [reports[client][0].rates for client in clients]  # by the rows' weights
-    else:
-        decided = [_counted_rates(found.train[client]) for client in clients]
-    return Held(params, state, found, np.concatenate(decided))
+    counted = run.federation.count(run.setup, params)
+    decided = np.concatenate([counted[client].rates for client in clients])
+    return Held(params, state, run.evaluations(counted, rules), decided)
 
 
 def sentence_on_changes(changes: Mapping[ClientId, float]) -> tuple[str, ...]:
@@ -112,8 +107,3 @@ def sentence_on_selected(
         f"The model selects {whom} of the {rows} training rows{surely}: it keeps every budget on "
         "equal rates and is of no use. Use a smaller `l2`, a larger budget, or more rows.",
     )
-
-
-def _counted_rates(counts: Counts) -> Vector:
-    """Shares of each group that are selected by thresholds of their own."""
-    return np.asarray(counts.group_selected / np.maximum(counts.group_counts, 1.0))

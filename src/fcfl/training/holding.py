@@ -24,8 +24,9 @@ from fcfl.rules import Rule
 from fcfl.server.decisions import RestoreDecisions
 from fcfl.server.problem import Problem
 from fcfl.training.drift import drift_at, drifts_of
+from fcfl.training.few_rows import too_few_rows
 from fcfl.training.held import Held, held_at, sentence_on_changes
-from fcfl.training.margins import STEP, Limits, Margins, margins_at, too_few_rows
+from fcfl.training.margins import STEP, Limits, Margins, margins_at
 from fcfl.training.run_stages import Run, Stage
 
 MOST_ACCURACY = 0.02  # share of all training rows that turns may decide wrongly instead of rightly

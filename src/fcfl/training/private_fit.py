@@ -22,8 +22,8 @@ from fcfl.server.private.estimates import group_estimates
 from fcfl.server.private.private import Private, PrivateState
 from fcfl.server.private.private_step import allowances, noise_of_rows
 from fcfl.server.problem import Evaluation, Problem, build_problem
+from fcfl.training.few_rows import briefly
 from fcfl.training.held import sentence_on_selected
-from fcfl.training.margins import briefly
 from fcfl.training.run_stages import Run
 from fcfl.training.trained import Trained
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fcfl._types import ClientId, Point, Reports, Request, Vector
 from fcfl.audit.disparities import compare, disparity_value
-from fcfl.client.questions import Setup
+from fcfl.client.questions import Counted, Setup
 from fcfl.errors import AbsentClientError
 from fcfl.federation.federation import Bound, Federation
 from fcfl.federation.history import join_histories
@@ -22,13 +22,13 @@ from fcfl.rules import LEAST_ROWS, Rule, rates_needed
 from fcfl.server.method import RoundInfo, traits_of
 from fcfl.server.problem import Problem, build_problem
 from fcfl.training.client_rules import all_levels, check_comparable, rules_in_force
-from fcfl.training.margins import briefly
+from fcfl.training.few_rows import briefly
 from fcfl.training.open_settings import as_method, with_objective
 from fcfl.training.own_best import with_own_best
 from fcfl.training.references import ask_references, with_references
 from fcfl.training.rounds import HISTORY, Session, run_rounds
 from fcfl.training.selection import OpenSettings, select
-from fcfl.training.starts import FIRST, OPTIMUM, best_of, screen
+from fcfl.training.starts import Starts, best_of
 
 SELECTION = "selection.json"
 FITTED = "selection.npz"  # what a cross-validation that was stopped had fitted
@@ -181,12 +181,9 @@ class Run:
     ) -> tuple[Vector, tuple[Start, ...]]:
         """The end of the best of several starts, and what became of all of them."""
         free, _ = self._build((), self.l2)
-        tell = self.session.on_round
-        starts = {FIRST: first}
-        (optimum,) = screen(self.method, free, starts, self.clients, tell)
-        starts[OPTIMUM] = optimum.params
-        starts |= self.setup.model.other_starts(count - 2, self.seed)
-        ends = screen(self.method, problem, starts, self.clients, tell)
+        others = self.setup.model.other_starts(count - 2, self.seed)
+        starts = Starts(self.method, problem, free)
+        ends = starts.screen(first, others, self.clients, self.session.on_round)
         return best_of(ends).params, tuple(end.entry for end in ends)
 
     def measured(self, rules: Sequence[Rule], first: Vector, share: float) -> tuple[Rule, ...]:
@@ -238,9 +235,10 @@ class Run:
         ]
         join_histories(parts, folder / HISTORY)
 
-    def evaluate(self, params: Vector, rules: Sequence[Rule]) -> Evaluations:
+    def evaluations(
+        self, counted: Mapping[ClientId, Counted], rules: Sequence[Rule]
+    ) -> Evaluations:
         """What a model does on every client's rows, held against ``rules``."""
-        counted = self.federation.count(self.setup, params)
         return Evaluations(
             self.setup.rates,
             tuple(rules),

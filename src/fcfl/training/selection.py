@@ -74,10 +74,9 @@ def select(
     n_clients = len(federation.names)
     most = max(MOST_ROWS // n_clients, 500)
     folds = [Fold(index, N_FOLDS, seed, most) for index in range(N_FOLDS)]
-    someone = federation.hold_out(setup, folds[0], (setup.model.neutral_start(),))
-    if not any(sums.n_rows for sums in someone.values()):
-        return _nothing_to_hold_out(settings)
     search = CandidateFits(federation, setup, rules, method, folds, min_group_rows, progress_file)
+    if not search.holds_out:
+        return _nothing_to_hold_out(settings)
     first, *others = settings.objectives(n_clients)
     weights, l2_is_open = settings.weights(), settings.l2 == "auto"
     fitted = search.fit([(w, first) for w in weights], {}, part_of(on_round, 0.0, 0.4))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fcfl._types import Point, Vector
+from fcfl._types import Point, Reports, Vector
 from fcfl.federation.federation import Bound
 from fcfl.results import Start
 from fcfl.server.problem import Problem, evaluate_point
@@ -20,6 +20,7 @@ TOLERANCE = 1e-3  # KKT residual at which starts are compared
 ROUNDS = 200
 BETTER = 1e-3  # share by which a later start must be lower to be preferred
 FIRST, OPTIMUM = "first", "unconstrained optimum"
+_FREE = ""  # the training that finds it
 _WHAT = "comparing starts"
 
 
@@ -39,28 +40,50 @@ class Screened:
         return Start(self.name, float(self.losses.max()), float(self.losses.mean()))
 
 
-def screen(
-    method: Any,
-    problem: Problem,
-    starts: Mapping[str, Vector],
-    clients: Bound,
-    on_round: OnRound | None = None,
-) -> list[Screened]:
-    """Train from all starts at once, and see where each ends."""
-    fast = replace(method, rounds=(ROUNDS, 0), tolerance=TOLERANCE, feasibility=TOLERANCE)
-    lanes = {name: Lane(fast, fast.init(first, problem)) for name, first in starts.items()}
-    ended = run_together(lanes, clients, _WHAT, on_round)
-    points = [[Point(lane.state.params)] for lane in ended.values()]
-    found = []
-    for (name, lane), reports in zip(
-        ended.items(), ask_together(points, clients, _WHAT), strict=True
-    ):
+@dataclass(frozen=True)
+class Starts:
+    """Trainings of one ``problem``, which is ``free`` without its budgets."""
+
+    method: Any
+    problem: Problem
+    free: Problem
+
+    def screen(
+        self,
+        first: Vector,
+        others: Mapping[str, Vector],
+        clients: Bound,
+        on_round: OnRound | None = None,
+    ) -> list[Screened]:
+        """Train from all starts at once, one of them the optimum without budgets once it is known.
+
+        It lists where each ends.
+        """
+
+        def after(name: str, lane: Lane) -> dict[str, Lane]:
+            return {OPTIMUM: self._lane(lane.state.params)} if name == _FREE else {}
+
+        lanes = {FIRST: self._lane(first), _FREE: self._lane(first, self.free)}
+        lanes |= {name: self._lane(start) for name, start in others.items()}
+        ended = run_together(lanes, clients, _WHAT, on_round, after)
+        names = (FIRST, OPTIMUM, *others)
+        points = [[Point(ended[name].state.params)] for name in names]
+        answers = ask_together(points, clients, _WHAT)
+        return [
+            self._screened(name, ended[name], reports)
+            for name, reports in zip(names, answers, strict=True)
+        ]
+
+    def _lane(self, start: Vector, problem: Problem | None = None) -> Lane:
+        fast = replace(self.method, rounds=(ROUNDS, 0), tolerance=TOLERANCE, feasibility=TOLERANCE)
+        return Lane(fast, fast.init(start, self.problem if problem is None else problem))
+
+    def _screened(self, name: str, lane: Lane, reports: Reports) -> Screened:
         state = lane.state
-        at = evaluate_point(problem, state.params, reports)
-        target = target_of(fast.resolved(state.params.size), state)
+        at = evaluate_point(self.problem, state.params, reports)
+        target = target_of(lane.method.resolved(state.params.size), state)
         value = float(target.objectives(at.losses).max())
-        found.append(Screened(name, state.params, value, at.largest_violation, at.losses))
-    return found
+        return Screened(name, state.params, value, at.largest_violation, at.losses)
 
 
 def best_of(screened: list[Screened]) -> Screened:

@@ -20,9 +20,10 @@ from fcfl.federation.federation import Federation
 from fcfl.models.group_thresholds import THRESHOLDS, GroupThresholds
 from fcfl.rules import Rule
 from fcfl.server.problem import Problem, build_problem, evaluate_point
+from fcfl.training.few_rows import too_few_rows
 from fcfl.training.held import Held, held_at, sentence_on_changes
 from fcfl.training.holding import MOST_ACCURACY
-from fcfl.training.margins import STEP, Margins, margins_at, too_few_rows
+from fcfl.training.margins import STEP, Margins, margins_at
 from fcfl.training.run_stages import Run, Stage
 
 

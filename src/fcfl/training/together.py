@@ -34,15 +34,24 @@ class Lane:
 
 
 def run_together(
-    lanes: Mapping[K, Lane], clients: Bound, what: str, on_round: OnShare | None = None
+    lanes: Mapping[K, Lane],
+    clients: Bound,
+    what: str,
+    on_round: OnShare | None = None,
+    after: Callable[[K, Lane], Mapping[K, Lane]] = lambda key, lane: {},
 ) -> dict[K, Lane]:
-    """Train all lanes to their ends; ``what`` they are for is told with every exchange."""
+    """Train all lanes to their ends; ``what`` they are for is told with every exchange.
+
+    Where one ends others may begin: those that ``after`` has for it.
+    """
     reached, n_exchanges, done = dict(lanes), 0, 0.0
     while any(lane.is_running for lane in reached.values()):
         running = {key: lane for key, lane in reached.items() if lane.is_running}
         answers = ask_together([lane.points for lane in running.values()], clients, what)
         for (key, lane), reports in zip(running.items(), answers, strict=True):
             reached[key] = replace(lane, state=lane.method.step(lane.state, reports)[0])
+            if not reached[key].is_running:
+                reached |= after(key, reached[key])
         n_exchanges += 1
         if on_round is not None:
             least = min(lane.method.fraction_done(lane.state) for lane in reached.values())

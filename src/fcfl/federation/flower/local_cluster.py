@@ -15,7 +15,7 @@ from fcfl.federation.site_settings import Config
 
 CONNECTION = "rehearsal"
 SUPERLINK, RUN, PROXY = "(superlink)", "(run)", "(proxy)"  # sites may have any other name
-_UP_SECONDS = 60.0
+_UP_SECONDS = 300.0  # a busy machine takes long to import an engine
 _QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -116,7 +116,7 @@ class LocalCluster(LocalProcesses):
                 yield line.decode(errors="replace").rstrip()
         process.wait()
 
-    def flwr(self, *arguments: str, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
+    def flwr(self, *arguments: str, seconds: float = 300.0) -> subprocess.CompletedProcess[str]:
         """Run one command of Flower's to its end."""
         return subprocess.run(
             [program("flwr"), *arguments],

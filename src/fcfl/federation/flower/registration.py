@@ -25,7 +25,7 @@ def register_key(key: Path, site: str, connection: str, flwr: Flwr | None = None
         raise FCFLError(f"The key of site {site!r} was not registered: {why}") from None
 
 
-def run_flwr(*arguments: str, seconds: float = 60.0) -> "subprocess.CompletedProcess[str]":
+def run_flwr(*arguments: str, seconds: float = 300.0) -> "subprocess.CompletedProcess[str]":
     """Run one command of Flower's to its end, in the environment of this process."""
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
     return subprocess.run(

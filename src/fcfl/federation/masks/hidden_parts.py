@@ -18,7 +18,7 @@ from fcfl.client.local_client import Client
 from fcfl.client.questions import Counted, Evaluate, HeldOut, HoldOut, OnRows, Setup
 from fcfl.federation.masks.fixed_point import from_triangle, upper_triangle
 
-OnRowsAnswer: TypeAlias = tuple[Report, ...] | Counted | HeldOut
+OnRowsAnswer: TypeAlias = tuple[Report, ...] | Counted | tuple[HeldOut, ...]
 Columns: TypeAlias = NDArray[np.intp]
 
 
@@ -46,7 +46,7 @@ def n_hidden(question: OnRows) -> int:
     if isinstance(question, Evaluate):
         return sum(_n_of_point(point, n_rates) for point in question.request.points)
     if isinstance(question, HoldOut):
-        return n_rates * (1 + len(question.candidates))
+        return sum(n_rates * (1 + len(models)) for _, models in question.folds)
     return 6 * n_rates
 
 
@@ -65,20 +65,17 @@ def hide(question: OnRows, answer: OnRowsAnswer) -> tuple[OnRowsAnswer, Vector]:
         asked = {question.setup.rates[i].attribute for i in columns}
         open_parts = [_without_scores(counts, asked) for counts, _ in parts]
         return Counted(report, *open_parts), np.concatenate([numbers, *(n for _, n in parts)])
-    if isinstance(answer, HeldOut):
-        numbers = np.concatenate(
-            [answer.group_counts[columns], answer.selected[:, columns].ravel()]
-        )
-        return (
-            replace(
-                answer,
-                group_counts=_zeroed(answer.group_counts, columns),
-                selected=_zeroed(answer.selected, columns),
-            ),
-            numbers,
-        )
-    hidden = [_hide_report(report, columns) for report in answer]
-    return tuple(report for report, _ in hidden), np.concatenate([n for _, n in hidden])
+    hidden: list[Any] = [
+        _hide_held_out(one, columns) if isinstance(one, HeldOut) else _hide_report(one, columns)
+        for one in answer
+    ]
+    return tuple(one for one, _ in hidden), np.concatenate([n for _, n in hidden])
+
+
+def _hide_held_out(said: HeldOut, columns: Columns) -> tuple[HeldOut, Vector]:
+    numbers = np.concatenate([said.group_counts[columns], said.selected[:, columns].ravel()])
+    counts, selected = _zeroed(said.group_counts, columns), _zeroed(said.selected, columns)
+    return replace(said, group_counts=counts, selected=selected), numbers
 
 
 def _hide_report(report: Report, columns: Columns) -> tuple[Report, Vector]:
@@ -133,10 +130,8 @@ def is_hidden(question: OnRows, answer: OnRowsAnswer) -> bool:
     columns = summed_rates(question.setup)
     if isinstance(answer, Counted):
         told = [answer.report.group_counts, answer.train.group_counts, answer.test.group_counts]
-    elif isinstance(answer, HeldOut):
-        told = [answer.group_counts]
     else:
-        told = [report.group_counts for report in answer]
+        told = [one.group_counts for one in answer]
     return not any(counts[columns].any() for counts in told)
 
 
@@ -156,11 +151,8 @@ def restore(
         report = _restore_report(own.report, columns, numbers)
         parts = [_restore_counts(counts, columns, numbers) for counts in (own.train, own.test)]
         own = Counted(report, *parts)
-    elif isinstance(own, HeldOut):
-        group_counts, selected = own.group_counts.copy(), own.selected.copy()
-        group_counts[columns] = numbers.next(columns.size)
-        selected[:, columns] = numbers.next(len(selected) * columns.size).reshape(-1, columns.size)
-        own = replace(own, group_counts=group_counts, selected=selected)
+    elif isinstance(question, HoldOut):
+        own = tuple(_restore_held_out(one, columns, numbers) for one in own)
     else:
         assert isinstance(question, Evaluate)
         restored = []
@@ -202,6 +194,14 @@ def _restore_report(report: Report, columns: Columns, numbers: _Numbers) -> Repo
         grads[columns] = numbers.next(columns.size * grads.shape[1]).reshape(-1, grads.shape[1])
         grads[columns] /= at_least[:, None]
     return replace(report, group_counts=counts, rates=rates, rate_grads=grads)
+
+
+def _restore_held_out(said: HeldOut, columns: Columns, numbers: _Numbers) -> HeldOut:
+    counts, selected = said.group_counts.copy(), said.selected.copy()
+    counts[columns] = numbers.next(columns.size)
+    shape = (len(selected), columns.size)
+    selected[:, columns] = numbers.next(len(selected) * columns.size).reshape(shape)
+    return replace(said, group_counts=counts, selected=selected)
 
 
 def _restore_counts(counts: Counts, columns: Columns, numbers: _Numbers) -> Counts:

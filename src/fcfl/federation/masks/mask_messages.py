@@ -148,7 +148,7 @@ class MaskedAnswer:
     that is not in the sum sends no words. ``next_key`` is its key for the next sum.
     """
 
-    answer: tuple[Report, ...] | Counted | HeldOut
+    answer: tuple[Report, ...] | Counted | tuple[HeldOut, ...]
     words: NDArray[np.uint64]
     self_shares: Mapping[ClientId, Bytes]
     commitment: str

@@ -182,7 +182,11 @@ def _ended(meta: Any, lines: Sequence[str]) -> Ended:
     if detail:
         is_fault = any("no reply" in part for part in detail)
         return Ended(f"The job was not taken: {'; '.join(detail)}.", is_fault)
-    return Ended(f"The job ended as {meta['status']}, without a sentence of ours.", True)
+    return Ended(
+        f"The engine ended the job as {meta['status']} and does not say why; the logs of server "
+        "and sites do.",
+        True,
+    )
 
 
 def _job_status(job: Any, at_work: set[str]) -> JobStatus:

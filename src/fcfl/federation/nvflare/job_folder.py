@@ -13,6 +13,7 @@ from fcfl.federation.site_settings import Config
 
 JOB = "fcfl"
 _REQUEST_SECONDS = 0.05  # how often a site asks for its next task; the engine's own is 2
+_SYNC_SECONDS = 600.0  # until a site gives up on the server; a busy machine needs more than 60
 
 
 def write_job(folder: Path, sites: Sequence[str], config: Config) -> Path:
@@ -26,6 +27,7 @@ def write_job(folder: Path, sites: Sequence[str], config: Config) -> Path:
     }
     site = {
         "format_version": 2,
+        "max_runner_sync_timeout": _SYNC_SECONDS,
         "executors": [{"tasks": [TASK], "executor": {"path": EXECUTOR, "args": {}}}],
         "components": [],
     }

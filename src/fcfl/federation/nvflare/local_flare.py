@@ -17,7 +17,7 @@ from fcfl.federation.nvflare.site_executor import SITE_FILE
 from fcfl.federation.processes import listens
 
 SERVER_PROCESS = "(server)"  # sites may have any other name
-_UP_SECONDS = 90.0
+_UP_SECONDS = 300.0  # a busy machine takes long to import an engine
 _APPS = "nvflare.private.fed.app"  # what the kits' own start scripts run
 
 

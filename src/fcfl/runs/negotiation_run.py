@@ -11,6 +11,7 @@ from fcfl._files import replace_file
 from fcfl._types import ClientId
 from fcfl.errors import DataError
 from fcfl.negotiation.bargaining import Bargain
+from fcfl.negotiation.memory import Memory
 from fcfl.negotiation.negotiating import Procedure, negotiate
 from fcfl.policy import Policy
 from fcfl.policy_file import read_policy
@@ -20,11 +21,14 @@ from fcfl.results.negotiation_result import Negotiation
 from fcfl.results.result_file import NEGOTIATION, write_negotiation
 from fcfl.rules import Difference
 from fcfl.runs import Experiment
-from fcfl.runs.folder import check_free_folder, writing
-from fcfl.runs.opening import Opened
+from fcfl.runs.folder import check_folder, check_free_folder, prepare_folder, writing
+from fcfl.runs.opening import Opener
+from fcfl.training.rounds import Session
 
 MIN_GROUP_ROWS = 30
 AGREED = "agreed.toml"
+COMPUTED = "computed"  # folder of what was trained, and with which settings
+FITS = "fits.jsonl"
 
 
 def read_policies(folder: Path | None, clients: Sequence[ClientId]) -> dict[ClientId, Policy]:
@@ -51,38 +55,65 @@ def check_clients(clients: Sequence[ClientId]) -> None:
 
 def run_negotiation(
     experiment: Experiment,
-    opened: Opened,
     procedure: Procedure,
-    folder: Path,
+    session: Session,
+    opener: Opener,
     *,
-    command: Callable[[Negotiation], str],
-    on_message: Callable[[str], None],
+    command: Callable[[Experiment, Negotiation], str],
+    overwrite: bool = False,
 ) -> Negotiation:
     """Negotiate, and write ``negotiation.json``, the page and, if agreed, the policy file.
 
-    ``command`` says how the agreement is trained.
+    Each model is kept in the folder as soon as it is trained, for a session that resumes; the
+    procedure and the clients' policies may be others then. ``command`` says how the agreement is
+    trained.
     """
+    folder, resume = session.required_folder, session.resume
     check_free_folder(folder)
+    check_folder(experiment, folder / COMPUTED, resume=resume, overwrite=overwrite)
+    opened = opener(experiment)
     for sentence in opened.notes:
-        on_message(sentence)
+        session.on_message(sentence)
     check_clients(opened.federation.names)
-    bargain = Bargain(
-        opened.federation,
-        opened.model,
-        tuple(rule for rule in opened.rules if isinstance(rule, Difference)),
-        experiment.l2_or_default,
-        experiment.objective_or_default,
-        float(experiment.min_group_rows or MIN_GROUP_ROWS),
-        experiment.seed,
-    )
-    found = negotiate(bargain, procedure, table=experiment.table, on_message=on_message)
-    found = replace(found, command="" if found.agreed is None else command(found))
     with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        write_negotiation(folder / NEGOTIATION, found)
-        if found.agreed is not None:
-            replace_file(folder / AGREED, policy_text(found).encode())
-        write_negotiation_page(found, folder / PAGE)
+        memory = _memory(experiment, opened.checksum, session)
+        bargain = Bargain(
+            opened.federation,
+            opened.model,
+            tuple(rule for rule in opened.rules if isinstance(rule, Difference)),
+            experiment.l2_or_default,
+            experiment.objective_or_default,
+            float(experiment.min_group_rows or MIN_GROUP_ROWS),
+            experiment.seed,
+            memory,
+        )
+        table, on_message = experiment.table, session.on_message
+        found = negotiate(bargain, procedure, table=table, on_message=on_message)
+        trains = "" if found.agreed is None else command(experiment, found)
+        return _written(replace(found, command=trains), folder)
+
+
+def _memory(experiment: Experiment, checksum: str, session: Session) -> Memory:
+    """What was trained, by an earlier process too where the session goes on."""
+    folder, on_message = session.required_folder, session.on_message
+    place = folder / COMPUTED
+    if not session.resume:
+        if (place / FITS).exists() and not (folder / NEGOTIATION).exists():
+            on_message(
+                f"The unfinished negotiation in {str(folder)!r} starts again; `--resume` would "
+                "continue it."
+            )
+        for path in (place / FITS, *(folder / name for name in (NEGOTIATION, AGREED, PAGE))):
+            path.unlink(missing_ok=True)
+    prepare_folder(experiment, checksum, place, resume=session.resume, on_message=on_message)
+    return Memory(place / FITS)
+
+
+def _written(found: Negotiation, folder: Path) -> Negotiation:
+    write_negotiation(folder / NEGOTIATION, found)
+    if found.agreed is not None:
+        replace_file(folder / AGREED, policy_text(found).encode())
+    write_negotiation_page(found, folder / PAGE)
     return found
 
 
