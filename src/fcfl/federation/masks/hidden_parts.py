@@ -63,8 +63,10 @@ def hide(question: OnRows, answer: OnRowsAnswer) -> tuple[OnRowsAnswer, Vector]:
         report, numbers = _hide_report(answer.report, columns)
         parts = [_hide_counts(counts, columns) for counts in (answer.train, answer.test)]
         asked = {question.setup.rates[i].attribute for i in columns}
-        open_parts = [_without_scores(counts, asked) for counts, _ in parts]
-        return Counted(report, *open_parts), np.concatenate([numbers, *(n for _, n in parts)])
+        train, test = (_without_scores(counts, asked) for counts, _ in parts)
+        return replace(answer, report=report, train=train, test=test), np.concatenate(
+            [numbers, *(n for _, n in parts)]
+        )
     hidden: list[Any] = [
         _hide_held_out(one, columns) if isinstance(one, HeldOut) else _hide_report(one, columns)
         for one in answer
@@ -149,8 +151,8 @@ def restore(
     sums: list[Matrix | None] = []
     if isinstance(own, Counted):
         report = _restore_report(own.report, columns, numbers)
-        parts = [_restore_counts(counts, columns, numbers) for counts in (own.train, own.test)]
-        own = Counted(report, *parts)
+        train, test = (_restore_counts(one, columns, numbers) for one in (own.train, own.test))
+        own = replace(own, report=report, train=train, test=test)
     elif isinstance(question, HoldOut):
         own = tuple(_restore_held_out(one, columns, numbers) for one in own)
     else:
