@@ -64,9 +64,10 @@ def hide(question: OnRows, answer: OnRowsAnswer) -> tuple[OnRowsAnswer, Vector]:
         parts = [_hide_counts(counts, columns) for counts in (answer.train, answer.test)]
         asked = {question.setup.rates[i].attribute for i in columns}
         train, test = (_without_scores(counts, asked) for counts, _ in parts)
-        return replace(answer, report=report, train=train, test=test), np.concatenate(
-            [numbers, *(n for _, n in parts)]
-        )
+        decided = None if columns.size else answer.decided  # it would tell each client's rates
+        return replace(
+            answer, report=report, train=train, test=test, decided=decided
+        ), np.concatenate([numbers, *(n for _, n in parts)])
     hidden: list[Any] = [
         _hide_held_out(one, columns) if isinstance(one, HeldOut) else _hide_report(one, columns)
         for one in answer
