@@ -5,10 +5,10 @@ import numpy as np
 from fcfl._types import Point
 from fcfl.client.private_rows import private_rows
 from fcfl.data.client_data import ClientData
-from fcfl.releases import Release
+from fcfl.releases import NORM, Release
+from fcfl.server.private.private import SLOPE
 
 KINDS = ("counts", "moments", "gradient", "rates", "jacobian", "evaluation")
-NORM = 3.3
 
 
 def random_row(rng, n_features, levels):
@@ -32,7 +32,7 @@ def joined(table, row):
     )
 
 
-def change(kind, parts, rates, params, slope=2.5):
+def change(kind, parts, rates, params, slope=SLOPE):
     """How far the releases of two neighbours are apart, and the sensitivity."""
     release, point = Release(kind, 1.0, NORM), Point(params, sharpness=slope)
     (more, unit), (less, _) = (part.exact_sum(release, point) for part in parts)

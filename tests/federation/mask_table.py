@@ -9,7 +9,7 @@ from fcfl.client.questions import Evaluate, Setup
 from fcfl.federation.masks.mask_holder import MaskHolder
 from fcfl.federation.masks.mask_journal import MaskJournal
 from fcfl.federation.masks.mask_keys import derive
-from fcfl.federation.masks.mask_messages import MaskedEvaluate, PrepareMasks, SumTerms
+from fcfl.federation.masks.mask_messages import MaskedAsk, PrepareMasks, SumTerms
 from fcfl.federation.masks.mask_sums import MaskedSums
 from fcfl.mask_policy import MaskPolicy
 
@@ -35,7 +35,7 @@ def curvature(name, point, weights):
 
 def reports(name, question):
     found = []
-    for point in question.evaluate.request.points:
+    for point in question.question.request.points:
         report = Report(10.0, 0.5, np.array([4.0]), np.array([0.5]))
         if point.want == "curvature":
             own = curvature(name, point, point.curvature_weights[name])
@@ -57,7 +57,7 @@ def answered(one, asked):
     """What a client says to any of the three questions."""
     if isinstance(asked, PrepareMasks):
         return one.prepare(asked.terms)
-    if isinstance(asked, MaskedEvaluate):
+    if isinstance(asked, MaskedAsk):
         one.check(asked)
         return one.mask(asked, reports(one.name, asked))
     return one.unmask(asked)

@@ -11,9 +11,11 @@ from in_one_process import hospitals, node_configs, open_policy
 from in_one_process import train as train_sites
 
 from fcfl import train
+from fcfl._types import Point, Request
+from fcfl.client.questions import Counted, Setup
 from fcfl.errors import AbsentClientError, DataError, FCFLError
 from fcfl.federation.federation import Federation
-from fcfl.federation.masks.mask_messages import MaskedEvaluate
+from fcfl.federation.masks.mask_messages import MaskedAsk
 from fcfl.federation.messages import (
     Ask,
     Introduce,
@@ -29,7 +31,7 @@ from fcfl.federation.site_settings import SiteSettings
 from fcfl.federation.transport import InProcessTransport, Reply
 from fcfl.models.linear import Linear
 from fcfl.policy_file import read_policy
-from fcfl.rules import Difference
+from fcfl.rules import Difference, rates_needed
 from fcfl.training.rounds import Session
 from hospital import fcfl, only_error, stays
 
@@ -86,7 +88,8 @@ def federation(transport, **given):
 def trained(clients, **given):
     model = Linear(clients.agreement.schema.n_features)
     options = {"l2": 0.003, "objective": 10.0, "confidence": 0.0, "starts": 1, **given}
-    return train(clients, model, RULES, min_group_rows=1, **options)
+    rules = options.pop("rules", RULES)
+    return train(clients, model, rules, min_group_rows=1, **options)
 
 
 def test_the_optimum_is_that_of_a_run_without_masks_and_no_curvature_was_seen(
@@ -95,7 +98,7 @@ def test_the_optimum_is_that_of_a_run_without_masks_and_no_curvature_was_seen(
     params, n_reports = undisturbed
     assert np.abs(trained(federation(transport)).params - params).max() < 1e-8
     kinds = transport.kinds()
-    n_masked = kinds.count("MaskedEvaluate")
+    n_masked = kinds.count("MaskedAsk")
     assert n_masked >= 3 * len(NAMES)
     drift = 2 * len(NAMES)  # asked at the end, of each by itself, so not under masks
     assert n_masked + kinds.count("Evaluate") + drift == n_reports
@@ -103,7 +106,8 @@ def test_the_optimum_is_that_of_a_run_without_masks_and_no_curvature_was_seen(
     assert kinds.count("Unmask") <= n_masked  # one exchange more for each
     for _, content in transport.heard:
         said = decode_answer(content).content
-        reports = said if isinstance(said, tuple) else getattr(said, "reports", ())
+        reports = getattr(said, "answer", said)
+        reports = reports if isinstance(reports, tuple) else ()
         assert all(report.curvature is None for report in reports)
 
 
@@ -117,7 +121,8 @@ def test_in_one_process_the_same_code_ends_at_the_same_optimum(transport):
     with pytest.raises(FCFLError, match="at least 3 clients, got 2"):
         two = Federation({name: clients._clients[name] for name in NAMES[:2]}).masked()
         train(two, model, RULES, **given)
-    excess = train(clients.masked(), model, RULES, excess_loss=True, confidence=0.0, starts=1)
+    together = [replace(RULES[0], scope="global")]
+    excess = train(clients.masked(), model, together, excess_loss=True, confidence=0.0, starts=1)
     assert excess.status == "converged"
 
 
@@ -130,13 +135,61 @@ def rows_of(transport, agreement):
     return rows
 
 
-@pytest.mark.parametrize("step", ["PrepareMasks", "MaskedEvaluate", "Unmask"])
+def told_groups(transport):
+    """The rows by group in everything that sites said."""
+    for _, content in transport.heard:
+        said = decode_answer(content).content
+        said = getattr(said, "answer", said)
+        if isinstance(said, Counted):
+            said = (said.report, said.train, said.test)
+        parts = said if isinstance(said, tuple) else ()
+        yield from (one.group_counts for one in parts if hasattr(one, "group_counts"))
+
+
+def test_under_a_global_rule_no_count_and_no_rate_of_a_site_is_seen(files, tmp_path):
+    together = (Difference("demographic_parity", "race", 0.1, scope="global"),)
+    ends = []
+    for terms in (replace(TERMS, masked=False), TERMS):
+        transport = Listening(node_configs(files, tmp_path))
+        sites = RemoteFederation(transport, NAMES, terms)
+        sites = sites.masked() if terms.masked else sites
+        transport.heard.clear()
+        ends.append(trained(sites, rules=together))
+    assert np.abs(ends[0].params - ends[1].params).max() < 1e-8
+    groups = list(told_groups(transport))
+    assert len(groups) > 20 and not any(counts.any() for counts in groups)
+    plain, masked = (end.evaluations.audits for end in ends)
+    for part in ("train", "test"):
+        assert masked[part].overall == plain[part].overall
+        assert masked[part].overall.disparities[0].value is not None
+        assert not masked[part].client_rules and plain[part].client_rules
+    transport.away = {"MaskedAsk": ("mid",)}
+    with pytest.raises(AbsentClientError, match=r"over all rows together needs .* missing: 'mid'"):
+        trained(sites, rules=together)
+
+
+def test_counts_that_a_rule_of_the_clients_compares_are_told(transport):
+    """Then they are known anyway."""
+    rates = rates_needed(RULES, {"race": ("black", "white")})
+    both = (*RULES, replace(RULES[0], scope="global", budget=0.05))
+    for rules, told in ((both, True), (both[1:], False)):
+        sites = federation(transport)
+        model = Linear(sites.agreement.schema.n_features)
+        asked = Request((Point(np.zeros(model.n_params)),))
+        transport.heard.clear()
+        reports = sites.report(Setup(model, rates, rules), asked)
+        assert told == any(counts.any() for counts in told_groups(transport))
+        rows = np.sum([said[0].group_counts for said in reports.values()], axis=0)
+        assert rows.sum() > 300
+
+
+@pytest.mark.parametrize("step", ["PrepareMasks", "MaskedAsk", "Unmask"])
 def test_without_two_of_five_a_run_that_needs_all_stops_by_name(transport, step):
     transport.away = {step: ("mid", "west")}
     with pytest.raises(AbsentClientError) as error:
         trained(federation(transport))
     assert "'mid'" in str(error.value) and "'west'" in str(error.value)
-    assert step != "MaskedEvaluate" or "Unmask" not in transport.kinds()
+    assert step != "MaskedAsk" or "Unmask" not in transport.kinds()
 
 
 def test_another_two_of_five_may_be_killed_whenever_a_sum_is_opened(transport, undisturbed):
@@ -160,7 +213,7 @@ def test_two_of_five_may_be_killed_before_they_answer_where_old_reports_may_stan
 
     def kill(info, share):
         rounds.append(info)
-        transport.away = {"MaskedEvaluate": ("mid", "west")} if len(rounds) == 3 else {}
+        transport.away = {"MaskedAsk": ("mid", "west")} if len(rounds) == 3 else {}
 
     clients = federation(transport, threshold=3, needs_all=False)
     again = trained(clients, session=Session(on_round=kill, max_age=2))
@@ -213,7 +266,7 @@ def test_a_key_is_not_used_again_where_the_rows_of_a_site_have_changed(files, tm
 
     transport.answer = listen
     trained(federation(transport))
-    own, site = next(one for one in asked if isinstance(one[0].question, MaskedEvaluate))
+    own, site = next(one for one in asked if isinstance(one[0].question, MaskedAsk))
 
     def said(question):
         return decode_answer(reply_to(encode_message(question), site)).content

@@ -16,7 +16,7 @@ from mask_table import Table, answered, curvature, holder, question, terms_of
 from fcfl.federation.masks.fixed_point import decode_numbers, upper_triangle
 from fcfl.federation.masks.mask_holder import WEIGHT_RANGE
 from fcfl.federation.masks.mask_keys import public_of
-from fcfl.federation.masks.mask_messages import MaskedEvaluate, MaskedReports, PrepareMasks, Unmask
+from fcfl.federation.masks.mask_messages import MaskedAnswer, MaskedAsk, PrepareMasks, Unmask
 from fcfl.federation.masks.mask_sums import level_weights, usual_threshold
 from fcfl.federation.masks.shamir import PRIME, SHARE_BYTES, join_shares, weights_at_zero
 from fcfl.mask_policy import MaskPolicy
@@ -51,7 +51,7 @@ def test_sums_of_many_questions_are_those_of_the_curvatures():
         assert_sum(opened, NAMES, asked)
         assert all(r.curvature is None for said in opened.values() for r in said)
     kinds = [type(asked).__name__ for name, asked, _ in table.heard if name == "a"]
-    assert kinds == ["PrepareMasks", *["MaskedEvaluate", "Unmask"] * 4]  # one exchange more each
+    assert kinds == ["PrepareMasks", *["MaskedAsk", "Unmask"] * 4]  # one exchange more each
 
 
 def test_what_a_client_sends_is_uniform_whatever_its_curvature_is():
@@ -61,7 +61,7 @@ def test_what_a_client_sends_is_uniform_whatever_its_curvature_is():
     for at in range(15):
         sums.report(question(NAMES, 0.01 * at), no_check)
     for name, asked, said in table.heard:
-        if isinstance(said, MaskedReports):
+        if isinstance(said, MaskedAnswer):
             point = asked.curved[0]
             own = upper_triangle(curvature(name, point, point.curvature_weights[name]))
             assert np.abs(decode_numbers(said.words) - own).max() > 1.0
@@ -71,13 +71,13 @@ def test_what_a_client_sends_is_uniform_whatever_its_curvature_is():
 
 
 @pytest.mark.parametrize("away", list(combinations(NAMES, 2)), ids="".join)
-@pytest.mark.parametrize("step", ["MaskedEvaluate", "Unmask"])
+@pytest.mark.parametrize("step", ["MaskedAsk", "Unmask"])
 def test_two_of_five_may_be_killed_where_three_can_open(step, away):
     table = Table.of(*NAMES)
     sums = table.sums(threshold=3)
     assert_sum(sums.report(question(NAMES, 0.5), no_check), NAMES, question(NAMES, 0.5))
     table.killed = {step: away}
-    left = [n for n in NAMES if n not in away] if step == "MaskedEvaluate" else NAMES
+    left = [n for n in NAMES if n not in away] if step == "MaskedAsk" else NAMES
     asked = question(NAMES, 1.0)
     assert_sum(sums.report(asked, no_check), left, asked)
     table.killed = {}
@@ -87,7 +87,7 @@ def test_two_of_five_may_be_killed_where_three_can_open(step, away):
     assert_sum(sums.report(asked, no_check), NAMES, asked)
 
 
-@pytest.mark.parametrize("step", ["PrepareMasks", "MaskedEvaluate", "Unmask"])
+@pytest.mark.parametrize("step", ["PrepareMasks", "MaskedAsk", "Unmask"])
 def test_two_of_five_are_missed_by_name_where_four_must_open(step):
     table = Table.of(*NAMES, killed={step: ("b", "d")})
     assert usual_threshold(5) == 4
@@ -96,7 +96,7 @@ def test_two_of_five_are_missed_by_name_where_four_must_open(step):
 
 
 def test_a_sum_that_needs_all_is_not_opened_without_one():
-    table = Table.of(*NAMES, killed={"MaskedEvaluate": ("c",)})
+    table = Table.of(*NAMES, killed={"MaskedAsk": ("c",)})
     sums = table.sums(3, needs_all=True)
     opened = sums.report(question(NAMES), no_check)
     assert opened.curvature_sums == (None, None) and set(opened) == set(NAMES) - {"c"}
@@ -122,19 +122,19 @@ def test_after_a_refusal_the_next_sum_has_new_keys():
 
 def test_a_late_answer_of_a_client_that_was_given_up_stays_masked():
     """Its key is opened, its own mask is not: nobody reveals shares of both kinds."""
-    table = Table.of(*NAMES, killed={"MaskedEvaluate": ("e",)})
+    table = Table.of(*NAMES, killed={"MaskedAsk": ("e",)})
     table.sums(3).report(question(NAMES), no_check)
     asked = next(a for n, a, _ in table.heard if isinstance(a, Unmask) and n == "a")
-    own = next(a for n, a, _ in table.heard if isinstance(a, MaskedEvaluate) and n == "a")
+    own = next(a for n, a, _ in table.heard if isinstance(a, MaskedAsk) and n == "a")
     keys = next(s for n, a, s in table.heard if isinstance(a, PrepareMasks) and n == "e")
     late = replace(
         own,
-        evaluate=question(NAMES).for_client("e"),
+        question=question(NAMES).for_client("e"),
         sum_keys={n: prepared(table, n).for_client("e") for n in NAMES},
     )
     assert late.sum_digest == own.sum_digest and keys.public == late.sum_keys["e"].public
     said = answered(table.holders["e"], late)
-    shares = {n: s.self_shares for n, _, s in table.heard if isinstance(s, MaskedReports)}
+    shares = {n: s.self_shares for n, _, s in table.heard if isinstance(s, MaskedAnswer)}
     both = replace(asked, self_shares={**shares, "e": said.self_shares}, sum_keys={})
     for name in ("a", "b", "c", "d"):
         with pytest.raises(DataError, match="revealed its shares of this sum for another list"):
@@ -150,7 +150,7 @@ def prepared(table, name):
 
 def first_question(table, name="a"):
     table.sums(3).report(question(NAMES), no_check)
-    return next(a for n, a, _ in table.heard if isinstance(a, MaskedEvaluate) and n == name)
+    return next(a for n, a, _ in table.heard if isinstance(a, MaskedAsk) and n == name)
 
 
 def test_a_key_is_used_for_one_question_and_the_same_one_is_answered_alike():
@@ -159,9 +159,9 @@ def test_a_key_is_used_for_one_question_and_the_same_one_is_answered_alike():
     said = next(s for n, a, s in table.heard if a is own)
     again = answered(table.holders["a"], own)
     assert again.words.tobytes() == said.words.tobytes()
-    elsewhere = replace(own, evaluate=question(NAMES, 7.0).for_client("a"))
+    elsewhere = replace(own, question=question(NAMES, 7.0).for_client("a"))
     weights = replace(
-        own, evaluate=question(NAMES, weights=CurvatureWeights(0.1, np.zeros(1))).for_client("a")
+        own, question=question(NAMES, weights=CurvatureWeights(0.1, np.zeros(1))).for_client("a")
     )
     for replayed in (elsewhere, weights):
         with pytest.raises(DataError, match="was used before, for another question"):
@@ -186,7 +186,7 @@ def test_a_second_sum_over_other_clients_at_the_same_point_is_not_opened():
     table = Table.of(*NAMES)
     sums = table.sums(3)
     sums.report(question(NAMES), no_check)
-    table.killed = {"MaskedEvaluate": ("e",)}
+    table.killed = {"MaskedAsk": ("e",)}
     with pytest.raises(DataError, match="over other clients at the same parameters"):
         sums.report(question(NAMES), no_check)
 
@@ -208,7 +208,7 @@ def test_a_key_of_an_earlier_sum_is_not_opened_as_that_of_a_dropped_client():
 @pytest.mark.parametrize("killed", [(), ("d",)], ids=["self-mask opened", "key opened"])
 def test_a_key_of_an_earlier_sum_is_refused_in_the_next(killed, tmp_path):
     """One sum would give the key of d, the other its self-mask."""
-    table = Table.of(*NAMES, killed={"MaskedEvaluate": killed})
+    table = Table.of(*NAMES, killed={"MaskedAsk": killed})
     table.holders["a"] = holder("a", path=tmp_path / "masks.jsonl")
     sums = table.sums()
     sums.report(question(NAMES), no_check)
@@ -282,7 +282,7 @@ def test_a_client_whose_weights_stand_apart_refuses(loss, rate, least):
     table = Table.of(*NAMES)
     own = first_question(table)
     asked = question(NAMES, 1.0, CurvatureWeights(loss, np.array([rate])))
-    alone = replace(own, evaluate=asked.for_client("a"), least_weights=(least,))
+    alone = replace(own, question=asked.for_client("a"), least_weights=(least,))
     with pytest.raises(DataError, match=r"Client 'a' has weights of .* stand apart"):
         table.holders["a"].check(alone)
 
@@ -323,7 +323,7 @@ def test_an_answer_without_masks_is_refused():
     mask = table.holders["b"].mask
 
     def bare(asked, reports):
-        return replace(mask(asked, reports), reports=reports)
+        return replace(mask(asked, reports), answer=reports)
 
     table.holders["b"].mask = bare
     with pytest.raises(ReportError, match="Client 'b' sent its curvature without masks"):
@@ -339,7 +339,7 @@ def test_a_journal_on_disk_outlasts_its_process_and_a_torn_one_is_begun_anew(tmp
     back = holder("a", path=path)
     assert answered(back, own).words.tobytes() == said.words.tobytes()
     with pytest.raises(DataError, match="was used before"):
-        back.check(replace(own, evaluate=question(NAMES, 7.0).for_client("a")))
+        back.check(replace(own, question=question(NAMES, 7.0).for_client("a")))
     assert path.stat().st_mode & 0o077 == 0
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(DataError, match="or its journal is new"):
@@ -348,7 +348,7 @@ def test_a_journal_on_disk_outlasts_its_process_and_a_torn_one_is_begun_anew(tmp
 
 def test_t_minus_one_clients_and_the_server_cannot_open_the_key_of_another():
     """Three of four shares of a key that was given up fit every key; the fourth decides."""
-    table = Table.of(*NAMES, killed={"MaskedEvaluate": ("e",)})
+    table = Table.of(*NAMES, killed={"MaskedAsk": ("e",)})
     table.sums(4).report(question(NAMES), no_check)
     held = {n: s.shares["e"].tobytes() for n, a, s in table.heard if isinstance(a, Unmask)}
     numbers = {name: i for i, name in enumerate(NAMES, start=1)}

@@ -34,7 +34,7 @@ age = [60, 15]
 [categories]
 ward = ["icu", "er", "07"]
 """
-TERMS = Terms("died", ("race",), drop=("sex",))
+TERMS = Terms("died", ("race",))
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def names(sites):
 
 
 def run(sites, folder, **config):
-    options = {"drop": "sex", "privacy": "epsilon=2,delta=1e-6", "min-group-rows": 50, **config}
+    options = {"privacy": "epsilon=2,delta=1e-6", "min-group-rows": 50, **config}
     return train(InProcessTransport(sites), folder, names(sites), **options)
 
 

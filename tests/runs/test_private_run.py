@@ -22,7 +22,7 @@ age = [60, 15]
 [categories]
 ward = ["icu", "er", "07"]
 """
-COLUMNS = ("--client", "hospital", "--label", "died", "--sensitive", "race", "--drop", "sex")
+COLUMNS = ("--client", "hospital", "--label", "died", "--sensitive", "race")
 PRIVACY = ("--privacy", "epsilon=4,delta=1e-6")
 
 
@@ -76,6 +76,7 @@ def test_settings_that_do_not_fit_are_wrong_usage(table, options, sentence):
 @pytest.mark.parametrize(
     "options",
     [
+        ("--drop", "ward"),
         ("--keep", "age"),
         ("--features", "age"),
         ("--categorical", "age"),

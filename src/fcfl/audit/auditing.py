@@ -91,6 +91,7 @@ def audit_clients(
     min_group_rows: float | None = 1.0,
     trained_counts: Mapping[ClientId, Vector] | None = None,
     noise_sd: float = 0.0,
+    together: Sequence[str] = (),
 ) -> Audit:
     """Hold every client's counts against the rules, and all counts together.
 
@@ -102,6 +103,7 @@ def audit_clients(
     Groups with fewer than ``min_group_rows`` rows are not compared, None leaves their number to the
     rule; with ``trained_counts``, the clients' training rows of each group, those decide. Where
     clients counted with noise, ``noise_sd`` is its standard deviation in each of their cells.
+    Attributes that were counted over all clients ``together`` only are compared there only.
     """
     check_fraction("confidence", confidence)
     check_choice("simultaneous", simultaneous, ("bonferroni", "none"))
@@ -114,6 +116,7 @@ def audit_clients(
     noise = noise_sd, noise_sd * len(counts) ** 0.5
     terms = _Terms(tuple(rates), 1 - confidence, simultaneous, min_group_rows, trained, *noise)
     client_rules, global_rules = _rules_at(rules, "client"), _rules_at(rules, "global")
+    client_rules = tuple(rule for rule in client_rules if rule.attribute not in together)
     everybody = pool(counts.values())
     n_compared = terms.n_compared(client_rules, counts)
     n_global = terms.n_compared(global_rules, {None: everybody})

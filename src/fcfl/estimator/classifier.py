@@ -24,7 +24,13 @@ from fcfl.estimator.inputs import (
     sensitive_columns,
     split_by_client,
 )
-from fcfl.estimator.parameters import method_of, open_settings_of, privacy_of, rules_of
+from fcfl.estimator.parameters import (
+    is_masked,
+    method_of,
+    open_settings_of,
+    privacy_of,
+    rules_of,
+)
 from fcfl.federation.federation import Federation
 from fcfl.models.group_thresholds import Thresholds
 from fcfl.models.linear import Linear
@@ -93,6 +99,9 @@ class FCFLClassifier(FittedClassifier):
     privacy : {"epsilon": E, "delta": D}, optional
         Clients add noise to all they say, and the method is "private": see docs/privacy.md. The
         scale of ``X``, classes and groups count as known; scale by constants, not by these rows.
+    masked : bool
+        Clients' curvatures, and counts that only rules of scope "global" compare, are summed under
+        masks, as between sites (docs/masked-sums.md). Needs three clients and the masks extra.
     model : torch.nn.Module, optional
         A module with one logit, trained from the weights it has. It is copied, not changed.
     random_state : int, RandomState or None
@@ -157,6 +166,7 @@ class FCFLClassifier(FittedClassifier):
         starts: int | None = None,
         thresholds: Thresholds = "common",
         privacy: PrivacyBudget | Mapping[str, float] | None = None,
+        masked: bool = False,
         model: Any = None,
         random_state: Any = 0,
     ) -> None:
@@ -175,6 +185,7 @@ class FCFLClassifier(FittedClassifier):
         self.starts = starts
         self.thresholds = thresholds
         self.privacy = privacy
+        self.masked = masked
         self.model = model
         self.random_state = random_state
 
@@ -215,8 +226,9 @@ class FCFLClassifier(FittedClassifier):
         check_count("random_state", int(seed))
         method = method_of(self, int(seed))
         l2, objective = open_settings_of(self)
+        clients = Federation.from_rows(parts, privacy=privacy_of(self))
         trained = train(
-            Federation.from_rows(parts, privacy=privacy_of(self)),
+            clients.masked() if is_masked(self) else clients,
             self._model(X.shape[1]),
             rules_of(self, list(sensitive), list(parts)),
             method=method,

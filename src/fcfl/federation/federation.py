@@ -32,6 +32,7 @@ from fcfl.federation.arrivals import (
     check_reports,
     check_thresholds,
 )
+from fcfl.federation.masks.hidden_parts import summed_rates, wants_sum
 from fcfl.federation.summing import CheckReports, add_up
 from fcfl.policy import Policy, PrivacyBudget
 from fcfl.preference import Ballot, Choices
@@ -120,7 +121,7 @@ class Federation:
             if answer.test.n_rows:  # a site may withhold its counts, depending on the model
                 self._check_rows(name, setup, answer.test, "held out")
 
-        counted = self._ask(Count(setup, params), check)
+        counted = self._ask_summed(Count(setup, params), check)
         self.check_all_answered("how the model does on its rows")
         return counted
 
@@ -134,7 +135,7 @@ class Federation:
         def check(name: ClientId, answer: Any) -> None:
             check_held_out(name, answer, sizes, len(setup.rates), of_rows=self.clients_have_rows)
 
-        sums = self._ask(asked, check)
+        sums = self._ask_summed(asked, check)
         self.check_all_answered("how models do on the rows it held out")
         return sums
 
@@ -202,8 +203,13 @@ class Federation:
         """Whether curvature comes as a sum that cannot be taken apart: see docs/masked-sums.md."""
         return self._masks is not None
 
+    def together(self, setup: Setup) -> tuple[str, ...]:
+        """Attributes whose groups are counted over all clients together only: under masks."""
+        columns = summed_rates(setup) if self.is_masked else ()
+        return tuple(dict.fromkeys(setup.rates[i].attribute for i in columns))
+
     def masked(self, threshold: int | None = None) -> Self:
-        """The same clients, whose curvatures are summed under masks.
+        """The same clients, whose curvatures, and counts for global rules, are summed under masks.
 
         ``threshold`` of them must help to open a sum, by default more than two thirds.
         """
@@ -215,11 +221,17 @@ class Federation:
 
     def _evaluate(self, question: Evaluate, check: CheckReports) -> Reports:
         """Every client's reports, checked; curvatures are added up as they come."""
+        if self._masks is not None and wants_sum(question):
+            return self._masks.report(question, check)
         if all(point.want != "curvature" for point in question.request.points):
             return self._ask(question, check)
-        if self._masks is not None:
-            return self._masks.report(question, check)
         return self._evaluate_curved(question, check)
+
+    def _ask_summed(self, question: Count | HoldOut, check: Check) -> dict[ClientId, Any]:
+        """Every client's answer; under masks, counts of global rules come as sums."""
+        if self._masks is not None and wants_sum(question):
+            return self._masks.ask(question, check)
+        return self._ask(question, check)
 
     def _evaluate_curved(self, question: Evaluate, check: CheckReports) -> Reports:
         return add_up(self._clients, question, check)

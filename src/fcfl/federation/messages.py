@@ -22,8 +22,8 @@ from fcfl.data import encoding, statistics
 from fcfl.data.encoding import Schema
 from fcfl.extras import LocalTraining, LossesByLabel
 from fcfl.federation.masks.mask_messages import (
-    MaskedEvaluate,
-    MaskedReports,
+    MaskedAnswer,
+    MaskedAsk,
     MaskQuestion,
     PrepareMasks,
     Revealed,
@@ -94,7 +94,7 @@ class Answer:
     name: ClientId
     content: (
         "Introduction | tuple[Report, ...] | Counted | tuple[HeldOut, ...] | Ballot | Refusal"
-        " | SumKey | MaskedReports | Revealed"
+        " | SumKey | MaskedAnswer | Revealed"
     )
 
 
@@ -124,14 +124,14 @@ _QUESTIONS: dict[str, type] = {
     cls.__name__: cls
     for cls in (
         *(Introduce, Ask, Evaluate, Count, HoldOut, Vote),
-        *(PrepareMasks, MaskedEvaluate, Unmask, *_VALUES),
+        *(PrepareMasks, MaskedAsk, Unmask, *_VALUES),
     )
 }
 _ANSWERS: dict[str, type] = {
     cls.__name__: cls
     for cls in (
         *(Answer, Introduction, Counted, HeldOut, Ballot, Refusal),
-        *(MaskedReports, Revealed, *_VALUES),
+        *(MaskedAnswer, Revealed, *_VALUES),
     )
 }
 

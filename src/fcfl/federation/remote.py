@@ -13,7 +13,7 @@ from fcfl.federation.agreement import agree, run_id
 from fcfl.federation.arrivals import KnownCounts, check_site_introduction
 from fcfl.federation.exchange import Exchange, Traffic
 from fcfl.federation.federation import Check, Federation
-from fcfl.federation.masks.mask_messages import MaskedEvaluate, MaskQuestion, SumTerms
+from fcfl.federation.masks.mask_messages import MaskedAsk, MaskQuestion, SumTerms
 from fcfl.federation.messages import EXTRAS, Agreement, Ask, Terms
 from fcfl.federation.summing import CheckReports
 from fcfl.federation.transport import Transport
@@ -144,8 +144,8 @@ def _check_extras(question: Evaluate) -> None:
 def _own_extras(name: ClientId, question: Question | MaskQuestion) -> Question | MaskQuestion:
     """The question for one site, without the weights of others."""
     question = question.for_client(name)
-    if isinstance(question, MaskedEvaluate):
-        return replace(question, evaluate=_without_others(name, question.evaluate))
+    if isinstance(question, MaskedAsk) and isinstance(question.question, Evaluate):
+        return replace(question, question=_without_others(name, question.question))
     return _without_others(name, question) if isinstance(question, Evaluate) else question
 
 

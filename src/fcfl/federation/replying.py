@@ -16,7 +16,7 @@ from fcfl.federation.agreement import run_id
 from fcfl.federation.federation import answer
 from fcfl.federation.guarded_client import GuardedClient
 from fcfl.federation.ledger import Entry, Ledger
-from fcfl.federation.masks.mask_messages import MaskedEvaluate, MaskQuestion
+from fcfl.federation.masks.mask_messages import MaskedAsk, MaskQuestion
 from fcfl.federation.messages import (
     Agreement,
     Answer,
@@ -125,8 +125,8 @@ def _answer(question: ToSite, settings: SiteSettings, message: bytes) -> Any:
 
 def _about_rows(asked: Question | MaskQuestion) -> Question | None:
     """What is asked about rows; None where it is about keys only."""
-    if isinstance(asked, MaskedEvaluate):
-        return asked.evaluate
+    if isinstance(asked, MaskedAsk):
+        return asked.question
     return None if isinstance(asked, MaskQuestion) else asked
 
 

@@ -40,6 +40,7 @@ class AuditTerms:
     simultaneous: Simultaneous = "bonferroni"
     min_group_rows: float | None = 1.0
     noise_sd: Mapping[PartName, float] = field(default_factory=dict)  # of each cell counted
+    together: tuple[str, ...] = ()  # attributes of which one client has all clients' counts
 
     def audit(
         self,
@@ -59,6 +60,7 @@ class AuditTerms:
             min_group_rows=self.min_group_rows,
             trained_counts=trained_counts,
             noise_sd=self.noise_sd.get(part, 0.0),
+            together=self.together,
         )
 
     def section(self, audit: Audit) -> AuditSection:
@@ -86,10 +88,7 @@ class Evaluations:
     @cached_property
     def audits(self) -> Mapping[PartName, Audit]:
         """What the rows of each part can support."""
-        parts: Mapping[PartName, Mapping[ClientId, Counts]] = {
-            "train": self.train,
-            "test": self.test,
-        }
+        parts = {"train": self.train, "test": self.test}
         trained = {client: counts.group_counts for client, counts in self.train.items()}
         audit = self.terms.audit
         return {p: audit(self.rules, self.rates, parts[p], trained, p) for p in PARTS}

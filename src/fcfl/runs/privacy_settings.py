@@ -13,7 +13,7 @@ _FIXED = "rows are split by their content"
 _BY_NOISE = "bounds are tightened by the size of the noise"
 _ONE_FIT = "there is one fit, from zero"
 _LEFT_OUT = {
-    **dict.fromkeys(("positive", "features", "keep", "categorical", "numeric"), _DECLARED),
+    **dict.fromkeys(("positive", "drop", "features", "keep", "categorical", "numeric"), _DECLARED),
     **dict.fromkeys(("missing", "max_levels"), _DECLARED),
     "max_clients": "clients are not counted beforehand",
     "resplit": _FIXED,

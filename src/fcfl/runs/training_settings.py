@@ -136,8 +136,9 @@ class TrainingSettings:
         over_sites=True,
     )
     masked: bool = _option(
-        "Sum the clients' curvatures under masks: the server sees no single one. Needs the "
-        "masks extra, and three clients or more.",
+        "Sum the clients' curvatures, and counts and rates that only rules of scope global "
+        "compare, under masks: the server sees no single client's. Needs the masks extra, and "
+        "three clients or more.",
         FLAG,
         default=False,
         over_sites=True,

@@ -20,8 +20,10 @@ def with_own_best(
 ) -> Problem:
     """The problem in excess losses: every client is first trained alone, from ``params``.
 
-    Where curvature is masked nobody is asked for its own.
+    Where sums are masked nobody is asked for its own curvature, nor for its groups.
     """
+    if federation.is_masked:
+        setup = replace(setup, rates=())
     alone = replace(ALONE, curvature="lbfgs") if federation.is_masked else ALONE
     method = setup.model.adapt_method(alone)
     bests = [_own_best(problem, federation, setup, c, params, method) for c in problem.clients]
@@ -40,7 +42,7 @@ def _own_best(
     alone = only.bind(setup)
     counted = alone.evaluate(Request((Point(params),)))
     only.check_all_answered("how a model of its own does")
-    free, _ = build_problem((), problem.rates, counted, l2=problem.l2)
+    free, _ = build_problem((), setup.rates, counted, l2=problem.l2)
     state = method.init(params, free)
     for progress, _ in run(method, Progress(state), alone):
         state = progress.state

@@ -245,7 +245,9 @@ class Run:
             {client: said.train for client, said in counted.items()},
             {client: said.test for client, said in counted.items()},
             {client: said.report for client, said in counted.items()},
-            AuditTerms(min_group_rows=self.min_group_rows),
+            AuditTerms(
+                min_group_rows=self.min_group_rows, together=self.federation.together(self.setup)
+            ),
         )
 
 

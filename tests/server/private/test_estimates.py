@@ -94,7 +94,11 @@ def test_margins_are_the_noise_and_chance_but_never_the_whole_budget():
     assert spread == pytest.approx(np.full(4, np.sqrt(2) * 1e-3))
     expected = np.sqrt(2) * 1e-3 + 2 * np.sqrt(2 * 0.16 / 1e4)
     assert margins(rows, known, spread, 2.0) == pytest.approx(np.full(4, expected))
-    assert margins(rows, known, 10 * spread, 2.0) == pytest.approx(np.full(4, MOST_MARGIN * 0.05))
+    wanted, most = 10 * np.sqrt(2) * 1e-3 + 2 * np.sqrt(2 * 0.16 / 1e4), MOST_MARGIN * 0.05
+    assert wanted > most  # what no margin makes sure is kept the less free, the more it would take
+    assert margins(rows, known, 10 * spread, 2.0) == pytest.approx(np.full(4, most**2 / wanted))
+    tight = constraints(Difference("demographic_parity", "sex", 0.0))
+    assert margins(tight, known, spread, 2.0) == pytest.approx(np.zeros(4))
 
 
 def test_small_groups_and_noisy_clients_are_not_held_to_budgets():

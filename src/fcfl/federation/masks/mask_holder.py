@@ -8,15 +8,15 @@ that comes late, of a client that was given up, stays masked.
 
 import hashlib
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 
 import numpy as np
 
 from fcfl._checks import check_curvature_weights
-from fcfl._types import ClientId, CurvatureWeights, Report
+from fcfl._types import ClientId, CurvatureWeights
 from fcfl.errors import DataError
-from fcfl.federation.masks.fixed_point import Words, encode_numbers, upper_triangle
+from fcfl.federation.masks.fixed_point import Words, encode_numbers
+from fcfl.federation.masks.hidden_parts import OnRowsAnswer, hide
 from fcfl.federation.masks.mask_journal import MaskJournal, Used
 from fcfl.federation.masks.mask_keys import (
     agree_on_secret,
@@ -29,8 +29,8 @@ from fcfl.federation.masks.mask_keys import (
 )
 from fcfl.federation.masks.mask_messages import (
     Bytes,
-    MaskedEvaluate,
-    MaskedReports,
+    MaskedAnswer,
+    MaskedAsk,
     Revealed,
     SumKey,
     SumTerms,
@@ -69,7 +69,7 @@ class MaskHolder:
         self._check_terms(terms)
         return self._make_key(terms, secrets.token_hex(16))
 
-    def check(self, question: MaskedEvaluate) -> None:
+    def check(self, question: MaskedAsk) -> None:
         """Refuse a sum that would tell too much of this client; it is on record then.
 
         Before anything is computed: a client that does not take part need not spend on it.
@@ -92,22 +92,20 @@ class MaskHolder:
             )
         )
 
-    def mask(self, question: MaskedEvaluate, reports: Sequence[Report]) -> MaskedReports:
-        """The reports, their curvature under masks; `check` comes first."""
+    def mask(self, question: MaskedAsk, answer: OnRowsAnswer) -> MaskedAnswer:
+        """The answer, what is summed of it under masks; `check` comes first."""
         terms, about = question.terms, question.sum_digest
-        plain = tuple(replace(report, curvature=None) for report in reports)
+        plain, numbers = hide(question.question, answer)
         next_key = self._make_key(terms, derive(self._journal.secret, "next", about).hex())
         if self.name not in question.sum_keys:
-            return MaskedReports(plain, np.zeros(0, dtype=np.uint64), {}, "", next_key)
-        curved = [report.curvature for report in reports if report.curvature is not None]
-        numbers = np.concatenate([upper_triangle(curvature) for curvature in curved])
+            return MaskedAnswer(plain, np.zeros(0, dtype=np.uint64), {}, "", next_key)
         words = encode_numbers(self.name, numbers, len(question.sum_keys))
         seed = derive(self._journal.secret, "self", about)
         words = words + stream(derive(seed, "self", about), words.size)
         own = self._sum_private(terms, question.sum_keys[self.name].nonce)
         words = words + pair_masks(self.name, own, _publics(question), about, words.size)
         shares = self._share(terms, seed, "self", about)
-        return MaskedReports(plain, words, shares, commitment(seed), next_key)
+        return MaskedAnswer(plain, words, shares, commitment(seed), next_key)
 
     def unmask(self, question: Unmask) -> Revealed:
         """One share for each client of the sum: of its own mask, or of its key."""
@@ -155,7 +153,7 @@ class MaskHolder:
         if self.name not in terms.keys:
             raise DataError(f"The clients of a masked sum must include {self.name!r}.")
 
-    def _check_members(self, question: MaskedEvaluate) -> None:
+    def _check_members(self, question: MaskedAsk) -> None:
         """Refuse too few clients in the sum, and keys that were not made by whose they are."""
         terms, members = question.terms, question.sum_keys
         needed = max(terms.threshold, self._policy.least)
@@ -254,7 +252,7 @@ def commitment(seed: bytes) -> str:
     return hashlib.sha256(b"fcfl-masks-1 commitment" + seed).hexdigest()
 
 
-def _publics(question: MaskedEvaluate | Unmask) -> dict[ClientId, str]:
+def _publics(question: MaskedAsk | Unmask) -> dict[ClientId, str]:
     return {name: key.public for name, key in question.sum_keys.items()}
 
 

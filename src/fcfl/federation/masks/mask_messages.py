@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcfl._types import ClientId, Point, Report
-from fcfl.client.questions import Evaluate, Setup
+from fcfl.client.questions import Counted, Evaluate, HeldOut, OnRows, Setup
 from fcfl.federation.codec import encode
 
 Bytes: TypeAlias = NDArray[np.uint8]
@@ -70,40 +70,45 @@ class PrepareMasks:
 
 
 @dataclass(frozen=True)
-class MaskedEvaluate:
-    """A question: reports on points, with curvature under masks.
+class MaskedAsk:
+    """A question about rows; what is needed as a sum only is answered under masks.
 
     The sum is over the clients that ``sum_keys`` names. ``least_weights`` has, for each point that
     wants curvature, how much every client's part weighs at least.
     """
 
-    evaluate: Evaluate
+    question: OnRows
     terms: SumTerms
     sum_keys: Mapping[ClientId, SumKey]
-    least_weights: tuple[float, ...]
+    least_weights: tuple[float, ...] = ()
 
     @property
     def setup(self) -> Setup:
         """What a client must know to answer."""
-        return self.evaluate.setup
+        return self.question.setup
 
     @property
     def curved(self) -> tuple[Point, ...]:
         """The points that want curvature."""
-        return tuple(p for p in self.evaluate.request.points if p.want == "curvature")
+        points = self.question.request.points if isinstance(self.question, Evaluate) else ()
+        return tuple(point for point in points if point.want == "curvature")
 
-    def for_client(self, name: ClientId) -> "MaskedEvaluate":
+    def for_client(self, name: ClientId) -> "MaskedAsk":
         """With the client's own weights, budgets and shares only."""
         keys = {peer: key.for_client(name) for peer, key in self.sum_keys.items()}
-        return replace(self, evaluate=self.evaluate.for_client(name), sum_keys=keys)
+        return replace(self, question=self.question.for_client(name), sum_keys=keys)
 
     @cached_property
     def points_digest(self) -> str:
-        """Identifies what is reported on: the model, the rates, the points."""
-        setup, points = self.setup, self.evaluate.request.points
+        """Identifies what is reported on: the model, the rates, which are summed, the points."""
+        setup, question = self.setup, self.question
         model = setup.model if is_dataclass(setup.model) else type(setup.model).__name__
-        common = tuple(replace(point, curvature_weights=None, extras=()) for point in points)
-        return digest((model, setup.rates, setup.min_group_rows, common))
+        scopes = tuple((rule.metric, rule.attribute, rule.scope) for rule in setup.rules)
+        common: object = replace(question, setup=Setup(None, ()))
+        if isinstance(question, Evaluate):
+            points = question.request.points
+            common = tuple(replace(point, curvature_weights=None, extras=()) for point in points)
+        return digest((model, setup.rates, setup.min_group_rows, scopes, common))
 
     @cached_property
     def sum_digest(self) -> str:
@@ -132,18 +137,18 @@ class Unmask:
         return replace(self, self_shares=shares, sum_keys=keys)
 
 
-MaskQuestion: TypeAlias = PrepareMasks | MaskedEvaluate | Unmask
+MaskQuestion: TypeAlias = PrepareMasks | MaskedAsk | Unmask
 
 
 @dataclass(frozen=True)
-class MaskedReports:
-    """Reports without curvature; all curvatures together as ``words`` under masks.
+class MaskedAnswer:
+    """An answer without what is summed; all that is summed together as ``words`` under masks.
 
     ``self_shares`` are those of the client's self-mask, to which ``commitment`` binds it. A client
     that is not in the sum sends no words. ``next_key`` is its key for the next sum.
     """
 
-    reports: tuple[Report, ...]
+    answer: tuple[Report, ...] | Counted | tuple[HeldOut, ...]
     words: NDArray[np.uint64]
     self_shares: Mapping[ClientId, Bytes]
     commitment: str

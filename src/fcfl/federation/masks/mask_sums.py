@@ -1,6 +1,6 @@
 """The server's part in masked sums: it passes sealed shares on, and opens sums, nothing else."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -10,15 +10,24 @@ from fcfl._report_checks import check_curvature_sum
 from fcfl._types import (
     ClientId,
     CurvatureWeights,
-    Matrix,
     Point,
     Request,
     SummedReports,
+    Vector,
     without_curvature,
 )
-from fcfl.client.questions import Evaluate
+from fcfl.client.questions import Evaluate, OnRows
 from fcfl.errors import AbsentClientError, FCFLError, ReportError
-from fcfl.federation.masks.fixed_point import Words, decode_numbers, from_triangle
+from fcfl.federation.masks.fixed_point import Words, decode_numbers
+from fcfl.federation.masks.hidden_parts import (
+    Columns,
+    carrier_of,
+    is_hidden,
+    n_hidden,
+    restore,
+    summed_rates,
+    weights_by_row,
+)
 from fcfl.federation.masks.mask_holder import (
     WEIGHT_RANGE,
     commitment,
@@ -27,8 +36,8 @@ from fcfl.federation.masks.mask_holder import (
 )
 from fcfl.federation.masks.mask_keys import derive, public_of, stream
 from fcfl.federation.masks.mask_messages import (
-    MaskedEvaluate,
-    MaskedReports,
+    MaskedAnswer,
+    MaskedAsk,
     MaskQuestion,
     PrepareMasks,
     Revealed,
@@ -70,27 +79,68 @@ class MaskedSums:
         self._terms, self._ask, self._ask_some = terms, ask, ask_some
         self._needs_all = needs_all
         self._keys: dict[ClientId, SumKey] = {}
+        self._rows: dict[Hashable, Vector] = {}  # of all clients, behind rates that are summed
 
     def report(self, question: Evaluate, check: CheckReports) -> SummedReports:
-        """Ask for reports under masks, and open the sum of their curvatures."""
-        self._prepare()
-        asked, self._keys = self._question(question), {}  # clients refuse a key they have seen
-        answers: Mapping[ClientId, MaskedReports] = self._ask(
-            asked, lambda name, answer: self._check_masked(name, answer, asked, check)
-        )
-        self._keys = {name: answer.next_key for name, answer in answers.items()}
-        reports = {name: answer.reports for name, answer in answers.items()}
-        in_sum = {name: answers[name] for name in asked.sum_keys if name in answers}
-        complete = len(in_sum) == len(self._terms.names)
-        if self._needs_all and not complete:
-            self._keys = {}  # all must give one
-            return SummedReports(reports, (None,) * len(question.request.points))
-        total = self._open(asked, in_sum)
-        sums = _matrices(question.request.points, total)
+        """Ask for reports under masks, and open the sums of curvatures and of global rates."""
+        points = question.request.points
+        bare = without_curvature(points)
+
+        def check_bare(name: ClientId, answer: Any) -> None:
+            check(name, answer, bare)
+            if any(report.curvature is not None for report in answer):
+                raise ReportError(f"Client {name!r} sent its curvature without masks.")
+
+        columns = summed_rates(question.setup)
+        if columns.size:
+            self._learn_rows(question, check, columns)
+        answers, total = self._sum(question, check_bare)
+        if total is None:
+            return SummedReports(answers, (None,) * len(points))
+        reports, sums = restore(question, answers, total)
         for matrix in sums:
             if matrix is not None:
                 check_curvature_sum(matrix)
+        if columns.size:
+            for point, report in zip(points, reports[carrier_of(reports)], strict=True):
+                self._rows[_about(question, point)] = report.group_counts[columns]
         return SummedReports(reports, sums)
+
+    def ask(self, question: OnRows, check: Check) -> dict[ClientId, Any]:
+        """Ask for counts, and open the sums of those that no rule compares at a client."""
+        answers, total = self._sum(question, check)
+        assert total is not None  # else somebody was missed by name
+        return restore(question, answers, total)[0]
+
+    def _learn_rows(self, question: Evaluate, check: CheckReports, columns: Columns) -> None:
+        """How many rows all clients have behind summed rates: curvature is weighted by them."""
+        for point in question.request.points:
+            if point.want == "curvature" and _about(question, point) not in self._rows:
+                asked = Request((Point(point.params, fold=point.fold),))
+                self.report(replace(question, request=asked), check)
+
+    def _sum(self, question: OnRows, check: Check) -> tuple[dict[ClientId, Any], Vector | None]:
+        """Everybody's answer without what is summed, and the sum; None where it stays closed."""
+        self._prepare()
+        asked, self._keys = self._question(question), {}  # clients refuse a key they have seen
+        said: Mapping[ClientId, MaskedAnswer] = self._ask(
+            asked, lambda name, answer: self._check_masked(name, answer, asked, check)
+        )
+        self._keys = {name: answer.next_key for name, answer in said.items()}
+        names = self._terms.names
+        answers = {name: one.answer for name, one in said.items()}
+        in_sum = {name: said[name] for name in asked.sum_keys if name in said}
+        if len(in_sum) < len(names) and summed_rates(question.setup).size:
+            self._keys = {}
+            missing = ", ".join(repr(name) for name in names if name not in in_sum)
+            raise AbsentClientError(
+                f"A rule over all rows together needs every client's part of a sum; missing: "
+                f"{missing}. Resume when they are back."
+            )
+        if self._needs_all and len(in_sum) < len(names):
+            self._keys = {}  # all must give one
+            return answers, None
+        return answers, decode_numbers(self._open(asked, in_sum))
 
     def _prepare(self) -> None:
         """Ask for keys where they are not enough: at first, and after too many were absent."""
@@ -107,18 +157,23 @@ class MaskedSums:
                 f"missing: {missing}. Resume when they are back."
             )
 
-    def _question(self, question: Evaluate) -> MaskedEvaluate:
+    def _question(self, question: OnRows) -> MaskedAsk:
+        if not isinstance(question, Evaluate):
+            return MaskedAsk(question, self._terms, dict(self._keys))
+        columns = summed_rates(question.setup)
         points, least = [], []
         for point in question.request.points:
             if point.want == "curvature":
-                weights, bound = level_weights(point.curvature_weights or {})
+                weights, bound = level_weights(point.curvature_weights or {}, columns)
+                if columns.size:
+                    weights = weights_by_row(weights, columns, self._rows[_about(question, point)])
                 point = replace(point, curvature_weights=weights)
                 least.append(bound)
             points.append(point)
         levelled = replace(question, request=Request(tuple(points)))
-        return MaskedEvaluate(levelled, self._terms, dict(self._keys), tuple(least))
+        return MaskedAsk(levelled, self._terms, dict(self._keys), tuple(least))
 
-    def _open(self, asked: MaskedEvaluate, in_sum: Mapping[ClientId, MaskedReports]) -> Words:
+    def _open(self, asked: MaskedAsk, in_sum: Mapping[ClientId, MaskedAnswer]) -> Words:
         """The sum of the words without masks, by the shares of enough clients."""
         about = asked.sum_digest
         dropped = {n: key for n, key in asked.sum_keys.items() if n not in in_sum}
@@ -154,17 +209,14 @@ class MaskedSums:
         if not (valid and _are_shares(key.shares, self._terms.names, _SEALED)):
             raise ReportError(f"Client {name!r} sent invalid keys for a masked sum.")
 
-    def _check_masked(
-        self, name: ClientId, said: Any, asked: MaskedEvaluate, check: CheckReports
-    ) -> None:
-        if not isinstance(said, MaskedReports):
+    def _check_masked(self, name: ClientId, said: Any, asked: MaskedAsk, check: Check) -> None:
+        if not isinstance(said, MaskedAnswer):
             raise ReportError(f"Client {name!r} sent {type(said).__name__}, expected masked ones.")
-        points = asked.evaluate.request.points
-        check(name, said.reports, without_curvature(points))
-        if any(report.curvature is not None for report in said.reports):
-            raise ReportError(f"Client {name!r} sent its curvature without masks.")
+        check(name, said.answer)
+        if not is_hidden(asked.question, said.answer):
+            raise ReportError(f"Client {name!r} sent counts without masks that are summed.")
         self._check_key(name, said.next_key)
-        size = sum(_n_entries(point) for point in asked.curved) if name in asked.sum_keys else 0
+        size = n_hidden(asked.question) if name in asked.sum_keys else 0
         shared = self._terms.names if size else ()
         valid = said.words.shape == (size,) and _are_shares(said.self_shares, shared, _SEALED)
         if not valid or (size and not _is_hex(said.commitment, 64)):
@@ -172,21 +224,26 @@ class MaskedSums:
 
 
 def level_weights(
-    weights: Mapping[ClientId, CurvatureWeights],
+    weights: Mapping[ClientId, CurvatureWeights], together: Columns | None = None
 ) -> tuple[dict[ClientId, CurvatureWeights], float]:
     """Weights of which none stands apart, and the least of a loss: smaller ones are raised to it.
 
     A step's curvature need not be exact; a client whose weight is many times that of all others
-    would be alone in the sum, and refuses.
+    would be alone in the sum, and refuses. Of rates that are summed ``together`` a client may
+    have all rows: the server does not know.
     """
-    least = max(max(one.loss, rates_size(one)) for one in weights.values()) / WEIGHT_RANGE
+    sizes = [rates_size(one) for one in weights.values()]
+    if together is not None and together.size:
+        carried = [float(np.abs(one.rates[together]).sum()) for one in weights.values()]
+        sizes = [size - own + sum(carried) for size, own in zip(sizes, carried, strict=True)]
+    least = max(*(one.loss for one in weights.values()), *sizes) / WEIGHT_RANGE
     raised = {name: replace(one, loss=max(one.loss, least)) for name, one in weights.items()}
     return raised, least
 
 
 def _without_masks(
-    asked: MaskedEvaluate,
-    in_sum: Mapping[ClientId, MaskedReports],
+    asked: MaskedAsk,
+    in_sum: Mapping[ClientId, MaskedAnswer],
     secrets: Mapping[ClientId, bytes],
 ) -> Words:
     """Subtract the self-masks of who answered, and the masks that the others left behind."""
@@ -220,20 +277,9 @@ def _do_not_fit(name: ClientId) -> str:
     )
 
 
-def _n_entries(point: Point) -> int:
-    return point.params.size * (point.params.size + 1) // 2
-
-
-def _matrices(points: Sequence[Point], words: Words) -> list[Matrix | None]:
-    """The sum of the curvatures at each point that wanted it."""
-    numbers, start = decode_numbers(words), 0
-    sums: list[Matrix | None] = []
-    for point in points:
-        size = _n_entries(point) if point.want == "curvature" else 0
-        part = numbers[start : start + size]
-        sums.append(from_triangle(part, point.params.size) if size else None)
-        start += size
-    return sums
+def _about(question: Evaluate, point: Point) -> Hashable:
+    """Names the rows that a report is on."""
+    return question.setup.rates, question.setup.min_group_rows, point.fold
 
 
 def _check_revealed(name: ClientId, said: Any, members: set[ClientId]) -> None:

@@ -10,11 +10,13 @@ from typing import Any
 from fcfl._types import ClientId
 from fcfl.client.local_client import Client
 from fcfl.errors import DataError
+from fcfl.federation.federation import answer
+from fcfl.federation.masks.hidden_parts import with_own_rows
 from fcfl.federation.masks.mask_holder import MaskHolder
 from fcfl.federation.masks.mask_journal import MaskJournal
 from fcfl.federation.masks.mask_keys import public_of
 from fcfl.federation.masks.mask_messages import (
-    MaskedEvaluate,
+    MaskedAsk,
     MaskQuestion,
     PrepareMasks,
     SumTerms,
@@ -30,12 +32,12 @@ def answer_masked(client: Client | None, holder: MaskHolder, question: MaskQuest
     """What a client says to any question of a masked sum; only reports need its rows."""
     if isinstance(question, PrepareMasks):
         return holder.prepare(question.terms)
-    if not isinstance(question, MaskedEvaluate):
+    if not isinstance(question, MaskedAsk):
         return holder.unmask(question)
     assert client is not None
-    holder.check(question)
-    asked = question.evaluate
-    return holder.mask(question, client.report(asked.setup, asked.request.points))
+    own = replace(question, question=with_own_rows(client, holder.name, question.question))
+    holder.check(own)
+    return holder.mask(own, answer(client, own.question))
 
 
 def mask_in_process(clients: Mapping[ClientId, Client], threshold: int | None) -> MaskedSums:
@@ -56,8 +58,8 @@ def mask_in_process(clients: Mapping[ClientId, Client], threshold: int | None) -
         answers = {}
         for name in names[:enough]:
             own = question.for_client(name)
-            if isinstance(own, MaskedEvaluate) and isinstance(question, MaskedEvaluate):
-                own = replace(own, evaluate=question.evaluate)  # one setup: rows are kept for it
+            if isinstance(own, MaskedAsk) and isinstance(question, MaskedAsk):
+                own = replace(own, question=question.question)  # one setup: rows are kept for it
             answers[name] = answer_masked(clients[name], holders[name], own)
             check(name, answers[name])
         return answers

@@ -18,7 +18,7 @@ from fcfl.server.sqp.dual_qp import solve_dual_qp
 
 PENALTY = 2.0  # nats of mean loss that a unit of disparity may cost
 LONGEST = 3.0  # step
-MOST_MARGIN = 0.4  # share of a budget that margins take at most
+MOST_MARGIN = 0.5  # share of a budget up to which it is kept free
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,14 @@ def margins(constraints: Constraints, known: Known, spread: Vector, z: float) ->
     """What is kept free of each budget: the noise, and z times the chance of new rows.
 
     ``spread`` is what the noise of all rounds gives violations; that of counts, the same in every
-    round, comes on top.
+    round, comes on top. Where this would be more than a share of the budget, no margin makes the
+    budget sure, and each costs accuracy: the more it would take, the less is kept free.
     """
     noise = np.hypot(spread, noise_of_rows(constraints, known.by_counts))
     chance = np.sqrt(known.rates * (1.0 - known.rates) / np.maximum(known.counts, 1.0))
     wanted = noise + z * noise_of_rows(constraints, chance)
-    return np.minimum(wanted, MOST_MARGIN * allowances(constraints))
+    most = np.maximum(MOST_MARGIN * allowances(constraints), 1e-12)
+    return np.asarray(np.minimum(wanted, most**2 / np.maximum(wanted, 1e-12)))
 
 
 def private_step(curvature: Matrix, gradient: Vector, slopes: Matrix, violations: Vector) -> Vector:

@@ -1,0 +1,96 @@
+"""What goes under masks under global rules: every kind of answer, whose sums are those without."""
+
+import numpy as np
+import pytest
+
+from fcfl._types import CurvatureWeights, Fold, Point, Request, curvature_sum
+from fcfl.client.questions import Setup
+from fcfl.data.client_data import ClientData
+from fcfl.federation.federation import Federation
+from fcfl.federation.masks.hidden_parts import summed_rates
+from fcfl.models.linear import Linear
+from fcfl.rules import Difference, rates_needed
+
+pytest.importorskip("cryptography")
+
+LEVELS = {"sex": ("f", "m"), "race": ("black", "white")}
+LOCAL = Difference("demographic_parity", "race", 0.1)
+GLOBAL = Difference("equalized_odds", "sex", 0.1, scope="global")
+RULES = (LOCAL, GLOBAL)
+SETUP = Setup(Linear(3), rates_needed(RULES, LEVELS), RULES)
+PARAMS = np.array([0.5, -1.0, 0.2, 0.1])
+SEX = [i for i, rate in enumerate(SETUP.rates) if rate.attribute == "sex"]
+
+
+@pytest.fixture(scope="module")
+def clients():
+    rng = np.random.default_rng(0)
+    rows = {}
+    for name, n_rows in (("a", 40), ("b", 90), ("c", 60)):
+        groups = {attribute: rng.integers(0, 2, n_rows) for attribute in LEVELS}
+        X, y = rng.standard_normal((n_rows, 3)), rng.integers(0, 2, n_rows).astype(float)
+        rows[name] = ClientData(X, y, groups, LEVELS)
+    return Federation.from_rows(rows, rows)
+
+
+def totals(answers, part):
+    return np.sum([part(answer) for answer in answers.values()], axis=0)
+
+
+def others(answers, part):
+    """What is said of the groups of all clients but the one that has everybody's."""
+    return np.array([part(answers[name])[..., SEX] for name in ("b", "c")])
+
+
+def test_rates_that_a_rule_of_the_clients_compares_are_not_summed():
+    assert summed_rates(SETUP).tolist() == SEX
+    both = (*RULES, Difference("demographic_parity", "sex", 0.2))
+    assert summed_rates(Setup(Linear(3), SETUP.rates, both)).size == 0
+    assert summed_rates(Setup(Linear(3), SETUP.rates, (LOCAL,))).size == 0
+
+
+def test_counts_and_sums_over_folds_add_up_and_are_nobodys(clients):
+    hidden = clients.masked()
+    folds = {Fold(0, 3): [PARAMS, 0 * PARAMS], Fold(1, 3): [PARAMS]}
+    for ask, part in (
+        (lambda one: one.count(SETUP, PARAMS), lambda said: said.train.group_selected),
+        (lambda one: one.count(SETUP, PARAMS), lambda said: said.test.group_counts),
+        (lambda one: one.count(SETUP, PARAMS), lambda said: said.report.group_counts),
+        (lambda one: one.hold_out(SETUP, folds), lambda said: said[0].group_counts),
+        (lambda one: one.hold_out(SETUP, folds), lambda said: said[1].selected),
+    ):
+        plain, masked = ask(clients), ask(hidden)
+        assert np.array_equal(totals(plain, part), totals(masked, part))
+        assert others(plain, part).any() and not others(masked, part).any()
+    counted = hidden.count(SETUP, PARAMS)
+    assert all(one.attribute == "race" for said in counted.values() for one in said.train.scores)
+
+
+@pytest.mark.parametrize("fold", [None, Fold(1, 3)], ids=["all rows", "fold"])
+def test_rates_gradients_and_curvature_are_those_of_all_rows(clients, fold):
+    """Without masks each client has its share of a rate's weight; with them the first has all."""
+    rows = totals(clients.report(SETUP, Request((Point(PARAMS, fold=fold),))), counts_of)
+    weight = np.linspace(-0.3, 0.3, rows.size)
+    sums = []
+    for one in (clients, clients.masked()):
+        counts = {k: counts_of(v) for k, v in one.report(SETUP, asked(fold)).items()}
+        weights = {k: CurvatureWeights(0.3, weight * own / rows) for k, own in counts.items()}
+        reports = one.report(SETUP, asked(fold, weights))
+        sums.append(
+            (
+                totals(reports, lambda said: said[0].group_counts * said[0].rates),
+                totals(reports, lambda said: counts_of(said)[:, None] * said[0].rate_grads),
+                curvature_sum(reports, 0),
+            )
+        )
+    for plain, masked in zip(*sums, strict=True):
+        assert masked == pytest.approx(plain, abs=1e-9)
+
+
+def counts_of(said):
+    return said[0].group_counts
+
+
+def asked(fold, weights=None):
+    want = "values" if weights is None else "curvature"
+    return Request((Point(PARAMS, want, weights, fold=fold),))
