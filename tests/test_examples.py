@@ -25,9 +25,8 @@ def test_an_example_runs_and_says_something(path, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    printed = [line.rstrip() for line in done.stdout.splitlines()]
-    shown = GALLERY[path.name].rstrip("\n").split("\n")
-    assert len(shown) >= 3
+    assert len(GALLERY[path.name].splitlines()) >= 3
+    printed, shown = done.stdout.split(), GALLERY[path.name].split()  # the page breaks long lines
     assert printed[: len(shown)] == shown if path.stem == "own_method" else printed == shown
 
 

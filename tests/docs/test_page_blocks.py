@@ -55,6 +55,11 @@ FOLLOWED = {
         "fcfl nvflare status": GUIDES[1],
         "fcfl nvflare stop": GUIDES[1],
     },
+    "negotiation": {
+        "fcfl nvflare run project --set command=negotiate": (
+            "tests/federation/test_nvflare_deployment.py"
+        ),
+    },
     "start": {"make demo": HERE},
     "readme": {"make demo ": HERE},
 }

@@ -39,8 +39,9 @@ def disparity(params, data):
     return abs(selected[data.groups["sex"] == 0].mean() - selected[data.groups["sex"] == 1].mean())
 
 
-def test_decisions_keep_the_budgets_and_the_privacy_loss_is_what_was_asked_for():
-    federation, parts, test = private_federation()
+@pytest.mark.parametrize("sizes", [(6000, 4000), (20_000, 15_000)])
+def test_decisions_keep_the_budgets_and_the_privacy_loss_is_what_was_asked_for(sizes):
+    federation, parts, test = private_federation(sizes)
     trained = train(federation, Linear(4), [RULE], method=Private(epsilon=2.0))
     assert trained.status == "converged" and trained.rounds == (8,)
     assert max(disparity(trained.params, data) for data in parts.values()) < 0.05

@@ -525,7 +525,7 @@ def test_who_is_absent_is_named_with_the_reason_once():
     [
         (9, 0, {"excess_loss": True, "objective": "max"}, "how a model of its own does"),
         (2, 0, {"objective": "auto"}, "how models do, for choosing l2 and objective"),
-        (1, 0, {"objective": "auto"}, "how models do on the rows it held out"),
+        (37, 0, {"objective": "auto"}, "how models do on the rows it held out"),
         (
             1,
             0,

@@ -39,7 +39,7 @@ from fcfl.server.private.private_step import (
 from fcfl.server.private.schedule import Schedule
 from fcfl.server.problem import Problem
 
-SLOPE = 1.5  # of the smooth decisions whose slopes are asked for
+SLOPE = 2.5  # of the smooth decisions whose slopes are asked for
 LEAST_ROWS = 100.0  # of a group, for it to be compared
 L2 = 3e-4  # weight of |params|²/2 in the loss, at least
 DRIFT = 0.5  # share of a predicted change that is not believed
