@@ -1,15 +1,20 @@
 """What goes under masks under global rules: every kind of answer, whose sums are those without."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from fcfl import SQP
 from fcfl._types import CurvatureWeights, Fold, Point, Request, curvature_sum
-from fcfl.client.questions import Setup
+from fcfl.client.questions import Count, Evaluate, Setup
 from fcfl.data.client_data import ClientData
+from fcfl.errors import ReportError
 from fcfl.federation.federation import Federation
-from fcfl.federation.masks.hidden_parts import summed_rates
+from fcfl.federation.masks.hidden_parts import hide, is_hidden, restore, summed_rates
 from fcfl.models.linear import Linear
 from fcfl.rules import Difference, rates_needed
+from fcfl.training.candidate_fits import CandidateFits
 
 pytest.importorskip("cryptography")
 
@@ -94,3 +99,40 @@ def counts_of(said):
 def asked(fold, weights=None):
     want = "values" if weights is None else "curvature"
     return Request((Point(PARAMS, want, weights, fold=fold),))
+
+
+def test_what_a_carrier_says_of_everybodys_decisions_is_refused(clients):
+    said = clients.count(SETUP, PARAMS)["a"]
+    question = Count(SETUP, PARAMS)
+    silent, _ = hide(question, said)
+    assert is_hidden(question, silent)
+    assert not is_hidden(question, replace(silent, decided=said.report.rates))
+
+
+@pytest.mark.parametrize("wrong", [-5.0, 1e6, np.nan])
+def test_sums_that_counts_cannot_have_are_refused(clients, wrong):
+    question = Evaluate(SETUP, Request((Point(PARAMS),)))
+    parts = {
+        name: hide(question, answer)
+        for name, answer in clients.bind(SETUP).evaluate(question.request).items()
+    }
+    answers = {name: answer for name, (answer, _) in parts.items()}
+    total = np.sum([numbers for _, numbers in parts.values()], axis=0)
+    restore(question, answers, total)
+    for place in (0, len(SEX)):  # rows, and those of them that are selected
+        tampered = total.copy()
+        tampered[place] = wrong
+        with pytest.raises(ReportError, match="add up to what counts cannot be"):
+            restore(question, answers, tampered)
+
+
+def test_one_that_holds_nothing_out_may_carry_everybodys_counts(clients):
+    rows = {name: client.train for name, client in clients._clients.items()}
+    rows["a"] = rows["a"].take(np.arange(6))
+    folds = [Fold(k, 5) for k in range(5)]
+    few = Federation.from_rows(rows).masked()
+    search = CandidateFits(few, SETUP, (GLOBAL,), SQP(), folds, 1.0, None)
+    fitted = search.fit([(0.01, 1.0), (0.1, 1.0)], {}, lambda info, share: None)
+    table = search.decide(fitted).table
+    assert max(line.budget_excess for line in table) > 0  # of counts that "a" has for all
+    assert {line.worst_client for line in table} <= {"b", "c"}

@@ -72,6 +72,9 @@ class SummingClient(Client, Protocol):
         ...
 
 
+_MOST_FOLDS = 12  # of which rows are kept for the next question
+
+
 class LocalClient:
     """Training and held-out rows of one client, encoded.
 
@@ -184,6 +187,8 @@ class LocalClient:
             rows: ModelRows = model.rows(self.name, data, setup.rates)
             if self.min_group_rows > 1:
                 rows = rows.with_groups_of(self.min_group_rows)
+            if len(self._rows) >= _MOST_FOLDS:  # a server may ask for ever other ones
+                self._rows = {}
             self._rows[fold] = rows
         return self._rows[fold]
 

@@ -166,16 +166,17 @@ class CandidateFits:
         """The choice among what was fitted, or the L2 weight between that promises to be best."""
         totals = self._held_out(list(fitted.values()))
         excess = budget_excess(self._problem.constraints, self._problem.clients, totals)
-        return decide(list(fitted), totals, excess, between=between)
+        # Under masks one that held nothing out may carry the counts of all.
+        judged = {client: sums for client, sums in totals.items() if sums.n_rows}
+        return decide(list(fitted), judged, excess, between=between)
 
     def _held_out(self, fitted: Sequence[Fitted]) -> dict[ClientId, HeldOut]:
-        """Each client's sums over the rows it held out; one that held none is not among them."""
+        """Each client's sums over the rows it held out."""
         models = {
             fold: [one.folds[place] for one in fitted] for place, fold in enumerate(self._folds)
         }
         told = self._federation.hold_out(self._setup, models)
-        held = {client: [one for one in sums if one.n_rows] for client, sums in told.items()}
-        return {client: reduce(HeldOut.plus, sums) for client, sums in held.items() if sums}
+        return {client: reduce(HeldOut.plus, sums) for client, sums in told.items()}
 
 
 @dataclass(frozen=True)

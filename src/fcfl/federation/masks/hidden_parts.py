@@ -16,6 +16,7 @@ from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, Report, Reque
 from fcfl.client.counts import Counts
 from fcfl.client.local_client import Client
 from fcfl.client.questions import Counted, Evaluate, HeldOut, HoldOut, OnRows, Setup
+from fcfl.errors import ReportError
 from fcfl.federation.masks.fixed_point import from_triangle, upper_triangle
 
 OnRowsAnswer: TypeAlias = tuple[Report, ...] | Counted | tuple[HeldOut, ...]
@@ -132,6 +133,8 @@ def is_hidden(question: OnRows, answer: OnRowsAnswer) -> bool:
     """Whether an answer says nothing of what is summed."""
     columns = summed_rates(question.setup)
     if isinstance(answer, Counted):
+        if columns.size and answer.decided is not None:
+            return False
         told = [answer.report.group_counts, answer.train.group_counts, answer.test.group_counts]
     else:
         told = [one.group_counts for one in answer]
@@ -151,17 +154,30 @@ def restore(
     numbers, own = _Numbers(total), answers[carrier]
     sums: list[Matrix | None] = []
     if isinstance(own, Counted):
-        report = _restore_report(own.report, columns, numbers)
-        train, test = (_restore_counts(one, columns, numbers) for one in (own.train, own.test))
+        most = sum(one.report.n_rows for one in answers.values())
+        report = _restore_report(own.report, columns, numbers, most)
+        train, test = (
+            _restore_counts(
+                getattr(own, part),
+                columns,
+                numbers,
+                sum(getattr(one, part).n_rows for one in answers.values()),
+            )
+            for part in ("train", "test")
+        )
         own = replace(own, report=report, train=train, test=test)
     elif isinstance(question, HoldOut):
-        own = tuple(_restore_held_out(one, columns, numbers) for one in own)
+        own = tuple(
+            _restore_held_out(one, columns, numbers, sum(a[k].n_rows for a in answers.values()))
+            for k, one in enumerate(own)
+        )
     else:
         assert isinstance(question, Evaluate)
         restored = []
-        for point, report in zip(question.request.points, own, strict=True):
+        for k, (point, report) in enumerate(zip(question.request.points, own, strict=True)):
             sums.append(_matrix(point, numbers))
-            restored.append(_restore_report(report, columns, numbers))
+            most = sum(one[k].n_rows for one in answers.values())
+            restored.append(_restore_report(report, columns, numbers, most))
         own = tuple(restored)
     return {**answers, carrier: own}, sums
 
@@ -185,13 +201,24 @@ def _matrix(point: Point, numbers: _Numbers) -> Matrix | None:
     return from_triangle(numbers.next(n * (n + 1) // 2), n)
 
 
-def _restore_report(report: Report, columns: Columns, numbers: _Numbers) -> Report:
+def _check_sums(rows: Vector, selected: Matrix, most: float) -> None:
+    """Refuse sums that no counts have: one client can make them anything."""
+    off = 1e-6 * max(most, 1.0)
+    is_counted = np.all((rows >= -off) & (rows <= most + off))
+    if not is_counted or not np.all((selected >= -off) & (selected <= rows + off)):
+        raise ReportError(
+            "Groups' rows under masks add up to what counts cannot be: a client sent other numbers."
+        )
+
+
+def _restore_report(report: Report, columns: Columns, numbers: _Numbers, most: float) -> Report:
     if not columns.size:
         return report
     counts, rates, grads = report.group_counts.copy(), report.rates.copy(), report.rate_grads
     counts[columns] = rows = numbers.next(columns.size)
-    at_least = np.maximum(rows, 1e-9)
-    rates[columns] = np.clip(numbers.next(columns.size) / at_least, 0.0, 1.0)
+    selected, at_least = numbers.next(columns.size), np.maximum(rows, 1e-9)
+    _check_sums(rows, selected, most)
+    rates[columns] = np.clip(selected / at_least, 0.0, 1.0)
     if grads is not None:
         grads = grads.copy()
         grads[columns] = numbers.next(columns.size * grads.shape[1]).reshape(-1, grads.shape[1])
@@ -199,18 +226,20 @@ def _restore_report(report: Report, columns: Columns, numbers: _Numbers) -> Repo
     return replace(report, group_counts=counts, rates=rates, rate_grads=grads)
 
 
-def _restore_held_out(said: HeldOut, columns: Columns, numbers: _Numbers) -> HeldOut:
+def _restore_held_out(said: HeldOut, columns: Columns, numbers: _Numbers, most: float) -> HeldOut:
     counts, selected = said.group_counts.copy(), said.selected.copy()
     counts[columns] = numbers.next(columns.size)
     shape = (len(selected), columns.size)
     selected[:, columns] = numbers.next(len(selected) * columns.size).reshape(shape)
+    _check_sums(counts[columns], selected[:, columns], most)
     return replace(said, group_counts=counts, selected=selected)
 
 
-def _restore_counts(counts: Counts, columns: Columns, numbers: _Numbers) -> Counts:
+def _restore_counts(counts: Counts, columns: Columns, numbers: _Numbers, most: float) -> Counts:
     rows, selected = counts.group_counts.copy(), counts.group_selected.copy()
     rows[columns] = numbers.next(columns.size)
     selected[columns] = numbers.next(columns.size)
+    _check_sums(rows[columns], selected[columns], most)
     return replace(counts, group_counts=rows, group_selected=selected)
 
 

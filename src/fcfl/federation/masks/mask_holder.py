@@ -72,7 +72,7 @@ class MaskHolder:
     def check(self, question: MaskedAsk) -> None:
         """Refuse a sum that would tell too much of this client; it is on record then.
 
-        Before anything is computed: a client that does not take part need not spend on it.
+        Before anything is summed: a client that does not take part need not spend on it.
         """
         self._check_terms(question.terms)
         if self.name not in question.sum_keys:

@@ -71,7 +71,7 @@ class SQP:
         to change by at most 3e-6. A number, such as 1e-6, asks for that residual alone.
     feasibility
         A stage ends only when no budget is violated by more than this, nor by more than
-        ``tolerance``.
+        ``tolerance``; a first stage that the model ends may leave 1e-5 to the second.
     lookahead
         Shorter step lengths that are asked for together with the full step; by default none with
         exact curvature, (0.5, 0.2, 0.05, 0.01) otherwise.
