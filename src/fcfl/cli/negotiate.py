@@ -65,7 +65,7 @@ Resume = Annotated[
     bool,
     typer.Option(
         "--resume",
-        help="Keep what was trained in --out; --budgets, --most, --by and --policies may change.",
+        help="Keep what was trained in --out; --budgets, --most, --by and preferences may change.",
     ),
 ]
 Overwrite = Annotated[
