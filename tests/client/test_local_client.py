@@ -69,6 +69,14 @@ def test_points_of_different_folds_may_be_asked_at_once_and_after_each_other():
     assert whole.n_rows == 60 and first.n_rows == second.n_rows == 48
 
 
+def test_the_rows_of_few_folds_are_kept_however_many_are_asked_about():
+    client = LocalClient("a", rows())
+    points = [Point(np.ones(5), fold=Fold(0, seed=seed)) for seed in range(40)]
+    said = client.report(SETUP, points)
+    assert len(client._rows) <= 12
+    assert identical(client.report(SETUP, points[:1]), said[:1])
+
+
 def test_another_setup_is_another_question():
     client = LocalClient("a", rows())
     point = (Point(np.ones(5)),)

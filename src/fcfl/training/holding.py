@@ -159,7 +159,8 @@ class Holding:
         if margins.drifted(deviations).any():
             for share in DRIFT_SHARES:
                 problem = margins.tightened(deviations, against_drift=share)
-                held = self._further(problem, best, limits, "drift", MOST_ACCURACY)
+                turn = self._turn(problem, best, "drift")
+                held = self._settled(turn, best, limits, MOST_ACCURACY)
                 if held is not None:
                     best, kept = held, share
                     break
@@ -183,28 +184,26 @@ class Holding:
         found, low, high, share = best, 0.0, 1.0, 1.0
         for _ in range(MOVES):
             problem = margins.tightened(deviations, against_drift=against_drift, moved=share)
-            turn = self._further(problem, best, limits, "moved", MOST_FOR_MOVING)
-            if turn is None:
+            turn = self._turn(problem, best, "moved")
+            has_gone_too_far = turn.excess(limits[1].problem)[len(self._asked.constraints) :].any()
+            kept = None if has_gone_too_far else self._settled(turn, best, limits, MOST_FOR_MOVING)
+            if kept is None:
                 high = share
             else:
-                found, low = turn, share
+                found, low = kept, share
             if low == high:
                 break
             share = (low + high) / 2
         return found
 
-    def _further(
-        self, problem: Problem, best: Held, limits: tuple[Limits, Limits], what: str, most: float
+    def _settled(
+        self, turn: Held, best: Held, limits: tuple[Limits, Limits], most: float
     ) -> Held | None:
-        """The model trained on from the best one, None if it fails or costs more than ``most``.
+        """A turn from the best model, brought inside; None if it fails or costs over ``most``.
 
         Decisions are to keep the second limits, and the first, lower ones as far as that succeeds.
         """
         lower, needed = limits
-        turn = self._turn(problem, best, what)
-        has_moved_too_far = turn.excess(needed.problem)[len(self._asked.constraints) :].any()
-        if what == "moved" and has_moved_too_far:
-            return None
         if self._is_sound(turn) and turn.accuracy >= best.accuracy - most:
             turn = self._inside(self._lowered(turn, lower), needed)
         is_cheap = turn.accuracy >= best.accuracy - most
