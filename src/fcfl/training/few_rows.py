@@ -48,9 +48,8 @@ def _of_several(found: Sequence[tuple[Row, float]], confidence: float) -> str:
     return (
         f"{clients} clients have too few rows"
         f"{what if is_one else f' for {confidence:g} confidence in their budgets'}: it would take "
-        f"about {', '.join(listed)}{more}. They are trained as tightly as "
-        "they can be. More rows help, or larger budgets, or comparing all rows together "
-        "(`--scope global`)."
+        f"about {', '.join(listed)}{more}. They have the largest margin there is. More rows help, "
+        "or larger budgets, or comparing all rows together (`--scope global`)."
     )
 
 
@@ -75,6 +74,6 @@ def _sentence(row: Row, times: float, confidence: float) -> str:
     way_out = "" if row.client is None else ", or comparing all rows together (`--scope global`)"
     return (
         f"{who} too few rows{_rows_of(row)} for {confidence:g} confidence in a budget of "
-        f"{row.budget:g}: it would take about {times:.2g} times as many. It is trained as tightly "
-        f"as it can be. More rows help, or a larger budget{way_out}."
+        f"{row.budget:g}: it would take about {times:.2g} times as many. It has the largest margin "
+        f"there is. More rows help, or a larger budget{way_out}."
     )
