@@ -72,7 +72,8 @@ class Holding:
     @property
     def _is_exact(self) -> bool:
         """Whether clients are asked for curvature."""
-        return bool(self._run.method.is_exact(self.plain.params.size))
+        method = self._run.method  # one of your own need not know
+        return hasattr(method, "is_exact") and bool(method.is_exact(self.plain.params.size))
 
     @property
     def _tells_drift(self) -> bool:
@@ -108,6 +109,8 @@ class Holding:
         """The method of a turn: it goes on from a model that is near, and gives up if it is not."""
         most = max(TURN_ROUNDS, sum(self.plain.state.rounds) // 2)
         given = self._run.method.rounds or (most, most)
+        if not isinstance(given, tuple):
+            return replace(self._run.method, rounds=min(most, given))
         return replace(self._run.method, rounds=tuple(min(most, count) for count in given))
 
     def _with_margins(self, base: Held, confidence: float, most_change: float) -> Held:
