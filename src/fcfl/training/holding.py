@@ -22,6 +22,7 @@ import numpy as np
 from fcfl._types import Vector
 from fcfl.rules import Rule
 from fcfl.server.decisions import RestoreDecisions
+from fcfl.server.method import traits_of
 from fcfl.server.problem import Problem
 from fcfl.training.drift import drift_at, drifts_of
 from fcfl.training.few_rows import too_few_rows
@@ -68,6 +69,16 @@ class Holding:
         for sentence in sentence_on_changes(kept.changes(base)):
             self._say(sentence)
         return self._with_drifts(kept) if self._tells_drift else kept
+
+    def as_it_is(self, confidence: float) -> Held:
+        """The plain fit, where the method cannot go on; that it has no margins is told."""
+        traits = traits_of(self._run.method)
+        if confidence and traits.enforces_budgets and len(self._asked.constraints):
+            self._say(
+                f"Method {self._run.method.name!r} trains with the plain budgets: `confidence` "
+                f"{confidence:g} has no margins there, and budgets may be exceeded on new rows."
+            )
+        return self.plain
 
     @property
     def _is_exact(self) -> bool:
