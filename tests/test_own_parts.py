@@ -1,6 +1,9 @@
 """A researcher's own method, client and transport, built from public names only."""
 
 import ast
+import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,9 +15,16 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import fcfl
+from hospital import COLUMNS, stays, written
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 OWN = ("own_method", "own_client", "own_transport")
+BY_NAME = """
+import sys
+from fcfl.runs.method_comparison import COMPARED
+from hospital import fcfl
+print(fcfl(*sys.argv[1:]).exit_code, "penalty" in COMPARED)
+"""
 PUBLIC = {
     "train", "Trained", "Session", "Federation", "RemoteFederation", "Transport", "Reply", "Terms",
     "reply_to", "Client", "LocalClient", "ClientData", "Introduction", "Setup", "Counted", "Counts",
@@ -79,6 +89,30 @@ def test_a_method_of_ones_own_works_inside_the_classifier():
     assert model.n_iter_ == 300 and model.result_.method == "penalty"
     smooth = [part.train.disparities[0].smooth for part in model.result_.clients.values()]
     assert max(smooth) < 0.08
+
+
+def test_a_method_of_ones_own_is_called_by_name_with_the_two_lines_of_the_page(tmp_path):
+    """In a copy of the package; on a small table."""
+    page = (EXAMPLES.parent / "docs" / "own-method.md").read_text(encoding="utf-8")
+    imported, entry = re.findall(r"^    ((?:from .* import|Registered\().*\n)", page, re.MULTILINE)
+    typed = dict(re.findall(r"^    fcfl (train|compare) adult (.*)$", page, re.MULTILINE))
+    server = tmp_path / "fcfl" / "server"
+    shutil.copytree(Path(fcfl.__file__).parent, server.parent)
+    shutil.copy(EXAMPLES / "own_method.py", server / "penalty.py")
+    registry = (server / "registry.py").read_text(encoding="utf-8")
+    registry = registry.replace("from fcfl.server.private", f"{imported}from fcfl.server.private")
+    registry = registry.replace("_ALL = (\n", f"_ALL = (\n    {entry}")
+    (server / "registry.py").write_text(registry, encoding="utf-8")
+    table = written(stays(), tmp_path / "stays.csv")
+    paths = f"{tmp_path}{os.pathsep}{Path(__file__).parent}"
+    done = subprocess.run(
+        [sys.executable, "-c", BY_NAME, "train", str(table), *COLUMNS, *typed["train"].split()],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout in ("0 True\n", "3 True\n")  # 3: in 60 rounds a budget is not met
+    settings = (tmp_path / "runs" / "own" / "experiment.toml").read_text(encoding="utf-8")
+    assert "growth = 1.05" in settings and "penalty" in typed["compare"]
 
 
 def test_rows_in_a_database_give_the_reports_of_rows_in_memory():

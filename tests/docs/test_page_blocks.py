@@ -60,6 +60,10 @@ FOLLOWED = {
             "tests/federation/test_nvflare_deployment.py"
         ),
     },
+    "own-method": {
+        "from fcfl.server.penalty import": "tests/test_own_parts.py",
+        "fcfl train adult": "tests/test_own_parts.py",
+    },
     "start": {"make demo": HERE},
     "readme": {"make demo ": HERE},
 }
