@@ -117,7 +117,7 @@ def train(
             chosen = with_thresholds(run, rules, holding.stages[0], confidence, most_change)
             return _trained(run, holding, chosen.held, selection, compared, notes, chosen)
         keeps = traits_of(run.method).keeps_decisions
-        held = holding.hold(confidence, most_change) if keeps else holding.plain
+        held = holding.hold(confidence, most_change) if keeps else holding.as_it_is(confidence)
         run.write_history(holding.stages)
     return _trained(run, holding, held, selection, compared, notes)
 
