@@ -28,6 +28,7 @@ class PenaltyState:
 @dataclass(frozen=True)
 class Penalty:
     rounds: int = 400
+    growth: float = 1.02
     name: str = "penalty"
     state_class: ClassVar[type] = PenaltyState
 
@@ -37,7 +38,7 @@ class Penalty:
     def step(self, state, reports):
         at = fcfl.evaluate_point(state.problem, state.request.points[0].params, reports)
         over, taken = np.flatnonzero(at.violations > 0), state.rounds[0] + 1
-        push = 1.02**taken * at.violations[over]
+        push = self.growth**taken * at.violations[over]
         gradient = at.loss_grads.mean(axis=0) + push @ at.violation_grads(over)
         onward = at.params - 0.3 / max(1.0, np.linalg.norm(gradient)) * gradient
         state = replace(state, params=at.params, rounds=(taken,))

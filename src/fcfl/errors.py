@@ -6,6 +6,7 @@ FCFLError
 ├── ReportError                     an answer is not a valid report, or not of a client of the run
 ├── AbsentClientError               a client did not answer and its last report is too old
 ├── CheckpointError                 a checkpoint is torn, missing or of another run
+├── MethodError                     a method returned what no round can be made of
 ├── Interrupted                     a run was stopped from outside and can be resumed
 └── SolverError                     an inner solver failed on a problem that has a solution
 
@@ -42,6 +43,10 @@ class AbsentClientError(FCFLError):
 
 class CheckpointError(FCFLError):
     """A checkpoint is torn, missing or belongs to another run."""
+
+
+class MethodError(FCFLError):
+    """A method returned what no round can be made of."""
 
 
 class SolverError(FCFLError):

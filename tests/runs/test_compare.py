@@ -330,7 +330,10 @@ def test_an_option_reaches_its_method_and_is_part_of_the_settings(table, tmp_pat
     [
         (("afl", "q=1"), "Unknown key `q` in the options of method 'afl'. Known: 'weight_step'"),
         (("fedfb", "batch-row=1"), "Did you mean 'batch_rows'?"),
-        (("sqp", "q=1"), "`options` belong to the baselines, got method 'sqp'."),
+        (
+            ("sqp", "q=1"),
+            "`options` must be left out with method 'sqp', which has settings of its own",
+        ),
         (("q-ffl", "q"), "`option` must be NAME=NUMBER, got 'q'."),
         (("q-ffl", "q=many"), "`option` must be NAME=NUMBER, got 'q=many'."),
         (

@@ -110,7 +110,8 @@ def _unpack(path: Path, state_class: type) -> Progress[Any]:
         raise
     except (WireError, *_UNREADABLE) as error:
         raise CheckpointError(
-            f"The checkpoint {str(path)!r} was written by another version of fcfl ({error})."
+            f"The checkpoint {str(path)!r} was written by another version of fcfl, or of the "
+            f"method's own {state_class.__name__} ({error})."
         ) from error
     if not isinstance(progress, Progress):
         raise CheckpointError(f"The checkpoint {str(path)!r} holds no run.")

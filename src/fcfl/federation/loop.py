@@ -18,6 +18,7 @@ from fcfl._types import (
 )
 from fcfl.errors import AbsentClientError, ReportError
 from fcfl.server.method import Method, RoundInfo, State
+from fcfl.server.method_checks import next_state
 
 S = TypeVar("S", bound=State)
 
@@ -66,12 +67,14 @@ class Progress(Generic[S]):
     """Everything a run needs to go on: this is what a checkpoint holds.
 
     ``memory`` has the last report of every client, kept only where it may stand in for a newer
-    one; its ``age`` is the number of rounds for which it has.
+    one; its ``age`` is the number of rounds for which it has. ``options`` are the method's name and
+    options as text; of a checkpoint from before they were written, there are none.
     """
 
     state: S
     tally: Tally = field(default_factory=Tally)
     memory: Mapping[ClientId, Report] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 def run(
@@ -94,9 +97,9 @@ def _rounds(
         request = progress.state.request
         answers = runtime.evaluate(request)
         reports, memory = admit(request, answers, progress, max_age)
-        state, info = method.step(progress.state, reports)
+        state, info = next_state(method, progress.state, reports)
         tally = progress.tally.plus(request, answers)
-        progress = Progress(state, tally, memory)
+        progress = Progress(state, tally, memory, progress.options)
         del answers, reports  # curvatures of many clients: gone before the next ones are made
         yield progress, info
 

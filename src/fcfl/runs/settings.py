@@ -62,8 +62,11 @@ class Experiment(TrainingSettings, BudgetSettings, DataSettings):
         chosen, options = self._registered.method, self._shared_options()
         if self.published and chosen is not TwoStage:
             raise ValueError(f"`published` belongs to method 'two-stage', got {self.method!r}.")
-        if self.options and self._registered.traits.enforces_budgets:
-            raise ValueError(f"`options` belong to the baselines, got method {self.method!r}.")
+        if self.options and not self._registered.takes_options:
+            raise ValueError(
+                f"`options` must be left out with method {self.method!r}, which has settings of "
+                "its own for them: see fcfl train --help"
+            )
         if self.published:
             if self.protects != "all":
                 raise ValueError("`protects` must be 'all' with `published`, as in that code.")

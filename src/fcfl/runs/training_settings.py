@@ -90,7 +90,7 @@ class TrainingSettings:
     paper. ``l2`` and ``objective`` are by default chosen by cross-validation for sqp, 0 and the
     method's own for the others. ``excess_loss`` compares what each client loses beyond its own
     best model, for clients whose labels are not equally hard to predict. ``options`` are numbers
-    that only the chosen baseline knows, such as ``{"q": 10}``; docs/baselines.md has them.
+    that only the chosen method knows, such as ``{"q": 10}``; docs/baselines.md has them.
     """
 
     method: str = _option(_methods_help(), one_of(*METHODS), default="sqp")
@@ -103,7 +103,7 @@ class TrainingSettings:
         over_sites=True,
     )
     options: Mapping[str, float] | None = _option(
-        "Setting that only one baseline has, such as q=10 or local-epochs=5; may be repeated.",
+        "Setting that only one method has, such as q=10 or local-epochs=5; may be repeated.",
         Kind("NAME=X", _parse_options),
         default=None,
         flag="--option",

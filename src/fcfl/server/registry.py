@@ -1,7 +1,7 @@
 """All methods by name: the class, one line of help, and what the rest of the package may ask.
 
-To add a method, write its module and add a line here. A method of one's own that is passed as an
-object needs no entry.
+To add a method, write its module, import its class and add it to the list. A method of one's own
+that is passed as an object needs no entry.
 """
 
 from collections.abc import Mapping, Sequence
@@ -62,6 +62,11 @@ class Registered:
             given = ",".join(map(str, rounds))
             raise ValueError(f"`rounds` must be {wanted} for method {self.name!r}, got {given}.")
         return rounds[0] if self.traits.n_stages == 1 else tuple(rounds)
+
+    @property
+    def takes_options(self) -> bool:
+        """Whether they may be given by name; those of two stages and of noise have settings."""
+        return self.traits.n_stages == 1 and not self.traits.is_private
 
     @property
     def own_options(self) -> tuple[str, ...]:

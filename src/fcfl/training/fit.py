@@ -78,7 +78,7 @@ def train(
     confidence : how sure to be that each budget holds on new rows, as far as a client's rows allow
         Training is then held to tighter bounds; 0 trains with the plain budgets. Either way it
         goes on until decisions on training rows keep them, for methods that can go on. By default
-        0.85 for a linear model, 0 for a network, whose training would be repeated.
+        0.9 for a linear model, 0 for a network, whose training would be repeated.
     most_change : how far the rate of a client's groups together may move for that confidence
     relative_budget : budgets as this share of the disparity each client has without budgets
         They are given to the `Difference` rules that have none.
@@ -117,7 +117,7 @@ def train(
             chosen = with_thresholds(run, rules, holding.stages[0], confidence, most_change)
             return _trained(run, holding, chosen.held, selection, compared, notes, chosen)
         keeps = traits_of(run.method).keeps_decisions
-        held = holding.hold(confidence, most_change) if keeps else holding.plain
+        held = holding.hold(confidence, most_change) if keeps else holding.as_it_is(confidence)
         run.write_history(holding.stages)
     return _trained(run, holding, held, selection, compared, notes)
 

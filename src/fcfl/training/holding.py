@@ -22,6 +22,7 @@ import numpy as np
 from fcfl._types import Vector
 from fcfl.rules import Rule
 from fcfl.server.decisions import RestoreDecisions
+from fcfl.server.method import traits_of
 from fcfl.server.problem import Problem
 from fcfl.training.drift import drift_at, drifts_of
 from fcfl.training.few_rows import too_few_rows
@@ -69,10 +70,21 @@ class Holding:
             self._say(sentence)
         return self._with_drifts(kept) if self._tells_drift else kept
 
+    def as_it_is(self, confidence: float) -> Held:
+        """The plain fit, where the method cannot go on; that it has no margins is told."""
+        traits = traits_of(self._run.method)
+        if confidence and traits.enforces_budgets and len(self._asked.constraints):
+            self._say(
+                f"Method {self._run.method.name!r} trains with the plain budgets: `confidence` "
+                f"{confidence:g} has no margins there, and budgets may be exceeded on new rows."
+            )
+        return self.plain
+
     @property
     def _is_exact(self) -> bool:
         """Whether clients are asked for curvature."""
-        return bool(self._run.method.is_exact(self.plain.params.size))
+        method = self._run.method  # one of your own need not know
+        return hasattr(method, "is_exact") and bool(method.is_exact(self.plain.params.size))
 
     @property
     def _tells_drift(self) -> bool:
@@ -108,6 +120,8 @@ class Holding:
         """The method of a turn: it goes on from a model that is near, and gives up if it is not."""
         most = max(TURN_ROUNDS, sum(self.plain.state.rounds) // 2)
         given = self._run.method.rounds or (most, most)
+        if not isinstance(given, tuple):
+            return replace(self._run.method, rounds=min(most, given))
         return replace(self._run.method, rounds=tuple(min(most, count) for count in given))
 
     def _with_margins(self, base: Held, confidence: float, most_change: float) -> Held:

@@ -8,19 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fcfl.errors import CheckpointError, FCFLError, Interrupted
-from fcfl.federation.checkpoint import (
-    OtherMethodError,
-    checkpoint_path,
-    load_checkpoint,
-    previous_path,
-    save_checkpoint,
-)
-from fcfl.federation.codec import same
+from fcfl.errors import FCFLError, Interrupted
+from fcfl.federation.checkpoint import checkpoint_path, save_checkpoint
 from fcfl.federation.history import History
 from fcfl.federation.loop import Progress, Runtime, run
 from fcfl.server.method import RoundInfo
 from fcfl.training.progress_share import OnRound, part_of
+from fcfl.training.resuming import resumed
 
 HISTORY = "history.jsonl"
 CHECKPOINT_SECONDS = 0.5  # the first is written after the first round
@@ -77,7 +71,7 @@ def run_rounds(
     """Rounds until the method is done; stopped, they leave a checkpoint and can go on."""
     progress, folder = fresh, session.folder
     if session.resume and folder is not None:
-        progress = _resumed(folder, method, fresh, session.on_message)
+        progress = resumed(folder, method, fresh, session.on_message)
     keeper = _Keeper(folder, session.on_message)
     path = None if folder is None else folder / HISTORY
     infos: list[RoundInfo] = []
@@ -140,29 +134,3 @@ class _Keeper:
             if not self._failed:
                 self._on_message(f"Cannot write a checkpoint ({error.strerror}); training goes on.")
             self._failed = True
-
-
-def _resumed(
-    folder: Path, method: Any, fresh: Progress[Any], on_message: Callable[[str], None]
-) -> Progress[Any]:
-    """The checkpoint's progress, if it is of the same problem; without one, the beginning."""
-    if not checkpoint_path(folder).exists() and not previous_path(folder).exists():
-        on_message(
-            "No checkpoint was written before the run stopped; it starts from the beginning."
-        )
-        return fresh
-    try:
-        loaded = load_checkpoint(folder, method.state_class)
-    except OtherMethodError:
-        raise
-    except CheckpointError as error:
-        on_message(f"{error} Starting from the beginning.")
-        return fresh
-    if loaded.warning:
-        on_message(loaded.warning)
-    if not same(loaded.progress.state.problem, fresh.state.problem):
-        raise CheckpointError(
-            f"The checkpoint in {str(folder)!r} is of other rows or budgets than these; "
-            "it cannot be resumed with them."
-        )
-    return loaded.progress

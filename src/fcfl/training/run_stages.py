@@ -20,6 +20,8 @@ from fcfl.results.result import objective_setting
 from fcfl.results.result_file import read_selection, write_selection
 from fcfl.rules import LEAST_ROWS, Rule, rates_needed
 from fcfl.server.method import RoundInfo, traits_of
+from fcfl.server.method_checks import check_method, first_state
+from fcfl.server.method_options import options_of
 from fcfl.server.problem import Problem, build_problem
 from fcfl.training.client_rules import all_levels, check_comparable, rules_in_force
 from fcfl.training.few_rows import briefly
@@ -29,6 +31,7 @@ from fcfl.training.references import ask_references, with_references
 from fcfl.training.rounds import HISTORY, Session, run_rounds
 from fcfl.training.selection import OpenSettings, select
 from fcfl.training.starts import Starts, best_of
+from fcfl.training.trait_checks import check_traits
 
 SELECTION = "selection.json"
 FITTED = "selection.npz"  # what a cross-validation that was stopped had fitted
@@ -45,8 +48,11 @@ def prepare(
     session: Session,
 ) -> "Run":
     """Meet the clients, and settle what they are asked about."""
+    method = as_method(method)
+    check_method(method)
+    check_traits(method)
     introductions = federation.introduce()
-    adapted = model.adapt_method(as_method(method))
+    adapted = model.adapt_method(method)
     merged = rules_in_force(rules, introductions)
     levels = all_levels(introductions) if groups is None else groups
     rates = rates_needed(merged, levels, traits_of(adapted).rate_kinds)
@@ -173,7 +179,7 @@ class Run:
         """Solve ``problem`` from ``first``, in the run's folder or one inside it."""
         session = self.session if folder is None else self.session.inside(folder)
         method = self.method if method is None else method
-        fresh = Progress(method.init(first, problem))
+        fresh = Progress(first_state(method, first, problem), options=options_of(method))
         return Stage(*run_rounds(method, fresh, self.clients, session), folder or "")
 
     def best_start(

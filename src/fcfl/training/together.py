@@ -9,6 +9,7 @@ import numpy as np
 from fcfl._types import Fold, Point, Reports, Request, reports_on
 from fcfl.federation.federation import Bound
 from fcfl.server.method import RoundInfo
+from fcfl.server.method_checks import next_state
 
 K = TypeVar("K")
 OnShare = Callable[[RoundInfo, float], None]
@@ -49,7 +50,7 @@ def run_together(
         running = {key: lane for key, lane in reached.items() if lane.is_running}
         answers = ask_together([lane.points for lane in running.values()], clients, what)
         for (key, lane), reports in zip(running.items(), answers, strict=True):
-            reached[key] = replace(lane, state=lane.method.step(lane.state, reports)[0])
+            reached[key] = replace(lane, state=next_state(lane.method, lane.state, reports)[0])
             if not reached[key].is_running:
                 reached |= after(key, reached[key])
         n_exchanges += 1

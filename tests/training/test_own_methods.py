@@ -1,0 +1,294 @@
+"""A method of one's own: what is refused of it, and what a checkpoint knows of it."""
+
+from dataclasses import dataclass, field, make_dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from fcfl import (
+    SQP,
+    Difference,
+    Federation,
+    Linear,
+    Point,
+    Request,
+    Session,
+    TwoStage,
+    describe_round,
+    evaluate_point,
+    train,
+)
+from fcfl._types import Vector
+from fcfl.errors import CheckpointError, Interrupted, MethodError
+from fcfl.federation.checkpoint import load_checkpoint, save_checkpoint
+from fcfl.server.method import Status
+from fcfl.server.method_options import options_of
+from fcfl.server.problem import Problem
+from helpers import identical, simulated_clients
+
+RULE = Difference("demographic_parity", "race", 0.05)
+
+
+@dataclass(frozen=True)
+class DescentState:
+    problem: Problem
+    params: Vector
+    request: Request
+    rounds: tuple[int, ...] = (0,)
+    status: Status = "running"
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Gradient descent; ``spoil`` has changes of its states from round 2 on."""
+
+    rate: float = 0.5
+    rounds: int = 6
+    note: str = field(default="", compare=False)
+    spoil: Any = None
+    name: str = "descent"
+    state_class: ClassVar[type] = DescentState
+
+    def init(self, params, problem):
+        return DescentState(problem, params, Request((Point(params, "gradients"),)))
+
+    def step(self, state, reports):
+        at = evaluate_point(state.problem, state.request.points[0].params, reports)
+        onward = at.params - self.rate * at.loss_grads.mean(axis=0)
+        taken = state.rounds[0] + 1
+        state = replace(
+            state,
+            params=at.params,
+            request=Request((Point(onward, "gradients"),)),
+            rounds=(taken,),
+            status="stopped" if taken >= self.rounds else "running",
+        )
+        if self.spoil is not None and taken == 2:
+            return self.spoil(state, describe_round(at, round=taken, stage=1, step=1.0))
+        return state, describe_round(at, round=taken, stage=1, step=1.0)
+
+    def fraction_done(self, state):
+        return state.rounds[0] / self.rounds
+
+
+def clients(n_clients=3, seed=0, n_rows=60):
+    return Federation.from_rows(simulated_clients(seed, n_clients=n_clients, n_rows=n_rows))
+
+
+def trained_by(method, rules=(RULE,), federation=None, **options):
+    plain = {"l2": 0.01, "min_group_rows": 1}
+    return train(federation or clients(), Linear(4), rules, method=method, **plain | options)
+
+
+# --- checkpoints know the method ---
+
+
+def stopped(folder, method, after=3, **options):
+    """A run that is stopped after a few rounds."""
+
+    def stop(info, share):
+        if info.round == after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        trained_by(method, session=Session(folder, on_round=stop), **options)
+
+
+def test_another_option_is_refused_by_its_name_and_both_values(tmp_path):
+    stopped(tmp_path, Descent(rate=0.5))
+    going_on = Session(tmp_path, resume=True)
+    sentence = (
+        rf"The checkpoint in '{tmp_path}' is of another run: the option `rate` of method 'descent' "
+        r"differs, it was 0\.5 and is 0\.4\. Go on with what it was, or begin anew: in another "
+        r"folder, or in this one without `resume`\."
+    )
+    with pytest.raises(CheckpointError, match=sentence):
+        trained_by(Descent(rate=0.4), session=going_on)
+    with pytest.raises(CheckpointError, match="its method was 'descent' and is 'other'"):
+        trained_by(Descent(name="other"), session=going_on)
+    resumed = trained_by(Descent(rate=np.float64(0.5), note="seen"), session=going_on)
+    assert len(resumed.history) == 3
+    assert identical(resumed.params, trained_by(Descent(rate=0.5)).params)
+    anew = trained_by(Descent(rate=0.4), session=Session(tmp_path))
+    assert identical(anew.params, trained_by(Descent(rate=0.4)).params)
+
+
+def test_more_rounds_are_allowed_and_older_checkpoints_are_read(tmp_path):
+    trained_by(Descent(rounds=4), session=Session(tmp_path))
+    stopped(tmp_path, Descent())
+    older = replace(load_checkpoint(tmp_path, DescentState).progress, options={})
+    save_checkpoint(tmp_path, older)
+    longer = trained_by(Descent(rate=0.4, rounds=8), session=Session(tmp_path, resume=True))
+    assert longer.rounds == (8,)  # of those without options, another one cannot be told
+    stopped(tmp_path, Descent())
+    longer = trained_by(Descent(rounds=8), session=Session(tmp_path, resume=True))
+    assert identical(longer.params, trained_by(Descent(rounds=8)).params)
+
+
+def test_an_option_of_ours_is_told_as_well(tmp_path):
+    stopped(tmp_path, TwoStage(rounds=(9, 9)), rules=())
+    with pytest.raises(CheckpointError, match=r"`decay` of method 'two-stage' .*\(and so do `pro"):
+        other = TwoStage(rounds=(9, 9), decay=0.4, protects="worst")
+        trained_by(other, rules=(), session=Session(tmp_path, resume=True))
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"l2": 0.02}, "`l2` was 0.01 and is 0.02"),
+        ({"rules": (replace(RULE, budget=0.1),)}, r"client 'client-0' \(demog.* was 0\.05 and is"),
+        ({"rules": ()}, "other groups, attributes or metrics are compared"),
+        ({"federation": clients(2)}, "clients were 'client-0', .*'client-2' and are 'client-0', "),
+        ({"federation": clients(n_rows=61)}, "client 'client-0' had 60 rows and has 61"),
+    ],
+)
+def test_what_differs_from_the_checkpoint_is_named(changed, sentence, tmp_path):
+    stopped(tmp_path, Descent())
+    with pytest.raises(CheckpointError, match=sentence):
+        trained_by(Descent(), **changed, session=Session(tmp_path, resume=True))
+
+
+def test_other_rows_are_told_where_budgets_depend_on_them(tmp_path):
+    rules = (replace(RULE, scope="global"),)
+    stopped(tmp_path, Descent(), rules=rules)
+    with pytest.raises(CheckpointError, match="groups have other row counts"):
+        going_on = Session(tmp_path, resume=True)
+        trained_by(Descent(), rules, clients(seed=1), session=going_on)
+
+
+def test_another_state_of_the_same_name_is_said_to_be_perhaps_ones_own(tmp_path):
+    stopped(tmp_path, Descent())
+    other = make_dataclass("DescentState", [("mood", float)], frozen=True)
+    with pytest.raises(CheckpointError, match="version of fcfl, or of the method's own DescentSt"):
+        load_checkpoint(tmp_path, other)
+
+
+def test_options_are_the_same_text_in_every_process():
+    def shape(x):
+        return x
+
+    @dataclass(frozen=True)
+    class Many:
+        values: Any
+        name: str = "many"
+
+    array = np.arange(3.0)
+    given = (1.0, np.int64(2), [True, None, "a"], {"b": array}, {"y", "x"}, Descent(), shape, 0.1)
+    text = options_of(Many(given))["values"]
+    assert text == options_of(Many((1, 2, *given[2:])))["values"]
+    assert text.startswith("(1, 2, (True, None, 'a'), {'b': array(3,) of float64, sha256 ")
+    assert "{'x', 'y'}, Descent(rate=0.5, rounds=6, spoil=None, name='descent'), " in text
+    assert " at 0x" not in text and text.endswith("shape, 0.1)")
+    changed = (*given[:3], {"b": -array}, *given[4:])
+    assert text != options_of(Many(changed))["values"]
+
+
+# --- what is no method ---
+
+
+def without(name):
+    """A method that lacks something."""
+    parts = {n: v for n, v in vars(Descent).items() if n != name and not n.startswith("__")}
+    return type("Lacking", (), parts)()
+
+
+@pytest.mark.parametrize(
+    ("method", "sentence"),
+    [
+        (Descent, r"must be a method as an object, got the class 'Descent': write Descent\(\)"),
+        (7, r"must be a name, or an object with a text `name`; 7 has none"),
+        (without("step"), "Method 'descent' must have the function `step`, and has none"),
+        (without("init"), "must have the function `init`"),
+        (without("fraction_done"), "must have the function `fraction_done`"),
+        (without("state_class"), "Method 'descent' must have a `state_class`, .*and has none"),
+    ],
+)
+def test_what_is_no_method_is_refused_before_anybody_is_asked(method, sentence):
+    with pytest.raises(TypeError, match=sentence):
+        trained_by(method)
+
+
+def test_a_state_without_a_needed_field_is_refused():
+    bare = make_dataclass("Bare", [("params", Vector), ("problem", Problem), ("request", Request)])
+    stating = type("Stating", (Descent,), {"state_class": bare})
+    with pytest.raises(TypeError, match=r"method 'descent', Bare, must have .*`rounds`"):
+        trained_by(stating())
+
+
+def asking(params, want="gradients"):
+    return lambda state, info: (replace(state, request=Request((Point(params, want),))), info)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (lambda state, info: state, "must return a state and a RoundInfo, .*got a DescentState"),
+        (lambda state, info: (state, None), "got a DescentState, None|a DescentState, None"),
+        (lambda state, info: (info, info), "must give a DescentState, its `state_class`, got a Ro"),
+        (lambda s, i: (replace(s, status="done"), i), "status 'done'; it must be one of 'running'"),
+        (lambda s, i: (replace(s, rounds=2), i), r"`rounds` as a tuple of counts, .*got 2"),
+        (
+            lambda s, i: (replace(s, rounds=(1,)), i),
+            r"count the round .*were \(1,\) and are \(1,\)",
+        ),
+        (lambda s, i: (replace(s, request=Request(())), i), "`request` with points"),
+        (lambda s, i: (replace(s, params=np.zeros(2)), i), r"`params` as .*\(5,\), got \(2,\)"),
+        (asking(np.zeros(4)), r"a point of `request` as an array of shape \(5,\), got \(4,\)"),
+        (asking([0.0] * 5), r"as an array of shape \(5,\), got \[0.0, "),
+        (asking(np.array([0, 0, np.nan, 0, 0])), "not finite, nan at position 2. All that clients"),
+    ],
+)
+def test_what_a_step_leaves_is_refused_as_the_methods_own(spoil, sentence):
+    with pytest.raises(MethodError, match=sentence) as caught:
+        trained_by(Descent(spoil=spoil))
+    assert "`step` of method 'descent'" in str(caught.value)
+
+
+# --- traits ---
+
+
+@dataclass(frozen=True)
+class Going(Descent):
+    keeps_decisions: ClassVar[bool] = True
+    rounds: Any = 40
+
+
+def test_a_method_that_may_go_on_needs_only_rounds():
+    plain, going = trained_by(Descent(rounds=40)), trained_by(Going())
+    assert len(plain.turns) == 1 and len(going.turns) > 1
+    assert plain.notes == (
+        "Method 'descent' trains with the plain budgets: `confidence` 0.85 has no margins there, "
+        "and budgets may be exceeded on new rows.",
+    )
+    assert not any("plain budgets" in note for note in going.notes)
+    assert trained_by(Descent(), confidence=0).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("base", "traits", "sentence"),
+    [
+        (Descent, {"is_cross_validated": True}, "needs a class derived from `fcfl.SQP`"),
+        (Descent, {"is_private": True}, "needs a class derived from method 'private'"),
+        (Descent, {"objectives": ("max", "mean")}, "needs an option `objective`"),
+        (Descent, {"objectives": ("least",)}, r"`objectives` .*must be .*got \('least',\)"),
+        (Descent, {"rate_kinds": ("selected",)}, r"`rate_kinds` .*must be .*got \('selected',\)"),
+        (Descent, {"n_stages": "two"}, "`n_stages` of method 'descent' must be .*got 'two'"),
+        (Going, {"is_exact": lambda self, n: True}, "with `is_exact` needs states with `loss_wei"),
+    ],
+)
+def test_a_trait_that_cannot_be_lived_up_to_is_refused(base, traits, sentence):
+    with pytest.raises(TypeError, match=sentence):
+        trained_by(type("Stating", (base,), traits)())
+
+
+def test_rounds_that_cannot_limit_a_turn_are_refused():
+    with pytest.raises(TypeError, match=r"`keeps_decisions` of .* needs an option `rounds`, a"):
+        trained_by(Going(rounds=0.5))
+
+
+def test_a_class_derived_from_ours_may_be_cross_validated():
+    derived = type("Mine", (SQP,), {})
+    trained = trained_by(derived(), confidence=0, starts=1, objective=1.0)
+    assert trained.status == "converged"
