@@ -1,40 +1,46 @@
-"""What masked sums cost: processor seconds and bytes of a round beside one without masks.
+"""What masked sums cost, and that they lead where sums without masks do.
 
-`python -m benchmarks.masks` asks simulated sites for gradients and curvature at one point after
-another, in turns with masks and without, through the messages that Flower carries. All sites and
-the server are in one process, so the seconds are those of all machines together. Keys are set up
-before the first round. ``off`` is how far the opened sum is from that of the curvatures. Then it
-trains on adult-5 in one process, with masks and without: rounds, and how far the ends are apart,
-under rules of each client and over all rows, and for the largest loss also from where the run
-without masks ended, and without budgets.
+`python -m benchmarks.masks [PART …] [--seeds N]`, parts:
+
+cost     simulated sites are asked for gradients and curvature at one point after another, in turns
+         with masks and without, through the messages that Flower carries. All sites and the server
+         are in one process, so the seconds are those of all machines together. Keys are set up
+         before the first round. `off` is how far the opened sum is from that of the curvatures
+ends     training on adult-5 in one process with masks and without, objective mean and a smooth
+         maximum, under rules of each client and over all rows: rounds, and how far the ends are
+         apart
+largest  the same for the largest loss, where weights are raised: what of the exact sums is one
+         client's own, the end in the open under the same weights, and both ends' KKT conditions
+
+It fails if sums or ends that should be the same are more than 1e-8 apart.
 """
 
+import argparse
 import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
-from fcfl import train
+from benchmarks.masked_ends import compare_ends, compare_largest
 from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, RateId, Request, curvature_sum
 from fcfl.client.questions import Setup
-from fcfl.data import load_builtin
-from fcfl.federation.federation import Federation
 from fcfl.federation.messages import Terms
 from fcfl.federation.remote import RemoteFederation
 from fcfl.federation.transport import InProcessTransport
 from fcfl.models.linear import Linear
-from fcfl.rules import Difference
-from fcfl.server.sqp import SQP
 
 SIZES = ((5, 10), (5, 100), (5, 300), (20, 100), (50, 100))  # sites, features
 ROWS = 300
 ROUNDS = 5
+SAME = 1e-8
+SCOPES: tuple[Literal["client", "global"], ...] = ("client", "global")
 TERMS = Terms("label", ("group",), masked=True)
 RATES = tuple(RateId("selection", "group", group) for group in ("a", "b"))
 
@@ -117,65 +123,48 @@ def compare(n_sites: int, n_features: int) -> float:
     return off
 
 
-def compare_ends(seed: int, objective: str | float, scope: Literal["client", "global"]) -> float:
-    """Train with masks and without; how far apart the parameters are at the end."""
-    table = load_builtin("adult-5", sensitive=("sex",), seed=seed)
-    clients = Federation.from_rows(table.train, table.test)
-    plain, masked = (
-        trained(one, table.schema.n_features, objective, scope)
-        for one in (clients, clients.masked())
+def cost(seeds: int) -> float:
+    """Seconds and bytes by sites and features; how far opened sums are off."""
+    warnings.simplefilter("ignore", pd.errors.PerformanceWarning)  # many columns, on purpose
+    print("per site and round: processor time, bytes to it, bytes from it, exchanges")
+    return max(compare(*size) for size in SIZES)
+
+
+def ends(seeds: int) -> float:
+    """The mean and a smooth maximum: the same weights, so the same way."""
+    return max(
+        compare_ends(seed, objective, scope)
+        for scope in SCOPES
+        for objective in ("mean", 10.0)
+        for seed in range(seeds)
     )
-    off = float(np.abs(plain.params - masked.params).max())
-    losses = [float(end.at.losses.max()) for end in (plain, masked)]
-    print(
-        f"adult-5, seed {seed}, objective {objective!s:4}, scope {scope}   rounds "
-        f"{plain.state.rounds} and {masked.state.rounds}   parameters apart {off:.1e}   largest "
-        f"loss higher by {losses[1] - losses[0]:+.1e}",
-        flush=True,
-    )
-    return off
 
 
-def compare_max(seed: int) -> float:
-    """The same for the largest loss: from the same start, from where the other ended, and free."""
-    compare_ends(seed, "max", "client")
-    table = load_builtin("adult-5", sensitive=("sex",), seed=seed)
-    clients, n_features = Federation.from_rows(table.train, table.test), table.schema.n_features
-    plain = trained(clients, n_features, "max", "client")
-    there = trained(clients.masked(), n_features, "max", "client", start=plain.params)
-    free = [trained(one, n_features, "max", None) for one in (clients, clients.masked())]
-    stayed = float(np.abs(there.params - plain.params).max())
-    apart = float(np.abs(free[0].params - free[1].params).max())
-    print(
-        f"    from the end without masks: {there.state.rounds} rounds, apart {stayed:.1e}; without "
-        f"budgets: {free[0].state.rounds} and {free[1].state.rounds} rounds, apart {apart:.1e}",
-        flush=True,
-    )
-    return max(stayed, apart)
+def largest(seeds: int) -> float:
+    """The largest loss: other weights, and so another way."""
+    return max(compare_largest(seed) for seed in range(seeds))
 
 
-def trained(
-    clients: Federation, n_features: int, objective: str | float, scope: Any, start: Any = None
-) -> Any:
-    rules = (Difference("demographic_parity", "sex", 0.05, scope=scope),) if scope else ()
-    method, settled = SQP(tolerance=1e-10), {"confidence": 0.0, "starts": 1, "start": start}
-    return train(
-        clients, Linear(n_features), rules, method=method, l2=0.001, objective=objective, **settled
-    )  # type: ignore[arg-type]
+PARTS: dict[str, Callable[[int], float]] = {"cost": cost, "ends": ends, "largest": largest}
 
 
 def main() -> int:
-    warnings.simplefilter("ignore", pd.errors.PerformanceWarning)  # many columns, on purpose
-    print("per site and round: processor time, bytes to it, bytes from it, exchanges")
-    largest = max(compare(*size) for size in SIZES)
-    apart = [
-        compare_ends(seed, objective, scope)
-        for scope in ("client", "global")
-        for objective in ("mean", 10.0)
-        for seed in range(5)
-    ]
-    apart += [compare_max(seed) for seed in range(5)]  # weights are levelled: another path
-    return int(max(largest, *apart) > 1e-8)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.masks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("parts", nargs="*", metavar="PART", help="default all")
+    parser.add_argument("--seeds", type=int, default=5, help="partitions of adult-5 (default 5)")
+    options = parser.parse_args()
+    unknown = sorted(set(options.parts) - set(PARTS))
+    if unknown:
+        parser.error(f"parts are {', '.join(PARTS)}; got {', '.join(unknown)}.")
+    off = []
+    for name in options.parts or PARTS:
+        print(f"\n=== {name}", flush=True)
+        off.append(PARTS[name](options.seeds))
+    return int(max(off) > SAME)
 
 
 if __name__ == "__main__":

@@ -99,6 +99,7 @@ class Scored:
     kept_in_training: tuple[bool, ...]
     kept_by_small: tuple[bool, ...]
     largest: float
+    more: tuple[float, ...]  # disparities held out less those in training, by the same clients
 
 
 def disparity(params: Any, data: ClientData, rule: Difference) -> tuple[float, int]:
@@ -118,7 +119,7 @@ def disparity(params: Any, data: ClientData, rule: Difference) -> tuple[float, i
 
 def score(params: Any, table: Table) -> Scored:
     right = n_rows = 0
-    kept, trained, small, sizes = [], [], [], []
+    kept, trained, small, sizes, more = [], [], [], [], []
     for name, data in table.test.items():
         selected = data.X @ params[:-1] + params[-1] >= 0
         right, n_rows = right + int((selected == (data.y == 1)).sum()), n_rows + data.n_rows
@@ -131,10 +132,11 @@ def score(params: Any, table: Table) -> Scored:
             continue
         kept.append(is_kept)
         sizes.append(value)
-        budget = float(table.rule.budget_of(name) or 0.0)
-        trained.append(disparity(params, table.train[name], table.rule)[0] <= budget)
+        own = disparity(params, table.train[name], table.rule)[0]
+        trained.append(own <= float(table.rule.budget_of(name) or 0.0))
+        more.append(value - own)
     largest = max(sizes, default=math.nan)
-    return Scored(right / n_rows, tuple(kept), tuple(trained), tuple(small), largest)
+    return Scored(right / n_rows, tuple(kept), tuple(trained), tuple(small), largest, tuple(more))
 
 
 def line(label: str, scores: list[Scored], seconds: float) -> str:
@@ -248,7 +250,14 @@ def pooled(first: int, seeds: int, quick: bool) -> None:
         adult_table(seed, clients=1, budget=0.03, test_size=0.25)
         for seed in range(first, first + seeds)
     ]
-    by_epsilon(tables, 1e-5, (math.inf, 1.0) if quick else EPSILONS)
+    found = by_epsilon(tables, 1e-5, (math.inf, 1.0) if quick else EPSILONS)
+    for epsilon, scores in found.items():
+        more = [value for one in scores for value in one.more]
+        own = [one.largest - one.more[0] for one in scores]
+        print(
+            f"epsilon {epsilon:g}: disparity in training {np.mean(own):.4f} ± {np.std(own):.4f}, "
+            f"held out higher by {np.mean(more):+.4f} ± {np.std(more):.4f}"
+        )
 
 
 def others(first: int, seeds: int, quick: bool) -> None:

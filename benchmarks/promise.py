@@ -223,6 +223,9 @@ def summary(lines: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
         large = [
             line["kept"][c] for line in own for c in line["kept"] if line["smaller_group"][c] >= 300
         ]
+        even_large = [
+            line["even"][c] for line in own for c in line["even"] if line["smaller_group"][c] >= 300
+        ]
         even = [float(np.prod(list(line["even"].values()))) for line in own]
         out[name] = {
             "splits": len(own),
@@ -230,6 +233,7 @@ def summary(lines: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
             "kept_by_clients": float(np.mean(each)),
             "clients": len(each),
             "kept_from_300": float(np.mean(large)) if large else float("nan"),
+            "even_model_from_300": float(np.mean(even_large)) if even_large else float("nan"),
             "even_model_all": float(np.mean(even)),
             "even_model_clients": float(
                 np.mean([v for line in own for v in line["even"].values()])

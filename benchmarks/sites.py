@@ -274,6 +274,10 @@ def main() -> int:
     parser.add_argument("case", nargs="?", choices=[*OF_CASE, "where"], default="adult")
     parser.add_argument("--engine", choices=[*ENGINES], help="by default all of them, in turn")
     options = parser.parse_args()
+    if os.environ.get("OPENBLAS_NUM_THREADS") != "1":  # read when numpy is imported
+        # A rehearsal's processes have one thread each; BLAS rounds by the number of its threads.
+        one = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **one})
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # leaves no process behind
     holds = True
     for engine in [options.engine] if options.engine else ENGINES:

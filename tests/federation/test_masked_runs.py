@@ -37,6 +37,8 @@ from hospital import fcfl, only_error, stays
 
 pytest.importorskip("cryptography")
 
+from fcfl.federation.masks.mask_sums import level_weights
+
 NAMES = ("east", "mid", "north", "south", "west")
 TERMS = Terms("died", ("race",), masked=True)
 RULES = (Difference("demographic_parity", "race", 0.1),)
@@ -124,6 +126,35 @@ def test_in_one_process_the_same_code_ends_at_the_same_optimum(transport):
     together = [replace(RULES[0], scope="global")]
     excess = train(clients.masked(), model, together, excess_loss=True, confidence=0.0, starts=1)
     assert excess.status == "converged"
+
+
+class Levelled(Federation):
+    """Clients in the open, asked under the weights that masks let the server ask for."""
+
+    raised = 0
+
+    def report(self, setup, request):
+        points = []
+        for point in request.points:
+            if point.want == "curvature":
+                weights = level_weights(point.curvature_weights)[0]
+                asked = point.curvature_weights
+                self.raised += any(weights[name].loss > asked[name].loss for name in weights)
+                point = replace(point, curvature_weights=weights)
+            points.append(point)
+        return super().report(setup, Request(tuple(points)))
+
+
+def test_for_the_largest_loss_only_the_weights_make_another_way(transport):
+    """Exact ones are mostly one client's; masks themselves change nothing but the last digits."""
+    sites = RemoteFederation(transport, NAMES, TERMS)
+    clients = Federation.from_rows(rows_of(transport, sites.agreement))
+    model, opened = Linear(sites.agreement.schema.n_features), Levelled(clients._clients)
+    given = {"l2": 0.003, "objective": "max", "confidence": 0.0, "starts": 1}
+    ends = [train(one, model, RULES, **given) for one in (opened, clients.masked())]
+    assert np.abs(ends[0].params - ends[1].params).max() < 1e-8
+    assert ends[0].state.rounds == ends[1].state.rounds
+    assert opened.raised > 3
 
 
 def rows_of(transport, agreement):

@@ -195,14 +195,17 @@ def test_one_noisy_point_moves_the_l2_weight_little():
     assert 4e-3 < lowest_between(weights, noisy_losses) < 1e-2
 
 
-def test_the_sentence_says_when_min_max_buys_nothing():
+def test_the_sentence_says_when_weighing_the_worst_client_more_buys_nothing():
     nothing = decide(GRID, {"a": noisy([0.50, 0.52, 0.49], 0.0)}).sentence
-    assert nothing.endswith("Min-max buys the worst client nothing on held-out rows.")
+    assert nothing.endswith("Weighing the worst client more buys it nothing on held-out rows.")
     assert "Chose l2 0.01 and objective 10" in nothing
     assert "the worst client (a) 0.4900" in nothing
     something = decide(GRID, {"a": noisy([0.50, 0.40, 0.49], 0.0)}).sentence
     assert "objective max" in something
     assert "buys" not in something
+    smooth = [(0.01, 0.03), (0.01, 0.3)]
+    assert "buys" in decide(smooth, {"a": noisy([0.50, 0.49], 0.0)}).sentence
+    assert "buys" not in decide(smooth, {"a": noisy([0.49, 0.50], 0.0)}).sentence
     only_max = decide([(0.1, "max")], {"a": noisy([0.5], 0.0)}).sentence
     assert "buys" not in only_max
 
@@ -253,6 +256,19 @@ def test_groups_without_held_out_rows_and_absent_clients_exceed_nothing():
     assert budget_excess(two, ["a", "b"], alone) == [0]
     free = constraints(replace(rule, budget=None))
     assert budget_excess(free, ["a"], {"a": held_out([9, 9], [[9, 0]])}) == [0]
+
+
+def test_a_rule_over_all_rows_is_judged_by_the_clients_that_held_rows_out():
+    rule = Difference("demographic_parity", "race", 0.1, scope="global")
+    two = constraints(rule, clients=("a", "b"))
+    some = held_out([100, 50], [[60, 10]])
+    expected = deviance(np.array([100, 50]), [60, 10], 0.1)
+    assert expected > 0
+    assert budget_excess(two, ["a", "b"], {"a": some}) == pytest.approx([expected])
+    none_of_one = held_out([80, 0], [[40, 0]])
+    assert budget_excess(two, ["a", "b"], {"a": some, "b": none_of_one})[0] > 0
+    neither = {"a": held_out([100, 0], [[60, 0]]), "b": none_of_one}
+    assert budget_excess(two, ["a", "b"], neither) == [0]
 
 
 def test_an_objective_whose_decisions_exceed_budgets_clearly_more_is_left_out():

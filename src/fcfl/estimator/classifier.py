@@ -81,7 +81,7 @@ class FCFLClassifier(FittedClassifier):
         Most rounds, of each stage where the method has two.
     confidence : float, optional
         How sure to be that each budget holds on new rows, as far as a client's rows allow: training
-        is held to tighter bounds. 0 trains with the budgets as they are. By default 0.85, 0 for a
+        is held to tighter bounds. 0 trains with the budgets as they are. By default 0.9, 0 for a
         torch module, whose training would be repeated.
     most_change : float
         How far the share that a client selects may move for that.

@@ -18,7 +18,7 @@ M = TypeVar("M")
 KIND = "fcfl-linear-1"
 
 
-CONFIDENCE = 0.85  # by default; docs/promise.md says how it was chosen
+CONFIDENCE = 0.9  # by default; docs/promise.md says how it was chosen
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ WHAT = "choosing l2 and objective"
 _TOLERANCE = 1e-4  # KKT residual of a fit that is only compared; at 1e-3 the choice is noise
 _ROUNDS = 60
 _NEARLY, _MOST_REFINED = 1.0, 3  # standard errors behind the best, and how many such candidates
+_MOST_NUMBERS = 4_000_000  # of curvature in one exchange, 32 MB: with many columns there are more
 _FITS, _FOLDS = 0.85, 0.95  # shares of a phase's progress
 
 
@@ -105,16 +106,11 @@ class CandidateFits:
         With little regularisation a full step may lead too far. Such a fold is trained to its end:
         a shorter step would stay near the fit that has seen the rows held out.
         """
-        asked = [
-            [ask_step(lane.method, lane.state, fold) for fold in self._folds]
-            for lane in lanes.values()
-        ]
-        answers = ask_together(asked, self._clients, WHAT)
-        steps = {
-            (candidate, fold): _step(lane, reports, place)
-            for (candidate, lane), reports in zip(lanes.items(), answers, strict=True)
-            for place, fold in enumerate(self._folds)
-        }
+        n_matrix = self._setup.model.neutral_start().size ** 2
+        n_at_once = max(_MOST_NUMBERS // (n_matrix * len(self._folds)), 1)
+        steps: dict[tuple[Candidate, Fold], _Step] = {}
+        for first in range(0, len(lanes), n_at_once):
+            steps |= self._steps(dict(list(lanes.items())[first : first + n_at_once]))
         ends = [[Point(step.end, fold=fold)] for (_, fold), step in steps.items()]
         astray = {
             (candidate, fold): Lane(
@@ -135,6 +131,19 @@ class CandidateFits:
                 candidate, lane.state.params, tuple(found[candidate, fold] for fold in self._folds)
             )
             for candidate, lane in lanes.items()
+        }
+
+    def _steps(self, lanes: Mapping[Candidate, Lane]) -> dict[tuple[Candidate, Fold], "_Step"]:
+        """The step of each fit without each fold's rows, asked for in one exchange."""
+        asked = [
+            [ask_step(lane.method, lane.state, fold) for fold in self._folds]
+            for lane in lanes.values()
+        ]
+        answers = ask_together(asked, self._clients, WHAT)
+        return {
+            (candidate, fold): _step(lane, reports, place)
+            for (candidate, lane), reports in zip(lanes.items(), answers, strict=True)
+            for place, fold in enumerate(self._folds)
         }
 
     def refined(

@@ -78,7 +78,7 @@ def train(
     confidence : how sure to be that each budget holds on new rows, as far as a client's rows allow
         Training is then held to tighter bounds; 0 trains with the plain budgets. Either way it
         goes on until decisions on training rows keep them, for methods that can go on. By default
-        0.85 for a linear model, 0 for a network, whose training would be repeated.
+        0.9 for a linear model, 0 for a network, whose training would be repeated.
     most_change : how far the rate of a client's groups together may move for that confidence
     relative_budget : budgets as this share of the disparity each client has without budgets
         They are given to the `Difference` rules that have none.

@@ -9,9 +9,11 @@ has its minimum.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fcfl._types import ClientId, Vector
 from fcfl.client.counts import Counts
@@ -49,25 +51,41 @@ def budget_excess(
             counts[place] = totals[client].group_counts
             selected[:, place] = totals[client].selected
     rows = counts.ravel()
-    is_there = np.bincount(
-        constraints.entry_row,
-        (rows[constraints.entry_column] == 0).astype(np.float64),
-        minlength=len(constraints),
-    )
+    present, has_rows = _of_those_present(constraints, rows, n_rates)
     excess = np.empty(n_candidates)
     for index in range(n_candidates):
         rates = selected[index].ravel() / np.maximum(rows, 1.0)
         shrunk = (selected[index].ravel() + 1.0) / (rows + 2.0)
         noise = shrunk * (1.0 - shrunk) / np.maximum(rows, 1.0)
         variance = np.bincount(
-            constraints.entry_row,
-            constraints.entry_value**2 * noise[constraints.entry_column],
-            minlength=len(constraints),
+            present.entry_row,
+            present.entry_value**2 * noise[present.entry_column],
+            minlength=len(present),
         )
-        over = np.maximum(constraints.violations(rates), 0.0) ** 2 / variance
-        over[is_there > 0] = 0.0
-        excess[index] = np.maximum.reduceat(over, constraints.block_starts).sum()
+        over = np.zeros(len(present))
+        over[has_rows] = np.maximum(present.violations(rates)[has_rows], 0.0) ** 2
+        over[has_rows] /= variance[has_rows]
+        excess[index] = np.maximum.reduceat(over, present.block_starts).sum()
     return excess
+
+
+def _of_those_present(
+    constraints: Constraints, rows: Vector, n_rates: int
+) -> tuple[Constraints, NDArray[np.bool_]]:
+    """The same rows without rates of no held-out row, and which have both groups then.
+
+    In a rule over all clients the others stand in for a client that held nothing of a group out.
+    """
+    group = constraints.entry_row * n_rates + constraints.entry_column % n_rates
+    share = np.abs(constraints.entry_value)
+    n_groups = len(constraints) * n_rates
+    whole = np.bincount(group, share, minlength=n_groups)
+    there = np.bincount(group, share * (rows[constraints.entry_column] > 0), minlength=n_groups)
+    stretch = np.divide(whole, there, out=np.zeros(n_groups), where=there > 0)
+    is_there = rows[constraints.entry_column] > 0
+    values = constraints.entry_value * is_there * stretch[group]
+    is_missing = ((whole > 0) & (there == 0)).reshape(len(constraints), n_rates).any(axis=1)
+    return replace(constraints, entry_value=values), ~is_missing
 
 
 def decide(
@@ -167,7 +185,7 @@ def lowest_between(weights: list[float], losses: list[float]) -> float:
 def _sentence(
     l2: float, chosen: SelectionLine, best: SelectionLine, table: Sequence[SelectionLine]
 ) -> str:
-    """What was chosen, how flat it was, and whether min-max bought anything."""
+    """What was chosen, how flat it was, and whether looking at the worst client bought anything."""
     near = sum(line.near_best for line in table)
     nearby = "" if l2 == chosen.l2 else f" at l2 {chosen.l2:g}"
     said = (
@@ -178,10 +196,11 @@ def _sentence(
         f"{best.worst_loss:.4f}, and {near} of {len(table)} settings are within "
         f"{SLACK:g} standard errors of it."
     )
-    at_max = [line.worst_loss for line in table if line.objective == "max"]
-    others = [line.worst_loss for line in table if line.objective != "max"]
-    if at_max and others and min(at_max) >= min(others):
-        said += " Min-max buys the worst client nothing on held-out rows."
+    nearest_max = min((line.objective for line in table), key=_temperature)
+    at_it = [line.worst_loss for line in table if line.objective == nearest_max]
+    others = [line.worst_loss for line in table if line.objective != nearest_max]
+    if others and min(at_it) >= min(others):
+        said += " Weighing the worst client more buys it nothing on held-out rows."
     return said
 
 
@@ -207,6 +226,11 @@ def checked_forecast(
         f"{who} on as many new rows; on its held-out rows it is {found:.4f}, {direction} than "
         "chance explains.",
     )
+
+
+def _temperature(objective: float | str) -> float:
+    """Of a smooth maximum: 0 is the maximum itself."""
+    return {"max": 0.0, "mean": np.inf}[objective] if isinstance(objective, str) else objective
 
 
 def _shown(objective: float | str) -> str:

@@ -21,7 +21,9 @@ from fcfl.server.private.private import Private
 from fcfl.server.private.private_step import (
     LONGEST,
     MOST_MARGIN,
+    NEW_ROWS,
     Known,
+    deviations,
     margins,
     noise_of_rows,
     private_step,
@@ -87,18 +89,32 @@ def constraints(rule):
     return build_constraints([rule], ["a", "b"], RATES[:2], np.full((2, 2), 1e9))[0]
 
 
-def test_margins_are_the_noise_and_chance_but_never_the_whole_budget():
+def test_margins_are_two_deviations_of_new_rows_but_never_the_whole_budget():
     rows = constraints(Difference("demographic_parity", "sex", 0.05))
-    known = Known(np.full(4, 0.2), np.full(4, 1e-3), np.full(4, 1e4), np.zeros(4))
+    known = Known(np.full(4, 0.2), np.full(4, 1e-3), np.full(4, 2e4), np.zeros(4))
     spread = noise_of_rows(rows, known.noise)
     assert spread == pytest.approx(np.full(4, np.sqrt(2) * 1e-3))
-    expected = np.sqrt(2) * 1e-3 + 2 * np.sqrt(2 * 0.16 / 1e4)
-    assert margins(rows, known, spread, 2.0) == pytest.approx(np.full(4, expected))
-    wanted, most = 10 * np.sqrt(2) * 1e-3 + 2 * np.sqrt(2 * 0.16 / 1e4), MOST_MARGIN * 0.05
+    expected = 2 * np.sqrt(2 * 1e-6 + 4 * 2 * 0.16 / 2e4)
+    assert margins(rows, known, spread) == pytest.approx(np.full(4, expected))
+    wanted, most = 2 * np.sqrt(200 * 1e-6 + 4 * 2 * 0.16 / 2e4), MOST_MARGIN * 0.05
     assert wanted > most  # what no margin makes sure is kept the less free, the more it would take
-    assert margins(rows, known, 10 * spread, 2.0) == pytest.approx(np.full(4, most**2 / wanted))
+    assert margins(rows, known, 10 * spread) == pytest.approx(np.full(4, most**2 / wanted))
     tight = constraints(Difference("demographic_parity", "sex", 0.0))
-    assert margins(tight, known, spread, 2.0) == pytest.approx(np.zeros(4))
+    assert margins(tight, known, spread) == pytest.approx(np.zeros(4))
+
+
+def test_new_rows_differ_by_noise_and_chance_as_much_as_is_said():
+    """Rates of a table, told with noise, and of a third as many other rows of the same people."""
+    rng, n, rate, sd = np.random.default_rng(0), 1200, 0.2, 6.0
+    told = (rng.binomial(n, rate, (100_000, 2)) + sd * rng.standard_normal((100_000, 2))) / n
+    new = rng.binomial(round(n * NEW_ROWS), rate, (100_000, 2)) / (n * NEW_ROWS)
+    off = (new - told) @ np.array([1.0, -1.0])
+    rows = constraints(Difference("demographic_parity", "sex", 0.2))
+    known = Known(np.full(4, rate), np.full(4, sd / n), np.full(4, float(n)), np.zeros(4))
+    said = deviations(rows, known, noise_of_rows(rows, known.noise))
+    assert said == pytest.approx(np.full(4, off.std()), rel=0.02)
+    kept = off <= margins(rows, known, noise_of_rows(rows, known.noise))[0]
+    assert kept.mean() == pytest.approx(0.977, abs=0.003)
 
 
 def test_small_groups_and_noisy_clients_are_not_held_to_budgets():
@@ -119,7 +135,9 @@ def test_noise_of_counts_widens_margins_and_makes_clients_too_noisy():
     assert found.std() == pytest.approx(both[0], rel=0.02)
     rows = constraints(Difference("demographic_parity", "sex", 0.1))
     spread = noise_of_rows(rows, known.noise)
-    assert margins(rows, known, spread, 0.0) == pytest.approx(noise_of_rows(rows, both))
+    chance = 4 * noise_of_rows(rows, np.sqrt(known.rates * (1 - known.rates) / n)) ** 2
+    noise = deviations(rows, known, spread) ** 2 - chance
+    assert noise == pytest.approx(noise_of_rows(rows, both) ** 2)
     tight = constraints(Difference("demographic_parity", "sex", 0.015))
     assert not usable_rows(tight, known, 100.0).any()
     assert usable_rows(tight, replace(known, count_noise=np.zeros(4)), 100.0).all()

@@ -43,7 +43,6 @@ SLOPE = 2.5  # of the smooth decisions whose slopes are asked for
 LEAST_ROWS = 100.0  # of a group, for it to be compared
 L2 = 3e-4  # weight of |params|²/2 in the loss, at least
 DRIFT = 0.5  # share of a predicted change that is not believed
-CHANCE = 2.5  # standard deviations of new rows' rates that are kept free of a budget
 
 
 @dataclass(frozen=True)
@@ -155,7 +154,7 @@ class Private:
         values, variances = _filtered(state, before, measured, noise)
         state = replace(state, gradient=gradient, violations=values, variances=variances)
         usable = usable_rows(constraints, known, self.least_rows)
-        bounds = margins(constraints, known, np.sqrt(variances), CHANCE)
+        bounds = margins(constraints, known, np.sqrt(variances))
         return state, _row_slopes(state)[usable], (values + bounds)[usable]
 
     def _l2(self, state: PrivateState) -> float:

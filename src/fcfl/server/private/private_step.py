@@ -18,7 +18,9 @@ from fcfl.server.sqp.dual_qp import solve_dual_qp
 
 PENALTY = 2.0  # nats of mean loss that a unit of disparity may cost
 LONGEST = 3.0  # step
-MOST_MARGIN = 0.5  # share of a budget up to which it is kept free
+DEVIATIONS = 2.0  # of what new rows may differ by, which are kept free of a budget
+NEW_ROWS = 1 / 3  # as many as there are rows of training: a quarter held out
+MOST_MARGIN = 0.53  # share of a budget up to which it is kept free
 
 
 @dataclass(frozen=True)
@@ -65,16 +67,24 @@ def usable_rows(constraints: Constraints, known: Known, least: float) -> NDArray
     return enough & (noise_of_rows(constraints, noise) < allowances(constraints))
 
 
-def margins(constraints: Constraints, known: Known, spread: Vector, z: float) -> Vector:
-    """What is kept free of each budget: the noise, and z times the chance of new rows.
+def deviations(constraints: Constraints, known: Known, spread: Vector) -> Vector:
+    """Standard deviations of what violations of new rows differ by from those that are known.
 
     ``spread`` is what the noise of all rounds gives violations; that of counts, the same in every
-    round, comes on top. Where this would be more than a share of the budget, no margin makes the
-    budget sure, and each costs accuracy: the more it would take, the less is kept free.
+    round, comes on top. So does chance, twice: which rows are trained on, and which are new.
     """
-    noise = np.hypot(spread, noise_of_rows(constraints, known.by_counts))
-    chance = np.sqrt(known.rates * (1.0 - known.rates) / np.maximum(known.counts, 1.0))
-    wanted = noise + z * noise_of_rows(constraints, chance)
+    chance = known.rates * (1.0 - known.rates) / np.maximum(known.counts, 1.0)
+    both = known.by_counts**2 + chance * (1.0 + 1.0 / NEW_ROWS)
+    return np.hypot(spread, noise_of_rows(constraints, np.sqrt(both)))
+
+
+def margins(constraints: Constraints, known: Known, spread: Vector) -> Vector:
+    """What is kept free of each budget, for new rows to keep it: two standard deviations.
+
+    Where this would be more than a share of the budget, no margin makes the budget sure, and each
+    costs accuracy: the more it would take, the less is kept free.
+    """
+    wanted = DEVIATIONS * deviations(constraints, known, spread)
     most = np.maximum(MOST_MARGIN * allowances(constraints), 1e-12)
     return np.asarray(np.minimum(wanted, most**2 / np.maximum(wanted, 1e-12)))
 
