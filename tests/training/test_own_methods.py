@@ -259,7 +259,7 @@ def test_a_method_that_may_go_on_needs_only_rounds():
     plain, going = trained_by(Descent(rounds=40)), trained_by(Going())
     assert len(plain.turns) == 1 and len(going.turns) > 1
     assert plain.notes == (
-        "Method 'descent' trains with the plain budgets: `confidence` 0.85 has no margins there, "
+        "Method 'descent' trains with the plain budgets: `confidence` 0.9 has no margins there, "
         "and budgets may be exceeded on new rows.",
     )
     assert not any("plain budgets" in note for note in going.notes)
