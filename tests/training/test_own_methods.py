@@ -1,6 +1,11 @@
 """A method of one's own: what is refused of it, and what a checkpoint knows of it."""
 
 from dataclasses import dataclass, field, make_dataclass, replace
+from enum import Enum
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,13 +26,27 @@ from fcfl import (
 )
 from fcfl._types import Vector
 from fcfl.errors import CheckpointError, Interrupted, MethodError
-from fcfl.federation.checkpoint import load_checkpoint, save_checkpoint
+from fcfl.federation.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
+from fcfl.runs import Experiment
+from fcfl.runs.folder import is_same_run
 from fcfl.server.method import Status
 from fcfl.server.method_options import options_of
+from fcfl.server.private import Private
 from fcfl.server.problem import Problem
+from fcfl.training.resuming import may_change
 from helpers import identical, simulated_clients
 
 RULE = Difference("demographic_parity", "race", 0.05)
+
+
+class Colour(Enum):
+    RED = 1
+    BLUE = 2
+
+
+class Plain:
+    def __init__(self, value):
+        self.value = value
 
 
 @dataclass(frozen=True)
@@ -116,7 +135,6 @@ def test_another_option_is_refused_by_its_name_and_both_values(tmp_path):
 
 
 def test_more_rounds_are_allowed_and_older_checkpoints_are_read(tmp_path):
-    trained_by(Descent(rounds=4), session=Session(tmp_path))
     stopped(tmp_path, Descent())
     older = replace(load_checkpoint(tmp_path, DescentState).progress, options={})
     save_checkpoint(tmp_path, older)
@@ -125,6 +143,45 @@ def test_more_rounds_are_allowed_and_older_checkpoints_are_read(tmp_path):
     stopped(tmp_path, Descent())
     longer = trained_by(Descent(rounds=8), session=Session(tmp_path, resume=True))
     assert identical(longer.params, trained_by(Descent(rounds=8)).params)
+
+
+def test_what_another_run_left_in_a_folder_is_gone_when_one_begins_there(tmp_path):
+    for place in (tmp_path, tmp_path / "turn-1-decisions", tmp_path / "unconstrained"):
+        place.mkdir(exist_ok=True)
+        (place / "selection.npz").write_bytes(b"fits of other rows")
+        checkpoint_path(place).write_bytes(b"of another run")
+    trained_by(Descent(rounds=2), session=Session(tmp_path))
+    assert not (tmp_path / "selection.npz").exists()
+    assert not checkpoint_path(tmp_path / "turn-1-decisions").exists()
+    assert not checkpoint_path(tmp_path / "unconstrained").exists()
+
+
+def test_with_noise_the_rounds_may_not_change():
+    """What is left of epsilon for a round depends on how many there are."""
+    assert may_change(Descent()) == ("rounds",)
+    assert may_change(Private()) == ()
+    experiment = Experiment("adult-5", sensitive=("sex",), budget=0.05, rounds=(2, 2))
+    assert is_same_run(experiment, replace(experiment, rounds=(7, 2)))
+    noise = {"epsilon": 2.0, "delta": 1e-6}
+    private = replace(experiment, method="private", privacy=noise, rounds=(2,))
+    assert is_same_run(private, private)
+    assert not is_same_run(private, replace(private, rounds=(7,)))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Path("a"), Path("b")),
+        (partial(max, 1), partial(max, 2)),
+        (Fraction(1, 3), Fraction(2, 3)),
+        (SimpleNamespace(a=1), SimpleNamespace(a=2)),
+        (Colour.RED, Colour.BLUE),
+        (Plain(1), Plain(2)),
+    ],
+)
+def test_options_that_differ_have_different_texts(one, other):
+    assert options_of(Descent(rate=one)) != options_of(Descent(rate=other))
+    assert options_of(Descent(rate=Plain(1))) == options_of(Descent(rate=Plain(1)))
 
 
 def test_an_option_of_ours_is_told_as_well(tmp_path):

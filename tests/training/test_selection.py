@@ -203,9 +203,9 @@ def test_the_sentence_says_when_weighing_the_worst_client_more_buys_nothing():
     something = decide(GRID, {"a": noisy([0.50, 0.40, 0.49], 0.0)}).sentence
     assert "objective max" in something
     assert "buys" not in something
-    smooth = [(0.01, 0.03), (0.01, 0.3)]
-    assert "buys" in decide(smooth, {"a": noisy([0.50, 0.49], 0.0)}).sentence
-    assert "buys" not in decide(smooth, {"a": noisy([0.49, 0.50], 0.0)}).sentence
+    smooth = [(0.01, 10.0), (0.01, 0.3), (0.01, 0.03)]
+    assert "buys" in decide(smooth, {"a": noisy([0.49, 0.50, 0.51], 0.0)}).sentence
+    assert "buys" not in decide(smooth, {"a": noisy([0.60, 0.50, 0.51], 0.0)}).sentence
     only_max = decide([(0.1, "max")], {"a": noisy([0.5], 0.0)}).sentence
     assert "buys" not in only_max
 

@@ -7,22 +7,18 @@ from pathlib import Path
 
 from fcfl._files import replace_file
 from fcfl.errors import CheckpointError, FCFLError
-from fcfl.federation.checkpoint import checkpoint_path, previous_path
+from fcfl.federation.checkpoint import checkpoint_path
 from fcfl.runs.settings import Experiment
-from fcfl.training.run_stages import FITTED, SELECTION, UNCONSTRAINED
+from fcfl.training.run_stages import forget
 
 SETTINGS = "experiment.toml"
 ROWS = "rows.sha256"
 MAY_CHANGE = ("rounds", "max_clients")
 """Settings that a run may be resumed with others of: they only say how long it may go on."""
-TURNS = "turn-*"  # folders of the turns after the first fit
 _WRITTEN = (
     "result.json",
     "model.json",
     "params.txt",
-    "history.jsonl",
-    SELECTION,
-    FITTED,
     "report.html",
 )
 
@@ -46,7 +42,8 @@ def check_folder(experiment: Experiment, folder: Path, *, resume: bool, overwrit
 
 def is_same_run(stored: Experiment, given: Experiment) -> bool:
     """Whether a run that was begun with ``stored`` may go on with ``given``."""
-    return set(_differing(stored, given)) <= set(MAY_CHANGE)
+    may_change = {*MAY_CHANGE} if stored.privacy is None else {*MAY_CHANGE} - {"rounds"}
+    return {*_differing(stored, given)} <= may_change  # noise is shared out over so many rounds
 
 
 def check_free_folder(folder: Path) -> None:
@@ -99,11 +96,9 @@ def prepare_folder(
             f"The unfinished run in {str(folder)!r} starts again; `--resume` would continue it."
         )
     folder.mkdir(parents=True, exist_ok=True)
-    for place in (folder, folder / UNCONSTRAINED, *sorted(folder.glob(TURNS))):
-        for name in _WRITTEN:
-            (place / name).unlink(missing_ok=True)
-        checkpoint_path(place).unlink(missing_ok=True)
-        previous_path(place).unlink(missing_ok=True)
+    forget(folder)
+    for name in _WRITTEN:
+        (folder / name).unlink(missing_ok=True)
     replace_file(checksum, (rows_sha256 + "\n").encode())
     replace_file(folder / SETTINGS, experiment.to_toml().encode())
 

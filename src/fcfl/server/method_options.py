@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -45,5 +46,11 @@ def _text(value: Any) -> str:
     if is_dataclass(value) and not isinstance(value, type):
         inner = [f"{f.name}={_text(getattr(value, f.name))}" for f in fields(value) if f.compare]
         return f"{type(value).__name__}({', '.join(inner)})"
-    named = value if hasattr(value, "__qualname__") else type(value)  # its repr has an address
-    return f"{named.__module__}.{named.__qualname__}"
+    if isinstance(value, partial):
+        given = [_text(value.func), *map(_text, value.args), _text(value.keywords)]
+        return f"partial({', '.join(given)})"
+    if hasattr(value, "__qualname__"):  # a function or class, whose repr has an address
+        return f"{value.__module__}.{value.__qualname__}"
+    if "__repr__" in {name for kind in type(value).__mro__[:-1] for name in vars(kind)}:
+        return repr(value)
+    return f"{type(value).__module__}.{type(value).__qualname__}({_text(vars(value))})"

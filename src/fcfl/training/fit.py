@@ -33,7 +33,7 @@ from fcfl.training.margins import MOST_CHANGE
 from fcfl.training.open_settings import objective_of, open_settings
 from fcfl.training.private_fit import check_private, train_privately
 from fcfl.training.rounds import Session
-from fcfl.training.run_stages import Run, prepare
+from fcfl.training.run_stages import Run, forget, prepare
 from fcfl.training.selection import OpenSettings
 from fcfl.training.selection_rule import checked_forecast
 from fcfl.training.thresholding import Thresholded, check_thresholds, with_thresholds
@@ -126,6 +126,8 @@ def _opened(session: Session) -> Session:
     """The session with its folder there; it says nothing twice."""
     if session.folder is not None:
         session.folder.mkdir(parents=True, exist_ok=True)
+        if not session.resume:
+            forget(session.folder)
     return replace(session, on_message=_once(session.on_message))
 
 

@@ -15,10 +15,16 @@ from fcfl.federation.checkpoint import (
 from fcfl.federation.codec import same
 from fcfl.federation.loop import Progress
 from fcfl.server.constraints import Constraints, Row
+from fcfl.server.method import traits_of
 from fcfl.server.problem import Problem
 
-MAY_CHANGE = ("rounds",)
-"""Options that a run may go on with others of: they only say how long it may go on."""
+
+def may_change(method: Any) -> tuple[str, ...]:
+    """Options that a run may go on with others of: they only say how long it may go on.
+
+    With noise there are none: an epsilon is shared out over so many rounds.
+    """
+    return () if traits_of(method).is_private else ("rounds",)
 
 
 def resumed(
@@ -40,7 +46,7 @@ def resumed(
     if loaded.warning:
         on_message(loaded.warning)
     progress = loaded.progress
-    differs = _other_option(progress.options, fresh.options)
+    differs = _other_option(progress.options, fresh.options, may_change(method))
     differs = differs or _other_problem(progress.state.problem, fresh.state.problem)
     if differs is not None:
         raise CheckpointError(
@@ -50,11 +56,13 @@ def resumed(
     return replace(progress, options=fresh.options)
 
 
-def _other_option(before: Mapping[str, str], now: Mapping[str, str]) -> str | None:
+def _other_option(
+    before: Mapping[str, str], now: Mapping[str, str], allowed: tuple[str, ...]
+) -> str | None:
     """The first option of the method that differs; older checkpoints say nothing of them."""
     if not before:
         return None
-    names = [n for n in {**before, **now} if before.get(n) != now.get(n) and n not in MAY_CHANGE]
+    names = [n for n in {**before, **now} if before.get(n) != now.get(n) and n not in allowed]
     if not names:
         return None
     first, *others = names
@@ -98,7 +106,7 @@ def _other_constraints(before: Constraints, now: Constraints) -> str:
                 f"the budget of {whose} ({was.metric}, {was.attribute}) was {was.budget!r} and is "
                 f"{is_now.budget!r}"
             )
-    return "groups have other row counts, or their bounds differ"
+    return "groups have other row counts, or `confidence` and `most_change` set other bounds"
 
 
 def _without_budget(row: Row) -> Row:

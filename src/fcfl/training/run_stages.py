@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from fcfl._types import ClientId, Point, Reports, Request, Vector
 from fcfl.audit.disparities import compare, disparity_value
 from fcfl.client.questions import Counted, Setup
 from fcfl.errors import AbsentClientError
+from fcfl.federation.checkpoint import checkpoint_path, previous_path
 from fcfl.federation.federation import Bound, Federation
 from fcfl.federation.history import join_histories
 from fcfl.federation.loop import Progress
@@ -36,6 +38,16 @@ from fcfl.training.trait_checks import check_traits
 SELECTION = "selection.json"
 FITTED = "selection.npz"  # what a cross-validation that was stopped had fitted
 UNCONSTRAINED = "unconstrained"  # folder of the run that relative budgets are measured on
+_TURNS = "turn-*"  # folders of the turns after the first fit
+
+
+def forget(folder: Path) -> None:
+    """Remove what a run in this folder left to go on from, when another begins there."""
+    for place in (folder, folder / UNCONSTRAINED, *sorted(folder.glob(_TURNS))):
+        for name in (HISTORY, SELECTION, FITTED):
+            (place / name).unlink(missing_ok=True)
+        checkpoint_path(place).unlink(missing_ok=True)
+        previous_path(place).unlink(missing_ok=True)
 
 
 def prepare(

@@ -196,10 +196,10 @@ def _sentence(
         f"{best.worst_loss:.4f}, and {near} of {len(table)} settings are within "
         f"{SLACK:g} standard errors of it."
     )
-    nearest_max = min((line.objective for line in table), key=_temperature)
-    at_it = [line.worst_loss for line in table if line.objective == nearest_max]
-    others = [line.worst_loss for line in table if line.objective != nearest_max]
-    if others and min(at_it) >= min(others):
+    nearest_mean = max((line.objective for line in table), key=_temperature)
+    at_it = [line.worst_loss for line in table if line.objective == nearest_mean]
+    nearer_max = [line.worst_loss for line in table if line.objective != nearest_mean]
+    if nearer_max and min(nearer_max) >= min(at_it):
         said += " Weighing the worst client more buys it nothing on held-out rows."
     return said
 

@@ -18,8 +18,8 @@ def check_traits(method: Any) -> None:
     traits, name = traits_of(method), method.name
     for trait, hint in get_type_hints(Traits).items():
         value = getattr(traits, trait)
-        known = trait != "objectives" or not {*value} - {*_OBJECTIVES}
-        if not fits(value, hint) or not known:
+        known = fits(value, hint) and (trait != "objectives" or {*value} <= {*_OBJECTIVES})
+        if not known:
             raise TypeError(
                 f"`{trait}` of method {name!r} must be a value as in fcfl.server.method.Traits, "
                 f"such as {getattr(Traits(), trait)!r}, got {value!r}."
