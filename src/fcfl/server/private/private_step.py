@@ -79,7 +79,7 @@ def deviations(constraints: Constraints, known: Known, spread: Vector) -> Vector
 
 
 def margins(constraints: Constraints, known: Known, spread: Vector) -> Vector:
-    """What is kept free of each budget, for new rows to keep it: two standard deviations.
+    """What is kept free of each budget, for 99 of 100 tables of new rows to keep it.
 
     Where this would be more than a share of the budget, no margin makes the budget sure, and each
     costs accuracy: the more it would take, the less is kept free.
