@@ -8,7 +8,7 @@ from fcfl.data.client_data import ClientData
 from fcfl.releases import NORM, Release
 from fcfl.server.private.private import SLOPE
 
-KINDS = ("counts", "moments", "gradient", "rates", "jacobian", "evaluation")
+KINDS = ("counts", "moments", "gradient", "rates", "jacobian", "scores", "evaluation")
 
 
 def random_row(rng, n_features, levels):

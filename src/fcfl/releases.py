@@ -11,11 +11,21 @@ kind           sum over the rows of                                            s
 ``gradient``   :math:`(\sigma(\theta x) - y) x`                                R; R/2 at zero
 ``rates``      (decision − ½) behind each of the row's rates                   :math:`\sqrt m / 2`
 ``jacobian``   :math:`k s(1-s) x` behind each rate, s the score of slope k     :math:`\sqrt m k R/4`
+``scores``     :math:`(\sigma(\theta x) - ½) x`, and below it, for each rate,  R/2 (k ≥ 1)
+               :math:`2 s(1-s) x/\sqrt m` of the rows behind it
 ``evaluation`` 1 in the row's cell by group, label and decision                :math:`\sqrt a`
 ``held_out``   the same of held-out rows                                       :math:`\sqrt a`
 =============  ==============================================================  ====================
 
 in length, with a attributes and m the most rates that one row is behind.
+
+``scores`` tells two sums for the price of one. A row is far from the line that decides, or near it:
+with z its logit, :math:`\sigma(z) - ½ = ½\tanh(z/2)` and
+:math:`2 s(1-s) = ½\,\mathrm{sech}^2(kz/2)`, and for k ≥ 1
+
+.. math:: \tanh^2(z/2) + \mathrm{sech}^4(kz/2) \le \tanh^2(z/2) + \mathrm{sech}^2(z/2) = 1.
+
+With the gradient at zero, which has the labels, the first line is the gradient of the loss.
 """
 
 import math
@@ -28,7 +38,7 @@ from fcfl._types import Extra, Matrix, Point, RateId
 from fcfl.errors import DataError
 
 Kind: TypeAlias = Literal[
-    "counts", "moments", "gradient", "rates", "jacobian", "evaluation", "held_out"
+    "counts", "moments", "gradient", "rates", "jacobian", "scores", "evaluation", "held_out"
 ]
 Part: TypeAlias = Literal["train", "test"]
 
@@ -41,7 +51,7 @@ class Release(Extra):
     r"""One noisy sum. The client adds noise with :math:`\Delta/\mu` as its standard deviation.
 
     What it costs is ``mu``, squares of which add up; see `fcfl.accountant`. The slope of
-    ``jacobian`` is the point's ``sharpness``.
+    ``jacobian`` and ``scores`` is the point's ``sharpness``.
     """
 
     kind: Kind
@@ -64,6 +74,7 @@ class Release(Extra):
             "gradient": (n,),
             "rates": (n_rates,),
             "jacobian": (n_rates, n),
+            "scores": (1 + n_rates, n),
         }
         return {self.kind: shapes.get(self.kind, (-1,))}
 
@@ -83,6 +94,8 @@ class Release(Extra):
             return self.norm if point.params.any() else self.norm / 2
         if self.kind == "rates":
             return math.sqrt(m) / 2
+        if self.kind == "scores":
+            return self.norm / 2 * (1.0 if point.sharpness >= 1 else math.sqrt(2))
         return math.sqrt(m) * point.sharpness * self.norm / 4
 
     def noise_sd(self, rates: Sequence[RateId], point: Point) -> float:

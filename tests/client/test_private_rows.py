@@ -5,7 +5,7 @@ import pytest
 from benchmarks.private_neighbours import KINDS, largest_shares
 
 from fcfl._types import Point, RateId
-from fcfl.client.private_rows import private_rows, whole_features, with_noise
+from fcfl.client.private_rows import PrivateRows, private_rows, whole_features, with_noise
 from fcfl.data.client_data import ClientData
 from fcfl.errors import DataError
 from fcfl.models.linear_rows import linear_rows
@@ -32,6 +32,38 @@ def test_sums_are_those_of_plain_reports_where_no_row_is_too_long():
     assert exact("rates", data) == pytest.approx(centred, abs=1e-9)
     X = np.column_stack([data.X, np.ones(300)])
     assert exact("moments", data) == pytest.approx((X.T @ X)[np.triu_indices(5)], abs=1.5)
+
+
+def test_scores_and_slopes_are_those_of_the_gradient_and_of_smooth_rates():
+    data = simulated_data(0, n_rows=300)
+    rates = all_rates(RACE)
+    found = exact("scores", data, rates)
+    at_zero = exact("gradient", data, rates, Point(np.zeros(5)))
+    assert found[0] + at_zero == pytest.approx(exact("gradient", data, rates), abs=0.01)
+    slopes = exact("jacobian", data, rates)
+    scale = 2.5 * np.sqrt(rates_of_a_row(rates)) / 2
+    assert scale * found[1:] == pytest.approx(slopes, abs=0.01)
+
+
+@pytest.mark.parametrize("sharpness", [0.3, 1.0, 1.5, 2.5, 30.0])
+@pytest.mark.parametrize("rates", [RATES, all_rates(RACE)], ids=["one", "two"])
+def test_no_logit_makes_a_row_add_more_to_scores_than_their_sensitivity(rates, sharpness):
+    """Every logit of the table: the row's whole numbers, squared and summed without rounding."""
+    steps = np.arange(-(17 << 10), (17 << 10) + 1)
+    ones = np.ones(steps.size)
+    rows = PrivateRows(
+        np.column_stack([steps, 0 * steps]).astype(np.int16),
+        ones,
+        np.ones((steps.size, len(rates))),
+        np.zeros((steps.size, 1), np.int32),
+        rates,
+    )
+    m = rates_of_a_row(rates)
+    weights = rows._scores(Point(np.array([1.0, 0.0]), sharpness=sharpness))[:, : 1 + m]
+    squares = np.square(weights.astype(np.int64)).sum(axis=1).max()
+    most = Release("scores", 1.0, 1.0).sensitivity(rates, Point(np.ones(2), sharpness=sharpness))
+    assert 0.9 * (most * 2**20) ** 2 / (2 if sharpness < 1 else 1) < squares
+    assert squares <= round((most * 2**20) ** 2)
 
 
 def test_cells_count_every_row_once_for_each_attribute():

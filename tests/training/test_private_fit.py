@@ -104,6 +104,19 @@ def test_a_client_that_is_too_small_is_named_with_the_rows_that_would_do():
     assert 1_000 < wanted < 20_000
 
 
+def test_a_client_whose_noise_is_half_its_budget_is_held_but_named_as_not_sure():
+    """Two standard deviations of the noise fill its budget; the rows that it names are enough."""
+    federation, _, _ = private_federation((20_000, 550))
+    trained = train(federation, Linear(4), [RULE], method=Private(epsilon=2.0))
+    noise = private_fit._rate_noise(trained.method, trained.state)
+    assert 0.025 < noise[2] < 0.05 and private_fit._judged(trained.method, trained.state).all()
+    (note,) = trained.notes
+    assert note.startswith("Client 'c1' has about ")
+    assert "is held, but not for sure, not even on training rows" in note
+    wanted = int(note.rpartition("About ")[2].split()[0])
+    assert noise[2] * 550 / wanted == pytest.approx(0.025 / 1.2, rel=0.1)
+
+
 def test_noise_of_counts_is_part_of_how_well_a_difference_is_known():
     federation, _, _ = private_federation((6000,))
     trained = train(federation, Linear(4), [RULE], method=Private(epsilon=2.0))

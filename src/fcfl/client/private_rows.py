@@ -21,7 +21,7 @@ from fcfl.data.client_data import ClientData
 from fcfl.data.coded_features import row_blocks
 from fcfl.errors import DataError
 from fcfl.models.rates import rate_members
-from fcfl.releases import Release, attributes_of, cells_of
+from fcfl.releases import Release, attributes_of, cells_of, rates_of_a_row
 
 GRID_BITS = 10  # features are multiples of 2**-10
 _FINE_BITS = 16  # before they are shortened
@@ -73,8 +73,23 @@ class PrivateRows:
             score = expit(point.sharpness * z)
             return np.asarray(point.sharpness * score * (1.0 - score))
 
+        if release.kind == "scores":
+            return self._pulled(self._scores(point)), unit
         slopes = _looked_up(self._logits(point), slope)
         return self._pulled(slopes[:, None] * self.members), unit
+
+    def _scores(self, point: Point) -> Matrix:
+        """Scores less ½, and slopes behind each rate; towards zero, so that no row has more."""
+        root = math.sqrt(rates_of_a_row(self.rates))
+
+        def slope(z: Vector) -> Vector:
+            score = expit(point.sharpness * z)
+            return np.asarray(2.0 * score * (1.0 - score) / root)
+
+        logits = self._logits(point)
+        above = _looked_up(logits, lambda z: expit(z) - 0.5)
+        slopes = _looked_up(logits, slope)
+        return np.column_stack([above, slopes[:, None] * self.members])
 
     def _logits(self, point: Point) -> Vector:
         """Whole numbers of grid steps times parameter steps: exact, in whatever order they add."""
@@ -181,9 +196,9 @@ def _whole(values: Matrix) -> Integers:
 
 
 def _looked_up(logits: Vector, function: Callable[[Vector], Vector]) -> Vector:
-    """A function of each logit in whole steps, rounded down; logits to the nearest grid point."""
+    """A function of each logit in whole steps, towards zero; logits to the nearest grid point."""
     last = _LARGEST_LOGIT << _LOGIT_BITS
     grid = np.arange(-last, last + 1) / 2.0**_LOGIT_BITS
-    table = np.floor(function(grid) * 2.0**_WEIGHT_BITS)
+    table = np.trunc(function(grid) * 2.0**_WEIGHT_BITS)
     steps = np.rint(logits * 2.0 ** (_LOGIT_BITS - GRID_BITS - _PARAM_BITS))
     return np.asarray(table[np.clip(steps, -last, last).astype(np.int64) + last])

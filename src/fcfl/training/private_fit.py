@@ -37,6 +37,7 @@ NOT_COVERED = (
     "one person with several rows, or with rows at several clients: each row counts",
     "times and sizes of messages; rows on the machines of the clients themselves",
 )
+SURE = 0.5  # of a budget: where the noise is more, a budget that is held may be exceeded
 _EVERYBODY = 1e9  # rows: which groups are too small is found out with noise
 
 
@@ -191,24 +192,36 @@ def _judged(method: Private, state: PrivateState) -> NDArray[np.bool_]:
 
 
 def _too_noisy(method: Private, state: PrivateState) -> list[str]:
-    """A sentence for each client whose budget could not be held, with the rows that would do."""
+    """A sentence for each client whose budget is not sure, with the rows that would do.
+
+    A budget is not held at all where the noise is as large as it is, and held without being sure
+    where two standard deviations of the noise are.
+    """
     constraints, judged = state.problem.constraints, _judged(method, state)
     noise, allowed = _rate_noise(method, state), allowances(constraints)
     n_rows = dict(zip(state.problem.clients, state.n_rows, strict=True))
-    found: dict[ClientId, str] = {}
+    found: dict[ClientId, tuple[bool, str]] = {}
     for row, sd, most, is_judged in zip(constraints.rows, noise, allowed, judged, strict=True):
-        if is_judged or row.client is None or row.client in found:
+        sure = is_judged and sd <= SURE * most
+        if sure or row.client is None or not found.get(row.client, (True, ""))[0]:
+            continue
+        if is_judged and row.client in found:
             continue
         rows = n_rows[row.client]
         counts = _counted(state)[state.problem.clients.index(row.client)]
-        factor = max(sd / max(most, 1e-9), method.least_rows / max(float(counts.min()), 1.0))
+        enough = (SURE if is_judged else 1.0) * max(most, 1e-9)
+        factor = max(sd / enough, method.least_rows / max(float(counts.min()), 1.0))
+        said = (
+            "is held, but not for sure, not even on training rows" if is_judged else "is not held"
+        )
         found[row.client] = (
+            bool(is_judged),
             f"Client {row.client!r} has about {rows:.0f} rows: at epsilon {method.epsilon:g} its "
             f"difference of rates is known up to {sd:.2g} ({row.attribute}), so that its budget of "
-            f"{row.budget:g} is not held. About {_rounded(1.2 * factor * rows)} rows with the same "
-            "groups would do."
+            f"{row.budget:g} {said}. About {_rounded(1.2 * factor * rows)} rows with the same "
+            "groups would do.",
         )
-    return list(found.values())
+    return [note for _, note in found.values()]
 
 
 def _rounded(rows: float) -> int:

@@ -1,11 +1,15 @@
 """What noisy sums say of rows: counts, curvature, and how rates answer to the parameters."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from fcfl._types import LABEL_OF, Matrix, RateId, Vector
 from fcfl.releases import Cell, Kind, attributes_of, cells_of
+
+DRIFT = 0.5  # share of a predicted change that is not believed
+MOST_ANSWER = 4.0  # times the smooth slopes; at least its inverse
 
 
 def row_estimate(rates: Sequence[RateId], cells: Vector, kind: Kind = "counts") -> float:
@@ -72,3 +76,33 @@ def shrunk(slopes: Matrix, group_counts: Matrix, noise: Vector) -> Matrix:
     squares = np.maximum(np.square(off).sum(axis=2), 1e-300)
     kept = np.maximum(1.0 - (n_params - 2) * noise / squares, 0.0)
     return np.asarray(pooled + kept[:, :, None] * off)
+
+
+@dataclass(frozen=True)
+class Answer:
+    r"""How much more decisions answer to a step than smooth rates do: one factor for all rows.
+
+    Smooth rates bend with all rows, decisions with those on the line alone, which may be twice as
+    many as the smooth slopes say, or half. Seen changes c of violations, with noise of variance n,
+    are those that slopes predict, p, times the factor f. Of p a share `DRIFT` is not believed, nor
+    is f = 1 beforehand, so that f has the mean of a normal law:
+
+    .. math:: f = \frac{1/D^2 + \sum pc/(n + D^2p^2)}{1/D^2 + \sum p^2/(n + D^2p^2)}
+    """
+
+    seen: float = 1.0 / DRIFT**2
+    predicted: float = 1.0 / DRIFT**2
+
+    @property
+    def factor(self) -> float:
+        """What slopes are multiplied by."""
+        return float(np.clip(self.seen / self.predicted, 1.0 / MOST_ANSWER, MOST_ANSWER))
+
+    def learnt(self, predicted: Vector, seen: Vector, noise: Vector) -> "Answer":
+        """After one more step; rows of which nothing was known before say nothing."""
+        known = np.isfinite(noise)
+        p, c = predicted[known], seen[known]
+        weights = 1.0 / np.maximum(noise[known] + (DRIFT * p) ** 2, 1e-12)
+        return Answer(
+            self.seen + float(weights @ (p * c)), self.predicted + float(weights @ (p * p))
+        )

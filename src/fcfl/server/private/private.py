@@ -2,8 +2,10 @@ r"""`method="private"`: the mean loss within every budget, from noisy sums in se
 
 1. Counts, second moments and the gradient at zero give a model of the mean loss, and a first step
    without budgets.
-2. Three rounds ask for the gradient, for the rates of decisions, and for how smooth rates answer to
-   the parameters; slopes of earlier rounds count half as much with each round.
+2. Three rounds ask for the rates of decisions, for sums of scores, which with the gradient at zero
+   are the gradient, and with them for how smooth rates answer to the parameters; slopes of earlier
+   rounds count half as much with each round. How much more decisions answer than smooth rates is
+   learnt from what the steps did.
 3. The other rounds ask for rates only, and correct what the last step left.
 
 Then decisions are counted, on training and on held-out rows. The noise is the clients' own: the
@@ -20,9 +22,11 @@ from fcfl._checks import check_count, check_params
 from fcfl._types import Matrix, Point, Reports, Request, Vector
 from fcfl.accountant import check_privacy, mu_of
 from fcfl.errors import ReportError
-from fcfl.releases import Kind, cells_of
+from fcfl.releases import Kind, cells_of, rates_of_a_row
 from fcfl.server.method import RoundInfo, Status
 from fcfl.server.private.estimates import (
+    DRIFT,
+    Answer,
     cells_behind,
     curvature_estimate,
     group_estimates,
@@ -39,10 +43,10 @@ from fcfl.server.private.private_step import (
 from fcfl.server.private.schedule import Schedule
 from fcfl.server.problem import Problem
 
-SLOPE = 2.5  # of the smooth decisions whose slopes are asked for
+SLOPE = 1.5  # of the smooth decisions whose slopes are asked for
 LEAST_ROWS = 100.0  # of a group, for it to be compared
 L2 = 3e-4  # weight of |params|²/2 in the loss, at least
-DRIFT = 0.5  # share of a predicted change that is not believed
+KEPT = 0.5  # share of its weight that a round of slopes has after the next one
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,10 @@ class PrivateState:
     """The model and what noisy sums have said so far.
 
     ``violations`` are those of decisions at ``params`` before the last step, with their variances
-    by noise; ``count_sd`` has the noise in the rows behind each rate; ``slopes`` those of the
-    rates, ``slope_noise`` how much of the last release's variance they have.
+    by noise; ``count_sd`` has the noise in the rows behind each rate; ``at_zero`` is the gradient
+    of the mean loss at zero, as it was told; ``slopes`` are those of the rates, ``slope_noise`` how
+    much of the last release's variance they have, ``answer`` how much more than these decisions
+    answered to steps.
     ``evaluation`` and ``held_out`` are the cells counted at the end.
     """
 
@@ -65,12 +71,14 @@ class PrivateState:
     count_sd: Vector = field(default_factory=lambda: np.zeros(0))
     n_rows: Vector = field(default_factory=lambda: np.zeros(0))
     curvature: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
+    at_zero: Vector = field(default_factory=lambda: np.zeros(0))
     gradient: Vector = field(default_factory=lambda: np.zeros(0))
     last_step: Vector = field(default_factory=lambda: np.zeros(0))
     slopes: Matrix = field(default_factory=lambda: np.zeros((0, 0, 0)))
     slope_weight: float = 0.0
     slope_noise: float = 0.0
     slope_sd: float = 0.0
+    answer: Answer = field(default_factory=Answer)
     violations: Vector = field(default_factory=lambda: np.zeros(0))
     variances: Vector = field(default_factory=lambda: np.zeros(0))
     evaluation: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
@@ -143,17 +151,26 @@ class Private:
         """Gradient, slopes and violations after one more round, and the rows of the next step."""
         known = heard.rates()
         before = _row_slopes(state)
-        if heard.has("jacobian"):
+        if heard.has("scores"):
             state = _with_slopes(state, heard)
-            gradient = heard.total("gradient") / state.n_rows.sum() + self._l2(state) * state.params
+            scores = heard.total("scores")[0] / state.n_rows.sum()
+            gradient = state.at_zero + scores + self._l2(state) * state.params
         else:
             gradient = state.gradient + state.curvature @ state.last_step
         constraints = state.problem.constraints
         measured = constraints.violations(known.rates)
         noise = noise_of_rows(constraints, known.noise) ** 2
-        values, variances = _filtered(state, before, measured, noise)
-        state = replace(state, gradient=gradient, violations=values, variances=variances)
+        moved = before @ state.last_step
+        values, variances = _filtered(state, moved, measured, noise)
         usable = usable_rows(constraints, known, self.least_rows)
+        answer = state.answer.learnt(
+            moved[usable] / state.answer.factor,
+            (measured - state.violations)[usable],
+            (state.variances + noise)[usable],
+        )
+        state = replace(
+            state, gradient=gradient, violations=values, variances=variances, answer=answer
+        )
         bounds = margins(constraints, known, np.sqrt(variances))
         return state, _row_slopes(state)[usable], (values + bounds)[usable]
 
@@ -233,13 +250,15 @@ def _met(state: PrivateState, heard: _Heard) -> PrivateState:
     noise = heard.noise("moments") * np.sqrt(len(cells))
     l2 = max(state.problem.l2, L2)
     n, rows = state.params.size, len(state.problem.constraints.rows)
+    gradient = heard.total("gradient") / n_rows.sum()
     return replace(
         state,
         n_rows=n_rows,
         group_counts=counts.reshape(len(cells), len(rates)),
         count_sd=heard.noise("counts") * np.sqrt(cells_behind(rates)),
         curvature=curvature_estimate(heard.total("moments"), n_rows.sum(), noise, l2),
-        gradient=heard.total("gradient") / n_rows.sum(),
+        gradient=gradient,
+        at_zero=gradient,
         slopes=np.zeros((len(cells), len(rates), n)),
         violations=np.zeros(rows),
         variances=np.full(rows, np.inf),
@@ -249,15 +268,16 @@ def _met(state: PrivateState, heard: _Heard) -> PrivateState:
 def _with_slopes(state: PrivateState, heard: _Heard) -> PrivateState:
     """The mean of all rounds' slopes, in which earlier rounds count half as much each."""
     counts = np.maximum(state.group_counts, 1.0)
-    fresh = heard.stacked("jacobian") / counts[:, :, None]
-    weight = 1.0 + state.slope_weight / 2.0
+    scale = SLOPE * np.sqrt(rates_of_a_row(state.problem.rates)) / 2.0
+    fresh = scale * heard.stacked("scores")[:, 1:] / counts[:, :, None]
+    weight = 1.0 + KEPT * state.slope_weight
     old = (weight - 1.0) / weight
     return replace(
         state,
         slopes=old * state.slopes + fresh / weight,
         slope_weight=weight,
         slope_noise=old**2 * state.slope_noise + 1.0 / weight**2,
-        slope_sd=heard.noise("jacobian"),
+        slope_sd=scale * heard.noise("scores"),
     )
 
 
@@ -266,16 +286,15 @@ def _row_slopes(state: PrivateState) -> Matrix:
     counts = np.maximum(state.group_counts, 1.0)
     noise = state.slope_noise * (state.slope_sd / counts) ** 2
     flat = shrunk(state.slopes, counts, noise).reshape(-1, state.params.size)
-    return np.asarray(state.problem.constraints.matrix @ flat)
+    return np.asarray(state.answer.factor * (state.problem.constraints.matrix @ flat))
 
 
 def _filtered(
-    state: PrivateState, slopes: Matrix, measured: Vector, noise: Vector
+    state: PrivateState, moved: Vector, measured: Vector, noise: Vector
 ) -> tuple[Vector, Vector]:
     """Violations as measured, and as the last step should have made them: weighed by variance."""
     if not np.isfinite(state.variances).all():
         return measured, noise
-    moved = slopes @ state.last_step
     expected = state.violations + moved
     variance = state.variances + (DRIFT * moved) ** 2 + 1e-5
     gain = variance / (variance + noise)

@@ -18,9 +18,9 @@ from fcfl.server.sqp.dual_qp import solve_dual_qp
 
 PENALTY = 2.0  # nats of mean loss that a unit of disparity may cost
 LONGEST = 3.0  # step
-DEVIATIONS = 2.0  # of what new rows may differ by, which are kept free of a budget
+DEVIATIONS = 2.326  # of what new rows may differ by: 99 of 100 tables differ by less
 NEW_ROWS = 1 / 3  # as many as there are rows of training: a quarter held out
-MOST_MARGIN = 0.53  # share of a budget up to which it is kept free
+MOST_MARGIN = 0.62  # share of a budget up to which it is kept free
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def deviations(constraints: Constraints, known: Known, spread: Vector) -> Vector
 
 
 def margins(constraints: Constraints, known: Known, spread: Vector) -> Vector:
-    """What is kept free of each budget, for new rows to keep it: two standard deviations.
+    """What is kept free of each budget, for 99 of 100 tables of new rows to keep it.
 
     Where this would be more than a share of the budget, no margin makes the budget sure, and each
     costs accuracy: the more it would take, the less is kept free.

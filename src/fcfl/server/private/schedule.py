@@ -11,9 +11,9 @@ from fcfl.releases import Kind, Release
 
 GRADIENT_ROUNDS = 3  # more of them share the same budget: noisier gradients
 EVALUATION = 0.06  # of the decisions on training rows, at the end
-_FIRST: dict[Kind, float] = {"counts": 0.06, "moments": 0.15, "gradient": 0.05}
-_FULL: dict[Kind, float] = {"gradient": 0.1, "rates": 0.036, "jacobian": 0.05}
-_CORRECTIONS = 0.2  # of all rounds that ask for rates only
+_FIRST: dict[Kind, float] = {"counts": 0.05, "moments": 0.15, "gradient": 0.2}
+_FULL: dict[Kind, float] = {"scores": 0.1, "rates": 0.03}
+_CORRECTIONS = 0.12  # of all rounds that ask for rates only
 
 
 @dataclass(frozen=True)
