@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fcfl._types import Vector
 from fcfl.server.constraints import CHANGE, Constraints, Row
 
-_APART = 0.01  # between the lower and the upper bound of a rate: less is a sliver to train in
+APART = 0.01  # between the lower and the upper bound of a rate: less is a sliver to train in
 
 _Key = tuple[str | None, str, str]
 
@@ -56,7 +56,7 @@ class RateChanges:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def bounds_around(self, rates: Vector, most: float) -> Vector:
+    def bounds_around(self, rates: Vector, most: Vector | float) -> Vector:
         """Bounds of the rows, up and down, that keep each population within ``most`` of a rate."""
         return np.concatenate([rates + most, most - rates])
 
@@ -70,7 +70,7 @@ class RateChanges:
         """Bounds of all rows, in which the lower one of a population yields to the upper one."""
         first = len(bounds) - 2 * len(self)
         up, down = bounds[first : first + len(self)], bounds[first + len(self) :]
-        return np.concatenate([bounds[:first], up, np.maximum(down, _APART - up)])
+        return np.concatenate([bounds[:first], up, np.maximum(down, APART - up)])
 
     def appended_to(self, constraints: Constraints, bounds: Vector) -> Constraints:
         """The constraints with two rows a population more, up and down, under these bounds."""

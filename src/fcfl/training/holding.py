@@ -13,8 +13,9 @@ Every turn goes on from the last model and is a run with its own checkpoint. Tho
 only if they cost no more accuracy on training rows than `MOST_ACCURACY`, and so are the others.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,9 @@ from fcfl.training.run_stages import Run, Stage
 MOST_ACCURACY = 0.02  # share of all training rows that turns may decide wrongly instead of rightly
 MOST_FOR_MOVING = 0.002  # the same for moving the rates of small clients
 DRIFT_SHARES = (1.0, 0.5)  # of the drift that training is held against: the first it can be
-MOVES = 4  # tries of how far the rates of small clients may move
+MOVES = 6  # tries of how far the rates of small clients may move
+FURTHER = 1.6  # a move is tried by so much further where decisions moved by too little
+MOVED = 0.8  # of its aim: near enough
 TURNS = 3  # of lowering bounds by what decisions exceed them by
 FEEDBACK, AT_LEAST = 1.2, 5e-4  # times the excess, and a bit more
 TURN_ROUNDS = 100  # of each stage of a turn, more where the plain fit took more
@@ -178,36 +181,37 @@ class Holding:
                 if held is not None:
                     best, kept = held, share
                     break
+        tightened = partial(margins.tightened, deviations, against_drift=kept)
         if margins.aims(deviations).any():
-            return self._moved(margins, deviations, kept, limits, best)
+            reached = partial(margins.reached, deviations)
+            return self._moved(tightened, reached, limits, best)
         return best
 
     def _moved(
         self,
-        margins: Margins,
-        deviations: float,
-        against_drift: float,
+        tightened: Callable[..., Problem],
+        reached: Callable[[Vector], float],
         limits: tuple[Limits, Limits],
         best: Held,
     ) -> Held:
-        """The model with the rates of small clients moved as far as they may, found by halving.
+        """The model with the rates of small clients moved as far as they may, found by trying.
 
         People who are alike are decided about alike: a rate of decisions jumps where the smooth
-        one moves by little, and may be too far on the other side.
+        one moves by little, and may be too far on the other side, or not have moved at all.
         """
-        found, low, high, share = best, 0.0, 1.0, 1.0
+        found, low, high, share = best, 0.0, np.inf, 1.0
         for _ in range(MOVES):
-            problem = margins.tightened(deviations, against_drift=against_drift, moved=share)
-            turn = self._turn(problem, best, "moved")
+            if reached(found.decided) >= MOVED:
+                break
+            turn = self._turn(tightened(moved=share), best, "moved")
             has_gone_too_far = turn.excess(limits[1].problem)[len(self._asked.constraints) :].any()
             kept = None if has_gone_too_far else self._settled(turn, best, limits, MOST_FOR_MOVING)
             if kept is None:
                 high = share
             else:
-                found, low = kept, share
-            if low == high:
-                break
-            share = (low + high) / 2
+                low = share
+                found = max(found, kept, key=lambda held: reached(held.decided))
+            share = (low + high) / 2 if np.isfinite(high) else FURTHER * low
         return found
 
     def _settled(

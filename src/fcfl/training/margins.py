@@ -32,7 +32,7 @@ import numpy as np
 from fcfl._types import Vector
 from fcfl.server.constraints import Constraints
 from fcfl.server.problem import Evaluation, Problem
-from fcfl.server.rate_changes import RateChanges
+from fcfl.server.rate_changes import APART, RateChanges
 from fcfl.training.drift import Drift
 
 MOST_CHANGE = 0.05  # by how much margins may change a client's rate, by default
@@ -43,7 +43,7 @@ MOST_DRIFT = 0.5  # share of an even model's room by which rates are moved again
 LEFT = 0.4  # share of an even model's room that no margin takes: less keeps no more, and costs
 _ENOUGH = 0.9  # rows are too few where a margin for them would be more of the room
 STEP = 0.1  # margins come in tenths of a deviation, so that a larger confidence never has a smaller
-_AIM = 0.9  # of the change allowed: decisions change by a little more than smooth rates
+_AIM = 0.9  # of the change allowed: a client's decisions come in whole people
 _WORTH = 0.95  # a change that does not lower the deviation to this share of it is not made
 
 
@@ -135,6 +135,16 @@ class Margins:
         is_worth_it = crowding.min(axis=0) <= _WORTH * unchanged
         return np.where((unchanged > 1.0) & is_worth_it, found, 0.0)
 
+    def reached(self, deviations: float, decided: Vector) -> float:
+        """Which share of its aim the rates of decisions have moved by, at the client of the least.
+
+        ``decided`` are hard rates, stacked client by client.
+        """
+        aims = self.aims(deviations)
+        rates = np.array([shares @ decided[columns] for columns, shares in self.changes.weights])
+        moved = (rates - self.changes.decided)[aims != 0] / aims[aims != 0]
+        return float(moved.min(initial=np.inf))
+
     def _largest(self, of_rows: Vector) -> Vector:
         largest = np.zeros(len(self.changes))
         np.maximum.at(largest, self.changes.population_of_row, of_rows)
@@ -146,14 +156,16 @@ class Margins:
         """The problem with every bound lowered by its margin, and limits on the rates' changes.
 
         With ``against_drift``, a share, it is what rows will be on new rows that is held to them.
-        With ``moved``, a share, the rates of clients with too few rows are moved to their aims.
+        With ``moved``, the rates of clients with too few rows are moved by so many times their
+        aims: smooth rates, which may have to move further than the decisions that are limited.
         """
         asked = self.problem.constraints.bounds
         bounds = asked - self.taken(deviations)
         if against_drift:
             bounds = np.minimum(bounds - against_drift * self.drifted(deviations), asked)
-        limits = self.changes.bounds_around(self.changes.smooth, self.most_change)
         aims = moved * self.aims(deviations) if moved else np.zeros(len(self.changes))
+        most = np.where(aims, np.maximum(self.most_change, np.abs(aims) + APART), self.most_change)
+        limits = self.changes.bounds_around(self.changes.smooth, most)
         aimed = self.changes.bounds_from(self.changes.smooth, aims)
         return with_constraints(
             self.problem,
