@@ -325,7 +325,7 @@ def distinguish(first: int, seeds: int, quick: bool) -> None:
     X[0], y[0] = 50.0, 0.0  # the row that is there or not: as long as a row may be, and wrong
     claimed = epsilon_of(mu, delta)
     print(f"mu {mu:g}: epsilon {claimed:.3f} is claimed at delta {delta:g}; {runs} runs each")
-    for kind in ("counts", "rates", "gradient"):
+    for kind in ("counts", "rates", "gradient", "scores"):
         for label, factor in (("full noise", 1.0), ("half the noise", 2.0)):
             bound = _empirical_epsilon(kind, table, rates, mu * factor, delta, runs)
             verdict = "within" if bound <= claimed else "caught"

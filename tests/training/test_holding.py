@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from benchmarks.promise_tables import adult_again
 from binding import (
     PARITY,
     PLAIN,
@@ -202,6 +203,21 @@ def test_no_clients_share_selected_moves_further_than_allowed():
         moved[most] = max(abs(found[name] - base[name]) for name in base)
         assert moved[most] <= most + EXACT
     assert moved[0.05] > 0.01  # so the smaller limit was one
+
+
+def test_a_rate_is_moved_further_where_decisions_have_moved_by_too_little(monkeypatch):
+    """Adult's PhDs: smooth rates that move by .045 leave decisions where they were."""
+    rule = Difference("demographic_parity", "sex", 0.05)
+    task = adult_again("sex", 4, rule)
+
+    def selected(confidence):
+        options = {"l2": 0.0047, "objective": 10.0, "starts": 1, "confidence": confidence}
+        clients = Federation.from_rows(task.train)
+        return share_selected(train(clients, Linear(task.n_features), task.rules, **options))["phd"]
+
+    plain, moved = selected(0.0), selected(0.9)
+    monkeypatch.setattr(holding, "FURTHER", 1.0)
+    assert 0.05 + EXACT >= moved - plain >= selected(0.9) - plain + 0.005
 
 
 def test_margins_cost_no_more_than_the_stated_accuracy_and_it_is_said(monkeypatch):

@@ -163,6 +163,38 @@ def test_rates_of_clients_whose_rows_are_too_few_are_aimed_where_they_vary_less(
     assert (tightened.violations(np.array([0.85 + few] * 2 + [0.85] * 2))[own:] <= 1e-12).all()
 
 
+def test_smooth_rates_may_be_moved_further_than_decisions_may():
+    """A smooth rate that is to move by twice its aim can; one without an aim stays where it was."""
+    clients = {"few": ([60, 40], [0.85, 0.85]), "many": ([60_000, 40_000], [0.85, 0.85])}
+    found = margins(clients)
+    deviations = deviations_for(0.9)
+    few = found.aims(deviations)[0]
+    own = len(found.problem.constraints)
+    twice = found.tightened(deviations, moved=2.0).constraints
+    for by, is_inside in ((1.9 * few, False), (2.0 * few + 0.005, True), (2.0 * few + 0.02, False)):
+        rates = np.array([0.85 + by, 0.85 + by, 0.85, 0.85])
+        assert (twice.violations(rates)[own:] <= 0).all() == is_inside
+    assert (twice.violations(np.array([0.85 + 2.0 * few] * 2 + [0.91] * 2))[own:] > 0).any()
+    around = found.limits(np.zeros(own)).problem.constraints
+    assert (around.violations(np.array([0.85 + 2.0 * few] * 2 + [0.85] * 2))[own:] > 0).any()
+
+
+def test_what_is_reached_is_the_share_of_the_aim_that_decisions_moved_by():
+    clients = {
+        "few": ([60, 40], [0.85, 0.85]),
+        "low": ([60, 40], [0.15, 0.15]),
+        "many": ([60_000, 40_000], [0.85, 0.85]),
+    }
+    found = margins(clients)
+    deviations = deviations_for(0.9)
+    up, down, none = found.aims(deviations)
+    assert up > 0 > down and none == 0
+    decided = np.repeat([0.85 + 0.5 * up, 0.15 + 0.7 * down, 0.5], 2)
+    assert found.reached(deviations, decided) == pytest.approx(0.5)
+    decided[0:2] -= up
+    assert found.reached(deviations, decided) == pytest.approx(-0.5)
+
+
 def test_a_rate_is_moved_no_further_than_its_rows_make_necessary():
     """At .97 the deviation is small enough: a little is moved, not all that is allowed."""
     least = deviations_for(0.9)
