@@ -35,7 +35,8 @@ MOST_ACCURACY = 0.02  # share of all training rows that turns may decide wrongly
 MOST_FOR_MOVING = 0.002  # the same for moving the rates of small clients
 DRIFT_SHARES = (1.0, 0.5)  # of the drift that training is held against: the first it can be
 MOVES = 6  # tries of how far the rates of small clients may move
-FURTHER = 1.6  # a move is tried by so much further where decisions moved by too little
+FURTHER, FURTHEST = 1.5, 2.0  # times the aim that a move is tried by: next, and at most
+MOST_LOSS = 0.01  # by how much moving may raise the mean of the clients' losses
 MOVED = 0.8  # of its aim: near enough
 TURNS = 3  # of lowering bounds by what decisions exceed them by
 FEEDBACK, AT_LEAST = 1.2, 5e-4  # times the excess, and a bit more
@@ -205,13 +206,17 @@ class Holding:
                 break
             turn = self._turn(tightened(moved=share), best, "moved")
             has_gone_too_far = turn.excess(limits[1].problem)[len(self._asked.constraints) :].any()
-            kept = None if has_gone_too_far else self._settled(turn, best, limits, MOST_FOR_MOVING)
+            is_costly = turn.at.losses.mean() > best.at.losses.mean() + MOST_LOSS
+            is_out = has_gone_too_far or is_costly
+            kept = None if is_out else self._settled(turn, best, limits, MOST_FOR_MOVING)
             if kept is None:
                 high = share
             else:
                 low = share
                 found = max(found, kept, key=lambda held: reached(held.decided))
-            share = (low + high) / 2 if np.isfinite(high) else FURTHER * low
+            share = (low + high) / 2 if np.isfinite(high) else min(FURTHER * low, FURTHEST)
+            if share == low:
+                break
         return found
 
     def _settled(
