@@ -1,5 +1,7 @@
 """A client with a privacy budget: it says noisy sums, counts them, and ends."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -90,6 +92,25 @@ def test_releases_that_make_no_sense_are_refused(release):
 def test_the_same_sum_twice_at_one_point_is_refused():
     with pytest.raises(DataError, match="asked for once"):
         client().report(SETUP, [asked(Release("counts", 0.1), Release("counts", 0.1))])
+
+
+def test_a_rate_that_is_named_twice_is_refused():
+    """A row behind it would count twice, and its sensitivity once."""
+    with pytest.raises(DataError, match="A rate is asked for once"):
+        client().report(Setup(Linear(4), (*RATES, RATES[0])), [asked(Release("rates", 0.1))])
+
+
+@pytest.mark.parametrize("sharpness", [np.nan, np.inf, 0.0, -1.0])
+def test_a_slope_that_is_no_slope_is_refused(sharpness):
+    point = replace(asked(Release("scores", 0.1)), sharpness=sharpness)
+    with pytest.raises(DataError, match="`sharpness` must be a positive number"):
+        client().report(SETUP, [point])
+
+
+def test_a_model_that_is_no_number_is_refused():
+    point = replace(asked(Release("scores", 0.1)), params=np.full(5, np.nan))
+    with pytest.raises(DataError, match="`params` must be finite"):
+        client().report(SETUP, [point])
 
 
 def test_models_of_unknown_sensitivity_are_refused():

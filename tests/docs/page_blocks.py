@@ -33,6 +33,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 FENCE = re.compile(r"^```(console|python|toml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 WIDTH = 100
+_LONG_NUMBER = re.compile(r"\b\d+\.\d{10,}\b")
 _SECONDS = re.compile(r"\b\d+(\.\d+)? s\b")
 _PROMPT = re.compile(r"^(>>>|\.\.\.) ?", re.MULTILINE)
 
@@ -144,8 +145,9 @@ def folded(text: str) -> str:
 
 
 def comparable(text: str) -> str:
-    """Without what differs from run to run: how many seconds something took."""
-    return _SECONDS.sub("… s", folded(text)).strip()
+    """Without what differs from run to run, or by machine: seconds, and the last of many digits."""
+    shortened = _LONG_NUMBER.sub(lambda found: f"{float(found[0]):.8f}", folded(text))
+    return _SECONDS.sub("… s", shortened).strip()
 
 
 def run_page(text: str, folder: Path) -> list[tuple[Step, str]]:

@@ -69,6 +69,10 @@ def costs_of(points: Sequence[Point]) -> dict[Part, float]:
             raise _refusal("gradients, curvature or folds")
         if len({one.kind for one in releases}) != len(releases):
             raise DataError("A release is asked for once at each point.")
+        if not (is_finite(point.sharpness) and point.sharpness > 0):
+            raise DataError(f"`sharpness` must be a positive number, got {point.sharpness!r}.")
+        if not np.isfinite(point.params).all():
+            raise DataError("`params` must be finite numbers.")
         for one in releases:
             if not (is_finite(one.mu) and 0 < one.mu <= 10 and 0.1 <= one.norm <= 16):
                 raise DataError(
@@ -111,6 +115,8 @@ class PrivateClient:
         """Releases only; what they cost is counted before they are computed."""
         check_rules_kept(self.name, self.rules, setup.rules)
         _check_model(setup.model)
+        if len(set(setup.rates)) != len(setup.rates):  # a row would count as often as it is named
+            raise DataError("A rate is asked for once.")
         spent = self.spent.plus(costs_of(points))
         spent.check_within(self.privacy)
         self.spent = spent

@@ -68,13 +68,13 @@ class PrivateRows:
         if release.kind == "gradient":
             residuals = _looked_up(self._logits(point), expit) - self.labels * 2.0**_WEIGHT_BITS
             return self._pulled(residuals[:, None])[0], unit
+        if release.kind == "scores":
+            return self._pulled(self._scores(point)), unit
 
         def slope(z: Vector) -> Vector:
             score = expit(point.sharpness * z)
             return np.asarray(point.sharpness * score * (1.0 - score))
 
-        if release.kind == "scores":
-            return self._pulled(self._scores(point)), unit
         slopes = _looked_up(self._logits(point), slope)
         return self._pulled(slopes[:, None] * self.members), unit
 
@@ -172,7 +172,8 @@ def whole_features(X: Matrix, norm: float) -> NDArray[np.int16]:
 def with_noise(total: Integers, sd: float) -> Vector:
     """Whole numbers with discrete Gaussian noise, on a lattice with enough steps to it."""
     finer = max(math.ceil(math.log2(LEAST_SCALE / sd)), 0)
-    if finer > 60 or np.abs(total).max(initial=0) >= 2 ** (62 - finer):
+    largest = max(int(total.max(initial=0)), -int(total.min(initial=0)))  # abs may overflow
+    if finer > 60 or largest >= 2 ** (62 - finer):
         raise DataError("There are too many rows for so little noise; ask for a smaller epsilon.")
     noise = discrete_gaussian(math.ceil(sd * 2**finer), total.size).reshape(total.shape)
     return ((total << finer) + noise) / 2.0**finer

@@ -18,6 +18,7 @@ from fcfl.releases import attributes_of, cells_of
 from fcfl.results.evaluations import AuditTerms, Evaluations
 from fcfl.results.result import Privacy, PrivacyLoss
 from fcfl.rules import Rule
+from fcfl.server.constraints import Row
 from fcfl.server.private.estimates import group_estimates
 from fcfl.server.private.private import Private, PrivateState
 from fcfl.server.private.private_step import allowances, noise_of_rows
@@ -48,7 +49,9 @@ def train_privately(run: Run, rules: Sequence[Rule], first: Vector, l2: float) -
     stage = run.train(problem, first)
     state: PrivateState = stage.progress.state
     found = _evaluations(run, state, rules)
-    notes = briefly(tuple(_too_noisy(run.method, state)), "clients are too small for so much noise")
+    notes = briefly(
+        tuple(_too_noisy(run.method, state)), "clients have budgets that noise leaves unsure"
+    )
     notes += _on_alike(run.setup.rates, state, found.terms.noise_sd["train"])
     for note in notes:
         run.session.on_message(note)
@@ -200,28 +203,26 @@ def _too_noisy(method: Private, state: PrivateState) -> list[str]:
     constraints, judged = state.problem.constraints, _judged(method, state)
     noise, allowed = _rate_noise(method, state), allowances(constraints)
     n_rows = dict(zip(state.problem.clients, state.n_rows, strict=True))
-    found: dict[ClientId, tuple[bool, str]] = {}
+    unsure: dict[ClientId, tuple[bool, float, Row, float]] = {}  # the worst comparison of each
     for row, sd, most, is_judged in zip(constraints.rows, noise, allowed, judged, strict=True):
-        sure = is_judged and sd <= SURE * most
-        if sure or row.client is None or not found.get(row.client, (True, ""))[0]:
+        times = float(sd) / (SURE * max(float(most), 1e-9))
+        if row.client is None or (is_judged and times <= 1.0):
             continue
-        if is_judged and row.client in found:
-            continue
-        rows = n_rows[row.client]
-        counts = _counted(state)[state.problem.clients.index(row.client)]
-        enough = (SURE if is_judged else 1.0) * max(most, 1e-9)
-        factor = max(sd / enough, method.least_rows / max(float(counts.min()), 1.0))
-        said = (
-            "is held, but not for sure, not even on training rows" if is_judged else "is not held"
-        )
-        found[row.client] = (
-            bool(is_judged),
-            f"Client {row.client!r} has about {rows:.0f} rows: at epsilon {method.epsilon:g} its "
+        worse = (not is_judged, times)
+        if row.client not in unsure or worse > unsure[row.client][:2]:
+            unsure[row.client] = (*worse, row, float(sd))
+    notes = []
+    for client, (is_free, times, row, sd) in unsure.items():
+        rows, counts = n_rows[client], _counted(state)[state.problem.clients.index(client)]
+        factor = max(times, method.least_rows / max(float(counts.min()), 1.0))
+        said = "is not held" if is_free else "is held, but not for sure, not even on training rows"
+        notes.append(
+            f"Client {client!r} has about {rows:.0f} rows: at epsilon {method.epsilon:g} its "
             f"difference of rates is known up to {sd:.2g} ({row.attribute}), so that its budget of "
             f"{row.budget:g} {said}. About {_rounded(1.2 * factor * rows)} rows with the same "
-            "groups would do.",
+            "groups would do."
         )
-    return [note for _, note in found.values()]
+    return notes
 
 
 def _rounded(rows: float) -> int:
