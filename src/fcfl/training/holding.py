@@ -205,15 +205,11 @@ class Holding:
             if reached(found.decided) >= MOVED:
                 break
             turn = self._turn(tightened(moved=share), best, "moved")
-            has_gone_too_far = turn.excess(limits[1].problem)[len(self._asked.constraints) :].any()
-            is_costly = turn.at.losses.mean() > best.at.losses.mean() + MOST_LOSS
-            is_out = has_gone_too_far or is_costly
+            is_too_far = turn.excess(limits[1].problem)[len(self._asked.constraints) :].any()
+            is_out = is_too_far or turn.at.losses.mean() > best.at.losses.mean() + MOST_LOSS
             kept = None if is_out else self._settled(turn, best, limits, MOST_FOR_MOVING)
-            if kept is None:
-                high = share
-            else:
-                low = share
-                found = max(found, kept, key=lambda held: reached(held.decided))
+            low, high = (low, share) if kept is None else (share, high)
+            found = max(found, kept or found, key=lambda held: reached(held.decided))
             share = (low + high) / 2 if np.isfinite(high) else min(FURTHER * low, FURTHEST)
             if share == low:
                 break

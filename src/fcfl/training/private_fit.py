@@ -20,7 +20,8 @@ from fcfl.results.result import Privacy, PrivacyLoss
 from fcfl.rules import Rule
 from fcfl.server.constraints import Row
 from fcfl.server.private.estimates import group_estimates
-from fcfl.server.private.private import Private, PrivateState
+from fcfl.server.private.private import Private
+from fcfl.server.private.private_state import PrivateState
 from fcfl.server.private.private_step import allowances, noise_of_rows
 from fcfl.server.problem import Evaluation, Problem, build_problem
 from fcfl.training.few_rows import briefly

@@ -13,7 +13,7 @@ server asks for noisy sums and is told nothing else. What a release costs is fix
 `schedule`; of the noise it is known how large it is, so that bounds are tightened by it.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -23,16 +23,16 @@ from fcfl._types import Matrix, Point, Reports, Request, Vector
 from fcfl.accountant import check_privacy, mu_of
 from fcfl.errors import ReportError
 from fcfl.releases import Kind, cells_of, rates_of_a_row
-from fcfl.server.method import RoundInfo, Status
+from fcfl.server.method import RoundInfo
 from fcfl.server.private.estimates import (
     DRIFT,
-    Answer,
     cells_behind,
     curvature_estimate,
     group_estimates,
     row_estimate,
     shrunk,
 )
+from fcfl.server.private.private_state import PrivateState
 from fcfl.server.private.private_step import (
     Known,
     margins,
@@ -47,42 +47,6 @@ SLOPE = 1.5  # of the smooth decisions whose slopes are asked for
 LEAST_ROWS = 100.0  # of a group, for it to be compared
 L2 = 3e-4  # weight of |params|²/2 in the loss, at least
 KEPT = 0.5  # share of its weight that a round of slopes has after the next one
-
-
-@dataclass(frozen=True)
-class PrivateState:
-    """The model and what noisy sums have said so far.
-
-    ``violations`` are those of decisions at ``params`` before the last step, with their variances
-    by noise; ``count_sd`` has the noise in the rows behind each rate; ``at_zero`` is the gradient
-    of the mean loss at zero, as it was told; ``slopes`` are those of the rates, ``slope_noise`` how
-    much of the last release's variance they have, ``answer`` how much more than these decisions
-    answered to steps.
-    ``evaluation`` and ``held_out`` are the cells counted at the end.
-    """
-
-    problem: Problem
-    params: Vector
-    request: Request
-    status: Status
-    message: str
-    rounds: tuple[int, ...]
-    group_counts: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
-    count_sd: Vector = field(default_factory=lambda: np.zeros(0))
-    n_rows: Vector = field(default_factory=lambda: np.zeros(0))
-    curvature: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
-    at_zero: Vector = field(default_factory=lambda: np.zeros(0))
-    gradient: Vector = field(default_factory=lambda: np.zeros(0))
-    last_step: Vector = field(default_factory=lambda: np.zeros(0))
-    slopes: Matrix = field(default_factory=lambda: np.zeros((0, 0, 0)))
-    slope_weight: float = 0.0
-    slope_noise: float = 0.0
-    slope_sd: float = 0.0
-    answer: Answer = field(default_factory=Answer)
-    violations: Vector = field(default_factory=lambda: np.zeros(0))
-    variances: Vector = field(default_factory=lambda: np.zeros(0))
-    evaluation: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
-    held_out: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
 
 
 @dataclass(frozen=True)
