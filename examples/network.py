@@ -1,4 +1,4 @@
-"""A small network for five simulated hospitals, each with a budget of .05 between two groups.
+"""A small network for three simulated hospitals, each with a budget of .05 between two groups.
 
 Run with: python examples/network.py
 """
@@ -24,24 +24,21 @@ def hospital(seed, n_rows):
     return X, y, group
 
 
-torch.manual_seed(0)
+torch.manual_seed(1)
 torch.set_num_threads(1)
-module = nn.Sequential(
-    nn.Linear(5, 16), nn.SiLU(), nn.Linear(16, 16), nn.SiLU(), nn.Linear(16, 1)
-)  # fmt: skip
+module = nn.Sequential(nn.Linear(5, 8), nn.SiLU(), nn.Linear(8, 1)).double()
 
 rows = {f"hospital {k}": hospital(k, 150 + 100 * k) for k in range(3)}
 clients = {name: TorchClient(module, *some) for name, some in rows.items()}
-trained = train_module(module, clients, [BUDGET])
+trained = train_module(module, clients, [BUDGET], l2=0.01)
 
-print(f"{trained.status}: {trained.message}")
+print(f"{trained.status}; decisions keep every budget: {trained.budgets_met}")
 first, last = trained.history[0], trained.history[-1]
-print(f"worst client's loss: {first.worst_loss:.3f} at the start, {last.worst_loss:.3f} at the end")
-print(f"largest violation of a budget by smooth rates: {trained.largest_violation:.1e}")
+print(f"worst client's loss: {first.worst_loss:.4f} at the start, {last.worst_loss:.4f} at the end")
 for name, counts in trained.counts.items():
     rates = counts.group_selected / counts.group_counts
     print(
-        f"{name}: loss {trained.losses[name]:.3f}, decisions select "
+        f"{name}: loss {trained.losses[name]:.4f}, decisions select "
         + ", ".join(
             f"{r:.3f} of group {q.group}" for q, r in zip(trained.rates, rates, strict=True)
         )
@@ -51,5 +48,5 @@ print(f"Relaxing the budget of {dearest.client} by .01 would save about {dearest
 
 save_module(trained.module, "network", {"budget": 0.05})
 again = load_module(module, "network")
-X = torch.tensor(rows["hospital 0"][0], dtype=torch.float32)
+X = torch.tensor(rows["hospital 0"][0])
 assert torch.equal(again(X), trained.module(X))

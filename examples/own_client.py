@@ -54,4 +54,5 @@ if __name__ == "__main__":
     plain = {"method": fcfl.SQP("max", "lbfgs"), "l2": 1e-3, "starts": 1, "confidence": 0}
     rule, federation = fcfl.Difference("demographic_parity", "sex", 0.05), fcfl.Federation(clients)
     done = fcfl.train(federation, fcfl.Linear(2), [rule], **plain)
-    print(done.message, *done.losses.items(), sep="\n")
+    losses = (f"{name}: loss {loss:.4f}" for name, loss in done.losses.items())
+    print(f"{done.status} after {sum(done.rounds)} rounds", *losses, sep="\n")

@@ -37,11 +37,10 @@ class Penalty:
     def step(self, state, reports):
         at = fcfl.evaluate_point(state.problem, state.request.points[0].params, reports)
         over, taken = np.flatnonzero(at.violations > 0), state.rounds[0] + 1
-        push = self.growth**taken * at.violations[over]
-        gradient = at.loss_grads.mean(axis=0) + push @ at.violation_grads(over)
-        onward = at.params - 0.3 / max(1.0, np.linalg.norm(gradient)) * gradient
-        state = replace(state, params=at.params, rounds=(taken,))
-        state = replace(state, request=fcfl.Request((fcfl.Point(onward, "gradients"),)))
+        weight, slopes = self.growth**taken, at.violation_grads(over)
+        gradient = at.loss_grads.mean(axis=0) + weight * at.violations[over] @ slopes
+        onward = fcfl.Point(at.params - gradient / (2.0 + weight * np.sum(slopes**2)), "gradients")
+        state = replace(state, params=at.params, rounds=(taken,), request=fcfl.Request((onward,)))
         if taken >= self.rounds:
             state = replace(state, status="stopped", message="All rounds taken.")
         return state, fcfl.describe_round(at, round=taken, stage=1, step=1.0)
@@ -56,4 +55,5 @@ if __name__ == "__main__":
     session = fcfl.Session(folder, resume=folder is not None and any(folder.glob("checkpoint*")))
     federation, model = fcfl.Federation.from_rows(adult.train), fcfl.Linear(adult.schema.n_features)
     trained = fcfl.train(federation, model, [rule], method=Penalty(), l2=1e-3, session=session)
-    print(trained.message, trained.largest_violation, *map(float.hex, trained.params), sep="\n")
+    losses = (f"{name}: loss {loss:.4f}" for name, loss in trained.losses.items())
+    print(trained.message, f"Over budget by {trained.largest_violation:.4f}.", *losses, sep="\n")

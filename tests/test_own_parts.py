@@ -25,6 +25,12 @@ from fcfl.runs.method_comparison import COMPARED
 from hospital import fcfl
 print(fcfl(*sys.argv[1:]).exit_code, "penalty" in COMPARED)
 """
+BITS = """
+import runpy, sys
+del sys.argv[0]
+trained = runpy.run_path(sys.argv[0], run_name="__main__")["trained"]
+print(trained.largest_violation.hex(), *map(float.hex, trained.params))
+"""
 PUBLIC = {
     "train", "Trained", "Session", "Federation", "RemoteFederation", "Transport", "Reply", "Terms",
     "reply_to", "Client", "LocalClient", "ClientData", "Introduction", "Setup", "Counted", "Counts",
@@ -62,7 +68,7 @@ def test_they_need_no_private_and_no_deep_import(name):
 
 
 def test_a_method_of_ones_own_is_killed_and_resumes_to_the_same_bits(tmp_path):
-    command = [sys.executable, str(EXAMPLES / "own_method.py")]
+    command = [sys.executable, "-c", BITS, str(EXAMPLES / "own_method.py")]
     whole = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     folder = tmp_path / "run"
     folder.mkdir()
