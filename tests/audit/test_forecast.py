@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import betabinom
 
 from fcfl import Difference, Ratio
 from fcfl.audit import forecast as forecasting
@@ -137,3 +138,28 @@ def test_on_rows_drawn_by_a_coin_it_covers_nine_in_ten_and_its_chances_come_true
         these = (said >= low) & (said < high)
         assert kept[these].mean() == pytest.approx(said[these].mean(), abs=0.1)
     assert np.mean(cautious) < np.mean(said)
+
+
+def test_of_few_rows_the_chance_is_that_of_counts_which_is_known_in_closed_form():
+    """No fit, no drift: new counts are beta-binomial, and near 1 that is far from a normal law."""
+    n, rates, budget = np.array([40, 160]), np.array([0.95, 0.975]), 0.03
+    shared = (n @ rates + 0.5) / (n.sum() + 1.0)
+    known, unknown = n * rates + 10 * shared, n * (1 - rates) + 10 * (1 - shared)
+    first, second = (
+        betabinom(m, a, b).pmf(np.arange(m + 1)) for m, a, b in zip(n, known, unknown, strict=True)
+    )
+    apart = np.abs(np.arange(41)[:, None] / 40 - np.arange(161)[None, :] / 160)
+    exact = float((first[:, None] * second[None, :])[apart <= budget + 1e-12].sum())
+    found = foreseen(rates, n, budget, drifts=[0.0, 0.0])
+    assert found.chance_kept == pytest.approx(exact, abs=0.03)
+    mean = float((first[:, None] * second[None, :] * apart).sum())
+    assert found.value == pytest.approx(mean, abs=0.002)
+
+
+def test_few_people_of_a_group_are_taken_for_this_clients_people():
+    """Three of three selected do not say that everybody of that group is."""
+    few, many = (
+        foreseen([1.0, 0.8], [rows, 1000], new_rows=10_000, drifts=[0.0, 0.0]) for rows in (3, 3000)
+    )
+    assert many.value == pytest.approx(0.2, abs=0.01)
+    assert few.value < 0.12
