@@ -28,8 +28,8 @@ def rows(seed, n_rows, n_features=4):
     return ClientData(X, y, {"sex": sex}, SEX)
 
 
-def private_federation(sizes=(6000, 4000), privacy=BUDGET):
-    parts = {f"c{i}": rows(i, size) for i, size in enumerate(sizes)}
+def private_federation(sizes=(6000, 4000), privacy=BUDGET, seed=0):
+    parts = {f"c{i}": rows(10 * seed + i, size) for i, size in enumerate(sizes)}
     test = {f"c{i}": rows(100 + i, size // 2) for i, size in enumerate(sizes)}
     return Federation.from_rows(parts, test, privacy=privacy), parts, test
 
@@ -83,8 +83,8 @@ def test_a_result_has_noisy_counts_wider_intervals_and_the_privacy_part():
 
 
 def test_a_model_that_decides_alike_about_everybody_is_warned_of_as_far_as_noise_tells():
-    data = rows(0, 6000)
-    labels = (np.random.default_rng(0).random(6000) < 0.95) * 1.0
+    data = rows(0, 20_000)
+    labels = (np.random.default_rng(0).random(20_000) < 0.95) * 1.0
     for y, whom in ((labels, ["everybody"]), (1 - labels, ["nobody"]), (data.y, [])):
         clients = Federation.from_rows({"a": replace(data, y=y)}, privacy=BUDGET)
         trained = train(clients, Linear(4), [RULE], method=Private(epsilon=2.0))
@@ -103,20 +103,44 @@ def test_a_client_that_is_too_small_is_named_with_the_rows_that_would_do():
     wanted = int(note.rpartition("About ")[2].split()[0])
     larger, _, _ = private_federation((6000, int(1.1 * wanted)), PrivacyBudget(0.5, 1e-6))
     again = train(larger, Linear(4), [RULE], method=Private(epsilon=0.5))
-    assert not [said for said in again.notes if "'c1'" in said]
+    assert private_fit._judged(again.method, again.state).all()
+    assert private_fit._rate_noise(again.method, again.state).max() < 0.025
 
 
-def test_a_client_whose_noise_is_half_its_budget_is_held_but_named_as_not_sure():
-    """Two standard deviations of the noise fill its budget; the rows that it names are enough."""
+def test_a_client_is_named_unless_its_training_rows_keep_the_budget_with_nine_in_ten():
     federation, _, _ = private_federation((20_000, 550))
     trained = train(federation, Linear(4), [RULE], method=Private(epsilon=2.0))
-    noise = private_fit._rate_noise(trained.method, trained.state)
-    assert 0.025 < noise[2] < 0.05 and private_fit._judged(trained.method, trained.state).all()
-    (note,) = trained.notes
+    method, state = trained.method, trained.state
+    assert private_fit._judged(method, state).all() and len(state.violations) == 4
+
+    def named(over, sd):
+        """What is said where c1's rows are known to be over its budget by so much."""
+        values, sds = np.full(4, -0.02), np.full(4, 0.001)
+        values[2], sds[2] = over, sd
+        return private_fit._too_noisy(method, replace(state, violations=values, variances=sds**2))
+
+    assert named(-0.0130, 0.01) == [] and named(0.001, 0.01) != []
+    (note,) = named(-0.0126, 0.01)
     assert note.startswith("Client 'c1' has about ")
-    assert "is held, but not for sure, not even on training rows" in note
-    wanted = int(note.rpartition("About ")[2].split()[0])
-    assert noise[2] * 550 / wanted == pytest.approx(0.025 / 1.2, rel=0.1)
+    assert "not for sure: the chance that its training rows keep it is 0.90" in note
+    wanted = [int(named(0.0, sd)[0].rpartition("About ")[2].split()[0]) for sd in (0.02, 0.05)]
+    assert 550 < wanted[0] < wanted[1]
+
+
+def test_what_is_known_of_disparities_at_the_end_is_as_far_off_as_it_says():
+    """Against the decisions on all rows, which the server was never told."""
+    off = []
+    for seed in range(6):
+        federation, train_rows, _ = private_federation((6000, 1500), seed=seed)
+        trained = train(federation, Linear(4), [RULE], method=Private(epsilon=2.0))
+        state = trained.state
+        exact = []
+        for data in train_rows.values():
+            selected = data.X @ trained.params[:-1] + trained.params[-1] >= 0
+            exact += [selected[data.groups["sex"] == code].mean() for code in (0, 1)]
+        over = state.problem.constraints.violations(np.array(exact))
+        off.append((state.violations - over) / np.sqrt(state.variances))
+    assert 0.2 < np.std(off) < 2.5 and np.abs(off).max() < 6
 
 
 def test_noise_of_counts_is_part_of_how_well_a_difference_is_known():

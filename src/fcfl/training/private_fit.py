@@ -6,6 +6,7 @@ last releases, counts of decisions with noise; intervals are as much wider.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,6 @@ from fcfl.releases import attributes_of, cells_of
 from fcfl.results.evaluations import AuditTerms, Evaluations
 from fcfl.results.result import Privacy, PrivacyLoss
 from fcfl.rules import Rule
-from fcfl.server.constraints import Row
 from fcfl.server.private.estimates import group_estimates
 from fcfl.server.private.private import Private
 from fcfl.server.private.private_state import PrivateState
@@ -39,7 +39,8 @@ NOT_COVERED = (
     "one person with several rows, or with rows at several clients: each row counts",
     "times and sizes of messages; rows on the machines of the clients themselves",
 )
-SURE = 0.5  # of a budget: where the noise is more, a budget that is held may be exceeded
+SURE = 0.9  # chance that training rows keep a budget, as far as noise lets it be known
+_MARGIN = 0.4  # of a budget: as far inside as rows with little noise end
 _EVERYBODY = 1e9  # rows: which groups are too small is found out with noise
 
 
@@ -195,33 +196,53 @@ def _judged(method: Private, state: PrivateState) -> NDArray[np.bool_]:
     return np.asarray(enough & (_rate_noise(method, state) < allowances(constraints)))
 
 
+def _chances(state: PrivateState) -> Vector:
+    """The chance that training rows keep each row's budget, by all that was told with noise.
+
+    What the steps should have done and what is counted at the end are weighed by their variances.
+    """
+    deviations = np.sqrt(np.maximum(state.variances, 1e-300))
+    return np.array(
+        [
+            NormalDist().cdf(-over / sd)
+            for over, sd in zip(state.violations, deviations, strict=True)
+        ]
+    )
+
+
 def _too_noisy(method: Private, state: PrivateState) -> list[str]:
     """A sentence for each client whose budget is not sure, with the rows that would do.
 
-    A budget is not held at all where the noise is as large as it is, and held without being sure
-    where two standard deviations of the noise are.
+    A budget is not held at all where the noise of a round is as large as it is. Where it is held,
+    it is not sure unless its chance to be kept on training rows is `SURE`.
     """
     constraints, judged = state.problem.constraints, _judged(method, state)
-    noise, allowed = _rate_noise(method, state), allowances(constraints)
+    noise, allowed, chances = _rate_noise(method, state), allowances(constraints), _chances(state)
     n_rows = dict(zip(state.problem.clients, state.n_rows, strict=True))
-    unsure: dict[ClientId, tuple[bool, float, Row, float]] = {}  # the worst comparison of each
-    for row, sd, most, is_judged in zip(constraints.rows, noise, allowed, judged, strict=True):
-        times = float(sd) / (SURE * max(float(most), 1e-9))
-        if row.client is None or (is_judged and times <= 1.0):
+    unsure: dict[ClientId, tuple[bool, float, int]] = {}  # the worst comparison of each
+    for index, row in enumerate(constraints.rows):
+        if row.client is None or (judged[index] and chances[index] >= SURE):
             continue
-        worse = (not is_judged, times)
-        if row.client not in unsure or worse > unsure[row.client][:2]:
-            unsure[row.client] = (*worse, row, float(sd))
+        worse = (not judged[index], -float(chances[index]), index)
+        unsure[row.client] = max(unsure.get(row.client, worse), worse)
+    needed = NormalDist().inv_cdf(SURE) * np.sqrt(state.variances) / (_MARGIN * allowed)
     notes = []
-    for client, (is_free, times, row, sd) in unsure.items():
-        rows, counts = n_rows[client], _counted(state)[state.problem.clients.index(client)]
-        factor = max(times, method.least_rows / max(float(counts.min()), 1.0))
-        said = "is not held" if is_free else "is held, but not for sure, not even on training rows"
+    for client, (is_free, _, index) in unsure.items():
+        row, rows = constraints.rows[index], n_rows[client]
+        counts = _counted(state)[state.problem.clients.index(client)]
+        times = 2.0 * noise[index] / max(float(allowed[index]), 1e-9)
+        factor = max(times, needed[index], method.least_rows / max(float(counts.min()), 1.0))
+        said = (
+            "is not held"
+            if is_free
+            else f"is held, but not for sure: the chance that its training rows keep it is "
+            f"{chances[index]:.2f}"
+        )
         notes.append(
             f"Client {client!r} has about {rows:.0f} rows: at epsilon {method.epsilon:g} its "
-            f"difference of rates is known up to {sd:.2g} ({row.attribute}), so that its budget of "
-            f"{row.budget:g} {said}. About {_rounded(1.2 * factor * rows)} rows with the same "
-            "groups would do."
+            f"difference of rates is known up to {noise[index]:.2g} ({row.attribute}), so that its "
+            f"budget of {row.budget:g} {said}. About {_rounded(1.2 * max(factor, 1.0) * rows)} "
+            "rows with the same groups would do."
         )
     return notes
 

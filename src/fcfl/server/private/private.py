@@ -146,8 +146,14 @@ class Private:
             f"All {self.rounds} rounds taken, each client with epsilon {self.epsilon:g} and delta "
             f"{self.delta:g}."
         )
+        constraints, decided = state.problem.constraints, heard.decisions()
+        noise = noise_of_rows(constraints, decided.noise) ** 2
+        moved = _row_slopes(state) @ state.last_step
+        values, variances = _filtered(state, moved, constraints.violations(decided.rates), noise)
         state = replace(
             state,
+            violations=values,
+            variances=variances,
             evaluation=heard.stacked("evaluation"),
             held_out=heard.stacked("held_out"),
             status="converged",
@@ -203,6 +209,20 @@ class _Heard:
         noise = self.noise("rates") / counts
         count_noise = np.tile(self.state.count_sd, len(counts))
         return Known(rates.ravel(), noise.ravel(), counts.ravel(), count_noise)
+
+    def decisions(self) -> Known:
+        """Rates of decisions by the cells that are counted at the end."""
+        rates, cells = self.state.problem.rates, self.stacked("evaluation")
+        selected = np.array([group_estimates(rates, c, "evaluation", selected=True) for c in cells])
+        behind = np.array([group_estimates(rates, c, "evaluation") for c in cells])
+        found = np.clip(selected / np.maximum(behind, 1.0), 0.0, 1.0)
+        # A rate differs by the noise of its selected cells and by that of the others.
+        one_kind = np.ones(cells.shape[1])
+        n_cells = group_estimates(rates, one_kind, "evaluation", selected=True)
+        counts = np.maximum(self.state.group_counts, 1.0)
+        sd = self.noise("evaluation") * np.sqrt(n_cells)
+        noise = sd * np.hypot(found, 1.0 - found) / counts
+        return Known(found.ravel(), noise.ravel(), counts.ravel(), np.zeros(counts.size))
 
 
 def _met(state: PrivateState, heard: _Heard) -> PrivateState:
