@@ -238,6 +238,22 @@ def test_a_programme_that_no_solver_solves_is_an_error(monkeypatch):
         solve_dual_qp(np.eye(5), np.ones(5), 3, np.ones(2))
 
 
+def test_a_solution_that_is_nearly_right_is_taken_and_one_that_is_not_is_an_error(monkeypatch):
+    """One step of hundreds that is off by 1e-5 must not cost a run all that it computed."""
+    problem = programme("plain", 3)
+    truth = solve_dual_qp(*problem)
+    other = np.where(np.arange(truth.size) < problem[2], 1.0 / problem[2], 0.0)
+    monkeypatch.setattr(dual_qp, "_polish", lambda dual, x: x)
+    for share, is_taken in ((1e-5, True), (0.1, False)):
+        off = truth + share * (other - truth)
+        monkeypatch.setattr(dual_qp, "_attempts", lambda dual, off=off: [lambda d: off])
+        if is_taken:
+            np.testing.assert_allclose(solve_dual_qp(*problem), off)
+        else:
+            with pytest.raises(SolverError, match="was not solved: residual"):
+                solve_dual_qp(*problem)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("where", ["W", "c"])
 def test_a_non_finite_entry_is_an_error(bad, where):
