@@ -120,7 +120,7 @@ def disparity(params: Any, data: ClientData, rule: Difference) -> tuple[float, i
 
 def named(trained: Any, table: Table) -> set[str]:
     """Clients that the run names because noise keeps their budgets from being sure."""
-    notes = [note for note in trained.notes if "rows with the same groups would do" in note]
+    notes = [note for note in trained.notes if ", so that its budget of " in note]
     return {name for name in table.train if any(f"Client {name!r} " in note for note in notes)}
 
 

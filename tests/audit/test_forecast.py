@@ -156,6 +156,35 @@ def test_of_few_rows_the_chance_is_that_of_counts_which_is_known_in_closed_form(
     assert found.value == pytest.approx(mean, abs=0.002)
 
 
+def test_a_disparity_that_is_the_budget_itself_keeps_it():
+    """Of twenty people each, one more or less is .05, up to rounding."""
+    n, rates = np.array([20, 20]), np.array([0.9, 0.93])
+    shared = (n @ rates + 0.5) / (n.sum() + 1.0)
+    first, second = (
+        betabinom(20, 20 * r + 10 * shared, 20 * (1 - r) + 10 * (1 - shared)).pmf(np.arange(21))
+        for r in rates
+    )
+    one_apart = np.abs(np.subtract.outer(np.arange(21), np.arange(21))) <= 1
+    exact = float(np.outer(first, second)[one_apart].sum())
+    found = foreseen(rates, n, 0.05, drifts=[0.0, 0.0])
+    assert found.chance_kept == pytest.approx(exact, abs=0.03)
+
+
+def test_rates_of_two_labels_are_chances_of_their_own():
+    odds = Difference("equalized_odds", "race")
+    one = foreseen([0.3, 0.33], 200, 0.05, drifts=[0.0, 0.0])
+    both = foreseen([0.3, 0.33, 0.3, 0.33], 200, 0.05, odds, drifts=[0.0] * 4)
+    assert both.chance_kept == pytest.approx(one.chance_kept**2, abs=0.04)
+
+
+@pytest.mark.parametrize("rows", [1, 1e6, 3e8, 1e19])
+def test_everybody_or_nobody_of_any_number_of_rows(rows):
+    for rate in (0.0, 1.0):
+        found = foreseen([rate, rate], rows, 0.05)
+        assert 0 <= found.low <= found.value <= found.high <= 1
+        assert found.chance_kept == 1 or rows == 1
+
+
 def test_few_people_of_a_group_are_taken_for_this_clients_people():
     """Three of three selected do not say that everybody of that group is."""
     few, many = (

@@ -35,6 +35,8 @@ _OPTIMISM = 0.3  # standard deviations by which groups drift apart on new rows
 _DRIFT_SEEN = 0.5  # share of the drift that new rows show; to first order it is overstated
 _MOST_DRIFT = 1.0  # standard deviations: far from where they were taken, slopes say nothing
 _TRUSTED_ROWS = 300.0  # rows from which on decisions say more than smooth rates
+_MOST_ROWS = 1e12  # more say nothing more, and would be lost in rounding
+_TIE = 1e-9  # shares of whole people may be the budget itself, up to rounding
 _SHARED_ROWS = 10.0  # rows that the other groups' rate is worth in what is known of a group's
 
 
@@ -64,8 +66,9 @@ def forecast(
     ``new_rows`` those to come, by default as many, ``drifts`` by how much they will differ.
     """
     come = rows if new_rows is None else new_rows
+    rng = np.random.default_rng(0)
     parts = [
-        _drawn(rule, smooth, decided, rows, come, drifts, groups)
+        _drawn(rng, rule, smooth, decided, rows, come, drifts, groups)
         for groups in compared.columns.values()
         if len(groups) >= 2
     ]
@@ -74,13 +77,15 @@ def forecast(
     worst = np.max(parts, axis=0) if isinstance(rule, Difference) else np.min(parts, axis=0)
     chance = None
     if budget is not None:
-        kept = worst <= budget if isinstance(rule, Difference) else worst >= budget
+        over = worst - budget if isinstance(rule, Difference) else budget - worst
+        kept = over <= _TIE
         chance = float(kept.mean())
     low, high = np.quantile(worst, _COVERAGE)
     return Forecast(float(worst.mean()), float(low), float(high), chance)
 
 
 def _drawn(
+    rng: np.random.Generator,
     rule: Rule,
     smooth: Vector,
     decided: Vector,
@@ -90,7 +95,8 @@ def _drawn(
     groups: list[int],
 ) -> Vector:
     """Disparities between some groups on many samples of new rows."""
-    n, m = rows[groups], np.maximum(np.rint(new_rows[groups]), 1.0).astype(np.int64)
+    n = np.minimum(rows[groups], _MOST_ROWS)
+    m = np.clip(np.rint(new_rows[groups]), 1.0, _MOST_ROWS).astype(np.int64)
     trust = n.min() / (n.min() + _TRUSTED_ROWS)
     rates = smooth[groups] + trust * (decided[groups] - smooth[groups])
     shared = (n @ rates + 0.5) / (n.sum() + 1.0)
@@ -101,9 +107,10 @@ def _drawn(
     else:
         most = _MOST_DRIFT * np.sqrt(variance)
         centres = rates + np.clip(_DRIFT_SEEN * drifts[groups], -most, most)
-    expected = n * np.clip(centres, 0.0, 1.0) + _SHARED_ROWS * shared
-    rng, size = np.random.default_rng(0), (_DRAWS, len(groups))
-    true_rates = rng.beta(expected, n + _SHARED_ROWS - expected, size)
+    centres = np.clip(centres, 0.0, 1.0)
+    selected = n * centres + _SHARED_ROWS * shared
+    others = n * (1.0 - centres) + _SHARED_ROWS * (1.0 - shared)
+    true_rates = rng.beta(selected, others, (_DRAWS, len(groups)))
     samples = rng.binomial(m, true_rates) / m
     most, least = samples.max(axis=1), samples.min(axis=1)
     if isinstance(rule, Difference):

@@ -202,47 +202,47 @@ def _chances(state: PrivateState) -> Vector:
     What the steps should have done and what is counted at the end are weighed by their variances.
     """
     deviations = np.sqrt(np.maximum(state.variances, 1e-300))
-    return np.array(
-        [
-            NormalDist().cdf(-over / sd)
-            for over, sd in zip(state.violations, deviations, strict=True)
-        ]
-    )
+    return np.array([NormalDist().cdf(-z) for z in state.violations / deviations])
 
 
 def _too_noisy(method: Private, state: PrivateState) -> list[str]:
     """A sentence for each client whose budget is not sure, with the rows that would do.
 
     A budget is not held at all where the noise of a round is as large as it is. Where it is held,
-    it is not sure unless its chance to be kept on training rows is `SURE`.
+    it is not sure unless the chance that training rows keep it, in all comparisons, is `SURE`.
     """
     constraints, judged = state.problem.constraints, _judged(method, state)
-    noise, allowed, chances = _rate_noise(method, state), allowances(constraints), _chances(state)
-    n_rows = dict(zip(state.problem.clients, state.n_rows, strict=True))
-    unsure: dict[ClientId, tuple[bool, float, int]] = {}  # the worst comparison of each
+    noise, allowed = _rate_noise(method, state), np.maximum(allowances(constraints), 1e-9)
+    chances = _chances(state)
+    of_sd = NormalDist().inv_cdf(SURE) * np.sqrt(state.variances) / (_MARGIN * allowed)
+    needed = np.maximum(of_sd, 2.0 * noise / allowed)
+    own: dict[ClientId, list[int]] = {}
     for index, row in enumerate(constraints.rows):
-        if row.client is None or (judged[index] and chances[index] >= SURE):
-            continue
-        worse = (not judged[index], -float(chances[index]), index)
-        unsure[row.client] = max(unsure.get(row.client, worse), worse)
-    needed = NormalDist().inv_cdf(SURE) * np.sqrt(state.variances) / (_MARGIN * allowed)
+        if row.client is not None:
+            own.setdefault(row.client, []).append(index)
     notes = []
-    for client, (is_free, _, index) in unsure.items():
-        row, rows = constraints.rows[index], n_rows[client]
-        counts = _counted(state)[state.problem.clients.index(client)]
-        times = 2.0 * noise[index] / max(float(allowed[index]), 1e-9)
-        factor = max(times, needed[index], method.least_rows / max(float(counts.min()), 1.0))
-        said = (
-            "is not held"
-            if is_free
-            else f"is held, but not for sure: the chance that its training rows keep it is "
-            f"{chances[index]:.2f}"
-        )
+    for client, rows in own.items():
+        chance, is_held = float(chances[rows].prod()), bool(judged[rows].all())
+        if is_held and chance >= SURE:
+            continue
+        worst = min(rows, key=lambda index: (judged[index], chances[index]))
+        place = state.problem.clients.index(client)
+        few = method.least_rows / max(float(_counted(state)[place].min()), 1.0)
+        factor, n_rows = max(float(needed[worst]), few), float(state.n_rows[place])
+        row = constraints.rows[worst]
+        kept = f"the chance that its training rows keep it is {np.floor(100 * chance) / 100:.2f}"
+        said = f"is held, but not for sure: {kept}" if is_held else "is not held"
+        if factor <= 1:
+            way_out = "It is not the noise alone: more rounds may help, or a larger budget."
+        elif factor * n_rows > _EVERYBODY:
+            way_out = "A larger budget would do, no number of rows."
+        else:
+            wanted = _rounded(1.2 * factor * n_rows)
+            way_out = f"About {wanted} rows with the same groups would do."
         notes.append(
-            f"Client {client!r} has about {rows:.0f} rows: at epsilon {method.epsilon:g} its "
-            f"difference of rates is known up to {noise[index]:.2g} ({row.attribute}), so that its "
-            f"budget of {row.budget:g} {said}. About {_rounded(1.2 * max(factor, 1.0) * rows)} "
-            "rows with the same groups would do."
+            f"Client {client!r} has about {n_rows:.0f} rows: at epsilon {method.epsilon:g} its "
+            f"difference of rates is known up to {noise[worst]:.2g} ({row.attribute}), so that its "
+            f"budget of {row.budget:g} {said}. {way_out}"
         )
     return notes
 

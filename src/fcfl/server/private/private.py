@@ -147,9 +147,13 @@ class Private:
             f"{self.delta:g}."
         )
         constraints, decided = state.problem.constraints, heard.decisions()
-        noise = noise_of_rows(constraints, decided.noise) ** 2
-        moved = _row_slopes(state) @ state.last_step
-        values, variances = _filtered(state, moved, constraints.violations(decided.rates), noise)
+        values, variances = _filtered(
+            state,
+            _row_slopes(state) @ state.last_step,
+            constraints.violations(decided.rates),
+            noise_of_rows(constraints, decided.noise) ** 2,
+        )
+        variances = variances + noise_of_rows(constraints, decided.by_counts) ** 2
         state = replace(
             state,
             violations=values,
@@ -222,7 +226,8 @@ class _Heard:
         counts = np.maximum(self.state.group_counts, 1.0)
         sd = self.noise("evaluation") * np.sqrt(n_cells)
         noise = sd * np.hypot(found, 1.0 - found) / counts
-        return Known(found.ravel(), noise.ravel(), counts.ravel(), np.zeros(counts.size))
+        count_noise = np.tile(self.state.count_sd, len(counts))
+        return Known(found.ravel(), noise.ravel(), counts.ravel(), count_noise)
 
 
 def _met(state: PrivateState, heard: _Heard) -> PrivateState:

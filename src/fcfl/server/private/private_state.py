@@ -14,7 +14,7 @@ from fcfl.server.problem import Problem
 class PrivateState:
     """The model and what noisy sums have said so far.
 
-    ``violations`` are those of decisions at ``params`` before the last step, with their variances
+    ``violations`` are those of decisions before the last step, at the end after it, with variances
     by noise; ``count_sd`` has the noise in the rows behind each rate; ``at_zero`` is the gradient
     of the mean loss at zero, as it was told; ``slopes`` are those of the rates, ``slope_noise`` how
     much of the last release's variance they have, ``answer`` how much more than these decisions
