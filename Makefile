@@ -1,6 +1,8 @@
 # Every goal makes what it needs: `make demo` and `make test` work from a bare clone.
 PYTHON ?= python3
 BIN := .venv/bin
+# Tests start a hundred processes: what they import is compiled once, whatever the machine's habit.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help venv demo test test-deployment lint docs docs-check docs-outputs release-check bench clean
 help:

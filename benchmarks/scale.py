@@ -201,6 +201,9 @@ def run_child(name: str, *args: str, threads: int = 1) -> Table:
     """One child's numbers, with its seconds in all and its peak memory."""
     given = {key: str(threads) for key in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
     environment = os.environ | given | {"FCFL_NUM_THREADS": str(threads)}
+    # Some machines forbid to keep compiled modules: each start would then compile them again, half
+    # of a fit's seconds, of which a user's second start has none.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-m", "benchmarks.scale", "--child", name, *args]
     done = subprocess.run(
         command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False
@@ -226,6 +229,9 @@ def child_main(name: str, args: list[str]) -> int:
 
 def part_fit(folder: Path, quick: bool, turns: int = 1) -> Table:
     """File to result, beside scikit-learn on the pooled rows; memory beside the columns in use."""
+    small = write_table(folder / "first.parquet", 20_000)
+    for child, args in (("ours", ()), ("sklearn", ("default",)), ("default", ())):
+        run_child(child, str(small), *args)  # what they import is compiled once
     path = write_table(folder / "fit.parquet", 50_000 if quick else 1_000_000)
     in_use = used_megabytes(path)
     lines = []

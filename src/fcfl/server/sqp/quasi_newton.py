@@ -5,7 +5,7 @@ Either is a positive definite ``B`` behind two operations: `whiten` gives rows `
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -59,20 +59,29 @@ class Exact:
     def whiten(self, rows: Matrix) -> Matrix:
         """``W = J L^{-T}``."""
         if rows.size <= _FEW_ENTRIES:
-            solved = [solve_triangular(self.factor, row, lower=True) for row in rows]
+            solved = [self._solve_lower(row) for row in rows]
             return np.array(solved).reshape(rows.shape)
-        whitened: Matrix = solve_triangular(self.factor, rows.T, lower=True).T
+        whitened: Matrix = self._solve_lower(rows.T).T
         return whitened
 
     def solve(self, gradient: Vector) -> Vector:
         """``B^{-1} g``."""
-        inner = solve_triangular(self.factor, gradient, lower=True)
-        solved: Vector = solve_triangular(self.factor, inner, lower=True, trans="T")
-        return solved
+        return self._solve_lower(self._solve_lower(gradient), trans="T")
 
     def scaled(self, factor: float) -> "Exact":
         """``factor * B``."""
         return Exact(np.sqrt(factor) * self.factor)
+
+    def _solve_lower(self, right: Matrix, trans: Literal["N", "T"] = "N") -> Matrix:
+        """``L^{-1} right``, or with ``L^T``.
+
+        SciPy would look through the whole factor for a NaN each time, which takes longer than the
+        solution: reports are checked when they arrive, and the programme's rows when it is solved.
+        """
+        solved: Matrix = solve_triangular(
+            self.factor, right, trans=trans, lower=True, check_finite=False
+        )
+        return solved
 
 
 @dataclass(frozen=True)
