@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fcfl._types import CurvatureWeights, Fold, Point
+from fcfl.client import local_client
 from fcfl.client.counts import count_rows
 from fcfl.client.folds import split_fold
 from fcfl.client.local_client import LocalClient
@@ -45,6 +46,26 @@ def test_an_introduction_names_groups_and_those_that_are_here():
 
 
 # --- reports --------------------------------------------------------------------------------------
+
+
+def test_rows_that_a_fold_holds_out_are_split_off_once_for_all_questions(monkeypatch):
+    asked = []
+
+    def watched(name, data, fold):
+        asked.append(fold)
+        return split_fold(name, data, fold)
+
+    monkeypatch.setattr(local_client, "split_fold", watched)
+    client, (params,) = LocalClient("a", rows()), params_of(1)
+    for fold in (Fold(0), Fold(1), Fold(0), Fold(1)):
+        expected = LocalClient("a", split_fold("a", rows(), fold)[1]).count(SETUP, params).train
+        said = client.hold_out(SETUP, fold, [params])
+        assert said.n_rows == expected.n_rows
+        assert said.loss_sums[0] == pytest.approx(expected.loss_sum)
+    assert asked == [Fold(0), Fold(1)]
+    for index in range(20):  # a server may ask for ever other ones
+        client.hold_out(SETUP, Fold(index % 5, seed=index), [params])
+    assert len(client._away) <= local_client._MOST_FOLDS
 
 
 @pytest.mark.parametrize("fold", [None, Fold(1), Fold(3, 4, seed=2, most_rows=40)], ids=str)

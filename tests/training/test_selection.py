@@ -368,6 +368,20 @@ def test_every_candidate_is_scored_on_every_row_once(table, monkeypatch):
         assert sums.product_sums.shape == (len(candidates), len(candidates))
 
 
+def test_clients_are_not_asked_twice_in_a_row_about_the_same_models(table, monkeypatch):
+    asked, ask = [], Federation.hold_out
+
+    def watched(self, setup, models):
+        asked.append(tuple(params.tobytes() for of_fold in models.values() for params in of_fold))
+        return ask(self, setup, models)
+
+    monkeypatch.setattr(Federation, "hold_out", watched)
+    seen = watched_sums(monkeypatch)
+    choice_of(table, l2=0.01).select()
+    # Refining starts from the choice that was made last.
+    assert len(set(asked)) == len(asked) == len(seen) - 1
+
+
 def test_further_weights_are_tried_while_the_best_is_the_last_on_its_side(table):
     """150 rows of noisy labels want much of it."""
     choice = choice_of(table, objective=1.0)

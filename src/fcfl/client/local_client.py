@@ -104,6 +104,7 @@ class LocalClient:
         self._model, self._tells_scores = model, tells_scores
         self._setup: Setup | None = None
         self._rows: dict[Fold | None, ModelRows] = {}
+        self._away: dict[Fold, ClientData] = {}
 
     def under(self, policy: Policy) -> "LocalClient":
         """The same rows with the rules and the preference of a policy of the client's own."""
@@ -163,7 +164,7 @@ class LocalClient:
     def hold_out(self, setup: Setup, fold: Fold, candidates: Sequence[Vector]) -> HeldOut:
         """Losses and decisions of the rows that a fold holds out, summed, under several models."""
         check_rules_kept(self.name, self.rules, setup.rules)
-        _, away = split_fold(self.name, self.train, fold)
+        away = self._held_out_rows(fold)
         model = self._model or setup.model
         logits = np.column_stack([model.logits(params, away.X) for params in candidates])
         losses = np.column_stack([model.loss.each(column, away.y) for column in logits.T])
@@ -191,6 +192,14 @@ class LocalClient:
                 self._rows = {}
             self._rows[fold] = rows
         return self._rows[fold]
+
+    def _held_out_rows(self, fold: Fold) -> ClientData:
+        """The rows that a fold holds out, kept: whoever chooses asks about them several times."""
+        if fold not in self._away:
+            if len(self._away) >= _MOST_FOLDS:
+                self._away = {}
+            self._away[fold] = split_fold(self.name, self.train, fold)[1]
+        return self._away[fold]
 
     def _counts(self, setup: Setup, data: ClientData, params: Vector) -> Counts:
         model = self._model or setup.model

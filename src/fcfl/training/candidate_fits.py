@@ -5,6 +5,7 @@ fold costs one Newton step on the KKT conditions from its candidate's fit; only 
 few candidates are trained to their ends.
 """
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -34,6 +35,8 @@ _NEARLY, _MOST_REFINED = 1.0, 3  # standard errors behind the best, and how many
 _MOST_NUMBERS = 4_000_000  # of curvature in one exchange, 32 MB: with many columns there are more
 _FITS, _FOLDS = 0.85, 0.95  # shares of a phase's progress
 
+_Judged = tuple[tuple[Fitted, ...], dict[ClientId, HeldOut]]  # models, and what was said of them
+
 
 class CandidateFits:
     """Fits of candidates, and what they do on rows that were held out, if any are."""
@@ -58,6 +61,7 @@ class CandidateFits:
         whole, inside = ask_together(asked, self._clients, WHAT)
         self.holds_out = any(whole[c][0].n_rows > inside[c][0].n_rows for c in whole)
         self._problem, _ = build_problem(rules, setup.rates, whole, min_group_rows=min_group_rows)
+        self._judged: _Judged = ((), {})
         self._known = {} if progress_file is None else read_fitted(progress_file)
 
     def fit(
@@ -180,12 +184,17 @@ class CandidateFits:
         return decide(list(fitted), judged, excess, between=between)
 
     def _held_out(self, fitted: Sequence[Fitted]) -> dict[ClientId, HeldOut]:
-        """Each client's sums over the rows it held out."""
+        """Each client's sums over the rows it held out; asked once about the same models."""
+        before, totals = self._judged
+        if len(before) == len(fitted) and all(map(operator.is_, before, fitted)):
+            return totals
         models = {
             fold: [one.folds[place] for one in fitted] for place, fold in enumerate(self._folds)
         }
         told = self._federation.hold_out(self._setup, models)
-        return {client: reduce(HeldOut.plus, sums) for client, sums in told.items()}
+        totals = {client: reduce(HeldOut.plus, sums) for client, sums in told.items()}
+        self._judged = (tuple(fitted), totals)
+        return totals
 
 
 @dataclass(frozen=True)
