@@ -205,19 +205,32 @@ def test_no_clients_share_selected_moves_further_than_allowed():
     assert moved[0.05] > 0.01  # so the smaller limit was one
 
 
+def phds_on(seed, confidence):
+    """A run on Adult split again by sex, and the share of its PhDs that is selected."""
+    task = adult_again("sex", seed, Difference("demographic_parity", "sex", 0.05))
+    options = {"l2": 0.0047, "objective": 10.0, "starts": 1, "confidence": confidence}
+    trained = train(
+        Federation.from_rows(task.train), Linear(task.n_features), task.rules, **options
+    )
+    return trained, share_selected(trained)["phd"]
+
+
 def test_a_rate_is_moved_further_where_decisions_have_moved_by_too_little(monkeypatch):
     """Adult's PhDs: smooth rates that move by .045 leave decisions where they were."""
-    rule = Difference("demographic_parity", "sex", 0.05)
-    task = adult_again("sex", 4, rule)
-
-    def selected(confidence):
-        options = {"l2": 0.0047, "objective": 10.0, "starts": 1, "confidence": confidence}
-        clients = Federation.from_rows(task.train)
-        return share_selected(train(clients, Linear(task.n_features), task.rules, **options))["phd"]
-
-    plain, moved = selected(0.0), selected(0.9)
+    monkeypatch.setattr(holding, "PUSHES", ())
+    plain, moved = phds_on(4, 0.0)[1], phds_on(4, 0.9)[1]
     monkeypatch.setattr(holding, "FURTHER", 1.0)
-    assert 0.05 + EXACT >= moved - plain >= selected(0.9) - plain + 0.005
+    assert 0.05 + EXACT >= moved - plain >= phds_on(4, 0.9)[1] - plain + 0.005
+
+
+def test_a_rate_that_training_cannot_move_is_moved_by_the_least_change(monkeypatch):
+    monkeypatch.setattr(holding, "MOVES", 0)
+    (_, plain), (pushed, moved) = phds_on(5, 0.0), phds_on(5, 0.9)
+    monkeypatch.setattr(holding, "PUSHES", ())
+    left, stays = phds_on(5, 0.9)
+    assert 0.05 + EXACT >= moved - plain >= stays - plain + 0.005
+    assert accuracy(pushed) >= accuracy(left) - holding.MOST_FOR_MOVING
+    assert any("restored" in folder for folder in folders(pushed))
 
 
 def test_margins_cost_no_more_than_the_stated_accuracy_and_it_is_said(monkeypatch):

@@ -14,7 +14,7 @@ from fcfl.rules import rates_needed
 from fcfl.server.problem import build_problem, evaluate_point
 from fcfl.training.few_rows import too_few_rows
 from fcfl.training.margins import LEFT, deviations_for, margins_at
-from helpers import RACE
+from helpers import RACE, identical
 
 PARITY = Difference("demographic_parity", "race", 0.1)
 CONFIDENCES = (0.0, 0.3, 0.5, 0.6, 0.75, 0.9, 0.95, 0.99)
@@ -177,6 +177,18 @@ def test_smooth_rates_may_be_moved_further_than_decisions_may():
     assert (twice.violations(np.array([0.85 + 2.0 * few] * 2 + [0.91] * 2))[own:] > 0).any()
     around = found.limits(np.zeros(own)).problem.constraints
     assert (around.violations(np.array([0.85 + 2.0 * few] * 2 + [0.85] * 2))[own:] > 0).any()
+
+
+def test_the_least_change_is_to_move_decided_rates_by_a_share_of_their_aims():
+    clients = {"few": ([60, 40], [0.85, 0.85]), "many": ([60_000, 40_000], [0.85, 0.85])}
+    found, deviations = margins(clients), deviations_for(0.9)
+    own, few = len(found.problem.constraints), found.aims(deviations)[0]
+    around = found.limits(np.zeros(own))
+    half = found.aimed(around, deviations, 0.5).problem.constraints
+    for by, is_inside in ((0.49 * few, False), (0.51 * few, True), (0.05, True), (0.051, False)):
+        rates = np.array([0.85 + by, 0.85 + by, 0.85, 0.85])
+        assert (half.violations(rates)[own:] <= 1e-12).all() == is_inside
+    assert identical(half.bounds[:own], around.bounds[:own])
 
 
 def test_what_is_reached_is_the_share_of_the_aim_that_decisions_moved_by():

@@ -15,6 +15,7 @@ from fcfl.server.method import FEASIBILITY_TOLERANCE
 from fcfl.server.problem import Evaluation, Problem, evaluate_point
 from fcfl.training.run_stages import Run
 
+NEARLY = 1e-4  # smooth violation of a turn that does not converge, as networks often do not
 SHOWN = 0.005  # a smaller change of what a client selects is not told
 _LARGE_NOISE = 0.1  # of all rows: counts that may be wrong by more say nothing
 
@@ -43,6 +44,13 @@ class Held:
         """Share of all training rows that are decided rightly."""
         counts = pool_counts(self.found.train.values())
         return (counts.true_negative + counts.true_positive) / max(counts.n_rows, 1)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether training came to its end, or at least inside the bounds."""
+        if self.state.status == "converged":
+            return True
+        return self.state.status == "stopped" and self.at.largest_violation <= NEARLY
 
     def excess(self, problem: Problem) -> Vector:
         """By how much decisions exceed each bound of a problem; 0 where they keep it."""
@@ -83,6 +91,22 @@ def sentence_on_changes(changes: Mapping[ClientId, float]) -> tuple[str, ...]:
         return ()
     listed = ", ".join(f"{client!r} {by:+.3f}" for client, by in list(shown.items())[:12])
     return (f"Margins change the share selected: {listed}.",)
+
+
+def sentence_on_exceeded(held: Held, problem: Problem, most_accuracy: float) -> str:
+    """Which budgets decisions on training rows do not keep, and what would not be paid for it."""
+    most: dict[str, float] = {}
+    for row, excess in zip(problem.constraints.rows, held.excess(problem), strict=True):
+        if excess > 0:
+            who = "all clients together" if row.client is None else repr(row.client)
+            name = f"{who} ({row.metric}, {row.attribute})"
+            most[name] = max(most.get(name, 0.0), float(excess))
+    listed = [f"{name} by {by:.3g}" for name, by in sorted(most.items(), key=lambda i: -i[1])]
+    more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
+    return (
+        f"Decisions on training rows exceed the budget of {', '.join(listed[:5])}{more}: "
+        f"training could not bring them inside for {most_accuracy:g} of accuracy."
+    )
 
 
 def sentence_on_alike(found: Evaluations) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from fcfl.server.method import traits_of
 from fcfl.server.problem import Problem
 from fcfl.training.drift import drift_at, drifts_of
 from fcfl.training.few_rows import too_few_rows
-from fcfl.training.held import Held, held_at, sentence_on_changes
+from fcfl.training.held import Held, held_at, sentence_on_changes, sentence_on_exceeded
 from fcfl.training.margins import STEP, Limits, Margins, margins_at
 from fcfl.training.run_stages import Run, Stage
 
@@ -36,12 +36,12 @@ MOST_FOR_MOVING = 0.002  # the same for moving the rates of small clients
 DRIFT_SHARES = (1.0, 0.5)  # of the drift that training is held against: the first it can be
 MOVES = 6  # tries of how far the rates of small clients may move
 FURTHER, FURTHEST = 1.5, 2.0  # times the aim that a move is tried by: next, and at most
+PUSHES = (1.0, 0.8, 0.6)  # shares of the aim that the least change is tried for
 MOST_LOSS = 0.01  # by how much moving may raise the mean of the clients' losses
 MOVED = 0.8  # of its aim: near enough
 TURNS = 3  # of lowering bounds by what decisions exceed them by
 FEEDBACK, AT_LEAST = 1.2, 5e-4  # times the excess, and a bit more
 TURN_ROUNDS = 100  # of each stage of a turn, more where the plain fit took more
-NEARLY = 1e-4  # smooth violation of a turn that does not converge, as networks often do not
 
 
 class Holding:
@@ -69,7 +69,7 @@ class Holding:
         self._reference = base
         kept = self._with_margins(base, confidence, most_change)
         if self.exceeded(kept) > 0:
-            self._say(self._about_exceeded(kept))
+            self._say(sentence_on_exceeded(kept, self._asked, MOST_ACCURACY))
         for sentence in sentence_on_changes(kept.changes(base)):
             self._say(sentence)
         return self._with_drifts(kept) if self._tells_drift else kept
@@ -104,22 +104,6 @@ class Holding:
         known = dict(zip(self._asked.clients, split, strict=True))
         return replace(held, found=replace(held.found, drifts=known))
 
-    def _about_exceeded(self, held: Held) -> str:
-        """Which budgets decisions on training rows do not keep."""
-        most: dict[str, float] = {}
-        rows = self._asked.constraints.rows
-        for row, excess in zip(rows, held.excess(self._asked), strict=True):
-            if excess > 0:
-                who = "all clients together" if row.client is None else repr(row.client)
-                name = f"{who} ({row.metric}, {row.attribute})"
-                most[name] = max(most.get(name, 0.0), float(excess))
-        listed = [f"{name} by {by:.3g}" for name, by in sorted(most.items(), key=lambda i: -i[1])]
-        more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
-        return (
-            f"Decisions on training rows exceed the budget of {', '.join(listed[:5])}{more}: "
-            f"training could not bring them inside for {MOST_ACCURACY:g} of accuracy."
-        )
-
     def _limited(self) -> Any:
         """The method of a turn: it goes on from a model that is near, and gives up if it is not."""
         most = max(TURN_ROUNDS, sum(self.plain.state.rounds) // 2)
@@ -144,7 +128,7 @@ class Holding:
         why = ""
         while True:
             turn = self._turn(margins.tightened(tried * STEP), best, "margin")
-            if self._is_sound(turn) and not self._costs_too_much(turn):
+            if turn.is_sound and not self._costs_too_much(turn):
                 turn = self._lowered(turn, margins.limits(exceeded, tried * STEP))
                 turn = self._inside(turn, limits)
             refused = self._refused(turn, limits)
@@ -185,7 +169,9 @@ class Holding:
         tightened = partial(margins.tightened, deviations, against_drift=kept)
         if margins.aims(deviations).any():
             reached = partial(margins.reached, deviations)
-            return self._moved(tightened, reached, limits, best)
+            found = self._moved(tightened, reached, limits, best)
+            aimed = partial(margins.aimed, limits[0], deviations)
+            return self._pushed(aimed, reached, limits[1], best, found)
         return best
 
     def _moved(
@@ -215,6 +201,27 @@ class Holding:
                 break
         return found
 
+    def _pushed(
+        self,
+        aimed: Callable[[float], Limits],
+        reached: Callable[[Vector], float],
+        needed: Limits,
+        best: Held,
+        found: Held,
+    ) -> Held:
+        """The model changed as little as moves the decided rates of small clients.
+
+        Training again changes decisions everywhere: it may cost others more than the move does.
+        """
+        for share in PUSHES:
+            if reached(found.decided) >= share * MOVED:
+                break
+            turn = self._restored(best, aimed(share))
+            is_cheap = turn.accuracy >= best.accuracy - MOST_FOR_MOVING
+            if is_cheap and self._refused(turn, needed) is None:
+                found = max(found, turn, key=lambda held: reached(held.decided))
+        return found
+
     def _settled(
         self, turn: Held, best: Held, limits: tuple[Limits, Limits], most: float
     ) -> Held | None:
@@ -223,26 +230,20 @@ class Holding:
         Decisions are to keep the second limits, and the first, lower ones as far as that succeeds.
         """
         lower, needed = limits
-        if self._is_sound(turn) and turn.accuracy >= best.accuracy - most:
+        if turn.is_sound and turn.accuracy >= best.accuracy - most:
             turn = self._inside(self._lowered(turn, lower), needed)
         is_cheap = turn.accuracy >= best.accuracy - most
         return turn if is_cheap and self._refused(turn, needed) is None else None
 
     def _refused(self, turn: Held, limits: Limits) -> str | None:
         """Why a margin is not kept, None if it is."""
-        if not self._is_sound(turn):
+        if not turn.is_sound:
             return "training does not converge"
         if self._costs_too_much(turn):
             return f"over {MOST_ACCURACY:g} of accuracy on training rows would be lost"
         if turn.excess(limits.problem).sum() > 0:
             return "decisions do not keep the budgets, or a client's rate changes too much"
         return None
-
-    def _is_sound(self, turn: Held) -> bool:
-        """Whether training under tighter bounds came to its end, or at least inside the bounds."""
-        if turn.state.status == "converged":
-            return True
-        return turn.state.status == "stopped" and turn.at.largest_violation <= NEARLY
 
     def _inside(self, held: Held, limits: Limits) -> Held:
         """The model trained on until decisions keep ``limits``, or as near as that comes."""
@@ -266,7 +267,7 @@ class Holding:
             lower = np.minimum(bounds, smooth - FEEDBACK * excess - AT_LEAST)
             bounds = np.where(excess > 0, lower, bounds)
             last = self._turn(limits.under(bounds), last, "decisions")
-            if not self._is_sound(last) or self._costs_too_much(last):
+            if not last.is_sound or self._costs_too_much(last):
                 break
             if last.excess(limits.problem).sum() < least:
                 kept, least = last, last.excess(limits.problem).sum()

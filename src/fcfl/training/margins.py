@@ -39,7 +39,7 @@ MOST_CHANGE = 0.05  # by how much margins may change a client's rate, by default
 OPTIMISM = 0.3  # by how many standard deviations groups drift apart on new rows; measured
 NEW_ROWS = float(np.sqrt(2.0))  # as many new rows as training rows
 TRUSTED_ROWS = 300.0  # rows from which on decisions tell more of new rows than smooth rates
-MOST_DRIFT = 0.5  # share of an even model's room by which rates are moved against their drift
+MOST_DRIFT = 0.6  # share of an even model's room by which rates are moved against their drift
 LEFT = 0.4  # share of an even model's room that no margin takes: less keeps no more, and costs
 _ENOUGH = 0.9  # rows are too few where a margin for them would be more of the room
 STEP = 0.1  # margins come in tenths of a deviation, so that a larger confidence never has a smaller
@@ -173,6 +173,15 @@ class Margins:
                 replace(self.problem.constraints, bounds=bounds), np.minimum(limits, aimed)
             ),
         )
+
+    def aimed(self, limits: "Limits", deviations: float, share: float) -> "Limits":
+        """The same limits, with small clients' decided rates moved by a share of their aims."""
+        aims = share * self.aims(deviations)
+        bounds, n_budgets = limits.bounds.copy(), len(self.spreads)
+        aimed = self.changes.bounds_from(self.changes.decided, aims)
+        bounds[n_budgets:] = np.minimum(bounds[n_budgets:], aimed)
+        constraints = replace(limits.problem.constraints, bounds=bounds)
+        return replace(limits, problem=with_constraints(limits.problem, constraints))
 
     def limits(self, exceeded: Vector, deviations: float = 0.0) -> "Limits":
         """What decisions are to keep: the budgets, and the limits on the rates' changes.
