@@ -1,5 +1,7 @@
 """Shares, keys, streams and fixed point: what masked sums stand on."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -122,6 +124,10 @@ def test_sums_come_out_and_what_could_wrap_is_refused_by_name(n_clients):
     parts[0][:2] = most, -most
     total = sum(encode_numbers("a", part, n_clients) for part in parts)
     assert np.abs(decode_numbers(total) - np.sum(parts, axis=0)).max() < n_clients * 2.0**-37 + 1e-6
+    small = [rng.uniform(-1, 1, 50) for _ in range(n_clients)]
+    total = sum(encode_numbers("a", part, n_clients) for part in small)
+    exact = [math.fsum(column) for column in zip(*small, strict=True)]
+    assert np.abs(decode_numbers(total) - exact).max() <= 1e-15 * n_clients  # as doubles add up
     extreme = sum(encode_numbers("a", np.array([most]), n_clients) for _ in range(n_clients))
     assert decode_numbers(extreme)[0] == pytest.approx(n_clients * most)
     sentences = set()

@@ -16,7 +16,7 @@ from fcfl.federation.codec import Arrays, decode, encode
 
 Order: TypeAlias = Literal["C", "F"]
 
-MAGIC = b"fcfl-wire-3"
+MAGIC = b"fcfl-wire-4"
 MOST_HEAD = 8_000_000  # bytes of JSON: the levels of a hundred thousand categories take 3 MB
 MOST_BYTES = 2**29  # of a whole message
 _DTYPES = ("<f8", "<f4", "<i8", "<i4", "<u8", "<u4", "|b1", "|u1")

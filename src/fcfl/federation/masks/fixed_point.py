@@ -8,7 +8,12 @@ from fcfl.errors import DataError
 
 Words = NDArray[np.uint64]
 
-FRACTION_BITS = 36  # 1.5e-11 apart; the sum of a thousand clients may reach 1.3e8
+FRACTION_BITS = 36  # of a number's first word: the sum of a thousand clients may reach 1.3e8
+
+# A second word has what the first rounds off. Without it sums were off by 1e-10, which training
+# amplifies: one run of twenty took another way, to another local optimum (`benchmarks.masks ends`).
+FINER_BITS = 30
+WORDS = 2  # of each number
 
 
 def largest_entry(n_clients: int) -> float:
@@ -17,7 +22,7 @@ def largest_entry(n_clients: int) -> float:
 
 
 def encode_numbers(name: ClientId, numbers: Vector, n_clients: int) -> Words:
-    """The numbers in fixed point, modulo 2^64; refused where the clients' sum could wrap.
+    """First and second words of the numbers, modulo 2^64; refused where a sum could wrap.
 
     The sentence leaves the site: it does not tell the number.
     """
@@ -28,12 +33,16 @@ def encode_numbers(name: ClientId, numbers: Vector, n_clients: int) -> Words:
             f"each must be at most {most:g}. Scale its columns, or train with "
             '`curvature = "lbfgs"`.'
         )
-    return np.rint(np.ldexp(numbers, FRACTION_BITS)).astype(np.int64).view(np.uint64)
+    scaled = np.ldexp(numbers, FRACTION_BITS)
+    first = np.rint(scaled)
+    second = np.rint(np.ldexp(scaled - first, FINER_BITS))
+    return np.concatenate([first, second]).astype(np.int64).view(np.uint64)
 
 
 def decode_numbers(words: Words) -> Vector:
     """The numbers again, of a sum whose masks are gone."""
-    return np.ldexp(words.view(np.int64).astype(np.float64), -FRACTION_BITS)
+    first, second = np.split(words.view(np.int64).astype(np.float64), WORDS)
+    return np.ldexp(first + np.ldexp(second, -FINER_BITS), -FRACTION_BITS)
 
 
 def upper_triangle(matrix: Matrix) -> Vector:

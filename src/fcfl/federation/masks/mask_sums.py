@@ -18,7 +18,7 @@ from fcfl._types import (
 )
 from fcfl.client.questions import Evaluate, OnRows
 from fcfl.errors import AbsentClientError, FCFLError, ReportError
-from fcfl.federation.masks.fixed_point import Words, decode_numbers
+from fcfl.federation.masks.fixed_point import WORDS, Words, decode_numbers
 from fcfl.federation.masks.hidden_parts import (
     Columns,
     carrier_of,
@@ -216,7 +216,7 @@ class MaskedSums:
         if not is_hidden(asked.question, said.answer):
             raise ReportError(f"Client {name!r} sent counts without masks that are summed.")
         self._check_key(name, said.next_key)
-        size = n_hidden(asked.question) if name in asked.sum_keys else 0
+        size = WORDS * n_hidden(asked.question) if name in asked.sum_keys else 0
         shared = self._terms.names if size else ()
         valid = said.words.shape == (size,) and _are_shares(said.self_shares, shared, _SEALED)
         if not valid or (size and not _is_hex(said.commitment, 64)):
