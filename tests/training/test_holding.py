@@ -225,12 +225,19 @@ def test_a_rate_is_moved_further_where_decisions_have_moved_by_too_little(monkey
 
 def test_a_rate_that_training_cannot_move_is_moved_by_the_least_change(monkeypatch):
     monkeypatch.setattr(holding, "MOVES", 0)
-    (_, plain), (pushed, moved) = phds_on(5, 0.0), phds_on(5, 0.9)
+    (_, plain), (pushed, moved) = phds_on(45, 0.0), phds_on(45, 0.9)
     monkeypatch.setattr(holding, "PUSHES", ())
-    left, stays = phds_on(5, 0.9)
+    left, stays = phds_on(45, 0.9)
     assert 0.05 + EXACT >= moved - plain >= stays - plain + 0.005
     assert accuracy(pushed) >= accuracy(left) - holding.MOST_FOR_MOVING
     assert any("restored" in folder for folder in folders(pushed))
+
+
+def test_the_least_change_is_not_made_where_losses_rise_by_more_than_stated(monkeypatch):
+    monkeypatch.setattr(holding, "MOVES", 0)
+    stays = phds_on(5, 0.9)[1]
+    monkeypatch.setattr(holding, "MOST_LOSS", 1.0)
+    assert phds_on(5, 0.9)[1] >= stays + 0.005
 
 
 def test_margins_cost_no_more_than_the_stated_accuracy_and_it_is_said(monkeypatch):

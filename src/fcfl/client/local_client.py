@@ -182,6 +182,8 @@ class LocalClient:
         if setup != self._setup:
             check_rules_kept(self.name, self.rules, setup.rules)
             self._setup, self._rows = setup, {}
+        if fold is None:
+            self._away = {}  # choosing is over
         if fold not in self._rows:
             data = self.train if fold is None else split_fold(self.name, self.train, fold)[0]
             model = self._model or setup.model

@@ -11,7 +11,7 @@ from fcfl.client.counts import Counts, pool_counts
 from fcfl.results.evaluations import Evaluations
 from fcfl.rules import Rule
 from fcfl.server.decisions import KEPT
-from fcfl.server.method import FEASIBILITY_TOLERANCE
+from fcfl.server.method import FEASIBILITY_TOLERANCE, traits_of
 from fcfl.server.problem import Evaluation, Problem, evaluate_point
 from fcfl.training.run_stages import Run
 
@@ -44,6 +44,11 @@ class Held:
         """Share of all training rows that are decided rightly."""
         counts = pool_counts(self.found.train.values())
         return (counts.true_negative + counts.true_positive) / max(counts.n_rows, 1)
+
+    @property
+    def mean_loss(self) -> float:
+        """Mean of the clients' losses on training rows."""
+        return float(self.at.losses.mean())
 
     @property
     def is_sound(self) -> bool:
@@ -91,6 +96,16 @@ def sentence_on_changes(changes: Mapping[ClientId, float]) -> tuple[str, ...]:
         return ()
     listed = ", ".join(f"{client!r} {by:+.3f}" for client, by in list(shown.items())[:12])
     return (f"Margins change the share selected: {listed}.",)
+
+
+def sentence_on_no_margins(method: Any, confidence: float) -> tuple[str, ...]:
+    """That a method which keeps budgets in training has no margins for new rows."""
+    if not traits_of(method).enforces_budgets:
+        return ()
+    return (
+        f"Method {method.name!r} trains with the plain budgets: `confidence` {confidence:g} has no "
+        "margins there, and budgets may be exceeded on new rows.",
+    )
 
 
 def sentence_on_exceeded(held: Held, problem: Problem, most_accuracy: float) -> str:

@@ -23,11 +23,16 @@ import numpy as np
 from fcfl._types import Vector
 from fcfl.rules import Rule
 from fcfl.server.decisions import RestoreDecisions
-from fcfl.server.method import traits_of
 from fcfl.server.problem import Problem
 from fcfl.training.drift import drift_at, drifts_of
 from fcfl.training.few_rows import too_few_rows
-from fcfl.training.held import Held, held_at, sentence_on_changes, sentence_on_exceeded
+from fcfl.training.held import (
+    Held,
+    held_at,
+    sentence_on_changes,
+    sentence_on_exceeded,
+    sentence_on_no_margins,
+)
 from fcfl.training.margins import STEP, Limits, Margins, margins_at
 from fcfl.training.run_stages import Run, Stage
 
@@ -76,12 +81,9 @@ class Holding:
 
     def as_it_is(self, confidence: float) -> Held:
         """The plain fit, where the method cannot go on; that it has no margins is told."""
-        traits = traits_of(self._run.method)
-        if confidence and traits.enforces_budgets and len(self._asked.constraints):
-            self._say(
-                f"Method {self._run.method.name!r} trains with the plain budgets: `confidence` "
-                f"{confidence:g} has no margins there, and budgets may be exceeded on new rows."
-            )
+        if confidence and len(self._asked.constraints):
+            for sentence in sentence_on_no_margins(self._run.method, confidence):
+                self._say(sentence)
         return self.plain
 
     @property
@@ -121,8 +123,7 @@ class Holding:
         margins = margins_at(at, base.decided, most_change, drift)
         for sentence in too_few_rows(margins, confidence):
             self._say(sentence)
-        whole = margins.deviations_for(confidence)
-        exceeded = base.excess(self._asked)
+        whole, exceeded = margins.deviations_for(confidence), base.excess(self._asked)
         limits, best = margins.limits(exceeded), base
         low, high, tried = 0, round(whole / STEP) + 1, round(whole / STEP)
         why = ""
@@ -168,10 +169,8 @@ class Holding:
                     break
         tightened = partial(margins.tightened, deviations, against_drift=kept)
         if margins.aims(deviations).any():
-            reached = partial(margins.reached, deviations)
-            found = self._moved(tightened, reached, limits, best)
-            aimed = partial(margins.aimed, limits[0], deviations)
-            return self._pushed(aimed, reached, limits[1], best, found)
+            found = self._moved(tightened, partial(margins.reached, deviations), limits, best)
+            return self._pushed(margins, deviations, limits, best, found)
         return best
 
     def _moved(
@@ -192,7 +191,7 @@ class Holding:
                 break
             turn = self._turn(tightened(moved=share), best, "moved")
             is_too_far = turn.excess(limits[1].problem)[len(self._asked.constraints) :].any()
-            is_out = is_too_far or turn.at.losses.mean() > best.at.losses.mean() + MOST_LOSS
+            is_out = is_too_far or turn.mean_loss > best.mean_loss + MOST_LOSS
             kept = None if is_out else self._settled(turn, best, limits, MOST_FOR_MOVING)
             low, high = (low, share) if kept is None else (share, high)
             found = max(found, kept or found, key=lambda held: reached(held.decided))
@@ -202,24 +201,24 @@ class Holding:
         return found
 
     def _pushed(
-        self,
-        aimed: Callable[[float], Limits],
-        reached: Callable[[Vector], float],
-        needed: Limits,
-        best: Held,
-        found: Held,
+        self, margins: Margins, by: float, limits: tuple[Limits, Limits], best: Held, found: Held
     ) -> Held:
         """The model changed as little as moves the decided rates of small clients.
 
         Training again changes decisions everywhere: it may cost others more than the move does.
+        Where clients tell no curvature the least change is one of parameters, and costs as much.
         """
+        lower, needed = limits
         for share in PUSHES:
-            if reached(found.decided) >= share * MOVED:
+            if margins.reached(by, found.decided) >= share * MOVED:
                 break
-            turn = self._restored(best, aimed(share))
-            is_cheap = turn.accuracy >= best.accuracy - MOST_FOR_MOVING
-            if is_cheap and self._refused(turn, needed) is None:
-                found = max(found, turn, key=lambda held: reached(held.decided))
+            turn = self._restored(best, margins.aimed(lower, by, share))
+            is_dear = turn.accuracy < best.accuracy - MOST_FOR_MOVING
+            is_out = turn.excess(lower.problem).sum() > best.excess(lower.problem).sum()
+            if is_dear or is_out or turn.mean_loss > best.mean_loss + MOST_LOSS:
+                continue
+            if self._refused(turn, needed) is None:
+                found = max(found, turn, key=lambda held: margins.reached(by, held.decided))
         return found
 
     def _settled(

@@ -221,6 +221,16 @@ def test_large_programmes_begin_with_the_interior_point(monkeypatch):
     assert not asked
 
 
+def test_many_more_rows_than_columns_begin_with_the_interior_point(monkeypatch):
+    """Most of them could be exchanged for each other, which an active set does one by one."""
+    rng = np.random.default_rng(0)
+    W, c = rng.normal(size=(400, 11)), rng.normal(size=400)
+    expected = solve_dual_qp(W, c, 3, np.full(397, 0.1))
+    monkeypatch.setattr(dual_qp, "_by_daqp", pytest.fail)
+    found = solve_dual_qp(W, c, 3, np.full(397, 0.1))
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_a_solver_that_lies_is_not_believed(monkeypatch):
     """Whatever the first solver claims, the solution is judged by its own residual."""
     problem = programme("plain", 3)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fcfl.errors import SolverError
 from fcfl.server.sqp.quasi_newton import Exact, LimitedMemory, no_memory
 
 
@@ -186,3 +187,10 @@ def test_scaling_multiplies_the_matrix(curvature, factor):
         rtol=1e-9,
         atol=1e-12,
     )
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_curvature_that_is_no_number_is_an_error(bad):
+    """An infinite factor would whiten every row to zero, and the step would be none."""
+    with pytest.raises(SolverError, match="non-finite"):
+        Exact(np.array([[bad, 0.0], [0.0, 1.0]]))

@@ -12,7 +12,9 @@ FRACTION_BITS = 36  # of a number's first word: the sum of a thousand clients ma
 
 # A second word has what the first rounds off. Without it sums were off by 1e-10, which training
 # amplifies: one run of twenty took another way, to another local optimum (`benchmarks.masks ends`).
-FINER_BITS = 30
+# No more places than a number near 1 has: the last digits of a sum would else be those of whoever
+# has the smallest number.
+FINER_BITS = 16
 WORDS = 2  # of each number
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from fcfl._types import Matrix, Vector
+from fcfl.errors import SolverError
 
 # Entries up to which rows are whitened one by one: for a matrix BLAS starts threads, which cost
 # milliseconds on a busy machine.
@@ -38,6 +39,10 @@ class Exact:
     """A dense matrix made positive definite: ``B = L L^T``."""
 
     factor: Matrix
+
+    def __post_init__(self) -> None:
+        if not np.isfinite(self.factor).all():
+            raise SolverError("The curvature of a step has a non-finite entry.")
 
     @classmethod
     def from_hessian(cls, hessian: Matrix, floor: float = 1e-8) -> "Exact":
@@ -76,7 +81,7 @@ class Exact:
         """``L^{-1} right``, or with ``L^T``.
 
         SciPy would look through the whole factor for a NaN each time, which takes longer than the
-        solution: reports are checked when they arrive, and the programme's rows when it is solved.
+        solution; it was looked through once.
         """
         solved: Matrix = solve_triangular(
             self.factor, right, trans=trans, lower=True, check_finite=False
