@@ -31,7 +31,9 @@ _SMALL = 3000  # variables up to which the active-set method comes first
 _REDUCE = 100  # variables up to which many columns are reduced to few beforehand
 # With many more variables than columns most of them could be exchanged for each other, and the
 # active-set method does that one by one: 1,100 of 11 columns took it 10 to 50 s, the other .05 s.
+# Under large bounds the other leaves up to 1e-6 there, which is not worth those seconds.
 _CROWDED = 3  # times the columns
+_ROUGH = 1e-6  # scaled KKT residual at which a solution is accepted then
 _GOOD = 1e-9  # scaled KKT residual at which a solution is accepted
 _BETTER = 1e-12  # the same where a second solver costs nothing: up to _REDUCE variables
 # Scaled KKT residual above which the programme counts as unsolved. Groups of single rows at 35
@@ -55,6 +57,11 @@ class _Dual:
     on_simplex: NDArray[np.bool_]
     upper: Vector
     lengths: Vector
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether it has many more variables than columns."""
+        return bool(self.c.size > max(_REDUCE, _CROWDED * self.W.shape[1]))
 
     def tidy(self, x: Vector) -> Vector:
         """The nearest feasible point, nearly: clipped, and summing to one on the simplex."""
@@ -91,7 +98,7 @@ def solve_dual_qp(W: Matrix, c: Vector, n_simplex: int, upper: Vector) -> Vector
     if n_simplex == 1 and upper.size == 0:
         return np.ones(1)
     dual = _pose(W, c, n_simplex, upper)
-    good = _BETTER if c.size <= _REDUCE else _GOOD
+    good = _BETTER if c.size <= _REDUCE else _ROUGH if dual.is_crowded else _GOOD
     best, best_residual = np.full(c.size, np.nan), np.inf
     for attempt in _attempts(dual):
         x = attempt(dual)
@@ -128,8 +135,7 @@ def _attempts(dual: _Dual) -> list[Callable[[_Dual], Vector]]:
     typical = max(float(np.median(dual.lengths**2)), np.abs(dual.c).max(), _TINY)
     active_set = [lambda d: _by_daqp(d, 1e-14), lambda d: _by_daqp(d, 3e-13)]
     interior = [lambda d: _by_clarabel(d, typical), lambda d: _by_clarabel(d, 1.0)]
-    m, n_columns = dual.W.shape
-    if m > _SMALL or (m > _REDUCE and m > _CROWDED * n_columns):
+    if dual.c.size > _SMALL or dual.is_crowded:
         return [*interior, *active_set]
     return [active_set[0], interior[0], active_set[1], interior[1]]
 
