@@ -27,6 +27,7 @@ from fcfl.server.problem import Problem
 from fcfl.training.drift import drift_at, drifts_of
 from fcfl.training.few_rows import too_few_rows
 from fcfl.training.held import (
+    NEARLY,
     Held,
     held_at,
     sentence_on_changes,
@@ -125,8 +126,7 @@ class Holding:
             self._say(sentence)
         whole, exceeded = margins.deviations_for(confidence), base.excess(self._asked)
         limits, best = margins.limits(exceeded), base
-        low, high, tried = 0, round(whole / STEP) + 1, round(whole / STEP)
-        why = ""
+        low, high, tried, why = 0, round(whole / STEP) + 1, round(whole / STEP), ""
         while True:
             turn = self._turn(margins.tightened(tried * STEP), best, "margin")
             if turn.is_sound and not self._costs_too_much(turn):
@@ -206,7 +206,6 @@ class Holding:
         """The model changed as little as moves the decided rates of small clients.
 
         Training again changes decisions everywhere: it may cost others more than the move does.
-        Where clients tell no curvature the least change is one of parameters, and costs as much.
         """
         lower, needed = limits
         for share in PUSHES:
@@ -214,10 +213,11 @@ class Holding:
                 break
             turn = self._restored(best, margins.aimed(lower, by, share))
             is_dear = turn.accuracy < best.accuracy - MOST_FOR_MOVING
+            is_dear |= turn.mean_loss > best.mean_loss + MOST_LOSS
+            # Margins, of decisions and of smooth rates, are not given up for a move.
             is_out = turn.excess(lower.problem).sum() > best.excess(lower.problem).sum()
-            if is_dear or is_out or turn.mean_loss > best.mean_loss + MOST_LOSS:
-                continue
-            if self._refused(turn, needed) is None:
+            is_out |= turn.at.violations[: len(self._asked.constraints)].max() > NEARLY
+            if not is_dear and not is_out and self._refused(turn, needed) is None:
                 found = max(found, turn, key=lambda held: margins.reached(by, held.decided))
         return found
 
