@@ -37,7 +37,7 @@ from fcfl.server.sqp.lagrangian import (
     lagrangian_hessian,
     loss_weights,
 )
-from fcfl.server.sqp.merit import Merit, least_penalty, lowered_penalties, weigh
+from fcfl.server.sqp.merit import Merit, least_penalty, lowered_penalties, merit_of_rows, weigh
 from fcfl.server.sqp.model_gap import model_gap
 from fcfl.server.sqp.subproblem import Target
 
@@ -218,7 +218,7 @@ def solve_model(
         prices, trust = step.constraint_weights[:-1], float(step.constraint_weights[-1])
         multipliers = Multipliers(loss_weights(target, at, step), prices[n_caps:])
         rho = np.maximum(penalties, 1.5 * prices)
-        merits.append(target.merit(at))
+        merits.append(merit_of_rows(target.rows(at)))
         predicted = step.objective_decrease + rho @ step.violation_decreases[:-1]
         achieved = weigh(merits[0], rho) - weigh(merits[-1], rho)
         if inner and predicted <= max(0.02 * achieved, 1e-8):
@@ -228,7 +228,7 @@ def solve_model(
             longer = d + length * step.direction
             longer *= min(1.0, radius / max(np.sqrt(longer @ metric @ longer), 1e-300))
             there = model.evaluate(Request((Point(start + longer),)))
-            merit = target.merit(evaluate_point(problem, start + longer, there))
+            merit = merit_of_rows(target.rows(evaluate_point(problem, start + longer, there)))
             if weigh(merit, rho) <= worst - 1e-2 * length * max(predicted, 0.0) + 1e-11:
                 d, level = longer, 0.1 * level if level > 0.01 else 0.0
                 break
@@ -321,9 +321,9 @@ def _try(
     )
     real = evaluated(posed, at.params + d)
     rho = lowered_penalties(penalties, prices, least_penalty(prices))
-    before = weigh(target.merit(at), rho)
-    predicted = before - weigh(target.merit(there), rho)
-    decrease = before - weigh(target.merit(real), rho)
+    before = weigh(merit_of_rows(target.rows(at)), rho)
+    predicted = before - weigh(merit_of_rows(target.rows(there)), rho)
+    decrease = before - weigh(merit_of_rows(target.rows(real)), rho)
     ratio = decrease / predicted if predicted > 1e-11 else float(abs(decrease) < 1e-10)
     length = float(np.sqrt(d @ damping.metric @ d))
     return Candidate(

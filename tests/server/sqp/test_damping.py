@@ -163,3 +163,20 @@ def test_the_metric_is_the_first_hessian_made_positive_definite():
     H = positive(np.random.default_rng(2), 4)
     np.testing.assert_allclose(first_damping(H).metric, H)
     assert np.linalg.eigvalsh(first_damping(-H).metric)[0] > 0
+
+
+def test_a_step_may_be_three_times_as_long_as_the_longer_of_the_last_two():
+    damping = Damping(np.diag([4.0, 1.0]))  # lengths are in the metric: the first unit counts twice
+    assert damping.reaches(np.array([1e9, 0.0]))  # nothing to compare the first one with
+    for step in ([5.0, 0.0], [0.0, 1.0], [0.05, 0.0]):
+        damping = damping.arrived(np.array(step))
+    assert damping.lengths == (1.0, 0.1)
+    assert damping.reaches(np.array([0.0, 2.99]))
+    assert not damping.reaches(np.array([0.0, 3.01]))
+    assert not damping.reaches(np.array([1.6, 0.0]))
+
+
+def test_damping_for_a_long_step_grows_fourfold_from_a_hundredth():
+    damping = no_damping().raised()
+    assert damping.level == pytest.approx(0.01)
+    assert damping.raised().level == pytest.approx(0.04)

@@ -12,6 +12,7 @@ from fcfl.federation.in_process import InProcess
 from fcfl.rules import Difference, rates_needed
 from fcfl.server.problem import Problem, build_problem, evaluate_point
 from fcfl.server.sqp import subproblem
+from fcfl.server.sqp.merit import merit_of_rows
 from fcfl.server.sqp.quasi_newton import Exact, no_memory
 from fcfl.server.sqp.subproblem import Target, kkt_residual, solve_step
 from helpers import RACE, SYNTHETIC_RATE, assert_derivative, bound_rate, pose, simulated_clients
@@ -135,10 +136,10 @@ def test_the_merit_is_the_largest_objective_and_the_violations():
     at = simulated_point(0)
     broken = np.maximum(at.violations, 0)
     assert broken.any()
-    objective, violations = Target(None, NONE).merit(at)
+    objective, violations = merit_of_rows(Target(None, NONE).rows(at))
     assert objective == at.losses.max()
     np.testing.assert_array_equal(violations, broken)
-    objective, violations = Target(np.inf, at.losses - 0.1).merit(at)
+    objective, violations = merit_of_rows(Target(np.inf, at.losses - 0.1).rows(at))
     assert objective == pytest.approx(at.losses.mean())
     np.testing.assert_allclose(violations, [*np.full(at.losses.size, 0.1), *broken])
 

@@ -46,6 +46,10 @@ _POSITIVE, _NEGATIVE, _LIFTED_SHARE = 1e-3, 1e-2, 1e-1
 _POOR, _GOOD, _UP, _DOWN = 0.25, 0.75, 4.0, 0.1
 _LEAST, _AFTER_REFUSAL = 1e-2, 1e-1
 
+# A step may be this many times as long as the longer of the last full ones, as many as are
+# remembered. Two to four times took fewer rounds than no limit; one and a half did not converge.
+_GROWTH, _REMEMBERED = 3.0, 2
+
 # A step of length a is that of a matrix larger by 1/a. A share of the difference stays as damping:
 # with none the next full step is refused as well (a problem of 520 rows took 200 rounds and more,
 # with .3 it takes 27), with all of it steps become too short (29 % more rounds).
@@ -61,13 +65,14 @@ class Damping:
     """The metric M, the damping ``level`` of it, and its ``share`` where it stands in for H.
 
     ``metric`` is empty where curvature is learnt from gradients. ``is_mixed`` says whether the last
-    matrix had to be mixed with it.
+    matrix had to be mixed with it. ``lengths`` are those of the last full steps, in the metric.
     """
 
     metric: Matrix
     level: float = 0.0
     share: float = 1.0
     is_mixed: bool = False
+    lengths: tuple[float, ...] = ()
 
     def refused(self) -> "Damping":
         """The damping after a step that was too long."""
@@ -87,6 +92,21 @@ class Damping:
         elif ratio < _WORSE:
             share = min(2 * share, 1.0)
         return replace(self, level=level, share=share)
+
+    def raised(self) -> "Damping":
+        """The damping for a step that would be too long."""
+        return replace(self, level=max(_UP * self.level, _LEAST))
+
+    def arrived(self, step: Vector) -> "Damping":
+        """The damping after a full step."""
+        return replace(self, lengths=(*self.lengths, self._length(step))[-_REMEMBERED:])
+
+    def reaches(self, step: Vector) -> bool:
+        """Whether a step is not much longer than the last full ones; the first may be any."""
+        return not self.lengths or self._length(step) <= _GROWTH * max(self.lengths)
+
+    def _length(self, step: Vector) -> float:
+        return float(np.sqrt(max(float(step @ self.metric @ step), 0.0)))
 
     def curvature(
         self, hessian: Matrix, active: Matrix, weight: float, *, is_near: bool = False

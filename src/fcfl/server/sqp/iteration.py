@@ -19,6 +19,7 @@ from fcfl.server.sqp.elastic import (
     is_stuck,
     step_within_slack,
 )
+from fcfl.server.sqp.exact_step import QuadraticModel, damped_step
 from fcfl.server.sqp.lagrangian import (
     Multipliers,
     active_grads,
@@ -47,7 +48,7 @@ def take_round(options: Options, state: SQPState, reports: Reports) -> tuple[SQP
     ]
     stage, state = state.stage, count_round(state)
     search, target = state.search, target_of(options, state)
-    passing = (i for i, at in enumerate(points) if search.accepts(i, target.merit(at)))
+    passing = (i for i, at in enumerate(points) if search.accepts(i, target.rows(at)))
     accepted = next(passing, None)
     if accepted is None:
         shown, length = points[-1], 0.0
@@ -55,13 +56,13 @@ def take_round(options: Options, state: SQPState, reports: Reports) -> tuple[SQP
         # spans two more orders of magnitude.
         shorter = min(search.lengths) / 4
         if options.exact:
-            shorter = search.shorter(target.merit(shown))
+            shorter = search.shorter(target.rows(shown))
             state = replace(state, damping=state.damping.refused())
         state = search_again(options, state, shorter, settled=False)
     else:
         shown, length = points[accepted], search.lengths[accepted]
         if options.exact and not search.settled and not was_restoring(options, state):
-            ratio = search.ratio(accepted, target.merit(shown))
+            ratio = search.ratio(accepted, target.rows(shown))
             state = replace(state, damping=state.damping.taken(ratio, length))
         if state.request.points[accepted].want == "values":
             state = search_again(options, state, length, settled=True)
@@ -93,20 +94,26 @@ def _arrive(options: Options, state: SQPState, at: Evaluation) -> SQPState:
     Exact curvature was asked for under the multipliers of the step that led here; with L-BFGS the
     step itself is learnt from.
     """
-    curvature: Curvature
-    if options.exact:
-        target = target_of(options, state)
-        hessian = lagrangian_hessian(state.multipliers, target, at)
-        damping = state.damping if state.damping.metric.size else first_damping(hessian)
-        active = active_grads(state.multipliers, target, at)
-        weight = float(state.loss_weights.sum())
-        is_near = state.kkt <= LIFTED
-        curvature, damping = damping.curvature(hessian, active, weight, is_near=is_near)
-        state = replace(state, damping=damping)
-    else:
-        state = replace(state, memory=_learn(options, state, at))
-        curvature = state.memory
-    return _next_step(options, replace(state, params=at.params), at, curvature)
+    if not options.exact:
+        state = replace(state, memory=_learn(options, state, at), params=at.params)
+        return _next_step(options, state, at, state.memory)
+    target = target_of(options, state)
+    hessian = lagrangian_hessian(state.multipliers, target, at)
+    damping, step = state.damping, at.params - state.params
+    if not damping.metric.size:
+        damping = first_damping(hessian)
+    elif state.search.lengths[0] == 1 and step.any():
+        damping = damping.arrived(step)
+    active = active_grads(state.multipliers, target, at)
+    weight = float(state.loss_weights.sum())
+    model = QuadraticModel(hessian, active, weight, is_near=state.kkt <= LIFTED)
+    state = replace(state, params=at.params)
+    if is_restoring(options, state):
+        curvature, damping = model.damped(damping)
+        return _next_step(options, replace(state, damping=damping), at, curvature)
+    given = state.penalty, state.loss_weights
+    found, damping = damped_step(at, target, model, damping, given)
+    return _go_along(options, replace(state, damping=damping), at, found)
 
 
 def _learn(options: Options, state: SQPState, at: Evaluation) -> LimitedMemory:
@@ -129,7 +136,16 @@ def _next_step(options: Options, state: SQPState, at: Evaluation, curvature: Cur
     if is_restoring(options, state):
         return with_request(options, restoration_step(options, state, at, curvature))
     target = target_of(options, state)
-    step, penalty, curvature = find_step(at, target, curvature, state.penalty, state.loss_weights)
+    found = find_step(at, target, curvature, state.penalty, state.loss_weights)
+    return _go_along(options, state, at, found)
+
+
+def _go_along(
+    options: Options, state: SQPState, at: Evaluation, found: tuple[Step, float, Curvature]
+) -> SQPState:
+    """Go on along a step, under the multipliers that are its own."""
+    target = target_of(options, state)
+    step, penalty, curvature = found
     if isinstance(curvature, LimitedMemory):
         state = replace(state, memory=curvature)
     multipliers = Multipliers(
@@ -155,11 +171,12 @@ def _go_on(
     target, assumed = target_of(options, state), state.multipliers
     step, penalty, multipliers = found
     kkt = kkt_residual(at, target, step)
+    rows = target.rows(at), target.linearised(at, step.direction)
     state = replace(
         state,
         penalty=penalty,
         direction=step.direction,
-        search=begin_search(options, state, target.merit(at), step, penalty),
+        search=begin_search(options, state, rows, step, penalty),
         loss_weights=multipliers.losses,
         row_weights=multipliers.rows,
         lagrangian_grad=step.lagrangian_grad,

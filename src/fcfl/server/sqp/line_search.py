@@ -10,8 +10,9 @@ import numpy as np
 
 from fcfl._types import Point, Request
 from fcfl.server.method import FEASIBILITY_TOLERANCE
+from fcfl.server.sqp.augmented import Augmented, Rows
 from fcfl.server.sqp.lagrangian import curvature_weights
-from fcfl.server.sqp.merit import Merit, Search, least_penalty, lowered_penalties
+from fcfl.server.sqp.merit import Search, least_penalty, lowered_penalties, merit_of_rows
 from fcfl.server.sqp.restoration import restoration_rounds
 from fcfl.server.sqp.sqp_options import Options
 from fcfl.server.sqp.sqp_state import SQPState, rounds_left
@@ -27,14 +28,15 @@ _SHORTEST = 1e-12
 
 
 def begin_search(
-    options: Options, state: SQPState, merit: Merit, step: Step, penalty: float
+    options: Options, state: SQPState, rows: tuple[Rows, Rows], step: Step, penalty: float
 ) -> Search:
     """A search over all lengths of ``step``, compared with the merits of the last iterates.
 
     Comparing with the worst of several merits, not with the last one (a nonmonotone search;
     Grippo, Lampariello and Lucidi, 1986), lets full steps pass where the constraints' curvature
     raises the merit for a moment: the Maratos effect. After a raised penalty the past is
-    forgotten: merits under different penalties do not compare.
+    forgotten: merits under different penalties do not compare. ``rows`` are those at the iterate
+    and those that the step leads to, to first order.
 
     With exact curvature each penalty moves towards twice its multiplier in every round: fixed far
     above multipliers near .1 it would refuse full steps. With learnt curvature it is lowered only
@@ -51,13 +53,16 @@ def begin_search(
         penalties = np.minimum(state.search.next_penalties(multipliers), penalty)
     else:
         penalties = np.full(multipliers.size, penalty)
+    bend = -0.5 * float(step.lagrangian_grad @ step.direction)
+    weights = step.objective_weights, step.constraint_weights
     return Search(
         lengths=options.lengths,
         settled=False,
-        merits=(*before, merit)[-options.patience :],
+        merits=(*before, merit_of_rows(rows[0]))[-options.patience :],
         predicted_decrease=(step.objective_decrease, step.violation_decreases),
         penalties=penalties,
-        bend=-0.5 * float(step.lagrangian_grad @ step.direction),
+        bend=bend,
+        augmented=Augmented(*rows, weights, penalties, bend) if options.exact else None,
     )
 
 

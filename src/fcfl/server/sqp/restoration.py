@@ -16,7 +16,7 @@ import numpy as np
 from fcfl.server.method import FEASIBILITY_TOLERANCE
 from fcfl.server.problem import Evaluation
 from fcfl.server.sqp.elastic import find_step
-from fcfl.server.sqp.merit import Search
+from fcfl.server.sqp.merit import Search, merit_of_rows
 from fcfl.server.sqp.quasi_newton import Curvature
 from fcfl.server.sqp.sqp_options import LEARNT_LENGTHS, NEAR_OPTIMUM, Options
 from fcfl.server.sqp.sqp_state import SQPState, rounds_left, target_of
@@ -84,7 +84,7 @@ def restoration_step(
     search = Search(
         lengths=(1.0, *LEARNT_LENGTHS),
         settled=False,
-        merits=(target.merit(at),),
+        merits=(merit_of_rows(target.rows(at)),),
         predicted_decrease=(step.objective_decrease, np.append(no_caps, decreases)),
         penalties=np.append(no_caps, np.full(decreases.size, penalty)),
     )

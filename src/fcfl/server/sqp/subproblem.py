@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from fcfl._types import Matrix, Vector
 from fcfl.server.problem import Evaluation
 from fcfl.server.smooth_max import smooth_max
+from fcfl.server.sqp.augmented import Rows
 from fcfl.server.sqp.dual_qp import solve_dual_qp
-from fcfl.server.sqp.merit import Merit
 from fcfl.server.sqp.quasi_newton import Curvature
 
 # Rows of each kind in the first working set; more enter when they are violated. Few rows are active
@@ -60,19 +60,18 @@ class Target:
         """The constraint rows ``b``: caps first, then budgets."""
         return np.concatenate([losses - self.caps, violations]) if self.caps.size else violations
 
-    def merit(self, at: Evaluation) -> Merit:
-        """Largest objective, and the violations: what the line search lowers."""
-        broken = np.maximum(self.constraints(at.losses, at.violations), 0.0)
-        return float(self.objectives(at.losses).max()), broken
+    def rows(self, at: Evaluation) -> Rows:
+        """Both kinds of rows: what the line search judges a point by."""
+        return self.objectives(at.losses), self.constraints(at.losses, at.violations)
 
-    def linearised(self, at: Evaluation, direction: Vector) -> tuple[Vector, Vector]:
+    def linearised(self, at: Evaluation, direction: Vector) -> Rows:
         """Both kinds of rows after a step ``direction``, to first order."""
         losses, violations = at.slopes(direction)
         change = losses
         if self.temperature is not None:
             change = np.array([self.loss_weights(at.losses) @ losses])
         kept = np.concatenate([losses, violations]) if self.caps.size else violations
-        a, b = self.objectives(at.losses), self.constraints(at.losses, at.violations)
+        a, b = self.rows(at)
         return a + change, b + kept
 
     def gradients(

@@ -1,0 +1,59 @@
+"""A step under exact curvature, damped until it is not much longer than the last ones were."""
+
+from dataclasses import dataclass
+
+from fcfl._types import Matrix, Vector
+from fcfl.server.problem import Evaluation
+from fcfl.server.sqp.damping import Damping
+from fcfl.server.sqp.elastic import find_step
+from fcfl.server.sqp.quasi_newton import Curvature
+from fcfl.server.sqp.subproblem import Step, Target
+
+# How many dampings are tried for one step: the last one is a thousand times the first above zero.
+_RAISES = 6
+
+
+@dataclass(frozen=True)
+class QuadraticModel:
+    """The Lagrangian's Hessian at a point, the active rows' gradients, the losses' weights' sum.
+
+    ``is_near`` says that the point is near an optimum: see `Damping.curvature`.
+    """
+
+    hessian: Matrix
+    active: Matrix
+    weight: float
+    is_near: bool
+
+    def damped(self, damping: Damping) -> tuple[Curvature, Damping]:
+        """The positive definite matrix of a step."""
+        return damping.curvature(self.hessian, self.active, self.weight, is_near=self.is_near)
+
+
+def damped_step(
+    at: Evaluation,
+    target: Target,
+    model: QuadraticModel,
+    damping: Damping,
+    given: tuple[float, Vector],
+) -> tuple[tuple[Step, float, Curvature], Damping]:
+    """The step, its penalty and its curvature, and the damping it took.
+
+    ``given`` are the penalty and the losses' weights that the curvature was asked for with. With
+    hardly any damping a step can become ten times as long from one round to the next, where rates
+    have bent long before its end; refused, it costs four rounds until the damping is gone again.
+    """
+    penalty, weights = given
+
+    def solved(damping: Damping) -> tuple[tuple[Step, float, Curvature], Damping]:
+        curvature, damping = model.damped(damping)
+        return find_step(at, target, curvature, penalty, weights), damping
+
+    first = found = solved(damping)
+    for _ in range(_RAISES):
+        (step, _, _), damping = found
+        if damping.reaches(step.direction):
+            return found
+        found = solved(damping.raised())
+    # A step that damping does not shorten is as long as the budgets demand.
+    return first
