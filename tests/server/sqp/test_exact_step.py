@@ -56,10 +56,11 @@ def test_a_step_beyond_reach_is_damped_until_it_is_not_and_the_damping_stays():
     assert after.lengths == (0.1, 0.05)
 
 
-def test_a_step_that_damping_does_not_shorten_enough_is_left_alone():
-    length, after = step_from(Damping(np.eye(2), lengths=(1e-9,)), slope=1.0)
-    assert length == pytest.approx(1.0)
-    assert after.level == 0
+@pytest.mark.parametrize("level", [0.0, 11.0])
+def test_a_step_that_damping_does_not_shorten_enough_is_left_alone(level):
+    length, after = step_from(Damping(np.eye(2), level, lengths=(1e-9,)), slope=1.0)
+    assert length == pytest.approx(1 / (1 + level))
+    assert after.level == level
 
 
 def rounds_of(seed):

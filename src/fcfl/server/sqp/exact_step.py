@@ -9,8 +9,10 @@ from fcfl.server.sqp.elastic import find_step
 from fcfl.server.sqp.quasi_newton import Curvature
 from fcfl.server.sqp.subproblem import Step, Target
 
-# How many dampings are tried for one step: the last one is a thousand times the first above zero.
-_RAISES = 6
+# The damping above which a step is left as long as it is. One that is still too long then is what
+# the budgets demand; and where only such damping helped before, more of it would keep steps short
+# for ever (the paper's synthetic problem, from starts where gradients all but vanish).
+_STIFF = 10.0
 
 
 @dataclass(frozen=True)
@@ -50,10 +52,8 @@ def damped_step(
         return find_step(at, target, curvature, penalty, weights), damping
 
     first = found = solved(damping)
-    for _ in range(_RAISES):
-        (step, _, _), damping = found
-        if damping.reaches(step.direction):
-            return found
-        found = solved(damping.raised())
-    # A step that damping does not shorten is as long as the budgets demand.
-    return first
+    while not found[1].reaches(found[0][0].direction):
+        if found[1].level > _STIFF:
+            return first
+        found = solved(found[1].raised())
+    return found
