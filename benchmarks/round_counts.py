@@ -333,7 +333,8 @@ def main() -> int:
         chosen.json.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     if n_hard:
         print(f"of the {n_hard} hard ones, {n_above} take more than {MOST_OTHERS} rounds")
-    print("claim (all converge, the five within 25 rounds, the drawn ones within 40): "
+    print(f"claim (all converge, the {'four' if chosen.quick else 'five'} within 25 rounds, "
+          "the drawn ones within 40): "
           f"{'holds' if all_hold else 'DOES NOT HOLD'}")  # fmt: skip
     return int(not all_hold)
 

@@ -74,10 +74,22 @@ def test_a_step_that_does_what_the_model_says_has_the_ratio_one():
     """The objective bends by half of d B d, as the quadratic model has it."""
     given = drawn(7)
     losses, rows = given.here
-    given = replace(given, predicted=(losses - 0.01, rows), bend=0.005)
+    rows = np.minimum(rows, 0.005)
+    given = replace(given, here=(losses, rows), predicted=(losses - 0.01, rows), bend=0.005)
     assert given.ratio(1.0, (losses - 0.005, rows)) == pytest.approx(1.0)
     assert given.ratio(0.5, (losses - 0.00375, rows)) == pytest.approx(1.0)
     assert given.ratio(1.0, (losses + 0.005, rows)) == pytest.approx(-1.0)
+
+
+def test_it_says_nothing_far_from_the_budgets_or_where_the_largest_loss_rises_by_much():
+    here = np.array([0.5, 0.4]), np.array([0.0])
+    there = np.array([0.4, 0.4]), np.array([0.0])
+    weights = np.array([1.0, 0.0]), np.array([0.1])
+    given = Augmented(here, there, weights, np.array([0.2]), 0.0)
+    assert given.ratio(1.0, there) == pytest.approx(1.0, abs=0.1)
+    assert given.ratio(1.0, (there[0], np.array([0.011]))) == 0
+    assert given.ratio(1.0, (np.array([0.1, 0.511]), there[1])) == 0
+    assert replace(given, here=(here[0], np.array([0.011]))).ratio(1.0, there) == 0
 
 
 def test_where_nothing_changes_a_step_counts_as_predicted():

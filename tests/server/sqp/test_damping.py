@@ -174,6 +174,7 @@ def test_a_step_may_be_three_times_as_long_as_the_longer_of_the_last_two():
     assert damping.reaches(np.array([0.0, 2.99]))
     assert not damping.reaches(np.array([0.0, 3.01]))
     assert not damping.reaches(np.array([1.6, 0.0]))
+    assert damping.forgotten().reaches(np.array([1e9, 0.0]))
 
 
 def test_damping_for_a_long_step_grows_fourfold_from_a_hundredth():

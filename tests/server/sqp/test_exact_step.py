@@ -100,3 +100,22 @@ def test_a_run_takes_steps_that_the_merit_alone_refuses(seed):
         rows = target_of(options, before).rows(at)
         saved += not replace(before.search, augmented=None).accepts(0, rows)
     assert saved >= 1
+
+
+def test_far_from_an_optimum_the_lengths_of_past_steps_are_forgotten():
+    """Features of every second client in other units, and a start far away."""
+    datas = simulated_clients(0, n_clients=5, n_rows=30)
+    units = {c: replace(d, X=d.X * 30 ** (i % 2)) for i, (c, d) in enumerate(datas.items())}
+    rules = [Difference("demographic_parity", "race", 0.02)]
+    problem, runtime = pose(units, rules, l2=1e-4)
+    method = SQP(curvature="exact")
+    start = 2.0 * np.random.default_rng(0).normal(size=zeros_for(runtime).size)
+    state, n_far = method.init(start, problem), 0
+    while state.status == "running":
+        before = state
+        state, info = method.step(state, runtime.evaluate(state.request))
+        if before.damping.metric.size and info.step and before.kkt > 1:
+            n_far += 1
+            assert state.damping.lengths == ()
+    assert n_far >= 2
+    assert state.status == "converged"

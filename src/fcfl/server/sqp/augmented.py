@@ -21,14 +21,16 @@ from fcfl._types import Vector
 Rows: TypeAlias = tuple[Vector, Vector]
 """Objective rows and constraint rows at a point."""
 
-# The violation from which on it is stricter than the merit. With .003 it takes as many rounds, with
-# .03 nine groups take twice as many (docs/rounds.md).
+# A violation v weighs μ v + (ρ / .01) v² / 2: with a penalty ρ of twice the multiplier, as much as
+# in the merit at .01, less below. Where a violation is above .01, or the largest loss rises by
+# more, nothing is said. With .003 it takes as many rounds, with .03 nine groups take twice as many
+# (docs/rounds.md).
 _STRICT = 1e-2
 
-# Twice the multiplier of a loss that is not among the largest: what a budget without one weighs.
+# A loss without a multiplier has the stiffness of one with half of this.
 _LEAST = 0.1
 
-_ROUNDING = 1e-11  # decreases below it are rounding
+_ROUNDING = 1e-11  # decreases below it, beside a value of one, are rounding
 
 
 @dataclass(frozen=True)
@@ -52,14 +54,25 @@ class Augmented:
         return level + above + _psi(rows[1], self.multipliers[1], self.penalties / _STRICT)
 
     def ratio(self, length: float, rows: Rows) -> float:
-        """Its decrease along the step, as a share of what the quadratic model predicted."""
+        """Its decrease along the step, as a share of what the quadratic model predicted.
+
+        Zero where the step begins or ends far from the budgets, or raises the largest loss by much:
+        there linearised rows say little, and squares of violations say too much.
+        """
+        if self._is_far(rows):
+            return 0.0
         here = self.value(self.here)
         along = [a + length * (b - a) for a, b in zip(self.here, self.predicted, strict=True)]
         predicted = here - self.value((along[0], along[1])) - length**2 * self.bend
         actual = here - self.value(rows)
-        if max(abs(actual), abs(predicted)) <= _ROUNDING:
+        if max(abs(actual), abs(predicted)) <= _ROUNDING * max(abs(here), 1.0):
             return 1.0
         return actual / predicted if predicted > 0 else 0.0
+
+    def _is_far(self, rows: Rows) -> bool:
+        rise = rows[0].max() - self.here[0].max()
+        exceeded = [part.max(initial=0.0) for part in (self.here[1], rows[1])]
+        return bool(max(rise, *exceeded) > _STRICT)
 
 
 def _psi(excess: Vector, multipliers: Vector, stiffness: Vector) -> float:

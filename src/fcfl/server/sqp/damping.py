@@ -101,6 +101,10 @@ class Damping:
         """The damping after a full step."""
         return replace(self, lengths=(*self.lengths, self._length(step))[-_REMEMBERED:])
 
+    def forgotten(self) -> "Damping":
+        """The damping without the lengths of past steps."""
+        return replace(self, lengths=())
+
     def reaches(self, step: Vector) -> bool:
         """Whether a step is not much longer than the last full ones; the first may be any."""
         return not self.lengths or self._length(step) <= _GROWTH * max(self.lengths)

@@ -9,9 +9,9 @@ from fcfl.server.sqp.elastic import find_step
 from fcfl.server.sqp.quasi_newton import Curvature
 from fcfl.server.sqp.subproblem import Step, Target
 
-# The damping above which a step is left as long as it is. One that is still too long then is what
-# the budgets demand; and where only such damping helped before, more of it would keep steps short
-# for ever (the paper's synthetic problem, from starts where gradients all but vanish).
+# The damping above which a step is left as long as it is. One that is still too long then is mostly
+# what the budgets demand; and where only such damping helped before, more of it would keep steps
+# short for ever (the paper's synthetic problem, from starts where gradients all but vanish).
 _STIFF = 10.0
 
 

@@ -31,7 +31,7 @@ from fcfl.server.sqp.line_search import begin_search, search_again, with_request
 from fcfl.server.sqp.model_gap import nothing_to_gain
 from fcfl.server.sqp.quasi_newton import Curvature, LimitedMemory
 from fcfl.server.sqp.restoration import is_restoring, restoration_step, was_restoring
-from fcfl.server.sqp.sqp_options import LIFTED, Options
+from fcfl.server.sqp.sqp_options import FAR_FROM_OPTIMUM, LIFTED, Options
 from fcfl.server.sqp.sqp_state import SQPState, count_round, reset_search, rounds_left, target_of
 from fcfl.server.sqp.stages import begin_stage_2, end_infeasible, end_run, wants_stage_2
 from fcfl.server.sqp.subproblem import Step, kkt_residual
@@ -102,6 +102,8 @@ def _arrive(options: Options, state: SQPState, at: Evaluation) -> SQPState:
     damping, step = state.damping, at.params - state.params
     if not damping.metric.size:
         damping = first_damping(hessian)
+    elif state.kkt > FAR_FROM_OPTIMUM:
+        damping = damping.forgotten()
     elif state.search.lengths[0] == 1 and step.any():
         damping = damping.arrived(step)
     active = active_grads(state.multipliers, target, at)

@@ -8,8 +8,9 @@ has no interior). With the mean or a fixed temperature instead of the maximum, o
 its optimum is Pareto-optimal.
 
 The parts, in the order of a round: `iteration` decides about the step that was asked about,
-`lagrangian`, `damping` and `quasi_newton` give the curvature, `elastic` and `subproblem` the next
-step, `line_search` and `merit` the points to ask about, `restoration` the last steps of a run that
+`lagrangian`, `damping` and `quasi_newton` give the curvature, `exact_step`, `elastic` and
+`subproblem` the next step, `line_search`, `merit` and `augmented` the points to ask about and which
+of them are taken, `restoration` the last steps of a run that
 is cut short, `stages` the end.
 """
 

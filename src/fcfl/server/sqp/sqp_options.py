@@ -42,6 +42,10 @@ EXACT_PATIENCE, LEARNT_PATIENCE = 6, 10
 # KKT residual from which on Newton's method needs one or two rounds.
 NEAR_OPTIMUM = 3e-3
 
+# KKT residual above which the lengths of the last steps say nothing about the next: from far and
+# badly scaled starts a limit on growth kept steps short for ever.
+FAR_FROM_OPTIMUM = 1.0
+
 # KKT residual from which on an indefinite Hessian is lifted, not mixed. With 3e-3 it took as many
 # rounds over 83 problems, without a limit 14 % more (docs/rounds.md).
 LIFTED = 1e-2
