@@ -10,8 +10,7 @@ its optimum is Pareto-optimal.
 The parts, in the order of a round: `iteration` decides about the step that was asked about,
 `lagrangian`, `damping` and `quasi_newton` give the curvature, `exact_step`, `elastic` and
 `subproblem` the next step, `line_search`, `merit` and `augmented` the points to ask about and which
-of them are taken, `restoration` the last steps of a run that
-is cut short, `stages` the end.
+of them are taken, `restoration` the last steps of a run that is cut short, `stages` the end.
 """
 
 from dataclasses import dataclass, replace
