@@ -19,7 +19,7 @@ help:
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 
 # The demo needs no torch and no Flower; the tests need everything.
-.venv/core: pyproject.toml constraints.txt
+.venv/core: pyproject.toml constraints.txt hatch_build.py src/fcfl/models/_kernels.c
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) -e '.[adult]'
 	touch $@

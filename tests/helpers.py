@@ -8,6 +8,7 @@ from scipy import sparse
 
 from fcfl._types import Point, RateId, Request
 from fcfl.data.client_data import ClientData
+from fcfl.data.coded_features import FeatureLayout, code_cells
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
 from fcfl.models.linear_rows import linear_rows
@@ -117,3 +118,25 @@ def identical(left, right):
         both_nan = left != left and right != right  # JSON has one NaN
         return both_nan or struct.pack("d", left) == struct.pack("d", right)
     return left == right
+
+
+CODED_WIDTHS = (2, 30, 1, 4, 4, 2, 3, 1, 9)
+
+
+def layout_with_numbers(widths=CODED_WIDTHS):
+    """A number before, between and after the coded columns."""
+    firsts = np.cumsum([1, *widths[:-1]])
+    firsts[3:] += 1
+    n_features = int(firsts[-1] + widths[-1]) + 1
+    numbers = (0, int(firsts[3]) - 1, n_features - 1)
+    return FeatureLayout(n_features, tuple(int(f) for f in firsts), widths, numbers)
+
+
+def coded_rows(n_rows, seed=0):
+    """Rows of which a tenth have no level in each column."""
+    rng = np.random.default_rng(seed)
+    layout = layout_with_numbers()
+    cells = [
+        np.where(rng.random(n_rows) < 0.1, -1, rng.integers(0, w, n_rows)) for w in CODED_WIDTHS
+    ]
+    return code_cells(layout, cells, list(rng.standard_normal((3, n_rows))), n_rows)

@@ -130,10 +130,7 @@ class CodedFeatures:
 
     def ones(self) -> Any:
         """The coded columns as a csr_array of ones, one column per slot, without copying codes."""
-        n_rows, n_columns = self.slots.shape
-        ends = np.arange(n_rows + 1, dtype=np.int32) * np.int32(n_columns)
-        codes = np.ascontiguousarray(self.slots).reshape(-1)
-        return csr_view(_ones(codes.size), codes, ends, self.layout.n_slots)
+        return ones_at(self.slots, self.layout.n_slots)
 
     def tocsr(self) -> Any:
         """The same as a csr_array."""
@@ -151,11 +148,26 @@ class CodedFeatures:
         return dense
 
 
+def ones_at(codes: NDArray[np.int32], n_columns: int) -> Any:
+    """A csr_array with a one in each row at each of its codes, without copying them."""
+    n_rows, n_codes = codes.shape
+    ends = np.arange(n_rows + 1, dtype=np.int32) * np.int32(n_codes)
+    flat = np.ascontiguousarray(codes).reshape(-1)
+    return csr_view(_ones(flat.size), flat, ends, n_columns)
+
+
 def csr_view(data: Vector, indices: Any, indptr: Any, n_columns: int) -> Any:
     """A csr_array of these very arrays: its constructor copies parts of larger arrays."""
     matrix = sparse.csr_array((indptr.size - 1, n_columns))
     matrix.data, matrix.indices, matrix.indptr = data, indices, indptr
     return matrix
+
+
+def csr_rows(X: Any, rows: slice) -> Any:
+    """Some rows of a csr_array, as a view of its entries."""
+    ends = X.indptr[rows.start : rows.stop + 1]
+    inside = slice(ends[0], ends[-1])
+    return csr_view(X.data[inside], X.indices[inside], ends - ends[0], X.shape[1])
 
 
 def transposed(rows: Any) -> Any:

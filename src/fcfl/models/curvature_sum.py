@@ -4,16 +4,20 @@ Nobody needs a client's own matrix where all clients are in one process, and to 
 keep one for each would cost more than all rows do.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from fcfl._types import Matrix, Vector
-from fcfl.data.coded_features import CodedFeatures, FeatureLayout, row_blocks, transposed
+from fcfl.data.coded_features import CodedFeatures, row_blocks, transposed
+from fcfl.models.compiled import kernels
+from fcfl.models.fused_columns import FusedColumns, Part, fuse
 from fcfl.models.threads import run_all
 
 _PAIR_ROWS = 65_536  # so many that a table of pairs costs little beside its rows
 _FEW_ROWS, _MOST_PAIRS = 1_000, 1 << 20  # up to which all pairs at once are faster than tables
+_MOST_CODES = 256  # of a part: a table of pairs stays in the cache
 _PRODUCT_ROWS = 8_192  # temporary arrays stay in the cache
 
 
@@ -67,39 +71,92 @@ def _all_pairs(X: CodedFeatures, diagonal: Vector) -> Matrix:
 
 
 def _add_pairs(matrix: Matrix, X: CodedFeatures, diagonal: Vector) -> None:
-    """Add the part of codes and intercept: every pair of columns is summed by pair of codes."""
-    layout = X.layout
-    codes = _codes_by_column(layout, X.slots)
-    widest = max(layout.widths, default=0) + 1
-    # Tables of about one length share the multiplication.
-    strides = [widest if widest <= 2 * (w + 1) else w + 1 for w in layout.widths]
+    """Add the part of codes and intercept: every pair of parts is summed by pair of codes."""
+    fused = fuse(X.layout, _most_codes(X.shape[0]))
+    parts, pair_sums = fused.parts, _pair_sums(fused, X, diagonal)
 
     def add(a: int) -> None:
-        mine, width = layout.columns[a], layout.widths[a]
-        sums = np.bincount(codes[a], diagonal, width + 1)[:-1]
-        matrix[np.arange(mine.start, mine.stop), np.arange(mine.start, mine.stop)] += sums
-        matrix[mine, -1] += sums
-        matrix[-1, mine] += sums
-        pairs, scaled = np.empty_like(codes[a]), {}
-        for b in range(a + 1, len(layout.columns)):
-            other, stride = layout.columns[b], strides[b]
-            if stride not in scaled:
-                scaled[stride] = codes[a] * stride
-            np.add(scaled[stride], codes[b], out=pairs)
-            table = np.bincount(pairs, diagonal, (width + 1) * stride).reshape(-1, stride)
-            inside = table[:-1, : layout.widths[b]]
-            matrix[mine, other] += inside
-            matrix[other, mine] += inside.T
+        mine, tables = parts[a], []
+        own, table_with = pair_sums(a)
+        _add_own(matrix, mine, own)
+        for b in range(a + 1, len(parts)):
+            if parts[b].is_fused:
+                tables.append(table_with(b))
+            else:
+                _add_block(matrix, mine, parts[b], mine.by_feature(table_with(b)[:, :-1]))
+        if tables:  # all at once: to sum over one costs as much as some thousand rows
+            _add_fused(matrix, mine, fused, len(parts) - len(tables), np.hstack(tables))
 
-    run_all(add, range(len(layout.columns)))
+    run_all(add, range(len(parts)))
     matrix[-1, -1] += diagonal.sum()
 
 
-def _codes_by_column(layout: FeatureLayout, slots: Any) -> Any:
-    """One contiguous line of codes per column, as wide as `numpy.bincount` takes them."""
-    codes = np.empty(slots.shape[::-1], dtype=np.int64)
-    np.subtract(slots.T, layout.slots[:-1, None], out=codes)
-    return codes
+_Tables = Callable[[int], tuple[Vector, Callable[[int], Matrix]]]
+"""For a part, its sums by code, and what gives the table of sums by pair with another part."""
+
+
+def _pair_sums(fused: FusedColumns, X: CodedFeatures, diagonal: Vector) -> _Tables:
+    """Sums of the diagonal by code and by pair of codes: the same bits, compiled or not."""
+    sizes, compiled = [part.size for part in fused.parts], kernels()
+    codes = fused.codes_by_part(X.slots, np.int64 if compiled is None else np.int32)
+    # Tables of about one length share the multiplication.
+    widest = max(sizes, default=0)
+    strides = [widest if widest <= 2 * size else size for size in sizes]
+
+    def of_part(a: int) -> tuple[Vector, Callable[[int], Matrix]]:
+        scaled: dict[int, Any] = {}
+
+        def counted(b: int) -> Matrix:
+            stride = strides[b]
+            if stride not in scaled:
+                scaled[stride] = codes[a] * stride
+            pairs = scaled[stride] + codes[b]
+            table: Any = np.bincount(pairs, diagonal, sizes[a] * stride).reshape(-1, stride)
+            inside: Matrix = table[:, : sizes[b]]
+            return inside
+
+        def added(b: int) -> Matrix:
+            table = np.zeros((sizes[a], sizes[b]))
+            compiled.add_pairs(codes[a], codes[b], diagonal, sizes[b], table)
+            return table
+
+        own: Any = np.bincount(codes[a], diagonal, sizes[a])
+        return own, counted if compiled is None else added
+
+    return of_part
+
+
+def _most_codes(n_rows: int) -> int:
+    """Codes of a part, so that a table of pairs has about a fourth as many entries as rows."""
+    return min(1 << max(n_rows.bit_length() // 2 - 1, 0), _MOST_CODES)
+
+
+def _add_own(matrix: Matrix, part: Part, sums: Vector) -> None:
+    """Add what a part comes to with itself and with the intercept, from its sums by code."""
+    at, own = part.features, part.by_feature(sums)
+    if part.is_fused:
+        matrix[np.ix_(at, at)] += part.of_code @ (sums[:, None] * part.of_code.T.toarray())
+    else:
+        matrix[at, at] += own
+    matrix[at, -1] += own
+    matrix[-1, at] += own
+
+
+def _add_block(matrix: Matrix, rows: Part, column: Part, block: Matrix) -> None:
+    """Add what a part comes to with a single column, and the same turned."""
+    at = slice(column.features[0], column.features[-1] + 1)
+    lines: Any = rows.features
+    if not rows.is_fused:
+        lines = slice(lines[0], lines[-1] + 1)  # ten times as fast
+    matrix[lines, at] += block
+    matrix[at, lines] += block.T
+
+
+def _add_fused(matrix: Matrix, part: Part, fused: FusedColumns, first: int, tables: Matrix) -> None:
+    """Add what a part comes to with fused ones, those from ``first`` on, and the same turned."""
+    at, block = fused.last_by_feature(part.by_feature(tables).T, first)
+    matrix[np.ix_(at, part.features)] += block
+    matrix[np.ix_(part.features, at)] += block.T
 
 
 def _add_numbers(matrix: Matrix, X: CodedFeatures, diagonal: Vector) -> None:

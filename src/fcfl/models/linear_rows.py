@@ -7,7 +7,7 @@ client's rows; an L2 term is the server's business.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -16,8 +16,9 @@ from fcfl._types import ClientId, Matrix, Point, RateId, Report, Vector
 from fcfl.data.client_data import ClientData
 from fcfl.data.coded_features import CodedFeatures
 from fcfl.extras import Items, LocalTraining, set_weights_of, train_locally
+from fcfl.models.compiled import kernels
 from fcfl.models.curvature_sum import CurvatureSum
-from fcfl.models.loss import CROSS_ENTROPY, Loss
+from fcfl.models.loss import CROSS_ENTROPY, CrossEntropy, Loss
 from fcfl.models.merge import merge_rows
 from fcfl.models.rates import (
     rate_members,
@@ -26,6 +27,7 @@ from fcfl.models.rates import (
     smooth_selection_slope,
 )
 from fcfl.models.row_products import (
+    CodedRows,
     RowProducts,
     all_logits,
     compact,
@@ -33,6 +35,8 @@ from fcfl.models.row_products import (
     pull_back_all,
 )
 from fcfl.models.threads import run_all
+
+_NONE = np.zeros(0)
 
 
 @dataclass(frozen=True)
@@ -112,19 +116,14 @@ class LinearRows:
             bends = _Bends(weights.loss / self.n_rows, weights.rates / divisors, self._empty())
         sums = self._sum_blocks(point, bends)
         extras = {k: v for extra in point.extras for k, v in extra.answer(self, point).items()}
+        loss_grad = rate_grads = None
+        if sums.gradients is not None:
+            loss_grad = sums.gradients[0] / self.n_rows
+            rate_grads = sums.gradients[1:] / divisors[:, None]
+        rates = np.minimum(np.maximum(sums.scores / divisors, 0.0), 1.0)
+        loss = sums.loss / self.n_rows
         report = Report(
-            self.n_rows,
-            sums.loss / self.n_rows,
-            self.group_counts,
-            np.clip(sums.scores / divisors, 0.0, 1.0),
-            extras=extras,
-        )
-        if sums.gradients is None:
-            return report, None
-        report = replace(
-            report,
-            loss_grad=sums.gradients[0] / self.n_rows,
-            rate_grads=sums.gradients[1:] / divisors[:, None],
+            self.n_rows, loss, self.group_counts, rates, loss_grad, rate_grads, extras=extras
         )
         return report, None if bends is None else bends.diagonal
 
@@ -134,11 +133,15 @@ class LinearRows:
     def _sum_blocks(self, point: Point, bends: "_Bends | None") -> "_Sums":
         """What is summed over rows, block by block on all cores, and then in order."""
         n_blocks = len(self.products.blocks)
-        prepared = self.products.prepare(point.params)
+        is_compiled = self._has_kernel and point.want != "decisions"
+        prepared = _NONE if is_compiled else self.products.prepare(point.params)
         parts: list[_Sums | None] = [None] * n_blocks
 
         def evaluate(block: int) -> None:
-            parts[block] = self._block(block, prepared, point, bends)
+            if is_compiled:
+                parts[block] = self._compiled_block(block, point, bends)
+            else:
+                parts[block] = self._block(block, prepared, point, bends)
 
         run_all(evaluate, range(n_blocks))
         return reduce(_Sums.plus, (part for part in parts if part is not None))
@@ -154,15 +157,40 @@ class LinearRows:
         scores = np.einsum("ji,i->j", members, score)  # BLAS rounds by the number of its threads
         if not point.wants_gradients:
             return _Sums(loss, scores)
-        residuals = np.empty((1 + scores.size, score.size))
-        residuals[0] = self.loss.slopes(logits, counts, positives)
-        np.multiply(members, smooth_selection_slope(score, point.sharpness), out=residuals[1:])
+        residuals = np.empty((score.size, 1 + scores.size))  # as sparse products take them
+        residuals[:, 0] = self.loss.slopes(logits, counts, positives)
+        slope = smooth_selection_slope(score, point.sharpness)
+        for j, member in enumerate(members, 1):
+            np.multiply(member, slope, out=residuals[:, j])
         if bends is not None:
             diagonal = self.loss.bends(logits, bends.loss * counts, bends.loss * positives)
             bend = smooth_selection_bend(score, point.sharpness)
             diagonal += bend * np.einsum("ji,j->i", members, bends.rates)
             bends.diagonal[rows] = diagonal
-        return _Sums(loss, scores, self.products.pull_back(block, residuals.T))
+        return _Sums(loss, scores, self.products.pull_back(block, residuals))
+
+    @property
+    def _has_kernel(self) -> bool:
+        """Whether a compiled kernel does all of a block in one pass: codes, cross-entropy."""
+        is_coded = isinstance(self.products, CodedRows) and self.products.codes.size > 0
+        return is_coded and isinstance(self.loss, CrossEntropy) and kernels() is not None
+
+    def _compiled_block(self, block: int, point: Point, bends: "_Bends | None") -> "_Sums":
+        """The same as `_block`, by the compiled kernel."""
+        products, rows = cast(CodedRows, self.products), self.products.blocks[block]
+        fused, sums = products.fused, np.zeros(1 + self.members.shape[0])
+        gradients, weights, diagonal = _NONE, _NONE, _NONE
+        if point.wants_gradients:
+            gradients = np.zeros((sums.size, self.n_params))
+        if bends is not None:
+            weights, diagonal = np.append(bends.loss, bends.rates), bends.diagonal
+        kernels().report(
+            rows.start, rows.stop, products.codes.shape[1], fused.n_first, point.sharpness,
+            products.codes, fused.ends, fused.set_features, products.numbers,
+            fused.number_features, np.ascontiguousarray(point.params, np.float64), self.row_counts, self.positive_counts,
+            self.members, weights, sums, gradients, diagonal,
+        )  # fmt: skip
+        return _Sums(float(sums[0]), sums[1:], gradients if point.wants_gradients else None)
 
     def pull_back(self, params: Vector, residuals: Matrix) -> Matrix:
         """Gradients of ``residuals.T @ logits``, one row per column of ``residuals``."""

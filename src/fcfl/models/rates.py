@@ -10,15 +10,15 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from fcfl._types import LABEL_OF, SHARPNESS, ClientId, Matrix, Point, RateId, Vector
 from fcfl.data.client_data import ClientData
+from fcfl.models.logistic import sigmoid
 
 
 def smooth_selection(logits: Vector, sharpness: float = SHARPNESS) -> Vector:
     r"""Smooth selection score :math:`\sigma(10 z)`, in [0, 1]."""
-    score: Vector = expit(sharpness * logits)
+    score: Vector = sigmoid(sharpness * logits)
     return score
 
 

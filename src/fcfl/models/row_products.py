@@ -16,15 +16,18 @@ from fcfl._types import Matrix, Vector
 from fcfl.data.coded_features import (
     CodedFeatures,
     coded_from_csr,
-    csr_view,
+    csr_rows,
+    ones_at,
     row_blocks,
     transposed,
 )
 from fcfl.models.curvature_sum import CurvatureSum, product
+from fcfl.models.fused_columns import fuse
 
 _BLOCK_ROWS = 8_192  # temporary arrays of a block stay in the cache
-_LEAST_ROWS = 2_048  # fewer are not worth handing to another thread
+_LEAST_ROWS = 8_192  # fewer are not worth handing to another thread
 _PER_PARAMETER = 4  # a block has more rows than this for each parameter: gradients are summed too
+_ROWS_PER_CODE, _MOST_CODES = 16, 512  # of fused columns: their tables cost little beside rows
 _DENSE_ENTRIES = 1 << 21  # of a scaled copy of dense rows
 _THIN = 0.25  # an array with a smaller share of entries other than zero may be one of codes
 
@@ -145,7 +148,7 @@ class SparseRows:
     def __init__(self, X: Any) -> None:
         self.X = X
         self.blocks = _blocks_of(X)
-        self._rows = [_csr_rows(X, rows) for rows in self.blocks]
+        self._rows = [csr_rows(X, rows) for rows in self.blocks]
         self._columns = [transposed(rows) for rows in self._rows]
 
     def prepare(self, params: Vector) -> Vector:
@@ -182,41 +185,47 @@ class SparseRows:
 
 
 class CodedRows:
-    """Codes, and the numbers beside them."""
+    """Codes, those of narrow columns fused, and the numbers beside them."""
 
     def __init__(self, X: CodedFeatures) -> None:
         self.X = X
         self.blocks = _blocks_of(X)
-        self._rows = [X[rows].ones() for rows in self.blocks]
+        most = (X.shape[0] // len(self.blocks) // _ROWS_PER_CODE).bit_length()
+        self.fused = fuse(X.layout, min(1 << most, _MOST_CODES))
+        self.codes = np.ascontiguousarray(self.fused.codes(X.slots))
+        self.numbers = np.ascontiguousarray(X.numbers)
+        self._rows = [ones_at(self.codes[rows], self.fused.n_codes) for rows in self.blocks]
         self._columns = [transposed(rows) for rows in self._rows]
 
     def prepare(self, params: Vector) -> Vector:
-        """The weight of each slot, then of each number, then the intercept."""
-        layout = self.X.layout
-        weights, numbers = params[:-1], params[layout.number_features]
-        return np.concatenate([layout.by_slot(weights), numbers, params[-1:]])
+        """The weight of each code, then of each number, then the intercept."""
+        numbers = params[self.X.layout.number_features]
+        return np.concatenate([self.fused.by_code(params), numbers, params[-1:]])
 
     def logits(self, block: int, prepared: Vector) -> Vector:
         """:math:`X w + b` for the rows of a block."""
-        n_slots = self.X.layout.n_slots
-        logits: Vector = self._rows[block] @ prepared[:n_slots]
+        n_codes = self.fused.n_codes
+        logits: Vector = self._rows[block] @ prepared[:n_codes]
         logits += prepared[-1]
         if self.X.layout.numbers:
             # einsum, here and below: BLAS rounds by the number of its threads.
-            logits += np.einsum("ij,j->i", self.X.numbers[self.blocks[block]], prepared[n_slots:-1])
+            logits += np.einsum("ij,j->i", self.numbers[self.blocks[block]], prepared[n_codes:-1])
         return logits
 
     def pull_back(self, block: int, residuals: Matrix) -> Matrix:
         """Gradients of ``residuals.T @ logits``, one row for each column of ``residuals``."""
         layout = self.X.layout
-        gradients = np.zeros((residuals.shape[1], layout.n_features + 2))
-        gradients[:, layout.feature_of_slot] = (self._columns[block] @ residuals).T
+        gradients = np.zeros((residuals.shape[1], layout.n_features + 1))
+        by_code = self._columns[block] @ residuals
+        gradients[:, self.fused.features] = self.fused.by_feature(by_code).T
         if layout.numbers:
             gradients[:, layout.number_features] = product(
-                residuals, self.X.numbers[self.blocks[block]]
+                residuals, self.numbers[self.blocks[block]]
             )
-        gradients = gradients[:, :-1]
-        gradients[:, -1] = residuals.sum(axis=0)  # over what was summed for no feature
+        # Every row has one code of the first part: their sums are those of all rows, at less cost.
+        gradients[:, -1] = (by_code[: self.fused.n_first] if by_code.size else residuals).sum(
+            axis=0
+        )
         return gradients
 
     def gramian(self, diagonal: Vector) -> Matrix:
@@ -228,10 +237,3 @@ class CodedRows:
     def add_gramian(self, diagonal: Vector, to: CurvatureSum) -> None:
         r"""Add :math:`[X\ 1]^T D\, [X\ 1]` to a sum over clients."""
         to.add_codes(self.X, diagonal)
-
-
-def _csr_rows(X: Any, rows: slice) -> Any:
-    """Some rows of a csr_array, as a view of its entries."""
-    ends = X.indptr[rows.start : rows.stop + 1]
-    inside = slice(ends[0], ends[-1])
-    return csr_view(X.data[inside], X.indices[inside], ends - ends[0], X.shape[1])

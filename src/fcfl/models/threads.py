@@ -28,7 +28,7 @@ def n_threads() -> int:
 
 def run_all(task: Callable[[T], object], over: Sequence[T]) -> None:
     """Call ``task`` for each of ``over``; which thread does which is left open."""
-    helpers = min(n_threads(), len(over)) - 1
+    helpers = min(n_threads(), len(over)) - 1 if len(over) > 1 else 0
     if helpers < 1:
         for one in over:
             task(one)

@@ -1,0 +1,194 @@
+"""The compiled kernels against NumPy: skipped where there is no compiler."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fcfl._types import CurvatureWeights, Point
+from fcfl.data.client_data import ClientData
+from fcfl.models.compiled import kernels
+from fcfl.models.curvature_sum import CurvatureSum
+from fcfl.models.linear_rows import linear_rows
+from fcfl.models.loss import Hinge
+from fcfl.models.row_products import CodedRows
+from fcfl.rules import Difference, rates_needed
+from helpers import coded_rows
+
+pytestmark = pytest.mark.skipif(kernels() is None, reason="there are no compiled kernels")
+
+
+def rows_of(n_rows, n_groups=2, seed=0, weights=None):
+    rng = np.random.default_rng([seed, 1])
+    levels = {"group": tuple(map(str, range(max(n_groups, 1))))}
+    groups = {"group": rng.integers(-1, max(n_groups, 1), n_rows)}
+    y = rng.integers(0, 2, n_rows)
+    data = ClientData(coded_rows(n_rows, seed), y, groups, levels, weights)
+    rules = [Difference("equalized_odds", "group", 0.1)] if n_groups else []
+    return linear_rows("a", data, rates_needed(rules, levels))
+
+
+def point_for(rows, want, scale=1.0, seed=0):
+    rng = np.random.default_rng([seed, 2])
+    params = scale * rng.standard_normal(rows.n_params)
+    n_rates = rows.members.shape[0]
+    weights = CurvatureWeights(rng.random(), rng.standard_normal(n_rates))
+    return Point(params, want, {"a": weights} if want == "curvature" else None)
+
+
+def parts(report):
+    return {
+        name: getattr(report, name)
+        for name in ("loss", "rates", "loss_grad", "rate_grads", "curvature")
+        if getattr(report, name) is not None
+    }
+
+
+def both(rows, point, monkeypatch):
+    monkeypatch.setenv("FCFL_COMPILED", "1")
+    compiled = parts(rows.report(point))
+    monkeypatch.setenv("FCFL_COMPILED", "0")
+    return compiled, parts(rows.report(point))
+
+
+@pytest.mark.parametrize("want", ["values", "gradients", "curvature"])
+@pytest.mark.parametrize("n_groups", [0, 1, 2, 9])
+@pytest.mark.parametrize(
+    ("n_rows", "scale"), [(1, 1.0), (255, 1.0), (257, 0.0), (3_000, 20.0), (30_000, 0.3)]
+)
+def test_a_report_is_numpys_to_rounding(n_rows, scale, n_groups, want, monkeypatch):
+    rows = rows_of(n_rows, n_groups, weights=None if n_rows % 2 else np.full(n_rows, 0.3))
+    compiled, plain = both(rows, point_for(rows, want, scale), monkeypatch)
+    assert compiled.keys() == plain.keys()
+    assert len(plain) == {"values": 2, "gradients": 4, "curvature": 5}[want]
+    for name, value in plain.items():
+        largest = np.abs(value).max(initial=1.0)
+        np.testing.assert_allclose(
+            compiled[name], value, rtol=1e-13, atol=1e-14 * largest, err_msg=name
+        )
+
+
+@pytest.mark.parametrize("scale", [300.0, 1e5, 1e300])
+def test_reports_far_away_are_numpys(scale, monkeypatch):
+    rows = rows_of(500)
+    with np.errstate(all="ignore"):
+        compiled, plain = both(rows, point_for(rows, "curvature", scale), monkeypatch)
+    for name, value in plain.items():
+        np.testing.assert_allclose(compiled[name], value, rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+def test_a_parameter_that_is_nan_is_not_hidden(monkeypatch):
+    rows = rows_of(500)
+    point = point_for(rows, "gradients")
+    point.params[-1] = np.nan
+    compiled, _ = both(rows, point, monkeypatch)
+    assert np.isnan(compiled["loss"])
+    assert np.isnan(compiled["loss_grad"]).all()
+
+
+def test_parameters_may_be_float32_or_every_second_of_an_array(monkeypatch):
+    rows = rows_of(700)
+    point = point_for(rows, "gradients")
+    expected = rows.report(point)
+    spaced = np.repeat(point.params, 2)[::2]
+    assert not spaced.flags.c_contiguous
+    np.testing.assert_array_equal(rows.report(replace(point, params=spaced)).loss, expected.loss)
+    short = replace(point, params=point.params.astype(np.float32))
+    np.testing.assert_allclose(rows.report(short).loss, expected.loss, rtol=1e-5)
+
+
+def test_sums_by_pair_have_the_bits_of_numpys(monkeypatch):
+    found = []
+    for compiled in "01":
+        monkeypatch.setenv("FCFL_COMPILED", compiled)
+        X = coded_rows(40_000)
+        total = CurvatureSum(X.shape[1] + 1)
+        CodedRows(X).add_gramian(np.random.default_rng(0).standard_normal(40_000), total)
+        found.append(total.total)
+    np.testing.assert_array_equal(found[0], found[1])
+
+
+def test_the_kernel_is_what_reports_use(monkeypatch):
+    """Otherwise every comparison above would compare NumPy with itself."""
+    calls = []
+
+    class Counting:
+        @staticmethod
+        def report(*args):
+            calls.append(args[:2])
+            kernels().report(*args)
+
+    monkeypatch.setattr("fcfl.models.linear_rows.kernels", lambda: Counting)
+    rows = rows_of(30_000)
+    rows.report(point_for(rows, "gradients"))
+    assert sorted(calls) == [(block.start, block.stop) for block in rows.products.blocks]
+    calls.clear()
+    rows.report(point_for(rows, "decisions"))
+    replace(rows, loss=Hinge()).report(point_for(rows, "gradients"))
+    assert not calls
+
+
+@pytest.mark.parametrize("threads", ["1", "2", "5"])
+def test_a_compiled_report_has_the_same_bits_for_any_number_of_threads(threads, monkeypatch):
+    rows = rows_of(60_000)
+    point = point_for(rows, "curvature")
+    monkeypatch.setenv("FCFL_NUM_THREADS", "1")
+    alone = parts(rows.report(point))
+    monkeypatch.setenv("FCFL_NUM_THREADS", threads)
+    for name, value in parts(rows.report(point)).items():
+        np.testing.assert_array_equal(value, alone[name])
+
+
+def arguments(rows, point):
+    """What the kernel is called with for all rows."""
+    products, fused = rows.products, rows.products.fused
+    n_sums = 1 + rows.members.shape[0]
+    return [
+        0, rows.row_counts.size, products.codes.shape[1], fused.n_first, 10.0, products.codes,
+        fused.ends, fused.set_features, products.numbers, fused.number_features, point.params,
+        rows.row_counts, rows.positive_counts, rows.members, np.zeros(n_sums), np.zeros(n_sums),
+        np.zeros((n_sums, rows.n_params)), np.zeros(rows.row_counts.size),
+    ]  # fmt: skip
+
+
+def test_arguments_of_any_wrong_size_are_refused_and_nothing_is_written_outside():
+    rows = rows_of(300)
+    good = arguments(rows, point_for(rows, "gradients"))
+    kernels().report(*good)
+    for i, value in enumerate(good):
+        if isinstance(value, np.ndarray):
+            for wrong in (value.reshape(-1)[:-1], np.append(value.reshape(-1), value.reshape(-1))):
+                broken = [*good]
+                broken[i] = np.ascontiguousarray(wrong.astype(value.dtype))
+                if i == 10 and wrong.size > value.size:
+                    continue  # as many parameters as that need larger gradients, tried below
+                with pytest.raises(ValueError, match=r"bytes|range|empty"):
+                    kernels().report(*broken)
+    for i, wrong in ((0, -1), (0, 301), (1, 301), (1, -5), (2, 0), (2, 1 << 40), (3, 1 << 40)):
+        broken = [*good]
+        broken[i] = wrong
+        with pytest.raises(ValueError, match=r"bytes|range|many"):
+            kernels().report(*broken)
+
+
+@pytest.mark.parametrize("place", [5, 6, 7, 9])
+@pytest.mark.parametrize("wrong", [-1, 1 << 20, -(1 << 31)])
+def test_codes_and_features_out_of_range_are_refused(place, wrong):
+    rows = rows_of(300)
+    broken = arguments(rows, point_for(rows, "gradients"))
+    broken[place] = broken[place].copy()
+    broken[place].reshape(-1)[1] = wrong
+    with pytest.raises(ValueError, match="out of range"):
+        kernels().report(*broken)
+
+
+def test_pairs_outside_their_table_are_refused():
+    codes, weights = np.array([0, 1, 5], dtype=np.int32), np.ones(3)
+    with pytest.raises(ValueError, match="not in the table"):
+        kernels().add_pairs(codes, codes, weights, 2, np.zeros((2, 2)))
+    with pytest.raises(ValueError, match="not in the table"):
+        kernels().add_pairs(-codes, codes, weights, 2, np.zeros((2, 2)))
+    with pytest.raises(ValueError, match="bytes"):
+        kernels().add_pairs(codes[:2], codes, weights, 2, np.zeros((2, 2)))
+    with pytest.raises((ValueError, BufferError, TypeError)):
+        kernels().add_pairs(codes, codes, weights, 2, np.zeros((8, 8))[:, ::2])
