@@ -333,15 +333,33 @@ def middle(runs: list[Table]) -> Table:
 
 
 def part_where(folder: Path, quick: bool) -> Table:
-    """Where the time of `fcfl train` goes, at growing numbers of rows; nine rounds at most."""
+    """Where the time of `fcfl train` goes as rows, columns, clients grow; nine rounds at most."""
     lines = []
-    for n_rows in (10_000, 20_000) if quick else (10_000, 100_000, 1_000_000):
-        n_clients = min(N_CLIENTS, n_rows // 2_000)
-        path = write_table(folder / f"where-{n_rows}.parquet", n_rows, WIDTHS, n_clients)
-        lines.append({"rows": n_rows, **run_child("ours", str(path), "6,3")})
-        parts = ", ".join(f"{k} {v:.2f}" for k, v in lines[-1]["parts"].items())
-        print(f"  {n_rows:,} rows, {lines[-1]['rounds']} rounds: {parts}", flush=True)
+    for what, sizes in WHERE.items():
+        for size in sizes[:2] if quick else sizes:
+            path = write_table(folder / f"{what}-{size}.parquet", *where_case(what, size))
+            lines.append({"what": what, "size": size, **run_child("ours", str(path), "6,3")})
+            path.unlink()
+            parts = ", ".join(f"{k} {v:.2f}" for k, v in lines[-1]["parts"].items())
+            print(f"  {size:,} {what}, {lines[-1]['rounds']} rounds: {parts}", flush=True)
     return {"lines": lines, "claims": {}}
+
+
+WHERE = {
+    "rows": (10_000, 100_000, 1_000_000),
+    "columns": (10, 100, 1_000),
+    "clients": (2, 35, 1_000),
+}
+"""What grows in the profile, and through which sizes."""
+
+
+def where_case(what: str, size: int) -> tuple[int, tuple[int, ...], int]:
+    """Rows, levels of the columns, clients."""
+    if what == "rows":
+        return size, WIDTHS, min(N_CLIENTS, size // 2_000)
+    if what == "columns":
+        return 20_000, (2,) * size, 10
+    return 100_000, (10,) * 10, size
 
 
 def part_reports(folder: Path, quick: bool) -> Table:
@@ -578,43 +596,46 @@ def _shape(layer: Any) -> tuple[int, ...]:
     return (layer.in_features, layer.out_features) if hasattr(layer, "in_features") else ()
 
 
-C_LOOP = """
-void gramian(long n, int k, const int *at, const double *d, long size, double *out) {
-  for (long i = 0; i < n; i++) {
-    const int *row = at + i * k;
-    for (int a = 0; a < k; a++) {
-      double *line = out + row[a] * size;
-      for (int b = a; b < k; b++) line[row[b]] += d[i];
-    }
-  }
-}
-"""
+KERNEL_CASES = (
+    (20_000, WIDTHS),
+    (700_000, WIDTHS),
+    (20_000, (4,) * 100),
+    (100_000, (4,) * 100),
+)
+"""Rows of a client, and the levels of its columns."""
 
 
 def part_kernels(folder: Path, quick: bool) -> Table:
-    """The curvature of one client's rows: by our codes, by scipy's sparse product, by C."""
-    import ctypes
-    import shutil
+    """A client's report and its curvature: compiled, by NumPy, and by scipy's sparse product."""
+    from fcfl._types import Point
+    from fcfl.data.client_data import ClientData
+    from fcfl.data.coded_features import FeatureLayout, code_cells
+    from fcfl.models.compiled import kernels
+    from fcfl.models.linear_rows import linear_rows
+    from fcfl.rules import Difference, rates_needed
 
-    from fcfl.data.coded_features import CodedFeatures, FeatureLayout, code_cells
-    from fcfl.models.row_products import CodedRows
-
-    rng = np.random.default_rng(0)
-    firsts = tuple(int(f) for f in np.cumsum((0, *WIDTHS))[:-1])
-    layout = FeatureLayout(sum(WIDTHS), firsts, WIDTHS)
-    compiler = shutil.which("cc")
-    if compiler:
-        (folder / "loop.c").write_text(C_LOOP)
-        library = folder / "loop.so"
-        flags = ["-O3", "-shared", "-fPIC", "-o", str(library), str(folder / "loop.c")]
-        subprocess.run([compiler, *flags], check=True)
-        loop = ctypes.CDLL(str(library)).gramian
+    rng, lines = np.random.default_rng(0), []
     os.environ["FCFL_NUM_THREADS"] = "1"
-    lines = []
-    for n_rows in (20_000,) if quick else (20_000, 700_000):
-        cells = [rng.choice(w, n_rows, p=_falling(w)) for w in WIDTHS]
-        X: CodedFeatures = code_cells(layout, cells, [], n_rows)
-        diagonal, rows, plain = rng.random(n_rows), CodedRows(X), X.tocsr()
+    levels = {"group": ("a", "b")}
+    rates = rates_needed([Difference("demographic_parity", "group", BUDGET)], levels)
+    for n_rows, widths in KERNEL_CASES[:1] if quick else KERNEL_CASES:
+        firsts = tuple(int(f) for f in np.cumsum((0, *widths))[:-1])
+        layout = FeatureLayout(sum(widths), firsts, widths)
+        cells = [rng.choice(w, n_rows, p=_falling(w)) for w in widths]
+        X = code_cells(layout, cells, [], n_rows)
+        data = ClientData(X, rng.integers(0, 2, n_rows), {"group": rng.integers(0, 2, n_rows)},
+                          levels)  # fmt: skip
+        rows = linear_rows("a", data, rates)
+        point = Point(rng.normal(0, 0.1, rows.n_params), "gradients")
+        diagonal = rng.random(rows.row_counts.size)
+        line: Table = {"rows": n_rows, "columns": len(widths), "levels": sum(widths)}
+        for name in ("compiled", "numpy"):
+            os.environ["FCFL_COMPILED"] = "0" if name == "numpy" else "1"
+            if name == "numpy" or kernels() is not None:
+                line[f"report {name}"] = cpu(lambda r=rows, p=point: r.report(p))
+                line[f"curvature {name}"] = cpu(lambda r=rows, d=diagonal: r.products.gramian(d), 4)
+        os.environ.pop("FCFL_COMPILED")
+        plain = X.tocsr()
         turned = plain.T.tocsr()
 
         def sparse_product(plain: Any = plain, turned: Any = turned, d: Any = diagonal) -> Any:
@@ -622,22 +643,10 @@ def part_kernels(folder: Path, quick: bool) -> Table:
             scaled.data *= np.repeat(d, np.diff(plain.indptr))
             return (turned @ scaled).toarray()
 
-        line = {"rows": n_rows, "codes": cpu(lambda r=rows, d=diagonal: r.gramian(d))}
-        line["sparse"] = cpu(sparse_product, 2)
-        if compiler:
-            at = np.ascontiguousarray(layout.feature_of_slot[X.slots], dtype=np.int32)
-            size = layout.n_features
-
-            def in_c(at: Any = at, d: Any = diagonal, size: int = size) -> None:
-                out = np.zeros((size, size))
-                pointers = [ctypes.c_void_p(a.ctypes.data) for a in (at, d, out)]
-                shape = ctypes.c_long(at.shape[0]), ctypes.c_int(at.shape[1])
-                loop(*shape, pointers[0], pointers[1], ctypes.c_long(size), pointers[2])
-
-            line["c"] = cpu(in_c)
+        line["curvature sparse"] = cpu(sparse_product, 1)
         lines.append(line)
-        shown = ", ".join(f"{k} {1e3 * v:.1f} ms" for k, v in line.items() if k != "rows")
-        print(f"  {n_rows:,} rows: {shown}", flush=True)
+        shown = ", ".join(f"{k} {1e3 * line[k]:.1f} ms" for k in line if " " in k)
+        print(f"  {n_rows:,} rows, {len(widths)} columns: {shown}", flush=True)
     return {"lines": lines, "claims": {}}
 
 
@@ -704,17 +713,23 @@ HEAD = """# Large tables, many clients
 nothing else is said, and ratios of those.*
 
 A table of categories is kept as codes from the file to the last report: Arrow reads text as codes,
-a client's rows are four bytes a cell. Logits are lookups and gradients sums by code, done by
-scipy's sparse products with a matrix of ones whose indices *are* the codes. The curvature of two
-columns is the sum by pair of codes (`numpy.bincount`); clients in one process add into one matrix,
-in their order, because nobody needs a client's own: 35 of them took most of the time and of the
-memory. Rows are cut into blocks by their number
-alone, blocks run on as many threads as `FCFL_NUM_THREADS` or `OMP_NUM_THREADS` say (by default all
-cores), and sums are taken in the order of the blocks: a report on codes has the same bits for any
-number of threads. Rows given as an array of real numbers are BLAS's business, which may round by
-the number of its own threads. One-hot columns in a sparse matrix or in an array, as scikit-learn's
-`OneHotEncoder` makes them, are recognised and kept as codes too. Identical rows are merged where
-that saves a tenth of them."""
+a client's rows are four bytes a cell. Columns of few levels are read together: three columns of
+four levels have 125 combinations, and a row needs one code for them instead of three. Sums are
+taken by combination over rows, then by level over combinations.
+
+A report is one pass over the codes by a small compiled kernel, which is built with the package
+where there is a C compiler: lookups, losses, scores and sums by code, 256 rows at a time. Without a
+compiler, or with `FCFL_COMPILED=0`, scipy's sparse products with a matrix of ones whose indices
+*are* the codes do the same, to rounding. The curvature is the sum by pair of codes for each pair of
+columns; compiled or by `numpy.bincount`, it has the same bits. Clients in one process add into one
+matrix, in their order, because nobody needs a client's own.
+
+Rows are cut into blocks by their number alone, blocks run on as many threads as `FCFL_NUM_THREADS`
+or `OMP_NUM_THREADS` say (by default all cores), and sums are taken in the order of the blocks: a
+report on codes has the same bits for any number of threads. Rows given as an array of real numbers
+are BLAS's business, which may round by the number of its own threads. One-hot columns in a sparse
+matrix or in an array, as scikit-learn's `OneHotEncoder` makes them, are recognised and kept as
+codes too. Identical rows are merged where that saves a tenth of them."""
 
 
 def page_fit(found: Table) -> str:
@@ -752,21 +767,26 @@ def page_fit(found: Table) -> str:
 
 
 def page_where(found: Table) -> str:
-    names = list(dict.fromkeys(k for line in found["lines"] for k in line["parts"]))
-    head = [f"{line['rows']:,} rows" for line in found["lines"]]
-    lines = [
+    text = [
         "## Where the time goes\n\nSeconds of `fcfl train`, one thread, from the imports to the "
-        "page, nine rounds at most in each turn; a client for every 2,000 rows, at most "
-        f"{N_CLIENTS}.\n",
-        f"| | {' | '.join(head)} |",
-        "| --- |" + " --- |" * len(head),
+        "page, nine rounds at most in each turn. Rows: ten columns with 800 levels, a client for "
+        f"every 2,000 rows, at most {N_CLIENTS}. Columns: of two levels, 20,000 rows, ten clients. "
+        "Clients: ten columns of ten levels, 100,000 rows in all."
     ]
-    for name in names:
-        cells = [f"{line['parts'].get(name, 0.0):.2f}" for line in found["lines"]]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    rounds = [f"{line['rounds']} ({line['evaluations']['curvature']})" for line in found["lines"]]
-    lines.append(f"| rounds (curvatures) | {' | '.join(rounds)} |")
-    return "\n".join(lines)
+    for what in WHERE:
+        cases = [line for line in found["lines"] if line["what"] == what]
+        names = list(dict.fromkeys(k for line in cases for k in line["parts"]))
+        head = [f"{line['size']:,} {what}" for line in cases]
+        lines = [f"| | {' | '.join(head)} |", "| --- |" + " --- |" * len(cases)]
+        for name in names:
+            cells = [f"{line['parts'].get(name, 0.0):.2f}" for line in cases]
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+        rounds = [f"{line['rounds']} ({line['evaluations']['curvature']})" for line in cases]
+        lines.append(f"| rounds (curvatures) | {' | '.join(rounds)} |")
+        peaks = [f"{line['peak_mb']:.0f}" for line in cases]
+        lines.append(f"| peak MB | {' | '.join(peaks)} |")
+        text.append("\n".join(lines))
+    return "\n\n".join(text)
 
 
 def page_reports(found: Table) -> str:
@@ -839,21 +859,20 @@ def page_network(found: Table) -> str:
 
 
 def page_kernels(found: Table) -> str:
+    columns = ("report compiled", "report numpy", "curvature compiled", "curvature numpy",
+               "curvature sparse")  # fmt: skip
     lines = [
-        "## Why there is no compiled kernel\n\nMilliseconds of CPU, one thread, for the curvature "
-        "of one client's rows (ten columns, 800 levels): by codes, as it is done; by scipy's "
-        "sparse product with a stored transpose, as it was before; by a loop in C (cc -O3). A "
-        "compiled part would gain a part of one step of a report, and cost every user a compiler "
-        "or a wheel for each platform; lookups and gradients are scipy's compiled loops "
-        "already.\n",
-        "| rows | codes | sparse product | C |",
-        "| --- | --- | --- | --- |",
+        "## What the compiled kernel gains\n\nMilliseconds of CPU, one thread, for one client's "
+        "rows: a report with three gradients, and the curvature; compiled, by NumPy, and by "
+        "scipy's sparse product with a stored transpose.\n",
+        "| rows | columns (levels) | report, compiled | NumPy | curvature, compiled | NumPy "
+        "| sparse product |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for line in found["lines"]:
-        cells = [
-            f"{1e3 * line[key]:.1f}" if key in line else "" for key in ("codes", "sparse", "c")
-        ]
-        lines.append(f"| {line['rows']:,} | {' | '.join(cells)} |")
+        cells = [f"{1e3 * line[key]:.1f}" if key in line else "" for key in columns]
+        size = f"{line['columns']} ({line['levels']})"
+        lines.append(f"| {line['rows']:,} | {size} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

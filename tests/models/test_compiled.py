@@ -7,10 +7,12 @@ import pytest
 
 from fcfl._types import CurvatureWeights, Point
 from fcfl.data.client_data import ClientData
+from fcfl.data.coded_features import CodedFeatures
+from fcfl.models import compiled as compiled_module
 from fcfl.models.compiled import kernels
 from fcfl.models.curvature_sum import CurvatureSum
 from fcfl.models.linear_rows import linear_rows
-from fcfl.models.loss import Hinge
+from fcfl.models.loss import CrossEntropy, Hinge
 from fcfl.models.row_products import CodedRows
 from fcfl.rules import Difference, rates_needed
 from helpers import coded_rows
@@ -86,6 +88,61 @@ def test_a_parameter_that_is_nan_is_not_hidden(monkeypatch):
     assert np.isnan(compiled["loss_grad"]).all()
 
 
+def test_a_nan_of_any_bits_is_not_hidden(monkeypatch):
+    rows = rows_of(500)
+    point = point_for(rows, "curvature")
+    point.params.view(np.uint64)[-1] = 0x7FF8000000000FFF
+    compiled, _ = both(rows, point, monkeypatch)
+    assert all(np.isnan(compiled[name]).all() for name in ("loss", "rates", "loss_grad"))
+
+
+@pytest.mark.parametrize("sharpness", [-10.0, 0.0, 1.0, 100.0])
+def test_scores_of_any_sharpness_are_numpys(sharpness, monkeypatch):
+    rows = rows_of(500)
+    point = replace(point_for(rows, "curvature"), sharpness=sharpness)
+    compiled, plain = both(rows, point, monkeypatch)
+    for name, value in plain.items():
+        np.testing.assert_allclose(compiled[name], value, rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+def test_a_loss_that_is_more_than_cross_entropy_is_asked_itself(monkeypatch):
+    class Twice(CrossEntropy):
+        def total(self, logits, counts, positives):
+            return 2 * super().total(logits, counts, positives)
+
+    rows = rows_of(500)
+    point = point_for(rows, "values")
+    assert replace(rows, loss=Twice()).report(point).loss == pytest.approx(
+        2 * rows.report(point).loss
+    )
+
+
+@pytest.mark.parametrize("n_rows", [300, 5_000])
+def test_weights_of_any_kind_of_array_give_the_same_curvature(n_rows, monkeypatch):
+    rng = np.random.default_rng(0)
+    X = coded_rows(n_rows)
+    whole = rng.integers(-5, 5, n_rows)
+    expected = CodedRows(X).gramian(whole.astype(np.float64))
+    wide = np.column_stack([whole, whole]).astype(np.float64)
+    for given in (whole, whole.astype(np.float32), wide[:, 0], wide.T[1]):
+        np.testing.assert_array_equal(CodedRows(X).gramian(given), expected)
+    other = CodedFeatures(X.layout, X.slots.astype(np.int64), np.asfortranarray(X.numbers))
+    np.testing.assert_allclose(CodedRows(other).gramian(whole), expected, rtol=1e-12, atol=1e-9)
+
+
+def test_whole_numbers_and_wide_codes_give_the_same_report(monkeypatch):
+    X = coded_rows(700)
+    whole = CodedFeatures(X.layout, X.slots.astype(np.int64), X.numbers.round().astype(np.int64))
+    plain = CodedFeatures(X.layout, X.slots, X.numbers.round())
+    groups, levels = {"group": np.zeros(700, dtype=int)}, {"group": ("0",)}
+    y = np.random.default_rng(0).integers(0, 2, 700)
+    found = []
+    for features in (whole, plain):
+        rows = linear_rows("a", ClientData(features, y, groups, levels), ())
+        found.append(rows.report(point_for(rows, "gradients")))
+    np.testing.assert_array_equal(found[0].loss_grad, found[1].loss_grad)
+
+
 def test_parameters_may_be_float32_or_every_second_of_an_array(monkeypatch):
     rows = rows_of(700)
     point = point_for(rows, "gradients")
@@ -97,13 +154,15 @@ def test_parameters_may_be_float32_or_every_second_of_an_array(monkeypatch):
     np.testing.assert_allclose(rows.report(short).loss, expected.loss, rtol=1e-5)
 
 
-def test_sums_by_pair_have_the_bits_of_numpys(monkeypatch):
+@pytest.mark.parametrize("sizes", [(1, 7, 900, 1_000, 3), (40_000,), (400, 5_000, 80_000)])
+def test_sums_by_pair_have_the_bits_of_numpys(sizes, monkeypatch):
     found = []
     for compiled in "01":
         monkeypatch.setenv("FCFL_COMPILED", compiled)
-        X = coded_rows(40_000)
-        total = CurvatureSum(X.shape[1] + 1)
-        CodedRows(X).add_gramian(np.random.default_rng(0).standard_normal(40_000), total)
+        total = CurvatureSum(coded_rows(1).shape[1] + 1)
+        for seed, n_rows in enumerate(sizes):
+            rng = np.random.default_rng(seed)
+            CodedRows(coded_rows(n_rows, seed)).add_gramian(rng.standard_normal(n_rows), total)
         found.append(total.total)
     np.testing.assert_array_equal(found[0], found[1])
 
@@ -162,12 +221,12 @@ def test_arguments_of_any_wrong_size_are_refused_and_nothing_is_written_outside(
                 broken[i] = np.ascontiguousarray(wrong.astype(value.dtype))
                 if i == 10 and wrong.size > value.size:
                     continue  # as many parameters as that need larger gradients, tried below
-                with pytest.raises(ValueError, match=r"bytes|range|empty"):
+                with pytest.raises(ValueError, match=r"items|range"):
                     kernels().report(*broken)
     for i, wrong in ((0, -1), (0, 301), (1, 301), (1, -5), (2, 0), (2, 1 << 40), (3, 1 << 40)):
         broken = [*good]
         broken[i] = wrong
-        with pytest.raises(ValueError, match=r"bytes|range|many"):
+        with pytest.raises(ValueError, match=r"items|range|many"):
             kernels().report(*broken)
 
 
@@ -185,10 +244,34 @@ def test_codes_and_features_out_of_range_are_refused(place, wrong):
 def test_pairs_outside_their_table_are_refused():
     codes, weights = np.array([0, 1, 5], dtype=np.int32), np.ones(3)
     with pytest.raises(ValueError, match="not in the table"):
-        kernels().add_pairs(codes, codes, weights, 2, np.zeros((2, 2)))
+        kernels().add_pairs(2, codes, codes, weights, np.zeros((2, 2)))
     with pytest.raises(ValueError, match="not in the table"):
-        kernels().add_pairs(-codes, codes, weights, 2, np.zeros((2, 2)))
-    with pytest.raises(ValueError, match="bytes"):
-        kernels().add_pairs(codes[:2], codes, weights, 2, np.zeros((2, 2)))
+        kernels().add_pairs(2, -codes, codes, weights, np.zeros((2, 2)))
+    with pytest.raises(ValueError, match="items"):
+        kernels().add_pairs(2, codes[:2], codes, weights, np.zeros((2, 2)))
     with pytest.raises((ValueError, BufferError, TypeError)):
-        kernels().add_pairs(codes, codes, weights, 2, np.zeros((8, 8))[:, ::2])
+        kernels().add_pairs(2, codes, codes, weights, np.zeros((8, 8))[:, ::2])
+
+
+def test_few_rows_with_features_or_sizes_out_of_range_are_refused():
+    features, weights = np.array([[0, 1], [2, 3]], dtype=np.int32), np.ones(2)
+    own, total = np.zeros((3, 3)), np.zeros((3, 3))
+    kernels().add_few(3, features, weights, own, total)  # feature 3 is none
+    np.testing.assert_array_equal(total, [[1, 1, 0], [1, 1, 0], [0, 0, 1]])
+    assert not own.any()
+    for wrong in (features + 1, -features):
+        with pytest.raises(ValueError, match="out of range"):
+            kernels().add_few(3, wrong, weights, own, total)
+    for size in (-1, 2, 4, 1 << 40):
+        with pytest.raises(ValueError, match=r"items|large"):
+            kernels().add_few(size, features, weights, own, total)
+    with pytest.raises(TypeError, match="doubles"):
+        kernels().add_few(3, features, weights.astype(int), own, total)
+    with pytest.raises(TypeError, match="integers"):
+        kernels().add_few(3, features.astype(float), weights, own, total)
+
+
+def test_kernels_of_another_interface_are_left_alone(monkeypatch):
+    monkeypatch.setattr("fcfl.models._kernels.INTERFACE", 0)
+    with pytest.warns(UserWarning, match="another version"):
+        assert compiled_module._load() is None

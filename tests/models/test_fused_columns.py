@@ -1,9 +1,11 @@
 """Columns read together: the same products, from fewer codes."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
-from fcfl.data.coded_features import FeatureLayout
+from fcfl.data.coded_features import FeatureLayout, code_cells
 from fcfl.models.curvature_sum import CurvatureSum, _most_codes
 from fcfl.models.fused_columns import fuse
 from fcfl.models.row_products import CodedRows, all_logits, pull_back_all
@@ -39,7 +41,7 @@ def test_codes_set_the_features_of_their_rows(most):
 
 
 @pytest.mark.parametrize("compiled", ["0", "1"])
-@pytest.mark.parametrize("n_rows", [1_500, 20_000, 150_000])
+@pytest.mark.parametrize("n_rows", [2_500, 20_000, 150_000])
 def test_products_with_fused_columns_are_those_of_the_plain_array(n_rows, compiled, monkeypatch):
     monkeypatch.setenv("FCFL_COMPILED", compiled)
     monkeypatch.setenv("FCFL_NUM_THREADS", "3")
@@ -63,3 +65,31 @@ def test_few_narrow_columns_among_wide_ones_are_left_alone():
     assert fuse(layout, 16).is_fused is True
     layout = FeatureLayout(405, (0, 100, 200, 300, 400, 402), (100, 100, 100, 100, 2, 3))
     assert fuse(layout, 16).is_fused is False
+
+
+def test_a_column_of_many_levels_costs_no_square_of_them():
+    layout = FeatureLayout(200_000, (0,), (200_000,))
+    tracemalloc.start()
+    fused = fuse(layout, 512)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert fused.n_codes == 200_001
+    assert peak < 100e6
+
+
+@pytest.mark.parametrize("n_rows", [50, 3_000])
+def test_a_column_without_levels_adds_nothing(n_rows):
+    rng = np.random.default_rng(0)
+    layout = FeatureLayout(205, (0, 100, 200, 200), (100, 100, 0, 5))
+    cells = [rng.integers(-1, max(width, 1), n_rows) for width in layout.widths]
+    cells[2][:] = -1
+    X, diagonal = code_cells(layout, cells, [], n_rows), rng.random(n_rows)
+    plain = np.column_stack([X.toarray(), np.ones(n_rows)])
+    np.testing.assert_allclose(
+        CodedRows(X).gramian(diagonal), plain.T @ (diagonal[:, None] * plain), atol=1e-10
+    )
+
+
+def test_equal_layouts_share_their_parts():
+    """Schemas make a layout each time they are asked, and clients of csr rows one each."""
+    assert fuse(layout_with_numbers(), 64) is fuse(layout_with_numbers(), 64)

@@ -1,8 +1,8 @@
 r"""Two-sided intervals of rates, and of the difference or ratio of two rates, from counts alone.
 
-A rate has its Jeffreys interval (statsmodels). Two rates are compared by MOVER, "method of
-variance estimates recovery" (Zou & Donner 2008; Donner & Zou 2012 for the ratio; Newcombe's
-interval is the same with Wilson's bounds):
+A rate has its Jeffreys interval, two quantiles of a beta law. Two rates are compared by MOVER,
+"method of variance estimates recovery" (Zou & Donner 2008; Donner & Zou 2012 for the ratio;
+Newcombe's interval is the same with Wilson's bounds):
 
 .. math:: p_a - p_b \;\in\; \Bigl[\,d - \sqrt{(p_a-l_a)^2 + (u_b-p_b)^2},\;
                                     d + \sqrt{(u_a-p_a)^2 + (p_b-l_b)^2}\,\Bigr]
@@ -20,6 +20,7 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import betainccinv, betaincinv, ndtri
 
 from fcfl._checks import check_fraction
 from fcfl._types import Vector
@@ -49,15 +50,23 @@ def rate_intervals(selected: ArrayLike, rows: ArrayLike, alpha: float) -> RateIn
 
     Where nobody or everybody is selected the bound is 0 or 1, so that the interval has the rate.
     """
-    return _single_rates("jeffreys", selected, rows, alpha)
-
-
-def _single_rates(method: str, selected: ArrayLike, rows: ArrayLike, alpha: float) -> RateIntervals:
-    # Imported here because statsmodels takes half a second that only an audit should pay.
-    from statsmodels.stats.proportion import proportion_confint
-
     k, n = _checked_counts(selected, rows)
-    low, high = proportion_confint(k, n, alpha=check_fraction("alpha", alpha), method=method)
+    tail = check_fraction("alpha", alpha) / 2
+    beta = k + 0.5, n - k + 0.5
+    return _around(k, n, betaincinv(*beta, tail), betainccinv(*beta, tail))
+
+
+def _wilson_intervals(selected: ArrayLike, rows: ArrayLike, alpha: float) -> RateIntervals:
+    r""":math:`(p + z^2/2n \pm z \sqrt{p(1-p)/n + z^2/4n^2}) / (1 + z^2/n)`."""
+    k, n = _checked_counts(selected, rows)
+    rate, z = k / n, -ndtri(check_fraction("alpha", alpha) / 2)
+    middle = rate + z**2 / (2 * n)
+    spread = z * np.sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2))
+    return _around(k, n, *((middle + side) / (1 + z**2 / n) for side in (-spread, spread)))
+
+
+def _around(k: Vector, n: Vector, low: Vector, high: Vector) -> RateIntervals:
+    """The bounds, widened to 0 where nobody and to 1 where everybody is selected."""
     rate = k / n
     low, high = np.where(k == 0, 0.0, low), np.where(k == n, 1.0, high)
     return RateIntervals(rate, np.minimum(low, rate), np.maximum(high, rate))
@@ -104,7 +113,7 @@ def proportion_interval(selected: float, rows: float, alpha: float = 0.05) -> In
     """
     if rows == 0:
         return None
-    found = _single_rates("wilson", [selected], [rows], alpha)
+    found = _wilson_intervals([selected], [rows], alpha)
     return float(found.low[0]), float(found.high[0])
 
 

@@ -19,7 +19,7 @@ _ROWS_AT_ONCE = 16_384  # rows whose temporary arrays stay in the cache
 _LEAST_FILLED = 0.5  # of a sparse matrix's codes, and of a column of numbers in it
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class FeatureLayout:
     """Which features the codes and numbers of a row stand for.
 

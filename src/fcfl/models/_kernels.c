@@ -5,18 +5,26 @@
  * by the last places of exp and log. Contraction of a*b+c is switched off where this is compiled, so
  * that results do not depend on which instructions a processor has.
  *
- * Only the limited API is used: one module for every Python from 3.11 on. Lengths of buffers, codes
- * and features are checked here: nothing outside the buffers is read or written, whatever comes.
+ * Only the limited API is used: one module for every Python from 3.11 on. Types and lengths of
+ * buffers, codes and features are checked here: nothing outside the buffers is read or written,
+ * unless somebody else writes to them meanwhile.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <float.h>
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
+#if defined(__FAST_MATH__) || FLT_EVAL_METHOD != 0 || PY_SSIZE_T_MAX < INT64_MAX
+#error "exp needs doubles that are rounded as written, and sizes need 64 bits"
+#endif
+
+#define INTERFACE 1 /* as in compiled.py: raised whenever what a function takes changes */
+#define MOST ((Py_ssize_t)1 << 29) /* of any size: products of two, in bytes, do not overflow */
 #define CHUNK 256 /* rows whose temporary arrays stay in the first cache */
 
-#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__linux__)
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__GLIBC__)
 #define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define WIDE
@@ -29,7 +37,7 @@ typedef struct {
 } logistic;
 
 /* e^-|s z| by 2^k e^r with |r| <= log(2) / 2 and Taylor's polynomial, off by less than 2e-16 of it;
- * and one over one plus it. Powers below 1e-307 are 1e-307: nothing that is added to. */
+ * and one over one plus it. Powers below 9e-308 are 9e-308: nothing beside what they are added to. */
 WIDE static void powers(int n, const double *restrict z, double s, logistic *restrict out) {
     for (int i = 0; i < n; i++) {
         double x = -fabs(s * z[i]);
@@ -50,11 +58,12 @@ WIDE static void powers(int n, const double *restrict z, double s, logistic *res
         p = p * r + 1.0 / 6.0;
         p = p * r + 0.5;
         p = p * r * r + r + 1.0;
-        int64_t bits, whole;
+        uint64_t bits, whole;
         memcpy(&bits, &p, 8);
         memcpy(&whole, &shifted, 8);
-        bits += (int64_t)((uint64_t)whole << 52);
+        bits += whole << 52;
         memcpy(&p, &bits, 8);
+        p = x == x ? p : x; /* what is not a number stays so */
         out->power[i] = p;
         out->inverse[i] = 1.0 / (1.0 + p);
     }
@@ -163,10 +172,10 @@ WIDE static void losses(int n, const double *restrict z, const double *restrict 
     }
 }
 
-WIDE static void scores_of(int n, const double *restrict z, const logistic *restrict like,
-                           double *restrict score) {
+WIDE static void scores_of(int n, const double *restrict z, double s,
+                           const logistic *restrict like, double *restrict score) {
     for (int i = 0; i < n; i++)
-        score[i] = (z[i] >= 0.0 ? 1.0 : like->power[i]) * like->inverse[i];
+        score[i] = (s * z[i] >= 0.0 ? 1.0 : like->power[i]) * like->inverse[i];
 }
 
 /* Four sums side by side: in one order whatever the instructions. */
@@ -198,25 +207,26 @@ static double weighted(int n, const double *values, const double *weights) {
 
 /* Add a row's residuals to the sums of each of its codes; ``m`` is known where it is inlined. */
 static inline void scatter(const task *t, Py_ssize_t first, int n, const double *restrict residuals,
-                           int m) {
+                           Py_ssize_t m) {
     double *restrict to = t->by_code;
     for (int i = 0; i < n; i++) {
         const int32_t *row = t->codes + (first + i) * t->n_parts;
-        const double *own = residuals + (Py_ssize_t)i * m;
+        const double *own = residuals + i * m;
         for (Py_ssize_t j = 0; j < t->n_parts; j++) {
             double *sums = to + (Py_ssize_t)row[j] * m;
-            for (int k = 0; k < m; k++) sums[k] += own[k];
+            for (Py_ssize_t k = 0; k < m; k++) sums[k] += own[k];
         }
     }
     for (int i = 0; i < n && t->n_numbers; i++) {
         const double *row = t->numbers + (first + i) * t->n_numbers;
-        const double *own = residuals + (Py_ssize_t)i * m;
+        const double *own = residuals + i * m;
         for (Py_ssize_t j = 0; j < t->n_numbers; j++)
-            for (int k = 0; k < m; k++) t->by_number[j * m + k] += row[j] * own[k];
+            for (Py_ssize_t k = 0; k < m; k++) t->by_number[j * m + k] += row[j] * own[k];
     }
 }
 
-static void scatter_all(const task *t, Py_ssize_t first, int n, const double *residuals, int m) {
+static void scatter_all(const task *t, Py_ssize_t first, int n, const double *residuals,
+                        Py_ssize_t m) {
     switch (m) {
     case 1: scatter(t, first, n, residuals, 1); break;
     case 2: scatter(t, first, n, residuals, 2); break;
@@ -232,7 +242,7 @@ static int report_rows(const task *t, Py_ssize_t first, Py_ssize_t last) {
     double *residuals = t->residuals;
     double z[CHUNK], probability[CHUNK], score[CHUNK], scratch[CHUNK];
     logistic like;
-    int m = 1 + (int)t->n_rates;
+    Py_ssize_t m = 1 + t->n_rates;
     for (; first < last; first += CHUNK) {
         int n = last - first < CHUNK ? (int)(last - first) : CHUNK;
         const double *counts = t->counts + first, *positives = t->positives + first;
@@ -247,19 +257,19 @@ static int report_rows(const task *t, Py_ssize_t first, Py_ssize_t last) {
             for (int i = 0; i < n; i++)
                 t->diagonal[first + i] = t->bends[0] * counts[i] * probability[i] * (1.0 - probability[i]);
         powers(n, z, t->sharpness, &like);
-        scores_of(n, z, &like, score);
-        for (int j = 0; j < m - 1; j++)
+        scores_of(n, z, t->sharpness, &like, score);
+        for (Py_ssize_t j = 0; j < m - 1; j++)
             t->sums[1 + j] += weighted(n, members + j * t->n_rows, score);
         if (!t->gradients) continue;
         for (int i = 0; i < n; i++) residuals[i * m] = counts[i] * probability[i] - positives[i];
         for (int i = 0; i < n; i++) scratch[i] = t->sharpness * score[i] * (1.0 - score[i]);
-        for (int j = 0; j < m - 1; j++)
+        for (Py_ssize_t j = 0; j < m - 1; j++)
             for (int i = 0; i < n; i++)
                 residuals[i * m + 1 + j] = members[j * t->n_rows + i] * scratch[i];
         scatter_all(t, first, n, residuals, m);
         if (!t->diagonal) continue;
         double between[CHUNK] = {0.0};
-        for (int j = 0; j < m - 1; j++)
+        for (Py_ssize_t j = 0; j < m - 1; j++)
             for (int i = 0; i < n; i++)
                 between[i] += t->bends[1 + j] * members[j * t->n_rows + i];
         for (int i = 0; i < n; i++)
@@ -271,11 +281,43 @@ static int report_rows(const task *t, Py_ssize_t first, Py_ssize_t last) {
 
 /* --- what Python calls ----------------------------------------------------------------------- */
 
+/* Take a contiguous array of doubles ('d') or of four-byte integers ('i'); 0 with an error else. */
+static int take(PyObject *from, char kind, int is_output, Py_buffer *to) {
+    int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (is_output ? PyBUF_WRITABLE : 0);
+    if (PyObject_GetBuffer(from, to, flags) != 0) return 0;
+    char format = to->format ? to->format[0] : 'B';
+    int is_right = kind == 'd' ? format == 'd' && to->itemsize == 8
+                               : (format == 'i' || format == 'l') && to->itemsize == 4;
+    if (is_right && to->format[1] == '\0') return 1;
+    PyBuffer_Release(to);
+    PyErr_SetString(PyExc_TypeError, kind == 'd' ? "An array is not one of doubles."
+                                                 : "An array is not one of four-byte integers.");
+    return 0;
+}
+
+/* Take all arguments from ``first`` on, as many as there are kinds; capital ones are outputs. */
+static int take_all(PyObject *args, Py_ssize_t first, const char *kinds, Py_buffer *to) {
+    Py_ssize_t n = (Py_ssize_t)strlen(kinds);
+    for (Py_ssize_t i = 0; i < n; i++) {
+        int is_output = kinds[i] == 'D';
+        PyObject *from = PyTuple_GetItem(args, first + i);
+        if (!from || !take(from, is_output ? 'd' : kinds[i], is_output, &to[i])) {
+            while (i--) PyBuffer_Release(&to[i]);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static void release_all(Py_buffer *of, int n) {
+    for (int i = 0; i < n; i++) PyBuffer_Release(&of[i]);
+}
+
 /* Whether a buffer has so many items; sets an error where it has not. */
-static int has(const Py_buffer *of, Py_ssize_t items, size_t size, const char *name) {
-    if (of->len == items * (Py_ssize_t)size) return 1;
-    PyErr_Format(PyExc_ValueError, "%s has %zd bytes instead of %zd.", name, of->len,
-                 items * (Py_ssize_t)size);
+static int has(const Py_buffer *of, Py_ssize_t items, const char *name) {
+    if (of->len == items * of->itemsize) return 1;
+    PyErr_Format(PyExc_ValueError, "%s has %zd items instead of %zd.", name, of->len / of->itemsize,
+                 items);
     return 0;
 }
 
@@ -303,10 +345,9 @@ static int fill(task *t, const Py_buffer *b, Py_ssize_t first, Py_ssize_t last) 
     t->gradients = b[GRADIENTS].len ? b[GRADIENTS].buf : NULL;
     t->diagonal = b[DIAGONAL].len ? b[DIAGONAL].buf : NULL;
     Py_ssize_t m = 1 + t->n_rates;
-    /* Products of sizes below must not overflow. */
-    const Py_ssize_t most = (Py_ssize_t)1 << 30;
-    if (t->n_parts > most || t->n_rates > most || t->n_numbers > most || t->n_rows > most) {
-        PyErr_SetString(PyExc_ValueError, "There are too many rows, parts, rates or numbers.");
+    if (t->n_parts > MOST || m > MOST || t->n_numbers > MOST || t->n_rows > MOST ||
+        t->n_codes > MOST || t->n_params > MOST) {
+        PyErr_SetString(PyExc_ValueError, "There are too many rows, codes, rates or numbers.");
         return 0;
     }
     if (first < 0 || first > last || last > t->n_rows || t->n_codes < 1 || t->n_params < 1 ||
@@ -321,26 +362,30 @@ static int fill(task *t, const Py_buffer *b, Py_ssize_t first, Py_ssize_t last) 
         PyErr_SetString(PyExc_ValueError, "Features of codes are out of range.");
         return 0;
     }
-    return has(&b[CODES], t->n_rows * t->n_parts, 4, "codes") &&
-           has(&b[SET_BY], t->ends[t->n_codes], 4, "set_by") &&
-           has(&b[NUMBERS], t->n_rows * t->n_numbers, 8, "numbers") &&
-           has(&b[POSITIVES], t->n_rows, 8, "positives") &&
-           has(&b[MEMBERS], t->n_rows * t->n_rates, 8, "members") &&
-           has(&b[BENDS], t->diagonal ? m : 0, 8, "bends") &&
-           has(&b[GRADIENTS], t->gradients ? m * t->n_params : 0, 8, "gradients") &&
-           has(&b[DIAGONAL], t->diagonal ? t->n_rows : 0, 8, "diagonal");
+    return has(&b[CODES], t->n_rows * t->n_parts, "codes") &&
+           has(&b[SET_BY], t->ends[t->n_codes], "set_by") &&
+           has(&b[NUMBERS], t->n_rows * t->n_numbers, "numbers") &&
+           has(&b[POSITIVES], t->n_rows, "positives") &&
+           has(&b[MEMBERS], t->n_rows * t->n_rates, "members") &&
+           has(&b[BENDS], t->diagonal ? m : 0, "bends") &&
+           has(&b[GRADIENTS], t->gradients ? m * t->n_params : 0, "gradients") &&
+           has(&b[DIAGONAL], t->diagonal ? t->n_rows : 0, "diagonal");
 }
 
 static PyObject *report(PyObject *self, PyObject *args) {
     Py_buffer b[N_BUFFERS];
     Py_ssize_t first, last;
     task t = {0};
-    memset(b, 0, sizeof b);
-    if (!PyArg_ParseTuple(args, "nnnndy*y*y*y*y*y*y*y*y*y*w*w*w*", &first, &last, &t.n_parts,
-                          &t.n_first, &t.sharpness, &b[CODES], &b[ENDS], &b[SET_BY], &b[NUMBERS],
-                          &b[NUMBER_FEATURES], &b[PARAMS], &b[COUNTS], &b[POSITIVES], &b[MEMBERS],
-                          &b[BENDS], &b[SUMS], &b[GRADIENTS], &b[DIAGONAL]))
+    /* Integers and the sharpness first, then the buffers in the order of their names above. */
+    if (PyTuple_Size(args) != 5 + N_BUFFERS) {
+        PyErr_SetString(PyExc_TypeError, "report takes eighteen arguments.");
         return NULL;
+    }
+    PyObject *numbers = PyTuple_GetSlice(args, 0, 5);
+    int is_read = numbers && PyArg_ParseTuple(numbers, "nnnnd", &first, &last, &t.n_parts,
+                                              &t.n_first, &t.sharpness);
+    Py_XDECREF(numbers);
+    if (!is_read || !take_all(args, 5, "iiididddddDDD", b)) return NULL;
     int is_sound = fill(&t, b, first, last);
     double *scratch = NULL;
     if (is_sound) {
@@ -362,46 +407,89 @@ static PyObject *report(PyObject *self, PyObject *args) {
         if (!is_sound) PyErr_SetString(PyExc_ValueError, "Codes of rows are out of range.");
     }
     PyMem_Free(scratch);
-    for (int i = 0; i < N_BUFFERS; i++) PyBuffer_Release(&b[i]);
+    release_all(b, N_BUFFERS);
     if (!is_sound) return NULL;
     Py_RETURN_NONE;
 }
 
 static PyObject *add_pairs(PyObject *self, PyObject *args) {
-    Py_buffer one, other, weights, table;
-    Py_ssize_t width;
-    if (!PyArg_ParseTuple(args, "y*y*y*nw*", &one, &other, &weights, &width, &table)) return NULL;
-    Py_ssize_t n = weights.len / 8;
-    int is_sound = has(&one, n, 4, "codes") && has(&other, n, 4, "codes");
-    if (is_sound && (width < 0 || width > INT32_MAX)) {
-        PyErr_SetString(PyExc_ValueError, "The table is too wide.");
-        is_sound = 0;
+    Py_buffer buffers[4]; /* codes, other codes, weights, table */
+    if (PyTuple_Size(args) != 5) {
+        PyErr_SetString(PyExc_TypeError, "add_pairs takes five arguments.");
+        return NULL;
     }
+    Py_ssize_t width = PyLong_AsSsize_t(PyTuple_GetItem(args, 0));
+    if (PyErr_Occurred() || !take_all(args, 1, "iidD", buffers)) return NULL;
+    Py_ssize_t n = buffers[2].len / 8, height = width > 0 ? buffers[3].len / 8 / width : 0;
+    int is_sound = has(&buffers[0], n, "codes") && has(&buffers[1], n, "codes");
     if (is_sound) {
-        const int32_t *a = one.buf, *b = other.buf;
-        const double *w = weights.buf;
-        double *sums = table.buf;
-        uint64_t size = (uint64_t)table.len / 8;
-        int is_inside = 1;
+        const int32_t *a = buffers[0].buf, *b = buffers[1].buf;
+        const double *weights = buffers[2].buf;
+        double *sums = buffers[3].buf;
         Py_BEGIN_ALLOW_THREADS
-        for (Py_ssize_t i = 0; i < n; i++) {
-            uint64_t at = (uint64_t)((int64_t)a[i] * width + b[i]);
-            if (at >= size) {
-                is_inside = 0;
-                break;
-            }
-            sums[at] += w[i];
-        }
+        is_sound = are_below(n, a, height) && are_below(n, b, width);
+        for (Py_ssize_t i = 0; i < n && is_sound; i++) sums[a[i] * width + b[i]] += weights[i];
         Py_END_ALLOW_THREADS
-        if (!is_inside) {
-            PyErr_SetString(PyExc_ValueError, "A pair of codes is not in the table.");
-            is_sound = 0;
+        if (!is_sound) PyErr_SetString(PyExc_ValueError, "A pair of codes is not in the table.");
+    }
+    release_all(buffers, 4);
+    if (!is_sound) return NULL;
+    Py_RETURN_NONE;
+}
+
+/* Sums by pair of features of few rows, put into ``own``, which is zero before and after; then each
+ * is added once to ``total``: the same bits as if a matrix of their own had been added. Feature
+ * ``size`` is none. */
+static void add_rows(Py_ssize_t n, Py_ssize_t n_columns, const int32_t *at, const double *weights,
+                     Py_ssize_t size, double *restrict own, double *restrict total) {
+    for (Py_ssize_t i = 0; i < n; i++) {
+        const int32_t *row = at + i * n_columns;
+        for (Py_ssize_t a = 0; a < n_columns; a++) {
+            if (row[a] == size) continue;
+            double *line = own + row[a] * size;
+            for (Py_ssize_t b = a; b < n_columns; b++)
+                if (row[b] != size) line[row[b]] += weights[i];
         }
     }
-    PyBuffer_Release(&one);
-    PyBuffer_Release(&other);
-    PyBuffer_Release(&weights);
-    PyBuffer_Release(&table);
+    for (Py_ssize_t i = 0; i < n; i++) {
+        const int32_t *row = at + i * n_columns;
+        for (Py_ssize_t a = 0; a < n_columns; a++) {
+            if (row[a] == size) continue;
+            for (Py_ssize_t b = a; b < n_columns; b++) {
+                if (row[b] == size) continue;
+                double sum = own[row[a] * size + row[b]];
+                if (sum == 0.0) continue; /* added already */
+                own[row[a] * size + row[b]] = 0.0;
+                total[row[a] * size + row[b]] += sum;
+                if (row[a] != row[b]) total[row[b] * size + row[a]] += sum;
+            }
+        }
+    }
+}
+
+static PyObject *add_few(PyObject *self, PyObject *args) {
+    Py_buffer buffers[4]; /* features of rows, weights, own, total */
+    if (PyTuple_Size(args) != 5) {
+        PyErr_SetString(PyExc_TypeError, "add_few takes five arguments.");
+        return NULL;
+    }
+    Py_ssize_t size = PyLong_AsSsize_t(PyTuple_GetItem(args, 0));
+    if (PyErr_Occurred() || !take_all(args, 1, "idDD", buffers)) return NULL;
+    Py_ssize_t n = buffers[1].len / 8, n_columns = n ? buffers[0].len / 4 / n : 0;
+    int is_sound = size >= 0 && size < MOST;
+    if (!is_sound) PyErr_SetString(PyExc_ValueError, "The matrix is too large.");
+    is_sound = is_sound && has(&buffers[0], n * n_columns, "features") &&
+               has(&buffers[2], size * size, "own") && has(&buffers[3], size * size, "total");
+    if (is_sound) {
+        Py_BEGIN_ALLOW_THREADS
+        is_sound = are_below(n * n_columns, buffers[0].buf, size + 1);
+        if (is_sound)
+            add_rows(n, n_columns, buffers[0].buf, buffers[1].buf, size, buffers[2].buf,
+                     buffers[3].buf);
+        Py_END_ALLOW_THREADS
+        if (!is_sound) PyErr_SetString(PyExc_ValueError, "Features of rows are out of range.");
+    }
+    release_all(buffers, 4);
     if (!is_sound) return NULL;
     Py_RETURN_NONE;
 }
@@ -409,6 +497,7 @@ static PyObject *add_pairs(PyObject *self, PyObject *args) {
 static PyMethodDef methods[] = {
     {"report", report, METH_VARARGS, "Sums over rows of codes, put into the given arrays."},
     {"add_pairs", add_pairs, METH_VARARGS, "Add weights to a table, by pair of codes."},
+    {"add_few", add_few, METH_VARARGS, "Add the outer products of few rows of features."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -417,4 +506,8 @@ static struct PyModuleDef module = {
     NULL, NULL, NULL, NULL,
 };
 
-PyMODINIT_FUNC PyInit__kernels(void) { return PyModule_Create(&module); }
+PyMODINIT_FUNC PyInit__kernels(void) {
+    PyObject *made = PyModule_Create(&module);
+    if (made && PyModule_AddIntConstant(made, "INTERFACE", INTERFACE) != 0) Py_CLEAR(made);
+    return made;
+}

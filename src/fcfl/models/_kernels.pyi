@@ -3,6 +3,8 @@ from numpy.typing import NDArray
 
 from fcfl._types import Matrix, Vector
 
+INTERFACE: int
+
 def report(
     first: int,
     last: int,
@@ -24,5 +26,8 @@ def report(
     diagonal: Vector,
 ) -> None: ...
 def add_pairs(
-    one: NDArray[np.int32], other: NDArray[np.int32], weights: Vector, width: int, table: Matrix
+    width: int, one: NDArray[np.int32], other: NDArray[np.int32], weights: Vector, table: Matrix
+) -> None: ...
+def add_few(
+    size: int, features: NDArray[np.int32], weights: Vector, own: Matrix, total: Matrix
 ) -> None: ...

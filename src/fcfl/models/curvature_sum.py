@@ -4,10 +4,10 @@ Nobody needs a client's own matrix where all clients are in one process, and to 
 keep one for each would cost more than all rows do.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fcfl._types import Matrix, Vector
 from fcfl.data.coded_features import CodedFeatures, row_blocks, transposed
@@ -16,9 +16,11 @@ from fcfl.models.fused_columns import FusedColumns, Part, fuse
 from fcfl.models.threads import run_all
 
 _PAIR_ROWS = 65_536  # so many that a table of pairs costs little beside its rows
-_FEW_ROWS, _MOST_PAIRS = 1_000, 1 << 20  # up to which all pairs at once are faster than tables
+# Rows and pairs up to which all pairs one by one are faster than tables.
+_FEW_ROWS, _MOST_PAIRS, _FEW_COMPILED = 1_000, 1 << 20, 2_500
 _MOST_CODES = 256  # of a part: a table of pairs stays in the cache
 _PRODUCT_ROWS = 8_192  # temporary arrays stay in the cache
+_NOTHING: Matrix = np.zeros((0, 0))
 
 
 class CurvatureSum:
@@ -29,6 +31,7 @@ class CurvatureSum:
 
     def __init__(self, size: int) -> None:
         self.total: Matrix = np.zeros((size, size))
+        self._own = _NOTHING  # zeros between one client's few rows and the next's
 
     def add(self, matrix: Matrix) -> None:
         """Add a client's matrix."""
@@ -36,6 +39,10 @@ class CurvatureSum:
 
     def add_codes(self, X: CodedFeatures, diagonal: Vector) -> None:
         r"""Add :math:`[X\ 1]^T D\, [X\ 1]` for a client's rows of codes."""
+        diagonal = np.ascontiguousarray(diagonal, np.float64)
+        if _are_few(X):
+            self._add_few(X, diagonal)
+            return
         if X.shape[0] <= _PAIR_ROWS:
             _add_codes(self.total, X, diagonal)
             return
@@ -44,46 +51,66 @@ class CurvatureSum:
             _add_codes(own, X[rows], diagonal[rows])
         self.total += own
 
+    def _add_few(self, X: CodedFeatures, diagonal: Vector) -> None:
+        """Add all pairs of few rows one by one: the matrix is larger than what they touch of it."""
+        compiled, features = kernels(), _features_of(X)
+        if compiled is None:
+            self.total += _all_pairs(features, diagonal, self.total.shape[0])
+        else:
+            if not self._own.size:
+                self._own = np.zeros_like(self.total)
+            compiled.add_few(self.total.shape[0], features, diagonal, self._own, self.total)
+        if X.layout.numbers:
+            _add_numbers(self.total, X, diagonal)
+
+
+def _are_few(X: CodedFeatures) -> bool:
+    """Whether all pairs one by one are faster than tables of them."""
+    if kernels() is not None:
+        return X.shape[0] <= _FEW_COMPILED
+    return X.shape[0] <= _FEW_ROWS and X.shape[0] * (len(X.layout.columns) + 1) ** 2 <= _MOST_PAIRS
+
 
 def _add_codes(matrix: Matrix, X: CodedFeatures, diagonal: Vector) -> None:
     """Add what some rows of codes, and numbers beside them, come to."""
-    n_pairs = X.shape[0] * (len(X.layout.columns) + 1) ** 2
-    if X.shape[0] <= _FEW_ROWS and n_pairs <= _MOST_PAIRS:
-        matrix += _all_pairs(X, diagonal)
-    else:
-        _add_pairs(matrix, X, diagonal)
+    _add_pairs(matrix, X, diagonal)
     if X.layout.numbers:
         _add_numbers(matrix, X, diagonal)
 
 
-def _all_pairs(X: CodedFeatures, diagonal: Vector) -> Matrix:
-    """The part of codes and intercept in one sum: where there are few rows."""
+def _features_of(X: CodedFeatures) -> NDArray[np.int32]:
+    """The features of each row and the intercept; one after it where a code stands for none."""
     layout, (n_rows, n_columns) = X.layout, X.slots.shape
-    intercept, nothing = layout.n_features, layout.n_features + 1
-    at = np.full((n_rows, n_columns + 1), intercept)
-    features = layout.feature_of_slot[X.slots]
-    at[:, :-1] = np.where(features == layout.n_features, nothing, features)
-    size = layout.n_features + 2 if (at == nothing).any() else layout.n_features + 1
-    pairs = (at[:, :, None] * size + at[:, None, :]).reshape(-1)
-    weights = np.repeat(diagonal, (n_columns + 1) ** 2)
-    sums: Matrix = np.bincount(pairs, weights, size**2).astype(np.float64, copy=False)
-    return sums.reshape(size, size)[:nothing, :nothing]
+    intercept = layout.n_features
+    features = np.full((n_rows, n_columns + 1), intercept, dtype=np.int32)
+    at = np.where(layout.feature_of_slot == intercept, intercept + 1, layout.feature_of_slot)
+    features[:, :-1] = at[X.slots]
+    return features
+
+
+def _all_pairs(features: NDArray[np.int32], diagonal: Vector, size: int) -> Matrix:
+    """The part of codes and intercept in one sum."""
+    at = features.astype(np.intp)
+    pairs = (at[:, :, None] * (size + 1) + at[:, None, :]).reshape(-1)
+    weights = np.repeat(diagonal, at.shape[1] ** 2)
+    sums: Any = np.bincount(pairs, weights, (size + 1) ** 2)
+    inside: Matrix = sums.reshape(size + 1, size + 1)[:size, :size]
+    return inside
 
 
 def _add_pairs(matrix: Matrix, X: CodedFeatures, diagonal: Vector) -> None:
     """Add the part of codes and intercept: every pair of parts is summed by pair of codes."""
     fused = fuse(X.layout, _most_codes(X.shape[0]))
-    parts, pair_sums = fused.parts, _pair_sums(fused, X, diagonal)
+    parts, sums = fused.parts, _SumsByCode(fused, X, diagonal)
 
     def add(a: int) -> None:
         mine, tables = parts[a], []
-        own, table_with = pair_sums(a)
-        _add_own(matrix, mine, own)
+        _add_own(matrix, mine, sums.of(a))
         for b in range(a + 1, len(parts)):
             if parts[b].is_fused:
-                tables.append(table_with(b))
+                tables.append(sums.between(a, b))
             else:
-                _add_block(matrix, mine, parts[b], mine.by_feature(table_with(b)[:, :-1]))
+                _add_block(matrix, mine, parts[b], mine.by_feature(sums.between(a, b)[:, :-1]))
         if tables:  # all at once: to sum over one costs as much as some thousand rows
             _add_fused(matrix, mine, fused, len(parts) - len(tables), np.hstack(tables))
 
@@ -91,39 +118,35 @@ def _add_pairs(matrix: Matrix, X: CodedFeatures, diagonal: Vector) -> None:
     matrix[-1, -1] += diagonal.sum()
 
 
-_Tables = Callable[[int], tuple[Vector, Callable[[int], Matrix]]]
-"""For a part, its sums by code, and what gives the table of sums by pair with another part."""
-
-
-def _pair_sums(fused: FusedColumns, X: CodedFeatures, diagonal: Vector) -> _Tables:
+class _SumsByCode:
     """Sums of the diagonal by code and by pair of codes: the same bits, compiled or not."""
-    sizes, compiled = [part.size for part in fused.parts], kernels()
-    codes = fused.codes_by_part(X.slots, np.int64 if compiled is None else np.int32)
-    # Tables of about one length share the multiplication.
-    widest = max(sizes, default=0)
-    strides = [widest if widest <= 2 * size else size for size in sizes]
 
-    def of_part(a: int) -> tuple[Vector, Callable[[int], Matrix]]:
-        scaled: dict[int, Any] = {}
+    def __init__(self, fused: FusedColumns, X: CodedFeatures, diagonal: Vector) -> None:
+        self._compiled = kernels()
+        self._sizes = [part.size for part in fused.parts]
+        # `numpy.bincount` would make them as wide as this.
+        self._codes = fused.codes_by_part(X.slots, np.int32 if self._compiled else np.int64)
+        self._diagonal = diagonal
 
-        def counted(b: int) -> Matrix:
-            stride = strides[b]
-            if stride not in scaled:
-                scaled[stride] = codes[a] * stride
-            pairs = scaled[stride] + codes[b]
-            table: Any = np.bincount(pairs, diagonal, sizes[a] * stride).reshape(-1, stride)
-            inside: Matrix = table[:, : sizes[b]]
-            return inside
+    def of(self, a: int) -> Vector:
+        """By the codes of a part."""
+        sums: Any = np.bincount(self._codes[a], self._diagonal, self._sizes[a])
+        own: Vector = sums
+        return own
 
-        def added(b: int) -> Matrix:
-            table = np.zeros((sizes[a], sizes[b]))
-            compiled.add_pairs(codes[a], codes[b], diagonal, sizes[b], table)
+    def between(self, a: int, b: int) -> Matrix:
+        """A line for each code of part ``a``, a column for each code of part ``b``."""
+        shape = self._sizes[a], self._sizes[b]
+        if self._compiled:
+            table = np.zeros(shape)
+            self._compiled.add_pairs(
+                shape[1], self._codes[a], self._codes[b], self._diagonal, table
+            )
             return table
-
-        own: Any = np.bincount(codes[a], diagonal, sizes[a])
-        return own, counted if compiled is None else added
-
-    return of_part
+        pairs = self._codes[a] * self._sizes[b] + self._codes[b]
+        counted: Any = np.bincount(pairs, self._diagonal, self._sizes[a] * self._sizes[b])
+        sums: Matrix = counted.reshape(shape)
+        return sums
 
 
 def _most_codes(n_rows: int) -> int:
@@ -144,6 +167,8 @@ def _add_own(matrix: Matrix, part: Part, sums: Vector) -> None:
 
 def _add_block(matrix: Matrix, rows: Part, column: Part, block: Matrix) -> None:
     """Add what a part comes to with a single column, and the same turned."""
+    if not rows.features.size or not column.features.size:  # a column without levels
+        return
     at = slice(column.features[0], column.features[-1] + 1)
     lines: Any = rows.features
     if not rows.is_fused:

@@ -90,12 +90,17 @@ class FusedColumns:
 
     def by_code(self, weights: Vector) -> Vector:
         """The sum of the weights of the features that each code sets."""
+        if not self.is_fused:
+            return self.layout.by_slot(weights[: self.layout.n_features])
         summed: Vector = self.set_by @ weights[self.features]
         return summed
 
     def by_feature(self, by_code: Matrix) -> Matrix:
-        """Sums by code, along the first axis, as sums by each of ``features``."""
-        summed: Matrix = self._of_code @ by_code
+        """Sums by code, along the first axis, as sums by feature; those of numbers are zero."""
+        if not self.is_fused:
+            return self.layout.by_feature(by_code)
+        summed = np.zeros((self.layout.n_features, *by_code.shape[1:]))
+        summed[self.features] = self._of_code @ by_code
         return summed
 
     @cached_property
@@ -136,16 +141,28 @@ class FusedColumns:
         return codes
 
 
-@lru_cache(maxsize=64)  # clients of about one size share theirs
+@lru_cache(maxsize=64)  # clients of about one size, whose layouts are equal, share theirs
 def fuse(layout: FeatureLayout, most: int) -> FusedColumns:
     """The columns in parts of at most ``most`` codes; a column with more is a part of its own."""
     parts = tuple(_part(layout, columns) for columns in _packed(layout, most))
     if 4 * len(parts) > 3 * len(layout.columns):  # too few are: sums of sums would cost more
         parts = tuple(_part(layout, [j]) for j in range(len(layout.columns)))
     features = np.concatenate([np.zeros(0, dtype=np.intp), *(part.features for part in parts)])
-    set_by = sparse.csr_array((0, 0))
-    if parts:
-        set_by = sparse.csr_array(sparse.block_diag([part.of_code for part in parts]).T)
+    shapes = np.array([(0, 0), *(part.of_code.shape for part in parts)]).cumsum(axis=0)
+    turned = [part.of_code.tocoo() for part in parts]
+    at = (
+        (
+            np.concatenate(
+                [one.col + first for one, (_, first) in zip(turned, shapes, strict=False)]
+            ),
+            np.concatenate(
+                [one.row + first for one, (first, _) in zip(turned, shapes, strict=False)]
+            ),
+        )
+        if parts
+        else (np.zeros(0, dtype=np.intp),) * 2
+    )
+    set_by = sparse.csr_array((np.ones(at[0].size), at), shape=tuple(shapes[-1][::-1]))
     return FusedColumns(layout, parts, features, set_by)
 
 
@@ -169,16 +186,20 @@ def _part(layout: FeatureLayout, columns: list[int]) -> Part:
     """Columns as one: codes count through the levels of the first column fastest."""
     sizes = [layout.widths[j] + 1 for j in columns]
     strides = np.cumprod([1, *sizes])
-    codes = np.arange(strides[-1])
-    lines = []
-    for size, stride in zip(sizes, strides[:-1], strict=True):
-        levels = codes // stride % size
-        lines.append(np.arange(size - 1)[:, None] == levels)
+    firsts = np.cumsum([0, *(size - 1 for size in sizes)])
+    every = np.arange(strides[-1])
+    lines, codes = [], []
+    for size, stride, first in zip(sizes, strides, firsts, strict=False):
+        levels = every // stride % size
+        is_feature = levels < size - 1
+        lines.append(first + levels[is_feature])
+        codes.append(every[is_feature])
+    at = np.concatenate(lines), np.concatenate(codes)
     features = [np.arange(layout.columns[j].start, layout.columns[j].stop) for j in columns]
     return Part(
         tuple(columns),
         tuple(int(stride) for stride in strides[:-1]),
         int(strides[-1]),
         np.concatenate(features),
-        sparse.csr_array(np.vstack(lines).astype(np.float64)),
+        sparse.csr_array((np.ones(at[0].size), at), shape=(int(firsts[-1]), int(strides[-1]))),
     )

@@ -8,6 +8,7 @@ is asked of the clients, and is one number for each rate.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -25,7 +26,9 @@ class SlopedRows(Protocol):
     def group_counts(self) -> Vector: ...  # noqa: D102
     def logits(self, params: Vector) -> Vector: ...  # noqa: D102
     def pull_back(self, params: Vector, residuals: Matrix) -> Matrix: ...  # noqa: D102
-    def slope_squares(self, params: Vector, weights: Matrix, factor: Matrix) -> Vector: ...  # noqa: D102
+    def slope_squares(  # noqa: D102
+        self, params: Vector, weights: Matrix, spread: "GradientSpread"
+    ) -> Vector: ...
 
 
 @dataclass(frozen=True)
@@ -38,12 +41,18 @@ class GradientSpread(Extra):
 
     factor: Matrix
 
+    @cached_property
+    def inverse(self) -> Matrix:
+        """:math:`F F^T`, made once for all clients of a process."""
+        inverse: Matrix = self.factor @ self.factor.T
+        return inverse
+
     def answer(self, rows: SlopedRows, point: Point) -> Mapping[str, Matrix]:
         """One number per rate: the mean of squared lengths, less the squared length of the mean."""
         score = smooth_selection(rows.logits(point.params), point.sharpness)
         slope = smooth_selection_slope(score, point.sharpness)[:, None]
         members, counts = rows.member_counts, np.maximum(rows.group_counts, 1.0)
-        squares = rows.slope_squares(point.params, slope**2 * members, self.factor)
+        squares = rows.slope_squares(point.params, slope**2 * members, self)
         sums = rows.pull_back(point.params, slope * members) @ self.factor
         variance = squares / counts - ((sums / counts[:, None]) ** 2).sum(axis=1)
         return {"gradient_spread": np.maximum(variance, 0.0) / counts}

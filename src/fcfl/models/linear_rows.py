@@ -18,6 +18,7 @@ from fcfl.data.coded_features import CodedFeatures
 from fcfl.extras import Items, LocalTraining, set_weights_of, train_locally
 from fcfl.models.compiled import kernels
 from fcfl.models.curvature_sum import CurvatureSum
+from fcfl.models.gradient_spread import GradientSpread
 from fcfl.models.loss import CROSS_ENTROPY, CrossEntropy, Loss
 from fcfl.models.merge import merge_rows
 from fcfl.models.rates import (
@@ -88,10 +89,10 @@ class LinearRows:
         """The logit of each distinct row."""
         return all_logits(self.products, params)
 
-    def slope_squares(self, params: Vector, weights: Matrix, factor: Matrix) -> Vector:
+    def slope_squares(self, params: Vector, weights: Matrix, spread: GradientSpread) -> Vector:
         """Weighted sums of ``|factor.T @ x|**2`` over distinct rows, one per column of weights."""
-        between = factor @ factor.T  # one Gram matrix a column, instead of a pass a direction
-        return np.array([np.vdot(self.products.gramian(one), between) for one in weights.T])
+        # One Gram matrix a column, instead of a pass a direction.
+        return np.array([np.vdot(self.products.gramian(w), spread.inverse) for w in weights.T])
 
     def report(self, point: Point) -> Report:
         """Loss and smooth rates at ``point``, with gradients and whatever else it wants."""
@@ -173,7 +174,7 @@ class LinearRows:
     def _has_kernel(self) -> bool:
         """Whether a compiled kernel does all of a block in one pass: codes, cross-entropy."""
         is_coded = isinstance(self.products, CodedRows) and self.products.codes.size > 0
-        return is_coded and isinstance(self.loss, CrossEntropy) and kernels() is not None
+        return is_coded and type(self.loss) is CrossEntropy and kernels() is not None
 
     def _compiled_block(self, block: int, point: Point, bends: "_Bends | None") -> "_Sums":
         """The same as `_block`, by the compiled kernel."""
@@ -184,11 +185,12 @@ class LinearRows:
             gradients = np.zeros((sums.size, self.n_params))
         if bends is not None:
             weights, diagonal = np.append(bends.loss, bends.rates), bends.diagonal
+        params = np.require(point.params, np.float64, ["C", "A"])
         kernels().report(
             rows.start, rows.stop, products.codes.shape[1], fused.n_first, point.sharpness,
             products.codes, fused.ends, fused.set_features, products.numbers,
-            fused.number_features, np.ascontiguousarray(point.params, np.float64), self.row_counts, self.positive_counts,
-            self.members, weights, sums, gradients, diagonal,
+            fused.number_features, params, self.row_counts, self.positive_counts, self.members,
+            weights, sums, gradients, diagonal,
         )  # fmt: skip
         return _Sums(float(sums[0]), sums[1:], gradients if point.wants_gradients else None)
 

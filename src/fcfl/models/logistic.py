@@ -6,8 +6,11 @@ from fcfl._types import Vector
 
 
 def sigmoid(logits: Vector) -> Vector:
-    r""":math:`1 / (1 + e^{-z})`, to two units in the last place; thrice as fast as scipy's."""
-    with np.errstate(over="ignore"):  # below -709 the power is infinite, and the quotient zero
+    r""":math:`1 / (1 + e^{-z})`, to two units in the last place; thrice as fast as scipy's.
+
+    Below -709 it is zero: the power is infinite there.
+    """
+    with np.errstate(over="ignore", under="ignore"):
         rest = np.exp(np.negative(logits))
     rest += 1.0
     inverse: Vector = 1.0 / rest

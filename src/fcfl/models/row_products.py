@@ -1,10 +1,9 @@
 r"""Products of a client's rows with vectors: logits, gradients and :math:`X^T D X`.
 
 Rows are cut into blocks by their number alone, and sums over blocks are taken in order: results
-are the same bits for any number of threads. There is a class for each form of rows. Codes need no
-compiled kernel of ours: lookups and sums by code are scipy's products with a matrix of ones whose
-indices are the codes themselves, and pairs of codes are summed by `numpy.bincount` (docs/scale.md
-has the measurements).
+are the same bits for any number of threads. There is a class for each form of rows. Lookups and
+sums by code are scipy's products with a matrix of ones whose indices are the codes themselves;
+whole reports on codes are a compiled kernel's, where there is one (`linear_rows`, docs/scale.md).
 """
 
 from typing import Any, Protocol
@@ -24,10 +23,9 @@ from fcfl.data.coded_features import (
 from fcfl.models.curvature_sum import CurvatureSum, product
 from fcfl.models.fused_columns import fuse
 
-_BLOCK_ROWS = 8_192  # temporary arrays of a block stay in the cache
-_LEAST_ROWS = 8_192  # fewer are not worth handing to another thread
+_BLOCK_ROWS = 8_192  # temporary arrays stay in the cache; fewer are not worth another thread
 _PER_PARAMETER = 4  # a block has more rows than this for each parameter: gradients are summed too
-_ROWS_PER_CODE, _MOST_CODES = 16, 512  # of fused columns: their tables cost little beside rows
+_FEW_ROWS, _ROWS_PER_CODE, _MOST_CODES = 2_048, 16, 512  # tables of codes cost little beside rows
 _DENSE_ENTRIES = 1 << 21  # of a scaled copy of dense rows
 _THIN = 0.25  # an array with a smaller share of entries other than zero may be one of codes
 
@@ -96,9 +94,16 @@ def pull_back_all(products: RowProducts, residuals: Matrix) -> Matrix:
 def _blocks_of(X: Any) -> tuple[slice, ...]:
     """Blocks of nearly one size, whatever threads there are."""
     n_rows, n_features = X.shape
-    most = max(min(_BLOCK_ROWS, n_rows // 2), _LEAST_ROWS, _PER_PARAMETER * (n_features + 1))
+    most = max(_BLOCK_ROWS, _PER_PARAMETER * (n_features + 1))
     n_blocks = max(-(-n_rows // most), 1)
     return tuple(row_blocks(n_rows, max(-(-n_rows // n_blocks), 1)))
+
+
+def _most_codes(n_rows: int) -> int:
+    """Codes of fused columns; few rows, a batch say, are not worth fusing."""
+    if n_rows < _FEW_ROWS:
+        return 1
+    return min(1 << (n_rows // _ROWS_PER_CODE).bit_length(), _MOST_CODES)
 
 
 class DenseRows:
@@ -190,10 +195,9 @@ class CodedRows:
     def __init__(self, X: CodedFeatures) -> None:
         self.X = X
         self.blocks = _blocks_of(X)
-        most = (X.shape[0] // len(self.blocks) // _ROWS_PER_CODE).bit_length()
-        self.fused = fuse(X.layout, min(1 << most, _MOST_CODES))
-        self.codes = np.ascontiguousarray(self.fused.codes(X.slots))
-        self.numbers = np.ascontiguousarray(X.numbers)
+        self.fused = fuse(X.layout, _most_codes(X.shape[0] // len(self.blocks)))
+        self.codes = np.ascontiguousarray(self.fused.codes(X.slots), np.int32)
+        self.numbers = np.ascontiguousarray(X.numbers, np.float64)
         self._rows = [ones_at(self.codes[rows], self.fused.n_codes) for rows in self.blocks]
         self._columns = [transposed(rows) for rows in self._rows]
 
@@ -217,7 +221,7 @@ class CodedRows:
         layout = self.X.layout
         gradients = np.zeros((residuals.shape[1], layout.n_features + 1))
         by_code = self._columns[block] @ residuals
-        gradients[:, self.fused.features] = self.fused.by_feature(by_code).T
+        gradients[:, :-1] = self.fused.by_feature(by_code).T
         if layout.numbers:
             gradients[:, layout.number_features] = product(
                 residuals, self.numbers[self.blocks[block]]

@@ -19,6 +19,7 @@ from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, RateId, Repor
 from fcfl.data.client_data import ClientData
 from fcfl.errors import ReportError
 from fcfl.extras import Items, LocalTraining, set_weights_of, train_locally
+from fcfl.models.gradient_spread import GradientSpread
 from fcfl.models.loss import Loss
 from fcfl.models.rates import (
     rate_members,
@@ -97,10 +98,10 @@ class TorchRows:
         """The logits of all rows."""
         return self.network.logits(params, self.data.X, self.batch_rows)
 
-    def slope_squares(self, params: Vector, weights: Matrix, factor: Matrix) -> Vector:
+    def slope_squares(self, params: Vector, weights: Matrix, spread: GradientSpread) -> Vector:
         """Weighted sums of ``|factor.T @ gradient|**2`` over rows, one per column of weights."""
         total = np.zeros(weights.shape[1])
-        for direction in factor.T:
+        for direction in spread.factor.T:
             total += self._logit_slopes(params, direction) ** 2 @ weights
         return total
 

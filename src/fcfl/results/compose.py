@@ -152,6 +152,6 @@ def _priced(part: Part, client: ClientId | None, prices: Sequence[Price]) -> Par
 
 def versions() -> dict[str, str]:
     """What computed a result."""
-    packages = ("numpy", "scipy", "pandas", "statsmodels")
+    packages = ("numpy", "scipy", "pandas")
     python = platform.python_version()
     return {"fcfl": __version__, "python": python} | {name: version(name) for name in packages}

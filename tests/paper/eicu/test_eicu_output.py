@@ -1,5 +1,6 @@
 """What is written: whole or not at all, counts beside it, rows as they were prepared."""
 
+import gzip
 import json
 import os
 import resource
@@ -100,6 +101,10 @@ def test_a_full_disk_leaves_the_old_file_and_no_draft(tmp_path):
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc to see open files")
 def test_stopped_while_reading_nothing_is_written(tmp_path):
     simulate(tmp_path / "tables", 1, 2000)
+    charts = tmp_path / "tables" / "nurseCharting.csv.gz"
+    rows = gzip.decompress(charts.read_bytes()).split(b"\n", 1)[1]
+    with charts.open("ab") as file:  # so long that whoever waits for it is not late
+        file.write(4 * gzip.compress(rows))
     process = run(tmp_path / "tables", tmp_path / "stays.parquet")
     folder = Path(f"/proc/{process.pid}/fd")
     while process.poll() is None and not _has_open(folder, "nurseCharting.csv.gz"):
