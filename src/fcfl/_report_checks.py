@@ -22,14 +22,14 @@ def check_report(
     """
     if not isinstance(report, Report):
         raise ReportError(f"Client {client!r} sent {_a(report)} instead of a report.")
-    for part, shape in _parts_wanted(point, n_rates).items():
+    wanted, n_params = _parts_wanted(point, n_rates), point.params.size
+    for part, shape in wanted.items():
         _check_part(client, part, getattr(report, part), shape)
-    n_params = point.params.size
     fuller = {"loss_grad": (n_params,), "rate_grads": (n_rates, n_params)}
     for part, shape in {**fuller, "curvature": (n_params, n_params)}.items():
-        is_unasked = part not in _parts_wanted(point, n_rates)
-        if is_unasked and getattr(report, part) is not None:  # it may be kept, and is counted
-            _check_part(client, part, getattr(report, part), shape)
+        unasked = None if part in wanted else getattr(report, part)
+        if unasked is not None:  # it may be kept, and is counted
+            _check_part(client, part, unasked, shape)
     _check_extras(client, report, _extras_wanted(point, n_rates))
     if not is_number(report.loss):
         raise ReportError(f"Client {client!r} sent a loss that is {_a(report.loss)}, no number.")
@@ -87,21 +87,24 @@ def _check_part(client: ClientId, part: str, array: object, shape: tuple[int, ..
         raise ReportError(
             f"Client {client!r} sent `{part}` of type {array.dtype}, expected real numbers."
         )
-    fits = len(array.shape) == len(shape) and all(
-        wanted in (-1, size) for wanted, size in zip(shape, array.shape, strict=True)
-    )
-    if not fits:
+    if array.shape != shape and not _fits(array.shape, shape):
         raise ReportError(
             f"Client {client!r} sent `{part}` of shape {array.shape}, expected {shape}."
         )
-    if not np.isfinite(array).all():
-        raise ReportError(f"Client {client!r} sent a non-finite number in `{part}`.")
     largest = float(np.abs(array).max(initial=0.0))
+    if not np.isfinite(largest):
+        raise ReportError(f"Client {client!r} sent a non-finite number in `{part}`.")
     if largest > LARGEST:
         raise ReportError(
             f"Client {client!r} sent a number of magnitude {largest:g} in `{part}`; at most "
             f"{LARGEST:g} can be used."
         )
+
+
+def _fits(found: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Whether a shape is as wanted; -1 stands for any size."""
+    sizes = zip(found, wanted, strict=False)
+    return len(found) == len(wanted) and all(want in (-1, size) for size, want in sizes)
 
 
 def check_curvature_sum(total: Matrix) -> None:

@@ -257,7 +257,7 @@ def test_few_rows_with_features_or_sizes_out_of_range_are_refused():
     features, weights = np.array([[0, 1], [2, 3]], dtype=np.int32), np.ones(2)
     own, total = np.zeros((3, 3)), np.zeros((3, 3))
     kernels().add_few(3, features, weights, own, total)  # feature 3 is none
-    np.testing.assert_array_equal(total, [[1, 1, 0], [1, 1, 0], [0, 0, 1]])
+    np.testing.assert_array_equal(total, [[1, 1, 0], [0, 1, 0], [0, 0, 1]])
     assert not own.any()
     for wrong in (features + 1, -features):
         with pytest.raises(ValueError, match="out of range"):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from fcfl.client.score_counts import count_scores
 from fcfl.client.thresholds import RateWindow, best_thresholds
 from fcfl.data.client_data import ClientData
 from fcfl.models.curvature_sum import CurvatureSum
-from fcfl.models.model import Model, ModelRows, SummingRows
+from fcfl.models.model import Model, ModelRows, rows_can_add_up
 from fcfl.models.rates import hard_selection, rate_members, smooth_selection
 from fcfl.policy import Policy, check_rules_kept
 from fcfl.preference import Ballot, Preference
@@ -61,7 +61,6 @@ class VotingClient(Client, Protocol):
         ...
 
 
-@runtime_checkable
 class SummingClient(Client, Protocol):
     """Whoever can also add its curvature to that of others: a client in the same process."""
 
@@ -70,6 +69,11 @@ class SummingClient(Client, Protocol):
     ) -> tuple[Report, ...]:
         """As `report`, curvatures added to the sums over clients, one for each point."""
         ...
+
+
+def can_add_up(client: Client) -> TypeGuard[SummingClient]:
+    """Whether a client can; asked of each in every round, where a look at the protocol is slow."""
+    return hasattr(client, "report_into")
 
 
 _MOST_FOLDS = 12  # of which rows are kept for the next question
@@ -178,7 +182,8 @@ class LocalClient:
 
     def rows(self, setup: Setup, fold: Fold | None = None) -> ModelRows:
         """The rows under the model, kept for the next question."""
-        setup = replace(setup, thresholds=None)  # reports know none
+        if setup.thresholds is not None:
+            setup = replace(setup, thresholds=None)  # reports know none
         if setup != self._setup:
             check_rules_kept(self.name, self.rules, setup.rules)
             self._setup, self._rows = setup, {}
@@ -232,7 +237,7 @@ class LocalClient:
 
 def _report_into(rows: ModelRows, point: Point, total: CurvatureSum | None) -> Report:
     """The report of any model's rows, its curvature added to ``total``."""
-    if total is not None and isinstance(rows, SummingRows):
+    if total is not None and rows_can_add_up(rows):
         return rows.report_into(point, total)
     return add_own(rows.report(point), total)
 

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from fcfl._report_checks import check_curvature_sum
 from fcfl._types import ClientId, Point, Report, Reports, SummedReports, without_curvature
-from fcfl.client.local_client import Client, SummingClient, add_own
+from fcfl.client.local_client import Client, add_own, can_add_up
 from fcfl.client.questions import Evaluate
 from fcfl.models.curvature_sum import CurvatureSum
 
@@ -26,7 +26,7 @@ def add_up(clients: Mapping[ClientId, Client], question: Evaluate, check: CheckR
     sums = [CurvatureSum(p.params.size) if p.want == "curvature" else None for p in points]
     reports: dict[ClientId, tuple[Report, ...]] = {}
     for name, client in clients.items():
-        if isinstance(client, SummingClient):
+        if can_add_up(client):
             said = client.report_into(question.setup, points, sums)
             check(name, said, bare)
         else:

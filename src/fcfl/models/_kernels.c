@@ -438,8 +438,8 @@ static PyObject *add_pairs(PyObject *self, PyObject *args) {
 }
 
 /* Sums by pair of features of few rows, put into ``own``, which is zero before and after; then each
- * is added once to ``total``: the same bits as if a matrix of their own had been added. Feature
- * ``size`` is none. */
+ * is added once to the upper triangle of ``total``: the same bits as if a matrix of their own had
+ * been added. Feature ``size`` is none. */
 static void add_rows(Py_ssize_t n, Py_ssize_t n_columns, const int32_t *at, const double *weights,
                      Py_ssize_t size, double *restrict own, double *restrict total) {
     for (Py_ssize_t i = 0; i < n; i++) {
@@ -460,8 +460,9 @@ static void add_rows(Py_ssize_t n, Py_ssize_t n_columns, const int32_t *at, cons
                 double sum = own[row[a] * size + row[b]];
                 if (sum == 0.0) continue; /* added already */
                 own[row[a] * size + row[b]] = 0.0;
-                total[row[a] * size + row[b]] += sum;
-                if (row[a] != row[b]) total[row[b] * size + row[a]] += sum;
+                Py_ssize_t upper = row[a] < row[b] ? row[a] : row[b];
+                Py_ssize_t across = row[a] < row[b] ? row[b] : row[a];
+                total[upper * size + across] += sum;
             }
         }
     }

@@ -6,7 +6,7 @@ client's rows; an L2 term is the server's business.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any, cast
 
 import numpy as np
@@ -108,10 +108,13 @@ class LinearRows:
             self.products.add_gramian(diagonal, total)
         return report
 
+    @cached_property
+    def _divisors(self) -> Vector:
+        return np.where(self.group_counts > 0, self.group_counts, 1.0)
+
     def _report(self, point: Point) -> tuple[Report, Vector | None]:
         """The report without curvature, and the diagonal between the rows that makes it."""
-        divisors = np.where(self.group_counts > 0, self.group_counts, 1.0)
-        bends = None
+        divisors, bends = self._divisors, None
         if point.want == "curvature":
             weights = check_curvature_weights(self.name, point)
             bends = _Bends(weights.loss / self.n_rows, weights.rates / divisors, self._empty())
@@ -134,15 +137,15 @@ class LinearRows:
     def _sum_blocks(self, point: Point, bends: "_Bends | None") -> "_Sums":
         """What is summed over rows, block by block on all cores, and then in order."""
         n_blocks = len(self.products.blocks)
-        is_compiled = self._has_kernel and point.want != "decisions"
-        prepared = _NONE if is_compiled else self.products.prepare(point.params)
+        compiled = self._kernels_for(point)
+        prepared = self.products.prepare(point.params) if compiled is None else _NONE
         parts: list[_Sums | None] = [None] * n_blocks
 
         def evaluate(block: int) -> None:
-            if is_compiled:
-                parts[block] = self._compiled_block(block, point, bends)
-            else:
+            if compiled is None:
                 parts[block] = self._block(block, prepared, point, bends)
+            else:
+                parts[block] = self._compiled_block(compiled, block, point, bends)
 
         run_all(evaluate, range(n_blocks))
         return reduce(_Sums.plus, (part for part in parts if part is not None))
@@ -170,13 +173,15 @@ class LinearRows:
             bends.diagonal[rows] = diagonal
         return _Sums(loss, scores, self.products.pull_back(block, residuals))
 
-    @property
-    def _has_kernel(self) -> bool:
-        """Whether a compiled kernel does all of a block in one pass: codes, cross-entropy."""
+    def _kernels_for(self, point: Point) -> Any:
+        """The compiled kernels where they do all of a block in one pass: codes, cross-entropy."""
         is_coded = isinstance(self.products, CodedRows) and self.products.codes.size > 0
-        return is_coded and type(self.loss) is CrossEntropy and kernels() is not None
+        is_smooth = type(self.loss) is CrossEntropy and point.want != "decisions"
+        return kernels() if is_coded and is_smooth else None
 
-    def _compiled_block(self, block: int, point: Point, bends: "_Bends | None") -> "_Sums":
+    def _compiled_block(
+        self, compiled: Any, block: int, point: Point, bends: "_Bends | None"
+    ) -> "_Sums":
         """The same as `_block`, by the compiled kernel."""
         products, rows = cast(CodedRows, self.products), self.products.blocks[block]
         fused, sums = products.fused, np.zeros(1 + self.members.shape[0])
@@ -186,7 +191,7 @@ class LinearRows:
         if bends is not None:
             weights, diagonal = np.append(bends.loss, bends.rates), bends.diagonal
         params = np.require(point.params, np.float64, ["C", "A"])
-        kernels().report(
+        compiled.report(
             rows.start, rows.stop, products.codes.shape[1], fused.n_first, point.sharpness,
             products.codes, fused.ends, fused.set_features, products.numbers,
             fused.number_features, params, self.row_counts, self.positive_counts, self.members,

@@ -6,7 +6,7 @@ A researcher's own model is any object with these members; `Linear` and `TorchMo
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeGuard, TypeVar
 
 from fcfl._files import replace_file
 from fcfl._types import ClientId, Point, RateId, Report, Vector
@@ -34,13 +34,17 @@ class ModelRows(Protocol):
         ...
 
 
-@runtime_checkable
 class SummingRows(ModelRows, Protocol):
     """Rows whose curvature is cheaper to add to that of others than to make on its own."""
 
     def report_into(self, point: Point, total: CurvatureSum) -> Report:
         """The report without curvature, which is added to ``total``."""
         ...
+
+
+def rows_can_add_up(rows: ModelRows) -> TypeGuard[SummingRows]:
+    """Whether rows have a `report_into`."""
+    return hasattr(rows, "report_into")
 
 
 class Model(Protocol):
