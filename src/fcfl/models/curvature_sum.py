@@ -17,8 +17,8 @@ from fcfl.models.threads import run_all
 
 _PAIR_ROWS = 65_536  # so many that a table of pairs costs little beside its rows
 # Rows, and pairs of theirs, up to which all pairs one by one are faster than tables. Compiled it
-# depends on whether the matrix stays in the cache: 35 clients of 2,000 rows took 40 ms by tables and
-# 66 one by one with 800 levels, 476 and 320 with 240.
+# depends on whether the matrix stays in the cache: 35 clients of 2,000 rows took 40 ms by tables
+# and 66 one by one with 800 levels, 476 and 320 with 240.
 _FEW_ROWS, _MOST_PAIRS = 1_000, 1 << 20
 _FEW_COMPILED, _FEW_UNCACHED, _CACHED = 2_500, 800, 1 << 17
 _MOST_CODES = 256  # of a part: a table of pairs stays in the cache
