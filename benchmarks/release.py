@@ -2,12 +2,15 @@
 
 Builds wheel and sdist, checks both, and installs the wheel in fresh environments: without extras,
 with each extra alone, with all together. In each the package is imported, ``fcfl train`` runs on a
-small table, and the extra does what it is for. At last an environment with the lowest versions
-that pyproject.toml declares, in which the tests of the core run. A part is ``build``, ``core``, an
-extra, ``all`` or ``lowest``; each environment is removed before the next is made.
+small table, and the extra does what it is for. Then a machine without a C compiler, which gets a
+wheel without compiled kernels from the sdist and trains the same model; and at last an environment
+with the lowest versions that pyproject.toml declares, in which the tests of the core run. A part is
+``build``, ``core``, an extra, ``all``, ``uncompiled`` or ``lowest``; each environment is removed
+before the next is made.
 """
 
 import csv
+import json
 import os
 import random
 import re
@@ -17,6 +20,8 @@ import tempfile
 import time
 import tomllib
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -43,14 +48,14 @@ USES = {
 CORE_TESTS = ("audit", "client", "data", "models", "results", "server", "training")
 OUTSIDE = re.compile(
     r"^\s*(?:import|from) (torch|small_networks|fairlearn|polars|dp_accounting|cryptography|flwr|"
-    r"nvflare|matplotlib|onnx|skops|lxml)\b",
+    r"nvflare|matplotlib|onnx|skops|lxml|statsmodels)\b",
     re.MULTILINE,
 )
 
 
 def main(parts: list[str]) -> int:
     """One line a part; exit code 1 when one of them fails."""
-    every = ["build", "core", *EXTRAS, "all", "lowest"]
+    every = ["build", "core", *EXTRAS, "all", "uncompiled", "lowest"]
     unknown = [part for part in parts if part not in every]
     if unknown:
         raise SystemExit(f"there is no part {unknown[0]!r}; known: {', '.join(every)}")
@@ -64,7 +69,12 @@ def main(parts: list[str]) -> int:
             if part == "build":
                 continue
             began = time.monotonic()
-            lines = lowest(folder) if part == "lowest" else installed(part, wheel, folder)
+            if part == "lowest":
+                lines = lowest(folder)
+            elif part == "uncompiled":
+                lines = uncompiled(wheel, folder)
+            else:
+                lines = installed(part, wheel, folder)
             failed += [part] if lines[0] == "FAILED" else []
             print(f"{part:<8} {time.monotonic() - began:5.0f} s  {'; '.join(lines)}", flush=True)
     print(f"failed: {', '.join(failed)}" if failed else "All parts hold.")
@@ -86,7 +96,9 @@ def build(folder: Path) -> Path:
     if missing or strange or said.count("PASSED") != 2:
         raise SystemExit(f"The wheel lacks {missing} or has {strange}; twine: {said}")
     sizes = ", ".join(f"{path.name} {path.stat().st_size / 1024:.0f} kB" for path in made)
-    print(f"build    {sizes}; twine check passed; py.typed is in", flush=True)
+    has_kernels = any("_kernels" in name and name.endswith((".so", ".pyd")) for name in names)
+    print(f"build    {sizes}; twine check passed; py.typed is in, compiled kernels are "
+          f"{'in' if has_kernels else 'not'}", flush=True)  # fmt: skip
     return wheel
 
 
@@ -112,6 +124,54 @@ def installed(part: str, wheel: Path, folder: Path) -> list[str]:
     finally:
         remove(home)
     return [f"{count} packages", "imports, trains", *(f"{extra} works" for extra in extras)]
+
+
+def uncompiled(wheel: Path, folder: Path) -> list[str]:
+    """The sdist installed where there is no compiler: no kernels, and the same model."""
+    work = folder / "work"
+    remove(work)
+    work.mkdir()
+    write_rows(work / "rows.csv")
+    (sdist,) = wheel.parent.glob("*.tar.gz")
+    models, said = [], []
+    try:
+        for source, compiler in ((wheel, {}), (sdist, {"CC": "no-such-compiler"})):
+            bin = environment(folder / "venv")
+            with patched(compiler):
+                pip(bin, "-c", str(ROOT / "constraints.txt"), str(source))
+            asked = "from fcfl.models.compiled import kernels; print(kernels() is not None)"
+            said.append(run([f"{bin}/python", "-c", asked], work).strip())
+            shell(bin, TRAIN, work)
+            models.append(json.loads((work / "run" / "model.json").read_text(encoding="utf-8")))
+    except subprocess.CalledProcessError as error:
+        return ["FAILED", error.output[-1500:]]
+    finally:
+        remove(folder / "venv")
+    apart = max(abs(a - b) for a, b in zip(*(_numbers(model) for model in models), strict=True))
+    verdict = [] if said == ["True", "False"] and apart < 1e-8 else ["FAILED"]
+    return [*verdict, f"kernels: {', '.join(said)}", f"parameters {apart:.0e} apart"]
+
+
+@contextmanager
+def patched(variables: dict[str, str]) -> Iterator[None]:
+    """The environment with some variables set for a while."""
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _numbers(value: object) -> Iterator[float]:
+    """All numbers with a fraction in plain JSON values, in order."""
+    if isinstance(value, float):
+        yield value
+    children = value.values() if isinstance(value, dict) else value
+    if isinstance(value, (dict, list)):
+        for child in children:
+            yield from _numbers(child)
 
 
 def lowest(folder: Path) -> list[str]:
