@@ -35,7 +35,7 @@ def test_codes_set_the_features_of_their_rows(most):
     plain = X.toarray()
     plain[:, X.layout.number_features] = 0.0
     np.testing.assert_array_equal(is_set, plain)
-    by_part = fused.codes_by_part(X.slots, np.int64)
+    by_part = np.array([fused.codes_of(part, X.slots) for part in range(len(fused.parts))])
     firsts = np.cumsum([0, *(part.size for part in fused.parts)])[:-1]
     np.testing.assert_array_equal(by_part + firsts[:, None], codes.T)
 

@@ -37,42 +37,61 @@ class CurvatureSum:
         self._upper: Matrix = np.zeros((size, size))
         self._own = _NOTHING  # zeros between one client's few rows and the next's
         self._compiled = kernels()
+        self._waiting: list[CodedFeatures] = []  # whose pairs are summed together, on all cores
+        self._diagonals: list[Vector] = []
 
     @property
     def total(self) -> Matrix:
         """The sum so far."""
+        self._add_waiting()
         below = np.tri(self._upper.shape[0], k=-1, dtype=bool)
         np.copyto(self._upper, self._upper.T, where=below)
         return self._upper
 
     def add(self, matrix: Matrix) -> None:
         """Add a client's matrix."""
+        self._add_waiting()
         self._upper += matrix
 
     def add_codes(self, X: CodedFeatures, diagonal: Vector) -> None:
         r"""Add :math:`[X\ 1]^T D\, [X\ 1]` for a client's rows of codes."""
         diagonal = np.ascontiguousarray(diagonal, np.float64)
         if _are_few(X, self._compiled):
+            self._add_waiting()
             self._add_few(X, diagonal)
         elif X.shape[0] <= _PAIR_ROWS:
-            _add_pairs(self._upper, X, diagonal)
+            if self._waiting and not _are_alike(X, self._waiting[0]):
+                self._add_waiting()
+            self._waiting.append(X)
+            self._diagonals.append(diagonal)
+            if sum(waiting.shape[0] for waiting in self._waiting) >= _PAIR_ROWS:
+                self._add_waiting()
         else:
+            self._add_waiting()
             own = np.zeros_like(self._upper)
             for rows in row_blocks(X.shape[0], _PAIR_ROWS):
-                _add_pairs(own, X[rows], diagonal[rows])
+                _add_pairs(own, [X[rows]], [diagonal[rows]])
             self._upper += own
-        if X.layout.numbers:
             _add_numbers(self._upper, X, diagonal)
+
+    def _add_waiting(self) -> None:
+        """Add the clients that wait, in their order."""
+        if self._waiting:
+            _add_pairs(self._upper, self._waiting, self._diagonals)
+            for X, diagonal in zip(self._waiting, self._diagonals, strict=True):
+                _add_numbers(self._upper, X, diagonal)
+            self._waiting, self._diagonals = [], []
 
     def _add_few(self, X: CodedFeatures, diagonal: Vector) -> None:
         """Add all pairs of few rows one by one: the matrix is larger than what they touch of it."""
         features, size = _features_of(X), self._upper.shape[0]
         if self._compiled is None:
             self._upper += _all_pairs(features, diagonal, size)
-            return
-        if not self._own.size:
-            self._own = np.zeros_like(self._upper)
-        self._compiled.add_few(size, features, diagonal, self._own, self._upper)
+        else:
+            if not self._own.size:
+                self._own = np.zeros_like(self._upper)
+            self._compiled.add_few(size, features, diagonal, self._own, self._upper)
+        _add_numbers(self._upper, X, diagonal)
 
 
 def _are_few(X: CodedFeatures, compiled: Any) -> bool:
@@ -81,6 +100,11 @@ def _are_few(X: CodedFeatures, compiled: Any) -> bool:
         is_cached = (X.shape[1] + 1) ** 2 <= _CACHED
         return X.shape[0] <= (_FEW_COMPILED if is_cached else _FEW_UNCACHED)
     return X.shape[0] <= _FEW_ROWS and X.shape[0] * (len(X.layout.columns) + 1) ** 2 <= _MOST_PAIRS
+
+
+def _are_alike(X: CodedFeatures, other: CodedFeatures) -> bool:
+    """Whether columns of both are read together in the same way."""
+    return X.layout == other.layout and _most_codes(X.shape[0]) == _most_codes(other.shape[0])
 
 
 def _features_of(X: CodedFeatures) -> NDArray[np.int32]:
@@ -103,41 +127,65 @@ def _all_pairs(features: NDArray[np.int32], diagonal: Vector, size: int) -> Matr
     return inside
 
 
-def _add_pairs(matrix: Matrix, X: CodedFeatures, diagonal: Vector) -> None:
-    """Add the part of codes and intercept: every pair of parts is summed by pair of codes."""
-    fused = fuse(X.layout, _most_codes(X.shape[0]))
-    parts, sums = fused.parts, _SumsByCode(fused, X, diagonal)
+def _add_pairs(matrix: Matrix, clients: list[CodedFeatures], diagonals: list[Vector]) -> None:
+    """Add the parts of codes and intercept: every pair of parts is summed by pair of codes.
+
+    A task is one part with all those after it, for all clients in their order: no two tasks write
+    to the same place.
+    """
+    fused = fuse(clients[0].layout, _most_codes(clients[0].shape[0]))
+    parts, compiled = fused.parts, kernels()
+    sums = [_SumsByCode(fused, X, d, compiled) for X, d in zip(clients, diagonals, strict=True)]
+    run_all(lambda at: sums[at[0]].prepare(at[1]), list(np.ndindex(len(sums), len(parts))))
 
     def add(a: int) -> None:
-        mine, tables = parts[a], []
-        _add_own(matrix, mine, sums.of(a))
-        for b in range(a + 1, len(parts)):
-            if parts[b].is_fused:
-                tables.append(sums.between(a, b))
-            else:  # then both are single columns
-                _add_block(matrix, mine, parts[b], sums.between(a, b)[:-1, :-1])
-        if tables:  # all at once: to sum over one costs as much as some thousand rows
-            _add_fused(matrix, mine, fused, len(parts) - len(tables), np.hstack(tables))
+        for one in sums:
+            mine, tables = parts[a], []
+            _add_own(matrix, mine, one.of(a))
+            for b in range(a + 1, len(parts)):
+                if parts[b].is_fused:
+                    tables.append(one.between(a, b))
+                else:  # then both are single columns
+                    _add_block(matrix, mine, parts[b], one.between(a, b)[:-1, :-1])
+            if tables:  # all at once: to sum over one costs as much as some thousand rows
+                _add_fused(matrix, mine, fused, len(parts) - len(tables), np.hstack(tables))
 
     run_all(add, range(len(parts)))
-    matrix[-1, -1] += diagonal.sum()
+    for diagonal in diagonals:
+        matrix[-1, -1] += diagonal.sum()
 
 
 class _SumsByCode:
     """Sums of the diagonal by code and by pair of codes: the same bits, compiled or not."""
 
-    def __init__(self, fused: FusedColumns, X: CodedFeatures, diagonal: Vector) -> None:
-        self._compiled = kernels()
+    def __init__(
+        self, fused: FusedColumns, X: CodedFeatures, diagonal: Vector, compiled: Any
+    ) -> None:
+        self._fused, self._slots, self._diagonal, self._compiled = (
+            fused,
+            X.slots,
+            diagonal,
+            compiled,
+        )
         self._sizes = [part.size for part in fused.parts]
         # `numpy.bincount` would make them as wide as this.
-        self._codes = fused.codes_by_part(X.slots, np.int32 if self._compiled else np.int64)
-        self._diagonal = diagonal
+        kind = np.int64 if compiled is None else np.int32
+        self._codes = np.empty((len(fused.parts), X.shape[0]), kind)
+
+    def prepare(self, a: int) -> None:
+        """Make a line of the codes of a part."""
+        self._codes[a] = self._fused.codes_of(a, self._slots)
 
     def of(self, a: int) -> Vector:
         """By the codes of a part."""
-        sums: Any = np.bincount(self._codes[a], self._diagonal, self._sizes[a])
-        own: Vector = sums
-        return own
+        if self._compiled:  # `numpy.bincount` would keep other threads waiting
+            sums = np.zeros((self._sizes[a], 1))
+            only = np.zeros(self._diagonal.size, dtype=np.int32)
+            self._compiled.add_pairs(1, self._codes[a], only, self._diagonal, sums)
+            return sums[:, 0]
+        own: Any = np.bincount(self._codes[a], self._diagonal, self._sizes[a])
+        counted: Vector = own
+        return counted
 
     def between(self, a: int, b: int) -> Matrix:
         """A line for each code of part ``a``, a column for each code of part ``b``."""
@@ -148,8 +196,8 @@ class _SumsByCode:
                 shape[1], self._codes[a], self._codes[b], self._diagonal, table
             )
             return table
-        pairs = self._codes[a] * self._sizes[b] + self._codes[b]
-        counted: Any = np.bincount(pairs, self._diagonal, self._sizes[a] * self._sizes[b])
+        pairs = self._codes[a] * shape[1] + self._codes[b]
+        counted: Any = np.bincount(pairs, self._diagonal, shape[0] * shape[1])
         sums: Matrix = counted.reshape(shape)
         return sums
 
@@ -188,8 +236,10 @@ def _add_fused(matrix: Matrix, part: Part, fused: FusedColumns, first: int, tabl
 
 
 def _add_numbers(matrix: Matrix, X: CodedFeatures, diagonal: Vector) -> None:
-    """Add the lines and columns of the numbers."""
+    """Add the lines and columns of the numbers beside the codes."""
     layout, at = X.layout, X.layout.number_features
+    if not at.size:
+        return
     scaled = X.numbers * diagonal[:, None]
     lines = np.zeros((at.size, layout.n_features + 1))
     lines[:, :-1] = layout.by_feature(transposed(X.ones()) @ scaled).T

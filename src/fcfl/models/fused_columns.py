@@ -121,22 +121,16 @@ class FusedColumns:
             return slots
         codes, first = np.empty((slots.shape[0], len(self.parts)), dtype=np.int32), 0
         for i, part in enumerate(self.parts):
-            codes[:, i] = self._combined(part, slots)
+            codes[:, i] = self.codes_of(i, slots)
             codes[:, i] += first
             first += part.size
         return codes
 
-    def codes_by_part(self, slots: NDArray[np.int32], dtype: type[np.integer]) -> NDArray[Any]:
-        """A contiguous line of codes for each part, from zero."""
-        codes = np.empty((len(self.parts), slots.shape[0]), dtype)
-        for i, part in enumerate(self.parts):
-            codes[i] = self._combined(part, slots)
-        return codes
-
-    def _combined(self, part: Part, slots: NDArray[np.int32]) -> NDArray[np.int32]:
-        firsts = self.layout.slots.astype(np.int32)
-        codes: NDArray[np.int32] = slots[:, part.columns[0]] - firsts[part.columns[0]]
-        for column, stride in zip(part.columns[1:], part.strides[1:], strict=True):
+    def codes_of(self, part: int, slots: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The codes of a part, from zero."""
+        firsts, own = self.layout.slots.astype(np.int32), self.parts[part]
+        codes: NDArray[np.int32] = slots[:, own.columns[0]] - firsts[own.columns[0]]
+        for column, stride in zip(own.columns[1:], own.strides[1:], strict=True):
             codes += np.int32(stride) * (slots[:, column] - firsts[column])
         return codes
 
