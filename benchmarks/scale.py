@@ -754,8 +754,8 @@ def page_fit(found: Table) -> str:
     one, two = (line["ours"]["parts"]["server, checks, files"] for line in found["lines"])
     lines.append(
         f"\nThe server's part of ours is {one:.1f} s with one thread and {two:.1f} s with two. "
-        "That is BLAS's threads, which wait actively for cores that others use: with "
-        "OPENBLAS_NUM_THREADS=1 beside FCFL_NUM_THREADS=2 it was 1.8 s (one run)."
+        "That is BLAS's threads, which wait actively for each other; `OPENBLAS_NUM_THREADS=1` "
+        "beside `FCFL_NUM_THREADS=2` keeps ours without them."
     )
     default = found["default"]
     lines.append(
@@ -803,9 +803,9 @@ def page_reports(found: Table) -> str:
     lines.append(
         f"\nA report of Adult's large client (loss, two rates, three gradients, float64) takes "
         f"{adult['ours_ms']:.2f} ms, torch's float32 autograd (two backward passes) "
-        f"{adult['torch_ms']:.2f} ms, two threads each, on an idle machine. Beside other work "
-        "torch's two threads wait for each other: 63 ms where one core was taken, ours 1.1 ms (by "
-        "hand), so that a ratio taken then says nothing about either."
+        f"{adult['torch_ms']:.2f} ms, two threads each, in turns. torch's time depends on what "
+        "else the machine does: on an idle one it once took 1.8 ms where ours, before it was "
+        "compiled, took 1.0."
     )
     return "\n".join(lines)
 
