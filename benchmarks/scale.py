@@ -721,8 +721,9 @@ A report is one pass over the codes by a small compiled kernel, which is built w
 where there is a C compiler: lookups, losses, scores and sums by code, 256 rows at a time. Without a
 compiler, or with `FCFL_COMPILED=0`, scipy's sparse products with a matrix of ones whose indices
 *are* the codes do the same, to rounding. The curvature is the sum by pair of codes for each pair of
-columns; compiled or by `numpy.bincount`, it has the same bits. Clients in one process add into one
-matrix, in their order, because nobody needs a client's own.
+columns, compiled or by `numpy.bincount`. Clients in one process add into one matrix, in their
+order, because nobody needs a client's own: those of some thousand rows wait for each other and are
+summed a column at a time on all cores; of fewer rows every pair is added by itself.
 
 Rows are cut into blocks by their number alone, blocks run on as many threads as `FCFL_NUM_THREADS`
 or `OMP_NUM_THREADS` say (by default all cores), and sums are taken in the order of the blocks: a

@@ -91,7 +91,7 @@ def _check_part(client: ClientId, part: str, array: object, shape: tuple[int, ..
         raise ReportError(
             f"Client {client!r} sent `{part}` of shape {array.shape}, expected {shape}."
         )
-    largest = float(np.abs(array).max(initial=0.0))
+    largest = float(np.abs(np.asarray(array)).max(initial=0.0))
     if not np.isfinite(largest):
         raise ReportError(f"Client {client!r} sent a non-finite number in `{part}`.")
     if largest > LARGEST:
@@ -107,15 +107,15 @@ def _fits(found: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     return len(found) == len(wanted) and all(want in (-1, size) for size, want in sizes)
 
 
-def check_curvature_sum(total: Matrix) -> None:
-    """Refuse a sum of the clients' curvatures in which some part cannot be."""
-    if not (np.abs(total) <= LARGEST).all():
+def check_curvature_sum(matrix: Matrix) -> None:
+    """Refuse a curvature of one client, or the sum of all, in which some part cannot be."""
+    if not (np.abs(matrix) <= LARGEST).all():
         raise ReportError(
-            "The clients' curvatures add up to a matrix with a number that is not finite or above "
+            "The clients' curvatures have a number that is not finite or above "
             f"{LARGEST:g}; look for rows with very large features."
         )
-    if _asymmetry(total):
-        raise ReportError("The clients' curvatures add up to a matrix that is not symmetric.")
+    if _asymmetry(matrix):
+        raise ReportError("The clients' curvatures are not symmetric.")
 
 
 def _check_symmetric(client: ClientId, curvature: Matrix | None) -> None:

@@ -208,5 +208,5 @@ def test_a_sum_that_cannot_be_used_is_refused():
     found, request = clients(), curved(3)
     found["client-0"].train.X[0, 0] = 1e30
     at_zero = Request((replace(request.points[1], params=np.zeros(5)),))
-    with pytest.raises(ReportError, match=r"curvatures add up to .* not finite or above 1e\+50"):
+    with pytest.raises(ReportError, match=r"curvatures have .* not finite or above 1e\+50"):
         Federation(found).report(SETUP, at_zero)

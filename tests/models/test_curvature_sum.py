@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fcfl.data import Category, Number, Schema
+from fcfl.errors import ReportError
 from fcfl.models.curvature_sum import CurvatureSum
 from fcfl.models.row_products import products_of
 
@@ -78,6 +79,31 @@ def test_the_sum_has_the_same_bits_as_that_of_the_clients_own_matrices():
     for X, diagonal in parts:
         own += products_of(X).gramian(diagonal)
     np.testing.assert_array_equal(summed(parts), own)
+
+
+@pytest.mark.parametrize("below", [0.0, np.nan, np.inf, 1e300])
+def test_a_matrix_that_is_no_curvature_is_refused_whole(below):
+    total = CurvatureSum(2)
+    with pytest.raises(ReportError, match=r"not symmetric|not finite"):
+        total.add(np.array([[1.0, 5.0], [below, 1.0]]))
+    np.testing.assert_array_equal(total.total, np.zeros((2, 2)))
+
+
+def test_the_sum_may_be_read_between_clients_and_after_an_error():
+    first, second, third = clients([3_000, 3_000, 3_000])
+    total = CurvatureSum(first[0].shape[1] + 1)
+    total.add_codes(*first)
+    np.testing.assert_array_equal(total.total, summed([first]))
+    np.testing.assert_array_equal(total.total, summed([first]))
+    with pytest.raises(ValueError, match="do not fit"):
+        total.add_codes(second[0], second[1][:-1])
+    total.add_codes(*third)
+    np.testing.assert_array_equal(total.total, summed([first, third]))
+
+
+def test_rows_that_are_none_add_nothing():
+    X = rows(0, 5)[:0]
+    assert not products_of(X).gramian(np.zeros(0)).any()
 
 
 def test_codes_of_other_columns_are_counted_apart():

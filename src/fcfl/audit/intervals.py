@@ -69,7 +69,7 @@ def _around(k: Vector, n: Vector, low: Vector, high: Vector) -> RateIntervals:
     """The bounds, widened to 0 where nobody and to 1 where everybody is selected."""
     rate = k / n
     low, high = np.where(k == 0, 0.0, low), np.where(k == n, 1.0, high)
-    return RateIntervals(rate, np.minimum(low, rate), np.maximum(high, rate))
+    return RateIntervals(rate, np.clip(low, 0.0, rate), np.clip(high, rate, 1.0))
 
 
 def difference_bounds(a: RateIntervals, b: RateIntervals) -> Bounds:

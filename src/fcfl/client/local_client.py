@@ -73,7 +73,7 @@ class SummingClient(Client, Protocol):
 
 def can_add_up(client: Client) -> TypeGuard[SummingClient]:
     """Whether a client can; asked of each in every round, where a look at the protocol is slow."""
-    return hasattr(client, "report_into")
+    return callable(getattr(type(client), "report_into", None))
 
 
 _MOST_FOLDS = 12  # of which rows are kept for the next question

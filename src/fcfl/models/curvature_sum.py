@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fcfl._report_checks import check_curvature_sum
 from fcfl._types import Matrix, Vector
 from fcfl.data.coded_features import CodedFeatures, row_blocks, transposed
 from fcfl.models.compiled import kernels
@@ -29,8 +30,9 @@ _NOTHING: Matrix = np.zeros((0, 0))
 class CurvatureSum:
     """A matrix to which clients add, in their order.
 
-    The sum has the same bits as that of the clients' own matrices, for any number of threads. Only
-    its upper triangle is always whole: the other is copied from it once, when the sum is asked for.
+    The sum's upper triangle has the same bits as that of the clients' own matrices, for any number
+    of threads; the other is copied from it when the sum is asked for. After an error it is of no
+    use.
     """
 
     def __init__(self, size: int) -> None:
@@ -42,20 +44,26 @@ class CurvatureSum:
 
     @property
     def total(self) -> Matrix:
-        """The sum so far."""
+        """The sum so far, in an array to which later clients add."""
         self._add_waiting()
         below = np.tri(self._upper.shape[0], k=-1, dtype=bool)
         np.copyto(self._upper, self._upper.T, where=below)
         return self._upper
 
     def add(self, matrix: Matrix) -> None:
-        """Add a client's matrix."""
+        """Add a client's matrix, if it can be one: half of it is not looked at any more."""
+        check_curvature_sum(matrix)
         self._add_waiting()
         self._upper += matrix
 
     def add_codes(self, X: CodedFeatures, diagonal: Vector) -> None:
-        r"""Add :math:`[X\ 1]^T D\, [X\ 1]` for a client's rows of codes."""
+        r"""Add :math:`[X\ 1]^T D\, [X\ 1]` for a client's rows of codes.
+
+        Clients may wait for others, to be summed together: nobody should change the diagonal.
+        """
         diagonal = np.ascontiguousarray(diagonal, np.float64)
+        if diagonal.shape != X.shape[:1]:
+            raise ValueError(f"{diagonal.shape} weights do not fit {X.shape[0]} rows.")
         if _are_few(X, self._compiled):
             self._add_waiting()
             self._add_few(X, diagonal)
@@ -76,11 +84,12 @@ class CurvatureSum:
 
     def _add_waiting(self) -> None:
         """Add the clients that wait, in their order."""
-        if self._waiting:
-            _add_pairs(self._upper, self._waiting, self._diagonals)
-            for X, diagonal in zip(self._waiting, self._diagonals, strict=True):
+        clients, diagonals = self._waiting, self._diagonals
+        self._waiting, self._diagonals = [], []
+        if clients:
+            _add_pairs(self._upper, clients, diagonals)
+            for X, diagonal in zip(clients, diagonals, strict=True):
                 _add_numbers(self._upper, X, diagonal)
-            self._waiting, self._diagonals = [], []
 
     def _add_few(self, X: CodedFeatures, diagonal: Vector) -> None:
         """Add all pairs of few rows one by one: the matrix is larger than what they touch of it."""

@@ -44,7 +44,7 @@ class SummingRows(ModelRows, Protocol):
 
 def rows_can_add_up(rows: ModelRows) -> TypeGuard[SummingRows]:
     """Whether rows have a `report_into`."""
-    return hasattr(rows, "report_into")
+    return callable(getattr(type(rows), "report_into", None))
 
 
 class Model(Protocol):

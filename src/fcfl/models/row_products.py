@@ -195,7 +195,7 @@ class CodedRows:
     def __init__(self, X: CodedFeatures) -> None:
         self.X = X
         self.blocks = _blocks_of(X)
-        self.fused = fuse(X.layout, _most_codes(X.shape[0] // len(self.blocks)))
+        self.fused = fuse(X.layout, _most_codes(X.shape[0] // max(len(self.blocks), 1)))
         self.codes = np.ascontiguousarray(self.fused.codes(X.slots), np.int32)
         self.numbers = np.ascontiguousarray(X.numbers, np.float64)
         self._rows = [ones_at(self.codes[rows], self.fused.n_codes) for rows in self.blocks]

@@ -6,7 +6,7 @@ own: whoever sums over the tasks in their order gets the same bits for any numbe
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import lru_cache
 from typing import TypeVar
 
@@ -39,9 +39,10 @@ def run_all(task: Callable[[T], object], over: Sequence[T]) -> None:
     try:
         _work(task, shared)
     finally:
-        for other in others:
-            if not other.cancel():  # one that has not begun has nothing left to do
-                other.result()
+        begun = [other for other in others if not other.cancel()]  # the rest have nothing to do
+        wait(begun)  # all of them, before any error is told: they write to what the caller has
+        for other in begun:
+            other.result()
 
 
 def _work(task: Callable[[T], object], shared: Iterator[T]) -> None:
