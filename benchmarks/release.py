@@ -222,12 +222,13 @@ def write_rows(path: Path) -> None:
     rng = random.Random(0)
     with open(path, "w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
-        rows.writerow(["branch", "sex", "income", "repaid"])
+        rows.writerow(["branch", "sex", "income", "town", "repaid"])
         for n in range(600):
             sex = rng.choice("fm")
             income = rng.gauss(3 + (sex == "m"), 1)
             repaid = "yes" if income + rng.gauss(0, 1) > 3.5 else "no"
-            rows.writerow(["abc"[n % 3], sex, f"{income:.2f}", repaid])
+            town = f"town {rng.randrange(30)}"  # so many that rows are kept as codes
+            rows.writerow(["abc"[n % 3], sex, f"{income:.2f}", town, repaid])
 
 
 def environment(home: Path) -> Path:
