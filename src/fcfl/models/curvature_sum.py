@@ -24,6 +24,7 @@ _FEW_ROWS, _MOST_PAIRS = 1_000, 1 << 20
 _FEW_COMPILED, _FEW_UNCACHED, _CACHED = 2_500, 800, 1 << 17
 _MOST_CODES = 256  # of a part: a table of pairs stays in the cache
 _PRODUCT_ROWS = 8_192  # temporary arrays stay in the cache
+_STRIP = 128  # lines that are mirrored at once
 _NOTHING: Matrix = np.zeros((0, 0))
 
 
@@ -46,8 +47,7 @@ class CurvatureSum:
     def total(self) -> Matrix:
         """The sum so far, in an array to which later clients add."""
         self._add_waiting()
-        below = np.tri(self._upper.shape[0], k=-1, dtype=bool)
-        np.copyto(self._upper, self._upper.T, where=below)
+        _mirror(self._upper)
         return self._upper
 
     def add(self, matrix: Matrix) -> None:
@@ -101,6 +101,14 @@ class CurvatureSum:
                 self._own = np.zeros_like(self._upper)
             self._compiled.add_few(size, features, diagonal, self._own, self._upper)
         _add_numbers(self._upper, X, diagonal)
+
+
+def _mirror(matrix: Matrix) -> None:
+    """Copy what is above the diagonal below it, in strips that stay in the cache."""
+    for rows in row_blocks(matrix.shape[0], _STRIP):
+        matrix[rows.stop :, rows] = matrix[rows, rows.stop :].T
+        square = matrix[rows, rows]
+        square[:] = np.triu(square) + np.triu(square, 1).T
 
 
 def _are_few(X: CodedFeatures, compiled: Any) -> bool:
