@@ -73,8 +73,15 @@ def test_the_sum_is_that_of_the_plain_arrays(sizes, forms):
     np.testing.assert_allclose(total, total.T, atol=1e-12)
 
 
-def test_the_sum_has_the_same_bits_as_that_of_the_clients_own_matrices():
-    parts = clients([40_000, 30_000, 70_000, 10, 2_000, 300], ("codes", "codes", "codes", "dense"))
+@pytest.mark.parametrize(
+    ("sizes", "forms"),
+    [
+        ([40_000, 30_000, 70_000, 10, 2_000, 300], ("codes", "codes", "codes", "dense")),
+        ([9_000, 9_100, 9_200, 9_300, 100, 9_400, 9_500, 9_600], ("codes",)),  # summed together
+    ],
+)
+def test_the_sum_has_the_same_bits_as_that_of_the_clients_own_matrices(sizes, forms):
+    parts = clients(sizes, forms)
     own = np.zeros((parts[0][0].shape[1] + 1,) * 2)
     for X, diagonal in parts:
         own += products_of(X).gramian(diagonal)
