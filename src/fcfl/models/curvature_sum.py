@@ -19,7 +19,7 @@ from fcfl.models.threads import run_all
 _PAIR_ROWS = 65_536  # so many that a table of pairs costs little beside its rows
 # Rows, and pairs of theirs, up to which all pairs one by one are faster than tables. Compiled it
 # depends on whether the matrix stays in the cache: 35 clients of 2,000 rows took 40 ms by tables
-# and 66 one by one with 800 levels, 476 and 320 with 240.
+# and 66 one by one with 800 levels, 476 and 320 with 240 (a script that is not kept).
 _FEW_ROWS, _MOST_PAIRS = 1_000, 1 << 20
 _FEW_COMPILED, _FEW_UNCACHED, _CACHED = 2_500, 800, 1 << 17
 _MOST_CODES = 256  # of a part: a table of pairs stays in the cache
@@ -78,7 +78,7 @@ class CurvatureSum:
             self._add_waiting()
             own = np.zeros_like(self._upper)
             for rows in row_blocks(X.shape[0], _PAIR_ROWS):
-                _add_pairs(own, [X[rows]], [diagonal[rows]])
+                _add_pairs(own, [X[rows]], [diagonal[rows]], self._compiled)
             self._upper += own
             _add_numbers(self._upper, X, diagonal)
 
@@ -87,7 +87,7 @@ class CurvatureSum:
         clients, diagonals = self._waiting, self._diagonals
         self._waiting, self._diagonals = [], []
         if clients:
-            _add_pairs(self._upper, clients, diagonals)
+            _add_pairs(self._upper, clients, diagonals, self._compiled)
             for X, diagonal in zip(clients, diagonals, strict=True):
                 _add_numbers(self._upper, X, diagonal)
 
@@ -144,14 +144,16 @@ def _all_pairs(features: NDArray[np.int32], diagonal: Vector, size: int) -> Matr
     return inside
 
 
-def _add_pairs(matrix: Matrix, clients: list[CodedFeatures], diagonals: list[Vector]) -> None:
+def _add_pairs(
+    matrix: Matrix, clients: list[CodedFeatures], diagonals: list[Vector], compiled: Any
+) -> None:
     """Add the parts of codes and intercept: every pair of parts is summed by pair of codes.
 
     A task is one part with all those after it, for all clients in their order: no two tasks write
     to the same place.
     """
     fused = fuse(clients[0].layout, _most_codes(clients[0].shape[0]))
-    parts, compiled = fused.parts, kernels()
+    parts = fused.parts
     sums = [_SumsByCode(fused, X, d, compiled) for X, d in zip(clients, diagonals, strict=True)]
     run_all(lambda at: sums[at[0]].prepare(at[1]), list(np.ndindex(len(sums), len(parts))))
 

@@ -142,21 +142,9 @@ def fuse(layout: FeatureLayout, most: int) -> FusedColumns:
     if 4 * len(parts) > 3 * len(layout.columns):  # too few are: sums of sums would cost more
         parts = tuple(_part(layout, [j]) for j in range(len(layout.columns)))
     features = np.concatenate([np.zeros(0, dtype=np.intp), *(part.features for part in parts)])
-    shapes = np.array([(0, 0), *(part.of_code.shape for part in parts)]).cumsum(axis=0)
-    turned = [part.of_code.tocoo() for part in parts]
-    at = (
-        (
-            np.concatenate(
-                [one.col + first for one, (_, first) in zip(turned, shapes, strict=False)]
-            ),
-            np.concatenate(
-                [one.row + first for one, (first, _) in zip(turned, shapes, strict=False)]
-            ),
-        )
-        if parts
-        else (np.zeros(0, dtype=np.intp),) * 2
-    )
-    set_by = sparse.csr_array((np.ones(at[0].size), at), shape=tuple(shapes[-1][::-1]))
+    set_by = sparse.csr_array((0, 0))
+    if parts:
+        set_by = sparse.csr_array(sparse.block_diag([part.of_code for part in parts]).T)
     return FusedColumns(layout, parts, features, set_by)
 
 

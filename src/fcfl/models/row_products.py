@@ -226,10 +226,9 @@ class CodedRows:
             gradients[:, layout.number_features] = product(
                 residuals, self.numbers[self.blocks[block]]
             )
-        # Every row has one code of the first part: their sums are those of all rows, at less cost.
-        gradients[:, -1] = (by_code[: self.fused.n_first] if by_code.size else residuals).sum(
-            axis=0
-        )
+        # Every row has one code of the first part: its sums make those of all rows, at less cost.
+        every = by_code[: self.fused.n_first] if self.fused.parts else residuals
+        gradients[:, -1] = every.sum(axis=0)
         return gradients
 
     def gramian(self, diagonal: Vector) -> Matrix:
