@@ -67,7 +67,7 @@ def test_adult_as_two_supernodes_is_the_model_of_one_process(tmp_path):
     assert result["status"] == "converged" and sum(result["rounds"].values()) <= 40
     section = result["deployment"]
     print(
-        f"{section['exchanges']} exchanges, {result['seconds']:.0f} s, "
+        f"{result['exchanges']['total']} exchanges, {result['seconds']:.0f} s, "
         f"{section['bytes_from_sites']} bytes from sites, {section['bytes_to_sites']} to them"
     )
 

@@ -68,7 +68,7 @@ def assert_same(folder, files):
     assert theirs.keys() == ours.keys()
     apart = np.array([float(theirs[key]) - float(ours[key]) for key in ours])
     assert np.abs(apart).max() < 1e-8
-    assert result_of(folder / "out")["deployment"]["exchanges"] >= 10
+    assert result_of(folder / "out")["exchanges"]["total"] >= 10
 
 
 def test_two_of_five_supernodes_killed_at_every_step_and_started_again(tmp_path):

@@ -49,7 +49,7 @@ def test_a_real_run_is_the_run_of_one_process_and_keeps_others_out(tmp_path):
     result = result_of(tmp_path / "out")
     assert weights_of(tmp_path / "out") == weights_of(tmp_path / "joined")
     assert result["clients"] == result_to_json(joined.result)["clients"]
-    assert result["deployment"]["exchanges"] >= 6
+    assert result["exchanges"]["total"] >= 6
     assert (tmp_path / "out" / "report.html").exists()
     assert not [line for line in told if "calls itself" in line]
     assert everything and not [pid for pid in everything if is_running(pid)]

@@ -87,14 +87,29 @@ def resumed(folder):
     return process
 
 
-def assert_same_run(folder, other):
-    """Two folders hold the same weights to the last bit, the same rounds and the same result."""
+def assert_same_run(folder, other, *, was_stopped=True):
+    """Two folders hold the same weights to the last bit, the same rounds and the same result.
+
+    If the first was stopped, what was asked again after that counts again.
+    """
     assert weights_of(folder) == weights_of(other)
-    assert (folder / "history.jsonl").read_bytes() == (other / "history.jsonl").read_bytes()
+    (lines, count), (others, least) = rounds_and_exchanges(folder), rounds_and_exchanges(other)
+    assert lines == others and sorted(count) == count
+    assert (count[-1] > least[-1]) == was_stopped
     left, right = result_of(folder), result_of(other)
     for result in (left, right):
         del result["seconds"]
+    more = left.pop("exchanges"), right.pop("exchanges")
+    assert more[0]["total"] == sum(more[0]["by_phase"].values())
+    assert (more[0]["total"] > more[1]["total"]) == was_stopped
     assert left == right
+
+
+def rounds_and_exchanges(folder):
+    """The lines of a run's history, and the numbers of exchanges in them."""
+    text = (folder / "history.jsonl").read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in text.splitlines()]
+    return lines, [line.pop("exchange") for line in lines]
 
 
 @pytest.mark.parametrize("attempt", range(2))
@@ -266,12 +281,13 @@ def run_with_largest_file(n_bytes, tmp_path, rounds):
 
 def assert_nothing_torn(folder):
     names = {path.name for path in folder.iterdir()}
-    assert names <= {"experiment.toml", "rows.sha256", "history.jsonl", "model.json", "result.json"}
+    whole = {"model.json", "result.json", "exchanges.json"}
+    assert names <= {"experiment.toml", "rows.sha256", "history.jsonl", *whole}
     lines = (folder / "history.jsonl").read_text(encoding="utf-8")
     assert lines.endswith("\n") or not lines
     for line in lines.splitlines():
         json.loads(line)
-    for name in names & {"model.json", "result.json"}:
+    for name in names & whole:
         json.loads((folder / name).read_text(encoding="utf-8"))
 
 
@@ -302,6 +318,6 @@ def test_training_goes_on_where_checkpoints_cannot_be_written(tmp_path, monkeypa
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
     told = []
     parts = run_experiment(experiment, tmp_path / "parts", on_message=told.append)
-    assert_same_run(parts.folder, whole.folder)
+    assert_same_run(parts.folder, whole.folder, was_stopped=False)
     about = [note for note in told if "checkpoint" in note]
     assert about == ["Cannot write a checkpoint (No space left on device); training goes on."]

@@ -8,6 +8,7 @@ from typing import Any
 from fcfl._types import ClientId
 from fcfl.client.questions import Introduction
 from fcfl.errors import AbsentClientError, FCFLError, ReportError
+from fcfl.federation.exchange_count import ExchangeCount
 from fcfl.federation.messages import (
     Answer,
     Introduce,
@@ -86,7 +87,7 @@ class Exchange:
         self.names = tuple(sorted(names))
         self.introductions: dict[ClientId, Introduction] = {}
         self.traffic = {name: Traffic() for name in self.names}
-        self.exchanges = 0
+        self.exchanges = ExchangeCount()
         self.failures: Mapping[ClientId, str] = {}
         self._transport = transport
         self._hello = encode_message(Introduce(terms))
@@ -133,7 +134,7 @@ class Exchange:
     def _new_round(
         self, only: Sequence[ClientId] | None = None, *, is_meeting: bool = False
     ) -> _Round:
-        self.exchanges += 1
+        self.exchanges.add()
         self._sent = {key: sent for key, sent in self._sent.items() if sent.is_hello}
         names = self.names if only is None else tuple(only)
         return _Round(time.monotonic() + self._timeout, names, is_meeting)

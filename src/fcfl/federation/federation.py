@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -32,6 +33,7 @@ from fcfl.federation.arrivals import (
     check_reports,
     check_thresholds,
 )
+from fcfl.federation.exchange_count import ExchangeCount, Phase
 from fcfl.federation.masks.hidden_parts import summed_rates, wants_sum
 from fcfl.federation.summing import CheckReports, add_up
 from fcfl.policy import Policy, PrivacyBudget
@@ -58,6 +60,7 @@ class Federation:
         self._clients = dict(clients)
         self._masks: MaskedSums | None = None
         self._known_counts = KnownCounts()
+        self._exchanges = ExchangeCount()
 
     @classmethod
     def from_rows(
@@ -93,8 +96,18 @@ class Federation:
         """Why clients were left out of the last answer: in one process nobody ever is."""
         return {}
 
+    @property
+    def exchanges(self) -> ExchangeCount:
+        """Requests that have left this federation, by phase; copies of it count together."""
+        return self._exchanges
+
+    def phase(self, phase: Phase) -> AbstractContextManager[None]:
+        """Count exchanges under ``phase`` inside a ``with`` statement."""
+        return self.exchanges.in_phase(phase)
+
     def introduce(self) -> dict[ClientId, Introduction]:
         """What every client says of itself."""
+        self.exchanges.add()
         said = {name: client.introduce() for name, client in self._clients.items()}
         for name, introduction in said.items():
             check_introduction(name, introduction)
@@ -163,7 +176,9 @@ class Federation:
     ) -> dict[ClientId, Mapping[str, float]]:
         """From which logit on each client selects the rows of each of its groups."""
         chosen = {}
-        for name, client in self._threshold_clients().items():
+        asked = self._threshold_clients()
+        self.exchanges.add()
+        for name, client in asked.items():
             own = windows.get(name, ())
             chosen[name] = client.choose_thresholds(setup.for_client(name), params, attribute, own)
             check_thresholds(name, chosen[name], own)
@@ -187,7 +202,7 @@ class Federation:
             if not isinstance(client, LocalClient):
                 raise FCFLError(f"Client {name!r} has no rows in this process: it takes no policy.")
             clients[name] = client.under(policy)
-        return Federation(clients)
+        return self._sharing(clients)
 
     def bind(self, setup: Setup, fold: Fold | None = None) -> "Bound":
         """The clients with the setup said: what the loop asks round after round."""
@@ -195,8 +210,14 @@ class Federation:
 
     def only(self, name: ClientId) -> "Federation":
         """One client alone."""
-        alone = Federation({name: self._clients[name]})
+        alone = self._sharing({name: self._clients[name]})
         return alone.masked() if self.is_masked else alone
+
+    def _sharing(self, clients: Mapping[ClientId, Client]) -> "Federation":
+        """Return a federation of ``clients`` whose exchanges are counted with these."""
+        other = Federation(clients)
+        other._exchanges = self.exchanges
+        return other
 
     @property
     def is_masked(self) -> bool:
@@ -216,7 +237,7 @@ class Federation:
         from fcfl.federation.masks.masked_clients import mask_in_process  # needs an extra
 
         hidden = copy.copy(self)
-        hidden._masks = mask_in_process(self._clients, threshold)
+        hidden._masks = mask_in_process(self._clients, threshold, self.exchanges.add)
         return hidden
 
     def _evaluate(self, question: Evaluate, check: CheckReports) -> Reports:
@@ -234,10 +255,12 @@ class Federation:
         return self._ask(question, check)
 
     def _evaluate_curved(self, question: Evaluate, check: CheckReports) -> Reports:
+        self.exchanges.add()
         return add_up(self._clients, question, check)
 
     def _ask(self, question: Question, check: Check) -> dict[ClientId, Any]:
         """Every client's answer, checked."""
+        self.exchanges.add()
         answers = {name: answer(client, question) for name, client in self._clients.items()}
         for name, said in answers.items():
             check(name, said)

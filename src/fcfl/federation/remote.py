@@ -12,6 +12,7 @@ from fcfl.extras import LocalTraining
 from fcfl.federation.agreement import agree, run_id
 from fcfl.federation.arrivals import KnownCounts, check_site_introduction
 from fcfl.federation.exchange import Exchange, Traffic
+from fcfl.federation.exchange_count import ExchangeCount
 from fcfl.federation.federation import Check, Federation
 from fcfl.federation.masks.mask_messages import MaskedAsk, MaskQuestion, SumTerms
 from fcfl.federation.messages import EXTRAS, Agreement, Ask, Terms
@@ -59,8 +60,8 @@ class RemoteFederation(Federation):
         return self._exchange.traffic
 
     @property
-    def exchanges(self) -> int:
-        """How often all sites were asked something."""
+    def exchanges(self) -> ExchangeCount:
+        """Requests that have left for the sites, by phase; copies count together."""
         return self._exchange.exchanges
 
     @property

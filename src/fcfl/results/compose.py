@@ -18,7 +18,15 @@ from fcfl.server.problem import Evaluation, Problem
 
 from .client_result import ClientResult, Part
 from .evaluations import RowSections
-from .result import DataSource, EvaluationCounts, Result, Selection, Start, objective_name
+from .result import (
+    DataSource,
+    EvaluationCounts,
+    Exchanges,
+    Result,
+    Selection,
+    Start,
+    objective_name,
+)
 
 WEIGHT_SHOWN = 1e-3  # share in the worst loss above which a client is named
 
@@ -46,6 +54,7 @@ def compose_result(
     settings: Mapping[str, object],
     data: DataSource,
     cost: Tally,
+    exchanges: Mapping[str, int],
     notes: Sequence[str] = (),
     selection: Selection | None = None,
     thresholds: GroupThresholds | None = None,
@@ -63,12 +72,14 @@ def compose_result(
     settings : the run's options by name; those that are None are left out
     thresholds : those of decisions, where they are by client and group
     cost : of training, to each client and to all of them
+    exchanges : requests to all clients, by phase
     """
     return Result(
         method=method,
         status=state.status,
         message=state.message,
         rounds={f"stage{i + 1}": count for i, count in enumerate(rounds or state.rounds)},
+        exchanges=Exchanges.of(exchanges),
         evaluations=EvaluationCounts(cost.values, cost.gradients, cost.curvatures),
         bytes_from_clients=cost.bytes_from_clients,
         seconds=None,

@@ -4,6 +4,7 @@ Fields have the names of the keys in the file; `Result.overall` alone is called 
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -42,6 +43,23 @@ class EvaluationCounts:
     value: int = 0
     gradient: int = 0
     curvature: int = 0
+
+
+@dataclass(frozen=True)
+class Exchanges:
+    """Requests that all clients answered, by what they were made for."""
+
+    total: int = 0
+    by_phase: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, by_phase: Mapping[str, int]) -> "Exchanges":
+        """Return the phases with their total."""
+        return cls(sum(by_phase.values()), dict(by_phase))
+
+    def plus(self, other: "Exchanges") -> "Exchanges":
+        """Return the sum of both, phase by phase."""
+        return Exchanges.of(Counter(self.by_phase) + Counter(other.by_phase))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +162,6 @@ class Deployment:
     """A run over sites that keep their rows: what it cost on the wire."""
 
     budgets_met: bool
-    exchanges: int
     bytes_to_sites: int
     bytes_from_sites: int
     sites: Mapping[ClientId, SiteDeployment]
@@ -164,6 +181,7 @@ class Result:
     status: Status
     message: str
     rounds: Mapping[str, int]
+    exchanges: Exchanges = Exchanges()
     evaluations: EvaluationCounts
     bytes_from_clients: int
     seconds: float | None

@@ -17,6 +17,7 @@ from fcfl.runs.settings import Experiment
 from fcfl.training.fit import check_rules, train
 from fcfl.training.progress_share import OnRound, OverPhases
 from fcfl.training.rounds import Session
+from fcfl.training.run_stages import Run
 from fcfl.training.trained import Trained
 
 GIVEN = "given"  # the name of a start that the caller gives
@@ -75,8 +76,6 @@ def run_session(
     opened = opener(experiment)
     for note in opened.notes:
         session.on_message(note)
-    if opened.deployment is None:  # it would cost clients elsewhere an exchange
-        check_groups(experiment, opened)
     return _run_opened(experiment, opened, session, began, first_params)
 
 
@@ -88,11 +87,20 @@ def _run_opened(
     first_params: Vector | None,
 ) -> Finished:
     """Train what was opened and write the folder."""
-    folder, on_message = session.required_folder, session.on_message
-    with writing(folder):
+    folder = session.required_folder
+
+    def begin(run: Run) -> None:
+        """Check the budgets against the groups before anything is written."""
+        if experiment.privacy is None:
+            run.check_comparable(relative=experiment.relative_budget is not None)
         prepare_folder(
-            experiment, opened.checksum, folder, resume=session.resume, on_message=on_message
+            experiment,
+            opened.checksum,
+            folder,
+            resume=session.resume,
+            on_message=session.on_message,
         )
+
     with writing(folder), resumable():
         trained = train(
             opened.federation,
@@ -111,7 +119,7 @@ def _run_opened(
             groups=opened.groups,
             seed=experiment.seed,
             start=first_params,
-            session=session,
+            session=replace(session, on_met=begin),
         )
         start = experiment.start if first_params is None else GIVEN
         result = _result(trained, experiment, opened, start)

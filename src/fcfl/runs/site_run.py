@@ -54,7 +54,7 @@ class Sites:
     def open(self, experiment: Experiment) -> Opened:
         """What one run trains; its costs are counted from here."""
         opened = open_sites(experiment, self.federation, self.run.module)
-        before = Cost.of(self.federation)
+        before = traffic_before(self.federation)
         return replace(
             opened,
             deployment=lambda met: deployment_section(self.federation, met, before),
@@ -117,27 +117,21 @@ def open_sites(
     )
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What sites have cost up to some moment."""
-
-    exchanges: int
-    traffic: Mapping[ClientId, Traffic]
-
-    @classmethod
-    def of(cls, sites: RemoteFederation) -> "Cost":
-        """Up to now; of sites that have only been met, nothing."""
-        if sites.exchanges == 1:
-            return cls(0, {name: Traffic() for name in sites.traffic})
-        return cls(sites.exchanges, {name: replace(one) for name, one in sites.traffic.items()})
+def traffic_before(sites: RemoteFederation) -> dict[ClientId, Traffic]:
+    """Return the traffic of earlier runs: the first run includes the introductions."""
+    if sites.exchanges.by_phase == {"meet": 1}:
+        return {name: Traffic() for name in sites.traffic}
+    sites.exchanges.take()
+    return {name: replace(one) for name, one in sites.traffic.items()}
 
 
-def deployment_section(sites: RemoteFederation, budgets_met: bool, before: Cost) -> Deployment:
+def deployment_section(
+    sites: RemoteFederation, budgets_met: bool, before: Mapping[ClientId, Traffic]
+) -> Deployment:
     """What a run cost on the wire, and what each site insisted on."""
-    traffic = {name: _since(before.traffic[name], one) for name, one in sites.traffic.items()}
+    traffic = {name: _since(before[name], one) for name, one in sites.traffic.items()}
     return Deployment(
         budgets_met,
-        sites.exchanges - before.exchanges,
         bytes_to_sites=sum(site.bytes_to for site in traffic.values()),
         bytes_from_sites=sum(site.bytes_from for site in traffic.values()),
         sites={

@@ -50,7 +50,8 @@ class RoundInfo:
     infinity without budgets) are those of the point that was evaluated, on training rows.
     ``step`` is the step length or step size, 0 when none was accepted; ``note`` says in a word what
     became of the round, such as "refused". ``loss_gap`` and ``violation_gap`` say how far the
-    smooth maxima lie above the maxima, for a method that uses them.
+    smooth maxima lie above the maxima, for a method that uses them. ``exchange`` is the number of
+    exchanges of the run so far, ``phase`` what they were made for; training sets both.
     """
 
     round: int
@@ -63,6 +64,8 @@ class RoundInfo:
     note: str = ""
     loss_gap: float | None = None
     violation_gap: float | None = None
+    exchange: int | None = None
+    phase: str | None = None
 
 
 class Method(Protocol[S]):

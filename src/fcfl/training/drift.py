@@ -92,7 +92,8 @@ def spreads_at(
 
 
 def _asked(clients: Bound, at: Evaluation, point: Point) -> Evaluation:
-    reports = clients.evaluate(Request((point,)))
+    with clients.federation.phase("tighten"):
+        reports = clients.evaluate(Request((point,)))
     clients.federation.check_all_answered("how rates answer to the model")
     return evaluate_point(at.problem, at.params, reports)
 

@@ -96,7 +96,7 @@ def train(
     session : the folder to write to, and who is told
     """
     _check_arguments(confidence, most_change, relative_budget, min_group_rows, starts)
-    session = _opened(session)
+    session = replace(session, on_message=_once(session.on_message))
     run = prepare(federation, model, rules, method, groups, min_group_rows, session)
     settings = open_settings(method, model, l2, objective, excess_loss=excess_loss)
     first = model.start() if start is None else _check_start(start, model)
@@ -105,10 +105,10 @@ def train(
     check_thresholds(thresholds, run.setup.rules, federation, relative=relative)
     starts = starts or (1 if start is not None else model.default_starts)
     confidence = model.default_confidence if confidence is None else confidence
-    with _naming_absent(federation):
+    with _naming_absent(federation), _begun(run, first) as run:
         if traits_of(run.method).is_private:
             return _privately(run, first, settings, more)
-        run, selection = _settled(run.met(first), settings, excess_loss, seed, by_group)
+        run, selection = _settled(run, settings, excess_loss, seed, by_group)
         rules = _bounds(run, rules, relative_budget)
         problem, notes = run.problem(without_budgets(rules) if by_group else rules, first)
         first, compared = _best_start(run, problem, first, starts)
@@ -119,16 +119,24 @@ def train(
         keeps = traits_of(run.method).keeps_decisions
         held = holding.hold(confidence, most_change) if keeps else holding.as_it_is(confidence)
         run.write_history(holding.stages)
-    return _trained(run, holding, held, selection, compared, notes)
+        return _trained(run, holding, held, selection, compared, notes)
 
 
-def _opened(session: Session) -> Session:
-    """The session with its folder there; it says nothing twice."""
-    if session.folder is not None:
-        session.folder.mkdir(parents=True, exist_ok=True)
+@contextmanager
+def _begun(run: Run, first: Vector) -> Iterator[Run]:
+    """Meet the clients, then open the folder and count exchanges in it until the run ends."""
+    session, folder = run.session, run.session.folder
+    if traits_of(run.method).is_private:
+        check_private(run, run.setup.rules)
+    else:
+        run = run.met(first)
+    session.on_met(run)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
         if not session.resume:
-            forget(session.folder)
-    return replace(session, on_message=_once(session.on_message))
+            forget(folder)
+    with run.federation.exchanges.kept_in(folder, resume=session.resume):
+        yield run
 
 
 def _settled(
@@ -229,6 +237,7 @@ def _trained(
         turns=tuple(holding.stages),
         notes=tuple(dict.fromkeys(said)),
         exceeded=holding.exceeded(held) if chosen is None else chosen.exceeded,
+        exchanges=dict(run.federation.exchanges.by_phase),
         thresholds=None if chosen is None else chosen.thresholds,
     )
 

@@ -84,7 +84,8 @@ def held_at(
     run: Run, params: Vector, state: Any, rules: Sequence[Rule], clients: Sequence[ClientId]
 ) -> Held:
     """What a model decides, of the clients in this order; held against ``rules``."""
-    counted = run.federation.count(run.setup, params)
+    with run.federation.phase("check"):
+        counted = run.federation.count(run.setup, params)
     decided = np.concatenate([counted[client].rates for client in clients])
     return Held(params, state, run.evaluations(counted, rules), decided)
 

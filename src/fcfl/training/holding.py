@@ -275,7 +275,9 @@ class Holding:
     def _restored(self, kept: Held, limits: Limits) -> Held:
         """The model moved as little as brings its decisions inside."""
         method = RestoreDecisions(exact=self._is_exact)
-        stage = self._run.train(limits.problem, kept.params, self._folder("restored"), method)
+        stage = self._run.train(
+            limits.problem, kept.params, self._folder("restored"), method, "project"
+        )
         self.stages.append(stage)
         restored = self._held(stage.params, kept.state)
         is_better = restored.excess(limits.problem).sum() < kept.excess(limits.problem).sum()
@@ -285,7 +287,7 @@ class Holding:
         return turn.accuracy < self._reference.accuracy - MOST_ACCURACY
 
     def _turn(self, problem: Problem, since: Held, what: str) -> Held:
-        stage = self._run.train(problem, since.params, self._folder(what), self._method)
+        stage = self._run.train(problem, since.params, self._folder(what), self._method, "tighten")
         self.stages.append(stage)
         return self._held(stage.params, stage.progress.state)
 

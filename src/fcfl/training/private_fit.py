@@ -46,7 +46,6 @@ _EVERYBODY = 1e9  # rows: which groups are too small is found out with noise
 
 def train_privately(run: Run, rules: Sequence[Rule], first: Vector, l2: float) -> Trained:
     """Train by noisy sums alone; the last of them say what the model does."""
-    check_private(run, rules)
     problem = _problem(run, rules, l2)
     stage = run.train(problem, first)
     state: PrivateState = stage.progress.state
@@ -75,6 +74,7 @@ def train_privately(run: Run, rules: Sequence[Rule], first: Vector, l2: float) -
         turns=(stage,),
         notes=notes,
         exceeded=float(np.maximum(over[usable], 0.0).sum()),
+        exchanges=dict(run.federation.exchanges.by_phase),
         privacy=privacy_of(run.method, problem.clients),
     )
 
@@ -87,7 +87,7 @@ def privacy_of(method: Private, clients: Sequence[ClientId]) -> Privacy:
 
 def check_private(run: Run, rules: Sequence[Rule]) -> None:
     """Refuse clients that add no noise, and rules that noisy counts cannot weigh."""
-    for name, said in run.federation.introduce().items():
+    for name, said in run.introductions.items():
         _check_budget(name, said, run.method)
     if any(rule.scope == "global" for rule in rules):
         raise DataError(

@@ -10,6 +10,8 @@ from typing import Any
 
 from fcfl.errors import FCFLError, Interrupted
 from fcfl.federation.checkpoint import checkpoint_path, save_checkpoint
+from fcfl.federation.exchange_count import ExchangeCount
+from fcfl.federation.federation import Bound
 from fcfl.federation.history import History
 from fcfl.federation.loop import Progress, Runtime, run
 from fcfl.server.method import RoundInfo
@@ -26,7 +28,8 @@ class Session:
 
     Without a ``folder`` nothing is written. ``on_round`` is called after every round with its info
     and the share done; ``on_message`` gets sentences a person should read. The last report of an
-    absent client stays in force for ``max_age`` rounds.
+    absent client stays in force for ``max_age`` rounds. ``on_met`` is called once, with the `Run`,
+    when all clients have reported their counts and nothing has been written yet.
     """
 
     folder: Path | None = None
@@ -34,6 +37,7 @@ class Session:
     on_round: OnRound | None = None
     on_message: Callable[[str], None] = lambda sentence: None
     max_age: int = 0
+    on_met: Callable[[Any], None] = lambda run: None
 
     def __post_init__(self) -> None:
         if self.folder is not None:
@@ -72,7 +76,8 @@ def run_rounds(
     progress, folder = fresh, session.folder
     if session.resume and folder is not None:
         progress = resumed(folder, method, fresh, session.on_message)
-    keeper = _Keeper(folder, session.on_message)
+    count = clients.federation.exchanges if isinstance(clients, Bound) else None
+    keeper = _Keeper(folder, session.on_message, count)
     path = None if folder is None else folder / HISTORY
     infos: list[RoundInfo] = []
     done = 0.0
@@ -80,6 +85,8 @@ def run_rounds(
         kept = sum(progress.state.rounds)
         with nullcontext() if path is None else History(path, rounds_kept=kept) as history:
             for reached, info in run(method, progress, clients, max_age=session.max_age):
+                if count is not None:
+                    info = replace(info, exchange=count.total, phase=count.phase)
                 infos.append(info)
                 if history is not None:  # first: a line too many is cut on resuming, one less lost
                     history.append(info)
@@ -114,8 +121,11 @@ def _cut_torn_line(path: Path) -> None:
 class _Keeper:
     """Saves a checkpoint now and then; a full disk is told once and does not stop training."""
 
-    def __init__(self, folder: Path | None, on_message: Callable[[str], None]) -> None:
+    def __init__(
+        self, folder: Path | None, on_message: Callable[[str], None], count: ExchangeCount | None
+    ) -> None:
         self._folder = folder
+        self._count = count
         self._on_message = on_message
         self._last = -CHECKPOINT_SECONDS
         self._failed = False
@@ -128,6 +138,8 @@ class _Keeper:
         if self._folder is None:
             return
         self._last = time.monotonic()
+        if self._count is not None:  # first: what is asked again on resuming counts again
+            self._count.save()
         try:
             save_checkpoint(self._folder, progress)
         except OSError as error:

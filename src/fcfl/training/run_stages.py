@@ -9,9 +9,10 @@ import numpy as np
 
 from fcfl._types import ClientId, Point, Reports, Request, Vector
 from fcfl.audit.disparities import compare, disparity_value
-from fcfl.client.questions import Counted, Setup
+from fcfl.client.questions import Counted, Introduction, Setup
 from fcfl.errors import AbsentClientError
 from fcfl.federation.checkpoint import checkpoint_path, previous_path
+from fcfl.federation.exchange_count import EXCHANGES, Phase
 from fcfl.federation.federation import Bound, Federation
 from fcfl.federation.history import join_histories
 from fcfl.federation.loop import Progress
@@ -44,7 +45,7 @@ _TURNS = "turn-*"  # folders of the turns after the first fit
 def forget(folder: Path) -> None:
     """Remove what a run in this folder left to go on from, when another begins there."""
     for place in (folder, folder / UNCONSTRAINED, *sorted(folder.glob(_TURNS))):
-        for name in (HISTORY, SELECTION, FITTED):
+        for name in (HISTORY, SELECTION, FITTED, EXCHANGES):
             (place / name).unlink(missing_ok=True)
         checkpoint_path(place).unlink(missing_ok=True)
         previous_path(place).unlink(missing_ok=True)
@@ -69,7 +70,7 @@ def prepare(
     levels = all_levels(introductions) if groups is None else groups
     rates = rates_needed(merged, levels, traits_of(adapted).rate_kinds)
     setup = Setup(model, rates, merged, min_group_rows or 1.0)
-    return Run(federation, setup, adapted, session, min_group_rows)
+    return Run(federation, setup, adapted, session, introductions, min_group_rows)
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,7 @@ class Run:
     setup: Setup
     method: Any
     session: Session
+    introductions: Mapping[ClientId, Introduction]
     min_group_rows: float | None = 1.0
     counts: Reports = field(default_factory=dict)  # of these reports only the counts are used
     l2: float = 0.0
@@ -120,7 +122,7 @@ class Run:
         if relative:  # yet to be measured: any number will do
             bounded = tuple(replace(rule, budget=1.0) for rule in rules)
         problem, _ = self._build(bounded, 0.0)
-        check_comparable(bounded, problem.constraints, self.federation.introduce())
+        check_comparable(bounded, problem.constraints, self.introductions)
 
     def choose(
         self, settings: OpenSettings, seed: int, rules: Sequence[Rule] | None = None
@@ -132,17 +134,18 @@ class Run:
         path = None if session.folder is None else session.folder / SELECTION
         if session.resume and path is not None and path.exists():
             return read_selection(path)
-        chosen = select(
-            self.federation,
-            self.setup,
-            self.setup.rules if rules is None else rules,
-            self.method,
-            settings,
-            seed=seed,
-            min_group_rows=self.min_group_rows,
-            on_round=session.on_round,
-            progress_file=None if session.folder is None else session.folder / FITTED,
-        )
+        with self.federation.phase("choose"):
+            chosen = select(
+                self.federation,
+                self.setup,
+                self.setup.rules if rules is None else rules,
+                self.method,
+                settings,
+                seed=seed,
+                min_group_rows=self.min_group_rows,
+                on_round=session.on_round,
+                progress_file=None if session.folder is None else session.folder / FITTED,
+            )
         if path is not None:
             write_selection(path, chosen)
             (path.parent / FITTED).unlink(missing_ok=True)
@@ -175,24 +178,32 @@ class Run:
             )
         if traits.n_references:
             asked = ask_references(problem, first, traits.n_references, self.seed)
-            disclosed = self.clients.evaluate(asked)
+            with self.federation.phase("disclose"):
+                disclosed = self.clients.evaluate(asked)
             self.federation.check_all_answered("which rows are reference points")
             problem, said = with_references(problem, disclosed)
             notes += (said,)
         for note in notes:
             self.session.on_message(note)
         if self.excess_loss:
-            problem = with_own_best(problem, self.federation, self.setup, first)
+            with self.federation.phase("alone"):
+                problem = with_own_best(problem, self.federation, self.setup, first)
         return problem, notes
 
     def train(
-        self, problem: Problem, first: Vector, folder: str | None = None, method: Any = None
+        self,
+        problem: Problem,
+        first: Vector,
+        folder: str | None = None,
+        method: Any = None,
+        phase: Phase = "fit",
     ) -> Stage:
         """Solve ``problem`` from ``first``, in the run's folder or one inside it."""
         session = self.session if folder is None else self.session.inside(folder)
         method = self.method if method is None else method
         fresh = Progress(first_state(method, first, problem), options=options_of(method))
-        return Stage(*run_rounds(method, fresh, self.clients, session), folder or "")
+        with self.federation.phase(phase):
+            return Stage(*run_rounds(method, fresh, self.clients, session), folder or "")
 
     def best_start(
         self, problem: Problem, first: Vector, count: int
@@ -201,7 +212,8 @@ class Run:
         free, _ = self._build((), self.l2)
         others = self.setup.model.other_starts(count - 2, self.seed)
         starts = Starts(self.method, problem, free)
-        ends = starts.screen(first, others, self.clients, self.session.on_round)
+        with self.federation.phase("starts"):
+            ends = starts.screen(first, others, self.clients, self.session.on_round)
         return best_of(ends).params, tuple(end.entry for end in ends)
 
     def measured(self, rules: Sequence[Rule], first: Vector, share: float) -> tuple[Rule, ...]:
@@ -212,8 +224,9 @@ class Run:
         tell = self.session.on_message
         tell("Training without budgets first, to measure what they are relative to.")
         problem, _ = self.problem(rules, first)
-        free = self.train(problem, first, UNCONSTRAINED)
-        decisions = self.clients.evaluate(Request((Point(free.params, "decisions"),)))
+        free = self.train(problem, first, UNCONSTRAINED, phase="reference")
+        with self.federation.phase("reference"):
+            decisions = self.clients.evaluate(Request((Point(free.params, "decisions"),)))
         self.federation.check_all_answered("how a model without budgets decides")
         relative: list[Rule] = []
         for rule in rules:
@@ -223,7 +236,7 @@ class Run:
                 rule = replace(rule, budget=budgets)
                 tell(_about_budgets(rule.attribute, budgets, share, alone=len(rules) == 1))
             relative.append(rule)
-        return rules_in_force(relative, self.federation.introduce())
+        return rules_in_force(relative, self.introductions)
 
     def _disparities(self, rule: Rule, reports: Reports) -> dict[ClientId, float]:
         """Each client's disparity, where it has one.

@@ -166,9 +166,10 @@ class _Choosing:
         self, windows: Mapping[ClientId, tuple[RateWindow, ...]]
     ) -> tuple[GroupThresholds, Held]:
         run = self._run
-        chosen = run.federation.choose_thresholds(
-            run.setup, self._plain.params, self._attribute, windows
-        )
+        with run.federation.phase("threshold"):
+            chosen = run.federation.choose_thresholds(
+                run.setup, self._plain.params, self._attribute, windows
+            )
         listed = {client: dict(own) for client, own in chosen.items() if own}
         return self._decided(GroupThresholds(self._attribute, listed))
 

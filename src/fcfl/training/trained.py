@@ -31,6 +31,7 @@ class Trained:
     ``evaluations`` has the hard counts of all rows, held against the ``rules`` asked for;
     ``exceeded`` is what decisions on training rows exceed budgets by, in all. With ``thresholds``
     decisions are by client and group. With ``privacy`` every count is noisy, and no loss is known.
+    ``exchanges`` are the requests that all clients answered, by phase (`ExchangeCount`).
     """
 
     model: Model
@@ -47,6 +48,7 @@ class Trained:
     turns: tuple[Stage, ...]
     notes: tuple[str, ...]
     exceeded: float
+    exchanges: Mapping[str, int]
     thresholds: GroupThresholds | None = None
     privacy: Privacy | None = None
 
@@ -137,6 +139,7 @@ class Trained:
             settings=settings,
             data=data,
             cost=self.cost,
+            exchanges=self.exchanges,
             notes=(*notes, *self.notes),
             selection=self.selection,
             thresholds=self.thresholds,

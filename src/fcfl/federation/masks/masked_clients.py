@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,15 @@ def answer_masked(client: Client | None, holder: MaskHolder, question: MaskQuest
     return holder.mask(own, answer(client, own.question))
 
 
-def mask_in_process(clients: Mapping[ClientId, Client], threshold: int | None) -> MaskedSums:
-    """Masked sums over clients of this process, with keys that it forgets."""
+def mask_in_process(
+    clients: Mapping[ClientId, Client],
+    threshold: int | None,
+    on_exchange: Callable[[], None] = lambda: None,
+) -> MaskedSums:
+    """Masked sums over clients of this process, with keys that it forgets.
+
+    ``on_exchange`` is called before each request.
+    """
     holders = {
         name: MaskHolder(name, secrets.token_bytes(32), MaskJournal(), MaskPolicy())
         for name in clients
@@ -55,6 +62,7 @@ def mask_in_process(clients: Mapping[ClientId, Client], threshold: int | None) -
     def ask_some(
         question: MaskQuestion, check: Check, names: Sequence[ClientId], enough: int
     ) -> dict[ClientId, Any]:
+        on_exchange()
         answers = {}
         for name in names[:enough]:
             own = question.for_client(name)

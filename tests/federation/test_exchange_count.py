@@ -1,0 +1,176 @@
+"""Exchanges counted from outside, where requests leave, against what results report."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from in_one_process import hospitals, node_configs
+from in_one_process import train as train_sites
+
+from fcfl import Difference
+from fcfl.errors import Interrupted
+from fcfl.federation.exchange_count import EXCHANGES, ExchangeCount, read_exchanges
+from fcfl.federation.federation import Federation
+from fcfl.federation.transport import InProcessTransport
+from fcfl.models.linear import Linear
+from fcfl.training.fit import train
+from fcfl.training.rounds import Session
+from helpers import simulated_clients
+from hospital import stays
+
+PARITY = Difference("demographic_parity", "race", budget=0.05)
+REQUESTS = ("introduce", "report", "count", "hold_out", "choose_thresholds", "vote")
+PLAIN = {"l2": 0.01, "objective": 1.0, "confidence": 0, "starts": 1, "min_group_rows": 1}
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """How often each request was made of any federation in this process."""
+    counted = Counter()
+
+    def counting(name):
+        real = getattr(Federation, name)
+
+        def request(self, *args, **kwargs):
+            counted[name] += 1
+            return real(self, *args, **kwargs)
+
+        return request
+
+    for name in REQUESTS:
+        monkeypatch.setattr(Federation, name, counting(name))
+    return counted
+
+
+def federation(seed=0):
+    return Federation.from_rows(simulated_clients(seed), simulated_clients(seed + 100))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {**PLAIN, "relative_budget": 0.5, "rules": (replace(PARITY, budget=None),)},
+        {**PLAIN, "excess_loss": True},
+        {**PLAIN, "thresholds": "group", "confidence": 0.8},
+        {**PLAIN, "starts": 3, "confidence": 0.9},
+        {"method": "agnostic-fair", "min_group_rows": 1},
+        {"method": "fedavg"},
+    ],
+)
+def test_requests_counted_from_outside_are_those_of_the_result(asked, options):
+    options = {"rules": (PARITY,), **options}
+    trained = train(federation(), Linear(4), **options)
+    assert sum(trained.exchanges.values()) == sum(asked.values())
+    assert trained.exchanges["meet"] == 2
+    assert all(count > 0 for count in trained.exchanges.values())
+
+
+def test_masks_are_prepared_and_opened_in_exchanges_of_their_own():
+    sent = Counter()
+    clients = federation()
+    masked, plain = clients.masked(), train(federation(), Linear(4), (PARITY,), **PLAIN)
+    ask, some = masked._masks._ask, masked._masks._ask_some
+
+    def counting(real):
+        def request(question, *args):
+            sent[type(question).__name__] += 1
+            return real(question, *args)
+
+        return request
+
+    masked._masks._ask, masked._masks._ask_some = counting(ask), counting(some)
+    trained = train(masked, Linear(4), (PARITY,), **PLAIN)
+    counts = sum(trained.exchanges.values()) - sum(sent.values())
+    assert sent["Unmask"] == sent["MaskedAsk"] > 0 and sent["PrepareMasks"] == 1
+    assert 2 < counts < sum(plain.exchanges.values())  # the requests without curvature
+
+
+def test_every_run_has_its_own_count(asked):
+    clients = federation()
+    first = train(clients, Linear(4), (PARITY,), **PLAIN).exchanges
+    assert train(clients, Linear(4), (PARITY,), **PLAIN).exchanges == first
+    assert clients.exchanges.total == 0
+
+
+def test_messages_to_a_site_are_the_exchanges_of_the_result(tmp_path):
+    sent = Counter()
+
+    class Counting(InProcessTransport):
+        def send(self, node, content, seconds):
+            sent[node] += 1
+            return super().send(node, content, seconds)
+
+    files = hospitals(tmp_path, stays(300))
+    transport = Counting(node_configs(files, tmp_path))
+    finished, _ = train_sites(transport, tmp_path / "out", sorted(files), l2="auto")
+    exchanges = finished.result.exchanges
+    assert set(sent.values()) == {exchanges.total}
+    assert exchanges.by_phase["choose"] > 5 and exchanges.by_phase["meet"] == 2
+
+
+def test_rounds_have_the_exchanges_so_far_and_their_phase(tmp_path):
+    session = Session(tmp_path)
+    trained = train(federation(), Linear(4), (PARITY,), l2=0.01, min_group_rows=1, session=session)
+    lines = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
+    numbers = [line["exchange"] for line in lines]
+    assert numbers == sorted(set(numbers)) and numbers[-1] <= sum(trained.exchanges.values())
+    phases = Counter(line["phase"] for line in lines)
+    assert phases["fit"] == trained.exchanges["fit"]
+    assert phases.keys() <= trained.exchanges.keys()
+
+
+def test_a_run_that_is_stopped_while_choosing_continues_the_count(tmp_path, asked):
+    def stop(info, share):
+        if sum(asked.values()) >= 10:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(federation(), Linear(4), (PARITY,), session=Session(tmp_path, on_round=stop))
+    assert sum(read_exchanges(tmp_path).values()) == sum(asked.values()) < 20
+    trained = train(federation(), Linear(4), (PARITY,), session=Session(tmp_path, resume=True))
+    assert sum(trained.exchanges.values()) == sum(asked.values()) > 20
+    assert sum(read_exchanges(tmp_path).values()) == sum(asked.values())
+
+
+def test_a_run_that_is_stopped_in_a_round_continues_the_count(tmp_path, asked):
+    def stop(info, share):
+        if info.round == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        train(federation(), Linear(4), (PARITY,), **PLAIN, session=Session(tmp_path, on_round=stop))
+    session = Session(tmp_path, resume=True)
+    trained = train(federation(), Linear(4), (PARITY,), **PLAIN, session=session)
+    assert sum(trained.exchanges.values()) == sum(asked.values())
+    train(federation(), Linear(4), (PARITY,), **PLAIN, session=Session(tmp_path))  # starts again
+    assert sum(read_exchanges(tmp_path).values()) < sum(trained.exchanges.values())
+
+
+def test_phases_nest_and_end_where_their_block_ends():
+    count = ExchangeCount()
+    with count.in_phase("choose"):
+        count.add()
+        with count.in_phase("check"):
+            count.add()
+        count.add()
+    count.add()
+    assert count.by_phase == {"choose": 2, "check": 1, "meet": 1} and count.total == 4
+    with pytest.raises(ZeroDivisionError), count.in_phase("fit"):
+        _ = 1 / 0
+    assert count.phase == "meet"
+    assert count.take() == {"choose": 2, "check": 1, "meet": 1} and count.total == 0
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"fit": "many"}', "{"])
+def test_a_count_that_cannot_be_read_is_none(tmp_path, content):
+    (tmp_path / EXCHANGES).write_text(content)
+    assert read_exchanges(tmp_path) == {}
+
+
+def test_a_client_alone_counts_as_an_exchange(asked):
+    clients = federation()
+    alone = clients.only("client-0")
+    alone.introduce()
+    assert clients.exchanges.total == 1
