@@ -107,7 +107,7 @@ def test_a_client_without_rows_has_no_accuracy():
 
 
 def test_rows_without_labels_have_no_accuracy():
-    found = {"a": Selections(50, np.array([20.0, 30]), np.array([10.0, 14]))}
+    found = {"a": Selections(50, 24, np.array([20.0, 30]), np.array([10.0, 14]))}
     audit = audit_clients([PARITY], RATES, found)
     assert audit.clients["a"].accuracy is None and audit.overall.balanced_accuracy is None
     assert audit.overall.n_rows == 50

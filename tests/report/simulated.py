@@ -7,14 +7,16 @@ from fcfl.results import RoundInfo, result_from_json
 
 def judged(
     value, low, high, budget, verdict, *, rule="difference", attribute="race", price=None,
-    smooth=None, smallest=0.05, groups=(("a", 30, 12), ("b", 24, 9)),
+    smooth=None, smallest=0.05, groups=(("a", 30, 12), ("b", 24, 9)), left_out=(),
 ):  # fmt: skip
     return {
         "metric": "demographic_parity", "attribute": attribute, "rule": rule, "value": value,
         "smooth": smooth, "low": low, "high": high, "budget": budget, "verdict": verdict,
         "price": price, "smallest_verifiable": smallest,
         "groups": [
-            {"rate": "selection", "group": g, "rows": n, "selected": k} for g, n, k in groups
+            {"rate": "selection", "group": g, "rows": n, "selected": k,
+             "is_compared": value is not None and (g, n, k) not in left_out}
+            for g, n, k in (*groups, *left_out)
         ],
     }  # fmt: skip
 
@@ -26,8 +28,16 @@ def part(entries, loss=0.5, accuracy=0.75):
     }  # fmt: skip
 
 
+def within(entry):
+    """A value on training rows that keeps the budget."""
+    value, budget = entry["value"], entry["budget"]
+    if value is None or budget is None:
+        return value
+    return max(value, budget) if entry["rule"] == "ratio" else min(value, budget)
+
+
 def client(*entries, rows=54, loss=0.5, accuracy=0.75):
-    trained = [entry | {"smooth": 0.04, "price": entry["price"]} for entry in entries]
+    trained = [entry | {"smooth": 0.04, "value": within(entry)} for entry in entries]
     return {
         "rows": {"train": 2 * rows, "test": rows},
         "train": part(trained, loss, accuracy),

@@ -16,7 +16,7 @@ from fcfl.report.views import (
     scatter_views,
     training_lines,
 )
-from fcfl.report.words import headline, price_sentence, verdict_sentence
+from fcfl.report.words import finding_sentences, price_sentence, trained_sentence, verdict_sentence
 
 
 def shown(*things):
@@ -59,7 +59,8 @@ def test_the_total_is_never_called_as_a_client_is():
     for lines in (client_lines, group_lines, training_lines):
         assert {line.client for line in lines(parsed(content))} == {*content["clients"], total}
     content["global"]["train"] = part([judged(0.3, 0.2, 0.4, 0.1, "exceeded", smooth=0.3)])
-    assert f"{total} 0.3000" in headline(parsed(content))
+    (told,) = finding_sentences(parsed(content))
+    assert f": {total} by 0.2 (" in told
 
 
 def test_the_total_has_its_own_line_on_the_screen_and_on_the_page(tmp_path):
@@ -100,4 +101,4 @@ def test_the_largest_difference_of_any_client_is_not_that_of_all_rows():
 def test_one_budget_is_counted_as_the_headline_counts_it():
     content = named("a")
     assert verdict_sentence(parsed(content)).startswith("0 of 1 budget shown to be met on")
-    assert "0 of 1 budgets met on the training rows" in headline(parsed(content))
+    assert "1 of 1 budgets met on the training rows" in trained_sentence(parsed(content))

@@ -123,11 +123,10 @@ def test_a_price_is_told_for_one_hundredth_of_the_budget():
 
 
 def test_groups_too_small_to_compare_are_not_the_smallest_group():
-    entry = judged(0.1, 0.0, 0.2, 0.3, "met", groups=(("a", 30, 1), ("b", 24, 1), ("c", 3, 1)))
-    content = result({"a": client(entry)})
-    assert claims_of(parsed(content))[0].smallest_group == 3
-    content["audit"]["min_group_rows"] = 20
-    assert claims_of(parsed(content))[0].smallest_group == 24
+    groups, tiny = (("a", 30, 1), ("b", 24, 1)), ("c", 3, 1)
+    for compared, left_out, smallest in (((*groups, tiny), (), 3), (groups, (tiny,), 24)):
+        entry = judged(0.1, 0.0, 0.2, 0.3, "met", groups=compared, left_out=left_out)
+        assert claims_of(parsed(result({"a": client(entry)})))[0].smallest_group == smallest
 
 
 def test_small_words():

@@ -23,7 +23,7 @@ RESULT_KEYS = {
 }  # fmt: skip
 PART_KEYS = {
     "loss", "accuracy", "accuracy_interval", "balanced_accuracy", "balanced_accuracy_interval",
-    "disparities",
+    "disparities", "selected", "positives",
 }  # fmt: skip
 DISPARITY_KEYS = {
     "metric", "attribute", "rule", "value", "smooth", "low", "high", "budget", "verdict", "price",

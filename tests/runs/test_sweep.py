@@ -86,7 +86,7 @@ def test_a_point_is_no_worse_than_from_either_start(seed, tmp_path):
     cold = run_experiment(one, tmp_path / "cold")
     met = [objective(run) for run in (warm, cold) if run.budgets_met]
     folder = tmp_path / "sweep" / tight.folder
-    kept = Finished(folder, read_result(folder / "result.json"), True, load_model(folder).params)
+    kept = Finished(folder, read_result(folder / "result.json"), load_model(folder).params)
     assert tight.budgets_met and tight.status == "converged"
     assert objective(kept) == pytest.approx(min(met), abs=2e-6)
     note = kept.result.notes[-1]
@@ -105,7 +105,7 @@ def simulated(loss, excess):
         fcfl_version="0", worst_client=WorstClient("a", loss, None), clients=clients,
         overall=Overall(part, Part()),
     )  # fmt: skip
-    return Finished(None, result, excess <= 1e-6, np.zeros(2))
+    return Finished(None, result, np.zeros(2))
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,10 @@ from .intervals import Interval, balanced_accuracy_interval, proportion_interval
 
 @dataclass(frozen=True, slots=True)
 class Selections:
-    """Counts of rows without a label: rows and selected rows behind each rate."""
+    """Counts of rows without a label: all of them, and those behind each rate."""
 
     n_rows: int
+    n_selected: int
     group_counts: Vector
     group_selected: Vector
 
@@ -64,6 +65,7 @@ def pool(counts: Iterable[Counted]) -> Counted:
         return pool_counts(cast(list[Counts], every))
     return Selections(
         sum(c.n_rows for c in every),
+        sum(c.n_selected for c in every),
         np.sum([c.group_counts for c in every], axis=0),
         np.sum([c.group_selected for c in every], axis=0),
     )

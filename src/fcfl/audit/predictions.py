@@ -241,7 +241,7 @@ def _count(
 def _counts_of(confusion: Table, rows: Vector, selected: Vector, *, is_labelled: bool) -> Counted:
     """One client's counts from its rows by (label, selected)."""
     if not is_labelled:
-        return Selections(int(confusion.sum()), rows, selected)
+        return Selections(int(confusion.sum()), int(confusion[:, 1].sum()), rows, selected)
     (true_negative, false_positive), (false_negative, true_positive) = confusion.tolist()
     return Counts(
         true_negative, false_positive, false_negative, true_positive, math.nan, rows, selected

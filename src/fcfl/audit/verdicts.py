@@ -22,7 +22,8 @@ class Evidence:
 
     ``value``, ``low`` and ``high`` are ``None`` where fewer than two groups have enough rows.
     ``smallest_verifiable`` is the tightest budget these group sizes could show to be met: the far
-    end of the interval if the groups were selected alike. ``notes`` name the groups left out.
+    end of the interval if the groups were selected alike. ``compared`` has the positions of the
+    rates that were compared, ``notes`` name the groups left out.
     """
 
     value: float | None
@@ -33,6 +34,7 @@ class Evidence:
     smallest_verifiable: float | None
     method: str = METHOD
     notes: tuple[str, ...] = ()
+    compared: tuple[int, ...] = ()
 
 
 def judge(
@@ -74,7 +76,13 @@ def judge(
     interval = float(low[0]), float(high[0])
     smallest = float(high[1] if isinstance(rule, Difference) else low[1])
     return Evidence(
-        value, *interval, budget, verdict_of(rule, interval, budget), smallest, notes=notes
+        value,
+        *interval,
+        budget,
+        verdict_of(rule, interval, budget),
+        smallest,
+        notes=notes,
+        compared=tuple(np.unique(compared.pairs).tolist()),
     )
 
 

@@ -14,7 +14,7 @@ from fcfl.cards.statements import (
     how_tested,
     versions_of,
 )
-from fcfl.report.words import verdict_sentence
+from fcfl.report.words import standing
 from fcfl.results import Result
 
 
@@ -36,7 +36,7 @@ def annex_iv_card(
         + md_table(CLIENT_HEADINGS, client_table(result, least))
         + "\n\nEach client is a data holder of its own: how accuracy differs between them says how "
         "robust it is to where rows come from.",
-        f"## Potentially discriminatory impacts\n\n{verdict_sentence(result)}\n\n"
+        f"## Potentially discriminatory impacts\n\n{md(standing(result))}\n\n"
         + md_table(CLAIM_HEADINGS, claim_table(result)),
     ]
     if tables is not None:

@@ -10,9 +10,10 @@ from fcfl.cards.rate_tables import RateTables
 from fcfl.cards.statements import claim_json, client_rows, how_tested, versions_of
 from fcfl.report.claims import claims_of
 from fcfl.report.words import (
-    headline,
     plain,
     served_sentence,
+    standing,
+    trained_sentence,
     unknown_worst,
     verdict_sentence,
 )
@@ -48,7 +49,7 @@ def chai_card(
           TargetedPatientPopulation=known("targeted_patient_population"),
           CautionedOutOfScopeSettings=known("cautioned_out_of_scope_settings"))  # fmt: skip
     _fill(card, "Warnings", KnownRisksAndLimitations=known("known_risks_and_limitations"),
-          KnownBiasesOrEthicalConsiderations=verdict_sentence(result),
+          KnownBiasesOrEthicalConsiderations=standing(result),
           ClinicalRiskLevel=known("clinical_risk_level"))  # fmt: skip
     _trust(card, result, facts)
     _metrics(card, result, tables, facts, least)
@@ -86,7 +87,7 @@ def _trust(card: ElementTree.Element, result: Result, facts: Facts) -> None:
         else f"{rows:,} training rows of {len(result.clients)} clients, who keep their rows.",
         BiasMitigationApproaches="None is known."
         if is_audit
-        else f"Budgets on the disparity of group rates at each client. {headline(result)}",
+        else f"Budgets on the disparity of group rates at each client. {trained_sentence(result)}",
         OngoingMaintenance=stated(facts, "ongoing_maintenance"),
         Transparency=f"Computed by {versions_of(result)}.",
     )

@@ -22,7 +22,7 @@ from fcfl.errors import FCFLError
 from fcfl.export.sklearn_pipeline import sklearn_pipeline
 from fcfl.models.model_file import MODEL
 from fcfl.models.saved_model import load_model
-from fcfl.report.words import verdict_sentence
+from fcfl.report.words import standing
 from fcfl.results import Result
 
 
@@ -35,7 +35,7 @@ def skops_card(
     model = load_model(folder)
     model.check_decides_by_score()
     card = Card(sklearn_pipeline(model), model_diagram=False)
-    about = f"{md(stated(facts, 'model_name'))} {md(verdict_sentence(result))}"
+    about = f"{md(stated(facts, 'model_name'))} {md(standing(result))}"
     card.add(
         **{
             "Model description": about,

@@ -9,6 +9,7 @@ import typer
 from fcfl.report.method_tables import methods_table
 from fcfl.report.terminal import print_result
 from fcfl.results import read_comparison, read_result
+from fcfl.results.findings import findings_of
 from fcfl.results.result_file import read_negotiation
 from fcfl.runs.site_config import SitesConfig
 from fcfl.runs.site_run import has_begun
@@ -55,7 +56,7 @@ def show_run(run: SitesConfig) -> None:
         met = all(point.budgets_met for point in result.sweep)
     else:
         print_result(out_console, result)
-        met = result.deployment is not None and result.deployment.budgets_met
+        met = not findings_of(result)
     if not met:
         raise typer.Exit(INFEASIBLE)
 

@@ -11,6 +11,7 @@ import typer
 from fcfl.errors import FCFLError, Interrupted
 from fcfl.report.page import PAGE, write_page
 from fcfl.report.terminal import print_result
+from fcfl.results.findings import findings_of
 from fcfl.runs import Experiment, Finished, run_experiment
 from fcfl.runs.folder import MAY_CHANGE, SETTINGS
 from fcfl.runs.opening import columns_missing
@@ -68,7 +69,7 @@ def train(
     )
     print_result(out_console, finished.result)
     say(f"Written to {folder}; open {folder / PAGE}")
-    if not finished.budgets_met:
+    if findings_of(finished.result):
         raise typer.Exit(INFEASIBLE)
 
 

@@ -34,6 +34,16 @@ class Counts:
         """All rows counted."""
         return self.true_negative + self.false_positive + self.false_negative + self.true_positive
 
+    @property
+    def n_selected(self) -> int:
+        """Rows that the model selects."""
+        return self.true_positive + self.false_positive
+
+    @property
+    def n_positive(self) -> int:
+        """Rows with the positive label."""
+        return self.true_positive + self.false_negative
+
     def with_groups_of(self, least: float) -> "Counts":
         """The same counts, in which a group of fewer than ``least`` rows has none."""
         kept = self.group_counts >= least

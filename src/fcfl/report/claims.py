@@ -7,7 +7,6 @@ from fcfl.results import ClientResult, Disparity, Expected, GroupCount, PartName
 from fcfl.results.judgeable import ENOUGH
 
 VERDICTS = ("exceeded", "undetermined", "met", "not compared", "unconstrained", "not judged")
-TOGETHER = "all rows"  # unless a client is called so
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +33,12 @@ class RuleName:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One rule on one client's rows; ``smallest_group`` is the rows of the smallest group.
+    """One rule on one client's rows.
 
     ``is_together`` says that the rows are those of all clients, and ``client`` what these are
-    called; ``run`` names the run where several are compared. ``groups`` are those with rows,
-    also where they are too small to be compared, and ``expected`` is what to expect on new rows,
-    where that was estimated.
+    called; ``run`` names the run where several are compared. ``groups`` are the groups that are
+    compared, ``left_out`` those with too few rows, which nothing but a table of groups may show.
+    ``expected`` is what to expect on new rows, where that was estimated.
     """
 
     client: str
@@ -52,11 +51,32 @@ class Claim:
     smallest_verifiable: float | None
     price: float | None
     rows: int
-    smallest_group: int | None
     is_together: bool = False
     run: str = ""
     groups: tuple[GroupCount, ...] = ()
+    left_out: tuple[GroupCount, ...] = ()
     expected: Expected | None = None
+
+    @property
+    def smallest(self) -> GroupCount | None:
+        """The group with the fewest rows of those that are compared."""
+        return min(self.groups, key=lambda group: group.rows, default=None)
+
+    @property
+    def smallest_group(self) -> int | None:
+        """Rows of the smallest group that is compared."""
+        return None if self.smallest is None else self.smallest.rows
+
+    @property
+    def lone_rates(self) -> tuple[str, ...]:
+        """Rates of the rule without two groups to compare, although others have them.
+
+        Such a rate could differ by anything, so no number of rows of the others shows the budget to
+        be met.
+        """
+        compared = {group.rate for group in self.groups}
+        every = dict.fromkeys(group.rate for group in (*self.groups, *self.left_out))
+        return tuple(rate for rate in every if compared and rate not in compared)
 
     @property
     def is_near(self) -> bool:
@@ -89,14 +109,6 @@ def part_called(part: PartName) -> str:
     return "held-out rows" if part == "test" else "training rows"
 
 
-def together_called(result: Result) -> str:
-    """What all rows together are called: a name that no client has."""
-    name = TOGETHER
-    while name in result.clients:
-        name += " together"
-    return name
-
-
 def claims_of(result: Result, run: str = "") -> list[Claim]:
     """Everything a result says on the judged rows, clients first."""
     found = [
@@ -105,7 +117,7 @@ def claims_of(result: Result, run: str = "") -> list[Claim]:
         for claim in _claims(name, client, result, run)
     ]
     if len(result.clients) > 1:
-        found += _claims(together_called(result), result.all_rows, result, run, is_together=True)
+        found += _claims(result.name_of_all, result.all_rows, result, run, is_together=True)
     return found
 
 
@@ -154,7 +166,6 @@ def _claims(
     name: str, client: ClientResult, result: Result, run: str, *, is_together: bool = False
 ) -> Iterator[Claim]:
     part = result.judged_part
-    least = 1 if result.audit is None else result.audit.min_group_rows or 1
     trained = {rule_of(entry): entry for entry in client.train.disparities}
     for entry in client.part(part).disparities:
         yield Claim(
@@ -168,10 +179,10 @@ def _claims(
             smallest_verifiable=entry.smallest_verifiable,
             price=trained[rule_of(entry)].price if rule_of(entry) in trained else None,
             rows=client.rows.of(part),
-            smallest_group=_smallest(entry, least),
             is_together=is_together,
             run=run,
-            groups=tuple(group for group in entry.groups if group.rows >= max(least, 1)),
+            groups=tuple(group for group in entry.groups if group.is_compared),
+            left_out=tuple(group for group in entry.groups if not group.is_compared),
             expected=entry.expected or trained.get(rule_of(entry), entry).expected,
         )
 
@@ -185,8 +196,3 @@ def shown_verdict(entry: Disparity) -> str:
         return "not compared"
     is_judged = entry.verdict != "unconstrained" or entry.budget is None
     return entry.verdict if is_judged else "not judged"
-
-
-def _smallest(entry: Disparity, least: float) -> int | None:
-    sizes = (group.rows for group in entry.groups)
-    return min((rows for rows in sizes if rows >= max(least, 1)), default=None)

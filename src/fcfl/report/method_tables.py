@@ -183,8 +183,9 @@ def too_small_sentence(comparison: Comparison) -> str:
     more = f" and {len(names) - MOST_CLIENTS} more" if len(names) > MOST_CLIENTS else ""
     who = "has" if len(names) == 1 else "have"
     return (
-        f"{shown}{more} {who} fewer than {ENOUGH} people in a group: too few to judge by, and left "
-        "out of lowest, median, largest and kept. They are in the table of clients."
+        f"{shown}{more} {who} fewer than {ENOUGH} people in a group that is compared, or no two "
+        "groups to compare: too few to judge by, and left out of lowest, median, largest and kept. "
+        "They are in the table of clients."
     )
 
 

@@ -16,6 +16,7 @@ from fcfl.results import (
     read_results,
     read_run,
 )
+from fcfl.results.findings import Finding, findings_of
 from fcfl.results.judgeable import ENOUGH
 from fcfl.results.result_file import COMPARISON
 
@@ -45,13 +46,14 @@ from .views import (
     training_lines,
 )
 from .words import (
-    headline,
     interval,
     minimised,
     number,
     plain,
     privacy_sentences,
     served_sentence,
+    title_of,
+    trained_sentence,
     verdict_sentence,
     worst_sentence,
 )
@@ -65,8 +67,9 @@ class RunView:
 
     title: str
     result: Result
+    findings: tuple[Finding, ...]
     details: tuple[str, ...]
-    trained: str | None
+    trained: str
     rows_called: str
     rules: tuple[RuleView, ...]
     claims: tuple[Claim, ...]
@@ -129,12 +132,19 @@ def render_run(run: RunFolder) -> str:
 def run_view(result: Result, plain_run: Result | None = None) -> RunView:
     """Everything the page says of one result, beside plain FedAvg where that was run too."""
     claims = claims_of(result)
-    details = (*people_sentences(result), worst_sentence(result), served_sentence(result))
+    title, verdicts = title_of(result), verdict_sentence(result)
+    details = (
+        verdicts if verdicts != title else "",
+        *people_sentences(result),
+        worst_sentence(result),
+        served_sentence(result),
+    )
     return RunView(
-        title=verdict_sentence(result),
+        title=title,
         result=result,
+        findings=findings_of(result),
         details=tuple(sentence for sentence in details if sentence),
-        trained=None if result.method == "audit" else headline(result),
+        trained=trained_sentence(result),
         rows_called=rows_called(result),
         rules=rule_views(by_rule(claims)),
         claims=tuple(worst_first(claims)),

@@ -12,7 +12,7 @@ from fcfl.results.judged import Judged
 from .claims import Claim, by_rule, claims_of, count_verdicts
 from .figures import Dot, scatter
 from .views import RuleView, rule_views
-from .words import verdict_sentence
+from .words import title_of, verdict_sentence
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def run_line(name: str, result: Result) -> RunLine:
         largest=judged.largest,
         judged=judged,
         counts=count_verdicts(claim for claim in claims if claim.budget is not None),
-        sentence=verdict_sentence(result),
+        sentence=" ".join(dict.fromkeys((title_of(result), verdict_sentence(result)))),
         rows_sha256=None if result.data is None else result.data.sha256,
     )
 

@@ -9,16 +9,19 @@ from rich.table import Table
 from rich.text import Text
 
 from fcfl.results import ClientResult, Disparity, Part, Result
+from fcfl.results.findings import trained_value
 
-from .claims import RuleName, claims_of, rule_of, shown_verdict, together_called
+from .claims import RuleName, claims_of, rule_of, shown_verdict
 from .people import people_sentences
 from .run_comparison import run_line
 from .views import claims_with_price
 from .words import (
-    headline,
+    finding_sentences,
     price_sentence,
     privacy_sentences,
-    trained_value,
+    served_sentence,
+    trained_sentence,
+    unknown_worst,
     verdict_sentence,
     worst_sentence,
 )
@@ -47,7 +50,7 @@ def result_tables(result: Result) -> Iterator[Table]:
             _add_row(table, name, client, rule, result)
         if len(clients) > 1:
             table.add_section()
-            _add_row(table, together_called(result), together, rule, result)
+            _add_row(table, result.name_of_all, together, rule, result)
         yield table
 
 
@@ -140,7 +143,9 @@ def print_result(console: Console, result: Result) -> None:
 
 def summary_sentences(result: Result) -> list[str]:
     """What the page says on its first screen, and how the run ended."""
-    sentences = [headline(result)]
+    served = served_sentence(result) or unknown_worst(result)
+    wrong = finding_sentences(result)
+    sentences = [*wrong, served, *([] if wrong else [trained_sentence(result)])]
     if any(claim.verdict in STYLES for claim in claims_of(result)):
         sentences += [verdict_sentence(result), *people_sentences(result)]
         sentences += [worst_sentence(result) or ""]

@@ -16,12 +16,13 @@ from fcfl.results import (
     RoundInfo,
     RowCounts,
 )
+from fcfl.results.findings import trained_value
 
-from .claims import Claim, RuleName, by_rule, claims_of, rule_of, together_called
+from .claims import Claim, RuleName, by_rule, claims_of, rule_of
 from .figures import Dot, claim_axis, claim_scale, claim_strip, price_bar, scatter
 from .path_figure import path_figure
 from .svg import Scale
-from .words import price_sentence, trained_value
+from .words import price_sentence
 
 MOST_SHOWN = 40  # clients in a picture; tables have all
 MOST_NAMED = 6  # dots with a name
@@ -206,7 +207,7 @@ def _everybody(result: Result) -> Iterator[tuple[str, ClientResult]]:
     """All clients, and all rows together where there are several."""
     yield from result.clients.items()
     if len(result.clients) > 1:
-        yield together_called(result), result.all_rows
+        yield result.name_of_all, result.all_rows
 
 
 def _groups(entries: Sequence[Disparity]) -> dict[tuple[str, str, str], GroupCount]:
@@ -229,7 +230,7 @@ def client_lines(result: Result) -> Iterator[ClientLine]:
     for name in sorted(clients, key=worst_first):
         yield _client_line(name, clients[name], part)
     if len(clients) > 1:
-        yield _client_line(together_called(result), result.all_rows, part)
+        yield _client_line(result.name_of_all, result.all_rows, part)
 
 
 def _client_line(name: str, client: ClientResult, part: PartName) -> ClientLine:

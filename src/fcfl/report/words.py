@@ -1,14 +1,14 @@
 """Sentences about a result. A budget is met, exceeded or undetermined; nothing is ever more."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from fcfl.results import Disparity, Result
+from fcfl.results import Result
+from fcfl.results.findings import exceeded_budgets, findings_of, trained_value
 
-from .claims import Claim, claims_of, count_verdicts, first_claim, rows_called, together_called
+from .claims import Claim, claims_of, count_verdicts, first_claim, rows_called
 
-MOST_NAMED = 3  # exceeded budgets the headline spells out
-TOLERANCE = 1e-6  # a disparity that exceeds its budget by less counts as met
+MOST_NAMED = 3  # clients of the same privacy loss that are spelled out
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -120,46 +120,41 @@ def minimised(result: Result) -> str:
 # --- training rows --------------------------------------------------------------------------------
 
 
-def budgets(result: Result) -> Iterator[tuple[str, Disparity]]:
-    """Everyone with a budget, and the entry about it, on training rows."""
-    for name, entry in result.training_disparities():
-        if entry.budget is not None:
-            yield together_called(result) if name is None else name, entry
+def title_of(result: Result) -> str:
+    """Return the headline: the reasons for exit code 3, or what is known of the budgets."""
+    found = findings_of(result)
+    if not found:
+        return verdict_sentence(result)
+    reasons = "; ".join(plain(finding.headline) for finding in found)
+    return f"{reasons[:1].upper()}{reasons[1:]} (exit code 3)."
 
 
-def is_exceeded(entry: Disparity) -> bool:
-    """Whether decisions on training rows break the budget: above a difference's, below a ratio's.
-
-    Where no rows were counted, as in the synthetic problem, what training measured is meant.
-    """
-    value = trained_value(entry)
-    if value is None or entry.budget is None:
-        return False
-    gap = value - entry.budget
-    return (-gap if entry.rule == "ratio" else gap) > TOLERANCE
+def finding_sentences(result: Result) -> list[str]:
+    """Return one sentence for each reason for exit code 3, with everything that is wrong."""
+    return [
+        plain(f"{one.headline[:1].upper()}{one.headline[1:]}: {'; '.join(one.details)}.")
+        for one in findings_of(result)
+    ]
 
 
-def trained_value(entry: Disparity) -> float | None:
-    """The disparity on training rows, of decisions where rows were counted."""
-    return entry.smooth if entry.value is None else entry.value
+def standing(result: Result) -> str:
+    """Return the reasons for exit code 3 and what is known of the budgets, for a card."""
+    return " ".join([*finding_sentences(result), verdict_sentence(result)])
 
 
-def headline(result: Result) -> str:
-    """Who is served worst, and how many budgets are met on training rows."""
-    served = served_sentence(result) or unknown_worst(result)
+def trained_sentence(result: Result) -> str:
+    """Return how many budgets are met on the training rows; nothing for an audit."""
     if result.method == "audit":
-        return served
-    given = list(budgets(result))
+        return ""
+    given = [entry for _, entry in result.training_disparities() if entry.budget is not None]
     if not given:
-        return f"{served} No budget was set."
-    known = [(name, entry) for name, entry in given if trained_value(entry) is not None]
-    exceeded = [(name, entry) for name, entry in known if is_exceeded(entry)]
-    met = f"{len(known) - len(exceeded)} of {len(given)} budgets met on the training rows"
-    if exceeded:
-        met += f". Not met: {_named(exceeded)}"
+        return "No budget was set."
+    known = [entry for entry in given if trained_value(entry) is not None]
+    met = len(known) - len(exceeded_budgets(result))
+    sentence = f"{met} of {len(given)} budgets met on the training rows"
     if len(known) < len(given):
-        met += f". Without two groups to compare: {len(given) - len(known)}"
-    return f"{served} {met}."
+        sentence += f", {_has(len(given) - len(known))} no two groups to compare"
+    return f"{sentence}."
 
 
 def unknown_worst(result: Result) -> str:
@@ -185,15 +180,6 @@ def privacy_sentences(result: Result) -> Iterator[str]:
             "counts and rates here have noise, and intervals are as much wider."
         )
     yield f"Privacy does not cover {'; '.join(result.privacy.not_covered)}."
-
-
-def _named(exceeded: Sequence[tuple[str, Disparity]]) -> str:
-    named = [
-        f"{plain(name)} {number(trained_value(entry))}, budget {number(entry.budget, 3)}"
-        for name, entry in exceeded[:MOST_NAMED]
-    ]
-    more = [f"{len(exceeded) - MOST_NAMED} more"] if len(exceeded) > MOST_NAMED else []
-    return "; ".join(named + more)
 
 
 def _rows(count: int) -> str:

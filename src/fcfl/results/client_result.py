@@ -15,12 +15,17 @@ Interval: TypeAlias = tuple[float, float]
 
 @dataclass(frozen=True)
 class GroupCount:
-    """Rows of one group, and how many of them the model selects."""
+    """Rows of one group, and how many of them the model selects.
+
+    A group that is not ``is_compared`` has too few rows: no value, interval or verdict depends on
+    it.
+    """
 
     rate: str
     group: str
     rows: int
     selected: int
+    is_compared: bool = field(default=True, metadata=omitted())
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,8 @@ class GroupScores:
 class Part:
     """What a model does on training rows, or on rows held out; nothing of no rows.
 
-    ``scores`` are known of all rows together, where every client tells them.
+    ``selected`` and ``positives`` are the numbers of rows that the model selects and that have the
+    positive label. ``scores`` are known of all rows together, where every client tells them.
     """
 
     loss: float | None = None
@@ -80,6 +86,8 @@ class Part:
     balanced_accuracy: float | None = None
     balanced_accuracy_interval: Interval | None = None
     disparities: tuple[Disparity, ...] = ()
+    selected: int | None = field(default=None, metadata=omitted())
+    positives: int | None = field(default=None, metadata=omitted())
     scores: tuple[GroupScores, ...] = field(default=(), metadata=omitted())
 
 

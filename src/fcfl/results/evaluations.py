@@ -168,11 +168,14 @@ def part_of(
 ) -> Part:
     """One client's rows: what was counted, and what that supports."""
     entries = zip(rules, audited.disparities, strict=True)
+    positives = None if isinstance(counts, Selections) else counts.n_positive
     return Part(
         _mean_loss(counts),
         *_share(audited.accuracy),
         *_share(audited.balanced_accuracy),
         tuple(disparity(rule, evidence, counts, rates) for rule, evidence in entries),
+        selected=counts.n_selected if counts.n_rows else None,
+        positives=positives if counts.n_rows else None,
     )
 
 
@@ -182,7 +185,11 @@ def disparity(
     """A rule's hard value, its interval, its verdict, its groups."""
     groups = tuple(
         GroupCount(
-            rate.kind, rate.group, int(counts.group_counts[i]), int(counts.group_selected[i])
+            rate.kind,
+            rate.group,
+            int(counts.group_counts[i]),
+            int(counts.group_selected[i]),
+            is_compared=i in evidence.compared,
         )
         for i, rate in enumerate(rates)
         if rate.attribute == rule.attribute and rate.kind in rule.kinds

@@ -45,7 +45,7 @@ def judge(result: Result) -> Judged:
 def has_enough(client: ClientResult, part: PartName) -> bool:
     """Whether two groups or more are compared, each with enough people."""
     entries = client.part(part).disparities
-    sizes = [group.rows for entry in entries for group in entry.groups if group.rows]
+    sizes = [group.rows for entry in entries for group in entry.groups if group.is_compared]
     measured = all(entry.value is not None for entry in entries)
     return bool(sizes) and measured and min(sizes) >= ENOUGH
 

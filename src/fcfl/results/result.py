@@ -225,6 +225,14 @@ class Result:
         total = RowCounts(sum(r.train for r in rows), sum(r.test for r in rows))
         return ClientResult(total, self.overall.train, self.overall.test)
 
+    @property
+    def name_of_all(self) -> str:
+        """The name of all rows together: one that no client has."""
+        name = "all rows"
+        while name in self.clients:
+            name += " together"
+        return name
+
     def training_disparities(self) -> Iterator[tuple[ClientId | None, Disparity]]:
         """Every disparity on training rows with its client, None for all rows together."""
         for name, client in self.clients.items():

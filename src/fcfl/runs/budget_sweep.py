@@ -13,6 +13,7 @@ from fcfl.federation.checkpoint import checkpoint_path
 from fcfl.models.model import PARAMS
 from fcfl.models.saved_model import load_model
 from fcfl.results import PartName, Result, Sweep, SweepPoint, read_result, write_result
+from fcfl.results.findings import exceeded_budgets, trained_value
 from fcfl.results.judgeable import judge
 from fcfl.results.result import objective_setting
 from fcfl.results.result_file import RESULT, SWEEP, write_sweep
@@ -20,7 +21,6 @@ from fcfl.runs.folder import SETTINGS, check_folder, prepare_folder, writing
 from fcfl.runs.opening import Opener, open_run
 from fcfl.runs.run import Finished, run_session
 from fcfl.runs.settings import Experiment
-from fcfl.server.method import FEASIBILITY_TOLERANCE
 from fcfl.server.registry import METHODS
 from fcfl.server.sqp.subproblem import Target
 from fcfl.training.rounds import Session
@@ -228,17 +228,12 @@ def _read(folder: Path) -> Finished:
     result = read_result(folder / RESULT)
     plain = folder / PARAMS  # of the synthetic problem, which has no model
     params = np.loadtxt(plain, ndmin=1) if plain.exists() else load_model(folder).params
-    return Finished(folder, result, _excess(result) <= FEASIBILITY_TOLERANCE, params)
+    return Finished(folder, result, params)
 
 
 def _excess(result: Result) -> float:
-    """By how much decisions on training rows exceed a budget at most."""
-    found = []
-    for _, entry in result.training_disparities():
-        value = entry.smooth if entry.value is None else entry.value  # a formula decides nothing
-        if value is not None and entry.budget is not None:
-            found.append((value - entry.budget) * (-1 if entry.rule == "ratio" else 1))
-    return max(found, default=-math.inf)
+    """Return the largest excess over a training budget, or 0."""
+    return max((one.excess for one in exceeded_budgets(result)), default=0.0)
 
 
 def _point(value: float, finished: Finished, *, relative: bool) -> SweepPoint:
@@ -264,7 +259,7 @@ def _point(value: float, finished: Finished, *, relative: bool) -> SweepPoint:
 def _largest(result: Result, part: PartName) -> float | None:
     """The largest difference of any client, of decisions."""
     values = [
-        entry.smooth if entry.value is None else entry.value
+        trained_value(entry)
         for client in result.clients.values()
         for entry in client.part(part).disparities
         if entry.rule == "difference"

@@ -10,6 +10,7 @@ from typing import Any
 from fcfl._types import Vector
 from fcfl.errors import CheckpointError, FCFLError, Interrupted
 from fcfl.results import DataSource, Result, write_result
+from fcfl.results.findings import exceeded_budgets
 from fcfl.results.result_file import RESULT
 from fcfl.runs.folder import check_folder, prepare_folder, writing
 from fcfl.runs.opening import Opened, Opener, open_run
@@ -25,12 +26,16 @@ GIVEN = "given"  # the name of a start that the caller gives
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that came to an end; ``budgets_met`` speaks of decisions on training rows."""
+    """A run that came to an end."""
 
     folder: Path
     result: Result
-    budgets_met: bool
     params: Vector
+
+    @property
+    def budgets_met(self) -> bool:
+        """Whether decisions on the training rows meet every budget that can be compared."""
+        return not exceeded_budgets(self.result)
 
 
 def run_experiment(
@@ -129,7 +134,7 @@ def _run_opened(
             inputs = replace(inputs, thresholds=trained.thresholds)
         opened.model.write(trained.params, folder, inputs)
         write_result(folder / RESULT, result)
-    return Finished(folder, result, trained.budgets_met, trained.params)
+    return Finished(folder, result, trained.params)
 
 
 def _result(trained: Trained, experiment: Experiment, opened: Opened, start: str) -> Result:
@@ -144,7 +149,7 @@ def _result(trained: Trained, experiment: Experiment, opened: Opened, start: str
     )
     if opened.deployment is None:
         return result
-    return replace(result, deployment=opened.deployment(trained.budgets_met))
+    return replace(result, deployment=opened.deployment(not exceeded_budgets(result)))
 
 
 def _told_checksum(experiment: Experiment, opened: Opened) -> str:
