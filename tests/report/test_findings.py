@@ -70,7 +70,7 @@ def test_the_headline_and_the_steps_of_exit_code_3_name_the_budgets(tmp_path):
         "1 more",
     )
     first = next_steps(parsed(content))[0]
-    assert "west (race, by 0.25), centre (race, by 0.02), north (race, by 0.011) and 1" in first
+    assert "west (race, by 0.25), centre (race, by 0.02), north (race, by 0.011), 1 more." in first
     assert "--budget" in first and "--thresholds group" in first and "--scope global" in first
     page = unescape(write_page(write(tmp_path, content)).read_text(encoding="utf-8"))
     assert "<h1>4 of 5 budgets are exceeded on the training rows (exit code 3).</h1>" in page

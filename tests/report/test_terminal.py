@@ -1,16 +1,23 @@
 """Tables and the headline from hand-made results."""
 
 import io
+import re
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
 from rich.console import Console
 
 from fcfl.data.catalog import ClientDescription, GroupDescription
+from fcfl.report.layout import short_names
 from fcfl.report.terminal import (
     MOST_CLIENTS,
     comparison_table,
     federation_table,
     print_result,
+    result_tables,
 )
 from fcfl.report.words import finding_sentences, number, plain, title_of, trained_sentence
 from fcfl.results import (
@@ -86,21 +93,94 @@ def test_the_worst_served_client_comes_first():
     assert order == ["high", "middle", "low"]
 
 
-def test_a_table_fits_80_columns_and_no_number_is_cut():
-    name = "Sankt-Katharinen-Krankenhaus " * 4
-    interval = {"low": 0.0, "high": 0.19}
-    clients = {
-        name: (0.123456, [entry(0.04, 0.0525, verdict="undetermined", **interval)]),
-        "b": (0.2, [entry(0.01, 0.05, verdict="met", **interval)]),
+INTERVAL = {"low": 0.0, "high": 0.19}
+
+
+def hospitals(names, budgets=(0.05,)):
+    """A result whose clients have these names and undetermined budgets in turn."""
+    return simulated_result({
+        name: (0.5 - i / 100, [entry(0.04, budgets[i % len(budgets)], verdict="undetermined",
+                                     **INTERVAL)])
+        for i, name in enumerate(names)
+    })  # fmt: skip
+
+
+NAMES = {
+    "short": ["north", "südstadt-klinikum", "st-mary-hospital-of-the-lake", "e", "harbour"],
+    "alike at both ends": [f"hospital of the northern ward {i} of the region" for i in "abcdefghi"],
+    "wide": ["東京大学医学部附属病院第一内科", "東京大学附属病院第二内科", "Ἀσκληπιεῖον Ἐπιδαύρου"],
+    "many": [f"northfield-general-{i:02}" for i in range(40)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("budgets", [(0.05,), (0.05, 0.0525)], ids=["one budget", "several"])
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+def test_a_table_fits_the_screen_and_breaks_no_name_number_or_verdict(names, width, budgets):
+    (table,) = result_tables(hospitals(names, budgets), width)
+    lines = shown(table, width=width).splitlines()
+    assert max(map(cell_len, lines)) <= width
+    rows = [line for line in lines if "undetermined" in line]
+    assert len(rows) == len(names)  # a line for each client, its verdict whole
+    assert all("0.040" in row for row in rows)
+    told = [re.match(r"(.+?) +(30|0\.\d+) ", row)[1] for row in rows]
+    assert len(set(told)) == len(names)
+    for name, short in zip(names, told, strict=True):
+        head, *_, tail = short.split("…") if "…" in short else (short, "")
+        assert name.startswith(head) and name.endswith(tail)
+        assert all(part in name for part in short.split("…"))
+        assert short == name or "…" in short
+
+
+def test_wide_screens_show_whole_names():
+    (table,) = result_tables(hospitals(NAMES["short"]), 100)
+    assert all(name in shown(table, width=100) for name in NAMES["short"])
+
+
+@given(st.lists(st.text(min_size=1, max_size=30), min_size=1, max_size=40), st.integers(6, 20))
+def test_short_names_fit_and_differ(names, width):
+    short = short_names(names, width)
+    assert all(cell_len(name) <= width for name in short)
+    assert len({*map(plain, names)}) >= len({*short})
+    fits = [plain(name) for name in names if cell_len(plain(name)) <= width]
+    assert {*fits} <= {*short}
+
+
+def test_names_that_differ_anywhere_are_told_apart():
+    names = [f"{'x' * i}-{'long' * 8}" for i in range(12)] + ["a" * 40, "a" * 41]
+    assert len({*short_names(names, 9)}) == len(names)
+
+
+def test_equal_budgets_are_in_the_title_and_others_in_a_column():
+    (one,) = result_tables(hospitals(["a", "b"]))
+    assert "race, budget 0.05" in shown(one) and "0.0525" not in shown(one)
+    (several,) = result_tables(hospitals(["a", "b"], (0.05, 0.0525)))
+    assert "race\n" in shown(several).replace(" ", "") and "0.0525" in shown(several)
+
+
+def test_a_run_of_five_clients_fits_a_small_screen():
+    result = hospitals(NAMES["short"])
+    prices = {
+        name: replace(client, train=replace(client.train, disparities=tuple(
+            replace(one, value=0.0612, price=0.4) for one in client.train.disparities)))
+        for name, client in result.clients.items()
+    }  # fmt: skip
+    assert len(shown(result).splitlines()) <= 20
+    text = shown(replace(result, clients=prices))
+    assert "Exit code 3" in text and len(text.splitlines()) <= 24
+
+
+def test_the_share_selected_is_on_the_screen_where_it_is_known():
+    result = hospitals(["a", "b"])
+    assert "lected" not in shown(result)
+    counted = {
+        name: replace(client, test=replace(client.test, selected=11, positives=20))
+        for name, client in result.clients.items()
     }
-    text = shown(simulated_result(clients, [entry(0.1, 0.3)]))
-    assert max(map(len, text.splitlines())) <= 80
-    for cell in ("0.1235", "0.040", "0.0525", "0.750", ".000–.190"):
-        assert cell in text
-    assert "undetermined" in text and " met" in text and "smooth" not in text
-    assert "…" not in text
-    first_column = "".join(line.split("  ")[0] for line in text.splitlines())
-    assert "Krankenhaus" in first_column.replace(" ", "")
+    text = shown(replace(result, clients=counted))
+    assert text.count("0.367") == 2 and "lected" in text and "posi-" not in text
+    wide = shown(replace(result, clients=counted), width=100)
+    assert wide.count("0.367") == 2 and wide.count("0.667") == 2 and "posi-" in wide
 
 
 def test_headings_say_ratio_where_a_ratio_is_compared():

@@ -70,7 +70,7 @@ def test_rows_are_called_what_they_are():
     audited = parsed(two_clients(method="audit"))
     assert "shown to be met on audited rows" in verdict_sentence(audited)
     assert served_sentence(audited) == (
-        "Worst served: north, training loss 0.5000 (without the L2 term), accuracy 0.7500."
+        "Worst served: north, training loss 0.5000, accuracy 0.7500."
     )
     trained = two_clients()
     for who in trained["clients"].values():

@@ -70,7 +70,7 @@ def _describe(settings: Experiment) -> None:
     clients = describe(federation)
     several = "," in settings.table and len(table_files(settings.table))
     title = f"{several} files" if several else settings.table
-    out_console.print(federation_table(title, clients), "")
+    out_console.print(federation_table(title, clients, out_console.width), "")
     features, label = federation.schema.n_features, federation.columns.label
     more = f"{len(clients)} clients, " if len(clients) > MOST_CLIENTS else ""
     say(f"{more}{features} features, label {label}: {federation.labels[1]} counts as 1")

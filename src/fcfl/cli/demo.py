@@ -32,7 +32,7 @@ def demo(
     compared = run_shown(plain, out / "fedavg", overwrite=True, on_message=lambda _: None)
     print_result(out_console, finished.result)
     results = {"fcfl": finished.result, "FedAvg": compared.result}
-    out_console.print("", comparison_table(results), "")
+    out_console.print("", comparison_table(results, out_console.width), "")
     out_console.print(_about_the_smallest_group(finished.result), highlight=False)
     say(f"Written to {out}; open {write_page(out)}")
 

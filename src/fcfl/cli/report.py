@@ -40,7 +40,7 @@ def report(
         page = _show_one(folders[0], out)
     else:
         page = write_comparison(folders, out or Path("comparison.html"))
-        out_console.print(runs_table(read_results(folders)), "")
+        out_console.print(runs_table(read_results(folders), out_console.width), "")
     say(f"Written to {page}")
 
 

@@ -181,7 +181,7 @@ def _claims(
             rows=client.rows.of(part),
             is_together=is_together,
             run=run,
-            groups=tuple(group for group in entry.groups if group.is_compared),
+            groups=tuple(group for group in entry.groups if group.is_compared and group.rows),
             left_out=tuple(group for group in entry.groups if not group.is_compared),
             expected=entry.expected or trained.get(rule_of(entry), entry).expected,
         )

@@ -8,7 +8,7 @@ from fcfl.results import GroupCount, Result
 from fcfl.results.findings import findings_of
 
 from .claims import Claim, claims_of, first_claim
-from .words import number, plain
+from .words import capitalised, number, plain
 
 MOST_STEPS = 3  # open claims with a step of their own
 
@@ -132,7 +132,7 @@ def _too_few(claim: Claim) -> str:
 def next_steps(result: Result) -> list[str]:
     """Return what to do about exit code 3, what would decide what is open, and what is exceeded."""
     claims = [claim for claim in claims_of(result) if claim.budget is not None]
-    steps = [plain(finding.advice) for finding in findings_of(result)]
+    steps = [capitalised(plain(one.sentence)) for one in findings_of(result)]
     steps += _about_undetermined([c for c in claims if c.verdict == "undetermined"])
     exceeded = [c for c in claims if c.verdict == "exceeded"]
     if exceeded and result.method == "audit":

@@ -1,107 +1,95 @@
-"""A result on the screen: tables that fit 80 columns, and one sentence that sums them up."""
+"""A result on the screen: tables that fit its width, and a few sentences that sum them up."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from fcfl.results import ClientResult, Disparity, Part, Result
-from fcfl.results.findings import trained_value
+from fcfl.results.findings import findings_of, trained_value
 
 from .claims import RuleName, claims_of, rule_of, shown_verdict
+from .layout import EXTRA, Column, fitted_table
 from .people import people_sentences
 from .run_comparison import run_line
 from .views import claims_with_price
+from .words import number as number
+from .words import plain as plain
 from .words import (
-    finding_sentences,
-    price_sentence,
+    prices_sentence,
     privacy_sentences,
     served_sentence,
+    share,
     trained_sentence,
     unknown_worst,
     verdict_sentence,
-    worst_sentence,
 )
-from .words import number as number
-from .words import plain as plain
 
 if TYPE_CHECKING:  # a report reads results; of a data set it only shows a description
     from fcfl.data.catalog import ClientDescription
 
 MOST_CLIENTS = 40  # rows shown; the rest is in result.json
-MOST_PRICES = 3
+MOST_PRICES = 2
+_COUNTED = {"met": "met", "ex-\nceeded": "exceeded", "undeter-\nmined": "undetermined"}
 STYLES = {"met": "green", "exceeded": "bold red", "undetermined": "yellow"}
 
 
-def result_tables(result: Result) -> Iterator[Table]:
-    """One table for each rule, the worst-served client first."""
+def result_tables(result: Result, width: int = 80) -> Iterator[Table]:
+    """Yield one table of at most ``width`` cells for each rule, the worst-served client first."""
     clients = by_loss(result.clients)[:MOST_CLIENTS]
     together, part = result.all_rows, result.judged_part
     entries = [*clients[0][1].part(part).disparities, *together.part(part).disparities]
+    lines = [*clients, (result.name_of_all, together)] if len(clients) > 1 else clients
     for rule in dict.fromkeys(map(rule_of, entries)):
-        table = _table(f"{result.method}: {rule}")
-        for heading in _headings(result, rule.rule):
-            _numbers(table, heading)
-        table.add_column("verdict", no_wrap=True, vertical="bottom")
-        for name, client in clients:
-            _add_row(table, name, client, rule, result)
-        if len(clients) > 1:
-            table.add_section()
-            _add_row(table, result.name_of_all, together, rule, result)
-        yield table
+        budgets = {_entry(client.part(part), rule).budget for _, client in lines}
+        shared = budgets - {None}
+        is_shared = len(shared) <= 1 and _entry(clients[0][1].part(part), rule).budget in shared
+        title = f"{result.method}: {rule}"
+        if is_shared:
+            title += f", budget {shared.pop():g}"
+        columns = [
+            column
+            for column in _columns(lines, rule, result)
+            if column.heading != "budget" or (shared and not is_shared)
+        ]
+        yield fitted_table(title, columns, width, last=len(lines) - len(clients))
 
 
-def _headings(result: Result, kind: str) -> list[str]:
-    """What the numbers of a client are; an audit has trained nothing."""
-    value = {"ratio": "ratio", "bound": "value"}.get(kind, "differ-\nence")
-    if result.method == "audit":
-        return ["rows", "accu-\nracy", value, "interval", "budget"]
-    part = result.judged_part
-    return [
-        f"{part}\nrows", "train\nloss", f"{part}\naccu-\nracy", f"train\n{value}",
-        f"{part}\n{value}", "interval", "budget",
-    ]  # fmt: skip
+def _columns(
+    lines: Sequence[tuple[str, ClientResult]], rule: RuleName, result: Result
+) -> Iterator[Column]:
+    """Yield what is told of each client; an audit has trained nothing."""
+    part, is_audit = result.judged_part, result.method == "audit"
+    judged = [client.part(part) for _, client in lines]
+    entries = [_entry(one, rule) for one in judged]
+    rows = [client.rows.of(part) for _, client in lines]
+    value = {"ratio": "ratio", "bound": "value"}.get(rule.rule, "diff.")
+    yield Column("client", [name for name, _ in lines], is_name=True)
+    yield Column("rows", list(map(str, rows)), rank=6)
+    for heading, counts, rank in (
+        ("posi-\ntive", [one.positives for one in judged], EXTRA),
+        ("se-\nlected", [one.selected for one in judged], 1),
+    ):
+        yield Column(heading, list(map(share, counts, rows)), rank=rank)
+    if not is_audit:
+        losses = [number(client.train.loss) for _, client in lines]
+        yield Column("train\nloss", losses, rank=5)
+    yield Column("accu-\nracy", [number(one.accuracy, 3) for one in judged], rank=3)
+    if not is_audit and part == "test":
+        trained = [trained_value(_entry(client.train, rule)) for _, client in lines]
+        yield Column(f"train\n{value}", [number(found, 3) for found in trained], rank=4)
+    yield Column(value if is_audit else f"{part}\n{value}", [number(e.value, 3) for e in entries])
+    yield Column("interval", [_short_interval(entry) for entry in entries], rank=2)
+    yield Column("budget", [_budget(entry) for entry in entries])
+    yield Column("verdict", [_verdict(entry) for entry in entries], is_number=False)
 
 
-def _table(title: str, first: str = "client") -> Table:
-    table = Table(
-        title=Text(plain(title)),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        collapse_padding=True,
-    )
-    table.add_column(first, overflow="fold", min_width=6, vertical="bottom")
-    return table
-
-
-def _numbers(table: Table, heading: str) -> None:
-    width = _width(heading)
-    table.add_column(heading, justify="right", no_wrap=True, min_width=width, vertical="bottom")
-
-
-def _width(heading: str) -> int:
-    return max(len(line) for line in heading.split("\n"))
-
-
-def _add_row(table: Table, name: str, client: ClientResult, rule: RuleName, result: Result) -> None:
-    part = result.judged_part
-    train, judged = _entry(client.train, rule), _entry(client.part(part), rule)
-    found = [number(judged.value, 3), _short_interval(judged), _budget(judged)]
-    share = number(client.part(part).accuracy, 3)
-    rows = str(client.rows.of(part))
-    if result.method == "audit":
-        cells = [rows, share, *found]
-    else:
-        cells = [rows, number(client.train.loss), share, number(trained_value(train), 3), *found]
-    verdict = shown_verdict(judged)
-    named = verdict in STYLES or verdict == "not compared"
-    shown = Text(verdict, STYLES.get(verdict, "")) if named else Text("–")
-    table.add_row(Text(plain(name)), *cells, shown)
+def _verdict(entry: Disparity) -> Text:
+    verdict = shown_verdict(entry)
+    is_judged = verdict in STYLES or verdict == "not compared"
+    return Text(verdict, STYLES.get(verdict, "")) if is_judged else Text("–")
 
 
 def _short_interval(entry: Disparity) -> str:
@@ -132,7 +120,7 @@ def by_loss(clients: Mapping[str, ClientResult]) -> list[tuple[str, ClientResult
 
 def print_result(console: Console, result: Result) -> None:
     """The tables, what the judged rows say, the headline, and how training ended."""
-    for table in result_tables(result):
+    for table in result_tables(result, console.width):
         console.print(table, "")
     if len(result.clients) > MOST_CLIENTS:
         more = len(result.clients) - MOST_CLIENTS
@@ -142,83 +130,82 @@ def print_result(console: Console, result: Result) -> None:
 
 
 def summary_sentences(result: Result) -> list[str]:
-    """What the page says on its first screen, and how the run ended."""
+    """Return what the page says on its first screen, how the run ended, and what is wrong."""
     served = served_sentence(result) or unknown_worst(result)
-    wrong = finding_sentences(result)
-    sentences = [*wrong, served, *([] if wrong else [trained_sentence(result)])]
+    findings = findings_of(result)
+    sentences = [f"Exit code 3: {plain(finding.sentence)}" for finding in findings]
+    sentences.append(served if findings else f"{served} {trained_sentence(result)}".strip())
     if any(claim.verdict in STYLES for claim in claims_of(result)):
         sentences += [verdict_sentence(result), *people_sentences(result)]
-        sentences += [worst_sentence(result) or ""]
-    priced = claims_with_price(result)[:MOST_PRICES]
-    sentences += [price_sentence(claim, result) for claim in priced]
+    sentences += [prices_sentence(claims_with_price(result)[:MOST_PRICES], result)]
     sentences += [result.message, *privacy_sentences(result)]
     return [sentence for sentence in sentences if sentence]
 
 
-def runs_table(results: Mapping[str, Result]) -> Table:
-    """Several runs in one line each."""
-    table = _table("Runs", "run")
-    table.add_column("worst\nserved", overflow="fold", min_width=6, vertical="bottom")
-    headings = ("its train\nloss", "lowest\naccuracy", "largest\ndifference", "met", "ex-\nceeded")
-    for heading in (*headings, "undeter-\nmined"):
-        _numbers(table, heading)
-    for name, result in results.items():
-        run = run_line(name, result)
-        verdicts = [str(run.counts[v]) for v in ("met", "exceeded", "undetermined")]
-        table.add_row(
-            Text(plain(name)),
-            Text(plain(run.worst_client)),
-            number(run.train_loss),
-            number(run.lowest_accuracy, 3),
-            number(run.largest, 3),
-            *verdicts,
-        )
-    return table
+def runs_table(results: Mapping[str, Result], width: int = 80) -> Table:
+    """Return several runs in one line each."""
+    runs = [run_line(name, result) for name, result in results.items()]
+    counts = [Column(heading, [str(run.counts[verdict]) for run in runs])
+              for heading, verdict in _COUNTED.items()]  # fmt: skip
+    columns = [
+        Column("run", [run.name for run in runs], is_name=True),
+        Column("worst\nserved", [run.worst_client for run in runs], is_name=True),
+        Column("its train\nloss", [number(run.train_loss) for run in runs], rank=3),
+        Column("se-\nlected", [number(run.judged.selected, 3) for run in runs], rank=2),
+        Column("lowest\naccuracy", [number(run.lowest_accuracy, 3) for run in runs], rank=1),
+        Column("largest\ndifference", [number(run.largest, 3) for run in runs]),
+        *counts,
+    ]
+    return fitted_table("Runs", columns, width)
 
 
-def comparison_table(results: Mapping[str, Result]) -> Table:
-    """Several runs on the same rows side by side: accuracy and hard disparity on test rows."""
-    table = _table("Test rows, hard decisions")
-    _numbers(table, "rows")
-    for label in results:
-        _numbers(table, f"accuracy\n{label}")
-    for label in results:
-        _numbers(table, f"disparity\n{label}")
-    _numbers(table, "budget")
+def comparison_table(results: Mapping[str, Result], width: int = 80) -> Table:
+    """Return several runs on the same rows side by side: accuracy and disparity on test rows."""
     first = next(iter(results.values()))
-    for name, client in by_loss(first.clients):
-        tests = [result.clients[name].test for result in results.values()]
-        table.add_row(
-            Text(plain(name)),
-            str(client.rows.test),
-            *[number(test.accuracy) for test in tests],
-            *[number(test.disparities[0].value) for test in tests],
-            number(client.train.disparities[0].budget, 3),
-        )
-    return table
+    clients = by_loss(first.clients)
+    tests = {
+        label: [result.clients[name].test for name, _ in clients]
+        for label, result in results.items()
+    }
+    rows = [client.rows.test for _, client in clients]
+    budgets = [number(client.train.disparities[0].budget, 3) for _, client in clients]
+    measured = {
+        "selected": lambda test, n_rows: share(test.selected, n_rows),
+        "accuracy": lambda test, n_rows: number(test.accuracy),
+        "disparity": lambda test, n_rows: number(test.disparities[0].value),
+    }
+    columns = [
+        Column("client", [name for name, _ in clients], is_name=True),
+        Column("rows", list(map(str, rows)), rank=1),
+        *[
+            Column(f"{what}\n{label}", list(map(told, found, rows)), rank=2 * (what == "selected"))
+            for what, told in measured.items()
+            for label, found in tests.items()
+        ],
+        Column("budget", budgets),
+    ]
+    return fitted_table("Test rows, hard decisions", columns, width)
 
 
-def federation_table(name: str, clients: Sequence["ClientDescription"]) -> Table:
-    """Rows and label rate of each client of a data set, and of each of its groups."""
-    table = _table(name)
-    for heading in ("train\nrows", "test\nrows", "label\nrate"):
-        _numbers(table, heading)
-    table.add_column("group", overflow="fold", vertical="bottom")
-    for heading in ("group\nrows", "group\nlabel rate"):
-        _numbers(table, heading)
-    for client in clients[:MOST_CLIENTS]:
-        facts = [
-            Text(plain(client.name)),
-            Text(str(client.train_rows)),
-            Text(str(client.test_rows)),
-            Text(number(client.positive_rate, 3)),
-        ]
-        for group in client.groups:
-            table.add_row(
-                *facts,
-                Text(plain(f"{group.attribute} = {group.name}")),
-                str(group.rows),
-                number(group.positive_rate, 3),
-            )
-            facts = [Text()] * len(facts)
-    return table
+def federation_table(name: str, clients: Sequence["ClientDescription"], width: int = 80) -> Table:
+    """Return rows and label rate of each client of a data set, and of each of its groups."""
+    lines = [
+        (client if position == 0 else None, group)
+        for client in clients[:MOST_CLIENTS]
+        for position, group in enumerate(client.groups)
+    ]
+
+    def of_client(told: Callable[["ClientDescription"], str]) -> list[str]:
+        return ["" if client is None else told(client) for client, _ in lines]
+
+    groups = [group for _, group in lines]
+    columns = [
+        Column("client", of_client(lambda client: client.name), is_name=True),
+        Column("train\nrows", of_client(lambda client: str(client.train_rows)), rank=2),
+        Column("test\nrows", of_client(lambda client: str(client.test_rows)), rank=3),
+        Column("label\nrate", of_client(lambda client: number(client.positive_rate, 3)), rank=1),
+        Column("group", [f"{group.attribute} = {group.name}" for group in groups], is_name=True),
+        Column("group\nrows", [str(group.rows) for group in groups]),
+        Column("group\nlabel rate", [number(group.positive_rate, 3) for group in groups]),
+    ]
+    return fitted_table(name, columns, width)

@@ -1,7 +1,7 @@
 """Sentences about a result. A budget is met, exceeded or undetermined; nothing is ever more."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fcfl.results import Result
 from fcfl.results.findings import exceeded_budgets, findings_of, trained_value
@@ -12,8 +12,21 @@ MOST_NAMED = 3  # clients of the same privacy loss that are spelled out
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """A number for a table, a dash where there is none."""
-    return "–" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
+    """A number for a table, a dash where there is none; only nothing is 0."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    told = f"{value:.{digits}f}"
+    return f"<{10**-digits:.{digits}f}" if value > 0 and not float(told) else told
+
+
+def share(count: int | None, rows: int) -> str:
+    """Return a share with three decimals; only nobody is 0 and only everybody is 1."""
+    if count is None or not rows:
+        return "–"
+    told = f"{count / rows:.3f}"
+    if told == "0.000" and count:
+        return "<.001"
+    return ">.999" if told == "1.000" and count < rows else told
 
 
 def plain(name: str) -> str:
@@ -91,7 +104,7 @@ def served_sentence(result: Result) -> str | None:
         return None
     facts = []
     if worst.train_loss is not None:
-        facts.append(f"training loss {number(worst.train_loss)} (without the L2 term)")
+        facts.append(f"training loss {number(worst.train_loss)}")
     if worst.test_accuracy is not None:
         rows = "accuracy" if result.method == "audit" else "test accuracy"
         facts.append(f"{rows} {number(worst.test_accuracy)}")
@@ -105,6 +118,21 @@ def price_sentence(claim: Claim, result: Result) -> str:
     return (
         f"Relaxing {plain(whose)} ({plain(claim.of.in_words)}) by 0.01 would lower "
         f"{minimised(result)} by about {saved:.2g}."
+    )
+
+
+def prices_sentence(claims: Sequence[Claim], result: Result) -> str:
+    """Return what one hundredth of each of several budgets costs, in one sentence."""
+    if not claims:
+        return ""
+    attributes = {claim.of for claim in claims}
+    each = [
+        f"{plain(claim.client)} {0.01 * (claim.price or 0.0):.2g}"
+        + (f" ({plain(claim.of.in_words)})" if len(attributes) > 1 else "")
+        for claim in claims
+    ]
+    return (
+        f"Relaxing one budget by 0.01 would lower {minimised(result)} by about: {', '.join(each)}."
     )
 
 
@@ -126,13 +154,18 @@ def title_of(result: Result) -> str:
     if not found:
         return verdict_sentence(result)
     reasons = "; ".join(plain(finding.headline) for finding in found)
-    return f"{reasons[:1].upper()}{reasons[1:]} (exit code 3)."
+    return f"{capitalised(reasons)} (exit code 3)."
+
+
+def capitalised(sentence: str) -> str:
+    """Return a sentence that begins with a capital letter."""
+    return sentence[:1].upper() + sentence[1:]
 
 
 def finding_sentences(result: Result) -> list[str]:
     """Return one sentence for each reason for exit code 3, with everything that is wrong."""
     return [
-        plain(f"{one.headline[:1].upper()}{one.headline[1:]}: {'; '.join(one.details)}.")
+        plain(f"{capitalised(one.headline)}: {'; '.join(one.details)}.")
         for one in findings_of(result)
     ]
 

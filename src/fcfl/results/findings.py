@@ -36,13 +36,20 @@ class ExceededBudget:
 class Finding:
     """A reason for exit code 3.
 
-    ``headline`` is a clause without a full stop, such as "1 of 5 budgets is exceeded". ``details``
-    are phrases, one for each thing that is wrong, and ``advice`` is a sentence on what to do.
+    ``headline`` is a clause without a full stop, such as "1 of 5 budgets is exceeded". ``named``
+    are a few words for each thing that is wrong, ``details`` the same with all numbers, and
+    ``advice`` is a sentence on what to do.
     """
 
     headline: str
+    named: tuple[str, ...]
     details: tuple[str, ...]
     advice: str
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong, where, and what to do about it."""
+        return f"{self.headline}: {', '.join(self.named)}. {self.advice}"
 
 
 def findings_of(result: Result) -> tuple[Finding, ...]:
@@ -96,8 +103,10 @@ def _on_exceeded(result: Result) -> Iterator[Finding]:
     verb = "is" if len(found) == 1 else "are"
     left = len(found) - MOST_NAMED
     more = (f"{left} more",) if left > 0 else ()
+    named = [f"{one.name} ({one.entry.attribute}, by {one.excess:.2g})" for one in found]
     yield Finding(
         f"{of} {verb} exceeded on the training rows",
+        (*named[:MOST_NAMED], *more),
         (*map(_phrase, found[:MOST_NAMED]), *more),
         _advice(result, found),
     )
@@ -110,7 +119,7 @@ def _phrase(one: ExceededBudget) -> str:
 
 
 def _advice(result: Result, found: Sequence[ExceededBudget]) -> str:
-    """Name the budgets, and the options that apply to this run."""
+    """Name the options that apply to this run."""
     is_of_clients = all(one.client is not None for one in found)
     is_of_one = len({one.entry.attribute for one in found}) == 1
     may_choose_thresholds = is_of_clients and is_of_one and result.thresholds is None
@@ -121,8 +130,5 @@ def _advice(result: Result, found: Sequence[ExceededBudget]) -> str:
         options.append("choose thresholds by group with --thresholds group")
     if len(result.clients) > 1 and is_of_clients:
         options.append("compare all clients' rows together with --scope global")
-    shown, left = found[:MOST_NAMED], len(found) - MOST_NAMED
-    named = [f"{one.name} ({one.entry.attribute}, by {one.excess:.2g})" for one in shown]
-    names = ", ".join(named) + (f" and {left} more" if left > 0 else "")
     either = ", ".join(options[:-1]) + (" or " if options[:-1] else "") + options[-1]
-    return f"Exceeded on the training rows: {names}. To meet these budgets, {either}."
+    return f"To meet {'this budget' if len(found) == 1 else 'these budgets'}, {either}."

@@ -32,6 +32,7 @@ def judge(result: Result) -> Judged:
         low=None if together is None else together.low,
         high=None if together is None else together.high,
         accuracy=result.all_rows.part(part).accuracy,
+        selected=_share_selected(result.all_rows, part),
         median=median(values) if values else None,
         largest=max(values, default=None),
         lowest_accuracy=min(accuracies, default=None),
@@ -40,6 +41,11 @@ def judge(result: Result) -> Judged:
         clients=tuple(clients),
         too_small=tuple(name for name in result.clients if name not in clients),
     )
+
+
+def _share_selected(client: ClientResult, part: PartName) -> float | None:
+    selected, rows = client.part(part).selected, client.rows.of(part)
+    return None if selected is None or not rows else selected / rows
 
 
 def has_enough(client: ClientResult, part: PartName) -> bool:

@@ -9,6 +9,8 @@ from fcfl._types import ClientId
 class Judged:
     """Differences of group rates and accuracy on held-out rows, where there are any.
 
+    ``accuracy`` and the share ``selected`` are of all rows together.
+
     ``all_rows`` is the largest difference over all rows together, with its interval; ``median`` and
     ``largest`` are of the clients in ``clients``, those with enough people, and so are
     ``lowest_accuracy`` and how many of ``n_budgets`` budgets are kept. All other clients are in
@@ -19,6 +21,7 @@ class Judged:
     low: float | None = None
     high: float | None = None
     accuracy: float | None = None
+    selected: float | None = None
     median: float | None = None
     largest: float | None = None
     lowest_accuracy: float | None = None
