@@ -65,8 +65,8 @@ def test_an_audit_writes_a_result_and_a_page_and_says_what_it_found(table, tmp_p
         "1 of 3 budgets shown to be met on audited rows, 1 exceeded, 1 has too few people to tell."
     )
     assert known in said
-    assert "south: budget 0.1 exceeded on 2,000 rows (smallest group 1,000)" in said
     page = (tmp_path / "a" / "report.html").read_text(encoding="utf-8")
+    assert "south: budget 0.1 exceeded on 2,000 rows (smallest group 1,000)" in page
     assert f"<h1>{known}</h1>" in page
 
 
