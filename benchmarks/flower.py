@@ -142,8 +142,8 @@ def show(folder: Path) -> bool:
     ours, other = (load_model(folder / place).params for place in ("out", "reference"))
     apart = float(np.abs(ours - other).max())
     rounds, section = result.n_rounds, result.deployment
-    print(f"  {result.status}: {rounds} rounds, {section.exchanges} exchanges in all")
-    print(f"  {result.seconds:.1f} s, {result.seconds / section.exchanges:.2f} s each")
+    print(f"  {result.status}: {rounds} rounds, {result.exchanges.total} exchanges in all")
+    print(f"  {result.seconds:.1f} s, {result.seconds / result.exchanges.total:.2f} s each")
     print(f"  {section.bytes_from_sites:,} bytes from sites, {section.bytes_to_sites:,} to")
     print(f"  largest difference from the model of one process: {apart:.1e}")
     return apart <= TOLERANCE and rounds <= MOST_ROUNDS

@@ -175,8 +175,8 @@ def measure(case: str, engine: str, folder: Path) -> bool:
     print(
         f"  same bits: {ours.tobytes() == other.tobytes()}, apart {np.abs(ours - other).max():.1e}"
     )
-    each = found.seconds / section.exchanges
-    print(f"  {section.exchanges} exchanges, {found.seconds:.1f} s, {each:.2f} s each")
+    each = found.seconds / found.exchanges.total
+    print(f"  {found.exchanges.total} exchanges, {found.seconds:.1f} s, {each:.2f} s each")
     print(f"  {section.bytes_from_sites:,} bytes from sites, {section.bytes_to_sites:,} to")
     print(f"  in one process {expected.seconds:.1f} s")
     return chosen[0] == chosen[1] and ours.tobytes() == other.tobytes()

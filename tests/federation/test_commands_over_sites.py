@@ -63,9 +63,9 @@ def read(path):
 
 
 def without_times(content):
-    """The same without seconds, and without what names the table."""
+    """The same without seconds, exchanges, and what names the table: sites are met once."""
     if isinstance(content, dict):
-        left_out = ("seconds", "table")
+        left_out = ("seconds", "table", "exchanges")
         return {key: without_times(v) for key, v in content.items() if key not in left_out}
     return [without_times(part) for part in content] if isinstance(content, list) else content
 

@@ -4,16 +4,21 @@ import json
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from in_one_process import hospitals, node_configs
 from in_one_process import train as train_sites
 
-from fcfl import Difference
+from fcfl import Difference, FCFLClassifier
 from fcfl.errors import Interrupted
 from fcfl.federation.exchange_count import EXCHANGES, ExchangeCount, read_exchanges
 from fcfl.federation.federation import Federation
 from fcfl.federation.transport import InProcessTransport
 from fcfl.models.linear import Linear
+from fcfl.results import read_result
+from fcfl.runs import Experiment
+from fcfl.runs.budget_sweep import run_sweep
+from fcfl.runs.method_comparison import run_comparison
 from fcfl.training.fit import train
 from fcfl.training.rounds import Session
 from helpers import simulated_clients
@@ -108,6 +113,40 @@ def test_messages_to_a_site_are_the_exchanges_of_the_result(tmp_path):
     exchanges = finished.result.exchanges
     assert set(sent.values()) == {exchanges.total}
     assert exchanges.by_phase["choose"] > 5 and exchanges.by_phase["meet"] == 2
+
+
+def test_a_comparison_has_the_exchanges_of_each_method(tmp_path, asked):
+    comparison = run_comparison(experiment(tmp_path), ("afl",), [0], Session(tmp_path / "out"))
+    assert sum(summary.exchanges.mean for summary in comparison.methods) == sum(asked.values())
+    for run in comparison.runs:
+        result = read_result(tmp_path / "out" / run.folder / "result.json")
+        assert run.exchanges == result.exchanges.total > sum(result.rounds.values())
+
+
+def test_a_sweep_has_the_exchanges_of_each_budget_and_of_all(tmp_path, asked):
+    session, one = Session(tmp_path / "out"), replace(experiment(tmp_path), budget=None)
+    points = run_sweep(one, [0.2, 0.02], session, relative=False).points
+    for point in points:
+        result = read_result(tmp_path / "out" / point.folder / "result.json")
+        assert point.exchanges == result.exchanges.total > 0
+    whole = read_result(tmp_path / "out" / "result.json").exchanges
+    assert whole.total == sum(point.exchanges for point in points) == sum(asked.values())
+
+
+def test_a_classifier_has_the_exchanges_of_its_fit(asked):
+    rng = np.random.default_rng(0)
+    X, site, sex = rng.normal(size=(300, 2)), rng.choice(["n", "s"], 300), rng.choice([0, 1], 300)
+    y = X[:, 0] + sex + rng.logistic(size=300) > 0
+    model = FCFLClassifier(budget=0.1).fit(X, y, clients=site, sensitive_features=sex)
+    assert model.result_.exchanges.total == sum(asked.values())
+    assert {"choose", "starts", "fit", "check"} <= model.result_.exchanges.by_phase.keys()
+
+
+def experiment(folder):
+    hospitals(folder, stays(400))
+    columns = {"client": "hospital", "label": "died", "sensitive": ("race",), "min_group_rows": 1}
+    fixed = {"l2": 0.003, "objective": 1.0, "starts": 1, "confidence": 0.0, "budget": 0.1}
+    return Experiment(table=str(folder / "joined.csv"), **columns, **fixed)
 
 
 def test_rounds_have_the_exchanges_so_far_and_their_phase(tmp_path):

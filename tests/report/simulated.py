@@ -108,7 +108,7 @@ HISTORY = [
 ROUNDS = [RoundInfo(**line) for line in HISTORY]
 SWEEP = [
     {
-        "budget": budget, "status": "converged", "budgets_met": True, "rounds": 9,
+        "budget": budget, "status": "converged", "budgets_met": True, "exchanges": 19,
         "worst_client": "north", "worst_client_train_loss": 0.6 - budget,
         "worst_client_test_accuracy": 0.7 + budget, "test_accuracy": 0.8,
         "largest_train_disparity": budget, "largest_test_disparity": budget * 1.1,

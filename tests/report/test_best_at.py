@@ -10,7 +10,7 @@ from fcfl.results.judged import Judged
 
 def line(method, kept, all_rows, largest, lowest):
     known = dict.fromkeys(
-        ("worst_accuracy", "accuracy", "worst_train_loss", "largest_disparity", "rounds",
+        ("worst_accuracy", "accuracy", "worst_train_loss", "largest_disparity", "exchanges",
          "bytes_from_clients", "seconds"), OverSeeds(),
     )  # fmt: skip
     return MethodSummary(
@@ -62,7 +62,7 @@ def test_without_figures_nothing_is_said():
 
 def test_a_sweep_calls_its_rows_what_they_are():
     point = SweepPoint(
-        budget=0.1, status="converged", budgets_met=True, rounds=1, worst_client=None,
+        budget=0.1, status="converged", budgets_met=True, exchanges=1, worst_client=None,
         worst_client_train_loss=None, worst_client_test_accuracy=None, test_accuracy=None,
         largest_train_disparity=None, largest_test_disparity=None, folder="1",
         judged=Judged(kept=1, n_budgets=2),

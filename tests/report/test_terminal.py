@@ -24,6 +24,7 @@ from fcfl.results import (
     ClientResult,
     Disparity,
     EvaluationCounts,
+    Exchanges,
     Overall,
     Part,
     Result,
@@ -222,3 +223,11 @@ def test_a_missing_number_is_a_dash():
     assert number(None) == "–"
     assert number(0.12345) == "0.1235"
     assert number(0.5, 1) == "0.5"
+
+
+def test_the_cost_is_told_by_phase_and_only_where_clients_were_asked():
+    result = simulated_result({"north": (0.5, ())})
+    assert "xchanges" not in shown(result)
+    result = replace(result, exchanges=Exchanges.of({"meet": 2, "fit": 1200, "other": 1}))
+    told = " ".join(shown(result).split())
+    assert "Exchanges with all clients: 1,203 (2 to meet, 1,200 to train, 1 other)." in told

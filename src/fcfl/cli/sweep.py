@@ -116,7 +116,7 @@ def curve_table(points: Sequence[SweepPoint]) -> Grid:
     table.add_column("status", no_wrap=True)
     for heading in (
         "worst\nclient’s\ntrain\nloss", "all\nrows\naccu-\nracy", "lowest\naccu-\nracy",
-        "differ-\nence,\nall\nrows", "median\nclient", "largest\nclient", "kept",
+        "differ-\nence,\nall\nrows", "median\nclient", "largest\nclient", "kept", "ex-\nchan-\nges",
     ):  # fmt: skip
         table.add_column(heading, justify="right", no_wrap=True)
     for point in points:
@@ -131,6 +131,7 @@ def curve_table(points: Sequence[SweepPoint]) -> Grid:
             number(judged.median, 3),
             number(judged.largest, 3),
             judged.keeps,
+            f"{point.exchanges:,}",
         )
     return table
 

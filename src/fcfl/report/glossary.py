@@ -55,6 +55,11 @@ GLOSSARY: tuple[tuple[str, str], ...] = (
         "a client's training rows, without the L2 term that keeps weights small.",
     ),
     (
+        "Exchange",
+        "One request that all clients answer. It takes as long as the slowest client, whatever is "
+        "asked, so that their number is what a run over a network costs.",
+    ),
+    (
         "Price of a budget",
         "How much the training loss would fall if the budget were a little larger.",
     ),

@@ -19,7 +19,7 @@ from .words import number, plain
 MOST_CLIENTS = 12  # with columns of their own; all are in comparison.json
 _HEADINGS = (
     "lowest\naccu-\nracy", "all\nrows\naccu-\nracy", "differ-\nence,\nall\nrows", "interval ",
-    "median\nclient", "largest\nclient", "kept", "rounds",
+    "median\nclient", "largest\nclient", "kept", "ex-\nchanges",
 )  # fmt: skip
 
 
@@ -31,7 +31,7 @@ class MethodLine:
     what: str
     failed: int
     accuracy: str
-    rounds: str
+    exchanges: str
     megabytes: str
     seconds: str
     clients: Mapping[str, tuple[str, str]]
@@ -72,7 +72,7 @@ def methods_table(comparison: Comparison) -> Table:
     for line in method_lines(comparison):
         table.add_row(
             line.method, line.lowest_accuracy, line.accuracy, line.all_rows,
-            line.all_rows_interval, line.median, line.largest_judged, line.kept, line.rounds,
+            line.all_rows_interval, line.median, line.largest_judged, line.kept, line.exchanges,
         )  # fmt: skip
     return table
 
@@ -247,7 +247,7 @@ def _line(summary: MethodSummary, run: MethodRun | None) -> MethodLine:
         what=summary.what,
         failed=summary.failed,
         accuracy=_spread(summary.accuracy, 3),
-        rounds=_whole(summary.rounds.mean),
+        exchanges=_whole(summary.exchanges.mean),
         megabytes=_short(summary.bytes_from_clients.mean, 1e6),
         seconds=_short(summary.seconds.mean, 1.0),
         clients={

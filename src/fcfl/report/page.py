@@ -46,6 +46,7 @@ from .views import (
     training_lines,
 )
 from .words import (
+    exchanges_called,
     interval,
     minimised,
     number,
@@ -173,7 +174,7 @@ def facts(result: Result) -> Iterable[tuple[str, str]]:
         "method": result.method,
         "status": result.status,
         "how it ended": result.message,
-        "rounds": ", ".join(f"{stage} {count}" for stage, count in result.rounds.items()),
+        "exchanges with all clients": exchanges_called(result),
         "evaluations per client": ", ".join(f"{n} {what}" for what, n in asked.items() if n),
         "sent by clients": f"{sent / 1e6:.3g} MB" if sent else "",
         "seconds": _short(result.seconds),

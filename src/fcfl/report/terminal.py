@@ -15,9 +15,8 @@ from .layout import EXTRA, Column, fitted_table
 from .people import people_sentences
 from .run_comparison import run_line
 from .views import claims_with_price
-from .words import number as number
-from .words import plain as plain
 from .words import (
+    cost_sentence,
     prices_sentence,
     privacy_sentences,
     served_sentence,
@@ -26,6 +25,8 @@ from .words import (
     unknown_worst,
     verdict_sentence,
 )
+from .words import number as number
+from .words import plain as plain
 
 if TYPE_CHECKING:  # a report reads results; of a data set it only shows a description
     from fcfl.data.catalog import ClientDescription
@@ -138,7 +139,7 @@ def summary_sentences(result: Result) -> list[str]:
     if any(claim.verdict in STYLES for claim in claims_of(result)):
         sentences += [verdict_sentence(result), *people_sentences(result)]
     sentences += [prices_sentence(claims_with_price(result)[:MOST_PRICES], result)]
-    sentences += [result.message, *privacy_sentences(result)]
+    sentences += [result.message, cost_sentence(result) or "", *privacy_sentences(result)]
     return [sentence for sentence in sentences if sentence]
 
 

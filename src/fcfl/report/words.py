@@ -9,6 +9,20 @@ from fcfl.results.findings import exceeded_budgets, findings_of, trained_value
 from .claims import Claim, claims_of, count_verdicts, first_claim, rows_called
 
 MOST_NAMED = 3  # clients of the same privacy loss that are spelled out
+_PHASES = {
+    "meet": "to meet",
+    "reference": "to train without budgets",
+    "disclose": "for reference rows",
+    "alone": "to train clients alone",
+    "choose": "to choose settings",
+    "starts": "to compare starts",
+    "fit": "to train",
+    "check": "to check decisions",
+    "tighten": "to tighten bounds",
+    "project": "to correct decisions",
+    "threshold": "to choose thresholds",
+    "vote": "to vote",
+}
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -188,6 +202,19 @@ def trained_sentence(result: Result) -> str:
     if len(known) < len(given):
         sentence += f", {_has(len(given) - len(known))} no two groups to compare"
     return f"{sentence}."
+
+
+def cost_sentence(result: Result) -> str | None:
+    """Return how many exchanges the run took and what for; None if clients were not asked."""
+    parts = exchanges_called(result)
+    return f"Exchanges with all clients: {parts}." if parts else None
+
+
+def exchanges_called(result: Result) -> str:
+    """Return ``38 (2 to meet, 12 to train, …)``, empty without exchanges."""
+    cost = result.exchanges
+    parts = ", ".join(f"{n:,} {_PHASES.get(name, name)}" for name, n in cost.by_phase.items())
+    return f"{cost.total:,} ({parts})" if cost.total else ""
 
 
 def unknown_worst(result: Result) -> str:

@@ -41,7 +41,7 @@ class MethodRun:
     low: float | None = None
     high: float | None = None
     verdicts: Mapping[str, int] = field(default_factory=dict)
-    rounds: int | None = None
+    exchanges: int | None = None
     bytes_from_clients: int | None = None
     seconds: float | None = None
     clients: Mapping[ClientId, ClientRun] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class MethodSummary:
     accuracy: OverSeeds
     worst_train_loss: OverSeeds
     largest_disparity: OverSeeds
-    rounds: OverSeeds
+    exchanges: OverSeeds
     bytes_from_clients: OverSeeds
     seconds: OverSeeds
     verdicts: Mapping[str, int]

@@ -10,14 +10,15 @@ from .judged import Judged
 class SweepPoint:
     """What the curve shows of one run.
 
-    Its budget is ``budget``, or ``relative``: a share of the disparity without budgets.
+    Its budget is ``budget``, or ``relative``: a share of the disparity without budgets. A point
+    that was trained twice has the exchanges of both runs.
     """
 
     budget: float | None = field(default=None, metadata=omitted())
     relative: float | None = field(default=None, metadata=omitted())
     status: str
     budgets_met: bool
-    rounds: int
+    exchanges: int
     worst_client: str | None
     worst_client_train_loss: float | None
     worst_client_test_accuracy: float | None

@@ -12,7 +12,7 @@ from fcfl._types import Vector
 from fcfl.federation.checkpoint import checkpoint_path
 from fcfl.models.model import PARAMS
 from fcfl.models.saved_model import load_model
-from fcfl.results import PartName, Result, Sweep, SweepPoint, read_result, write_result
+from fcfl.results import Exchanges, PartName, Result, Sweep, SweepPoint, read_result, write_result
 from fcfl.results.findings import exceeded_budgets, trained_value
 from fcfl.results.judgeable import judge
 from fcfl.results.result import objective_setting
@@ -59,6 +59,7 @@ def run_sweep(
     _make_way(runs, places, resume=session.resume, overwrite=overwrite)
     rows = _Rows(opener, opener(runs[0]).checksum)
     points: tuple[SweepPoint, ...] = ()
+    asked = Exchanges()
     for position, (value, place) in enumerate(zip(values, places, strict=True)):
         session.on_message(f"{place.name}, point {position + 1} of {len(values)}")
         one = _with_budget(experiment, name, value)
@@ -71,9 +72,10 @@ def run_sweep(
             finished = _run_or_read(one, place, share.quiet(), rows)
         if experiment.wants_selection:
             experiment = _settled(experiment, finished.result)
+        asked = asked.plus(finished.result.exchanges)
         points = (*points, _point(value, finished, relative=relative))
         write_sweep(folder / SWEEP, Sweep(points))
-    write_result(folder / RESULT, replace(finished.result, sweep=points))
+    write_result(folder / RESULT, replace(finished.result, exchanges=asked, sweep=points))
     return Sweep(points)
 
 
@@ -168,7 +170,8 @@ def _run_twice(
     cold = _run_or_read(experiment, folder / AFRESH, quiet.part(0.5, 1.0), rows)
     kept, why = _better(experiment, warm, cold)
     session.on_message(f"{folder.name}: {why}")
-    result = replace(kept.result, notes=(*kept.result.notes, why))
+    both = warm.result.exchanges.plus(cold.result.exchanges)
+    result = replace(kept.result, exchanges=both, notes=(*kept.result.notes, why))
     with writing(folder):
         unfinished = shutil.ignore_patterns(RESULT)
         shutil.copytree(kept.folder, folder, ignore=unfinished, dirs_exist_ok=True)
@@ -244,7 +247,7 @@ def _point(value: float, finished: Finished, *, relative: bool) -> SweepPoint:
         relative=value if relative else None,
         status=result.status,
         budgets_met=finished.budgets_met,
-        rounds=result.n_rounds,
+        exchanges=result.exchanges.total,
         worst_client=worst.name,
         worst_client_train_loss=worst.train_loss,
         worst_client_test_accuracy=worst.test_accuracy,

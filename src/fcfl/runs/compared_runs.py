@@ -61,7 +61,7 @@ def summarise(folder: Path, result: Result) -> MethodRun:
         low=entry.low if entry else None,
         high=entry.high if entry else None,
         verdicts=_verdicts(result, part),
-        rounds=result.n_rounds,
+        exchanges=result.exchanges.total,
         bytes_from_clients=result.bytes_from_clients,
         seconds=result.seconds,
         clients=clients,
@@ -99,11 +99,13 @@ def _verdicts(result: Result, part: PartName) -> dict[str, int]:
 def majority_run(opened: Opened, seed: int) -> MethodRun:
     """Everybody gets the label that is more frequent in training: no group differs from another.
 
-    How frequent either is follows from what clients count of any model, here of zeros.
+    How frequent either is follows from what clients count of any model, here of zeros. Its
+    exchanges include those that checked the budgets before the first run.
     """
     rules = rules_in_force(opened.rules, opened.federation.introduce())
     setup = Setup(opened.model, (), rules)
-    said = opened.federation.count(setup, np.zeros(opened.model.n_params))
+    with opened.federation.phase("check"):
+        said = opened.federation.count(setup, np.zeros(opened.model.n_params))
     train, test = ({c: getattr(one, part) for c, one in said.items()} for part in ("train", "test"))
     positive = {c: one.true_positive + one.false_negative for c, one in train.items()}
     label = sum(positive.values()) / sum(one.n_rows for one in train.values()) >= 0.5
@@ -122,6 +124,7 @@ def majority_run(opened: Opened, seed: int) -> MethodRun:
         worst_accuracy=accuracy[worst],
         accuracy=overall,
         largest_disparity=0.0,
+        exchanges=sum(opened.federation.exchanges.take().values()),
         clients={name: ClientRun(value, 0.0) for name, value in accuracy.items()},
         judged=Judged(all_rows=0.0, accuracy=overall, median=0.0, largest=0.0),
     )
@@ -171,7 +174,7 @@ def _over_seeds(method: str, runs: Sequence[MethodRun]) -> MethodSummary:
         accuracy=over_seeds([run.accuracy for run in runs]),
         worst_train_loss=over_seeds([run.worst_train_loss for run in runs]),
         largest_disparity=over_seeds([run.largest_disparity for run in runs]),
-        rounds=over_seeds([run.rounds for run in runs]),
+        exchanges=over_seeds([run.exchanges for run in runs]),
         bytes_from_clients=over_seeds([run.bytes_from_clients for run in runs]),
         seconds=over_seeds([run.seconds for run in runs]),
         verdicts=dict(sum((Counter(run.verdicts) for run in runs), Counter())),

@@ -7,6 +7,7 @@ from pathlib import Path
 from fcfl._checks import check_choice
 from fcfl.errors import AbsentClientError, FCFLError, Interrupted
 from fcfl.federation.checkpoint import checkpoint_path
+from fcfl.federation.exchange_count import read_exchanges
 from fcfl.results import (
     Comparison,
     MethodRun,
@@ -135,5 +136,6 @@ def _run(experiment: Experiment, session: Session, rows: str, opener: Opener) ->
             seed=experiment.seed,
             status="failed",
             message=str(error),
+            exchanges=sum(read_exchanges(folder).values()),
         )
     return summarise(folder, finished.result)

@@ -55,12 +55,11 @@ def end_run(state: SQPState) -> SQPState:
     """The state with its final status: ``converged``, or ``stopped`` if a stage was cut short."""
     if state.stage == 1:
         state = _with_stage_1_multipliers(state)
-    counts = f"{state.rounds[0]} + {state.rounds[1]} rounds"
     if state.cut_short:
+        counts = f"{state.rounds[0]} + {state.rounds[1]} rounds"
         message = f"Stopped at a KKT residual of {state.kkt:.1e} after {counts}."
         return replace(state, status="stopped", message=message)
-    message = f"KKT residual {state.kkt:.1e} after {counts}."
-    return replace(state, status="converged", message=message)
+    return replace(state, status="converged", message=f"KKT residual {state.kkt:.1e}.")
 
 
 def end_cut_short(state: SQPState) -> SQPState:
