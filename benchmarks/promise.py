@@ -554,4 +554,4 @@ def main(arguments: Sequence[str] = ("compare",)) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -29,7 +29,8 @@ from fcfl.rules import Difference, Rule, without_budgets
 
 Array = NDArray[np.float64]
 NOT_REQUESTS = {
-    "bind", "only", "under", "masked", "together", "check_chooses_thresholds", "check_all_answered",
+    "bind", "only", "under", "masked", "together", "phase", "check_chooses_thresholds",
+    "check_all_answered",
 }  # fmt: skip
 UNIT = 1e4  # disparities and shares are recorded in ten-thousandths
 L2_FREE, OBJECTIVE_FREE = 3e-3, "mean"  # of the model without budgets that shares are compared with
