@@ -26,6 +26,7 @@ from fcfl import Federation, train
 from fcfl.client.counts import Counts, pool_counts
 from fcfl.models.linear import Linear
 from fcfl.rules import Difference, Rule, without_budgets
+from fcfl.training.fit import check_rules
 
 Array = NDArray[np.float64]
 NOT_REQUESTS = {
@@ -66,7 +67,10 @@ def fit(task: Task, federation: Federation, seed: int, confidence: float, varian
             "l2": float(l2),
             "objective": objective if objective in ("mean", "max") else float(objective),
         }
-    return train(federation, Linear(task.n_features), rules, **options)
+    model = Linear(task.n_features)
+    if variant != "none":  # as `fcfl train` does first, with requests of its own
+        check_rules(federation, model, rules, min_group_rows=options.get("min_group_rows"))
+    return train(federation, model, rules, **options)
 
 
 def stated(trained: Any) -> tuple[list[float | None], list[str]]:
