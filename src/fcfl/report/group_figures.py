@@ -12,7 +12,7 @@ from .claims import Claim
 from .figures import STRIP_HEIGHT, box, claim_axis
 from .people import AMONG
 from .svg import Scale, line, mark, picture
-from .words import interval, plain
+from .words import interval, plain, share
 
 MOST_CLIENTS = 8  # with a picture; all are in the table of groups
 WHOLE = Scale(0.0, 1.0)
@@ -20,7 +20,10 @@ WHOLE = Scale(0.0, 1.0)
 
 @dataclass(frozen=True)
 class RateStrip:
-    """One group: how many of how many are selected, the rate in words, and its picture."""
+    """One group: how many of how many are selected, the rate in words, and its picture.
+
+    A group that is not ``is_compared`` has too few rows.
+    """
 
     group: str
     among: str
@@ -28,6 +31,7 @@ class RateStrip:
     selected: int
     rate: str
     strip: Markup
+    is_compared: bool
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,8 @@ def rates_views(claims: Sequence[Claim]) -> tuple[RatesView, ...]:
         if key in views or len(views) == MOST_CLIENTS or not claim.groups:
             continue
         ident = f"rates-{len(views)}"
-        rows = tuple(_strip(group, f"{ident}-{i}") for i, group in enumerate(claim.groups))
+        groups = (*claim.groups, *(group for group in claim.left_out if group.rows))
+        rows = tuple(_strip(group, f"{ident}-{i}") for i, group in enumerate(groups))
         title = f"{plain(claim.client)}, by {plain(claim.of.attribute)}"
         views[key] = RatesView(title, claim_axis(WHOLE), rows)
     return tuple(views.values())
@@ -62,10 +67,16 @@ def _strip(group: GroupCount, ident: str) -> RateStrip:
         middle = STRIP_HEIGHT / 2
         parts.append(box(WHOLE.at(low), WHOLE.at(high), middle - 3, 6, "bar v-unconstrained"))
         parts.append(mark("met", WHOLE.at(rate), middle, "v-unconstrained"))
-    words = f"{rate:.3f} ({interval(low, high)})"
+    words = f"{share(group.selected, group.rows)} ({interval(low, high)})"
     title = f"{plain(group.group)}{AMONG.get(group.rate, '')}: {words}"
     counted = f"{group.selected} of {group.rows} selected."
     drawn = picture(ident, title, counted, STRIP_HEIGHT, *parts)
     return RateStrip(
-        plain(group.group), AMONG.get(group.rate, ""), group.rows, group.selected, words, drawn
+        plain(group.group),
+        AMONG.get(group.rate, ""),
+        group.rows,
+        group.selected,
+        words,
+        drawn,
+        group.is_compared,
     )

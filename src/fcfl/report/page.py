@@ -53,6 +53,7 @@ from .words import (
     plain,
     privacy_sentences,
     served_sentence,
+    share,
     title_of,
     trained_sentence,
     verdict_sentence,
@@ -219,7 +220,7 @@ def _render(template: str, **view: object) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        number=number, plain=plain, icon=icon, setting=setting, interval=_interval
+        number=number, plain=plain, icon=icon, setting=setting, interval=_interval, share=share
     )
     return environment.get_template(template).render(glossary=GLOSSARY, enough=ENOUGH, **view)
 

@@ -22,7 +22,7 @@ from .claims import Claim, RuleName, by_rule, claims_of, rule_of
 from .figures import Dot, claim_axis, claim_scale, claim_strip, price_bar, scatter
 from .path_figure import path_figure
 from .svg import Scale
-from .words import price_sentence
+from .words import price_sentence, share
 
 MOST_SHOWN = 40  # clients in a picture; tables have all
 MOST_NAMED = 6  # dots with a name
@@ -80,7 +80,10 @@ class PriceView:
 
 @dataclass(frozen=True)
 class GroupLine:
-    """Rows and selected rows of one group; ``rate`` is in words."""
+    """Rows and selected rows of one group; ``rate`` is in words.
+
+    ``is_compared`` says whether any rule compares the group at this client.
+    """
 
     client: str
     attribute: str
@@ -88,21 +91,23 @@ class GroupLine:
     group: str
     rows: int
     selected: int
-
-    @property
-    def share(self) -> float | None:
-        """The rate, of a group that has rows."""
-        return self.selected / self.rows if self.rows else None
+    is_compared: bool
 
 
 @dataclass(frozen=True)
 class ClientLine:
-    """Losses and accuracies of one client; ``judged`` is of the judged rows."""
+    """Losses, accuracies and shares of one client; ``judged`` is of the judged rows.
+
+    Shares are in words: of ``selected`` rows and of ``positives`` with the positive label.
+    """
 
     client: str
     rows: RowCounts
     train_loss: float | None
     judged: Part
+    train_selected: str
+    selected: str
+    positives: str
 
 
 @dataclass(frozen=True)
@@ -200,7 +205,9 @@ def group_lines(result: Result) -> Iterator[GroupLine]:
         groups = _groups(client.part(result.judged_part).disparities)
         for (attribute, rate, of), group in groups.items():
             what = _RATES.get(rate, rate)
-            yield GroupLine(name, attribute, what, of, group.rows, group.selected)
+            yield GroupLine(
+                name, attribute, what, of, group.rows, group.selected, group.is_compared
+            )
 
 
 def _everybody(result: Result) -> Iterator[tuple[str, ClientResult]]:
@@ -211,12 +218,14 @@ def _everybody(result: Result) -> Iterator[tuple[str, ClientResult]]:
 
 
 def _groups(entries: Sequence[Disparity]) -> dict[tuple[str, str, str], GroupCount]:
-    """Each group once, though several rules compare it."""
-    return {
-        (entry.attribute, group.rate, group.group): group
-        for entry in entries
-        for group in entry.groups
-    }
+    """Return each group once, though several rules have it: as one of them compares it, if any."""
+    found: dict[tuple[str, str, str], GroupCount] = {}
+    for entry in entries:
+        for group in entry.groups:
+            key = entry.attribute, group.rate, group.group
+            if key not in found or group.is_compared:
+                found[key] = group
+    return found
 
 
 def client_lines(result: Result) -> Iterator[ClientLine]:
@@ -234,7 +243,16 @@ def client_lines(result: Result) -> Iterator[ClientLine]:
 
 
 def _client_line(name: str, client: ClientResult, part: PartName) -> ClientLine:
-    return ClientLine(name, client.rows, client.train.loss, client.part(part))
+    judged, rows = client.part(part), client.rows.of(part)
+    return ClientLine(
+        name,
+        client.rows,
+        client.train.loss,
+        judged,
+        share(client.train.selected, client.rows.train),
+        share(judged.selected, rows),
+        share(judged.positives, rows),
+    )
 
 
 def training_lines(result: Result) -> list[TrainingLine]:
