@@ -1,15 +1,18 @@
 """A simulated table of hospital stays, and the command line as a person would use it."""
 
+import contextlib
+import io
 import json
 import os
+import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from typer.testing import CliRunner
 
-from fcfl.cli import app
+from fcfl.cli import main
 
 NAMES = ("--client", "hospital", "--label", "died", "--sensitive", "race")
 COLUMNS = (*NAMES, "--min-group-rows", "1")  # the groups of these tables are small
@@ -42,9 +45,33 @@ def written(frame, path):
     return path
 
 
+@dataclass
+class Outcome:
+    """How a command ended, and what it wrote."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+    exception: BaseException | None = None
+
+    @property
+    def output(self):
+        return self.stdout + self.stderr
+
+
 def fcfl(*arguments):
     """Run a command in this process."""
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+    out, err, stopped, code = io.StringIO(), io.StringIO(), None, 0
+    handler = signal.getsignal(signal.SIGTERM)
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main([str(argument) for argument in arguments])
+        except SystemExit as end:
+            code = end.code or 0
+        except Exception as error:
+            stopped, code = error, 1
+    signal.signal(signal.SIGTERM, handler)
+    return Outcome(code, out.getvalue(), err.getvalue(), stopped)
 
 
 def only_error(outcome, code=1):

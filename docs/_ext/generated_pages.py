@@ -3,12 +3,13 @@
 import inspect
 from typing import Any, ClassVar
 
-import click
+from cyclopts import App
+from cyclopts.argument import Argument
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
 import fcfl
-from fcfl.cli.commands import COMMANDS, load_command
+from fcfl.cli.commands import COMMANDS, make_app
 from fcfl.estimator.fitted import FittedClassifier
 from fcfl.report.glossary import GLOSSARY
 
@@ -33,40 +34,37 @@ class CommandLine(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """One section a command."""
-        text = "\n".join(line for name in COMMANDS for line in _described(name, load_command(name)))
+        lines = [line for name in COMMANDS for line in _described(name, make_app(name)[name])]
+        text = "\n".join(lines)
         return self.parse_text_to_nodes(text, allow_section_headings=True)
 
 
-def _described(name: str, command: click.Command, level: int = 2) -> list[str]:
-    help_text = inspect.cleandoc(command.help or COMMANDS.get(name, ""))
-    lines = [f"{'#' * level} fcfl {name}", "", *_plain(help_text), ""]
-    if isinstance(command, click.Group):
-        for child, sub in command.commands.items():
-            lines += _described(f"{name} {child}", sub, level + 1)
-        return lines
-    usage = " ".join(
-        piece.make_metavar(click.Context(command)) if isinstance(piece, click.Argument) else ""
-        for piece in command.params
-    )
-    lines += ["```text", f"fcfl {name} {usage.strip()} [OPTIONS]".replace("  ", " "), "```", ""]
-    options = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
-    for option in options:
-        lines += [*_option(option), ""]
+def _described(name: str, app: App, level: int = 2) -> list[str]:
+    lines = [f"{'#' * level} fcfl {name}", "", *_plain(inspect.cleandoc(app.help)), ""]
+    if app.default_command:
+        found = [one for one in app.assemble_argument_collection() if one.show]
+        words = [f"{one.name}…" if one.is_var_positional() else one.name for one in found
+                 if one.is_var_positional() or one.is_positional_only()]  # fmt: skip
+        lines += ["```text", " ".join(["fcfl", name, *words, "[OPTIONS]"]), "```", ""]
+        for one in found:
+            if one.name.startswith("--"):
+                lines += [*_option(one), ""]
+    for child in app:
+        if not child.startswith("-"):
+            lines += _described(f"{name} {child}", app[child], level + 1)
     return lines
 
 
-def _option(option: click.Option) -> list[str]:
+def _option(one: Argument) -> list[str]:
     """A definition: the flags, then what they mean."""
-    flags = ", ".join(f"`{flag}`" for flag in (*option.opts, *option.secondary_opts))
-    kind = "" if option.is_flag else f" `{_kind(option)}`"
-    default = option.default
-    known = default is not None and not callable(default) and not option.is_flag
-    said = f" Default: `{default}`." if known else ""
-    return [f"{flags}{kind}", f": {' '.join(_plain(option.help or ''))}{said}"]
-
-
-def _kind(option: click.Option) -> str:
-    return option.metavar or option.type.name.upper()
+    choices = one.get_choices()
+    kind = "|".join(choices) if choices else one.parameter.metavar or "VALUE"
+    default = one.show_default
+    value = one.field_info.default if default is True else default
+    said = f" Default: `{value}`." if default and not one.is_flag() else ""
+    flags = ", ".join(f"`{flag}`" for flag in one.names)
+    kind = "" if one.is_flag() else f" `{kind}`"
+    return [f"{flags}{kind}", f": {' '.join(_plain(one.parameter.help or ''))}{said}"]
 
 
 def _plain(text: str) -> list[str]:

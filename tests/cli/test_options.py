@@ -1,116 +1,147 @@
-"""A field of the settings is an option: its name, help, default, text and check are said once."""
+"""A field of the settings is an option: name, help, choices, default and check are written once."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, ClassVar, Literal, get_args, get_type_hints
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from fcfl._checks import check_positive
-from fcfl.cli.options import Options, command, was_given
-from fcfl.runs.option_fields import (
-    FLAG,
-    Kind,
+from fcfl.cli.settings import takes
+from fcfl.runs.options import (
+    Written,
     check_fields,
     check_table_keys,
-    number,
-    option,
     plain_table,
     read_table,
-    words,
+    settings_of,
 )
-from hospital import fcfl
+from hospital import fcfl, only_error, stays, written
 
 
 @dataclass(frozen=True)
-class Tea:
-    table: str = option("Where it is served.", argument=True)
-    kind: str | None = option("Its name.", default=None, group="Leaves")
-    minutes: float = option(
-        "How long.", Kind("", number, check_positive), default=3.0, group="Water"
-    )
-    with_what: tuple[str, ...] = option("Beside it.", Kind("", words), default=())
-    milk: bool = option("With milk.", FLAG, default=False)
+class Leaves:
+    GROUP: ClassVar = "Leaves"
+
+    table: str
+    """Where it is served."""
+    _: KW_ONLY
+    kind: Literal["green", "black"] | None = None
+    """Its
+    name."""
+    secret: int = 0
+
+
+@dataclass(frozen=True)
+class Tea(Leaves):
+    GROUP: ClassVar = "Water"
+
+    _: KW_ONLY
+    minutes: Annotated[float | Literal["long"], Written("MIN")] = 3.0
+    """How long."""
+    degrees: Annotated[float | None, check_positive] = None
+    """How warm."""
+    with_what: tuple[str, ...] = ()
+    """Beside it."""
+    milk: bool = False
+    """With milk."""
 
     def __post_init__(self) -> None:
         check_fields(self)
 
 
-served = []
-app = typer.Typer()
-
-
-@command(app)
-def tea(
-    settings: Annotated[Tea | None, Options(Tea, without_table="Or nowhere.")],
-    cups: Annotated[int, typer.Option(help="How many.")] = 1,
-) -> None:
-    """Make tea."""
-    served.append((settings, cups, was_given("minutes")))
-
-
-@command(app)
-def wait(given: Annotated[Mapping[str, object], Options(Tea, "Water", as_given=True)]) -> None:
-    """Wait."""
-    served.append(given)
-
-
-def run(*arguments):
-    served.clear()
-    return CliRunner().invoke(app, arguments)
-
-
-def test_options_become_settings():
-    assert run("tea", "garden").exit_code == 0
-    assert served == [(Tea("garden"), 1, False)]
-    run("tea", "garden", "--minutes", "5", "--with-what", "cake, jam", "--milk", "--cups", "2")
-    assert served == [(Tea("garden", None, 5.0, ("cake", "jam"), True), 2, True)]
-
-
-def test_without_the_table_there_are_no_settings():
-    run("tea")
-    assert served == [(None, 1, False)]
-
-
-def test_what_is_given_can_be_told_from_defaults():
-    run("wait")
-    assert served == [{}]
-    run("wait", "--minutes", "3")
-    assert served == [{"minutes": 3.0}]
-    assert run("wait", "--milk").exit_code == 2
+def test_a_field_with_a_docstring_is_an_option():
+    known = settings_of(Tea)
+    assert list(known) == ["table", "kind", "minutes", "degrees", "with_what", "milk"]
+    assert {one.group for one in known.values()} == {"Leaves", "Water"}
+    assert known["kind"].help == "Its name." and known["kind"].choices == ("green", "black")
+    assert known["with_what"].key == "with-what" and known["milk"].is_flag
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
-    [("soon", "`minutes` must be a number, got 'soon'."), ("0", "`minutes` must be a positive")],
+    ("name", "text", "value"),
+    [
+        ("minutes", "2", 2.0),
+        ("minutes", "long", "long"),
+        ("with_what", "cake, jam", ("cake", "jam")),
+        ("milk", "true", True),
+        ("kind", "green", "green"),
+    ],
 )
-def test_a_bad_value_is_wrong_usage_told_in_one_line(text, sentence):
-    outcome = run("tea", "garden", "--minutes", text)
-    assert outcome.exit_code == 2 and outcome.stderr.startswith(f"error: {sentence}")
-    assert len(outcome.stderr.splitlines()) == 1 and not served
+def test_text_is_read_by_the_type(name, text, value):
+    assert settings_of(Tea)[name].read(text) == value
 
 
-def test_help_has_groups_defaults_and_the_sentence_about_the_table():
-    shown = run("tea", "--help").output
-    for text in ("Leaves", "Water", "default: 3.0", "Where it is served. Or nowhere.", "--debug"):
-        assert text in shown
+@pytest.mark.parametrize(("name", "text"), [("minutes", "soon"), ("milk", "yes"), ("degrees", "")])
+def test_text_of_another_type_is_an_error(name, text):
+    with pytest.raises(ValueError, match=f"`{name}`"):
+        settings_of(Tea)[name].read(text)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"kind": "red"}, {"degrees": 0.0}, {"milk": 1}, {"with_what": "cake"}]
+)
+def test_values_are_checked(wrong):
+    (name,) = wrong
+    with pytest.raises(ValueError, match=f"`{name}`"):
+        Tea("garden", **wrong)
 
 
 def test_the_same_fields_are_keys_of_a_file():
     table = plain_table(Tea("garden", minutes=4.0))
     assert table == {"table": "garden", "minutes": 4.0, "with-what": (), "milk": False}
     assert Tea(**read_table(Tea, {"table": "x", "minutes": "2", "with_what": ["a,b"]})) == Tea(
-        "x", None, 2.0, ("a,b",)
+        "x", minutes=2.0, with_what=("a,b",)
     )
-    with pytest.raises(ValueError, match=r"Unknown key `sugar` in 'tea\.toml'\. Known: 'table', "):
+    with pytest.raises(ValueError, match="`sugar`"):
         check_table_keys(Tea, {"sugar": 1}, "'tea.toml'")
-    with pytest.raises(ValueError, match=r"The key `table` is missing in 'tea\.toml'\."):
+    with pytest.raises(ValueError, match="`table`"):
         check_table_keys(Tea, {"milk": True}, "'tea.toml'")
+
+
+def test_a_command_takes_fields_by_name_or_group():
+    @takes(Tea, "Leaves", "milk")
+    def serve(given):
+        """Make tea."""
+
+    options, _ = get_args(get_type_hints(serve, include_extras=True)["given"])
+    assert list(options.__annotations__) == ["kind", "milk"]
 
 
 def test_training_options_are_shown_in_groups():
     shown = fcfl("train", "--help").stdout
     places = [shown.index(f"─ {group} ─") for group in ("Data", "Budgets", "Training")]
     assert places == sorted(places)
+
+
+def test_names_in_errors_and_notes_are_those_that_were_typed(tmp_path):
+    table = written(stays().assign(code=range(240)), tmp_path / "t.csv")
+    told = only_error(fcfl("train", table, "--max-levels", "many"), 2)
+    assert "`--max-levels`" in told and "max_levels" not in told
+    told = only_error(fcfl("train", table, "--budget", "north=2"), 2)
+    assert "`--budget north=…`" in told
+    assert "TABLE" in only_error(fcfl("audit", "--client", "a", "--prediction", "b"), 2)
+    assert "--prediction" in only_error(fcfl("audit", table, "--client", "a"), 2)
+    assert "--set" in only_error(fcfl("flower", "up", tmp_path, "--sites", "a=b", "--set"), 2)
+
+
+@pytest.mark.parametrize("budget", ["5%", "hospital=5%", "0.1,north=5 %"])
+def test_a_budget_may_be_a_percentage(tmp_path, budget):
+    assert "no file" in only_error(
+        fcfl(
+            "train",
+            tmp_path / "t.csv",
+            "--budget",
+            budget,
+            "--client",
+            "a",
+            "--label",
+            "b",
+            "--sensitive",
+            "c",
+        )
+    )
+
+
+def test_of_an_option_given_twice_the_last_counts(tmp_path):
+    told = only_error(fcfl("train", tmp_path / "t.csv", "--seed", "x", "--seed", "1"), 2)
+    assert "--seed" not in told

@@ -129,16 +129,16 @@ def test_what_goes_wrong_is_one_sentence(small, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--features", "day2"], "`features` must be one of day1, day1-all, apache, got 'day2'."),
-        (["--label", "los3"], "`label` must be one of los7, mortality, got 'los3'."),
-        (["--client", "ward"], "`client` must be one of hospital, region, got 'ward'."),
-        (["--sensitive", "age"], "`sensitive` must be one of race, gender, got 'age'."),
-        (["--min-stays", "-1"], "`min_stays` must be a whole number, 0 or more, got -1."),
-        (["--out", "stays.csv"], "`out` must end in .parquet, got 'stays.csv'."),
-        (["--seed", "1"], "--seed only goes with --simulated."),
-        (["--simulated", "--label", "los7"], "--label only goes without --simulated."),
-        (["--simulated", "--stays", "3"], "`stays` must be at least 24, got 3."),
-        (["--simulated", "--hospitals", "0"], "`hospitals` must be at least 1, got 0."),
+        (["--features", "day2"], "`--features` must be one of day1, day1-all, apache, got 'day2'."),
+        (["--label", "los3"], "`--label` must be one of los7, mortality, got 'los3'."),
+        (["--client", "ward"], "`--client` must be one of hospital, region, got 'ward'."),
+        (["--sensitive", "age"], "`--sensitive` must be one of race, gender, got 'age'."),
+        (["--min-stays", "-1"], "`--min-stays` must be a whole number, 0 or more, got -1."),
+        (["--out", "stays.csv"], "`--out` must end in .parquet, got 'stays.csv'."),
+        (["--seed", "1"], "`--seed` only goes with --simulated."),
+        (["--simulated", "--label", "los7"], "`--label` only goes without --simulated."),
+        (["--simulated", "--stays", "3"], "`--stays` must be at least 24, got 3."),
+        (["--simulated", "--hospitals", "0"], "`--hospitals` must be at least 1, got 0."),
     ],
 )
 def test_wrong_usage(tmp_path, arguments, sentence):
@@ -149,7 +149,7 @@ def test_wrong_usage(tmp_path, arguments, sentence):
 
 def test_both_helps_read_well():
     for arguments, expected in (
-        (["data"], ["Usage: fcfl data [OPTIONS] [TABLE…]", "fcfl data eicu --help"]),
+        (["data"], ["Usage: fcfl data ", "fcfl data eicu --help"]),
         (
             ["data", "eicu"],
             [
@@ -172,6 +172,6 @@ def test_both_helps_read_well():
 def test_without_a_folder_the_usage_is_told_and_the_list_of_sets_names_it():
     outcome = fcfl("data", "eicu")
     assert outcome.exit_code == 2
-    assert "Missing argument 'DIR'" in outcome.stderr
+    assert "`DIR`" in outcome.stderr
     assert "fcfl data eicu --help" in " ".join(fcfl("data").stdout.split())
     assert "no built-in set 'eicus'" in only_error(fcfl("data", "eicus"))

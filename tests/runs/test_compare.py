@@ -223,10 +223,10 @@ def test_l2_is_the_same_for_all_when_it_is_given(table, tmp_path):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--methods", "fedavg,fedsgd"), "`methods` must be one of sqp, two-stage"),
+        (("--methods", "fedavg,fedsgd"), "`--methods` must be one of sqp, two-stage"),
         (("--methods", "sqp,private"), "Method 'private' is not compared"),
-        (("--methods", ","), "`methods` is empty"),
-        (("--budget", "2"), "`budget` must be a number from 0 to 1"),
+        (("--methods", ","), "`--methods` is empty"),
+        (("--budget", "2"), "`--budget` must be a number from 0 to 1"),
     ],
 )
 def test_wrong_options_are_one_line(table, options, sentence):
@@ -238,7 +238,7 @@ def test_wrong_options_are_one_line(table, options, sentence):
     [
         ("", "is empty"),
         ("hospital,race,died\n", "has no rows, only a header"),
-        ("ward,race,died\na,x,1\nb,y,0\n", "`client` must be a column of the table"),
+        ("ward,race,died\na,x,1\nb,y,0\n", "`--client` must be a column of the table"),
     ],
 )
 def test_a_table_that_cannot_be_read_is_one_line_before_the_first_run(tmp_path, content, sentence):
@@ -332,10 +332,10 @@ def test_an_option_reaches_its_method_and_is_part_of_the_settings(table, tmp_pat
         (("fedfb", "batch-row=1"), "Did you mean 'batch_rows'?"),
         (
             ("sqp", "q=1"),
-            "`options` must be left out with method 'sqp', which has settings of its own",
+            "`--option` must be left out with method 'sqp', which has settings of its own",
         ),
-        (("q-ffl", "q"), "`option` must be NAME=NUMBER, got 'q'."),
-        (("q-ffl", "q=many"), "`option` must be NAME=NUMBER, got 'q=many'."),
+        (("q-ffl", "q"), "`--option` must be NAME=NUMBER, got 'q'."),
+        (("q-ffl", "q=many"), "`--option` must be NAME=NUMBER, got 'q=many'."),
         (
             ("fedavg", "local-epochs=1.5"),
             "`local_epochs` must be a whole number, 0 or more, got 1.5",

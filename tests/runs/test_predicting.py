@@ -101,7 +101,7 @@ def test_a_row_is_positive_from_the_threshold_on(trained, tmp_path, threshold):
 @pytest.mark.parametrize("threshold", ["0", "1", "-1", "nan"])
 def test_a_threshold_that_selects_all_or_nobody_is_refused(trained, threshold):
     outcome = fcfl("predict", trained[0].folder, trained[1], "--threshold", threshold)
-    assert "`threshold` must be between 0 and 1" in only_error(outcome, 2)
+    assert "`--threshold` must be between 0 and 1" in only_error(outcome, 2)
 
 
 def test_unseen_levels_and_empty_cells_are_counted(trained, tmp_path):

@@ -65,8 +65,8 @@ def test_without_a_declared_schema_nothing_is_read_off_the_rows(table):
         (("--privacy", "epsilon=2"), "epsilon=E,delta=D"),
         (("--privacy", "epsilon=2,delta=x"), "epsilon=E,delta=D"),
         (("--privacy", "epsilon=0,delta=1e-6"), "`epsilon` must be above 0"),
-        (("--method", "private"), "`privacy` and method 'private' belong together"),
-        (("--method", "fedavg", *PRIVACY), "`privacy` and method 'private' belong together"),
+        (("--method", "private"), "`--privacy` and method 'private' belong together"),
+        (("--method", "fedavg", *PRIVACY), "`--privacy` and method 'private' belong together"),
     ],
 )
 def test_settings_that_do_not_fit_are_wrong_usage(table, options, sentence):
@@ -95,14 +95,13 @@ def test_settings_that_do_not_fit_are_wrong_usage(table, options, sentence):
 def test_an_option_that_would_do_nothing_is_refused(table, tmp_path, options):
     schema = ("--schema", tmp_path / "schema.toml")
     said = only_error(fcfl("train", table, *COLUMNS, *PRIVACY, *schema, *options), code=2)
-    name = options[0].removeprefix("--").replace("-", "_")
-    assert said.startswith(f"`{name}` must be left out with `privacy`, got ")
+    assert said.startswith(f"`{options[0]}` must be left out with `--privacy`, got ")
 
 
 @pytest.mark.parametrize("options", [("--resplit",), ("--test-size", "0.2")])
 def test_adult_keeps_its_split_in_a_private_run(options):
     said = only_error(fcfl("train", "adult", *PRIVACY, *options), code=2)
-    assert "must be left out with `privacy`" in said
+    assert "must be left out with `--privacy`" in said
 
 
 def test_several_files_are_not_clients_of_a_private_run(table, tmp_path):

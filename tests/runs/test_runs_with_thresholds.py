@@ -111,7 +111,7 @@ def test_settings_that_do_not_go_with_thresholds_are_refused(tmp_path):
         with pytest.raises(ValueError, match=sentence):
             Experiment(str(table), **{**TABLE, **SETTLED, "thresholds": "group", **more})
     outcome = fcfl("train", table, *NAMES, "--thresholds", "group", "--out", tmp_path / "run")
-    assert "`thresholds` 'group' needs a budget" in only_error(outcome)
+    assert "`--thresholds` 'group' needs a budget" in only_error(outcome)
     synthetic = Experiment("synthetic", budget=0.1, l2=0.0, objective="max", thresholds="group")
     with pytest.raises(FCFLError, match="has no `choose_thresholds`"):
         run_experiment(synthetic, tmp_path / "run")

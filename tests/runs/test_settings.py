@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fcfl.rules import Difference, Ratio
-from fcfl.runs.option_fields import option_of
+from fcfl.runs.options import settings_of
 from fcfl.runs.settings import (
     BUDGETS,
     DATA,
@@ -77,7 +77,14 @@ def test_awkward_names_survive_the_file(tmp_path, name):
 
 def test_unset_settings_are_not_written_and_all_others_are():
     experiment = Experiment(
-        "t.csv", "c", "y", ("r",), method="two-stage", rounds=(1, 2), step_size=0.1, l2=0.1
+        "t.csv",
+        client="c",
+        label="y",
+        sensitive=("r",),
+        method="two-stage",
+        rounds=(1, 2),
+        step_size=0.1,
+        l2=0.1,
     )
     keys = tomllib.loads(experiment.to_toml())
     unset = {"positive", "max-levels", "budget", "relative-budget", "ratio", "objective"}
@@ -115,6 +122,9 @@ def test_a_bad_settings_file_is_told_in_a_sentence(tmp_path, text, sentence):
     [
         ("0.05", 0.05),
         (" 5e-2 ", 0.05),
+        ("5%", 0.05),
+        (" 0.1 %", 0.001),
+        ("5%,b=7%", {EVERYONE_ELSE: 0.05, "b": 0.07}),
         ("0", 0.0),
         ("1", 1.0),
         ("a=0.05,b=0.1", {"a": 0.05, "b": 0.1}),
@@ -285,6 +295,6 @@ def test_a_file_may_have_values_as_on_the_command_line(tmp_path, text, settings)
 
 
 def test_every_field_is_an_option_with_help_and_a_group():
-    for field in fields(Experiment):
-        known = option_of(field)
-        assert known.help.endswith(".") and known.group in (DATA, BUDGETS, TRAINING)
+    assert list(settings_of(Experiment)) == [field.name for field in fields(Experiment)]
+    for one in settings_of(Experiment).values():
+        assert one.help.endswith(".") and one.group in (DATA, BUDGETS, TRAINING)

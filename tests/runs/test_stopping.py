@@ -163,7 +163,7 @@ def test_resuming_a_finished_run_changes_nothing(whole):
     assert process.said.splitlines() == [
         "note: Empty cells: 'age' 329, 'ward' 285. That a cell is empty is used.",
         "note: Label 'died': 'yes' is the positive value, 'no' the other.",
-        "note: Method 'two-stage' trains with the plain budgets: `confidence` 0.9 has no margins "
+        "note: Method 'two-stage' trains with the plain budgets: `--confidence` 0.9 has no margins "
         "there, and budgets may be exceeded on new rows.",
     ]
     assert after.keys() <= before.keys() | {previous_path(whole).name}

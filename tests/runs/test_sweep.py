@@ -275,7 +275,7 @@ def test_a_later_point_with_other_settings_is_refused_before_the_first_is_traine
         ((), "Give --budgets or --relative."),
         (("--budgets", "-1"), "`budget` must be a number from 0 to 1, got -1.0."),
         (("--relative", "-1"), "`relative_budget` must be a positive number, got -1.0."),
-        (("--budgets", ","), "`budgets` must hold at least one number."),
+        (("--budgets", ","), "`--budgets` must hold at least one number."),
         (("--budgets", "0.1,0.2,0.10"), "Two budgets are 0.1; give each once"),
         (("--budgets", "0.1", "--resume", "--overwrite"), "Give --resume or --overwrite, not both"),
     ],

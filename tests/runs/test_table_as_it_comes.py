@@ -96,8 +96,8 @@ def test_codes_with_a_leading_zero_are_levels_when_training_and_when_predicting(
     frame["kind"] = np.where(frame["died"] == "yes", "01", np.resize(["1", "2"], 240))
     table = written(frame, tmp_path / "t.csv")
     experiment = Experiment(
-        str(table), "hospital", "died", ("race",), keep=("kind",), categorical=("kind",),
-        features=("kind",), method="fedavg", rounds=(300,), l2=0.01, budget=None,
+        str(table), client="hospital", label="died", sensitive=("race",), keep=("kind",),
+        categorical=("kind",), features=("kind",), method="fedavg", rounds=(300,), l2=0.01,
     )  # fmt: skip
     run_experiment(experiment, tmp_path / "run")
     assert fcfl("predict", tmp_path / "run", table, "--out", tmp_path / "p.csv").exit_code == 0

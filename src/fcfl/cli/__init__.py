@@ -4,27 +4,32 @@ Each command is a module of its name, imported when it is called (`fcfl.cli.comm
 """
 
 import signal
+import sys
+from collections.abc import Sequence
 from typing import Annotated
 
-import typer
+from cyclopts import Parameter
 
-from fcfl import __version__
+from .commands import make_app
+from .console import one_line_errors
 
-from .console import app, out_console
-
-__all__ = ["app", "main"]
-
-
-@app.callback(invoke_without_command=True)
-def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
-) -> None:
-    if version:
-        out_console.print(f"fcfl {__version__}", highlight=False)
-        raise typer.Exit
+__all__ = ["main"]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; a termination signal leaves a checkpoint, as Ctrl-C does."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    app()
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    app = make_app(next((word for word in words if not word.startswith("-")), ""))
+
+    @app.meta.default
+    def run(
+        *words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+        debug: Annotated[
+            bool, Parameter(help="Show the traceback of an error.", show_default=False)
+        ] = False,
+    ) -> None:
+        with one_line_errors(words, debug):
+            app(words)
+
+    app.meta(words)

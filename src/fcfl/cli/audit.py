@@ -3,32 +3,40 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from cyclopts import App, Parameter
 
 from fcfl.report.page import write_page
 from fcfl.report.terminal import print_result
 from fcfl.runs.audit_run import run_audit
 from fcfl.runs.audit_settings import AuditSettings
+from fcfl.runs.options import settings_of
 
-from .console import GATE_FAILED, WrongUsage, app, err_console, note, out_console, say
-from .options import Options, command, was_given
+from .console import GATE_FAILED, WrongUsage, err_console, note, out_console, say, usage
+from .settings import Given, takes
 
 MOST_NOTES = 8  # on the screen; all are in result.json and on the page
 
 
-@command(
-    app,
-    epilog="Examples:\n\n"
+app = App(
+    name="audit",
+    help_epilogue="Examples:\n\n"
     "  fcfl audit p.csv --client branch --label y --prediction yhat --sensitive sex --ratio 0.8\n\n"
     "  fcfl audit p.csv --client site --prediction score --threshold 0.5 --sensitive race "
     "--budget 0.05,north=0.1\n\n"
     "  fcfl audit p.parquet --client site --label y --prediction yhat --policy policy.toml "
     "--fail-on exceeded",
 )
+
+
+@app.default
+@takes(AuditSettings)
 def audit(
-    settings: Annotated[AuditSettings, Options(AuditSettings)],
+    table: Annotated[str, Parameter(help=settings_of(AuditSettings)["table"].help)],
+    /,
+    *,
+    given: Given,
     out: Annotated[
-        Path | None, typer.Option(help="Folder to write. Default: runs/audit-TABLE.")
+        Path | None, Parameter(help="Folder to write. Default: runs/audit-TABLE.")
     ] = None,
 ) -> None:
     """Audit any model's predictions: each client's disparity against its budget.
@@ -38,8 +46,10 @@ def audit(
 
     Exit codes: 0 done, 1 an error, 2 wrong usage, 4 --fail-on found a failure.
     """
-    if settings.policy is not None and was_given("metric"):
+    if "policy" in given and "metric" in given:
         raise WrongUsage("Give `policy` or `metric`, not both.")
+    with usage():
+        settings = AuditSettings(table, **given)
     folder = out or Path("runs") / f"audit-{Path(settings.table).name.split('.')[0]}"
     audited = run_audit(settings, folder)
     page = write_page(folder)
@@ -49,7 +59,7 @@ def audit(
     for sentence in audited.failures:
         err_console.print(f"failed: {sentence}", markup=False, highlight=False, soft_wrap=True)
     if audited.failures:
-        raise typer.Exit(GATE_FAILED)
+        raise SystemExit(GATE_FAILED)
 
 
 def _say_notes(notes: tuple[str, ...]) -> None:

@@ -1,52 +1,45 @@
 """fcfl card: what must be handed in about a model."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-import typer
+from cyclopts import App, Parameter, validators
 
 from fcfl.errors import FCFLError
 
-from .console import WrongUsage, app, say
-from .options import command
+from .console import WrongUsage, say
+from .settings import flag
 
-
-class CardKind(StrEnum):
-    """What a card can be."""
-
-    ll144 = "ll144"
-    chai = "chai"
-    annex_iv = "annex-iv"
-    skops = "skops"
-
-
-@command(
-    app,
-    epilog="Examples:\n\n  fcfl card --kind ll144 --template --out facts.toml\n\n"
+app = App(
+    name="card",
+    help_epilogue="Examples:\n\n  fcfl card --kind ll144 --template --out facts.toml\n\n"
     "  fcfl card runs/audit-p --kind ll144 --facts facts.toml",
 )
+
+
+@app.default
 def card(
+    run: Annotated[Path | None, Parameter(help="Folder of a run or an audit.")] = None,
+    /,
+    *,
     kind: Annotated[
-        CardKind,
-        typer.Option(help="ll144 (New York City), chai (health), annex-iv (EU AI Act), skops."),
+        Literal["ll144", "chai", "annex-iv", "skops"],
+        Parameter(help="ll144 (New York City), chai (health), annex-iv (EU AI Act), skops."),
     ],
-    run: Annotated[
-        Path | None, typer.Argument(help="Folder of a run or an audit.", show_default=False)
-    ] = None,
     facts: Annotated[
         Path | None,
-        typer.Option(help="TOML file with what no result knows, such as who to contact."),
+        Parameter(help="TOML file with what no result knows, such as who to contact."),
     ] = None,
-    template: Annotated[
-        bool, typer.Option("--template", help="Write such a file to fill in, instead of a card.")
-    ] = False,
+    template: Annotated[bool, flag("Write such a file to fill in, instead of a card.")] = False,
     min_cell: Annotated[
         int,
-        typer.Option(min=0, metavar="N", help="Hide counts below it, and what gives them away."),
+        Parameter(
+            validator=validators.Number(gte=0),
+            help="Hide counts below it, and what gives them away.",
+        ),
     ] = 11,
     out: Annotated[
-        Path | None, typer.Option(help="File to write. Default: RUN/card-KIND.md or .xml.")
+        Path | None, Parameter(help="File to write. Default: RUN/card-KIND.md or .xml.")
     ] = None,
 ) -> None:
     """Write what must be handed in about a model: tables, metrics, verdicts, in a given form.
@@ -61,15 +54,14 @@ def card(
     from fcfl.cards.facts import facts_template, read_facts
     from fcfl.cards.kinds import SUFFIX, make_card
 
-    name = kind.value
     if template:
-        path = out or Path(f"{name}-facts.toml")
-        content = facts_template(name)
+        path = out or Path(f"{kind}-facts.toml")
+        content = facts_template(kind)
     elif run is None:
         raise WrongUsage("Name the folder of a run or an audit, or pass --template.")
     else:
-        path = out or run / f"card-{name}.{SUFFIX[name]}"
-        content = make_card(run, name, read_facts(name, facts), min_cell, date.today())
+        path = out or run / f"card-{kind}.{SUFFIX[kind]}"
+        content = make_card(run, kind, read_facts(kind, facts), min_cell, date.today())
     if path.is_dir() or not path.parent.is_dir():
         raise FCFLError(f"`--out` must be a file in a folder that exists, got {str(path)!r}.")
     replace_file(path, content.encode())

@@ -4,13 +4,11 @@
 seconds that nobody who asks for help should wait.
 """
 
-from difflib import get_close_matches
-from importlib import import_module
-from typing import Any
+from cyclopts import App, Parameter
 
-import click
-import typer
-from typer.core import TyperGroup
+from fcfl import __version__
+
+from .console import err_console, out_console, remember_arguments
 
 COMMANDS = {
     "demo": "Train on Adult with a budget of .05 per client for race, beside plain FedAvg.",
@@ -32,55 +30,27 @@ COMMANDS = {
 }
 
 
-class CommandGroup(TyperGroup):
-    """Lists commands in the order of use, and imports one when it is called."""
+def make_app(asked: str = "") -> App:
+    """Return all commands, each imported when it is called.
 
-    is_listing = False
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order of use."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command; while help is written, only its line."""
-        if cmd_name not in COMMANDS:
-            return None
-        if self.is_listing:
-            return click.Command(cmd_name, help=COMMANDS[cmd_name])
-        if cmd_name not in self.commands:
-            self.commands[cmd_name] = load_command(cmd_name)
-        return self.commands[cmd_name]
-
-    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The help of all commands, without importing them."""
-        self.is_listing = True
-        try:
-            super().format_help(ctx, formatter)
-        finally:
-            self.is_listing = False
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Name what was probably meant, once: click and typer would both do it."""
-        name = args[0]
-        if name not in COMMANDS and not name.startswith("-"):
-            close = get_close_matches(name, COMMANDS)
-            meant = f" Did you mean {close[0]!r}?" if close else ""
-            raise click.UsageError(f"No such command {name!r}.{meant}", ctx)
-        return super().resolve_command(ctx, args)
-
-
-def load_command(name: str) -> click.Command:
-    """Import the module of a command, and make the command of what it registered."""
-    from .console import app
-
-    module: Any = import_module(f"fcfl.cli.{name}")
-    made = getattr(module, name)
-    if isinstance(made, typer.Typer):
-        return typer.main.get_group(made)
-    alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    alone.registered_commands = [
-        info for info in app.registered_commands if getattr(info.callback, "__name__", "") == name
-    ]
-    return typer.main.get_command(alone)
+    The command ``asked`` has the help of its module, the others the line above.
+    """
+    app = App(
+        name="fcfl",
+        help="Federated learning with a disparity budget for each client.",
+        version=f"fcfl {__version__}",
+        default_parameter=Parameter(negative=(), allow_repeating=True),
+        group_parameters="Options",
+        console=out_console,
+        error_console=err_console,
+        config=remember_arguments,
+        suppress_keyboard_interrupt=False,
+        result_action="return_value",
+        exit_on_error=False,
+        print_error=False,
+    )
+    app.register_install_completion_command(help="Install completion for this shell.")
+    for place, (name, line) in enumerate(COMMANDS.items()):
+        help = None if name == asked else line
+        app.command(f"fcfl.cli.{name}:app", name=name, help=help, sort_key=place)
+    return app

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from cyclopts import App, Parameter
 
 from fcfl.results import Comparison
 from fcfl.runs import Experiment
@@ -15,7 +15,6 @@ from fcfl.training.rounds import Session
 from .console import (
     FAILED,
     WrongUsage,
-    app,
     asking,
     note,
     out_console,
@@ -25,38 +24,37 @@ from .console import (
     saying_how_to_resume,
     usage,
 )
-from .options import Options, command, was_given
-from .train import check_columns
+from .settings import NOTHING, AtLeastOne, Given, Tables, flag, takes
+from .train import experiment_of
 
-_SETTINGS = ("metric", "budget", "confidence", "min_group_rows", "l2", "start")
-
-
-@command(
-    app,
-    epilog="Examples:\n\n  fcfl compare adult --sensitive race --budget 0.05\n\n"
+app = App(
+    name="compare",
+    help_epilogue="Examples:\n\n  fcfl compare adult --sensitive race --budget 0.05\n\n"
     "  fcfl compare a.csv --client site --label died --sensitive race --budget 0.05 "
     "--methods sqp,fedavg,afl --seeds 5",
 )
+
+
+@app.default
+@takes(Experiment, DATA, "metric", "budget", "confidence", "min_group_rows", "l2", "start")
 def compare(
-    settings: Annotated[Experiment, Options(Experiment, DATA, *_SETTINGS)],
+    *table: Tables,
+    given: Given = NOTHING,
     methods: Annotated[
         str | None,
-        typer.Option(metavar="NAME,…", help=f"Of {', '.join(COMPARED)}. Default: all of them."),
+        Parameter(metavar="NAME,…", help=f"Of {', '.join(COMPARED)}. Default: all of them."),
     ] = None,
     seeds: Annotated[
-        int,
-        typer.Option(
-            min=1,
+        AtLeastOne,
+        Parameter(
             help="Runs of each method, with seeds from --seed on; then means and intervals, and "
             "by default a uniform --start.",
         ),
     ] = 1,
     out: Annotated[
-        Path | None, typer.Option(help="Folder to write. Default: runs/TABLE-compare.")
+        Path | None, Parameter(help="Folder to write. Default: runs/TABLE-compare.")
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Keep the runs that are finished in --out.")
-    ] = False,
+    resume: Annotated[bool, flag("Keep the runs that are finished in --out.")] = False,
 ) -> None:
     """Run several methods on the same rows, from the same start, with the same model.
 
@@ -70,10 +68,10 @@ def compare(
     """
     with usage():
         names = parse_methods(methods)
-    check_columns(settings)
+    settings = experiment_of(table, given)
     if settings.table == "synthetic":
         raise WrongUsage("The synthetic problem has no rows to compare methods on.")
-    if seeds > 1 and not was_given("start"):
+    if seeds > 1 and "start" not in given:
         settings = replace(settings, start="uniform")
     folder = out or run_folder(settings.table, "compare")
     with saying_how_to_resume(folder), progress_bar("compare") as on_round:
@@ -97,4 +95,4 @@ def _show(comparison: Comparison, folder: Path) -> None:
     if finished:
         say(f"Written to {folder}; open {write_comparison(finished, folder, comparison)}")
     if len(finished) < len(comparison.runs):
-        raise typer.Exit(FAILED)
+        raise SystemExit(FAILED)

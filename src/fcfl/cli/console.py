@@ -1,20 +1,28 @@
 """The screen: progress, sentences, and errors as one line with an exit code."""
 
 import math
+import os
+import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-import typer
+from cyclopts import (
+    Argument,
+    ArgumentCollection,
+    CycloptsError,
+    MissingArgumentError,
+    UnknownCommandError,
+    UnusedCliTokensError,
+)
 from rich.console import Console
 
 from fcfl.errors import FCFLError, Interrupted, ManyClients
-
-from .commands import CommandGroup
 
 if TYPE_CHECKING:
     from fcfl.runs.data_settings import DataSettings
@@ -29,36 +37,59 @@ class WrongUsage(Exception):
     """Options that do not fit each other or the command."""
 
 
-app = typer.Typer(
-    name="fcfl",
-    cls=CommandGroup,
-    help="Federated learning with a disparity budget for each client.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
 out_console = Console()
 err_console = Console(stderr=True)
 
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+_running: list[Argument] = []  # arguments of the running command
+_OF_A_FILE = re.compile(r"^(Policy|The settings|The key|Unknown key) |` in schema ")
+command_line: list[str] = []
+"""The words of the running command, without ``fcfl``."""
+
+
+def remember_arguments(app: Any, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Keep the arguments of the command that is about to run; the library calls this."""
+    _running[:] = arguments
+
+
+def was_given(name: str) -> bool:
+    """Whether an option of the running command was given, not left at its default."""
+    return any(one.field_info.name == name and one.tokens for one in _running)
+
+
+def as_typed(sentence: str) -> str:
+    """Write options of the running command as the user types them: `--max-levels`.
+
+    In a message a parameter's Python name is in backticks: `max_levels`. Keys of a file stay.
+    """
+    if _OF_A_FILE.search(sentence):
+        return sentence
+    names = {one.field_info.name: one.name for one in _running}
+    names |= {name.lstrip("-"): name for name in names.values()}
+
+    def option(found: re.Match[str]) -> str:
+        name, key = found.groups()
+        if name not in names:
+            return found[0]
+        return f"`{names[name]} {key}=…`" if key else f"`{names[name]}`"
+
+    return re.sub(r"`([\w-]+)(?:\['([^`]*)'\])?`", option, sentence)
 
 
 def words(text: str | None) -> tuple[str, ...]:
     """Names separated by commas."""
-    from fcfl.runs.option_fields import words as split
+    from fcfl.runs.options import words as split
 
     return split("", text or "")
 
 
 def say(sentence: str) -> None:
     """A line on the screen that is not wrapped, so that a path in it can be copied."""
-    out_console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+    out_console.print(as_typed(sentence), markup=False, highlight=False, soft_wrap=True)
 
 
 def note(sentence: str) -> None:
     """A line beside the result, on stderr."""
-    err_console.print(f"note: {sentence}", markup=False, highlight=False, soft_wrap=True)
+    _complain("note", sentence)
 
 
 def run_folder(table: str, what: str) -> Path:
@@ -76,7 +107,10 @@ def asking(action: Callable[[Settings], Found], settings: Settings) -> tuple[Fou
     except ManyClients as many:
         if not (sys.stdin.isatty() and err_console.is_terminal):
             raise
-        typer.confirm(f"{many.what}. Go on?", abort=True)
+        from rich.prompt import Confirm
+
+        if not Confirm.ask(f"{many.what}. Continue?", console=err_console, default=False):
+            raise KeyboardInterrupt from None
         settings = replace(settings, max_clients=many.count)
         return action(settings), settings
 
@@ -140,20 +174,42 @@ def usage() -> Iterator[None]:
 
 
 @contextmanager
-def one_line_errors(debug: bool) -> Iterator[None]:
+def one_line_errors(words: Sequence[str], debug: bool) -> Iterator[None]:
     """Turn any error into one line on stderr and an exit code; the traceback with --debug."""
+    _running.clear()
+    command_line[:] = words
     try:
         yield
-    except (typer.Exit, BrokenPipeError):
-        raise
+    except BrokenPipeError:  # whoever read the output has left, such as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(FAILED) from None
     except KeyboardInterrupt:
         _fail("Stopped.", FAILED)
     except WrongUsage as error:
         _fail(str(error), WRONG_USAGE)
+    except CycloptsError as error:
+        _fail(_usage_sentence(error), WRONG_USAGE)
     except Exception as error:
         if debug:
             raise
         _fail(_sentence(error), FAILED)
+
+
+def _usage_sentence(error: CycloptsError) -> str:
+    """What is wrong with the words of a command line."""
+    if isinstance(error.__cause__, ValueError):
+        return str(error.__cause__)
+    if isinstance(error, UnknownCommandError) and error.unused_tokens and error.app:
+        name = error.unused_tokens[0]
+        close = get_close_matches(name, list(error.app))
+        meant = f" Did you mean {close[0]!r}?" if close else ""
+        return f"No such command {name!r}.{meant}"
+    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        return f"Unexpected argument {error.unused_tokens[0]!r}."
+    if isinstance(error, MissingArgumentError) and error.argument:
+        name = error.keyword or error.argument.name
+        return f"`{name}` needs a value." if error.keyword else f"`{name}` is missing."
+    return " ".join(str(error).split())
 
 
 def _sentence(error: Exception) -> str:
@@ -169,6 +225,12 @@ def _sentence(error: Exception) -> str:
     return f"Unexpected {type(error).__name__}: {text or 'no message'}. See it with --debug."
 
 
+def _complain(kind: str, sentence: str) -> None:
+    err_console.print(
+        f"{kind}: {as_typed(sentence)}", markup=False, highlight=False, soft_wrap=True
+    )
+
+
 def _fail(sentence: str, code: int) -> NoReturn:
-    err_console.print(f"error: {sentence}", markup=False, highlight=False, soft_wrap=True)
-    raise typer.Exit(code) from None
+    _complain("error", sentence)
+    raise SystemExit(code) from None

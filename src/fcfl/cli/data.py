@@ -1,9 +1,9 @@
 """fcfl data: list and describe data sets."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
+from cyclopts import App
 from rich.table import Table as Grid
-from typer.core import TyperCommand
 
 from fcfl.data import BUILTIN, describe, table_files
 from fcfl.report.terminal import MOST_CLIENTS, federation_table
@@ -12,47 +12,41 @@ from fcfl.runs.opening import open_table
 from fcfl.runs.settings import DATA
 
 from . import eicu
-from .console import app, asking, note, out_console, say
-from .options import Options, command
-from .train import check_columns
+from .console import asking, note, out_console, say
+from .settings import NOTHING, Given, table_argument, takes
+from .train import experiment_of
 
 _SYNTHETIC = "Two non-convex objectives in 20 dimensions (the paper, section 5.2), no rows"
 _EICU = "Hospital stays, from your own copy of the tables: fcfl data eicu --help"
 
 
-class _Data(TyperCommand):
-    """`fcfl data TABLE`, and `fcfl data eicu` as a command of its own with its own options."""
-
-    def make_context(self, info_name: Any, args: list[str], *rest: Any, **more: Any) -> Any:
-        if args[:1] == ["eicu"]:
-            return eicu.eicu_command.make_context(f"{info_name} eicu", args[1:], *rest, **more)
-        return super().make_context(info_name, args, *rest, **more)
-
-
-@command(
-    app,
-    cls=_Data,
-    epilog="Examples:\n\n  fcfl data\n\n  fcfl data adult --sensitive sex\n\n"
+app = App(
+    name="data",
+    help_epilogue="Examples:\n\n  fcfl data\n\n  fcfl data adult --sensitive sex\n\n"
     "  fcfl data a.csv --client site --label died --sensitive race\n\n"
     "  fcfl data eicu --help",
 )
+app.command(eicu.app)
+
+
+@app.default
+@takes(Experiment, DATA)
 def data(
-    settings: Annotated[
-        Experiment | None,
-        Options(Experiment, DATA, without_table="Leave it out to list the built-in sets."),
-    ],
+    *table: Annotated[str, table_argument("Leave it out to list the built-in sets.")],
+    given: Given = NOTHING,
 ) -> None:
     """List the built-in data sets, or describe one: rows, groups, label rates.
 
     fcfl data eicu DIR makes a table of hospital stays from the eICU tables; it
     has options of its own.
     """
-    if settings is None:
+    if not table:
         _list_sets()
-    elif settings.table == "synthetic":
+        return
+    settings = experiment_of(table, given)
+    if settings.table == "synthetic":
         out_console.print(_SYNTHETIC, highlight=False)
     else:
-        check_columns(settings)
         _describe(settings)
 
 

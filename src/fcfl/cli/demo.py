@@ -4,30 +4,32 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from cyclopts import App, Parameter
 
 from fcfl.report.page import write_page
 from fcfl.report.terminal import comparison_table, print_result
 from fcfl.results import Result
 from fcfl.runs import Experiment
 
-from .console import app, out_console, say
-from .options import Options, command
+from .console import out_console, say, usage
 from .train import run_shown
 
+app = App(name="demo")
 
-@command(app)
+
+@app.default
 def demo(
-    plain: Annotated[
-        Experiment, Options(Experiment, "seed", table="adult", sensitive=("race",), method="fedavg")
-    ],
-    out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("runs/demo"),
+    *,
+    seed: Annotated[int, Parameter(help="Seed of the split.")] = 0,
+    out: Annotated[Path, Parameter(help="Folder to write.")] = Path("runs/demo"),
 ) -> None:
     """Train on Adult with a budget of .05 per client for race, beside plain FedAvg.
 
     Two clients: people with a doctorate (413 training rows), and everybody else
     (32,148).
     """
+    with usage():
+        plain = Experiment("adult", sensitive=("race",), method="fedavg", seed=seed)
     finished = run_shown(replace(plain, method="sqp", budget=0.05), out, overwrite=True)
     compared = run_shown(plain, out / "fedavg", overwrite=True, on_message=lambda _: None)
     print_result(out_console, finished.result)

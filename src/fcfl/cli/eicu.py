@@ -6,35 +6,28 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from cyclopts import App, Parameter
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
-from .console import WrongUsage, note, out_console, say, usage, words
-from .options import command, was_given
+from .console import WrongUsage, note, out_console, say, usage, was_given, words
+from .settings import flag
 
 if TYPE_CHECKING:
     from fcfl.paper.eicu import Options, Prepared
 
 MOST_CLIENTS = 40  # rows of the table of clients
 _ONLY_SIMULATED = {"hospitals", "stays", "seed"}
-_ALWAYS = {"folder", "debug", "simulated"}
-
-_app = typer.Typer(
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+_ONLY_PREPARED = {"features", "label", "client", "min_stays", "sensitive", "out"}
 
 Folder = Annotated[
     Path,
-    typer.Argument(metavar="DIR", help="Folder with the tables as published, .csv.gz or .csv."),
+    Parameter(metavar="DIR", help="Folder with the tables as published, .csv.gz or .csv."),
 ]
 Features = Annotated[
     str,
-    typer.Option(
+    Parameter(
         metavar="NAME",
         help="day1: 53 inputs of the first 24 h: last, smallest and largest values; day1-all: "
         "the same and first values, 82 in all; apache: worst values of day one that APACHE "
@@ -43,44 +36,46 @@ Features = Annotated[
 ]
 Label = Annotated[
     str,
-    typer.Option(
+    Parameter(
         metavar="NAME",
         help="los7: hospital stay above 7 days; mortality: died in hospital or unit.",
     ),
 ]
-Client = Annotated[str, typer.Option(metavar="NAME", help="What a client is: hospital or region.")]
+Client = Annotated[str, Parameter(metavar="NAME", help="What a client is: hospital or region.")]
 MinStays = Annotated[
     int | None,
-    typer.Option(
+    Parameter(
         help="Leave out clients with fewer stays. Default: 1500 for hospitals, 1 for regions."
     ),
 ]
 Sensitive = Annotated[
     str,
-    typer.Option(
+    Parameter(
         metavar="NAME,…",
         help="Groups to compare: race (Caucasian or not), gender, or both with a comma. "
         "The sensitive columns themselves are not used as inputs.",
     ),
 ]
-Out = Annotated[Path, typer.Option(help="Parquet file to write.")]
-Simulated = Annotated[
-    bool, typer.Option("--simulated", help="Write simulated tables to DIR instead of reading.")
-]
-Hospitals = Annotated[int, typer.Option(help="With --simulated: how many hospitals.")]
-Stays = Annotated[int, typer.Option(help="With --simulated: stays of each hospital.")]
-Seed = Annotated[int, typer.Option(help="With --simulated: seed of the draws.")]
+Out = Annotated[Path, Parameter(help="Parquet file to write.")]
+Simulated = Annotated[bool, flag("Write simulated tables to DIR instead of reading.")]
+Hospitals = Annotated[int, Parameter(help="With --simulated: how many hospitals.")]
+Stays = Annotated[int, Parameter(help="With --simulated: stays of each hospital.")]
+Seed = Annotated[int, Parameter(help="With --simulated: seed of the draws.")]
 
 
-@command(
-    _app,
-    epilog="Examples:\n\n  fcfl data eicu eicu-crd-2.0 --label los7 --out stays.parquet\n\n"
+app = App(
+    name="eicu",
+    help_epilogue="Examples:\n\n  fcfl data eicu eicu-crd-2.0 --label los7 --out stays.parquet\n\n"
     "  fcfl data eicu demo --features apache --client region --out stays.parquet\n\n"
     "  fcfl data eicu --simulated simulated --hospitals 11 --stays 2000",
 )
+
+
+@app.default
 def eicu(
-    context: typer.Context,
-    folder: Folder,
+    dir: Folder,
+    /,
+    *,
     features: Features = "day1",
     label: Label = "los7",
     client: Client = "hospital",
@@ -99,30 +94,24 @@ def eicu(
     counts as FILE.cohort.json. The database is credentialed: get your own copy,
     or try it with --simulated.
     """
-    _check_options(context, simulated)
+    _check_options(simulated)
     if simulated:
-        _simulate(folder, hospitals, stays, seed)
+        _simulate(dir, hospitals, stays, seed)
         return
     from fcfl.paper.eicu import Options, check_out
 
     with usage():
         options = Options(features, label, client, min_stays, words(sensitive))
         check_out(out)
-    _prepare(folder, options, out)
+    _prepare(dir, options, out)
 
 
-eicu_command = typer.main.get_command(_app)
-
-
-def _check_options(context: typer.Context, simulated: bool) -> None:
-    """An option that would be ignored is an error."""
-    for parameter in context.command.params:
-        name = str(parameter.name)
-        if name in _ALWAYS or not was_given(name):
-            continue
-        if simulated != (name in _ONLY_SIMULATED):
-            fits = "without" if simulated else "with"
-            raise WrongUsage(f"{parameter.opts[0]} only goes {fits} --simulated.")
+def _check_options(simulated: bool) -> None:
+    """Raise if an option is given that would be ignored."""
+    fits = "without" if simulated else "with"
+    for name in sorted(_ONLY_PREPARED if simulated else _ONLY_SIMULATED):
+        if was_given(name):
+            raise WrongUsage(f"`{name}` only goes {fits} --simulated.")
 
 
 def _simulate(folder: Path, hospitals: int, stays: int, seed: int) -> None:

@@ -1,37 +1,29 @@
 """fcfl export: a trained model for other programs."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-import typer
+from cyclopts import App, Parameter
 
 from fcfl.errors import FCFLError
 
-from .console import app, say
-from .options import command
+from .console import say
 
-
-class Format(StrEnum):
-    """What a model can be written as."""
-
-    onnx = "onnx"
-    skops = "skops"
-    csv = "csv"
-
-
-@command(
-    app,
-    epilog="Examples:\n\n  fcfl export runs/mine --to onnx\n\n"
+app = App(
+    name="export",
+    help_epilogue="Examples:\n\n  fcfl export runs/mine --to onnx\n\n"
     "  fcfl export runs/mine --to csv --out coefficients.csv",
 )
+
+
+@app.default
 def export(
-    run: Annotated[
-        Path, typer.Argument(help="Folder of a run, or of a classifier saved in Python.")
-    ],
-    to: Annotated[Format, typer.Option(help="What to write.")],
+    run: Annotated[Path, Parameter(help="Folder of a run, or of a classifier saved in Python.")],
+    /,
+    *,
+    to: Annotated[Literal["onnx", "skops", "csv"], Parameter(help="What to write.")],
     out: Annotated[
-        Path | None, typer.Option(help="File to write. Default: RUN/model.onnx, .skops or .csv.")
+        Path | None, Parameter(help="File to write. Default: RUN/model.onnx, .skops or .csv.")
     ] = None,
 ) -> None:
     """Write a trained model for other programs.
@@ -46,10 +38,10 @@ def export(
 
     model = load_model(run)
     place = run if run.is_dir() else run.parent
-    path = out or place / f"model.{to.value}"
+    path = out or place / f"model.{to}"
     if path.is_dir() or not path.parent.is_dir():
         raise FCFLError(f"`--out` must be a file in a folder that exists, got {str(path)!r}.")
-    replace_file(path, model_as(model, to.value))
+    replace_file(path, model_as(model, to))
     columns, features = len(model.inputs.schema.columns), model.params.size - 1
     negative, positive = model.inputs.labels
     say(f"Written to {path}: {columns} columns, {features} features, {negative} or {positive}")

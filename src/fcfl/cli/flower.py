@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from cyclopts import App, Parameter
 
 from fcfl.errors import FCFLError, Interrupted
 from fcfl.federation.flower.app_folder import read_app_config, write_app, write_app_config
@@ -27,11 +27,10 @@ from fcfl.runs.site_config import (
 )
 from fcfl.runs.site_values import site_names, site_nodes
 
-from .console import app, say, usage, words
-from .options import Options, Overwrite, Resume, command
+from .commands import COMMANDS
+from .console import say, usage, words
 from .over_sites import (
     Folder,
-    Given,
     Setting,
     SiteFiles,
     SitePolicy,
@@ -39,40 +38,34 @@ from .over_sites import (
     command_to_go_on,
     show_run,
 )
+from .settings import NOTHING, Given, Overwrite, Resume, flag, takes
 from .train import check_resume
 
-flower = typer.Typer(
-    help="Train where rows never leave their owner, over Flower.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.add_typer(flower, name="flower")
+app = App(name="flower", help=COMMANDS["flower"])
 
-Insecure = Annotated[
-    bool, typer.Option("--insecure", help="Without TLS and keys, even if FOLDER/certs exists.")
-]
+Insecure = Annotated[bool, flag("Without TLS and keys, even if FOLDER/certs exists.")]
 
 
-@command(
-    flower,
-    epilog="Example:\n\n  fcfl flower new app --sites north,south,west --label died "
+@app.command(
+    help_epilogue="Example:\n\n  fcfl flower new app --sites north,south,west --label died "
     "--sensitive race --budget 0.05",
 )
+@takes(Experiment, "label", "sensitive", "budget")
 def new(
     folder: Folder,
-    given: Annotated[Given, Options(Experiment, "label", "sensitive", "budget", as_given=True)],
-    sites: Annotated[Given, Options(SitesConfig, "sites", as_given=True)],
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the files of an existing app.")
-    ] = False,
+    /,
+    *,
+    given: Given = NOTHING,
+    sites: Sites = "",
+    overwrite: Annotated[bool, flag("Replace the files of an existing app.")] = False,
 ) -> None:
     """Write the folder of a Flower app: settings with comments, the two apps, a README.
 
     What is not given here can be filled in later, in pyproject.toml.
     """
-    config = {"out": default_out(folder)} | run_config(given | sites)
-    names = words(str(config.get("sites", "")))
+    with usage():
+        names = site_names("sites", sites) if sites else ()
+    config = {"out": default_out(folder)} | run_config({**given, "sites": names})
     check_key_names(names)
     for path in write_app(folder, config_text(config), overwrite=overwrite):
         say(f"wrote {path}")
@@ -80,17 +73,18 @@ def new(
     say(f"Next: fcfl flower certs {shlex.quote(str(folder))} --sites {named}")
 
 
-@command(
-    flower,
-    epilog="Example:\n\n  fcfl flower certs app --sites north,south,west "
+@app.command(
+    help_epilogue="Example:\n\n  fcfl flower certs app --sites north,south,west "
     "--host superlink.example.org",
 )
 def certs(
     folder: Folder,
+    /,
+    *,
     sites: Sites,
     host: Annotated[
         str | None,
-        typer.Option(
+        Parameter(
             metavar="HOST,…",
             help="Names or addresses under which sites reach the server. Loopback is added.",
         ),
@@ -115,15 +109,14 @@ def certs(
         say(f"Everything is in {place} already.")
 
 
-@command(
-    flower,
-    epilog="Example:\n\n  fcfl flower register app hospitals --sites north,south,west",
+@app.command(
+    help_epilogue="Example:\n\n  fcfl flower register app hospitals --sites north,south,west",
 )
 def register(
     folder: Folder,
-    connection: Annotated[
-        str, typer.Argument(help="The SuperLink's name in Flower's config.toml.")
-    ],
+    connection: Annotated[str, Parameter(help="The SuperLink's name in Flower's config.toml.")],
+    /,
+    *,
     sites: Sites,
 ) -> None:
     """Register the sites' public keys at the SuperLink, and bind their names to them.
@@ -143,27 +136,26 @@ def register(
         say(f"{name} is node {known[name]}")
 
 
-@command(
-    flower,
-    epilog="Examples:\n\n  fcfl flower up app --sites north=north.csv,south=south.csv "
+@app.command(
+    help_epilogue="Examples:\n\n  fcfl flower up app --sites north=north.csv,south=south.csv "
     "--label died --sensitive race --budget 0.05\n\n"
     "  fcfl flower up app --sites north=north.csv,south=south.csv --site-policy "
     "north=north-policy.toml --set max-age=2\n\n"
     "  fcfl flower up app --sites north=north.csv,south=south.csv --resume",
 )
+@takes(Experiment, "label", "sensitive", "positive", "drop", "budget")
+@takes(SitesConfig, "site_timeout", "max_age", into="timing")
 def up(
-    context: typer.Context,
     folder: Folder,
+    /,
+    *,
     sites: SiteFiles,
-    given: Annotated[
-        Given,
-        Options(Experiment, "label", "sensitive", "positive", "drop", "budget", as_given=True),
-    ],
-    timing: Annotated[Given, Options(SitesConfig, "site_timeout", "max_age", as_given=True)],
+    given: Given = NOTHING,
+    timing: Given = NOTHING,
     site_policy: SitePolicy = None,
-    setting: Setting = None,
+    setting: Setting = (),
     out: Annotated[
-        Path | None, typer.Option(help="Folder to write. Default: FOLDER/runs/rehearsal.")
+        Path | None, Parameter(help="Folder to write. Default: FOLDER/runs/rehearsal.")
     ] = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
@@ -189,14 +181,14 @@ def up(
             "resume": resume,
             "overwrite": overwrite,
         }
-        config = parse_settings(setting or []) | run_config(given | timing | own)
+        config = parse_settings(setting) | run_config({**given, **timing, **own})
         run = SitesConfig.from_run_config(read_app_config(folder) | config)
         nodes = node_configs(files, named_files("site-policy", site_policy or ""), folder)
     certificates = certificates_of(folder, list(files), insecure)
     try:
         rehearse(folder, certificates, nodes, config, run.written, say)
     except KeyboardInterrupt:
-        how = command_to_go_on(context, run, "flower", "up")
+        how = command_to_go_on(run)
         raise Interrupted(f"Stopped. Go on with: {how}") from None
     show_run(run)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from cyclopts import App, Parameter
 from rich.table import Table as Grid
 
 from fcfl.negotiation.negotiating import MOST, Procedure
@@ -23,12 +23,11 @@ from fcfl.runs.negotiation_run import (
     run_negotiation,
 )
 from fcfl.runs.opening import Opened, open_run
-from fcfl.runs.option_fields import option_fields, option_of
+from fcfl.runs.options import chosen
 from fcfl.runs.settings import DATA
 from fcfl.training.rounds import Session
 
 from .console import (
-    app,
     asking,
     note,
     out_console,
@@ -37,52 +36,54 @@ from .console import (
     saying_how_to_resume,
     usage,
 )
-from .options import Options, command
-from .train import check_columns, check_resume
+from .settings import NOTHING, Given, Tables, flag, takes
+from .train import check_resume, experiment_of
 
 Budgets = Annotated[
     str | None,
-    typer.Option(
+    Parameter(
         metavar="X,X,…",
         help="Budgets to combine. Default: shares of the largest disparity without budgets.",
     ),
 ]
 Policies = Annotated[
     Path | None,
-    typer.Option(
+    Parameter(
         metavar="FOLDER",
         help="Clients' policy files, each CLIENT.toml: its preference, and budgets insisted on.",
     ),
 ]
-By = Annotated[
-    str, typer.Option(metavar="RULE", help="approval, borda or nash: whose winner is written.")
-]
-Most = Annotated[int, typer.Option(metavar="N", help="Combinations trained at most.")]
+By = Annotated[VotingRule, Parameter(help="Rule whose winner is written.")]
+Most = Annotated[int, Parameter(metavar="N", help="Combinations trained at most.")]
 MinGroupRows = Annotated[
-    int, typer.Option(metavar="N", help="Groups with fewer rows are not compared.")
+    int, Parameter(metavar="N", help="Groups with fewer rows are not compared.")
 ]
 Resume = Annotated[
     bool,
-    typer.Option(
-        "--resume",
-        help="Keep what was trained in --out; --budgets, --most, --by and preferences may change.",
+    flag(
+        "Keep what was trained in --out; --budgets, --most, --by and preferences may change.",
     ),
 ]
 Overwrite = Annotated[
     bool,
-    typer.Option("--overwrite", help="Replace a negotiation with other settings in --out."),
+    flag("Replace a negotiation with other settings in --out."),
 ]
-Out = Annotated[Path | None, typer.Option(help="Folder to write. Default: runs/TABLE-negotiation.")]
+Out = Annotated[Path | None, Parameter(help="Folder to write. Default: runs/TABLE-negotiation.")]
 
 
-@command(
-    app,
-    epilog="Examples:\n\n  fcfl negotiate adult-5 --sensitive sex\n\n"
+app = App(
+    name="negotiate",
+    help_epilogue="Examples:\n\n  fcfl negotiate adult-5 --sensitive sex\n\n"
     "  fcfl negotiate a.csv --client site --label died --sensitive race --budgets 0.2,0.1,0.05 "
     "--policies wishes/",
 )
+
+
+@app.default
+@takes(Experiment, DATA, "metric", "loss", "l2", "objective")
 def negotiate(
-    settings: Annotated[Experiment, Options(Experiment, DATA, "metric", "loss", "l2", "objective")],
+    *table: Tables,
+    given: Given = NOTHING,
     budgets: Budgets = None,
     policies: Policies = None,
     by: By = "nash",
@@ -104,10 +105,8 @@ def negotiate(
     check_resume(resume, overwrite)
     with usage():
         ladder = None if budgets is None else parse_budgets(budgets)
-        rule: VotingRule = by  # type: ignore[assignment] # `Procedure` checks it
-        procedure = Procedure(ladder, rule, most)
-        settings = replace(settings, min_group_rows=min_group_rows)
-    check_columns(settings)
+        procedure = Procedure(ladder, by, most)
+    settings = experiment_of(table, {**given, "min_group_rows": min_group_rows})
     folder = out or run_folder(settings.table, "negotiation")
 
     def opener(settings: Experiment) -> Opened:
@@ -136,11 +135,11 @@ def negotiate(
 def _command(settings: Experiment, found: Negotiation, folder: Path) -> str:
     """What trains the agreement."""
     words = ["fcfl", "train", settings.table]
-    for field in option_fields(Experiment, DATA):
-        value = getattr(settings, field.name)
-        if option_of(field).argument or value == field.default:
+    for name, option in chosen(Experiment, DATA).items():
+        value = getattr(settings, name)
+        if name == "table" or value == option.default:
             continue
-        words.append(f"--{field.name.replace('_', '-')}")
+        words.append(f"--{option.key}")
         if value is not True:
             words.append(",".join(value) if isinstance(value, tuple) else str(value))
     if settings.loss != "cross-entropy":

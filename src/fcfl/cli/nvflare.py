@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from cyclopts import App, Parameter, validators
 from rich.table import Table
 
 from fcfl.errors import FCFLError, Interrupted
@@ -26,11 +26,10 @@ from fcfl.runs.site_config import (
 )
 from fcfl.runs.site_values import site_names
 
-from .console import app, out_console, say, usage, words
-from .options import Options, Overwrite, Resume, command
+from .commands import COMMANDS
+from .console import out_console, say, usage
 from .over_sites import (
     Folder,
-    Given,
     Setting,
     SiteFiles,
     SitePolicy,
@@ -38,52 +37,51 @@ from .over_sites import (
     command_to_go_on,
     show_run,
 )
+from .settings import NOTHING, AtLeastOne, Given, Overwrite, Resume, flag, takes
 from .train import check_resume
 
-nvflare = typer.Typer(
-    help="Train where rows never leave their owner, over NVIDIA FLARE.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.add_typer(nvflare, name="nvflare")
+app = App(name="nvflare", help=COMMANDS["nvflare"])
 
 _NOT_HERE = ("nodes",)  # names are bound to certificates, nothing is to be set
 _SHOWN = 5  # jobs in a status
 
 Host = Annotated[
     str,
-    typer.Option(
+    Parameter(
         metavar="HOST",
         help="The name under which sites reach the server; localhost stays on this machine.",
     ),
 ]
-Port = Annotated[int, typer.Option(min=1, max=65535, help="The one port that is open there.")]
-Tries = Annotated[int, typer.Option(min=1, help="How often a run is submitted, faults included.")]
-Wait = Annotated[
-    float, typer.Option(metavar="SECONDS", help="How long to wait for whoever is away.")
+Port = Annotated[
+    int,
+    Parameter(
+        validator=validators.Number(gte=1, lte=65535), help="The one port that is open there."
+    ),
 ]
+Tries = Annotated[AtLeastOne, Parameter(help="How often a run is submitted, faults included.")]
+Wait = Annotated[float, Parameter(metavar="SECONDS", help="How long to wait for whoever is away.")]
 
 
-@command(
-    nvflare,
-    epilog="Example:\n\n  fcfl nvflare new app --sites north,south,west --label died "
+@app.command(
+    help_epilogue="Example:\n\n  fcfl nvflare new app --sites north,south,west --label died "
     "--sensitive race --budget 0.05",
 )
+@takes(Experiment, "label", "sensitive", "budget")
 def new(
     folder: Folder,
-    given: Annotated[Given, Options(Experiment, "label", "sensitive", "budget", as_given=True)],
-    sites: Annotated[Given, Options(SitesConfig, "sites", as_given=True)],
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the files of an existing project.")
-    ] = False,
+    /,
+    *,
+    given: Given = NOTHING,
+    sites: Sites = "",
+    overwrite: Annotated[bool, flag("Replace the files of an existing project.")] = False,
 ) -> None:
     """Write the folder of a project: settings with comments, and a README.
 
     What is not given here can be filled in later, in settings.toml.
     """
-    config = {"out": default_out(folder)} | run_config(given | sites)
-    names = words(str(config.get("sites", "")))
+    with usage():
+        names = site_names("sites", sites) if sites else ()
+    config = {"out": default_out(folder)} | run_config({**given, "sites": names})
     check_sites(names)
     text = config_text(config, without=_NOT_HERE)
     for path in write_project(folder, text, overwrite=overwrite):
@@ -93,12 +91,11 @@ def new(
     say(f"Next: fcfl nvflare provision {where} --sites {named} --host server.example.org")
 
 
-@command(
-    nvflare,
-    epilog="Example:\n\n  fcfl nvflare provision app --sites north,south,west "
+@app.command(
+    help_epilogue="Example:\n\n  fcfl nvflare provision app --sites north,south,west "
     "--host server.example.org",
 )
-def provision(folder: Folder, sites: Sites, host: Host, port: Port = 8002) -> None:
+def provision(folder: Folder, /, *, sites: Sites, host: Host, port: Port = 8002) -> None:
     """Make a kit for the server, for each site and for the lead, in FOLDER/kits.
 
     Kits that are there are kept, so that a site can be added later. A kit has its own key
@@ -119,25 +116,24 @@ def provision(folder: Folder, sites: Sites, host: Host, port: Port = 8002) -> No
     say(f"The CA's key is in {folder / AUTHORITY}; keep it to yourself.")
 
 
-@command(
-    nvflare,
-    epilog="Examples:\n\n  fcfl nvflare up app --sites north=north.csv,south=south.csv "
+@app.command(
+    help_epilogue="Examples:\n\n  fcfl nvflare up app --sites north=north.csv,south=south.csv "
     "--label died --sensitive race --budget 0.05\n\n"
     "  fcfl nvflare up app --sites north=north.csv,south=south.csv --resume",
 )
+@takes(Experiment, "label", "sensitive", "positive", "drop", "budget")
+@takes(SitesConfig, "site_timeout", "max_age", into="timing")
 def up(
-    context: typer.Context,
     folder: Folder,
+    /,
+    *,
     sites: SiteFiles,
-    given: Annotated[
-        Given,
-        Options(Experiment, "label", "sensitive", "positive", "drop", "budget", as_given=True),
-    ],
-    timing: Annotated[Given, Options(SitesConfig, "site_timeout", "max_age", as_given=True)],
+    given: Given = NOTHING,
+    timing: Given = NOTHING,
     site_policy: SitePolicy = None,
-    setting: Setting = None,
+    setting: Setting = (),
     out: Annotated[
-        Path | None, typer.Option(help="Folder to write. Default: FOLDER/runs/rehearsal.")
+        Path | None, Parameter(help="Folder to write. Default: FOLDER/runs/rehearsal.")
     ] = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
@@ -161,28 +157,28 @@ def up(
             "resume": resume,
             "overwrite": overwrite,
         }
-        config = read_settings(folder) | parse_settings(setting or [])
-        config |= run_config(given | timing | own)
+        config = read_settings(folder) | parse_settings(setting)
+        config |= run_config({**given, **timing, **own})
         run = SitesConfig.from_run_config(config)
         nodes = node_configs(files, named_files("site-policy", site_policy or ""), folder)
     check_sites(list(files))
     try:
         rehearse_flare(folder, nodes, config, say)
     except KeyboardInterrupt:
-        how = command_to_go_on(context, run, "nvflare", "up")
+        how = command_to_go_on(run)
         raise Interrupted(f"Stopped. Go on with: {how}") from None
     show_run(run)
 
 
-@command(
-    nvflare,
-    epilog="Examples:\n\n  fcfl nvflare run app\n\n  fcfl nvflare run app --resume\n\n"
+@app.command(
+    help_epilogue="Examples:\n\n  fcfl nvflare run app\n\n  fcfl nvflare run app --resume\n\n"
     "  fcfl nvflare run app --set budget=0.02 --set out=/srv/fcfl/runs/second",
 )
 def run(
-    context: typer.Context,
     folder: Folder,
-    setting: Setting = None,
+    /,
+    *,
+    setting: Setting = (),
     tries: Tries = 5,
     wait: Wait = 600.0,
     resume: Resume = False,
@@ -200,14 +196,14 @@ def run(
     from fcfl.federation.nvflare.recovery import Patience, run_through_faults
 
     with usage():
-        config = read_settings(folder) | parse_settings(setting or [])
+        config = read_settings(folder) | parse_settings(setting)
         config |= {"resume": resume, "overwrite": overwrite}
         checked = SitesConfig.from_run_config(config)
     try:
         with Flare(folder / KITS / LEAD) as flare:
             run_through_faults(flare, checked.sites, config, Patience(tries, wait), say)
     except KeyboardInterrupt:
-        how = command_to_go_on(context, checked, "nvflare", "run")
+        how = command_to_go_on(checked)
         raise Interrupted(f"Stopped. Go on with: {how}") from None
     if checked.written.exists():
         show_run(checked)
@@ -215,8 +211,8 @@ def run(
         say(f"Done. The result is at the server, in {checked.folder}")
 
 
-@command(nvflare, epilog="Example:\n\n  fcfl nvflare status app")
-def status(folder: Folder) -> None:
+@app.command(help_epilogue="Example:\n\n  fcfl nvflare status app")
+def status(folder: Folder, /) -> None:
     """Show which sites are connected, and the last runs."""
     _check_engine()
     from fcfl.federation.nvflare.flare_session import Flare
@@ -235,8 +231,8 @@ def status(folder: Folder) -> None:
     out_console.print(table)
 
 
-@command(nvflare, epilog="Example:\n\n  fcfl nvflare stop app")
-def stop(folder: Folder) -> None:
+@app.command(help_epilogue="Example:\n\n  fcfl nvflare stop app")
+def stop(folder: Folder, /) -> None:
     """Stop the run that is under way; its checkpoint stays, and `run --resume` goes on."""
     _check_engine()
     from fcfl.federation.nvflare.flare_session import Flare

@@ -2,9 +2,9 @@
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import typer
+from cyclopts import Parameter
 
 from fcfl.report.method_tables import methods_table
 from fcfl.report.terminal import print_result
@@ -14,26 +14,25 @@ from fcfl.results.result_file import read_negotiation
 from fcfl.runs.site_config import SitesConfig
 from fcfl.runs.site_run import has_begun
 
-from .console import FAILED, INFEASIBLE, out_console, say
+from .console import FAILED, INFEASIBLE, command_line, out_console, say
 from .negotiate import show_negotiation
-from .options import was_given
 from .sweep import curve_table
 
-Folder = Annotated[Path, typer.Argument(help="Folder of the app.", show_default=False)]
-Given = dict[str, object]
-Sites = Annotated[
-    str, typer.Option(metavar="NAME,…", help="Names of all sites, separated by commas.")
-]
+Folder = Annotated[Path, Parameter(help="Folder of the app.")]
+Sites = Annotated[str, Parameter(metavar="NAME,…", help="Names of all sites, separated by commas.")]
 SiteFiles = Annotated[
-    str, typer.Option(metavar="NAME=FILE,…", help="Every site with its CSV, Parquet or xlsx file.")
+    str, Parameter(metavar="NAME=FILE,…", help="Every site with its CSV, Parquet or xlsx file.")
 ]
 SitePolicy = Annotated[
-    str | None, typer.Option(metavar="NAME=FILE,…", help="Policy files of sites that have one.")
+    str | None, Parameter(metavar="NAME=FILE,…", help="Policy files of sites that have one.")
 ]
 Setting = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Any other key of the settings; may be repeated."
+    tuple[str, ...],
+    Parameter(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Any other key of the settings; may be repeated.",
+        show_default=False,
     ),
 ]
 
@@ -45,7 +44,7 @@ def show_run(run: SitesConfig) -> None:
         comparison = read_comparison(run.written)
         out_console.print(methods_table(comparison), "")
         if any(one.part is None for one in comparison.runs):
-            raise typer.Exit(FAILED)
+            raise SystemExit(FAILED)
         return
     if run.command == "negotiate":
         show_negotiation(read_negotiation(run.written))
@@ -58,26 +57,12 @@ def show_run(run: SitesConfig) -> None:
         print_result(out_console, result)
         met = not findings_of(result)
     if not met:
-        raise typer.Exit(INFEASIBLE)
+        raise SystemExit(INFEASIBLE)
 
 
-def command_to_go_on(context: typer.Context, run: SitesConfig, *names: str) -> str:
+def command_to_go_on(run: SitesConfig) -> str:
     """The command as it was given, with --resume where the run has begun to write its folder."""
-    begun = has_begun(run)
-    parts = ["fcfl", *names]
-    for parameter in context.command.params:
-        name = str(parameter.name)
-        if was_given(name) and not (begun and name in ("resume", "overwrite")):
-            parts += _as_given(parameter, context.params[name])
-    return shlex.join([*parts, "--resume"] if begun else parts)
-
-
-def _as_given(parameter: Any, value: Any) -> list[str]:
-    """A parameter of a command as words of its line."""
-    if parameter.param_type_name == "argument":
-        return [str(value)]
-    option = parameter.opts[0]
-    if parameter.is_flag:
-        return [option] if value else []
-    values = value if isinstance(value, (list, tuple)) else [value]
-    return [word for one in values for word in (option, str(one))]
+    if not has_begun(run):
+        return shlex.join(["fcfl", *command_line])
+    kept = (word for word in command_line if word not in ("--resume", "--overwrite"))
+    return shlex.join(["fcfl", *kept, "--resume"])

@@ -5,39 +5,43 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from cyclopts import App, Parameter
 
-from .console import app, note, usage
-from .options import command
+from .console import note, usage
 
 if TYPE_CHECKING:
     from fcfl.runs.predicting import Predictions
 
 
-@command(
-    app,
-    epilog="Examples:\n\n  fcfl predict runs/mine new.csv --out predictions.csv\n\n"
+app = App(
+    name="predict",
+    help_epilogue="Examples:\n\n  fcfl predict runs/mine new.csv --out predictions.csv\n\n"
     "  fcfl predict runs/mine new.csv --threshold 0.3 --escape-formulas --out for-excel.csv",
 )
+
+
+@app.default
 def predict(
     model: Annotated[
         Path,
-        typer.Argument(help="Folder of a run, or of a classifier saved in Python."),
+        Parameter(help="Folder of a run, or of a classifier saved in Python."),
     ],
-    table: Annotated[Path, typer.Argument(help="CSV, Parquet or xlsx file with the same columns.")],
+    table: Annotated[Path, Parameter(help="CSV, Parquet or xlsx file with the same columns.")],
+    /,
+    *,
     out: Annotated[
-        Path | None, typer.Option(help="CSV or Parquet file to write. Default: the screen.")
+        Path | None, Parameter(help="CSV or Parquet file to write. Default: the screen.")
     ] = None,
     threshold: Annotated[
         float,
-        typer.Option(
+        Parameter(
             metavar="P",
             help="Score from which on the positive label is predicted. Budgets were held at 0.5.",
         ),
     ] = 0.5,
     escape_formulas: Annotated[
         bool,
-        typer.Option(
+        Parameter(
             "--escape-formulas",
             help="Put ' before text that a spreadsheet would compute, such as =A1.",
         ),

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from cyclopts import App, Parameter
 
 from fcfl.report.method_tables import methods_sentences, methods_table
 from fcfl.report.page import write_comparison, write_comparison_page, write_page
@@ -12,23 +12,24 @@ from fcfl.report.terminal import print_result, runs_table
 from fcfl.results import read_comparison, read_results, read_run
 from fcfl.results.result_file import COMPARISON
 
-from .console import app, out_console, say
-from .options import command
+from .console import out_console, say
 from .sweep import curve_table
 
-
-@command(
-    app,
-    epilog="Examples:\n\n  fcfl report runs/mine\n\n"
+app = App(
+    name="report",
+    help_epilogue="Examples:\n\n  fcfl report runs/mine\n\n"
     "  fcfl report runs/a runs/b --out comparison.html",
 )
+
+
+@app.default
 def report(
-    folders: Annotated[
-        list[Path], typer.Argument(help="Folders of runs, audits, sweeps or comparisons.")
-    ],
+    folder: Annotated[Path, Parameter(help="Folder of a run, audit, sweep or comparison.")],
+    /,
+    *more: Annotated[Path, Parameter(help="More folders, to compare.", metavar="FOLDER")],
     out: Annotated[
         Path | None,
-        typer.Option(help="Page to write, or its folder. Default: comparison.html for several."),
+        Parameter(help="Page to write, or its folder. Default: comparison.html for several."),
     ] = None,
 ) -> None:
     """Write report.html again from a folder's files, or compare several folders.
@@ -36,9 +37,10 @@ def report(
     Takes every folder that fcfl writes: of a run, an audit, a sweep, a comparison, a
     classifier saved in Python.
     """
-    if len(folders) == 1:
-        page = _show_one(folders[0], out)
+    if not more:
+        page = _show_one(folder, out)
     else:
+        folders = [folder, *more]
         page = write_comparison(folders, out or Path("comparison.html"))
         out_console.print(runs_table(read_results(folders), out_console.width), "")
     say(f"Written to {page}")

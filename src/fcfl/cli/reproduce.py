@@ -5,51 +5,48 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from cyclopts import App, Parameter
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
 from fcfl.errors import Interrupted
 
-from .console import FAILED, WrongUsage, app, note, out_console, say, usage
-from .options import command
+from .console import FAILED, WrongUsage, note, out_console, say, usage
+from .settings import AtLeastOne, flag
 
 if TYPE_CHECKING:
     from fcfl.paper.reproduction import Item, ItemResult, OnRun, Run, Scale
     from fcfl.paper.reproduction.run_record import Record
 
-Names = Annotated[
-    list[str] | None, typer.Argument(metavar="NAME…|all", help="Items, or all of them.")
-]
-ListItems = Annotated[bool, typer.Option("--list", help="Show the items and stop.")]
-Seeds = Annotated[int, typer.Option(min=1, help="Seeds of the paper's protocol.")]
-Splits = Annotated[int, typer.Option(min=1, help="Random re-splits.")]
-Jobs = Annotated[int, typer.Option(min=1, help="Runs at the same time.")]
-Quick = Annotated[
-    bool, typer.Option("--quick", help="One seed, few rounds: only shows that everything runs.")
-]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Run finished runs again.")]
+Names = Annotated[str, Parameter(metavar="NAME", help="Items, or all.")]
+ListItems = Annotated[bool, Parameter("--list", help="Show the items.", show_default=False)]
+Seeds = Annotated[AtLeastOne, Parameter(help="Seeds of the paper's protocol.")]
+Splits = Annotated[AtLeastOne, Parameter(help="Random re-splits.")]
+Jobs = Annotated[AtLeastOne, Parameter(help="Runs at the same time.")]
+Quick = Annotated[bool, flag("One seed, few rounds: only shows that everything runs.")]
+Fresh = Annotated[bool, flag("Run finished runs again.")]
 EicuFolder = Annotated[
     Path | None,
-    typer.Option(
-        envvar="FCFL_EICU_DEMO",
+    Parameter(
+        env_var="FCFL_EICU_DEMO",
         help="Folder with eICU tables, full or the open demo. Default: simulated ones.",
     ),
 ]
-Out = Annotated[Path, typer.Option(help="Folder to write; finished runs in it are not run again.")]
-Publish = Annotated[
-    bool, typer.Option("--publish", help="Also write results/ and docs/reproduction.md here.")
-]
+Out = Annotated[Path, Parameter(help="Folder to write; finished runs in it are not run again.")]
+Publish = Annotated[bool, flag("Also write results/ and docs/reproduction.md here.")]
 
 
-@command(
-    app,
-    epilog="Examples:\n\n  fcfl reproduce --list\n\n  fcfl reproduce adult-race\n\n"
+app = App(
+    name="reproduce",
+    help_epilogue="Examples:\n\n  fcfl reproduce --list\n\n  fcfl reproduce adult-race\n\n"
     "  fcfl reproduce all --quick\n\n  fcfl reproduce all --seeds 5 --jobs 2",
 )
+
+
+@app.default
 def reproduce(
-    names: Names = None,
+    *names: Names,
     list_items: ListItems = False,
     seeds: Seeds = 5,
     splits: Splits = 20,
@@ -74,7 +71,7 @@ def reproduce(
     if list_items:
         out_console.print(list_of(find_items()))
         return
-    items = _named_items(names or [])
+    items = _named_items(names)
     _check_publishing(quick, publish)
     scale = QUICK if quick else Scale(seeds, splits)
     with _explaining_interrupts():
@@ -84,7 +81,7 @@ def reproduce(
     if publish:
         say(f"Published: {_publish(items, out)}")
     if n_failed:
-        raise typer.Exit(FAILED)
+        raise SystemExit(FAILED)
 
 
 def _named_items(names: Sequence[str]) -> "list[Item]":

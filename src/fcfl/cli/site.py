@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from cyclopts import App, Parameter
 from rich.table import Table
 
 from fcfl.federation.ledger import PARTS, Ledger, Spent
@@ -12,24 +12,18 @@ from fcfl.federation.site_settings import SiteSettings
 from fcfl.limits import Limits
 from fcfl.policy import PrivacyBudget
 
-from .console import app, out_console, say
-from .options import command
+from .commands import COMMANDS
+from .console import out_console, say
 
-site = typer.Typer(
-    help="A site's own side: its limits, and the ledger of what it has answered.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.add_typer(site, name="site")
+app = App(name="site", help=COMMANDS["site"])
 
 SiteFile = Annotated[
-    Path, typer.Argument(metavar="SITE.toml", help="The site's file, as its node has it.")
+    Path, Parameter(metavar="SITE.toml", help="The site's file, as its node has it.")
 ]
 
 
-@command(site, epilog="Example:\n\n  fcfl site status /srv/fcfl/site.toml")
-def status(path: SiteFile) -> None:
+@app.command(help_epilogue="Example:\n\n  fcfl site status /srv/fcfl/site.toml")
+def status(path: SiteFile, /) -> None:
     """Show what was asked of this site's table, and what is left of its limits."""
     settings = SiteSettings.from_file(path)
     ledger = Ledger(settings.ledger_folder)
@@ -87,8 +81,8 @@ def _show(what: str, spent: Spent, limits: Limits, scope: str) -> None:
     out_console.print(table)
 
 
-@command(site, epilog="Example:\n\n  fcfl site mend /srv/fcfl/site.toml")
-def mend(path: SiteFile) -> None:
+@app.command(help_epilogue="Example:\n\n  fcfl site mend /srv/fcfl/site.toml")
+def mend(path: SiteFile, /) -> None:
     """Cut off what follows the last whole line of a torn ledger; the site answers again.
 
     A power cut can tear the last line. Look at the file first: a line in its middle
@@ -99,8 +93,8 @@ def mend(path: SiteFile) -> None:
     say(f"Cut {cut} bytes off {ledger.path}." if cut else "The ledger is whole.")
 
 
-@command(site, epilog="Example:\n\n  fcfl site key /srv/fcfl/site.toml")
-def key(path: SiteFile) -> None:
+@app.command(help_epilogue="Example:\n\n  fcfl site key /srv/fcfl/site.toml")
+def key(path: SiteFile, /) -> None:
     """Print this site's public key for masked sums, which other sites may pin in their policy."""
     from fcfl.federation.masks.masked_clients import site_public  # needs an extra
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from cyclopts import App, Parameter
 from rich.table import Table as Grid
 
 from fcfl.report.page import write_page
@@ -19,7 +19,6 @@ from fcfl.training.rounds import Session
 from .console import (
     INFEASIBLE,
     WrongUsage,
-    app,
     asking,
     note,
     out_console,
@@ -29,42 +28,40 @@ from .console import (
     saying_how_to_resume,
     usage,
 )
-from .options import Options, command
-from .train import check_columns, check_resume
+from .settings import NOTHING, Given, Tables, flag, takes
+from .train import check_resume, experiment_of
 
-_SETTINGS = (
-    "metric", "confidence", "most_change", "min_group_rows", "method", "l2", "objective", "starts",
-)  # fmt: skip
-
-
-@command(
-    app,
-    epilog="Examples:\n\n  fcfl sweep adult --sensitive race --budgets 0.2,0.1,0.05,0.02,0.01\n\n"
+app = App(
+    name="sweep",
+    help_epilogue="Examples:\n\n"
+    "  fcfl sweep adult --sensitive race --budgets 0.2,0.1,0.05,0.02,0.01\n\n"
     "  fcfl sweep adult --sensitive race --relative 1.0,0.8,0.6,0.4,0.2",
 )
+
+
+@app.default
+@takes(
+    *(Experiment, DATA, "metric", "confidence", "most_change", "min_group_rows", "method"),
+    *("l2", "objective", "starts"),
+)
 def sweep(
-    settings: Annotated[Experiment, Options(Experiment, DATA, *_SETTINGS)],
+    *table: Tables,
+    given: Given = NOTHING,
     budgets: Annotated[
-        str | None, typer.Option(metavar="X,X,…", help="Budgets to train under.")
+        str | None, Parameter(metavar="X,X,…", help="Budgets to train under.")
     ] = None,
     relative: Annotated[
         str | None,
-        typer.Option(
-            metavar="X,X,…", help="Shares of the disparity each client has without budgets."
-        ),
+        Parameter(metavar="X,X,…", help="Shares of the disparity each client has without budgets."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder to write. Default: runs/TABLE-sweep.")
+        Path | None, Parameter(help="Folder to write. Default: runs/TABLE-sweep.")
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option(
-            "--resume", help="Keep the points that are finished in --out, go on with the others."
-        ),
+        flag("Keep the points that are finished in --out, go on with the others."),
     ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace points with other settings in --out.")
-    ] = False,
+    overwrite: Annotated[bool, flag("Replace points with other settings in --out.")] = False,
 ) -> None:
     """Train under one budget after another: what each tightening costs.
 
@@ -81,10 +78,10 @@ def sweep(
         raise WrongUsage(f"Give --budgets or --relative{both}.")
     check_resume(resume, overwrite)
     is_relative = relative is not None
+    settings = experiment_of(table, given)
     with usage():
         values = parse_budgets(budgets or relative or "")
         check_sweep(settings, values, relative=is_relative)
-    check_columns(settings)
     folder = out or run_folder(settings.table, "sweep")
     with saying_how_to_resume(folder, overwrite), progress_bar("sweep") as on_round:
         session = Session(folder, resume, on_round, note)
@@ -105,7 +102,7 @@ def _show(curve: Sweep, folder: Path, page: Path) -> None:
     exceeded = [point.folder for point in curve.points if not point.budgets_met]
     if exceeded:
         note(f"Budgets are exceeded on the training rows at {', '.join(exceeded)}.")
-        raise typer.Exit(INFEASIBLE)
+        raise SystemExit(INFEASIBLE)
 
 
 def curve_table(points: Sequence[SweepPoint]) -> Grid:

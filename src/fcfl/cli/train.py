@@ -1,12 +1,12 @@
 """fcfl train: one model for all clients of a table."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from cyclopts import App, Parameter
 
 from fcfl.errors import FCFLError, Interrupted
 from fcfl.report.page import PAGE, write_page
@@ -15,12 +15,10 @@ from fcfl.results.findings import findings_of
 from fcfl.runs import Experiment, Finished, run_experiment
 from fcfl.runs.folder import MAY_CHANGE, SETTINGS
 from fcfl.runs.opening import columns_missing
-from fcfl.runs.option_fields import option_fields, read_value
 
 from .console import (
     INFEASIBLE,
     WrongUsage,
-    app,
     asking,
     note,
     out_console,
@@ -29,23 +27,24 @@ from .console import (
     say,
     usage,
 )
-from .options import Options, Overwrite, Resume, command, was_given
+from .settings import NOTHING, Given, Overwrite, Resume, table_argument, takes
 
-
-@command(
-    app,
-    epilog="Examples:\n\n"
+app = App(
+    name="train",
+    help_epilogue="Examples:\n\n"
     "  fcfl train a.csv --client site --label died --sensitive race --budget 0.05\n\n"
     "  fcfl train adult --sensitive sex --budget 0.05,phd=0.1 --out runs/mine\n\n"
     "  fcfl train --resume --out runs/mine",
 )
+
+
+@app.default
+@takes(Experiment)
 def train(
-    context: typer.Context,
-    settings: Annotated[
-        Experiment | None, Options(Experiment, without_table="Leave it out with --resume.")
-    ],
+    *table: Annotated[str, table_argument("Leave it out with --resume.")],
+    given: Given = NOTHING,
     out: Annotated[
-        Path | None, typer.Option(help="Folder to write. Default: runs/TABLE-METHOD.")
+        Path | None, Parameter(help="Folder to write. Default: runs/TABLE-METHOD.")
     ] = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
@@ -59,10 +58,10 @@ def train(
     3 done, but a budget is exceeded on the training rows.
     """
     check_resume(resume, overwrite)
-    if settings is None:
-        settings = _settings_to_resume(context, out, resume)
+    if table or not resume:
+        settings = experiment_of(table, given)
     else:
-        check_columns(settings)
+        settings = _settings_to_resume(given, out)
     folder = out or run_folder(settings.table, settings.method)
     finished, _ = asking(
         lambda one: run_shown(one, folder, resume=resume, overwrite=overwrite), settings
@@ -70,7 +69,7 @@ def train(
     print_result(out_console, finished.result)
     say(f"Written to {folder}; open {folder / PAGE}")
     if findings_of(finished.result):
-        raise typer.Exit(INFEASIBLE)
+        raise SystemExit(INFEASIBLE)
 
 
 def run_shown(
@@ -105,33 +104,28 @@ def check_resume(resume: bool, overwrite: bool) -> None:
         raise WrongUsage("Give --resume or --overwrite, not both.")
 
 
-def check_columns(settings: Experiment) -> None:
-    """A table without the names of its columns is wrong usage."""
+def experiment_of(table: Sequence[str], given: Given) -> Experiment:
+    """Return the settings of a run; raise if its table or its columns are not named."""
+    if not table:
+        raise WrongUsage("Name a table: a CSV, Parquet or xlsx file, or a built-in set.")
+    with usage():
+        settings = Experiment(",".join(table), **given)
     is_table = "." in settings.table or Path(settings.table).exists()
     missing = columns_missing(settings) if is_table else None
     if missing:
         raise WrongUsage(missing)
+    return settings
 
 
-def _settings_to_resume(context: typer.Context, out: Path | None, resume: bool) -> Experiment:
-    """The settings in the folder, with what may change; other options are refused."""
-    if not resume:
-        raise WrongUsage("Name a table: a CSV, Parquet or xlsx file, or a built-in set.")
+def _settings_to_resume(given: Given, out: Path | None) -> Experiment:
+    """Return the settings in the folder, with those that may change on resume."""
     if out is None:
         raise WrongUsage("--resume without a table needs --out.")
-    for parameter in context.command.params:
-        known = ("resume", "out", "debug", *MAY_CHANGE)
-        if parameter.name not in known and was_given(str(parameter.name)):
-            raise WrongUsage(
-                f"--resume takes the settings from {str(out)!r}; leave {parameter.opts[0]} out."
-            )
+    for name in given:
+        if name not in MAY_CHANGE:
+            raise WrongUsage(f"--resume takes the settings from {str(out)!r}; leave `{name}` out.")
     path = out / SETTINGS
     if not path.exists():
         raise FCFLError(f"There is no run to resume in {str(out)!r}.")
     with usage():
-        changed = {
-            field.name: read_value(field, context.params[field.name], field.name)
-            for field in option_fields(Experiment, *MAY_CHANGE)
-            if was_given(field.name)
-        }
-        return replace(Experiment.from_toml(path), **changed)
+        return replace(Experiment.from_toml(path), **given)

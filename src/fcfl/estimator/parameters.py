@@ -8,7 +8,7 @@ from fcfl._types import ClientId
 from fcfl.policy import PrivacyBudget
 from fcfl.rules import RATE_KINDS, Difference, Ratio, Rule
 from fcfl.runs.budget_settings import BudgetSettings
-from fcfl.runs.option_fields import check_fields
+from fcfl.runs.options import check_fields
 from fcfl.runs.privacy_settings import check_left_out
 from fcfl.server.private import Private
 from fcfl.server.registry import METHODS

@@ -1,29 +1,13 @@
 """What is audited and how."""
 
-# ruff: noqa: RUF009 - `option` makes a field, as `dataclasses.field` does
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, ClassVar
 
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, replace
-from functools import partial
-
-from fcfl._checks import is_count
-from fcfl._types import ClientId
+from fcfl._checks import check_fraction, is_count
 from fcfl.audit.auditing import FailOn, Simultaneous
-from fcfl.runs.option_fields import (
-    COLUMN,
-    SHARE,
-    Kind,
-    check_fields,
-    like,
-    number,
-    one_of,
-    option,
-    whole_number,
-)
-from fcfl.runs.settings import DATA, Experiment
-
-_option = partial(option, group="Audit")  # heading in --help
-_like = partial(like, Experiment)
+from fcfl.runs.budget_settings import Budget, Metric, RateRatio
+from fcfl.runs.data_settings import DATA, Column, Columns
+from fcfl.runs.options import Written, check_fields
 
 
 def _check_rows(name: str, value: int) -> None:
@@ -32,51 +16,52 @@ def _check_rows(name: str, value: int) -> None:
 
 
 @dataclass(frozen=True)
-class AuditSettings:
+class AuditedTable:
+    """The table with predictions, and which of its columns are which."""
+
+    GROUP: ClassVar = DATA
+
+    table: str
+    """CSV, Parquet or xlsx file with any model's predictions."""
+    _: KW_ONLY
+    client: Column
+    """Column that names the client of a row."""
+    prediction: Column
+    """Column with predicted classes, or scores."""
+    sensitive: Columns = ()
+    """Columns whose groups are compared, separated by commas."""
+    label: Column | None = None
+    """Column with the correct answer. Not needed for selection rates."""
+    positive: Annotated[str | None, Written("VALUE")] = None
+    """Value that counts as selected. Default: the last one."""
+    threshold: float | None = None
+    """Predictions are scores; this much or more is selected."""
+
+
+@dataclass(frozen=True)
+class AuditSettings(AuditedTable):
     """What is audited and how; every field has the name of its command-line option."""
 
-    table: str = _like(
-        "table", help="CSV, Parquet or xlsx file with any model's predictions.", repeated=False
-    )
-    client: str = _like("client", default=MISSING)
-    prediction: str = option("Column with predicted classes, or scores.", COLUMN, group=DATA)
-    sensitive: tuple[str, ...] = _like("sensitive")
-    label: str | None = _like(
-        "label", help="Column with the correct answer. Not needed for selection rates."
-    )
-    positive: str | None = _like(
-        "positive", help="Value that counts as selected. Default: the last one."
-    )
-    metric: str = _like("metric")
-    budget: float | Mapping[ClientId, float] | None = _like("budget")
-    ratio: float | None = _like("ratio")
-    policy: str | None = _like(
-        "policy", help="TOML file with rules, instead of --metric and budgets."
-    )
-    threshold: float | None = option(
-        "Predictions are scores; this much or more is selected.",
-        Kind("X", number),
-        default=None,
-        group=DATA,
-    )
-    confidence: float = _option(
-        "Confidence of the intervals, of all of them together.", SHARE, default=0.95
-    )
-    simultaneous: Simultaneous = _option(
-        "bonferroni: all intervals hold together; none: each on its own.",
-        one_of("bonferroni", "none"),
-        default="bonferroni",
-    )
-    min_group_rows: int | None = _option(
-        "Groups with fewer rows are left out, and named.",
-        Kind("N", whole_number, _check_rows),
-        default=None,
-    )
-    fail_on: FailOn | None = _option(
-        "Exit with code 4 where a budget is exceeded, or also where that is undetermined.",
-        replace(one_of("exceeded", "undetermined"), metavar="VERDICT"),
-        default=None,
-    )
+    GROUP: ClassVar = "Audit"
+
+    _: KW_ONLY
+    metric: Metric = "demographic_parity"
+    """Rates that are compared."""
+    budget: Budget | None = None
+    """Largest difference of group rates: 0.05 or 5%; by client: north=0.05,south=0.1; for all
+    but one: 0.05,south=0.1."""
+    ratio: RateRatio | None = None
+    """Smallest ratio of group rates; 0.8 is the four-fifths rule."""
+    policy: Annotated[str | None, Written("FILE")] = None
+    """TOML file with rules, instead of --metric and budgets."""
+    confidence: Annotated[float, Written("SHARE"), check_fraction] = 0.95
+    """Confidence of the intervals, of all of them together."""
+    simultaneous: Simultaneous = "bonferroni"
+    """bonferroni: all intervals hold together; none: each on its own."""
+    min_group_rows: Annotated[int | None, _check_rows] = None
+    """Groups with fewer rows are left out, and named."""
+    fail_on: Annotated[FailOn | None, Written("VERDICT")] = None
+    """Exit with code 4 where a budget is exceeded, or also where that is undetermined."""
 
     def __post_init__(self) -> None:
         check_fields(self)

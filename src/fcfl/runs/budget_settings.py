@@ -1,23 +1,24 @@
 """Settings of a run that say what is compared, and how much may differ."""
 
-# ruff: noqa: RUF009 - `option` makes a field, as `dataclasses.field` does
-
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
 from fcfl._checks import check_confidence, check_count, check_positive, check_share
 from fcfl._types import ClientId
-from fcfl.models.group_thresholds import THRESHOLDS, Thresholds
-from fcfl.models.linear import CONFIDENCE
+from fcfl.models.group_thresholds import Thresholds
 from fcfl.rules import RATE_KINDS, Difference, Ratio, Rule, Scope
 from fcfl.runs.budgets import check_budgets, check_ratio, for_every_client, parse_budget
-from fcfl.runs.option_fields import Kind, number, one_of, option, whole_number
+from fcfl.runs.options import Written, one_of
 from fcfl.training.margins import MOST_CHANGE
 
 BUDGETS = "Budgets"  # heading in --help
-_option = partial(option, group=BUDGETS)
+
+Metric = Annotated[str, one_of(RATE_KINDS)]
+Budget = Annotated[
+    float | Mapping[ClientId, float], Written("BUDGET", read=parse_budget), check_budgets
+]
+RateRatio = Annotated[float, Written("RATIO"), check_ratio]
 
 
 @dataclass(frozen=True)
@@ -28,71 +29,34 @@ class BudgetSettings:
     others. ``relative_budget`` w gives every client w times the disparity it has without budgets.
     """
 
-    metric: str = _option(
-        "demographic_parity, equal_opportunity or equalized_odds.",
-        one_of(*RATE_KINDS),
-        default="demographic_parity",
-        over_sites=True,
-    )
-    budget: float | Mapping[ClientId, float] | None = _option(
-        "Largest difference of group rates: 0.05; by client: north=0.05,south=0.1; for all "
-        "but one: 0.05,south=0.1.",
-        Kind("BUDGET", parse_budget, check_budgets),
-        default=None,
-        over_sites=True,
-    )
-    relative_budget: float | None = _option(
-        "Budgets as a share of the disparity each client has without budgets.",
-        Kind("SHARE", number, check_positive),
-        default=None,
-    )
-    ratio: float | None = _option(
-        "Smallest ratio of group rates; 0.8 is the four-fifths rule.",
-        Kind("RATIO", number, check_ratio),
-        default=None,
-        over_sites=True,
-    )
-    scope: Literal["client", "global", "both"] = _option(
-        "client: budgets hold on each client's rows; global: on all rows together; both.",
-        one_of("client", "global", "both"),
-        default="client",
-        over_sites=True,
-    )
-    policy: str | None = _option(
-        "TOML file with rules and budgets, instead of --metric, --budget, --ratio and --scope.",
-        Kind("FILE"),
-        default=None,
-        over_sites=True,
-    )
-    confidence: float | None = _option(
-        "How sure to be that each budget holds for new people, as far as a client's rows allow: "
-        "training is held to tighter bounds. 0 trains with the budgets as they are. By default "
-        f"{CONFIDENCE:g}.",
-        Kind("SHARE", number, check_confidence),
-        default=None,
-        over_sites=True,
-    )
-    most_change: float = _option(
-        "How far the share that a client selects may move for that.",
-        Kind("SHARE", number, check_share),
-        default=MOST_CHANGE,
-        over_sites=True,
-    )
-    min_group_rows: int | None = _option(
-        "Rows that a group needs at a client to be compared there. By default 30, more for a "
-        "budget below 0.05, 100 at most.",
-        Kind("N", whole_number, check_count),
-        default=None,
-        over_sites=True,
-    )
+    GROUP: ClassVar = BUDGETS
 
-    thresholds: Thresholds = _option(
-        "group: one score for everybody, decision thresholds by client and group that keep the "
-        "budgets. The attribute is then used for every decision, which some laws forbid. common: "
-        "one threshold for everybody.",
-        one_of(*THRESHOLDS),
-        default="common",
-    )
+    _: KW_ONLY
+    metric: Metric = "demographic_parity"
+    """Rates that are compared."""
+    budget: Budget | None = None
+    """Largest difference of group rates: 0.05 or 5%; by client: north=0.05,south=0.1; for all
+    but one: 0.05,south=0.1."""
+    relative_budget: Annotated[float | None, Written("SHARE"), check_positive] = None
+    """Budgets as a share of the disparity each client has without budgets."""
+    ratio: RateRatio | None = None
+    """Smallest ratio of group rates; 0.8 is the four-fifths rule."""
+    scope: Literal["client", "global", "both"] = "client"
+    """client: budgets hold on each client's rows; global: on all rows together."""
+    policy: Annotated[str | None, Written("FILE")] = None
+    """TOML file with rules and budgets, instead of --metric, --budget, --ratio and --scope."""
+    confidence: Annotated[float | None, Written("SHARE"), check_confidence] = None
+    """How sure to be that each budget holds for new people, as far as a client's rows allow:
+    training uses tighter bounds. 0 trains with the budgets as they are. Default: 0.9."""
+    most_change: Annotated[float, Written("SHARE"), check_share] = MOST_CHANGE
+    """Largest change of the share that a client selects which --confidence may cause."""
+    min_group_rows: Annotated[int | None, check_count] = None
+    """Rows that a group needs at a client to be compared there. Default: 30, more for a
+    budget below 0.05, 100 at most."""
+    thresholds: Thresholds = "common"
+    """group: one score for everybody, decision thresholds by client and group that keep the
+    budgets. The attribute is then used for every decision, which some laws forbid. common:
+    one threshold for everybody."""
 
     @property
     def is_constrained(self) -> bool:

@@ -17,6 +17,7 @@ from fcfl.results.findings import exceeded_budgets, trained_value
 from fcfl.results.judgeable import judge
 from fcfl.results.result import objective_setting
 from fcfl.results.result_file import RESULT, SWEEP, write_sweep
+from fcfl.runs.budgets import read_share
 from fcfl.runs.folder import SETTINGS, check_folder, prepare_folder, writing
 from fcfl.runs.opening import Opener, open_run
 from fcfl.runs.run import Finished, run_session
@@ -273,7 +274,7 @@ def _largest(result: Result, part: PartName) -> float | None:
 def parse_budgets(text: str) -> tuple[float, ...]:
     """``0.2,0.1,0.05`` as numbers."""
     try:
-        return tuple(float(part) for part in text.split(",") if part.strip())
+        return tuple(read_share(part) for part in text.split(",") if part.strip())
     except ValueError:
         raise ValueError(
             f"Budgets must be numbers with commas, such as 0.2,0.1,0.05, got {text!r}."

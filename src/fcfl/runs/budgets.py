@@ -18,6 +18,12 @@ def for_every_client(
     return {client: budget[EVERYONE_ELSE] for client in clients if client not in named} | named
 
 
+def read_share(text: str) -> float:
+    """``0.05`` or ``5%`` as a number."""
+    text = text.strip()
+    return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+
+
 def parse_budget(name: str, text: str) -> float | dict[ClientId, float]:
     """``0.05``; ``north=0.05,south=0.1``; ``0.05,south=0.1``: all at .05 but one."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
@@ -28,7 +34,7 @@ def parse_budget(name: str, text: str) -> float | dict[ClientId, float]:
         client, equals, number = part.rpartition("=")
         key = client.strip() if equals else EVERYONE_ELSE
         try:
-            value = float(number)
+            value = read_share(number)
         except ValueError:
             raise _no_budget(name, part) from None
         if not key:
@@ -43,7 +49,7 @@ def parse_budget(name: str, text: str) -> float | dict[ClientId, float]:
 def _no_budget(name: str, part: str) -> ValueError:
     return ValueError(
         f"`{name}` must be a number or client=number, got {part!r}. "
-        "Example: --budget 0.05 or --budget north=0.05,south=0.1"
+        "Example: --budget 0.05, --budget 5% or --budget north=0.05,south=0.1"
     )
 
 

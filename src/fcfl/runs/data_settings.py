@@ -1,27 +1,17 @@
 """Settings of a run that say which rows it is about."""
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, ClassVar
 
 from fcfl._checks import check_count, is_count, is_number
 from fcfl.data import BUILTIN, Choices
-from fcfl.data.encoding import MAX_LEVELS
-from fcfl.runs.option_fields import (
-    COLUMN,
-    COLUMNS,
-    FLAG,
-    Kind,
-    check_fields,
-    check_words,
-    number,
-    option,
-    whole_number,
-    words,
-)
+from fcfl.runs.options import Written, check_fields
+
+Column = Annotated[str, Written("COLUMN")]
+Columns = Annotated[tuple[str, ...], Written("COLUMN,…")]
 
 DATA = "Data"  # heading in --help
 MAX_CLIENTS = 1000
-_option = partial(option, group=DATA)
 
 
 def _check_test_size(name: str, value: float) -> None:
@@ -38,86 +28,49 @@ def _check_at_least_one(name: str, value: int) -> None:
 class DataSettings:
     """The table, which of its columns say what, and how its rows are split."""
 
-    table: str = _option(
-        "CSV, Parquet or xlsx file, several of them, a folder with one for each client, or a "
-        f"built-in set: {', '.join([*BUILTIN, 'synthetic'])}.",
-        argument=True,
-        repeated=True,
-    )
-    client: str | None = _option(
-        "Column that names the client a row belongs to. Of several files, by default their names.",
-        COLUMN,
-        default=None,
-    )
-    label: str | None = _option(
-        "Column to predict; it has two values.", COLUMN, default=None, over_sites=True
-    )
-    sensitive: tuple[str, ...] = _option(
-        "Columns whose groups are compared, separated by commas.",
-        COLUMNS,
-        default=(),
-        over_sites=True,
-    )
-    positive: str | None = _option(
-        "Label value that counts as 1. Default: the larger number or last text.",
-        Kind("VALUE"),
-        default=None,
-        over_sites=True,
-    )
-    drop: tuple[str, ...] = _option(
-        "Columns to leave out, separated by commas.", COLUMNS, default=(), over_sites=True
-    )
-    features: tuple[str, ...] = _option(
-        "The only columns to use as features. Default: all without another role.",
-        COLUMNS,
-        default=(),
-    )
-    keep: tuple[str, ...] = _option(
-        "Columns to use though they look like an identifier, a date or the label itself.",
-        COLUMNS,
-        default=(),
-    )
-    categorical: tuple[str, ...] = _option(
-        "Columns whose numbers are codes: one feature for each value.", COLUMNS, default=()
-    )
-    numeric: tuple[str, ...] = _option("Columns to use as numbers.", COLUMNS, default=())
-    missing: tuple[str, ...] | None = _option(
-        "Cells that count as empty, separated by commas. Default: ?, -, . and other usual marks.",
-        Kind("TEXT,…", words, check_words),
-        default=None,
-    )
-    max_levels: int | None = _option(
-        f"Levels of a column that are used, the most frequent ones. Default: {MAX_LEVELS}.",
-        Kind("N", whole_number, _check_at_least_one),
-        default=None,
-    )
-    max_clients: int | None = _option(
-        f"Clients that may be many: more than this are asked about. Default: {MAX_CLIENTS:,}.",
-        Kind("N", whole_number, _check_at_least_one),
-        default=None,
-    )
-    resplit: bool = _option(
-        "Split the rows of adult anew, by --seed and --test-size, not as they were published.",
-        FLAG,
-        default=False,
-    )
-    schema: str | None = _option(
-        "File that declares labels, groups and columns; for --privacy, which reads none off rows.",
-        Kind("FILE"),
-        default=None,
-    )
-    seed: int = _option(
-        "Seed of the split and of a random start.",
-        Kind("N", whole_number, check_count),
-        default=0,
-        over_sites=True,
-    )
-    test_size: float = _option(
-        "Share of each client's rows to hold out.",
-        Kind("SHARE", number, _check_test_size),
-        default=0.3,
-        over_sites=True,
-    )
+    GROUP: ClassVar = DATA
+
+    table: Annotated[
+        str,
+        Written(
+            help="CSV, Parquet or xlsx file, several of them, a folder with one for each client, "
+            f"or a built-in set: {', '.join([*BUILTIN, 'synthetic'])}."
+        ),
+    ]
+    """The table."""
+    _: KW_ONLY
+    client: Column | None = None
+    """Column that names the client of a row. Default for several files: their names."""
+    label: Column | None = None
+    """Column to predict; it has two values."""
+    sensitive: Columns = ()
+    """Columns whose groups are compared, separated by commas."""
+    positive: Annotated[str | None, Written("VALUE")] = None
+    """Label value that counts as 1. Default: the larger number or last text."""
+    drop: Columns = ()
+    """Columns to leave out, separated by commas."""
+    features: Columns = ()
+    """The only columns to use as features. Default: all without another role."""
+    keep: Columns = ()
+    """Columns to use although they look like an identifier, a date or the label itself."""
+    categorical: Columns = ()
+    """Columns whose numbers are codes: one feature for each value."""
+    numeric: Columns = ()
+    """Columns to use as numbers."""
+    missing: Annotated[tuple[str, ...] | None, Written("TEXT,…")] = None
+    """Cells that count as empty, separated by commas. Default: ?, -, . and other usual marks."""
+    max_levels: Annotated[int | None, _check_at_least_one] = None
+    """Levels of a column that are used, the most frequent ones. Default: 100."""
+    max_clients: Annotated[int | None, _check_at_least_one] = None
+    """Largest number of clients that needs no confirmation. Default: 1,000."""
+    resplit: bool = False
+    """Split the rows of adult again, by --seed and --test-size, not as they were published."""
+    schema: Annotated[str | None, Written("FILE")] = None
+    """File that declares labels, groups and columns; for --privacy, which reads none off rows."""
+    seed: Annotated[int, check_count] = 0
+    """Seed of the split and of a random start."""
+    test_size: Annotated[float, Written("SHARE"), _check_test_size] = 0.3
+    """Share of each client's rows to hold out."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -5,7 +5,7 @@ from fcfl.data.several_files import table_files
 from fcfl.errors import DataError
 from fcfl.runs.budget_settings import BudgetSettings
 from fcfl.runs.data_settings import DataSettings
-from fcfl.runs.option_fields import default_of, option_fields
+from fcfl.runs.options import settings_of
 from fcfl.runs.training_settings import TrainingSettings
 
 _DECLARED = "columns, levels and labels are declared by the schema"
@@ -21,9 +21,9 @@ _LEFT_OUT = {
     **dict.fromkeys(("start", "starts"), _ONE_FIT),
 }  # and why
 _DEFAULTS = {
-    known.name: default_of(known)
+    name: one.default
     for settings in (DataSettings, BudgetSettings, TrainingSettings)
-    for known in option_fields(settings)
+    for name, one in settings_of(settings).items()
 }
 
 

@@ -12,7 +12,7 @@ from fcfl._checks import check_keys
 from fcfl.runs.budget_settings import BUDGETS, BudgetSettings
 from fcfl.runs.budgets import EVERYONE_ELSE, for_every_client, parse_budget
 from fcfl.runs.data_settings import DATA, DataSettings
-from fcfl.runs.option_fields import check_fields, check_table_keys, plain_table, read_table
+from fcfl.runs.options import check_fields, check_table_keys, plain_table, read_table
 from fcfl.runs.privacy_settings import check_left_out
 from fcfl.runs.training_settings import TRAINING, TrainingSettings
 from fcfl.server.registry import METHODS, Registered

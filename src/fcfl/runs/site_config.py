@@ -1,11 +1,9 @@
 """A run over sites as its config says it: the keys of ``[tool.flwr.app.config]``."""
 
-# ruff: noqa: RUF009 - `option` makes a field, as `dataclasses.field` does
-
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, replace
+from dataclasses import KW_ONLY, MISSING, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tomli_w
 
@@ -14,28 +12,13 @@ from fcfl._types import ClientId
 from fcfl.federation.messages import Terms
 from fcfl.federation.site_settings import Config, ConfigValue
 from fcfl.negotiation.negotiating import MOST, Procedure
-from fcfl.results.negotiation_result import VOTING_RULES, VotingRule
+from fcfl.results.negotiation_result import VotingRule
 from fcfl.results.result_file import COMPARISON, NEGOTIATION, RESULT
 from fcfl.runs.budgets import budget_text
-from fcfl.runs.option_fields import (
-    FLAG,
-    Kind,
-    check_fields,
-    default_of,
-    key_of,
-    number,
-    numbers,
-    one_of,
-    option,
-    option_fields,
-    option_of,
-    read_value,
-    whole_number,
-    words,
-)
+from fcfl.runs.options import Setting, Written, check_fields, one_of, read_value, settings_of
 from fcfl.runs.settings import Experiment
 from fcfl.runs.site_commands import BY, COMMANDS, FOR_SITES, check_command, check_negotiated
-from fcfl.runs.site_values import as_path, as_text, check_absolute, site_names, site_nodes
+from fcfl.runs.site_values import check_absolute, site_names, site_nodes
 
 TABLE = "sites"  # stands for a table in the settings of a run whose rows are elsewhere
 _OTHERWISE: dict[str, tuple[object, str]] = {  # defaults and help where `fcfl train` has others
@@ -55,9 +38,12 @@ _OTHERWISE: dict[str, tuple[object, str]] = {  # defaults and help where `fcfl t
         "when large; auto: cross-validated at the sites.",
     ),
 }
-_ALSO = (  # settings of `fcfl train` that mean the same over sites
-    *("method", "published", "step_size", "options", "excess_loss", "relative_budget"),
-    *("confidence", "starts", "min_group_rows"),
+_OF_RUN = (  # settings of `fcfl train` that a run over sites has, in the order of its config
+    *("label", "sensitive", "positive", "drop", "seed", "test_size"),
+    *("metric", "budget", "relative_budget", "ratio", "scope", "policy", "confidence"),
+    *("most_change", "min_group_rows", "method", "published", "step_size", "rounds", "options"),
+    *("l2", "objective", "loss", "curvature", "masked", "protects", "excess_loss", "starts"),
+    "privacy",
 )
 _OF_SQP = ("rounds", "l2", "objective")  # whose defaults in `_OTHERWISE` are those of the method
 _WHERE = "the run config"
@@ -68,70 +54,43 @@ class SitesConfig:
     """A run config, checked: an experiment, and what only a run over sites needs."""
 
     experiment: Experiment
-    sites: tuple[ClientId, ...] = option(
-        "Names of all sites, separated by commas; the run waits for every one of them.",
-        Kind("NAME,…", site_names),
-    )
-    out: Path = option(
-        "Absolute path of the folder to write at the server.",
-        Kind("FOLDER", as_path, check_absolute),
-    )
-    command: str = option(
-        f"What to do, as the command of the same name: {', '.join(COMMANDS)}.",
-        one_of(*COMMANDS),
-        default="train",
-    )
-    methods: tuple[str, ...] = option(
-        f"compare: methods, separated by commas; by default all: {', '.join(FOR_SITES)}.",
-        Kind("NAME,…", words),
-        default=(),
-    )
-    budgets: tuple[float, ...] = option(
-        "sweep: budgets to train under, one after another; negotiate: those to combine.",
-        Kind("X,…", numbers),
-        default=(),
-    )
-    relative: tuple[float, ...] = option(
-        "sweep: instead, shares of the disparity each site has without budgets.",
-        Kind("X,…", numbers),
-        default=(),
-    )
-    by: VotingRule = option(
-        "negotiate: the rule whose winner is written.", one_of(*VOTING_RULES), default=BY
-    )
-    most: int = option(
-        "negotiate: combinations trained at most; each costs a site about one of its counts.",
-        Kind("N", whole_number, check_count),
-        default=MOST,
-    )
-    nodes: Mapping[ClientId, int] | None = option(
-        "Each site's node, NAME=ID, from `fcfl flower register`: no other may use its name.",
-        Kind("NAME=ID,…", site_nodes),
-        default=None,
-    )
-    module: str | None = option(
-        "A torch module instead of a linear model, as package.module:function, which is installed "
-        "at the server and at every site.",
-        Kind("PATH", as_text),
-        default=None,
-    )
-    lookahead: tuple[float, ...] | None = option(
-        "Shorter steps to ask for beside the full one; by default as in one process.",
-        Kind("", numbers),
-        default=None,
-    )
-    site_timeout: float = option(
-        "Seconds to wait for a site in a round.",
-        Kind("SECONDS", number, check_positive),
-        default=600.0,
-    )
-    max_age: int = option(
-        "Rounds for which the last report of an absent site stays in force.",
-        Kind("N", whole_number, check_count),
-        default=0,
-    )
-    resume: bool = option("Go on from the last checkpoint in out.", FLAG, default=False)
-    overwrite: bool = option("Replace a run with other settings in out.", FLAG, default=False)
+    _: KW_ONLY
+    sites: Annotated[tuple[ClientId, ...], Written("NAME,…", read=site_names)]
+    """Names of all sites, separated by commas; the run waits for every one of them."""
+    out: Annotated[Path, Written("FOLDER"), check_absolute]
+    """Absolute path of the folder to write at the server."""
+    command: Annotated[str, one_of(COMMANDS)] = "train"
+    """What to do, as the command of the same name: train, compare, sweep, negotiate."""
+    methods: Annotated[
+        tuple[str, ...],
+        Written(
+            help=f"compare: methods, separated by commas; by default all: {', '.join(FOR_SITES)}."
+        ),
+    ] = ()
+    """The methods."""
+    budgets: tuple[float, ...] = ()
+    """sweep: budgets to train under, one after another; negotiate: those to combine."""
+    relative: tuple[float, ...] = ()
+    """sweep: instead, shares of the disparity each site has without budgets."""
+    by: VotingRule = BY
+    """negotiate: the rule whose winner is written."""
+    most: Annotated[int, check_count] = MOST
+    """negotiate: combinations trained at most; each costs a site about one of its counts."""
+    nodes: Annotated[Mapping[ClientId, int] | None, Written("NAME=ID,…", read=site_nodes)] = None
+    """Each site's node, NAME=ID, from `fcfl flower register`: no other may use its name."""
+    module: str | None = None
+    """A torch module instead of a linear model, as package.module:function, which is installed
+    at the server and at every site."""
+    lookahead: tuple[float, ...] | None = None
+    """Shorter steps to ask for beside the full one; by default as in one process."""
+    site_timeout: Annotated[float, Written("SECONDS"), check_positive] = 600.0
+    """Seconds to wait for a site in a round."""
+    max_age: Annotated[int, check_count] = 0
+    """Rounds for which the last report of an absent site stays in force."""
+    resume: bool = False
+    """Go on from the last checkpoint in out."""
+    overwrite: bool = False
+    """Replace a run with other settings in out."""
 
     def __post_init__(self) -> None:
         check_fields(self, "-")
@@ -150,15 +109,13 @@ class SitesConfig:
     def from_run_config(cls, config: Config) -> "SitesConfig":
         """Read what Flower gives to the server app; empty text is as good as nothing."""
         check_keys(config, CONFIG, _WHERE)
-        given = {
-            known.name: _read(known, config.get(key, CONFIG[key][0])) for key, known in KEYS.items()
-        }
+        given = {one.name: _read(one, config.get(key, CONFIG[key][0])) for key, one in KEYS.items()}
         if given["command"] == "negotiate":
             check_negotiated(
-                {key: given[known.name] for key, known in KEYS.items()},
-                {key: _default_of(known) for key, known in KEYS.items()},
+                {key: given[one.name] for key, one in KEYS.items()},
+                {key: _default_of(one) for key, one in KEYS.items()},
             )
-        own = {known.name: given.pop(known.name) for known in option_fields(cls)}
+        own = {name: given.pop(name) for name in settings_of(cls)}
         if given["privacy"] is not None:
             given["method"] = "private"
         if given["method"] != "sqp":
@@ -211,9 +168,7 @@ class SitesConfig:
 
 def run_config(given: Mapping[str, object]) -> dict[str, ConfigValue]:
     """Values by the names of their fields, as Flower carries them: numbers, truth values, text."""
-    return {
-        key_of(known): _write(given[known.name]) for known in KEYS.values() if known.name in given
-    }
+    return {key: _write(given[one.name]) for key, one in KEYS.items() if one.name in given}
 
 
 def parse_settings(pairs: Iterable[str]) -> dict[str, ConfigValue]:
@@ -238,20 +193,21 @@ def config_text(given: Config, *, without: Collection[str] = ()) -> str:
     )
 
 
-def _read(known: Field[Any], value: object) -> Any:
+def _read(one: Setting, value: object) -> Any:
     """One value of a run config; empty text is the default where there is one."""
     value = value.strip() if isinstance(value, str) else value
-    if value == "" and known.default is not MISSING:
-        return _default_of(known)
-    return read_value(known, value, key_of(known))
+    if value == "" and one.default is not MISSING:
+        return _default_of(one)
+    return read_value(one, value, one.key)
 
 
-def _default_of(known: Field[Any]) -> Any:
-    return _OTHERWISE.get(known.name, (default_of(known), ""))[0]
+def _default_of(one: Setting) -> Any:
+    default = None if one.default is MISSING else one.default
+    return _OTHERWISE.get(one.name, (default, ""))[0]
 
 
-def _help_of(known: Field[Any]) -> str:
-    return " ".join(_OTHERWISE.get(known.name, (None, option_of(known).help))[1].split())
+def _help_of(one: Setting) -> str:
+    return _OTHERWISE.get(one.name, (None, one.help))[1]
 
 
 def _write(value: object) -> ConfigValue:
@@ -276,20 +232,17 @@ def _check_columns(given: Mapping[str, object]) -> None:
         check_absolute("policy", Path(str(given["policy"])))
 
 
-def _keys() -> dict[str, Field[Any]]:
+def _keys() -> dict[str, Setting]:
     """Every key with its field, the sites first and the folder last."""
-    of_run = [
-        known
-        for known in option_fields(Experiment)
-        if option_of(known).over_sites or known.name in _ALSO
-    ]
-    sites, out, *own = option_fields(SitesConfig)
-    swept = own.index(next(known for known in own if known.name == "module"))
-    return {key_of(known): known for known in (sites, *own[:swept], *of_run, *own[swept:], out)}
+    run = settings_of(Experiment)
+    sites, out, *own = settings_of(SitesConfig).values()
+    swept = [one.name for one in own].index("module")
+    ordered = (sites, *own[:swept], *(run[name] for name in _OF_RUN), *own[swept:], out)
+    return {one.key: one for one in ordered}
 
 
 KEYS = _keys()
 CONFIG: dict[str, tuple[ConfigValue, str]] = {
-    key: (_write(_default_of(known)), _help_of(known)) for key, known in KEYS.items()
+    key: (_write(_default_of(one)), _help_of(one)) for key, one in KEYS.items()
 }
 """Key, default as Flower carries it, and what it means: made from the settings' own fields."""

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fcfl._types import ClientId
-from fcfl.runs.option_fields import words
+from fcfl.runs.options import words
 
 
 def site_names(name: str, text: str) -> tuple[ClientId, ...]:
@@ -28,16 +28,6 @@ def site_nodes(name: str, text: str) -> dict[ClientId, int]:
     if len(set(nodes.values())) < len(words(name, text)):
         raise ValueError(f"`{name}` must name every site and every node once, got {text!r}.")
     return nodes
-
-
-def as_path(name: str, text: str) -> Path:
-    """Text as a path."""
-    return Path(text)
-
-
-def as_text(name: str, text: str) -> str:
-    """Text as it is."""
-    return text
 
 
 def check_absolute(name: str, path: Path) -> None:

@@ -1,37 +1,31 @@
 """Settings of a run that say how the model is trained."""
 
-# ruff: noqa: RUF009 - `option` makes a field, as `dataclasses.field` does
-
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
 from fcfl._checks import check_non_negative, check_starts, is_number
 from fcfl.accountant import check_privacy
-from fcfl.models.loss import HINGE_WIDTH, LOSSES, CrossEntropy
-from fcfl.runs.option_fields import (
-    FLAG,
-    Kind,
-    counts,
-    number,
-    number_or,
-    one_of,
-    option,
-    whole_number,
-    words,
-)
+from fcfl.models.loss import LOSSES, CrossEntropy
+from fcfl.runs.options import Written, one_of, words
 from fcfl.server.registry import METHODS
 from fcfl.training.open_settings import EXCESS_L2, check_open_settings
 
 TRAINING = "Training"  # heading in --help
-_option = partial(option, group=TRAINING)
 
 Objective = float | Literal["max", "mean", "auto"]
 
 
 def _methods_help() -> str:
-    return "\n\n".join(f"[bold]{name}[/]: {one.help}." for name, one in METHODS.items())
+    return " ".join(f"{name}: {one.help}." for name, one in METHODS.items())
+
+
+def _parse_rounds(name: str, text: str) -> tuple[int, ...]:
+    """``800,1500`` as whole numbers."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"`{name}` must be counts such as 800,1500, got {text!r}.") from None
 
 
 def _parse_options(name: str, text: str) -> dict[str, float]:
@@ -44,7 +38,7 @@ def _parse_options(name: str, text: str) -> dict[str, float]:
         except ValueError:
             equals = ""
         if not equals:
-            raise ValueError(f"`option` must be NAME=NUMBER, got {pair!r}. Example: --option q=10")
+            raise ValueError(f"`{name}` must be NAME=NUMBER, got {pair!r}. Example: --option q=10")
         whole = value.is_integer() and "." not in given
         options[key.strip().replace("-", "_")] = int(value) if whole else value
     return options
@@ -93,85 +87,52 @@ class TrainingSettings:
     that only the chosen method knows, such as ``{"q": 10}``; docs/baselines.md has them.
     """
 
-    method: str = _option(_methods_help(), one_of(*METHODS), default="sqp")
-    published: bool = _option("Run two-stage as the authors' code does.", FLAG, default=False)
-    step_size: float | None = _option("Longest gradient step.", Kind("X", number), default=None)
-    rounds: tuple[int, ...] | None = _option(
-        "Maximum number of rounds; for sqp and two-stage two counts: 800,1500.",
-        Kind("N[,N]", counts),
-        default=None,
-        over_sites=True,
-    )
-    options: Mapping[str, float] | None = _option(
-        "Setting that only one method has, such as q=10 or local-epochs=5; may be repeated.",
-        Kind("NAME=X", _parse_options),
-        default=None,
-        flag="--option",
-        repeated=True,
-    )
-    l2: float | Literal["auto"] | None = _option(
-        "Weight of |params|²/2 in every loss; auto (default for sqp): cross-validated.",
-        Kind("X|auto", number_or("auto"), _check_l2),
-        default=None,
-        over_sites=True,
-    )
-    objective: Objective | None = _option(
-        "max: the largest loss (the paper); mean: the mean loss; X: a smooth maximum, near the "
-        "mean when large; auto (default for sqp): cross-validated.",
-        Kind("max|mean|X|auto", number_or("max", "mean", "auto"), _check_objective),
-        default=None,
-        over_sites=True,
-    )
-    loss: str = _option(
-        "Loss of a row: cross-entropy; hinge, smoothed over a width of "
-        f"{HINGE_WIDTH:g} (its scores are not probabilities); squared error.",
-        one_of(*LOSSES),
-        default=CrossEntropy.name,
-        over_sites=True,
-    )
-    curvature: Literal["auto", "exact", "lbfgs"] = _option(
-        "For sqp: exact, lbfgs, or auto by size.",
-        one_of("auto", "exact", "lbfgs"),
-        default="auto",
-        over_sites=True,
-    )
-    masked: bool = _option(
-        "Sum the clients' curvatures, and counts and rates that only rules of scope global "
-        "compare, under masks: the server sees no single client's. Needs the masks extra, and "
-        "three clients or more.",
-        FLAG,
-        default=False,
-        over_sites=True,
-    )
-    protects: Literal["all", "worst"] = _option(
-        "Whose loss the second stage may not raise: all clients' or the worst one's only.",
-        one_of("all", "worst"),
-        default="all",
-        over_sites=True,
-    )
-    excess_loss: bool = _option(
-        "Compare what clients lose beyond their own best model, not their losses; l2 0.001 "
-        "and objective max unless given.",
-        FLAG,
-        default=False,
-    )
-    start: Literal["zero", "uniform"] = _option(
-        "First parameters: zero, or uniform (random).", one_of("zero", "uniform"), default="zero"
-    )
-    starts: int | None = _option(
-        "How many starts to compare, for sqp: the best is kept. By default 4.",
-        Kind("N", whole_number, check_starts),
-        default=None,
-        over_sites=True,
-    )
+    GROUP: ClassVar = TRAINING
 
-    privacy: Mapping[str, float] | None = _option(
-        "Noise on all that clients say, so that each loses at most this much of a row's privacy: "
-        "epsilon=2,delta=1e-6. The method is then 'private'.",
-        Kind("epsilon=E,delta=D", _parse_privacy, _check_privacy),
-        default=None,
-        over_sites=True,
-    )
+    _: KW_ONLY
+    method: Annotated[str, one_of(METHODS, help=_methods_help())] = "sqp"
+    """The method."""
+    published: bool = False
+    """Run two-stage as the authors' code does."""
+    step_size: float | None = None
+    """Longest gradient step."""
+    rounds: Annotated[tuple[int, ...] | None, Written("N[,N]", read=_parse_rounds)] = None
+    """Maximum number of rounds; for sqp and two-stage two counts: 800,1500."""
+    options: Annotated[
+        Mapping[str, float] | None,
+        Written("NAME=X", read=_parse_options, flag="--option", repeated=True),
+    ] = None
+    """Setting that only one method has, such as q=10 or local-epochs=5; may be repeated."""
+    l2: Annotated[float | Literal["auto"] | None, Written("X|auto"), _check_l2] = None
+    """Weight of |params|²/2 in every loss; auto (default for sqp): cross-validated."""
+    objective: Annotated[Objective | None, Written("max|mean|X|auto"), _check_objective] = None
+    """max: the largest loss (the paper); mean: the mean loss; X: a smooth maximum, near the
+    mean when large; auto (default for sqp): cross-validated."""
+    loss: Annotated[str, one_of(LOSSES)] = CrossEntropy.name
+    """Loss of a row: cross-entropy; hinge, smoothed (its scores are not probabilities);
+    squared error."""
+    curvature: Literal["auto", "exact", "lbfgs"] = "auto"
+    """For sqp: exact, lbfgs, or auto by size."""
+    masked: bool = False
+    """Sum the clients' curvatures, and counts and rates that only rules of scope global
+    compare, under masks: the server sees no single client's. Needs the masks extra, and
+    three clients or more."""
+    protects: Literal["all", "worst"] = "all"
+    """Whose loss the second stage may not raise: all clients' or the worst one's only."""
+    excess_loss: bool = False
+    """Compare what clients lose beyond their own best model, not their losses; l2 0.001
+    and objective max unless given."""
+    start: Literal["zero", "uniform"] = "zero"
+    """First parameters; uniform is random."""
+    starts: Annotated[int | None, check_starts] = None
+    """How many starts to compare, for sqp: the best is kept. Default: 4."""
+    privacy: Annotated[
+        Mapping[str, float] | None,
+        Written("epsilon=E,delta=D", read=_parse_privacy),
+        _check_privacy,
+    ] = None
+    """Noise on all that clients report, so that each loses at most this much of a row's
+    privacy: epsilon=2,delta=1e-6. The method is then 'private'."""
 
     def check_not_private(self, what: str) -> None:
         """Refuse what trains several times: each run's result would state its own loss only."""

@@ -1,0 +1,76 @@
+"""Options of a command that are fields of a settings class."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, Required, TypedDict, TypeVar
+
+from cyclopts import Group, Parameter, validators
+
+from fcfl.runs.data_settings import DATA
+from fcfl.runs.options import Setting, chosen, settings_of
+from fcfl.runs.settings import BUDGETS, TRAINING, Experiment
+
+Command = TypeVar("Command", bound=Callable[..., None])
+Given = Mapping[str, Any]
+"""The values of the options that were given, by the names of their fields."""
+NOTHING: Given = MappingProxyType({})
+_GROUPS = (DATA, BUDGETS, TRAINING, "Audit")
+_PANELS = {name: Group(name, sort_key=place) for place, name in enumerate(_GROUPS)}
+_METAVARS = {int: "N", float: "X"}
+AtLeastOne = Annotated[int, Parameter(validator=validators.Number(gte=1))]
+
+
+def flag(help: str) -> Parameter:
+    """Return an option that is true where it is given."""
+    return Parameter(help=help, show_default=False)
+
+
+def table_argument(more: str = "") -> Parameter:
+    """Return the argument for tables; ``more`` says what leaving it out means."""
+    help = settings_of(Experiment)["table"].help
+    return Parameter(help=f"{help} {more}".strip(), metavar="TABLE")
+
+
+Tables = Annotated[str, table_argument()]
+Resume = Annotated[bool, flag("Go on from the last checkpoint in --out.")]
+Overwrite = Annotated[bool, flag("Replace a run with other settings in --out.")]
+
+
+def takes(settings: type, *names: str, into: str = "given") -> Callable[[Command], Command]:
+    """Give a command the options of a settings class: those named, alone or by group, or all.
+
+    The command gets the values that were given, without defaults, as its argument ``into``.
+    """
+    options = {name: _option(one) for name, one in chosen(settings, *names).items()}
+    options.pop("table", None)  # an argument of its own
+
+    def mark(function: Command) -> Command:
+        kind = TypedDict("Given", options, total=False)  # type: ignore[misc]
+        function.__annotations__[into] = Annotated[kind, Parameter(name="*")]
+        return function
+
+    return mark
+
+
+def _option(one: Setting) -> Any:
+    """The type of an option, with all that the library shows of it."""
+
+    def read(_: Any, tokens: Sequence[Any]) -> Any:
+        return one.read(",".join(token.value for token in tokens))
+
+    kind: Any = (
+        tuple[str, ...] if one.written.repeated else Literal[one.choices] if one.choices else str
+    )
+    has_default = one.default not in (None, (), MISSING)
+    parameter = Parameter(
+        name=one.written.flag or None,
+        help=one.help,
+        group=_PANELS.get(one.group),
+        metavar=one.written.metavar or _METAVARS.get(one.types[0]),
+        show_choices=not one.written.help,
+        show_default=f"{one.default}" if has_default and not one.is_flag else False,
+        converter=None if one.is_flag else read,
+    )
+    shown: Any = Annotated[bool if one.is_flag else kind, parameter]
+    return Required[shown] if one.default is MISSING else shown
