@@ -112,6 +112,7 @@ def train_module(
     min_group_rows: float | None = None,
     loss: str | Loss = CROSS_ENTROPY,
     on_round: Callable[[RoundInfo], None] | None = None,
+    verbose: bool | None = None,
 ) -> TrainedModule:
     """Train ``module`` from its own weights so that every client's budgets are met.
 
@@ -129,6 +130,7 @@ def train_module(
     loss : "cross-entropy", "hinge", "squared", or one such as ``Hinge(width=0.05)``
         Hinge is smoothed, by default over a width of 0.1; its logits are not log-odds.
     on_round : called after every round
+    verbose : whether to show a progress bar; by default if stdout is a terminal or a notebook
     """
     of_row = as_loss("loss", loss)
     model = TorchModule(module, loss=of_row)
@@ -147,6 +149,7 @@ def train_module(
         confidence=confidence,
         min_group_rows=min_group_rows,
         session=Session(on_round=tell),
+        verbose=verbose,
     )
     return TrainedModule(**vars(trained), module=model.network.restored(trained.params))
 

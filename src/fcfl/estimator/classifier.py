@@ -106,6 +106,8 @@ class FCFLClassifier(FittedClassifier):
         A module with one logit, trained from the weights it has. It is copied, not changed.
     random_state : int, RandomState or None
         Draws the folds of the cross-validation.
+    verbose : bool, optional
+        Whether to show a progress bar. By default only if stdout is a terminal or a notebook.
 
     Attributes
     ----------
@@ -169,6 +171,7 @@ class FCFLClassifier(FittedClassifier):
         masked: bool = False,
         model: Any = None,
         random_state: Any = 0,
+        verbose: bool | None = None,
     ) -> None:
         self.budget = budget
         self.metric = metric
@@ -188,6 +191,7 @@ class FCFLClassifier(FittedClassifier):
         self.masked = masked
         self.model = model
         self.random_state = random_state
+        self.verbose = verbose
 
     def fit(
         self,
@@ -241,6 +245,7 @@ class FCFLClassifier(FittedClassifier):
             starts=self.starts,
             thresholds=self.thresholds,
             seed=int(seed),
+            verbose=self.verbose,
         )
         self._learn(trained, parts, int(seed))
         if trained.status != "converged" and self.rounds is None:
@@ -292,4 +297,8 @@ class FCFLClassifier(FittedClassifier):
         """The parameters as a result shows them."""
         plain = (str, int, float, bool, tuple, Mapping)
         given = {k: v for k, v in self.get_params(deep=False).items() if v is not None}
-        return {k: v if isinstance(v, plain) else repr(v) for k, v in given.items() if k != "model"}
+        return {
+            k: v if isinstance(v, plain) else repr(v)
+            for k, v in given.items()
+            if k not in ("model", "verbose")
+        }

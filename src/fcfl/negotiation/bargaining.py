@@ -93,6 +93,7 @@ class Bargain:
             min_group_rows=self.min_group_rows,
             seed=self.seed,
             start=start,
+            verbose=False,  # one of many
         )
 
 

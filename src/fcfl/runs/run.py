@@ -125,6 +125,7 @@ def _run_opened(
             seed=experiment.seed,
             start=first_params,
             session=replace(session, on_met=begin),
+            verbose=False,  # the command line has a bar of its own
         )
         start = experiment.start if first_params is None else GIVEN
         result = _result(trained, experiment, opened, start)

@@ -32,6 +32,7 @@ from fcfl.training.holding import Holding
 from fcfl.training.margins import MOST_CHANGE
 from fcfl.training.open_settings import objective_of, open_settings
 from fcfl.training.private_fit import check_private, train_privately
+from fcfl.training.progress_bar import progress_bar
 from fcfl.training.rounds import Session
 from fcfl.training.run_stages import Run, forget, prepare
 from fcfl.training.selection import OpenSettings
@@ -59,6 +60,7 @@ def train(
     seed: int = 0,
     start: Vector | None = None,
     session: Session = Session(),  # noqa: B008 - frozen
+    verbose: bool | None = None,
 ) -> Trained:
     """Train one model for all clients, each within its budgets.
 
@@ -94,6 +96,8 @@ def train(
     seed : draws the folds of the cross-validation
     start : first parameters, by default the model's own
     session : the folder to write to, and who is told
+    verbose : whether to show a progress bar
+        By default only if stdout is a terminal or a notebook, and ``session`` has no ``on_round``.
     """
     _check_arguments(confidence, most_change, relative_budget, min_group_rows, starts)
     session = replace(session, on_message=_once(session.on_message))
@@ -105,7 +109,7 @@ def train(
     check_thresholds(thresholds, run.setup.rules, federation, relative=relative)
     starts = starts or (1 if start is not None else model.default_starts)
     confidence = model.default_confidence if confidence is None else confidence
-    with _naming_absent(federation), _begun(run, first) as run:
+    with _naming_absent(federation), _begun(run, first, verbose) as run:
         if traits_of(run.method).is_private:
             return _privately(run, first, settings, more)
         run, selection = _settled(run, settings, excess_loss, seed, by_group)
@@ -123,8 +127,8 @@ def train(
 
 
 @contextmanager
-def _begun(run: Run, first: Vector) -> Iterator[Run]:
-    """Meet the clients, then open the folder and count exchanges in it until the run ends."""
+def _begun(run: Run, first: Vector, verbose: bool | None) -> Iterator[Run]:
+    """Meet the clients, open the folder, count exchanges and show progress until the run ends."""
     session, folder = run.session, run.session.folder
     if traits_of(run.method).is_private:
         check_private(run, run.setup.rules)
@@ -135,8 +139,13 @@ def _begun(run: Run, first: Vector) -> Iterator[Run]:
         folder.mkdir(parents=True, exist_ok=True)
         if not session.resume:
             forget(folder)
-    with run.federation.exchanges.kept_in(folder, resume=session.resume):
-        yield run
+    if session.on_round is not None and verbose is None:
+        verbose = False
+    with (
+        run.federation.exchanges.kept_in(folder, resume=session.resume),
+        progress_bar(run.method.name, verbose) as bar,
+    ):
+        yield run if bar is None else replace(run, session=session.also(bar))
 
 
 def _settled(

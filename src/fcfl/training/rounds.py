@@ -60,6 +60,17 @@ class Session:
         """The same without sentences, for one of many runs that would all say them."""
         return replace(self, on_message=lambda sentence: None)
 
+    def also(self, on_round: OnRound) -> "Session":
+        """Return the session with ``on_round`` called after every round, besides its own."""
+        own = self.on_round
+
+        def both(info: RoundInfo, share: float) -> None:
+            on_round(info, share)
+            if own is not None:
+                own(info, share)
+
+        return replace(self, on_round=both)
+
     def inside(self, name: str) -> "Session":
         """The same for a folder in this one, which is made if absent."""
         if self.folder is None:
