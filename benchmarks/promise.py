@@ -256,8 +256,10 @@ def compare(new: Recorded, old: Recorded) -> bool:
         for confidence, lines in curve.items():
             if lines:
                 print(table_line(f"confidence {confidence:g}", lines, new))
+                print_collapses(lines, new)
         if before and new is not old:
             print(table_line("before, .9", before, old))
+            print_collapses(before, old)
             ok &= is_on_curve(curve, before)
     ok &= is_monotone(new)
     ok &= keeps_exit_zero(new)
@@ -310,23 +312,31 @@ def is_monotone(recorded: Recorded) -> bool:
 
 def keeps_exit_zero(recorded: Recorded) -> bool:
     """Under exit 0, decisions on training rows of clients whose rows can tell are inside."""
-    n_told, outside, listed = 0, [], 0
+    n_told, outside, others = 0, [], 0
+    shifts: dict[str, float] = {"all rows": 0.0, "a client whose rows can tell": 0.0}
     for found in recorded.lines.values():
         free = recorded.free(found)
         if found["variant"] != "default" or not found["met"] or free is None:
             continue
-        for value, chance in zip(values_of(found, "hard"), values_of(free, "even"), strict=True):
-            if value is None or chance is None:
-                continue
-            if chance >= 0.9:
+        moved = np.abs(np.subtract(found["selected"], free["selected"])) / UNIT
+        told = [chance is not None and chance >= 0.9 for chance in values_of(free, "even")]
+        shifts["all rows"] = max(shifts["all rows"], float(moved[0]))
+        if len(moved) == 1 + len(told):
+            own = max(moved[1:][told], default=0.0)
+            shifts["a client whose rows can tell"] = max(*list(shifts.values())[1:], float(own))
+        for value, can_tell in zip(values_of(found, "hard"), told, strict=True):
+            if value is None or is_inside(TASK_RULES[found["task"]], value):
+                n_told += can_tell
+            elif can_tell:
                 n_told += 1
-                if not is_inside(TASK_RULES[found["task"]], value):
-                    outside.append(f"{found['task']} {found['seed']} {found['confidence']:g}")
+                outside.append(f"{found['task']} {found['seed']} {found['confidence']:g}")
             else:
-                listed += not is_inside(TASK_RULES[found["task"]], value)
+                others += 1
     print(
         f"Exit 0: {len(outside)} of {n_told} clients whose rows can tell have decisions outside on "
-        f"training rows {outside[:5]}; {listed} others"
+        f"training rows {outside[:5]}, and {others} others.\nLargest shift of the share selected "
+        "beside the benchmark's model without budgets, under exit 0: "
+        + ", ".join(f"{by:.3f} of {whom}" for whom, by in shifts.items())
     )
     return not outside
 
@@ -403,7 +413,7 @@ def print_collapses(lines: Sequence[Record], recorded: Recorded) -> None:
             said += not found["met"]
     if collapsed:
         print(f"{'':24} fewer than half as many selected: {collapsed}, with exit 3: {said}")
-    if lines[0]["task"].startswith("odd") and "exceeded" in lines[0]:
+    if lines[0]["task"].startswith("odd-") and "exceeded" in lines[0]:
         named = sum("odd" in found["exceeded"] for found in lines)
         others = sum(len(set(found["exceeded"]) - {"odd"}) for found in lines)
         print(f"{'':24} verdict exceeded: odd in {named} of {len(lines)}, others {others}")
