@@ -11,6 +11,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fcfl._brief import brief_repr
+
 ClientId: TypeAlias = str
 Vector: TypeAlias = NDArray[np.float64]
 Matrix: TypeAlias = NDArray[np.float64]
@@ -96,6 +98,8 @@ class Point:
     fold: Fold | None = None
     sharpness: float = SHARPNESS
 
+    __repr__ = brief_repr
+
     @property
     def wants_gradients(self) -> bool:
         """Whether the report has gradients."""
@@ -128,6 +132,8 @@ class Report:
     curvature: Matrix | None = None
     extras: Mapping[str, Matrix] = field(default_factory=dict)
     age: int = 0
+
+    __repr__ = brief_repr
 
     @property
     def nbytes(self) -> int:

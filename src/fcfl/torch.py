@@ -94,7 +94,7 @@ class TorchClient:
         return LocalClient(name, self.data, model=model)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TrainedModule(Trained):
     """What training left; ``module`` is a copy with the trained weights, in evaluation mode."""
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fcfl._brief import brief_repr
 from fcfl._types import RateId, Vector
 from fcfl.data.client_data import ClientData
 from fcfl.models.loss import CROSS_ENTROPY, Loss
@@ -28,6 +29,8 @@ class Counts:
     group_counts: Vector
     group_selected: Vector
     scores: tuple[ScoreCounts, ...] = ()
+
+    __repr__ = brief_repr
 
     @property
     def n_rows(self) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from fcfl._brief import brief_repr
 from fcfl._types import Matrix, Vector
 from fcfl.errors import DataError
 
@@ -42,6 +43,8 @@ class ClientData:
     levels: Mapping[str, tuple[str, ...]]
     weights: Vector | None = None
     any_shape: bool = False
+
+    __repr__ = brief_repr
 
     def __post_init__(self) -> None:
         if not self.any_shape:

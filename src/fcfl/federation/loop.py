@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Generic, Protocol, TypeVar
 
+from fcfl._brief import brief_repr
 from fcfl._checks import check_count
 from fcfl._report_checks import part_missing
 from fcfl._types import (
@@ -75,6 +76,8 @@ class Progress(Generic[S]):
     tally: Tally = field(default_factory=Tally)
     memory: Mapping[ClientId, Report] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
+
+    __repr__ = brief_repr
 
 
 def run(

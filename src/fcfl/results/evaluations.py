@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
+from fcfl._brief import brief_repr
 from fcfl._types import ClientId, RateId, Report, Vector
 from fcfl.audit import Audit, Estimate, Evidence, PartAudit, Selections, audit_clients
 from fcfl.audit.auditing import Simultaneous
@@ -84,6 +85,8 @@ class Evaluations:
     reports: Mapping[ClientId, Report]
     terms: AuditTerms = AuditTerms()
     drifts: Mapping[ClientId, Vector] | None = None
+
+    __repr__ = brief_repr
 
     @cached_property
     def audits(self) -> Mapping[PartName, Audit]:

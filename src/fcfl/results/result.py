@@ -16,6 +16,7 @@ from fcfl.server.prices import Price
 
 from .client_result import ClientResult, Disparity, Overall, PartName, RowCounts, WorstClient
 from .json_fields import key_of, omitted
+from .summary import summary_of
 from .sweep_curve import SweepPoint
 
 SCHEMA = 2
@@ -207,6 +208,14 @@ class Result:
     notes: tuple[str, ...] = ()
     deployment: Deployment | None = field(default=None, metadata=omitted())
     sweep: tuple[SweepPoint, ...] = field(default=(), metadata=omitted())
+
+    def __repr__(self) -> str:
+        """Method, status, exchanges, and a line for each disparity of the first clients."""
+        return summary_of(self).text
+
+    def _repr_html_(self) -> str:
+        """The same as a table, for notebooks."""
+        return summary_of(self).html
 
     @property
     def n_rounds(self) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from fcfl._brief import brief_repr
 from fcfl._types import ClientId, Matrix, RateId, Vector
 from fcfl.rules import Rule, with_label
 
@@ -61,6 +62,8 @@ class Constraints:
     entry_column: NDArray[np.int64]
     entry_value: Vector
     n_columns: int
+
+    __repr__ = brief_repr
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from fcfl._brief import brief_repr
 from fcfl._types import ClientId, Matrix, RateId, Report, Reports, Vector, curvature_sum
 from fcfl.rules import Rule
 from fcfl.server.constraints import Constraints, build_constraints
@@ -34,6 +35,8 @@ class Problem:
     comparisons: tuple[tuple[int, ...], ...] = ()
     references: Matrix | None = None
     own_best_losses: Vector | None = None
+
+    __repr__ = brief_repr
 
 
 def build_problem(
@@ -79,6 +82,8 @@ class Evaluation:
     params: Vector
     reports: tuple[Report, ...]
     curvature_sum: Matrix | None = None
+
+    __repr__ = brief_repr
 
     @cached_property
     def losses(self) -> Vector:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fcfl._brief import brief_repr
 from fcfl._types import ClientId, Point, Reports, Request, Vector
 from fcfl.audit.disparities import compare, disparity_value
 from fcfl.client.questions import Counted, Introduction, Setup
@@ -80,6 +81,8 @@ class Stage:
     progress: Progress[Any]
     history: tuple[RoundInfo, ...]
     folder: str = ""  # inside that of the run
+
+    __repr__ = brief_repr
 
     @property
     def params(self) -> Vector:

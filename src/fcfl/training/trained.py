@@ -14,6 +14,7 @@ from fcfl.results import DataSource, Result, Selection, Start
 from fcfl.results.compose import compose_result, has_prices, with_prices
 from fcfl.results.evaluations import Evaluations, row_sections
 from fcfl.results.result import Privacy
+from fcfl.results.summary import Summary, summary_of
 from fcfl.rules import Rule
 from fcfl.server.method import RoundInfo
 from fcfl.server.prices import Price, budget_prices
@@ -51,6 +52,19 @@ class Trained:
     exchanges: Mapping[str, int]
     thresholds: GroupThresholds | None = None
     privacy: Privacy | None = None
+
+    def __repr__(self) -> str:
+        """Method, status, exchanges, and a line for each disparity of the first clients."""
+        return self._summary.text
+
+    def _repr_html_(self) -> str:
+        """The same as a table, for notebooks."""
+        return self._summary.html
+
+    @property
+    def _summary(self) -> Summary:
+        shown = self.result(seed=0, start="", settings={}, data=DataSource("", ""))
+        return summary_of(shown)
 
     @property
     def history(self) -> tuple[RoundInfo, ...]:

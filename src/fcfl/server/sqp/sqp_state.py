@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fcfl._brief import brief_repr
 from fcfl._types import Request, Vector
 from fcfl.server.method import Status
 from fcfl.server.problem import Problem
@@ -45,6 +46,8 @@ class SQPState:
     prices: Vector
     worst_weights: Vector
     cut_short: bool
+
+    __repr__ = brief_repr
 
     @property
     def multipliers(self) -> Multipliers:

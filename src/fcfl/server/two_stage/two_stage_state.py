@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fcfl._brief import brief_repr
 from fcfl._types import Point, Request, Vector
 from fcfl.server.method import Status
 from fcfl.server.problem import Problem
@@ -41,6 +42,8 @@ class TwoStageState:
     violation_at_start: float | None
     losses: Vector
     violations: Vector
+
+    __repr__ = brief_repr
 
 
 def first_state(

@@ -1,0 +1,116 @@
+"""A result in a few lines of text, and as a table for notebooks."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from .client_result import ClientResult, PartName
+
+if TYPE_CHECKING:
+    from .result import Result
+
+MOST_LINES = 8  # of clients and their disparities, in text
+MOST_ROWS = 40  # in a notebook
+_LONGEST = 30  # characters of a client's name
+_HEADINGS = ("client", "rows", "selected", "accuracy", "disparity", "value", "budget", "verdict")
+_TEMPLATE = """\
+<div class="fcfl-result">
+<p><b>{{ head }}</b>{% for line in findings %}<br>{{ line }}{% endfor %}</p>
+<table>
+<caption>{{ caption }}</caption>
+<thead><tr>{% for name in headings %}<th scope="col">{{ name }}</th>{% endfor %}</tr></thead>
+<tbody>{% for line in lines %}
+<tr><th scope="row">{{ line[0] }}</th>
+{% for cell in line[1:] %}<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}</tbody>
+</table>
+{% if more %}<p>{{ more }}</p>{% endif %}
+</div>"""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What is shown of a result: a line for each disparity of each client."""
+
+    head: str
+    findings: tuple[str, ...]
+    part: str
+    lines: tuple[tuple[str, ...], ...]
+
+    @property
+    def text(self) -> str:
+        """The summary in at most a dozen lines."""
+        shown = [_HEADINGS, *self.lines[:MOST_LINES]] if self.lines else []
+        widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+        table = [
+            "  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+            for line in shown
+        ]
+        more = self._more(MOST_LINES)
+        told = [self.head, *self.findings, *table, *([f"  {more}"] if more else [])]
+        return "\n".join(line.rstrip() for line in told)
+
+    @property
+    def html(self) -> str:
+        """The summary as a table; every cell is escaped."""
+        return str(
+            _template().render(
+                head=self.head,
+                findings=self.findings,
+                caption="Decisions on "
+                + ("held-out rows" if self.part == "test" else "training rows"),
+                headings=_HEADINGS,
+                lines=self.lines[:MOST_ROWS],
+                more=self._more(MOST_ROWS),
+            )
+        )
+
+    def _more(self, most: int) -> str:
+        left = len(self.lines) - most
+        return f"… and {left} more lines: see `clients`." if left > 0 else ""
+
+
+@cache
+def _template() -> Any:
+    from jinja2 import Environment, StrictUndefined
+
+    return Environment(autoescape=True, undefined=StrictUndefined).from_string(_TEMPLATE)
+
+
+def summary_of(result: "Result") -> Summary:
+    """Return what is shown of a result, the clients in its order and all rows together last."""
+    from .findings import findings_of  # reads results
+
+    part = result.judged_part
+    who = list(result.clients.items())
+    everybody = [(result.name_of_all, result.all_rows)] if len(who) > 1 else []
+    lines = [line for name, client in (*who, *everybody) for line in _lines(name, client, part)]
+    facts = [result.method, result.status]
+    if result.exchanges.total:
+        facts.append(f"{result.exchanges.total:,} exchanges")
+    facts.append("1 client" if len(who) == 1 else f"{len(who):,} clients")
+    findings = tuple(f"{one.headline}: {', '.join(one.named)}." for one in findings_of(result))
+    return Summary(", ".join(facts), findings, part, tuple(lines))
+
+
+def _lines(name: str, client: ClientResult, part: PartName) -> Iterator[tuple[str, ...]]:
+    judged, rows = client.part(part), client.rows.of(part)
+    share = None if judged.selected is None or not rows else judged.selected / rows
+    first: Sequence[str] = (_plain(name), f"{rows:,}", _number(share), _number(judged.accuracy))
+    if not judged.disparities:
+        yield (*first, "", "", "", "")
+    for entry in judged.disparities:
+        what = f"{entry.metric} {entry.rule}, {entry.attribute}".replace("_", " ")
+        budget = "–" if entry.budget is None else f"{entry.budget:.4g}"
+        yield (*first, what, _number(entry.value), budget, str(entry.verdict or "–"))
+        first = ("", "", "", "")
+
+
+def _plain(name: str) -> str:
+    """Return a name of at most 30 characters, without those that would break the line."""
+    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name)
+    return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
