@@ -145,3 +145,21 @@ def test_a_budget_may_be_a_percentage(tmp_path, budget):
 def test_of_an_option_given_twice_the_last_counts(tmp_path):
     told = only_error(fcfl("train", tmp_path / "t.csv", "--seed", "x", "--seed", "1"), 2)
     assert "--seed" not in told
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["compare", "adult", "--seeds", "0"], "--seeds"),
+        (["demo", "--seed", "x"], "--seed"),
+        (["card", "run", "--kind", "foo"], "--kind"),
+        (["card", "run"], "--kind"),
+        (["export"], "RUN"),
+        (["train", "t.csv", "--client"], "--client"),
+        (["train", "t.csv", "--bugdet", "1"], "--budget"),
+        (["flower", "nwe"], "'new'"),
+        (["predict", "run", "t.csv", "more"], "'more'"),
+    ],
+)
+def test_what_the_library_refuses_is_one_line_that_names_it(words, named):
+    assert named in only_error(fcfl(*words), 2)

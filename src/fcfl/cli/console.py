@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from cyclopts import (
     Argument,
     ArgumentCollection,
+    CoercionError,
     CycloptsError,
     MissingArgumentError,
     UnknownCommandError,
@@ -197,8 +198,8 @@ def one_line_errors(words: Sequence[str], debug: bool) -> Iterator[None]:
 
 def _usage_sentence(error: CycloptsError) -> str:
     """What is wrong with the words of a command line."""
-    if isinstance(error.__cause__, ValueError):
-        return str(error.__cause__)
+    if isinstance(error, CoercionError) and error.msg is not None:  # by the option's own reader
+        return str(error.msg)
     if isinstance(error, UnknownCommandError) and error.unused_tokens and error.app:
         name = error.unused_tokens[0]
         close = get_close_matches(name, list(error.app))
