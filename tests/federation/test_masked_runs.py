@@ -336,7 +336,7 @@ def test_where_no_curvature_is_summed_the_option_is_refused():
     refused = only_error(fcfl("train", "synthetic", "--masked", "--budget", "0.1"))
     assert "one client, no sum" in refused
     refused = only_error(fcfl("train", "adult", "--masked", "--method", "fedavg"), code=2)
-    assert "`masked` belongs to method 'sqp', got 'fedavg'" in refused
+    assert "`--masked` belongs to method 'sqp', got 'fedavg'" in refused
 
 
 @pytest.mark.parametrize(
