@@ -89,7 +89,7 @@ def _show(comparison: Comparison, folder: Path) -> None:
     finished = [folder / run.folder for run in comparison.runs if run.part is not None]
     for place in finished:
         write_page(place)
-    out_console.print(methods_table(comparison), "")
+    out_console.print(methods_table(comparison, out_console.width), "")
     for sentence in methods_sentences(comparison):
         say(sentence)
     if finished:

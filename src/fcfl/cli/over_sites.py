@@ -42,7 +42,7 @@ def show_run(run: SitesConfig) -> None:
     say(f"Written to {run.folder}")
     if run.command == "compare":
         comparison = read_comparison(run.written)
-        out_console.print(methods_table(comparison), "")
+        out_console.print(methods_table(comparison, out_console.width), "")
         if any(one.part is None for one in comparison.runs):
             raise SystemExit(FAILED)
         return

@@ -50,7 +50,7 @@ def _show_one(folder: Path, out: Path | None) -> Path:
     """One folder, by the file that says what it is."""
     if (folder / COMPARISON).exists():
         comparison = read_comparison(folder / COMPARISON)
-        out_console.print(methods_table(comparison), "")
+        out_console.print(methods_table(comparison, out_console.width), "")
         for sentence in methods_sentences(comparison):
             say(sentence)
         return write_comparison_page(folder, out)

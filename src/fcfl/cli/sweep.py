@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 from rich.table import Table as Grid
 
+from fcfl.report.layout import Column, fitted_table
 from fcfl.report.page import write_page
 from fcfl.report.sweep_views import tradeoff_sentence
 from fcfl.report.words import number
@@ -106,31 +107,24 @@ def _show(curve: Sweep, folder: Path, page: Path) -> None:
 
 
 def curve_table(points: Sequence[SweepPoint]) -> Grid:
-    """One line per budget, and a second where it is exceeded on the training rows."""
-    table = Grid(box=None, title="trade-off", title_justify="left")
+    """Return one line per budget, and a second where it is exceeded on the training rows."""
+    judged = [point.judged for point in points]
+    losses = [number(point.worst_client_train_loss) for point in points]
     first = "budget" if points[0].relative is None else "relative"
-    table.add_column(first, justify="right", no_wrap=True)
-    table.add_column("status", no_wrap=True)
-    for heading in (
-        "worst\nclient’s\ntrain\nloss", "all\nrows\naccu-\nracy", "lowest\naccu-\nracy",
-        "differ-\nence,\nall\nrows", "median\nclient", "largest\nclient", "kept", "ex-\nchan-\nges",
-    ):  # fmt: skip
-        table.add_column(heading, justify="right", no_wrap=True)
-    for point in points:
-        judged = point.judged
-        table.add_row(
-            f"{point.value:g}",
-            _status(point),
-            number(point.worst_client_train_loss),
-            number(judged.accuracy, 3),
-            number(judged.lowest_accuracy, 3),
-            number(judged.all_rows, 3),
-            number(judged.median, 3),
-            number(judged.largest, 3),
-            judged.keeps,
-            f"{point.exchanges:,}",
-        )
-    return table
+    columns = [
+        Column(first, [f"{point.value:g}" for point in points]),
+        Column("status", list(map(_status, points)), is_number=False),
+        Column("worst\nclient’s\ntrain\nloss", losses, rank=2),
+        Column("all\nrows\naccu-\nracy", [number(one.accuracy, 3) for one in judged]),
+        Column("all\nrows\nse-\nlected", [number(one.selected, 3) for one in judged], rank=1),
+        Column("lowest\naccu-\nracy", [number(one.lowest_accuracy, 3) for one in judged]),
+        Column("differ-\nence,\nall\nrows", [number(one.all_rows, 3) for one in judged]),
+        Column("median\nclient", [number(one.median, 3) for one in judged], rank=3),
+        Column("largest\nclient", [number(one.largest, 3) for one in judged], rank=2),
+        Column("kept", [one.keeps for one in judged]),
+        Column("ex-\nchan-\nges", [f"{point.exchanges:,}" for point in points], rank=1),
+    ]
+    return fitted_table("trade-off", columns, out_console.width)
 
 
 def _status(point: SweepPoint) -> str:

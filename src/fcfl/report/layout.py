@@ -34,8 +34,8 @@ class Column:
     @property
     def width(self) -> int:
         """Cells that the column takes, shortened names aside."""
-        lines = [*self.heading.split("\n"), *map(str, self.cells)]
-        return max((cell_len(line) for line in lines), default=0)
+        cells = [self.heading, *map(str, self.cells)]
+        return max(cell_len(line) for cell in cells for line in cell.split("\n"))
 
 
 def fitted_table(title: str, columns: Sequence[Column], width: int, last: int = 0) -> Table:

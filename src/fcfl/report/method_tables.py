@@ -4,9 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
-from rich import box
 from rich.table import Table
-from rich.text import Text
 
 from fcfl.results import Comparison, MethodRun, MethodSummary, OverSeeds
 from fcfl.results.judgeable import ENOUGH
@@ -14,13 +12,10 @@ from fcfl.results.method_runs import MAJORITY
 
 from .claims import part_called
 from .figures import Dot, scatter
+from .layout import Column, fitted_table
 from .words import number, plain
 
 MOST_CLIENTS = 12  # with columns of their own; all are in comparison.json
-_HEADINGS = (
-    "lowest\naccu-\nracy", "all\nrows\naccu-\nracy", "differ-\nence,\nall\nrows", "interval ",
-    "median\nclient", "largest\nclient", "kept", "ex-\nchanges",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -31,6 +26,7 @@ class MethodLine:
     what: str
     failed: int
     accuracy: str
+    selected: str
     exchanges: str
     megabytes: str
     seconds: str
@@ -58,23 +54,23 @@ class MethodsView:
     rows: str = ""
 
 
-def methods_table(comparison: Comparison) -> Table:
-    """A comparison on the screen."""
+def methods_table(comparison: Comparison, width: int = 80) -> Table:
+    """Return a comparison for a screen of ``width`` cells."""
+    lines = method_lines(comparison)
+    columns = [
+        Column("method", [line.method for line in lines], is_number=False),
+        Column("lowest\naccu-\nracy", [line.lowest_accuracy for line in lines]),
+        Column("all\nrows\naccu-\nracy", [line.accuracy for line in lines], rank=1),
+        Column("all\nrows\nse-\nlected", [line.selected for line in lines], rank=5),
+        Column("differ-\nence,\nall\nrows", [line.all_rows for line in lines]),
+        Column("interval", [line.all_rows_interval for line in lines], rank=3),
+        Column("median\nclient", [line.median for line in lines], rank=4),
+        Column("largest\nclient", [line.largest_judged for line in lines], rank=2),
+        Column("kept", [line.kept for line in lines]),
+        Column("ex-\nchanges", [line.exchanges for line in lines], rank=1),
+    ]
     title = f"{comparison.table}: methods on the same rows{_seeds(comparison)}"
-    table = Table(
-        title=Text(plain(title)), title_justify="left", box=box.SIMPLE_HEAD, show_edge=False,
-        pad_edge=False, collapse_padding=True, padding=(0, 1),
-    )  # fmt: skip
-    table.add_column("method", no_wrap=True, vertical="bottom")
-    for heading in _HEADINGS:
-        width = max(len(line) for line in heading.split("\n"))
-        table.add_column(heading, justify="right", min_width=width, vertical="bottom")
-    for line in method_lines(comparison):
-        table.add_row(
-            line.method, line.lowest_accuracy, line.accuracy, line.all_rows,
-            line.all_rows_interval, line.median, line.largest_judged, line.kept, line.exchanges,
-        )  # fmt: skip
-    return table
+    return fitted_table(title, columns, width)
 
 
 def methods_sentences(comparison: Comparison) -> list[str]:
@@ -247,6 +243,7 @@ def _line(summary: MethodSummary, run: MethodRun | None) -> MethodLine:
         what=summary.what,
         failed=summary.failed,
         accuracy=_spread(summary.accuracy, 3),
+        selected=number(summary.selected.mean, 3),
         exchanges=_whole(summary.exchanges.mean),
         megabytes=_short(summary.bytes_from_clients.mean, 1e6),
         seconds=_short(summary.seconds.mean, 1.0),

@@ -71,7 +71,8 @@ class ClientOverSeeds:
 class MethodSummary:
     """One method over all its seeds.
 
-    ``all_rows`` is the difference over all rows together; ``median``, ``largest``,
+    ``all_rows`` is the difference over all rows together, ``selected`` the share of them that is
+    selected; ``median``, ``largest``,
     ``lowest_accuracy`` and the budgets ``kept`` are of clients with enough people (`Judged`).
     """
 
@@ -92,6 +93,7 @@ class MethodSummary:
     median: OverSeeds = OverSeeds()
     largest: OverSeeds = OverSeeds()
     lowest_accuracy: OverSeeds = OverSeeds()
+    selected: OverSeeds = OverSeeds()
     kept: int = 0
     n_budgets: int = 0
     too_small: tuple[ClientId, ...] = ()

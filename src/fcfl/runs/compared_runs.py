@@ -126,7 +126,9 @@ def majority_run(opened: Opened, seed: int) -> MethodRun:
         largest_disparity=0.0,
         exchanges=sum(opened.federation.exchanges.take().values()),
         clients={name: ClientRun(value, 0.0) for name, value in accuracy.items()},
-        judged=Judged(all_rows=0.0, accuracy=overall, median=0.0, largest=0.0),
+        judged=Judged(
+            all_rows=0.0, accuracy=overall, selected=float(label), median=0.0, largest=0.0
+        ),
     )
 
 
@@ -186,6 +188,7 @@ def _over_seeds(method: str, runs: Sequence[MethodRun]) -> MethodSummary:
         median=over_seeds([run.judged.median for run in runs]),
         largest=over_seeds([run.judged.largest for run in runs]),
         lowest_accuracy=over_seeds([run.judged.lowest_accuracy for run in runs]),
+        selected=over_seeds([run.judged.selected for run in runs]),
         kept=sum(run.judged.kept for run in runs),
         n_budgets=sum(run.judged.n_budgets for run in runs),
         too_small=tuple(dict.fromkeys(name for run in runs for name in run.judged.too_small)),
