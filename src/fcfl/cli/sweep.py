@@ -107,13 +107,14 @@ def _show(curve: Sweep, folder: Path, page: Path) -> None:
 
 
 def curve_table(points: Sequence[SweepPoint]) -> Grid:
-    """Return one line per budget, and a second where it is exceeded on the training rows."""
+    """Return one line per budget, with whether it is met on the training rows."""
     judged = [point.judged for point in points]
     losses = [number(point.worst_client_train_loss) for point in points]
     first = "budget" if points[0].relative is None else "relative"
     columns = [
         Column(first, [f"{point.value:g}" for point in points]),
-        Column("status", list(map(_status, points)), is_number=False),
+        Column("status", [point.status for point in points], is_number=False),
+        Column("met in\ntrain-\ning", [("no", "yes")[point.budgets_met] for point in points]),
         Column("worst\nclient’s\ntrain\nloss", losses, rank=2),
         Column("all\nrows\naccu-\nracy", [number(one.accuracy, 3) for one in judged]),
         Column("all\nrows\nse-\nlected", [number(one.selected, 3) for one in judged], rank=1),
@@ -125,8 +126,3 @@ def curve_table(points: Sequence[SweepPoint]) -> Grid:
         Column("ex-\nchan-\nges", [f"{point.exchanges:,}" for point in points], rank=1),
     ]
     return fitted_table("trade-off", columns, out_console.width)
-
-
-def _status(point: SweepPoint) -> str:
-    """How training ended, and whether a budget is exceeded on the training rows."""
-    return point.status if point.budgets_met else f"{point.status}\nexceeded"

@@ -112,7 +112,7 @@ def _together(names: Sequence[str]) -> str:
 
 
 def _share_kept(summary: MethodSummary) -> float | None:
-    return summary.kept / summary.n_budgets if summary.n_budgets else None
+    return summary.kept / summary.n_budgets if summary.kept else None  # none is not most
 
 
 def _negative(over: OverSeeds) -> float | None:
