@@ -4,8 +4,8 @@ A site over a network answers none of these: they can tell more of single rows t
 rates do.
 """
 
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -17,6 +17,8 @@ from fcfl._random import client_seed
 from fcfl._types import ClientId, Extra, Matrix, Point, Vector
 
 Items: TypeAlias = NDArray[np.intp]
+
+MIN_BATCH_ROWS = 32  # the change of the parameters by a batch of one row is that row
 
 
 class RowsUnderModel(Protocol):
@@ -51,21 +53,23 @@ class RowsUnderModel(Protocol):
 class LocalTraining(Extra):
     """Gradient steps a client takes on its own rows, from the point it is asked about.
 
-    An epoch visits all rows once, ``batch_rows`` at a time (0: all at once; a client that merges
-    identical rows counts distinct ones). The order follows from ``seed``, ``round`` and the
-    client's name. ``l2`` is the weight of ``|params|**2 / 2`` in the loss. ``set_weights[client]``,
-    of shape (2, rates), is added to the weight 1 of the rows behind each rate: its first line for
-    rows with label 0, its second for rows with label 1. It may differ from zero only where all
-    rows behind the rate have that label. The answer is ``local_params``, where the client ends.
+    An epoch visits all rows once, in batches of at least ``batch_rows`` (0: all rows at once), as
+    many and as equal in size as that allows; see `split_batches`. A client that merges identical
+    rows counts distinct ones. ``l2`` is the weight of ``|params|**2 / 2`` in the loss.
+    ``set_weights[client]``, of shape (2, rates), is added to the weight 1 of the rows behind each
+    rate: its first line for rows with label 0, its second for rows with label 1. It may differ
+    from zero only where all rows behind the rate have that label. The answer is ``local_params``,
+    where the client ends.
     """
 
     epochs: int
     step_size: float
     batch_rows: int = 0
-    seed: int = 0
-    round: int = 0
     l2: float = 0.0
     set_weights: Mapping[ClientId, Matrix] | None = None
+
+    def __post_init__(self) -> None:
+        check_batch_rows(self.batch_rows)
 
     def answer(self, rows: RowsUnderModel, point: Point) -> dict[str, Matrix]:
         """Where the client ends."""
@@ -155,10 +159,19 @@ class DisclosedRows(Extra):
         return {"rows": (-1, -1)}
 
 
+def check_batch_rows(batch_rows: int) -> None:
+    """Raise `ValueError` unless ``batch_rows`` is 0 or at least `MIN_BATCH_ROWS`."""
+    if batch_rows != 0 and not batch_rows >= MIN_BATCH_ROWS:
+        raise ValueError(
+            f"`batch_rows` must be 0 (all rows at once) or at least {MIN_BATCH_ROWS}, "
+            f"got {batch_rows!r}."
+        )
+
+
 def train_locally(
     start: Vector,
     training: LocalTraining,
-    client: ClientId,
+    own_seed: Callable[[], int],
     row_counts: Vector,
     summed_gradient: Callable[[Vector, Items | None], Vector],
 ) -> Vector:
@@ -168,30 +181,47 @@ def train_locally(
               {\sum_{i \in b} c_i} + \lambda \theta\Big)
 
     for one batch b after another. ``row_counts`` has the rows :math:`c_i` that each item stands
-    for; ``summed_gradient`` returns the numerator for the items named, or for all. The result
-    depends on nothing but the arguments.
+    for; ``summed_gradient`` returns the numerator for the items named, or for all. ``own_seed``
+    returns the client's own seed (`seed_of_rows`). The result depends on nothing but the arguments.
     """
     params = start
-    for batch in _batches(training, client, row_counts.size):
-        rows = row_counts.sum() if batch is None else row_counts[batch].sum()
-        if rows > 0:
-            gradient = summed_gradient(params, batch) / rows + training.l2 * params
-            params = params - training.step_size * gradient
+    batches = split_batches(row_counts.size, training.batch_rows, own_seed)
+    for _ in range(training.epochs):
+        for batch in batches:
+            rows = row_counts.sum() if batch is None else row_counts[batch].sum()
+            if rows > 0:
+                gradient = summed_gradient(params, batch) / rows + training.l2 * params
+                params = params - training.step_size * gradient
     return params
 
 
-def _batches(training: LocalTraining, client: ClientId, n_items: int) -> Iterator[Items | None]:
-    """The items of each step, shuffled again every epoch; all of them need no shuffling."""
-    size = training.batch_rows
-    seeds = [training.seed, training.round, zlib.crc32(client.encode())]
-    random = np.random.default_rng(np.random.SeedSequence(seeds))
-    for _ in range(training.epochs):
-        if size == 0 or size >= n_items:
-            yield None
-            continue
-        order = random.permutation(n_items)
-        for first in range(0, n_items, size):
-            yield order[first : first + size]
+def split_batches(
+    n_items: int, batch_rows: int, own_seed: Callable[[], int]
+) -> Sequence[Items | None]:
+    """Split items at random into batches of at least ``batch_rows``; None stands for all items.
+
+    1. Sizes differ by at most one, and none is below `MIN_BATCH_ROWS`. A client with fewer than
+       twice as many items as a batch needs takes all of them at once.
+    2. The split is a function of the client's own seed and of the number of batches. It is the
+       same in every epoch and every request: repeated requests average nothing out, and two batch
+       sizes give either the same batches or unrelated ones.
+    """
+    n_batches = n_items // max(batch_rows, MIN_BATCH_ROWS) if batch_rows else 1
+    if n_batches <= 1:
+        return (None,)
+    order = np.random.default_rng([own_seed(), n_batches]).permutation(n_items)
+    return np.array_split(order, n_batches)
+
+
+def seed_of_rows(content: Iterable[NDArray[Any]]) -> int:
+    """Return a seed that only a holder of the rows can compute: a hash of their content.
+
+    It is the same wherever the client runs, so that a run over sites equals one in process.
+    """
+    digest = hashlib.sha256()
+    for part in content:
+        digest.update(np.ascontiguousarray(part).tobytes())
+    return int.from_bytes(digest.digest(), "big")
 
 
 def set_weights_of(training: LocalTraining, client: ClientId, n_rates: int) -> Matrix:

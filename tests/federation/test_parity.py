@@ -75,6 +75,16 @@ def test_every_method_ends_at_the_same_bits(both, name):
     assert_same(sites, clients, Linear(sites.agreement.schema.n_features), method=short(name))
 
 
+@pytest.mark.parametrize("name", ["fedavg", "q-ffl"])
+def test_batches_are_drawn_the_same_at_sites_as_in_process(both, name):
+    sites, clients = both
+    method = replace(short(name), local_epochs=2, batch_rows=32)
+    model = Linear(sites.agreement.schema.n_features)
+    ended = assert_same(sites, clients, model, method=method)
+    whole = trained(clients, model, method=replace(method, batch_rows=0))
+    assert ended.params.tobytes() != whole.params.tobytes()
+
+
 @pytest.mark.parametrize("name", SITES_REFUSE)
 def test_a_method_that_asks_too_much_of_single_rows_is_refused_by_name(both, name):
     sites, _ = both

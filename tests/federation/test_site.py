@@ -344,8 +344,6 @@ def test_a_site_answers_no_more_than_is_documented(tmp_path, extra):
 @pytest.mark.parametrize(
     "training",
     [
-        LocalTraining(1, 0.1, batch_rows=1),  # its last step would be one row
-        LocalTraining(1, 0.1, batch_rows=31),
         LocalTraining(101, 0.1),
         LocalTraining(0, 0.1),
         LocalTraining(1, 1e6),
@@ -421,7 +419,8 @@ def test_a_site_answers_about_folds_as_a_client_in_memory_does(tmp_path, least):
         (Fold(6, 5), "A site makes 2 to 20 folds"),  # 5 of 5: nothing is held out
         (Fold(-1, 5), "A site makes 2 to 20 folds"),
         (Fold(0, 5, -1), "A site makes 2 to 20 folds"),
-        (Fold(0, 5, 0, 139), "A fold would set 1 rows apart"),  # all training rows but one
+        (Fold(0, 5, 0, 139), "`most_rows` of a fold must be a positive multiple of 100, got 139"),
+        (Fold(0, 5, 0, -100), "`most_rows` of a fold must be a positive multiple of 100"),
         (Fold(0, 20), "A fold would set 7 rows apart"),
     ],
     ids=str,

@@ -1,10 +1,21 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.special import expit
 
 from fcfl._types import Point
 from fcfl.data.client_data import ClientData
-from fcfl.extras import LocalTraining, LossesByLabel, set_weights_of, train_locally
+from fcfl.extras import (
+    MIN_BATCH_ROWS,
+    LocalTraining,
+    LossesByLabel,
+    set_weights_of,
+    split_batches,
+    train_locally,
+)
 from fcfl.models.linear_rows import linear_rows
 from fcfl.models.rates import rate_members
 from helpers import RACE, all_rates, assert_derivative, simulated_data
@@ -62,15 +73,14 @@ def test_weighted_rows_give_the_gradient_of_the_weighted_loss():
 @pytest.mark.parametrize("as_sparse", [False, True])
 def test_batches_of_merged_rows_visit_every_row_once_an_epoch(as_sparse):
     """With tiny steps an epoch of batches moves as far as one full step for every batch."""
-    data = simulated_data(2, n_rows=200, as_sparse=as_sparse)
+    data = simulated_data(2, n_rows=600, as_sparse=as_sparse)
     client = linear_rows("a", data, RATES)
     start = np.random.default_rng(2).standard_normal(5)
     size = 1e-7
-    items = 0
-    for row in range(client.row_counts.size):
-        items += int(client.positive_counts[row] > 0)
-        items += int(client.row_counts[row] > client.positive_counts[row])
-    moved = local_params(client, start, step_size=size, batch_rows=items // 4 + 1)
+    items = np.count_nonzero(client.positive_counts)
+    items += np.count_nonzero(client.row_counts - client.positive_counts)
+    assert items >= 4 * MIN_BATCH_ROWS
+    moved = local_params(client, start, step_size=size, batch_rows=items // 4)
     gradient = client.report(Point(start, "gradients")).loss_grad
     # each batch is normalised by its own rows, so that four batches are four steps or so
     cosine = (start - moved) @ gradient / np.linalg.norm(start - moved) / np.linalg.norm(gradient)
@@ -81,33 +91,61 @@ def test_batches_of_merged_rows_visit_every_row_once_an_epoch(as_sparse):
 
 
 def test_an_epoch_of_batches_sums_to_the_whole_gradient():
-    counts = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
+    counts = np.arange(1.0, 101.0)
     seen = []
 
     def summed_gradient(params, items):
         seen.append(items)
         return counts[items].sum() * np.ones(1)
 
-    training = LocalTraining(epochs=3, step_size=0.1, batch_rows=3, seed=5)
-    end = train_locally(np.zeros(1), training, "a", counts, summed_gradient)
-    assert [len(items) for items in seen] == [3, 3, 1] * 3
+    training = LocalTraining(epochs=3, step_size=0.1, batch_rows=33)
+    end = train_locally(np.zeros(1), training, lambda: 5, counts, summed_gradient)
+    assert [len(items) for items in seen] == [34, 33, 33] * 3
     for epoch in range(3):
-        assert sorted(np.concatenate(seen[3 * epoch : 3 * epoch + 3])) == list(range(7))
-    assert not np.array_equal(seen[0], seen[3])
+        assert sorted(np.concatenate(seen[3 * epoch : 3 * epoch + 3])) == list(range(100))
     np.testing.assert_allclose(end, [-0.9])  # nine steps of one tenth
 
 
-def test_the_order_depends_on_seed_round_and_client_only():
-    data = simulated_data(3)
-    start = np.zeros(5)
+@given(n_items=st.integers(1, 3000), batch_rows=st.integers(32, 4000), seed=st.integers(0, 2**256))
+def test_no_batch_has_fewer_rows_than_asked_for_or_than_the_minimum(n_items, batch_rows, seed):
+    batches = split_batches(n_items, batch_rows, lambda: seed)
+    if len(batches) == 1:
+        assert batches[0] is None and n_items < 2 * batch_rows
+        return
+    sizes = [batch.size for batch in batches]
+    assert min(sizes) >= batch_rows >= MIN_BATCH_ROWS and np.ptp(sizes) <= 1
+    assert n_items < (len(batches) + 1) * batch_rows  # as many batches as fit
+    assert sorted(np.concatenate(batches)) == list(range(n_items))
 
-    def end(name="a", seed=0, round=0):
+
+def test_few_rows_are_taken_all_at_once_and_other_sizes_are_rejected():
+    assert split_batches(63, 32, lambda: 0) == split_batches(500, 0, lambda: 0) == (None,)
+    assert len(split_batches(64, 32, lambda: 0)) == 2
+    for size in (-32, -1, 1, 31):
+        with pytest.raises(ValueError, match="`batch_rows`"):
+            LocalTraining(1, 0.1, batch_rows=size)
+
+
+@pytest.mark.parametrize("as_sparse", [False, True])
+def test_the_split_follows_from_the_rows_and_the_number_of_batches(as_sparse):
+    """Neither the server nor the client's name has a part in it."""
+    data, start = simulated_data(3, n_rows=200, as_sparse=as_sparse), np.zeros(5)
+
+    def end(name, batch_rows):
         client = linear_rows(name, data, RATES)
-        return local_params(client, start, batch_rows=8, epochs=2, seed=seed, round=round)
+        return local_params(client, start, batch_rows=batch_rows, epochs=2)
 
-    np.testing.assert_array_equal(end(), end())
-    for other in (end(name="b"), end(seed=1), end(round=1)):
-        assert np.abs(other - end()).max() > 1e-6
+    np.testing.assert_array_equal(end("a", 40), end("b", 40))
+    np.testing.assert_array_equal(end("a", 40), end("a", 35))  # five batches each
+    assert np.abs(end("a", 40) - end("a", 50)).max() > 1e-6
+    one_label_else = replace(data, y=np.where(np.arange(200) == 7, 1 - data.y, data.y))
+    seed, other = (linear_rows("a", one, RATES)._own_seed for one in (data, one_label_else))
+    assert seed != other
+    first, of_others, of_two = (
+        split_batches(200, size, lambda own=own: own)[0]
+        for size, own in ((40, seed), (40, other), (100, seed))
+    )
+    assert np.isin(first, of_others).mean() < 0.5 and np.isin(first, of_two).mean() < 0.9
 
 
 def test_the_report_describes_the_start():

@@ -300,7 +300,7 @@ def test_a_weight_stands_for_so_many_rows():
 # --- training at the client ---
 
 
-def plain_steps(data, start, training):
+def plain_steps(data, start, training, seed):
     """The linear model's steps, row by row."""
     rows = np.column_stack([data.X, np.ones(data.n_rows)])
 
@@ -309,17 +309,19 @@ def plain_steps(data, start, training):
         h = 1 / (1 + np.exp(-rows[some] @ params))
         return rows[some].T @ (h - data.y[some])
 
-    return train_locally(start, training, "a", np.ones(data.n_rows), summed_gradient)
+    return train_locally(start, training, lambda: seed, np.ones(data.n_rows), summed_gradient)
 
 
-@pytest.mark.parametrize("batch_rows", [0, 7])
+@pytest.mark.parametrize("batch_rows", [0, 37])
 def test_local_training_takes_the_same_steps_as_a_linear_model(batch_rows):
-    data = simulated_data(1, levels=TWO_ATTRIBUTES)
+    data = simulated_data(1, n_rows=120, levels=TWO_ATTRIBUTES)
     client = torch_rows("a", data, RATES, nn.Linear(4, 1).double(), batch_rows=10)
     start = np.random.default_rng(0).standard_normal(5)
-    training = LocalTraining(3, 0.2, batch_rows, seed=1, l2=0.01)
+    training = LocalTraining(3, 0.2, batch_rows, l2=0.01)
     ours = client.report(Point(start, extras=(training,))).extras["local_params"]
-    np.testing.assert_allclose(ours, plain_steps(data, start, training), rtol=1e-12)
+    np.testing.assert_allclose(
+        ours, plain_steps(data, start, training, client._own_seed), rtol=1e-12
+    )
 
 
 def test_local_training_weighs_sets_as_the_linear_client_does():

@@ -516,10 +516,10 @@ def test_only_tiny_clients_leave_a_middle_value(tmp_path):
 
 def test_very_many_rows_are_thinned_and_few_are_not(monkeypatch):
     """The rows used are a share of what is enough, and at least 500 a client."""
-    clients = simulated_clients(0, n_clients=2, n_rows=520)
+    clients = simulated_clients(0, n_clients=2, n_rows=620)
     setup = Setup(Linear(4), ())
     choice = Choice(clients, setup, choice_method(), OpenSettings(0.01, 1.0))
-    for most, used in ((0, 500), (1050, 525), (2000, None)):
+    for most, used in ((0, 500), (1390, 600), (2000, None)):
         monkeypatch.setattr(selection, "MOST_ROWS", most)
         seen = watched_sums(monkeypatch)
         choice.select()

@@ -9,6 +9,8 @@ from fcfl._random import client_seed
 from fcfl._types import ClientId, Fold
 from fcfl.data.client_data import ClientData
 
+THIN_STEP = 100  # thinned rows are nested: two requests differ by none or by at least as many
+
 
 def split_fold(client: ClientId, data: ClientData, fold: Fold) -> tuple[ClientData, ClientData]:
     """The rows to train on without this fold, and those it holds out."""

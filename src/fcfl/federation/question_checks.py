@@ -1,11 +1,13 @@
 """What a site may be asked: within the limits of its policy, and nothing that singles out rows."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from fcfl._types import ClientId, Extra, Fold, Matrix, Point, Vector
+from fcfl._types import ClientId, Extra, Fold, Matrix, Point, RateId, Vector
+from fcfl.client.folds import THIN_STEP
 from fcfl.client.questions import Evaluate, HoldOut, OnRows, Vote
 from fcfl.errors import DataError
 from fcfl.extras import LocalTraining
@@ -20,7 +22,6 @@ MOST_RATES = 2000
 MOST_FOLDS = 20
 MOST_OFFERS = 1000
 MOST_EPOCHS, MOST_STEP = 100, 100.0
-LEAST_BATCH = 32  # rows: the change of the parameters by a batch of one is that row
 
 
 def check_split(terms: Terms, limits: Limits) -> None:
@@ -57,7 +58,7 @@ def check_question(
         _check_params(params, model.n_params, limits)
     if isinstance(question, Evaluate):
         for point in question.request.points:
-            _check_point(point, limits, masked=masked)
+            _check_point(point, setup.rates, limits, masked=masked)
     folds = folds_of(question)
     if isinstance(question, HoldOut) and not 1 <= len(folds) <= MOST_FOLDS:
         raise DataError(f"A site holds out 1 to {MOST_FOLDS} folds at once, got {len(folds)}.")
@@ -122,9 +123,9 @@ def _check_params(params: Vector, n_params: int, limits: Limits) -> None:
         )
 
 
-def _check_point(point: Point, limits: Limits, *, masked: bool) -> None:
+def _check_point(point: Point, rates: Sequence[RateId], limits: Limits, *, masked: bool) -> None:
     for extra in point.extras:
-        _check_extra(extra, point, limits)
+        _check_extra(extra, point, rates, limits)
     if not 0 < point.sharpness <= limits.largest_sharpness:
         raise DataError(
             f"`sharpness` must lie between 0 and {limits.largest_sharpness:g}, this site's limit, "
@@ -139,22 +140,37 @@ def _check_point(point: Point, limits: Limits, *, masked: bool) -> None:
         )
 
 
-def _check_extra(extra: Extra, point: Point, limits: Limits) -> None:
+def _check_extra(extra: Extra, point: Point, rates: Sequence[RateId], limits: Limits) -> None:
     """Refuse questions that could single out rows: other ones, and training on few at a time."""
     if not isinstance(extra, EXTRAS):
         raise DataError(f"A site does not answer `{type(extra).__name__}`.")
     if isinstance(extra, GradientSpread):
         _check_factor(extra.factor, point.params.size, limits)
-    if not isinstance(extra, LocalTraining):
-        return
+    if isinstance(extra, LocalTraining):
+        _check_training(extra, rates, limits)
+
+
+def _check_training(extra: LocalTraining, rates: Sequence[RateId], limits: Limits) -> None:
+    """Refuse training that could single out rows; `LocalTraining` refuses small batches itself."""
     steps_fit = 1 <= extra.epochs <= MOST_EPOCHS and 0 < extra.step_size <= MOST_STEP
-    rows_fit = extra.batch_rows == 0 or extra.batch_rows >= LEAST_BATCH
-    weights = [np.abs(one).max(initial=0.0) for one in (extra.set_weights or {}).values()]
-    if not (steps_fit and rows_fit and all(size <= limits.largest_parameter for size in weights)):
+    weights = list((extra.set_weights or {}).values())
+    largest = max((float(np.abs(one).max(initial=0.0)) for one in weights), default=0.0)
+    if not (steps_fit and largest <= limits.largest_parameter):
         raise DataError(
             f"A site trains for at most {MOST_EPOCHS} epochs, with steps up to {MOST_STEP:g} and "
-            f"batches of all rows or of at least {LEAST_BATCH}, got {extra.epochs} epochs, "
-            f"{extra.step_size:g} and {extra.batch_rows}."
+            f"`set_weights` up to {limits.largest_parameter:g}, got {extra.epochs} epochs, "
+            f"{extra.step_size:g} and {largest:g}."
+        )
+    if weights and extra.batch_rows:  # a batch may have one row of the group whose weight is not 0
+        raise DataError(
+            "A site that weighs groups (`set_weights`) trains on all rows at once. Train with "
+            f"batch_rows = 0, got {extra.batch_rows}."
+        )
+    by_label = np.array([[r.kind == "false_positive", r.kind == "true_positive"] for r in rates])
+    if any(one.shape == by_label.T.shape and one[~by_label.T].any() for one in weights):
+        raise DataError(
+            "`set_weights` may differ from zero for rows with label 0 behind false positive rates "
+            "and for rows with label 1 behind true positive rates only."
         )
 
 
@@ -169,8 +185,13 @@ def _check_factor(factor: Matrix, n_params: int, limits: Limits) -> None:
 def _check_fold(fold: Fold, limits: Limits) -> None:
     # The index after the last one is that of no fold: nothing is held out.
     valid = 2 <= fold.count <= MOST_FOLDS and 0 <= fold.index <= fold.count
-    if not valid or (fold.most_rows is not None and fold.most_rows < 1) or fold.seed < 0:
+    if not valid or fold.seed < 0:
         raise DataError(f"A site makes 2 to {MOST_FOLDS} folds, got {fold}.")
+    if fold.most_rows is not None and (fold.most_rows < 1 or fold.most_rows % THIN_STEP):
+        raise DataError(
+            f"`most_rows` of a fold must be a positive multiple of {THIN_STEP}, "
+            f"got {fold.most_rows}."
+        )
     if limits.seed is not None and fold.seed != limits.seed:
         raise DataError(_fixes("seed", limits.seed, fold.seed))
 

@@ -10,12 +10,13 @@ from functools import cached_property, reduce
 from typing import Any, cast
 
 import numpy as np
+from scipy import sparse
 
 from fcfl._checks import check_curvature_weights
 from fcfl._types import ClientId, Matrix, Point, RateId, Report, Vector
 from fcfl.data.client_data import ClientData
 from fcfl.data.coded_features import CodedFeatures
-from fcfl.extras import Items, LocalTraining, set_weights_of, train_locally
+from fcfl.extras import Items, LocalTraining, seed_of_rows, set_weights_of, train_locally
 from fcfl.models.compiled import kernels
 from fcfl.models.curvature_sum import CurvatureSum
 from fcfl.models.gradient_spread import GradientSpread
@@ -222,7 +223,14 @@ class LinearRows:
             pull = weights[there[items]] * slopes
             return pull_back_all(batch, pull[:, None])[0]
 
-        return train_locally(params, training, self.name, counts[there], summed_gradient)
+        own_seed = lambda: self._own_seed  # noqa: E731 - a pass over the rows
+        return train_locally(params, training, own_seed, counts[there], summed_gradient)
+
+    @cached_property
+    def _own_seed(self) -> int:
+        X = self.features
+        content = (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,)
+        return seed_of_rows((*content, self.row_counts, self.positive_counts))
 
 
 @dataclass(frozen=True)

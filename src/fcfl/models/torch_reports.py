@@ -6,6 +6,8 @@ rates are the functions of logits that the linear model uses; only the pull-back
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from fcfl._checks import check_curvature_weights
 from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, RateId, Report, Vector
 from fcfl.data.client_data import ClientData
 from fcfl.errors import ReportError
-from fcfl.extras import Items, LocalTraining, set_weights_of, train_locally
+from fcfl.extras import Items, LocalTraining, seed_of_rows, set_weights_of, train_locally
 from fcfl.models.gradient_spread import GradientSpread
 from fcfl.models.loss import Loss
 from fcfl.models.rates import (
@@ -197,7 +199,15 @@ class TorchRows:
                 total += self.network.pull_back(outputs, leaves, pull[None])[0]
             return total
 
-        return train_locally(params, training, self.name, self.row_counts, summed_gradient)
+        own_seed = lambda: self._own_seed  # noqa: E731 - a pass over the rows
+        return train_locally(params, training, own_seed, self.row_counts, summed_gradient)
+
+    @cached_property
+    def _own_seed(self) -> int:
+        firsts = range(0, self.data.n_rows, self.batch_rows)
+        parts = (slice(first, first + self.batch_rows) for first in firsts)
+        features = (to_numpy(self.network.rows(self.data.X, some)) for some in parts)
+        return seed_of_rows(chain(features, (self.row_counts, self.data.y)))
 
     def _curvature(self, point: Point, weights: CurvatureWeights) -> Matrix:
         r"""Hessian of :math:`\lambda l + \sum_q w_q r_q`, forward over reverse, by batches.

@@ -78,8 +78,6 @@ class Experiment(TrainingSettings, BudgetSettings, DataSettings):
     def _shared_options(self) -> dict[str, object]:
         """The settings of a run that are also options of the method."""
         known, options = self._registered.options, self._step_options()
-        if "seed" in known:
-            options["seed"] = self.seed
         if self.privacy is not None:
             options |= self.privacy
             if self.min_group_rows is not None:

@@ -24,9 +24,7 @@ from fcfl.server.sqp.sqp import SQP
 from fcfl.server.two_stage.two_stage import TwoStage
 
 # Options that a run has under the same name for every method, and the name itself.
-_SHARED_OPTIONS = (
-    "step_size", "rounds", "seed", "objective", "curvature", "protects", "name",
-)  # fmt: skip
+_SHARED_OPTIONS = ("step_size", "rounds", "objective", "curvature", "protects", "name")
 
 
 @dataclass(frozen=True, slots=True)

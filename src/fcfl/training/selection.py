@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fcfl._types import Fold
+from fcfl.client.folds import THIN_STEP
 from fcfl.client.questions import Setup
 from fcfl.federation.federation import Federation
 from fcfl.results import Selection
@@ -73,7 +74,7 @@ def select(
     What was fitted is kept in ``progress_file``, and not fitted again.
     """
     n_clients = len(federation.names)
-    most = max(MOST_ROWS // n_clients, 500)
+    most = max(MOST_ROWS // n_clients // THIN_STEP * THIN_STEP, 500)
     folds = [Fold(index, N_FOLDS, seed, most) for index in range(N_FOLDS)]
     search = CandidateFits(federation, setup, rules, method, folds, min_group_rows, progress_file)
     if not search.holds_out:

@@ -15,7 +15,7 @@ from fcfl.rules import Difference
 from fcfl.server.registry import METHODS
 from helpers import RACE, TWO_ATTRIBUTES, identical, simulated_clients, train, zeros_for
 
-LOCAL = {"batch_rows": 16, "local_epochs": 2, "seed": 3}
+LOCAL = {"batch_rows": 32, "local_epochs": 2}
 VARIANTS = [
     *((name, {}) for name in BASELINES),
     *((name, LOCAL) for name in ("fedavg", "q-ffl", "fairfed", "fedfb")),
@@ -35,7 +35,7 @@ def test_every_method_but_three_is_a_baseline_whose_help_says_that_it_enforces_n
 @every_variant
 def test_a_step_is_pure(name, options):
     method = short(name, **options)
-    problem, runtime = pose_for(method, simulated_clients(0, levels=RACE))
+    problem, runtime = pose_for(method, simulated_clients(0, n_rows=80, levels=RACE))
     state = method.init(zeros_for(runtime), problem)
     while state.status == "running":
         reports = runtime.evaluate(state.request)
@@ -50,7 +50,7 @@ def test_a_step_is_pure(name, options):
 @every_variant
 def test_a_run_resumed_from_its_checkpoint_goes_on_bit_for_bit(name, options, tmp_path):
     method = short(name, **options)
-    problem, runtime = pose_for(method, simulated_clients(1, levels=RACE))
+    problem, runtime = pose_for(method, simulated_clients(1, n_rows=80, levels=RACE))
     whole = train(method, problem, runtime, zeros_for(runtime))
     half = whole[len(whole) // 2][0]
     save_checkpoint(tmp_path, half)
@@ -101,7 +101,7 @@ def test_budgets_do_not_change_the_result(name):
 @every_baseline
 def test_it_stops_after_its_rounds_and_says_so(name):
     method = short(name, rounds=3, tolerance=0.0)
-    problem, runtime = pose_for(method, simulated_clients(0, levels=RACE))
+    problem, runtime = pose_for(method, simulated_clients(0, n_rows=80, levels=RACE))
     states = [p.state for p, _ in train(method, problem, runtime, zeros_for(runtime))]
     assert states[-1].status == "stopped" and states[-1].message == "All 3 rounds taken."
     assert states[-1].rounds == (3,)
@@ -137,9 +137,12 @@ def test_bytes_are_those_of_the_arrays_sent(name):
 
 
 @pytest.mark.parametrize("name", ["fedavg", "q-ffl", "fairfed", "fedfb"])
-def test_another_seed_takes_other_batches(name):
-    datas = simulated_clients(0, levels=RACE)
-    ends = [finish(short(name, **{**LOCAL, "seed": seed}), datas)[0].params for seed in (0, 0, 1)]
+def test_another_batch_size_ends_elsewhere_and_the_same_one_in_the_same_place(name):
+    datas = simulated_clients(0, n_rows=200, levels=RACE)
+    ends = [
+        finish(short(name, local_epochs=2, batch_rows=size), datas)[0].params
+        for size in (32, 32, 64)
+    ]
     np.testing.assert_array_equal(ends[0], ends[1])
     assert np.abs(ends[0] - ends[2]).max() > 1e-6
 
@@ -169,6 +172,7 @@ def test_a_bad_option_is_refused(name, options, sentence):
         ),
         ("fairfed", {"local_epochs": 0}, "`local_epochs` must be at least 1, got 0"),
         ("fedfb", {"batch_rows": 0.5}, "`batch_rows` must be a whole number, 0 or more, got 0.5"),
+        ("fedavg", {"batch_rows": 31}, "`batch_rows` must be 0 .* or at least 32, got 31"),
         ("q-ffl", {"q": -1}, "`q` must be zero or a positive number, got -1"),
         ("fair-reg", {"weight": -1}, "`weight` must be zero or a positive number, got -1"),
         ("afl", {"weight_step": 0}, "`weight_step` must be a positive number, got 0"),

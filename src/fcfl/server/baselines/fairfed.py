@@ -49,7 +49,6 @@ class FairFed:
     beta: float = 1.0
     local_epochs: int = 5
     batch_rows: int = 0
-    seed: int = 0
     name: str = "fairfed"
     state_class: ClassVar[type[FairFedState]] = FairFedState
     enforces_budgets: ClassVar[bool] = False
@@ -94,7 +93,7 @@ class FairFed:
         what = "The average and its weights stand" if still else None
         state = after_round(state, at, taken, self.rounds, stationary=what)
         if state.status == "running":
-            local = local_training(self, problem, taken, state.set_weights)
+            local = local_training(self, problem, state.set_weights)
             state = replace(state, request=Request((Point(onward, extras=(local,)),)))
         return state, describe_round(at, round=taken, stage=1, step=self.step_size)
 

@@ -42,7 +42,6 @@ class FedAvg:
     tolerance: float = 1e-5
     local_epochs: int = 0
     batch_rows: int = 0
-    seed: int = 0
     name: str = "fedavg"
     state_class: ClassVar[type[FedAvgState]] = FedAvgState
     enforces_budgets: ClassVar[bool] = False
@@ -57,7 +56,7 @@ class FedAvg:
     def init(self, params: Vector, problem: Problem) -> FedAvgState:
         """Ask about ``params``."""
         params = check_params(params)
-        request = gradients_or_local(self, params, problem, 0)
+        request = gradients_or_local(self, params, problem)
         return FedAvgState(problem, params, request, "running", "", (0,))
 
     def step(self, state: FedAvgState, reports: Reports) -> tuple[FedAvgState, RoundInfo]:
@@ -77,5 +76,5 @@ class FedAvg:
         state = after_round(state, at, taken, self.rounds, stationary=what if still else None)
         if state.status == "running":
             onward = at.params - self.step_size * update
-            state = replace(state, request=gradients_or_local(self, onward, problem, taken))
+            state = replace(state, request=gradients_or_local(self, onward, problem))
         return state, describe_round(at, round=taken, stage=1, step=self.step_size)

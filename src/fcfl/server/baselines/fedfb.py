@@ -51,7 +51,6 @@ class FedFB:
     weight_step: float = 0.1
     local_epochs: int = 5
     batch_rows: int = 0
-    seed: int = 0
     name: str = "fedfb"
     state_class: ClassVar[type[FedFBState]] = FedFBState
     enforces_budgets: ClassVar[bool] = False
@@ -69,14 +68,14 @@ class FedFB:
         """Both labels of every group weigh the same."""
         params = check_params(params)
         negatives = np.ones(cells(problem)[0].size)
-        request = self._ask(params, problem, negatives, 0)
+        request = self._ask(params, problem, negatives)
         return FedFBState(problem, params, request, "running", "", (0,), negatives)
 
-    def _ask(self, params: Vector, problem: Problem, negatives: Vector, taken: int) -> Request:
+    def _ask(self, params: Vector, problem: Problem, negatives: Vector) -> Request:
         added = np.zeros((2, problem.n_rates))
         negative, positive = cells(problem)
         added[0, negative], added[1, positive] = negatives - 1.0, 1.0 - negatives
-        local = local_training(self, problem, taken, dict.fromkeys(problem.clients, added))
+        local = local_training(self, problem, dict.fromkeys(problem.clients, added))
         return Request((Point(params, extras=(local, LossesByLabel())),))
 
     def step(self, state: FedFBState, reports: Reports) -> tuple[FedFBState, RoundInfo]:
@@ -94,7 +93,7 @@ class FedFB:
         what = "The average and the weights stand" if still else None
         state = after_round(state, at, taken, self.rounds, stationary=what)
         if state.status == "running":
-            state = replace(state, request=self._ask(onward, problem, negatives, taken))
+            state = replace(state, request=self._ask(onward, problem, negatives))
         return state, describe_round(at, round=taken, stage=1, step=self.step_size)
 
 

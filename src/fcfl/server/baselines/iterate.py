@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from fcfl._checks import check_count, check_non_negative, check_positive
 from fcfl._types import ClientId, Matrix, Point, Report, Reports, Request, Vector
-from fcfl.extras import LocalTraining
+from fcfl.extras import LocalTraining, check_batch_rows
 from fcfl.server.method import Status
 from fcfl.server.problem import Evaluation, Problem
 
@@ -50,8 +50,6 @@ class Local(Stepping, Protocol):
     def local_epochs(self) -> int: ...  # noqa: D102
     @property
     def batch_rows(self) -> int: ...  # noqa: D102
-    @property
-    def seed(self) -> int: ...  # noqa: D102
 
 
 def check_steps(method: Stepping) -> None:
@@ -65,8 +63,9 @@ def check_steps(method: Stepping) -> None:
 def check_local(method: Local, *, fewest: int) -> None:
     """Refuse local training that makes no sense."""
     check_steps(method)
-    for name in ("local_epochs", "batch_rows", "seed"):
+    for name in ("local_epochs", "batch_rows"):
         check_count(name, getattr(method, name))
+    check_batch_rows(method.batch_rows)
     if method.local_epochs < fewest:
         raise ValueError(f"`local_epochs` must be at least {fewest}, got {method.local_epochs!r}.")
 
@@ -92,25 +91,23 @@ def row_shares(problem: Problem) -> Vector:
 
 
 def local_training(
-    method: Local, problem: Problem, taken: int, set_weights: dict[ClientId, Matrix] | None = None
+    method: Local, problem: Problem, set_weights: dict[ClientId, Matrix] | None = None
 ) -> LocalTraining:
     """What a client is to do before the next answer."""
     return LocalTraining(
         epochs=method.local_epochs,
         step_size=method.step_size,
         batch_rows=method.batch_rows,
-        seed=method.seed,
-        round=taken,
         l2=problem.l2,
         set_weights=set_weights,
     )
 
 
-def gradients_or_local(method: Local, params: Vector, problem: Problem, taken: int) -> Request:
+def gradients_or_local(method: Local, params: Vector, problem: Problem) -> Request:
     """Ask for gradients at ``params``, or with local epochs for the models trained from there."""
     if method.local_epochs == 0:
         return Request((Point(params, "gradients"),))
-    return Request((Point(params, extras=(local_training(method, problem, taken),)),))
+    return Request((Point(params, extras=(local_training(method, problem),)),))
 
 
 def local_models(problem: Problem, reports: Reports) -> Matrix:

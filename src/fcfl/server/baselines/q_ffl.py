@@ -43,7 +43,6 @@ class QFFL:
     q: float = 5.0
     local_epochs: int = 0
     batch_rows: int = 0
-    seed: int = 0
     name: str = "q-ffl"
     state_class: ClassVar[type[QFFLState]] = QFFLState
     enforces_budgets: ClassVar[bool] = False
@@ -59,7 +58,7 @@ class QFFL:
     def init(self, params: Vector, problem: Problem) -> QFFLState:
         """Ask about ``params``."""
         params = check_params(params)
-        request = gradients_or_local(self, params, problem, 0)
+        request = gradients_or_local(self, params, problem)
         return QFFLState(problem, params, request, "running", "", (0,))
 
     def step(self, state: QFFLState, reports: Reports) -> tuple[QFFLState, RoundInfo]:
@@ -78,7 +77,7 @@ class QFFL:
         state = after_round(state, at, taken, self.rounds, stationary=what)
         if state.status == "running":
             onward = at.params - step
-            state = replace(state, request=gradients_or_local(self, onward, problem, taken))
+            state = replace(state, request=gradients_or_local(self, onward, problem))
         return state, describe_round(at, round=taken, stage=1, step=self.step_size)
 
 

@@ -5,75 +5,22 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
-from in_one_process import OPEN as IN_ONE_PROCESS
+from curious_server import TERMS, CuriousServer, patients
 
-from fcfl._types import Fold, Point, RateId, Request
-from fcfl.client.questions import Count, Counted, Evaluate, HoldOut, Setup
-from fcfl.data import Schema
+from fcfl._types import Fold, Point, Request
+from fcfl.client.questions import Counted, Evaluate, HoldOut
 from fcfl.federation.messages import (
-    Agreement,
     Ask,
     Introduce,
     Refusal,
-    Terms,
-    decode_answer,
-    encode_message,
 )
-from fcfl.federation.replying import reply_to
-from fcfl.models.linear import Linear
 
 LEAST = 20
 MANY = "counts-per-run = 9999\ncounts-per-table = 9999\n"
 GUARDED = "[limits]\n" + MANY  # what it does not say is closed
 CLOSED_SPLIT_OPEN = GUARDED + 'seed = "any"\ntest-size = "any"\n'
-OPEN = IN_ONE_PROCESS + MANY
-TERMS = Terms("died", ("race",), test_size=0.3)
-
-
-def patients():
-    """Three hundred rows; every age occurs once."""
-    rng = np.random.default_rng(0)
-    age = rng.permutation(np.linspace(20.0, 94.75, 300))
-    race = np.where(np.arange(300) < 10, "rare", np.where(np.arange(300) < 160, "black", "white"))
-    died = np.where(rng.random(300) < 0.4, "yes", "no")
-    return pd.DataFrame({"age": age, "race": race, "died": died})
-
-
-class CuriousServer:
-    """Asks one site what it likes, over the real messages."""
-
-    def __init__(self, folder, policy=None, frame=None):
-        self.frame = patients() if frame is None else frame
-        self.frame.to_csv(folder / "north.csv", index=False)
-        self.config = {"name": "north", "table": str(folder / "north.csv")}
-        self.config["cache"] = str(folder / "cache")
-        if policy is not None:
-            (folder / "policy.toml").write_text(policy)
-            self.config["policy"] = str(folder / "policy.toml")
-        said = self.ask(Introduce(TERMS))
-        schema = Schema.from_statistics({"north": said.statistics})
-        levels = {"race": ("black", "rare", "white")}
-        self.said = said
-        self.agreement = Agreement(TERMS, ("no", "yes"), levels, schema, {"north": said.checksum})
-
-    def ask(self, question):
-        return decode_answer(reply_to(encode_message(question), self.config)).content
-
-    def setup(self, *kinds):
-        groups = self.agreement.levels["race"]
-        rates = tuple(RateId(kind, "race", group) for kind in kinds for group in groups)
-        return Setup(Linear(self.agreement.schema.n_features), rates)
-
-    def older_than(self, threshold):
-        """A model that selects exactly the rows above an age."""
-        age = self.said.statistics.columns["age"]
-        scale = np.sqrt(age.m2 / age.n)
-        return np.array([1.0, -(threshold - age.mean) / scale])
-
-    def count(self, params, kinds=("selection",)):
-        return self.ask(Ask(self.agreement, Count(self.setup(*kinds), params)))
+OPEN = 'min-group-rows = 1\nwithhold-below = 1\n[limits]\nseed = "any"\ntest-size = "any"\n' + MANY
 
 
 def rows_read(server, ages):
