@@ -67,8 +67,9 @@ class Exchanges:
 class SelectionLine:
     """One setting that cross-validation tried.
 
-    ``budget_excess`` is how far decisions exceed the budgets on held-out rows, in squared standard
-    errors, summed over budgets.
+    ``worst_loss`` is the worst client's held-out loss, ``mean_loss`` that of all rows. Settings
+    that are ``near_best`` have a ``worst_loss`` within a standard error of the difference from the
+    lowest one.
     """
 
     l2: float
@@ -79,7 +80,6 @@ class SelectionLine:
     mean_loss: float
     standard_error_of_difference: float
     near_best: bool
-    budget_excess: float | None = field(default=None, metadata=omitted())
 
 
 @dataclass(frozen=True, kw_only=True)

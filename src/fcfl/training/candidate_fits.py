@@ -1,8 +1,8 @@
 """Fits of the settings that cross-validation compares, with and without each fold's rows.
 
 The fits of several candidates go in lock step, one exchange a round, each from one that is near. A
-fold costs one Newton step on the KKT conditions from its candidate's fit; only those of the best
-few candidates are trained to their ends.
+fold costs one Newton step on the KKT conditions from its candidate's fit; only those of the
+objectives compared at the chosen weight are trained to their ends.
 """
 
 import operator
@@ -24,14 +24,13 @@ from fcfl.server.problem import Evaluation, Problem, build_problem, evaluate_poi
 from fcfl.server.sqp.one_step import ask_step, merit_of, take_step
 from fcfl.training.fitted_file import Fitted, read_fitted, write_fitted
 from fcfl.training.progress_share import OnRound, part_of
-from fcfl.training.selection_rule import Candidate, budget_excess, decide
+from fcfl.training.selection_rule import Candidate, decide
 from fcfl.training.together import Lane, ask_together, progress_info, run_together
 
 L2_FIRST = 1e-2  # where the first fit is made, from which the others start
 WHAT = "choosing l2 and objective"
 _TOLERANCE = 1e-4  # KKT residual of a fit that is only compared; at 1e-3 the choice is noise
 _ROUNDS = 60
-_NEARLY, _MOST_REFINED = 1.0, 3  # standard errors behind the best, and how many such candidates
 _MOST_NUMBERS = 4_000_000  # of curvature in one exchange, 32 MB: with many columns there are more
 _FITS, _FOLDS = 0.85, 0.95  # shares of a phase's progress
 
@@ -151,19 +150,12 @@ class CandidateFits:
         }
 
     def refined(
-        self, fitted: Mapping[Candidate, Fitted], on_round: OnRound
+        self, fitted: Mapping[Candidate, Fitted], which: Sequence[Candidate], on_round: OnRound
     ) -> dict[Candidate, Fitted]:
-        """The same, with the folds of those that are nearly the best trained to their ends."""
-        table = self.decide(fitted).table
-        lowest = min(line.worst_loss for line in table)
-        apart = {
-            one: (line.worst_loss - lowest) / max(line.standard_error_of_difference, 1e-12)
-            for one, line in zip(fitted, table, strict=True)
-        }
-        near = sorted((one for one in fitted if apart[one] <= _NEARLY), key=apart.__getitem__)
+        """The same, with the folds of some candidates trained to their ends."""
         lanes = {
             (one, fold): replace(self._lane(one, fitted[one].folds[place]), fold=fold)
-            for one in near[:_MOST_REFINED]
+            for one in which
             for place, fold in enumerate(self._folds)
         }
         ended = run_together(lanes, self._clients, WHAT, on_round)
@@ -171,17 +163,16 @@ class CandidateFits:
             one: replace(
                 fitted[one], folds=tuple(ended[one, fold].state.params for fold in self._folds)
             )
-            for one in near[:_MOST_REFINED]
+            for one in which
         }
         return {**fitted, **trained}
 
     def decide(self, fitted: Mapping[Candidate, Fitted], *, between: bool = True) -> Selection:
         """The choice among what was fitted, or the L2 weight between that promises to be best."""
         totals = self._held_out(list(fitted.values()))
-        excess = budget_excess(self._problem.constraints, self._problem.clients, totals)
         # Under masks one that held nothing out may carry the counts of all.
         judged = {client: sums for client, sums in totals.items() if sums.n_rows}
-        return decide(list(fitted), judged, excess, between=between)
+        return decide(list(fitted), judged, between=between)
 
     def _held_out(self, fitted: Sequence[Fitted]) -> dict[ClientId, HeldOut]:
         """Each client's sums over the rows it held out; asked once about the same models."""

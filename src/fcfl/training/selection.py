@@ -2,12 +2,11 @@
 
 Every client splits its own training rows into folds, scores each candidate on the rows it held
 out, and says only sums over them (`HeldOut`); `selection_rule` chooses. First three L2 weights are
-tried under an objective near the mean, and further ones while the best is the last on its side;
-then two more objectives at the best weight, and around it for one that is better; last where a
-parabola through the losses is lowest. The fits of several candidates go in lock step, one exchange
-a round, each from one that is near; a fold costs one Newton step on the KKT conditions from its
-candidate's fit, and only those of the best few are trained to their ends. The result says how flat
-it was, and when weighing the worst client more buys it nothing.
+tried under the objective nearest the mean, and further ones while the best is the last on its side;
+then the weight where a parabola through the losses is lowest; then two more objectives at the best
+weight. The fits of several candidates go in lock step, one exchange a round, each from one that is
+near; a fold costs one Newton step on the KKT conditions from its candidate's fit, and only those at
+the chosen weight are trained to their ends.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,9 +27,8 @@ from fcfl.training.selection_rule import N_FOLDS, Candidate, named
 
 L2_GRID = (1.0, 3e-1, 1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4)
 L2_TRIED = (3e-2, 1e-2, 3e-3)  # first; then on, while the best is the last on its side
-NEAR = (3.0, 1 / 3.0)  # times the best weight: where another objective is tried, too
 # The maximum itself says nothing of clients below it: fits of settings alike end far apart.
-OBJECTIVE_GRID = (10.0, 0.3, 0.03)
+OBJECTIVE_GRID = ("mean", 0.3, 0.03)
 MOST_ROWS = 100_000  # used for choosing; more rows would not change the choice
 
 
@@ -47,7 +45,7 @@ class OpenSettings:
         return "auto" in (self.l2, self.objective)
 
     def objectives(self, n_clients: int) -> tuple[Any, ...]:
-        """From near the mean towards the maximum; one client alone is both."""
+        """From the mean towards the maximum; one client alone is both."""
         if self.objective != "auto":
             return (self.objective,)
         return OBJECTIVE_GRID if n_clients > 1 else ("max",)
@@ -86,25 +84,20 @@ def select(
     while l2_is_open and (further := _further(fitted, chosen)) is not None:
         fitted |= search.fit([(further, first)], fitted, part_of(on_round, 0.4, 0.6))
         chosen = search.decide(fitted)
-    if others:
-        fitted |= search.fit([(chosen.l2, o) for o in others], fitted, part_of(on_round, 0.6, 0.8))
-        chosen = search.decide(fitted)
-    if l2_is_open and chosen.objective != named(first):
-        best: Any = next(o for o in others if named(o) == chosen.objective)
-        around: list[Candidate] = [(float(f"{chosen.l2 * by:.2g}"), best) for by in NEAR]
-        fitted |= search.fit(around, fitted, part_of(on_round, 0.8, 0.9))
-        chosen = search.decide(fitted)
     if l2_is_open:
-        last: Any = next(o for o in (first, *others) if named(o) == chosen.objective)
-        fitted |= search.fit([(chosen.l2, last)], fitted, part_of(on_round, 0.9, 0.95))
-    return search.decide(search.refined(fitted, part_of(on_round, 0.95, 1.0)), between=False)
+        fitted |= search.fit([(chosen.l2, first)], fitted, part_of(on_round, 0.6, 0.7))
+    l2 = search.decide(fitted, between=False).l2
+    compared: list[Candidate] = [(l2, objective) for objective in (first, *others)]
+    fitted |= search.fit(compared[1:], fitted, part_of(on_round, 0.7, 0.9))
+    fitted = search.refined(fitted, compared, part_of(on_round, 0.9, 1.0))
+    return search.decide(fitted, between=False)
 
 
 def _further(fitted: Mapping[Candidate, Fitted], chosen: Selection) -> float | None:
     """The next L2 weight to try, where the best one is the last on its side."""
     assert chosen.chosen is not None
     tried = [l2 for l2, _ in fitted]
-    lowest = min(chosen.table, key=lambda line: line.worst_loss).l2
+    lowest = min(chosen.table, key=lambda line: line.mean_loss).l2
     if lowest == max(tried):
         return next((w for w in reversed(L2_GRID) if w > lowest), None)
     if lowest == min(tried):

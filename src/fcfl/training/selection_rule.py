@@ -1,111 +1,55 @@
 """Which setting cross-validation chooses, from what clients say about rows they held out.
 
-A setting is judged by the worst-served client's held-out loss. Each objective is taken at its best
-L2 weight; of those not worse than the best by more than 0.4 standard errors of the difference, on
-the same rows, those are left out whose decisions exceed the budgets on held-out rows by clearly
-more than those of others; of the rest the one with the lowest mean loss is chosen. The L2 weight
-to try last is where a parabola in its logarithm, through that objective's losses near their lowest,
-has its minimum.
+1. The L2 weight is the one with the lowest row-weighted mean held-out loss under the objective
+   nearest the mean. The weight to try last is where a parabola in its logarithm, through that
+   objective's losses near their lowest, has its minimum.
+2. The objective nearest the mean is chosen unless one nearer the maximum lowers the worst client's
+   held-out loss by more than the standard error of the difference, on the same rows. A step
+   further towards the maximum needs the same again.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fcfl._types import ClientId, Vector
+from fcfl._types import ClientId
 from fcfl.client.counts import Counts
 from fcfl.client.questions import HeldOut
 from fcfl.results import Selection, SelectionLine
-from fcfl.results.result import objective_name
-from fcfl.server.constraints import Constraints
+from fcfl.results.result import Objective, objective_name
 
 N_FOLDS = 5
 REACH = 2  # steps of the L2 grid to either side of the lowest loss that the parabola goes through
-SLACK = 0.4  # standard errors that the worst client may be behind the best candidate
-CLEARLY = 1.0  # in squared standard errors: by how much more others may exceed budgets
 
 Candidate = tuple[float, float | Literal["max", "mean"]]
-
-
-def budget_excess(
-    constraints: Constraints, clients: Sequence[ClientId], totals: Mapping[ClientId, HeldOut]
-) -> Vector:
-    r"""How far each candidate's decisions exceed the budgets on held-out rows.
-
-    .. math:: \sum_b \max_{j \in b} \left(\frac{(a_j \cdot r - b_j)_+}{s_j}\right)^2, \qquad
-              s_j^2 = \sum_g a_{jg}^2 \, r_g (1 - r_g) / n_g
-
-    over blocks b of rows: like a deviance, a difference of one is one standard error.
-    """
-    n_candidates = len(next(iter(totals.values())).loss_sums)
-    if not len(constraints):
-        return np.zeros(n_candidates)
-    n_rates = constraints.n_columns // len(clients)
-    counts = np.zeros((len(clients), n_rates))
-    selected = np.zeros((n_candidates, len(clients), n_rates))
-    for place, client in enumerate(clients):
-        if client in totals:
-            counts[place] = totals[client].group_counts
-            selected[:, place] = totals[client].selected
-    rows = counts.ravel()
-    present, has_rows = _of_those_present(constraints, rows, n_rates)
-    excess = np.empty(n_candidates)
-    for index in range(n_candidates):
-        rates = selected[index].ravel() / np.maximum(rows, 1.0)
-        shrunk = (selected[index].ravel() + 1.0) / (rows + 2.0)
-        noise = shrunk * (1.0 - shrunk) / np.maximum(rows, 1.0)
-        variance = np.bincount(
-            present.entry_row,
-            present.entry_value**2 * noise[present.entry_column],
-            minlength=len(present),
-        )
-        over = np.zeros(len(present))
-        over[has_rows] = np.maximum(present.violations(rates)[has_rows], 0.0) ** 2
-        over[has_rows] /= variance[has_rows]
-        excess[index] = np.maximum.reduceat(over, present.block_starts).sum()
-    return excess
-
-
-def _of_those_present(
-    constraints: Constraints, rows: Vector, n_rates: int
-) -> tuple[Constraints, NDArray[np.bool_]]:
-    """The same rows without rates of no held-out row, and which have both groups then.
-
-    In a rule over all clients the others stand in for a client that held nothing of a group out.
-    """
-    group = constraints.entry_row * n_rates + constraints.entry_column % n_rates
-    share = np.abs(constraints.entry_value)
-    n_groups = len(constraints) * n_rates
-    whole = np.bincount(group, share, minlength=n_groups)
-    there = np.bincount(group, share * (rows[constraints.entry_column] > 0), minlength=n_groups)
-    stretch = np.divide(whole, there, out=np.zeros(n_groups), where=there > 0)
-    is_there = rows[constraints.entry_column] > 0
-    values = constraints.entry_value * is_there * stretch[group]
-    is_missing = ((whole > 0) & (there == 0)).reshape(len(constraints), n_rates).any(axis=1)
-    return replace(constraints, entry_value=values), ~is_missing
 
 
 def decide(
     candidates: Sequence[Candidate],
     totals: Mapping[ClientId, HeldOut],
-    excess: Vector | None = None,
     *,
     between: bool = True,
 ) -> Selection:
-    """The objective with the lowest mean loss of those near the best; then the L2 weight.
+    """Choose the L2 weight under the objective nearest the mean, then the objective.
 
-    ``excess`` is that of the budgets on held-out rows, by default the same for all. The weight may
-    lie ``between`` those tried, or is the best of them.
+    The weight may lie ``between`` those tried, or is the best of them.
     """
-    table = _table(candidates, totals, excess)
+    table = _table(candidates, totals)
     best = min(table, key=lambda line: line.worst_loss)
-    curve = sorted(_chosen_curve(table), key=lambda line: -line.l2)
-    weights, losses = [line.l2 for line in curve], [line.worst_loss for line in curve]
+    mean = max(table, key=lambda line: _temperature(line.objective)).objective
+    curve = sorted((line for line in table if line.objective == mean), key=lambda line: -line.l2)
+    weights, losses = [line.l2 for line in curve], [line.mean_loss for line in curve]
     l2 = lowest_between(weights, losses) if between else weights[int(np.argmin(losses))]
-    chosen = min(curve, key=lambda line: abs(np.log(line.l2 / l2)) if l2 else 0.0)
+    nearest = chosen = _line_at(table, mean, l2)
+    drop, error = 0.0, 0.0
+    for objective in sorted({line.objective for line in table} - {mean}, key=_temperature)[::-1]:
+        other = _line_at(table, objective, l2)
+        error_there = _paired_error(table, totals, chosen, other)
+        if chosen.worst_loss - other.worst_loss > error_there:
+            drop, error = chosen.worst_loss - other.worst_loss, error_there
+            chosen = other
+    l2 = l2 if chosen is nearest else chosen.l2
     return Selection(
         l2=l2,
         objective=chosen.objective,
@@ -115,15 +59,37 @@ def decide(
         near_best=sum(line.near_best for line in table),
         spread=max(line.worst_loss for line in table) - best.worst_loss,
         table=tuple(table),
-        sentence=_sentence(l2, chosen, best, table),
+        sentence=_sentence(l2, chosen, len({line.objective for line in table}), drop, error),
     )
 
 
+def _line_at(table: Sequence[SelectionLine], objective: Objective, l2: float) -> SelectionLine:
+    """Return the objective's line with the L2 weight nearest to this one."""
+    lines = [line for line in table if line.objective == objective]
+    return min(lines, key=lambda line: abs(np.log(max(line.l2, 1e-12) / max(l2, 1e-12))))
+
+
+def _paired_error(
+    table: Sequence[SelectionLine],
+    totals: Mapping[ClientId, HeldOut],
+    one: SelectionLine,
+    other: SelectionLine,
+) -> float:
+    """Standard error of the difference of their worst clients' losses, on the same rows.
+
+    Where the worst client is not the same one, the larger of both clients' errors counts.
+    """
+    i, j = table.index(one), table.index(other)
+    return max(totals[who].standard_error(i, j) for who in (one.worst_client, other.worst_client))
+
+
 def _table(
-    candidates: Sequence[Candidate], totals: Mapping[ClientId, HeldOut], excess: Vector | None
+    candidates: Sequence[Candidate], totals: Mapping[ClientId, HeldOut]
 ) -> list[SelectionLine]:
-    """A line for each candidate: how the worst-served client does, and all of them."""
+    """A line for each candidate: how the worst-served client does, and all rows."""
     means = np.array([sums.means for sums in totals.values()])
+    rows = np.array([sums.n_rows for sums in totals.values()])
+    mean_losses = rows @ means / rows.sum()
     names, worst = list(totals), np.argmax(means, axis=0)
     worst_losses = means.max(axis=0)
     best = int(np.argmin(worst_losses))
@@ -138,26 +104,12 @@ def _table(
                 worst_client=who,
                 worst_loss=float(worst_losses[i]),
                 worst_loss_standard_error=totals[who].standard_error(i),
-                mean_loss=float(np.mean(means[:, i])),
+                mean_loss=float(mean_losses[i]),
                 standard_error_of_difference=error,
-                budget_excess=0.0 if excess is None else float(excess[i]),
-                near_best=bool(worst_losses[i] - worst_losses[best] <= SLACK * error),
+                near_best=bool(worst_losses[i] - worst_losses[best] <= error),
             )
         )
     return table
-
-
-def _chosen_curve(table: Sequence[SelectionLine]) -> list[SelectionLine]:
-    """The lines of the objective that is chosen, each objective at its best weight."""
-    curves = [
-        [line for line in table if line.objective == objective]
-        for objective in dict.fromkeys(line.objective for line in table)
-    ]
-    bests = [min(curve, key=lambda line: line.worst_loss) for curve in curves]
-    near = [i for i, line in enumerate(bests) if line.near_best]
-    least = min(bests[i].budget_excess or 0.0 for i in near)
-    near = [i for i in near if (bests[i].budget_excess or 0.0) <= least + CLEARLY]
-    return curves[min(near, key=lambda i: bests[i].mean_loss)]
 
 
 def named(objective: float | str) -> Any:
@@ -183,24 +135,23 @@ def lowest_between(weights: list[float], losses: list[float]) -> float:
 
 
 def _sentence(
-    l2: float, chosen: SelectionLine, best: SelectionLine, table: Sequence[SelectionLine]
+    l2: float, chosen: SelectionLine, n_objectives: int, drop: float, error: float
 ) -> str:
-    """What was chosen, how flat it was, and whether looking at the worst client bought anything."""
-    near = sum(line.near_best for line in table)
+    """What was chosen, and whether a more min-max objective lowers the worst client's loss."""
     nearby = "" if l2 == chosen.l2 else f" at l2 {chosen.l2:g}"
     said = (
-        f"Chose l2 {l2:g} and objective {_shown(chosen.objective)} by "
-        f"{N_FOLDS}-fold cross-validation: held-out loss of the worst client "
-        f"({chosen.worst_client}) {chosen.worst_loss:.4f} ± "
-        f"{chosen.worst_loss_standard_error:.4f}{nearby}; the best is "
-        f"{best.worst_loss:.4f}, and {near} of {len(table)} settings are within "
-        f"{SLACK:g} standard errors of it."
+        f"Chose l2 {l2:g} and objective {_shown(chosen.objective)} by {N_FOLDS}-fold "
+        f"cross-validation: held-out loss {chosen.mean_loss:.4f} over all rows, "
+        f"{chosen.worst_loss:.4f} ± {chosen.worst_loss_standard_error:.4f} for the worst client "
+        f"({chosen.worst_client}){nearby}."
     )
-    nearest_mean = max((line.objective for line in table), key=_temperature)
-    at_it = [line.worst_loss for line in table if line.objective == nearest_mean]
-    nearer_max = [line.worst_loss for line in table if line.objective != nearest_mean]
-    if nearer_max and min(nearer_max) >= min(at_it):
-        said += " Weighing the worst client more buys it nothing on held-out rows."
+    if drop > 0:
+        return f"{said} This objective lowers the worst client's loss by {drop:.4f} ± {error:.4f}."
+    if n_objectives > 1:
+        said += (
+            " No objective nearer the maximum lowers the worst client's loss by more than its "
+            "standard error."
+        )
     return said
 
 
