@@ -231,10 +231,10 @@ def write_rows(path: Path) -> None:
             rows.writerow(["abc"[n % 3], sex, f"{income:.2f}", town, repaid])
 
 
-def environment(home: Path) -> Path:
+def environment(home: Path, python: str = sys.executable) -> Path:
     """A fresh virtual environment; the folder of its programs."""
     remove(home)
-    run([sys.executable, "-m", "venv", str(home)], home.parent)
+    run([python, "-m", "venv", str(home)], home.parent)
     return home / "bin"
 
 
@@ -243,8 +243,8 @@ def pip(bin: Path, *words: str) -> None:
     run([f"{bin}/python", "-m", "pip", "install", "-q", "--no-compile", *words], bin)
 
 
-def shell(bin: Path, command: str, folder: Path) -> None:
-    run(["bash", "-ec", f"export PATH={bin}:$PATH; {command}"], folder)
+def shell(bin: Path, command: str, folder: Path) -> str:
+    return run(["bash", "-ec", f"export PATH={bin}:$PATH; {command}"], folder)
 
 
 def run(command: list[str], folder: Path) -> str:
