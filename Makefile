@@ -4,10 +4,11 @@ BIN := .venv/bin
 # Tests start a hundred processes: what they import is compiled once, whatever the machine's habit.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help venv demo test test-deployment lint docs docs-check docs-outputs release-check bench clean
+.PHONY: help venv demo test plain test-deployment lint docs docs-check docs-outputs release-check bench clean
 help:
 	@echo "make demo   train on Adult under a budget of .05 per client, beside plain FedAvg"
 	@echo "make test   the whole test suite"
+	@echo "make plain  fresh installations without our pins: each Python present, and the lowest versions"
 	@echo "make test-deployment  both engines over real processes: faults, TLS, keys; 3/4 of an hour"
 	@echo "make lint   ruff, mypy --strict, import contracts"
 	@echo "make docs   the documentation as a site, in docs/_build"
@@ -34,6 +35,10 @@ demo: .venv/core
 
 test: venv
 	$(BIN)/python -m pytest -n 2 --dist loadscope
+
+# Needs no environment of its own: it makes and removes one for each Python.
+plain:
+	$(PYTHON) -m benchmarks.plain_installs
 
 test-deployment: venv
 	$(BIN)/python -m pytest -m deployment tests/federation
