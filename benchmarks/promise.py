@@ -543,7 +543,10 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
 
 def tasks_of(names: Iterable[str]) -> list[str]:
     groups = {"main": MAIN, "small": SMALL}
-    return list(dict.fromkeys(task for name in names for task in groups.get(name, (name,))))
+    found = list(dict.fromkeys(task for name in names for task in groups.get(name, (name,))))
+    if unknown := set(found) - set(TASKS):
+        raise SystemExit(f"--tasks must be of main, small, {', '.join(TASKS)}; got {unknown}")
+    return found
 
 
 def main(arguments: Sequence[str] = ("compare",)) -> int:
