@@ -30,6 +30,10 @@ def check_report(
         unasked = None if part in wanted else getattr(report, part)
         if unasked is not None:  # it may be kept, and is counted
             _check_part(client, part, unasked, shape)
+    if report.confusion is not None:
+        _check_part(client, "confusion", report.confusion, (4,))
+        if (report.confusion < 0).any() or report.confusion.sum() > report.n_rows * (1 + _ROUNDING):
+            raise ReportError(f"Client {client!r} sent a `confusion` that its rows cannot have.")
     _check_extras(client, report, _extras_wanted(point, n_rates))
     if not is_number(report.loss):
         raise ReportError(f"Client {client!r} sent a loss that is {_a(report.loss)}, no number.")

@@ -119,6 +119,8 @@ class Report:
 
     ``rates`` are smooth group rates in the order agreed at the start; a group without rows has
     ``group_counts`` 0 and rate 0. ``extras`` has the answers to the point's extra questions.
+    ``confusion``, of a point that wants decisions, counts true negatives, false positives, false
+    negatives and true positives.
     ``age`` counts the rounds for which the report has stood in for a newer one; the loop sets it,
     never a client.
     """
@@ -131,6 +133,7 @@ class Report:
     rate_grads: Matrix | None = None
     curvature: Matrix | None = None
     extras: Mapping[str, Matrix] = field(default_factory=dict)
+    confusion: Vector | None = None
     age: int = 0
 
     __repr__ = brief_repr
@@ -138,7 +141,10 @@ class Report:
     @property
     def nbytes(self) -> int:
         """Bytes of payload: the arrays, and eight for each of the two numbers."""
-        arrays = (self.group_counts, self.rates, self.loss_grad, self.rate_grads, self.curvature)
+        arrays = (
+            *(self.group_counts, self.rates, self.loss_grad),
+            *(self.rate_grads, self.curvature, self.confusion),
+        )
         known = [array for array in (*arrays, *self.extras.values()) if array is not None]
         return 16 + sum(array.nbytes for array in known)
 

@@ -42,8 +42,8 @@ app = App(
 
 @app.default
 @takes(
-    *(Experiment, DATA, "metric", "confidence", "most_change", "min_group_rows", "method"),
-    *("l2", "objective", "starts"),
+    *(Experiment, DATA, "metric", "confidence", "max_accuracy_loss", "max_rate_shift"),
+    *("pooling", "new_rows", "min_group_rows", "method", "l2", "objective", "starts"),
 )
 def sweep(
     *table: Tables,

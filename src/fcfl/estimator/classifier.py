@@ -40,7 +40,8 @@ from fcfl.policy import PrivacyBudget
 from fcfl.results import DataSource
 from fcfl.rules import Rule
 from fcfl.training.fit import train
-from fcfl.training.margins import MOST_CHANGE
+from fcfl.training.margins import Pooling
+from fcfl.training.open_settings import MAX_ACCURACY_LOSS
 from fcfl.training.trained import Trained
 
 
@@ -83,13 +84,21 @@ class FCFLClassifier(FittedClassifier):
         How sure to be that each budget holds on new rows, as far as a client's rows allow: training
         is held to tighter bounds. 0 trains with the budgets as they are. By default 0.9, 0 for a
         torch module, whose training would be repeated.
-    most_change : float
-        How far the share that a client selects may move for that.
+    max_accuracy_loss : float
+        Accuracy on training rows that margins may cost beside the budgets.
+    max_rate_shift : float, optional
+        How far the rates of all clients together, and of each whose rows can tell, may shift from
+        the model without budgets. By default 0.05; no limit with ``confidence`` 0.
+    pooling : "auto" or "none"
+        With eight clients or more, one whose rows are few keeps its budget by an estimate that
+        borrows from the others; "none" always compares its own rows.
+    new_rows : float, optional
+        Keep budgets on samples of so many rows of each client, by default for its population.
     min_group_rows : float, optional
         Groups with fewer rows (by weight) at a client are not compared there. By default 30, more
         for a budget below 0.05, 100 at most.
     starts : int, optional
-        How many starts are compared. By default 4, 1 for a torch module.
+        How many starts are compared. By default 1.
     thresholds : {"common", "group"}
         With "group" one score is trained for everybody, without budgets, and every client has a
         threshold for each group that keeps them. `predict` and `score` then need ``clients`` and
@@ -163,7 +172,10 @@ class FCFLClassifier(FittedClassifier):
         excess_loss: bool = False,
         rounds: int | tuple[int, int] | None = None,
         confidence: float | None = None,
-        most_change: float = MOST_CHANGE,
+        max_accuracy_loss: float = MAX_ACCURACY_LOSS,
+        max_rate_shift: float | None = None,
+        pooling: Pooling = "auto",
+        new_rows: float | None = None,
         min_group_rows: float | None = None,
         starts: int | None = None,
         thresholds: Thresholds = "common",
@@ -183,7 +195,10 @@ class FCFLClassifier(FittedClassifier):
         self.excess_loss = excess_loss
         self.rounds = rounds
         self.confidence = confidence
-        self.most_change = most_change
+        self.max_accuracy_loss = max_accuracy_loss
+        self.max_rate_shift = max_rate_shift
+        self.pooling = pooling
+        self.new_rows = new_rows
         self.min_group_rows = min_group_rows
         self.starts = starts
         self.thresholds = thresholds
@@ -240,7 +255,10 @@ class FCFLClassifier(FittedClassifier):
             objective=objective,
             excess_loss=self.excess_loss,
             confidence=self.confidence,
-            most_change=self.most_change,
+            max_accuracy_loss=self.max_accuracy_loss,
+            max_rate_shift=self.max_rate_shift,
+            pooling=self.pooling,
+            new_rows=self.new_rows,
             min_group_rows=self.min_group_rows,
             starts=self.starts,
             thresholds=self.thresholds,

@@ -110,7 +110,11 @@ class GuardedClient:
         counts = _counted(decisions, train, setup.rates)
         counts = counts.with_groups_of(self._client.min_group_rows)
         rates = counts.group_selected / np.maximum(counts.group_counts, 1.0)
-        return replace(report, rates=rates)
+        confusion = np.array([
+            *(counts.true_negative, counts.false_positive),
+            *(counts.false_negative, counts.true_positive),
+        ], dtype=np.float64)  # fmt: skip
+        return replace(report, rates=rates, confusion=confusion)
 
     def _counts(self, setup: Setup, params: Vector, part: str, data: ClientData) -> Counts:
         """The counts of one part; of no row where there are too few."""

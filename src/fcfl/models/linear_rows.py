@@ -23,6 +23,7 @@ from fcfl.models.gradient_spread import GradientSpread
 from fcfl.models.loss import CROSS_ENTROPY, CrossEntropy, Loss
 from fcfl.models.merge import merge_rows
 from fcfl.models.rates import (
+    confusion_of,
     rate_members,
     selection_score,
     smooth_selection_bend,
@@ -130,6 +131,10 @@ class LinearRows:
         report = Report(
             self.n_rows, loss, self.group_counts, rates, loss_grad, rate_grads, extras=extras
         )
+        if point.want == "decisions":
+            selected = selection_score(self.logits(point.params), point)
+            confusion = confusion_of(selected, self.row_counts, self.positive_counts)
+            report = replace(report, confusion=confusion)
         return report, None if bends is None else bends.diagonal
 
     def _empty(self) -> Vector:

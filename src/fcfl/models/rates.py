@@ -44,6 +44,19 @@ def hard_selection(logits: Vector, thresholds: Vector | float = 0.0) -> NDArray[
     return logits >= thresholds
 
 
+def confusion_of(selected: Vector, row_counts: Vector, positive_counts: Vector) -> Vector:
+    """Return true negatives, false positives, false negatives and true positives.
+
+    ``selected`` is 1 for each item that is selected, ``row_counts`` the rows behind an item and
+    ``positive_counts`` those of them with label 1.
+    """
+    positives, rows = float(positive_counts.sum()), float(row_counts.sum())
+    true_positive, chosen = selected @ positive_counts, selected @ row_counts
+    false_positive, false_negative = chosen - true_positive, positives - true_positive
+    true_negative = rows - positives - false_positive
+    return np.array([true_negative, false_positive, false_negative, true_positive])
+
+
 def rate_members(
     data: ClientData, rates: Sequence[RateId], client: ClientId | None = None
 ) -> Matrix:

@@ -24,6 +24,7 @@ from fcfl.extras import Items, LocalTraining, seed_of_rows, set_weights_of, trai
 from fcfl.models.gradient_spread import GradientSpread
 from fcfl.models.loss import Loss
 from fcfl.models.rates import (
+    confusion_of,
     rate_members,
     selection_score,
     smooth_selection,
@@ -127,7 +128,7 @@ class TorchRows:
         wants_grads = point.wants_gradients
         leaves = self.network.leaves(point.params, differentiable=wants_grads)
         loss, n_rates = 0.0, self.group_counts.size
-        rates = np.zeros(n_rates)
+        rates, confusion = np.zeros(n_rates), np.zeros(4)
         gradients = np.zeros((1 + n_rates, point.params.size)) if wants_grads else None
         for batch in self._batches:
             with torch.set_grad_enabled(wants_grads):
@@ -144,9 +145,13 @@ class TorchRows:
                 residuals = np.array([slopes, *(members.T * slope)])
                 some = [0, *np.flatnonzero(members.any(axis=0)) + 1]
                 gradients[some] += self.network.pull_back(outputs, leaves, residuals[some])
+            if point.want == "decisions":
+                confusion += confusion_of(score, weights, weights * y)
         rates = np.clip(rates / self._divisors, 0.0, 1.0)
         extras = {k: v for extra in point.extras for k, v in extra.answer(self, point).items()}
         report = Report(self.n_rows, loss / self.n_rows, self.group_counts, rates, extras=extras)
+        if point.want == "decisions":
+            report = replace(report, confusion=confusion)
         if gradients is not None:
             gradients /= np.append(self.n_rows, self._divisors)[:, None]
             report = replace(report, loss_grad=gradients[0], rate_grads=gradients[1:])

@@ -65,21 +65,14 @@ class Exchanges:
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionLine:
-    """One setting that cross-validation tried.
-
-    ``worst_loss`` is the worst client's held-out loss, ``mean_loss`` that of all rows. Settings
-    that are ``near_best`` have a ``worst_loss`` within a standard error of the difference from the
-    lowest one.
-    """
+    """One setting that was tried, by held-out losses: of all rows, and of who is served worst."""
 
     l2: float
     objective: Objective
     worst_client: ClientId
     worst_loss: float
-    worst_loss_standard_error: float
     mean_loss: float
     standard_error_of_difference: float
-    near_best: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,13 +81,65 @@ class Selection:
 
     l2: float
     objective: Objective
-    folds: int
-    best: SelectionLine | None = field(default=None, metadata=omitted())
     chosen: SelectionLine | None = field(default=None, metadata=omitted())
-    near_best: int | None = field(default=None, metadata=omitted())
-    spread: float | None = field(default=None, metadata=omitted())
     table: tuple[SelectionLine, ...] = ()
     sentence: str
+
+
+@dataclass(frozen=True)
+class Share:
+    """Accuracy on training rows, and the share of them that is selected."""
+
+    accuracy: float
+    selected: float
+
+
+@dataclass(frozen=True)
+class PriceStep:
+    """What one of the models of a run does on training rows: overall, and for each client."""
+
+    accuracy: float
+    selected: float
+    clients: Mapping[ClientId, Share]
+
+
+@dataclass(frozen=True)
+class PriceOfBudgets:
+    """What budgets cost, and what margins cost beside them."""
+
+    without_budgets: PriceStep
+    with_budgets: PriceStep
+    with_margins: PriceStep
+
+
+@dataclass(frozen=True)
+class MarginSummary:
+    """The confidence that margins were made for, and where rows do not support it.
+
+    ``cut_to`` is the confidence that was reached within the limit on accuracy, None where it is
+    the one asked for. ``rows_short`` says for clients how many times their rows it would take.
+    """
+
+    confidence: float
+    cut_to: float | None
+    rows_short: Mapping[ClientId, float]
+
+
+@dataclass(frozen=True)
+class PoolingSummary:
+    """Which budgets are kept by estimates over clients, and who differs from the others.
+
+    ``spread`` is the standard deviation between clients of each comparison, ``weights`` the least
+    weight of each client's own rows in its estimates. ``own_rows_decide`` are the clients whose own
+    rows can tell all their comparisons; of the others, ``exceed_on_own_rows`` exceed a budget by
+    their own training rows. ``odd`` contradict the other clients.
+    """
+
+    spread: Mapping[str, float]
+    weights: Mapping[ClientId, float]
+    own_rows_decide: tuple[ClientId, ...]
+    exceed_on_own_rows: tuple[ClientId, ...]
+    odd: tuple[ClientId, ...]
 
 
 @dataclass(frozen=True)
@@ -198,6 +243,9 @@ class Result:
     clients: Mapping[ClientId, ClientResult]
     overall: Overall = field(metadata=key_of("global"))
     starts: tuple[Start, ...] = ()
+    price: PriceOfBudgets | None = None
+    margins: MarginSummary | None = None
+    pooling: PoolingSummary | None = None
     privacy: Privacy | None = None
     audit: AuditSection | None = field(default=None, metadata=omitted())
     prices: tuple[Price, ...] = field(default=(), metadata=omitted())

@@ -10,7 +10,7 @@ from fcfl.models.group_thresholds import Thresholds
 from fcfl.rules import RATE_KINDS, Difference, Ratio, Rule, Scope
 from fcfl.runs.budgets import check_budgets, check_ratio, for_every_client, parse_budget
 from fcfl.runs.options import Written, one_of
-from fcfl.training.margins import MOST_CHANGE
+from fcfl.training.open_settings import MAX_ACCURACY_LOSS
 
 BUDGETS = "Budgets"  # heading in --help
 
@@ -48,8 +48,16 @@ class BudgetSettings:
     confidence: Annotated[float | None, Written("SHARE"), check_confidence] = None
     """How sure to be that each budget holds for new people, as far as a client's rows allow:
     training uses tighter bounds. 0 trains with the budgets as they are. Default: 0.9."""
-    most_change: Annotated[float, Written("SHARE"), check_share] = MOST_CHANGE
-    """Largest change of the share that a client selects which --confidence may cause."""
+    max_accuracy_loss: Annotated[float, Written("X"), check_share] = MAX_ACCURACY_LOSS
+    """Accuracy on training rows that margins may cost beside the budgets."""
+    max_rate_shift: Annotated[float | None, Written("X"), check_share] = None
+    """How far the rate of all clients together, and of each whose rows can tell, may shift
+    from the model without budgets. Default: 0.05; no limit with --confidence 0."""
+    pooling: Literal["auto", "none"] = "auto"
+    """auto: with eight clients or more, a client with few rows keeps its budget by an estimate
+    that borrows from the others. none: always by its own rows."""
+    new_rows: Annotated[float | None, Written("N"), check_positive] = None
+    """Keep budgets on samples of N rows of each client. Default: in its population."""
     min_group_rows: Annotated[int | None, check_count] = None
     """Rows that a group needs at a client to be compared there. Default: 30, more for a
     budget below 0.05, 100 at most."""

@@ -9,7 +9,7 @@ from fcfl._files import replace_file
 from fcfl.errors import CheckpointError, FCFLError
 from fcfl.federation.checkpoint import checkpoint_path
 from fcfl.runs.settings import Experiment
-from fcfl.training.run_stages import forget
+from fcfl.training.stages import forget
 
 SETTINGS = "experiment.toml"
 ROWS = "rows.sha256"

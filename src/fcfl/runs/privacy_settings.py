@@ -17,7 +17,9 @@ _LEFT_OUT = {
     **dict.fromkeys(("missing", "max_levels"), _DECLARED),
     "max_clients": "clients are not counted beforehand",
     "resplit": _FIXED,
-    **dict.fromkeys(("confidence", "most_change"), _BY_NOISE),
+    **dict.fromkeys(
+        ("confidence", "max_accuracy_loss", "max_rate_shift", "pooling", "new_rows"), _BY_NOISE
+    ),
     **dict.fromkeys(("start", "starts"), _ONE_FIT),
 }  # and why
 _DEFAULTS = {

@@ -18,7 +18,7 @@ from fcfl.runs.settings import Experiment
 from fcfl.training.fit import check_rules, train
 from fcfl.training.progress_share import OnRound, OverPhases
 from fcfl.training.rounds import Session
-from fcfl.training.run_stages import Run
+from fcfl.training.stages import Run
 from fcfl.training.trained import Trained
 
 GIVEN = "given"  # the name of a start that the caller gives
@@ -118,7 +118,10 @@ def _run_opened(
             relative_budget=experiment.relative_budget,
             excess_loss=experiment.excess_loss,
             min_group_rows=opened.min_group_rows,
-            most_change=experiment.most_change,
+            max_accuracy_loss=experiment.max_accuracy_loss,
+            max_rate_shift=experiment.max_rate_shift,
+            pooling=experiment.pooling,
+            new_rows=experiment.new_rows,
             starts=experiment.starts,
             thresholds=experiment.thresholds,
             groups=opened.groups,

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fcfl._types import Vector
-from fcfl.server.constraints import CHANGE, Row
+from fcfl.server.constraints import Row, name_of
 from fcfl.server.method import FEASIBILITY_TOLERANCE
 from fcfl.server.problem import Evaluation
 
@@ -32,14 +32,7 @@ def conflict_sentence(at: Evaluation, row_weights: Vector) -> str:
 
     At most five of each; ``row_weights`` are the multipliers at the point.
     """
-    relax = ", ".join(f"{_name(row)} by {amount:.3g}" for row, amount in to_relax(at)[:5])
-    against = list(dict.fromkeys(_name(row) for row in holding_against(at, row_weights)))[:5]
+    relax = ", ".join(f"{name_of(row)} by {amount:.3g}" for row, amount in to_relax(at)[:5])
+    against = list(dict.fromkeys(name_of(row) for row in holding_against(at, row_weights)))[:5]
     why = f", which conflicts with {', '.join(against)}" if against else ""
     return f"The budgets cannot be met together near this model. Relax {relax}{why}."
-
-
-def _name(row: Row) -> str:
-    if row.rule == CHANGE:
-        return f"the limit on how far {row.client!r} may be changed"
-    whose = "the budget over all clients" if row.client is None else f"the budget of {row.client!r}"
-    return f"{whose} ({row.metric}, {row.attribute})"

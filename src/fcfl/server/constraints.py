@@ -8,7 +8,7 @@ which is the paper's :math:`|D_k| - \epsilon_k`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import permutations
 from typing import Any
@@ -21,7 +21,7 @@ from fcfl._brief import brief_repr
 from fcfl._types import ClientId, Matrix, RateId, Vector
 from fcfl.rules import Rule, with_label
 
-CHANGE = "change"  # `Row.rule` of a row that is no budget: how far a rate may change
+SHIFT = "shift"  # `Row.rule` of a row that is no budget: it limits how far a rate may shift
 
 _DENSE_ENTRIES = 100_000  # below this a dense matrix is faster than a sparse one
 
@@ -32,8 +32,8 @@ class Row:
 
     A difference has weight 1 and its budget as bound, a ratio its budget as weight and bound 0.
     ``client`` is ``None`` for a rule over all clients' rows together; ``rule`` is "difference",
-    "ratio" or "change" (see `rate_changes`), ``metric`` what is compared, ``kind`` the kind of the
-    two rates, and ``group_a`` and ``group_b`` are groups of ``attribute``.
+    "ratio" or "shift" (see `fcfl.training.margins`), ``metric`` what is compared, ``kind`` the kind
+    of the two rates, and ``group_a`` and ``group_b`` are groups of ``attribute``.
     """
 
     client: ClientId | None
@@ -47,12 +47,27 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Pooled:
+    """Averages over clients that several rows share.
+
+    ``weights`` has shape (rows, averages), ``averages`` shape (averages, columns): a row adds
+    ``weights @ averages @ rates`` to its own entries. Kept as two factors, because their product
+    has an entry for every pair of clients.
+    """
+
+    weights: Matrix
+    averages: Matrix
+
+
+@dataclass(frozen=True)
 class Constraints:
     """Linear rows over the stacked rates (client by client), in sparse triples.
 
     Row ``entry_row[i]`` of the matrix has ``entry_value[i]`` in column ``entry_column[i]``.
     ``blocks[i]`` is the block of row ``i``; rows of a block are adjacent. With many clients nearly
-    all entries are zero: a client's rows touch its own rates only.
+    all entries are zero: a client's rows touch its own rates only. Rows of estimates that are
+    shrunk towards an average over all clients add to that ``pooled``: sparse weights of the
+    averages in the rows, and of the stacked rates in the averages.
     """
 
     rows: tuple[Row, ...]
@@ -62,6 +77,7 @@ class Constraints:
     entry_column: NDArray[np.int64]
     entry_value: Vector
     n_columns: int
+    pooled: Pooled | None = None
 
     __repr__ = brief_repr
 
@@ -70,7 +86,7 @@ class Constraints:
 
     @cached_property
     def matrix(self) -> Any:
-        """The linear map from stacked rates to rows, dense when small."""
+        """The linear map from stacked rates to rows without what is pooled, dense when small."""
         shape = (len(self.rows), self.n_columns)
         triples = (self.entry_value, (self.entry_row, self.entry_column))
         matrix = sparse.csr_array(triples, shape=shape)
@@ -81,9 +97,50 @@ class Constraints:
         """Index of the first row of each block."""
         return np.flatnonzero(np.diff(self.blocks, prepend=-1))
 
+    def with_bounds(self, bounds: Vector) -> "Constraints":
+        """Return the same rows under other bounds."""
+        return replace(self, bounds=bounds)
+
+    def take(self, kept: NDArray[np.int64]) -> "Constraints":
+        """Return some of the rows, in the order given."""
+        place = np.full(len(self), -1)
+        place[kept] = np.arange(kept.size)
+        inside = np.flatnonzero(place[self.entry_row] >= 0)
+        _, blocks = np.unique(self.blocks[kept], return_inverse=True)
+        pooled = self.pooled
+        return Constraints(
+            rows=tuple(self.rows[i] for i in kept),
+            blocks=blocks.astype(np.int64),
+            bounds=self.bounds[kept],
+            entry_row=place[self.entry_row[inside]],
+            entry_column=self.entry_column[inside],
+            entry_value=self.entry_value[inside],
+            n_columns=self.n_columns,
+            pooled=None if pooled is None else replace(pooled, weights=pooled.weights[kept]),
+        )
+
+    def plus(self, others: "Constraints") -> "Constraints":
+        """Return these rows and then ``others``, which are not pooled."""
+        pooled = self.pooled
+        if pooled is not None:
+            none = np.zeros((len(others), pooled.weights.shape[1]))
+            pooled = replace(pooled, weights=np.vstack([pooled.weights, none]))
+        return Constraints(
+            rows=self.rows + others.rows,
+            blocks=np.append(self.blocks, self.blocks.max(initial=-1) + 1 + others.blocks),
+            bounds=np.append(self.bounds, others.bounds),
+            entry_row=np.append(self.entry_row, len(self) + others.entry_row),
+            entry_column=np.append(self.entry_column, others.entry_column),
+            entry_value=np.append(self.entry_value, others.entry_value),
+            n_columns=self.n_columns,
+            pooled=pooled,
+        )
+
     def apply(self, rates: Vector) -> Vector:
         """``matrix @ rates``: the rows' left-hand sides, or their change with the rates."""
         left: Vector = self.matrix @ rates
+        if self.pooled is not None:
+            left = left + self.pooled.weights @ (self.pooled.averages @ rates)
         return left
 
     def violations(self, rates: Vector) -> Vector:
@@ -103,13 +160,21 @@ class Constraints:
             touched = np.unique(chosen.indices)
         else:
             touched = np.flatnonzero(chosen.any(axis=0))
+        if self.pooled is not None and self.pooled.weights[rows].any():
+            touched = np.union1d(touched, np.flatnonzero(self.pooled.averages.any(axis=0)))
         rates = np.array([rate_grad(int(column)) for column in touched])
-        gradients: Matrix = chosen[:, touched] @ rates.reshape(touched.size, n_params)
+        rates = rates.reshape(touched.size, n_params)
+        gradients: Matrix = chosen[:, touched] @ rates
+        if self.pooled is not None:
+            averages = self.pooled.averages[:, touched] @ rates
+            gradients = gradients + self.pooled.weights[rows] @ averages
         return gradients
 
     def weigh_rates(self, row_weights: Vector) -> Vector:
         """``matrix.T @ row_weights``: the net weight of each rate in a sum of rows."""
         weights: Vector = self.matrix.T @ row_weights
+        if self.pooled is not None:
+            weights = weights + self.pooled.averages.T @ (self.pooled.weights.T @ row_weights)
         return weights
 
     def worst_rows(self, violations: Vector) -> NDArray[np.int64]:
@@ -187,6 +252,27 @@ def build_constraints(
                     sides = ((column_a, weight_a), (column_b, weight_b))
                     builder.add(row, bound, population, sides)
     return builder.build(), tuple(notes)
+
+
+def name_of(row: Row) -> str:
+    """Return what a person calls a row: whose it is, and what it compares or limits."""
+    whose = "all clients together" if row.client is None else repr(row.client)
+    return f"{whose} ({'rate shift' if row.rule == SHIFT else row.metric}, {row.attribute})"
+
+
+def exceeded_by(constraints: Constraints, rates: Vector, tolerance: float) -> dict[str, float]:
+    """Return by how much rates exceed rows, by name; the largest of each name."""
+    found: dict[str, float] = {}
+    for row, over in zip(constraints.rows, constraints.violations(rates), strict=True):
+        if over > tolerance:
+            found[name_of(row)] = max(found.get(name_of(row), 0.0), float(over))
+    return found
+
+
+def no_rows(n_columns: int) -> Constraints:
+    """Return constraints without any rows."""
+    none, empty = np.zeros(0, dtype=np.int64), np.zeros(0)
+    return Constraints((), none, empty, none, none, empty, n_columns)
 
 
 def _too_few(client: ClientId | None, rate: RateId, n_rows: float) -> str:

@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from fcfl._checks import check_params
-from fcfl._types import CurvatureWeights, Point, Reports, Request, Vector
+from fcfl._types import CurvatureWeights, Matrix, Point, Reports, Request, Vector
 from fcfl.server.method import RoundInfo, Status, describe_round
 from fcfl.server.problem import Evaluation, Problem, evaluate_point
 from fcfl.server.sqp.elastic import find_step
@@ -45,7 +45,8 @@ class DecisionState:
 
     With a ``direction`` the request has points along it, one for each of the lengths; without one
     it asks how the rates answer at ``params``. ``excess`` is the sum of the violations there,
-    ``first_loss`` the mean loss of the model at the beginning.
+    ``first_loss`` the mean loss of the model at the beginning. ``decided`` are the hard rates at
+    ``params``, ``confusion`` the counts of `confusion_of` for each client.
     """
 
     problem: Problem
@@ -57,6 +58,8 @@ class DecisionState:
     direction: Vector
     excess: float
     first_loss: float
+    decided: Vector
+    confusion: Matrix
 
 
 @dataclass(frozen=True)
@@ -87,8 +90,9 @@ class RestoreDecisions:
         """Ask how decisions and rates are at ``params``."""
         params = check_params(params)
         state = DecisionState(
-            problem, params, Request(()), "running", "", (0,), np.zeros(0), np.inf, np.nan
-        )
+            problem, params, Request(()), "running", "", (0,), np.zeros(0), np.inf, np.nan,
+            np.zeros(0), np.zeros((0, 4)),
+        )  # fmt: skip
         return self._look(state)
 
     def step(self, state: DecisionState, reports: Reports) -> tuple[DecisionState, RoundInfo]:
@@ -128,7 +132,13 @@ class RestoreDecisions:
         """The state with a direction that leads inside, to first order."""
         excess = _excess(hard)
         first = float(hard.losses.mean()) if np.isnan(state.first_loss) else state.first_loss
-        state = replace(state, excess=excess, first_loss=first)
+        state = replace(
+            state,
+            excess=excess,
+            first_loss=first,
+            decided=hard.rates,
+            confusion=confusions(hard),
+        )
         if excess <= 0:
             return _ended(state)
         mixed = tuple(
@@ -171,8 +181,16 @@ class RestoreDecisions:
         excess, length, at = min(outcomes, key=lambda outcome: outcome[:2])
         if excess >= state.excess:
             return _ended(state), at, 0.0
-        moved = replace(state, params=at.params, excess=excess)
+        moved = replace(
+            state, params=at.params, excess=excess, decided=at.rates, confusion=confusions(at)
+        )
         return (_ended(moved) if excess <= 0 else self._look(moved)), at, length
+
+
+def confusions(at: Evaluation) -> Matrix:
+    """Counts of labels and decisions, a line for each client; nan where a client gives none."""
+    unknown = np.full(4, np.nan)
+    return np.array([unknown if r.confusion is None else r.confusion for r in at.reports])
 
 
 def _lowered(problem: Problem, by: Vector) -> Problem:

@@ -12,8 +12,10 @@ being active.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from fcfl._types import ClientId, Vector
-from fcfl.server.constraints import CHANGE, Row
+from fcfl.server.constraints import SHIFT, Row
 from fcfl.server.problem import Evaluation
 
 _NOTHING = 1e-9  # a multiplier below this is rounding: the dual solver's own residual
@@ -41,7 +43,7 @@ def budget_prices(at: Evaluation, row_weights: Vector) -> list[Price]:
     """
     totals: dict[tuple[ClientId | None, str, str, str], float] = {}
     for index, row in enumerate(at.problem.constraints.rows):
-        if row.rule == CHANGE:
+        if row.rule == SHIFT:
             continue
         key = (row.client, row.rule, row.metric, row.attribute)
         weight = float(row_weights[index]) if row_weights[index] > _NOTHING else 0.0
@@ -57,8 +59,8 @@ def _bound_slope(at: Evaluation, index: int, row: Row) -> float:
     constraints = at.problem.constraints
     entries = constraints.entry_row == index
     multiplied = entries & (constraints.entry_value > 0)
-    rates = at.rates[constraints.entry_column[multiplied]]
-    return float(constraints.entry_value[multiplied] @ rates) / row.budget
+    weights = constraints.entry_value[multiplied]
+    return float(np.average(at.rates[constraints.entry_column[multiplied]], weights=weights))
 
 
 def price_of(

@@ -1,8 +1,8 @@
 """`train`: the one way from a federation and a model to a trained one.
 
 The command line, the estimator, `fcfl.torch`, sweeps, comparisons, the reproduction and runs over
-sites all come through here. Everything is asked of the federation, so that it works wherever the
-clients are.
+sites all come through here. Everything is requested of the federation, so that it works wherever
+the clients are.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +10,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
+import numpy as np
+
 from fcfl._checks import (
+    check_choice,
     check_confidence,
     check_non_negative,
     check_params,
@@ -18,27 +21,33 @@ from fcfl._checks import (
     check_share,
     check_starts,
 )
-from fcfl._types import Vector
+from fcfl._types import ClientId, Point, Vector
+from fcfl.client.questions import Counted
 from fcfl.errors import AbsentClientError
 from fcfl.federation.federation import Federation
 from fcfl.models.group_thresholds import Thresholds
 from fcfl.models.model import Model
-from fcfl.results import Selection, Start
 from fcfl.rules import Rule, without_budgets
+from fcfl.server.constraints import exceeded_by
+from fcfl.server.decisions import KEPT
 from fcfl.server.method import traits_of
-from fcfl.server.problem import Problem
-from fcfl.training.held import Held, sentence_on_alike
-from fcfl.training.holding import Holding
-from fcfl.training.margins import MOST_CHANGE
-from fcfl.training.open_settings import objective_of, open_settings
+from fcfl.server.problem import evaluate_point
+from fcfl.training.margins import Pooling
+from fcfl.training.open_settings import (
+    MAX_ACCURACY_LOSS,
+    OpenSettings,
+    objective_of,
+    open_settings,
+    with_objective,
+)
 from fcfl.training.private_fit import check_private, train_privately
 from fcfl.training.progress_bar import progress_bar
 from fcfl.training.rounds import Session
-from fcfl.training.run_stages import Run, forget, prepare
-from fcfl.training.selection import OpenSettings
-from fcfl.training.selection_rule import checked_forecast
-from fcfl.training.thresholding import Thresholded, check_thresholds, with_thresholds
+from fcfl.training.solve import Demands, Solved, solve
+from fcfl.training.stages import FREE, Run, forget, prepare
+from fcfl.training.thresholding import check_thresholds, with_thresholds
 from fcfl.training.trained import Trained
+from fcfl.training.useless import sentence_on_alike
 
 
 def train(
@@ -50,7 +59,10 @@ def train(
     l2: float | Literal["auto"] | None = None,
     objective: float | Literal["max", "mean", "auto"] | None = None,
     confidence: float | None = None,
-    most_change: float = MOST_CHANGE,
+    max_accuracy_loss: float = MAX_ACCURACY_LOSS,
+    max_rate_shift: float | None = None,
+    pooling: Pooling = "auto",
+    new_rows: float | None = None,
     relative_budget: float | None = None,
     excess_loss: bool = False,
     min_group_rows: float | None = None,
@@ -72,34 +84,56 @@ def train(
         A client that insists on stricter rules of its own gets them.
     method : a name, or a method of ours or yours as an object
     l2 : weight of ``|params|**2 / 2`` in every loss
-        By default cross-validated for a linear model trained by "sqp", the model's own for a
-        network trained by it, 0 for other methods; with ``excess_loss`` 0.001 for a linear model.
+        By default chosen by leave-one-out losses for a linear model trained by "sqp", the model's
+        own for a network trained by it, 0 for other methods; with ``excess_loss`` 0.001 for a
+        linear model.
     objective : what is minimised over clients
-        "max" (the largest loss), "mean", a temperature between them, or "auto": cross-validated.
-        By default that of a method that is given as an object, else as for ``l2``.
-    confidence : how sure to be that each budget holds on new rows, as far as a client's rows allow
-        Training is then held to tighter bounds; 0 trains with the plain budgets. Either way it
-        goes on until decisions on training rows keep them, for methods that can go on. By default
-        0.9 for a linear model, 0 for a network, whose training would be repeated.
-    most_change : how far the rate of a client's groups together may move for that confidence
+        "max" (the largest loss), "mean", a temperature between them, or "auto": chosen with
+        ``l2``. By default that of a method that is given as an object, else as for ``l2``.
+    confidence : how sure to be that each budget holds on new rows, as far as rows allow
+        Training is then held to tighter bounds by margins; 0 trains with the plain budgets. By
+        default 0.9 for a linear model, 0 for a network. Only "sqp" has margins.
+    max_accuracy_loss : how much accuracy on training rows margins may cost beside the budgets
+    max_rate_shift : how far rates may move from those of the model without budgets
+        For all clients together, and for each whose rows can tell. By default 0.05; no limit with
+        ``confidence`` 0.
+    pooling : "auto", or "none"
+        With eight clients or more, the budget of a client whose rows are few is kept by an
+        estimate that borrows from the other clients; "none" always compares its own rows.
+    new_rows : keep budgets on samples of so many rows of each client
+        By default for its population.
     relative_budget : budgets as this share of the disparity each client has without budgets
         They are given to the `Difference` rules that have none.
     excess_loss : compare what each client loses beyond its own best model
     min_group_rows : groups with fewer rows at a client are not compared there
-        By default 30, more for a small budget: see `Difference.least_rows`.
+        By default 30, more for a small budget (`Difference.least_rows`), and 1 where comparisons
+        are pooled.
     starts : how many starts are compared; the best is kept
-        By default 4 for a linear model, 1 for a network or where ``start`` is given.
+        By default 1: the model without budgets.
     thresholds : "common", or "group": one score for everybody, decisions by client and group
         The score is then trained without budgets, and every client chooses thresholds for its
         groups that keep them; whoever uses the model needs each row's client and group.
     groups : the groups to compare, by attribute; by default all that any client has
-    seed : draws the folds of the cross-validation
+    seed : draws further starts
     start : first parameters, by default the model's own
     session : the folder to write to, and who is told
     verbose : whether to show a progress bar
         By default only if stdout is a terminal or a notebook, and ``session`` has no ``on_round``.
     """
-    _check_arguments(confidence, most_change, relative_budget, min_group_rows, starts)
+    if confidence is not None:
+        check_confidence("confidence", confidence)
+    check_share("max_accuracy_loss", max_accuracy_loss)
+    if max_rate_shift is not None:
+        check_share("max_rate_shift", max_rate_shift)
+    if relative_budget is not None:
+        check_positive("relative_budget", relative_budget)
+    if min_group_rows is not None:
+        check_non_negative("min_group_rows", min_group_rows)
+    if new_rows is not None:
+        check_positive("new_rows", new_rows)
+    if starts is not None:
+        check_starts("starts", starts)
+    check_choice("pooling", pooling, ("auto", "none"))
     session = replace(session, on_message=_once(session.on_message))
     run = prepare(federation, model, rules, method, groups, min_group_rows, session)
     settings = open_settings(method, model, l2, objective, excess_loss=excess_loss)
@@ -107,23 +141,30 @@ def train(
     relative, by_group = relative_budget is not None, thresholds == "group"
     more = relative or excess_loss or by_group or {confidence, starts} != {None}
     check_thresholds(thresholds, run.setup.rules, federation, relative=relative)
-    starts = starts or (1 if start is not None else model.default_starts)
     confidence = model.default_confidence if confidence is None else confidence
+    demands = Demands(confidence, max_accuracy_loss, max_rate_shift, pooling, new_rows)
+    run = replace(run, excess_loss=excess_loss, seed=seed)
     with _naming_absent(federation), _begun(run, first, verbose) as run:
         if traits_of(run.method).is_private:
             return _privately(run, first, settings, more)
-        run, selection = _settled(run, settings, excess_loss, seed, by_group)
-        rules = _bounds(run, rules, relative_budget)
-        problem, notes = run.problem(without_budgets(rules) if by_group else rules, first)
-        first, compared = _best_start(run, problem, first, starts)
-        holding = Holding(run, rules, run.train(problem, first))
+        if not traits_of(run.method).is_cross_validated:
+            solved = _solve_once(run, first, settings, rules, relative_budget, demands)
+        else:
+            n_starts = 1 if starts is None else starts
+            solved = solve(
+                replace(run, setup=_without_budgets(run.setup)) if by_group else run,
+                first,
+                settings,
+                demands,
+                asked=rules,
+                relative=relative_budget,
+                starts=n_starts,
+            )
         if by_group:
-            chosen = with_thresholds(run, rules, holding.stages[0], confidence, most_change)
-            return _trained(run, holding, chosen.held, selection, compared, notes, chosen)
-        keeps = traits_of(run.method).keeps_decisions
-        held = holding.hold(confidence, most_change) if keeps else holding.as_it_is(confidence)
-        run.write_history(holding.stages)
-        return _trained(run, holding, held, selection, compared, notes)
+            solved = with_thresholds(solved, run.setup, demands)
+        with federation.phase("check"):
+            counted = solved.run.federation.count(solved.run.setup, solved.params)
+        return _trained(solved, counted)
 
 
 @contextmanager
@@ -148,56 +189,91 @@ def _begun(run: Run, first: Vector, verbose: bool | None) -> Iterator[Run]:
         yield run if bar is None else replace(run, session=session.also(bar))
 
 
-def _settled(
-    run: Run, settings: OpenSettings, excess_loss: bool, seed: int, by_group: bool
-) -> tuple[Run, Selection | None]:
-    """The run with what was left to cross-validation chosen, and how."""
-    free = without_budgets(run.setup.rules) if by_group else None
-    selection = run.choose(settings, seed, free)
-    return run.settled(settings, selection, excess_loss, seed), selection
+def _without_budgets(setup: Any) -> Any:
+    return replace(setup, rules=without_budgets(setup.rules))
 
 
-def _bounds(run: Run, asked: Sequence[Rule], relative_budget: float | None) -> tuple[Rule, ...]:
-    """The rules in force, with relative budgets measured."""
-    if relative_budget is None:
-        return run.setup.rules
-    return run.measured(asked, run.setup.model.start(), relative_budget)
+def _solve_once(
+    run: Run,
+    first: Vector,
+    settings: OpenSettings,
+    asked: Sequence[Rule],
+    relative: float | None,
+    demands: Demands,
+) -> Solved:
+    """One fit by a method that is not SQP: nothing is chosen, and there are no margins."""
+    method = with_objective(run.method, settings.objective)
+    run = replace(run, l2=float(settings.l2), method=method)
+    stages, rules = [], run.setup.rules
+    if relative is not None:
+        run.session.on_message("Training without budgets first: budgets are relative to it.")
+        free, _ = run.plain_problem(without_budgets(rules), first)
+        with run.federation.phase("reference"):
+            stages.append(run.fit_from(free, first, FREE))
+            point = Point(stages[0].params, "decisions")
+            decided = run.ask((point,), "how a model without budgets decides")
+        rules = run.relative_rules(asked, decided, relative)
+    problem, notes = run.plain_problem(rules, first)
+    with run.federation.phase("fit"):
+        stages.append(run.fit_from(problem, first))
+    if demands.confidence > 0 and len(problem.constraints):
+        notes += run.told(_no_margins(run.method, demands.confidence))
+    params, state = stages[-1].params, stages[-1].state
+    return Solved(run, params, state, problem, tuple(stages), notes, None, rules=rules)
 
 
-def _best_start(
-    run: Run, problem: Problem, first: Vector, count: int
-) -> tuple[Vector, tuple[Start, ...]]:
-    """The best of several starts, and what became of each, where there can be several optima."""
-    may_differ = traits_of(run.method).is_cross_validated and len(problem.constraints) > 0
-    return run.best_start(problem, first, count) if count > 1 and may_differ else (first, ())
+def _trained(solved: Solved, counted: Mapping[ClientId, Counted]) -> Trained:
+    """What a run ends with, and what its model does on every client's rows."""
+    run, state = solved.run, solved.state
+    found = run.evaluations(counted, solved.rules)
+    clients = state.problem.clients
+    if solved.drifts is not None:
+        split = np.split(solved.drifts, len(clients))
+        found = replace(found, drifts=dict(zip(clients, split, strict=True)))
+    reports = {client: (report,) for client, report in found.reports.items()}
+    exceeded = solved.exceeded
+    if exceeded is None:
+        hard = np.concatenate([counted[client].rates for client in clients])
+        exceeded = exceeded_by(solved.problem.constraints, hard, KEPT)
+    notes = (*solved.notes, *_on_selected(found, run.session))
+    return Trained(
+        model=run.setup.model,
+        method=run.method,
+        params=solved.params,
+        state=state,
+        at=evaluate_point(state.problem, solved.params, reports),
+        evaluations=found,
+        rules=found.rules,
+        l2=run.l2,
+        objective=objective_of(run.method),
+        selection=solved.selection,
+        starts=solved.starts,
+        turns=solved.stages,
+        notes=tuple(dict.fromkeys(notes)),
+        exceeded=exceeded,
+        exchanges=dict(run.federation.exchanges.by_phase),
+        thresholds=run.setup.thresholds,
+        price=solved.price,
+        margins=solved.margins,
+        pooling=solved.pooling,
+    )
 
 
-def _warnings(selection: Selection | None, held: Held, session: Session) -> tuple[str, ...]:
-    """What to know of the model that was kept; thresholds by group were not forecast."""
-    forecast = checked_forecast(selection, held.found.train, held.found.test)
-    said = (*forecast, *sentence_on_alike(held.found))
+def _on_selected(found: Any, session: Session) -> tuple[str, ...]:
+    said = sentence_on_alike(found)
     for sentence in said:
         session.on_message(sentence)
     return said
 
 
-def _check_arguments(
-    confidence: float | None,
-    most_change: float,
-    relative_budget: float | None,
-    min_group_rows: float | None,
-    starts: int | None,
-) -> None:
-    """Refuse what would only be found out after a whole stage."""
-    if confidence is not None:
-        check_confidence("confidence", confidence)
-    check_share("most_change", most_change)
-    if min_group_rows is not None:
-        check_non_negative("min_group_rows", min_group_rows)
-    if relative_budget is not None:
-        check_positive("relative_budget", relative_budget)
-    if starts is not None:
-        check_starts("starts", starts)
+def _no_margins(method: Any, confidence: float) -> tuple[str, ...]:
+    """That a method which keeps budgets in training has no margins for new rows."""
+    if not traits_of(method).enforces_budgets:
+        return ()
+    return (
+        f"Method {method.name!r} trains with the plain budgets: `confidence` {confidence:g} has no "
+        "margins there, and budgets may be exceeded on new rows.",
+    )
 
 
 def _privately(run: Run, first: Vector, settings: OpenSettings, asks_more: bool) -> Trained:
@@ -217,38 +293,6 @@ def _check_start(start: Vector, model: Model) -> Vector:
             f"`start` must have the model's {model.n_params} parameters, got {params.size}."
         )
     return params
-
-
-def _trained(
-    run: Run,
-    holding: Holding,
-    held: Held,
-    selection: Selection | None,
-    starts: tuple[Start, ...],
-    notes: tuple[str, ...],
-    chosen: Thresholded | None = None,
-) -> Trained:
-    """What the last turn left, and what its model does on every client's rows."""
-    warned = _warnings(selection if chosen is None else None, held, run.session)
-    said = (*notes, *warned, *(holding.notes if chosen is None else chosen.notes))
-    return Trained(
-        model=run.setup.model,
-        method=run.method,
-        params=held.params,
-        state=held.state,
-        at=held.at,
-        evaluations=held.found,
-        rules=held.found.rules,
-        l2=run.l2,
-        objective=objective_of(run.method),
-        selection=selection,
-        starts=starts,
-        turns=tuple(holding.stages),
-        notes=tuple(dict.fromkeys(said)),
-        exceeded=holding.exceeded(held) if chosen is None else chosen.exceeded,
-        exchanges=dict(run.federation.exchanges.by_phase),
-        thresholds=None if chosen is None else chosen.thresholds,
-    )
 
 
 def check_rules(

@@ -1,251 +1,450 @@
-r"""Bounds below the budgets, so that new rows keep the budgets too.
+r"""What each budget needs beyond its training rows: estimates, margins and limits on rates.
 
-On new rows a disparity differs from the one trained on by chance. For a comparison that is a row
-:math:`a \cdot r \le b` of group rates its standard deviation, at an even model, is
+A row :math:`a \cdot r \le b` of group rates compares two groups. Write :math:`p` for the rate of
+the groups compared, together; *parity* gives all of them the rate p, and is inside the bound by
+its *room*. Over samples the row's value has, near parity, the standard deviation
 
-.. math:: s(p) = \sqrt{p (1 - p) \sum_g a_g^2 / n_g}
+.. math:: s = \sqrt{p (1 - p) \sum_g a_g^2 / n_g}
 
-with p the rate of the groups compared, together, and :math:`n_g` their training rows. Training is
-held to :math:`b - \lambda s(p_0)`, with :math:`p_0` the rate of the model that is trained with the
-plain budgets and :math:`\lambda = \sqrt2 z_c`: the quantile of the confidence c for as many new
-rows as there are training rows; and 0.3 more for what a fit gains on its own rows, where no drift
-is known (below). Four tenths of the room that an even model has are always left: chance decides
-about few rows, and lower bounds cost accuracy for nothing. So a small client is tightened more,
-never less, and the bounds fall with the confidence and with the budget. Decisions about many rows
-are held to these bounds, too.
+**Own rows.** A client's rows can tell a comparison if parity would stay within the budget by its
+own rows in nine of ten samples, :math:`P(|s Z| \le \epsilon) \ge .9`.
 
-A small client also drifts: on new rows its disparity is not centred where training left it
-(`drift`). Where that is known, the rates that are to be expected there are held to these bounds: a
-row that drifts is held lower, its opposite less, and no further than an even model with its rates
-moved that way keeps the plain budgets. The first-order drift is taken from the model without
-margins, so that it, too, only grows with the confidence.
+**Pooling.** Where at least `POOLED_FROM` clients compare the same groups, a budget is about the
+estimate of empirical Bayes, which is linear in the rates:
 
-Where the rows are too few even so, the rate p may be moved as well, to where s(p) is smaller. How
-far a client's rate may move at all is limited: a budget is not kept by selecting everybody.
+.. math:: w_k D_k + (1 - w_k) \sum_j o_j D_j \le b_k
+
+with the weights of `shrinkage`, from the spread :math:`\tau` of the federation's own differences.
+As rows grow, w tends to one: the paper's constraint.
+
+**Margin.** The value is trained to at most :math:`b - room + M`, where M is the largest mean whose
+estimate stays inside with the confidence c asked for, or, where rows are too few, gives away half
+of the miss that c allows beside parity:
+
+.. math:: P(|M + \sigma Z| \le room) \ge \min(c', \tfrac12 (1 + c') P(|\sigma Z| \le room))
+
+Here :math:`\sigma` is s, or the estimate's standard deviation; c' shares the miss of c out over
+the pairs of groups and the kinds of rates.
+
+**Bias.** A fit is optimistic about its own rows. Rate q is expected to differ on new rows by
+:math:`d_q = \nu_q \operatorname{tr}(H^{-1} C_q)` with the net multiplier :math:`\nu = A^T \mu`
+(`fcfl.models.gradient_spread`). Decisions differ from smooth rates, too, which new rows repeat in
+large groups. Both are subtracted from the bound.
+
+**Rate shift.** Selecting nobody satisfies every budget on equal rates. So the federation's rate,
+and that of each client whose rows can tell, may differ from that of the model without budgets by
+at most ``max_rate_shift``: two linear rows for each.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist
+from typing import Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
 
-from fcfl._types import Vector
-from fcfl.server.constraints import Constraints
-from fcfl.server.problem import Evaluation, Problem
-from fcfl.server.rate_changes import APART, RateChanges
-from fcfl.training.drift import Drift
+from fcfl._types import ClientId, Vector
+from fcfl.rules import LEAST_ROWS, RATE_KINDS, Rule
+from fcfl.server.constraints import SHIFT, Constraints, Pooled, Row
 
-MOST_CHANGE = 0.05  # by how much margins may change a client's rate, by default
-OPTIMISM = 0.3  # by how many standard deviations groups drift apart on new rows; measured
-NEW_ROWS = float(np.sqrt(2.0))  # as many new rows as training rows
-TRUSTED_ROWS = 300.0  # rows from which on decisions tell more of new rows than smooth rates
-MOST_DRIFT = 0.6  # share of an even model's room by which rates are moved against their drift
-LEFT = 0.4  # share of an even model's room that no margin takes: less keeps no more, and costs
-_ENOUGH = 0.9  # rows are too few where a margin for them would be more of the room
-STEP = 0.1  # margins come in tenths of a deviation, so that a larger confidence never has a smaller
-_AIM = 0.9  # of the change allowed: a client's decisions come in whole people
-_WORTH = 0.95  # a change that does not lower the deviation to this share of it is not made
+Pooling: TypeAlias = Literal["auto", "none"]
 
+TELLS = 0.9  # chance at parity from which a client's own rows decide, whatever the confidence
+POOLED_FROM = 8  # clients; with two or three the flat prior of the spread decides, not the data
+LEAST_POOLED = 3  # clients that must compare a pair of groups for its average to mean anything
+ODD = 0.025  # chance that a client like the others is named, over all comparisons
+SHARED_ROWS = 10.0  # rows that the federation's rate is worth in a client's
+KEPT_SHARE = 0.1  # of the room, which bounds leave on each side of parity
 
-def deviations_for(confidence: float, optimism: float = OPTIMISM) -> float:
-    """How many standard deviations a bound is lowered by; none without confidence."""
-    if confidence == 0:
-        return 0.0
-    exact = max(NormalDist().inv_cdf(confidence), 0.0) * NEW_ROWS + optimism
-    return float(np.floor(max(exact, STEP) / STEP + 1e-9) * STEP)
+# Of the gap between hard and smooth rates, new rows repeat about n / (n + 300): none of it below 50
+# rows, .16 up to 300, .80 up to 1,000, .98 above (ONE_SOLVE measured it on re-splits of Adult).
+TRUSTED_ROWS = 300.0
+
+SPREADS = np.arange(0.0, 0.4001, 0.002)  # the grid of the spread between clients, flat prior
 
 
 @dataclass(frozen=True)
-class Margins:
-    r"""What may be taken off each bound, measured on a model that is trained with plain budgets.
+class Sampling:
+    """What samples of training rows tell about each row, at the rates of some model.
 
-    ``spreads`` are :math:`\sqrt{\sum_g a_g^2 / n_g}` of each row, ``sums`` their
-    :math:`\sum_g a_g`, ``rates`` the rate of the groups compared, together.
+    ``smaller`` is the smaller of the two groups; ``opposite`` the deviation with the two groups'
+    weights exchanged, that of the other tail of a ratio.
     """
 
-    problem: Problem
-    changes: RateChanges
-    spreads: Vector
-    sums: Vector
-    rates: Vector
-    most_change: float
-    drift: Drift | None = None
+    parity: Vector
+    deviation: Vector
+    opposite: Vector
+    room: Vector
+    smaller: Vector
 
     @property
-    def deviations(self) -> Vector:
-        """The standard deviation of each row."""
-        return _deviation(self.rates) * self.spreads
+    def kept_at_parity(self) -> Vector:
+        """Chance that a model with equal rates keeps each row on a sample."""
+        return kept_chance(np.zeros(len(self.room)), self.room, self.deviation, self.opposite)
 
     @property
-    def room(self) -> Vector:
-        """How far an even model is inside each bound."""
-        return self._room_at(self.rates)
+    def tells(self) -> NDArray[np.bool_]:
+        """Whether a client's own rows can tell each comparison."""
+        return self.kept_at_parity >= TELLS
 
-    def _room_at(self, rates: Vector) -> Vector:
-        return np.maximum(self.problem.constraints.bounds - rates * self.sums, 1e-300)
 
-    def deviations_for(self, confidence: float) -> float:
-        """How many standard deviations bounds are lowered by: fewer where the drift is known."""
-        return deviations_for(confidence, OPTIMISM if self.drift is None else 0.0)
+def sample(constraints: Constraints, counts: Vector, rates: Vector) -> Sampling:
+    """Describe the sampling of each row; ``rates`` and ``counts`` are stacked by client."""
+    row, column, value = constraints.entry_row, constraints.entry_column, constraints.entry_value
+    n = len(constraints)
 
-    def taken(self, deviations: float) -> Vector:
-        """What is taken off each bound."""
-        return np.minimum(deviations * self.deviations, (1.0 - LEFT) * self.room)
+    def total(of_entries: Vector) -> Vector:
+        return np.bincount(row, of_entries, minlength=n).astype(np.float64)
 
-    def drifted(self, deviations: float) -> Vector:
-        """By how much each row will be larger on new rows.
+    first = value > 0
+    rows_a, rows_b = total(counts[column] * first), total(counts[column] * ~first)
+    weight_a, weight_b = total(value * first), total(-value * ~first)
+    parity = _parity_rates(constraints, counts, rates)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        noise = parity * (1.0 - parity)
+        inverse_a, inverse_b = 1.0 / np.maximum(rows_a, 1e-9), 1.0 / np.maximum(rows_b, 1e-9)
+        deviation = np.sqrt(noise * (weight_a**2 * inverse_a + weight_b**2 * inverse_b))
+        opposite = np.sqrt(noise * (weight_b**2 * inverse_a + weight_a**2 * inverse_b))
+    room = constraints.bounds - parity * (weight_a - weight_b)
+    return Sampling(parity, deviation, opposite, room, np.minimum(rows_a, rows_b))
 
-        No more than leaves an even model, with its rates moved the other way, inside the plain
-        budgets: decisions on training rows are to keep these, too.
-        """
-        if self.drift is None:
-            return np.zeros(len(self.spreads))
-        constraints = self.problem.constraints
-        bounds = constraints.bounds - self.taken(deviations)
-        weights = constraints.weigh_rates(self.drift.multipliers_under(bounds))
-        by = constraints.apply(weights * self.drift.spreads)
-        times = np.maximum(-by, 0.0) / (MOST_DRIFT * self.room)
-        return by / np.maximum(self._largest(times), 1.0)[self.changes.population_of_row]
 
-    def short_of_rows(self, deviations: float) -> Vector:
-        """For each row how many times the rows its margin needs to fit; at most 1: it does."""
-        return self._crowding(deviations, np.zeros(len(self.spreads))) ** 2
+def _parity_rates(constraints: Constraints, counts: Vector, rates: Vector) -> Vector:
+    """The rate of the groups that each row's rule compares, together, at a client or overall.
 
-    def _crowding(self, deviations: float, change: Vector) -> Vector:
-        """The margin as a share of what it may take, when rates have changed by ``change``."""
-        rates = np.clip(self.rates + change, 0.0, 1.0)
-        allowed = _ENOUGH * self._room_at(rates)
-        return np.asarray(deviations * _deviation(rates) * self.spreads / allowed)
+    It counts `SHARED_ROWS` more rows at the federation's rate, so that it is never 0 or 1.
+    """
+    found = np.zeros(len(constraints))
+    for rows in _grouped(constraints, lambda r: (r.attribute, r.kind)).values():
+        everywhere = _columns(constraints, rows)
+        selected = counts[everywhere] @ rates[everywhere]
+        overall = (selected + 1.0) / (counts[everywhere].sum() + 2.0)
+        of_client = _grouped(constraints, lambda r: r.client, rows)
+        for own in of_client.values():
+            columns = _columns(constraints, own)
+            selected = counts[columns] @ rates[columns] + SHARED_ROWS * overall
+            found[own] = selected / (counts[columns].sum() + SHARED_ROWS)
+    return found
 
-    def aims(self, deviations: float) -> Vector:
-        """By how much each population's rate is to change: no more than its rows make necessary."""
-        members = self.changes.population_of_row
-        most = _AIM * self.most_change
-        tried = np.linspace(-most, most, 41)
-        crowding = np.array(
-            [
-                self._largest(self._crowding(deviations, np.full(len(members), change)))
-                for change in tried
-            ]
-        )
-        unchanged = crowding[len(tried) // 2]
-        fits = np.where(crowding <= 1.0, np.abs(tried)[:, None], np.inf)
-        nearest, least = np.argmin(fits, axis=0), np.argmin(crowding, axis=0)
-        found = np.where(np.isfinite(fits.min(axis=0)), tried[nearest], tried[least])
-        is_worth_it = crowding.min(axis=0) <= _WORTH * unchanged
-        return np.where((unchanged > 1.0) & is_worth_it, found, 0.0)
 
-    def reached(self, deviations: float, decided: Vector) -> float:
-        """Which share of its aim the rates of decisions have moved by, at the client of the least.
+def kept_chance(mean: Vector, room: Vector, deviation: Vector, opposite: Vector) -> Vector:
+    """Chance that a value ``mean`` above parity is within ``room`` of it on both sides."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        above = ndtr((room - mean) / np.maximum(deviation, 1e-300))
+        below = ndtr(-(room + mean) / np.maximum(opposite, 1e-300))
+    return np.asarray(above - below)
 
-        ``decided`` are hard rates, stacked client by client.
-        """
-        aims = self.aims(deviations)
-        rates = np.array([shares @ decided[columns] for columns, shares in self.changes.weights])
-        moved = (rates - self.changes.decided)[aims != 0] / aims[aims != 0]
-        return float(moved.min(initial=np.inf))
 
-    def _largest(self, of_rows: Vector) -> Vector:
-        largest = np.zeros(len(self.changes))
-        np.maximum.at(largest, self.changes.population_of_row, of_rows)
-        return largest
+def margins(sampling: Sampling, confidence: Vector, deviation: Vector, opposite: Vector) -> Vector:
+    """Return M: how far above parity each row may be trained; see the module."""
+    room = np.maximum(sampling.room, 0.0)
+    at_parity = kept_chance(np.zeros(room.size), room, deviation, opposite)
+    target = np.minimum(confidence, 0.5 * (1.0 + confidence) * at_parity)
+    low, high = np.zeros(room.size), room.copy()
+    fits = kept_chance(room, room, deviation, opposite) >= target
+    low = np.where(fits, room, low)
+    for _ in range(50):
+        middle = 0.5 * (low + high)
+        inside = kept_chance(middle, room, deviation, opposite) >= target
+        low, high = np.where(inside, middle, low), np.where(inside, high, middle)
+    return low
 
-    def tightened(
-        self, deviations: float, *, against_drift: float = 0.0, moved: float = 0.0
-    ) -> Problem:
-        """The problem with every bound lowered by its margin, and limits on the rates' changes.
 
-        With ``against_drift``, a share, it is what rows will be on new rows that is held to them.
-        With ``moved``, the rates of clients with too few rows are moved by so many times their
-        aims: smooth rates, which may have to move further than the decisions that are limited.
-        """
-        asked = self.problem.constraints.bounds
-        bounds = asked - self.taken(deviations)
-        if against_drift:
-            bounds = np.minimum(bounds - against_drift * self.drifted(deviations), asked)
-        aims = moved * self.aims(deviations) if moved else np.zeros(len(self.changes))
-        most = np.where(aims, np.maximum(self.most_change, np.abs(aims) + APART), self.most_change)
-        limits = self.changes.bounds_around(self.changes.smooth, most)
-        aimed = self.changes.bounds_from(self.changes.smooth, aims)
-        return with_constraints(
-            self.problem,
-            self.changes.appended_to(
-                replace(self.problem.constraints, bounds=bounds), np.minimum(limits, aimed)
-            ),
-        )
-
-    def aimed(self, limits: "Limits", deviations: float, share: float) -> "Limits":
-        """The same limits, with small clients' decided rates moved by a share of their aims."""
-        aims = share * self.aims(deviations)
-        bounds, n_budgets = limits.bounds.copy(), len(self.spreads)
-        aimed = self.changes.bounds_from(self.changes.decided, aims)
-        bounds[n_budgets:] = np.minimum(bounds[n_budgets:], aimed)
-        constraints = replace(limits.problem.constraints, bounds=bounds)
-        return replace(limits, problem=with_constraints(limits.problem, constraints))
-
-    def limits(self, exceeded: Vector, deviations: float = 0.0) -> "Limits":
-        """What decisions are to keep: the budgets, and the limits on the rates' changes.
-
-        A budget that they exceed already is to be exceeded by no more than that. With
-        ``deviations`` the margins are theirs, too, but for what 300 rows are worth: on new rows a
-        large group is decided about as on training rows, whatever its smooth rate; in a small one
-        training has bent single decisions, and the smooth rate tells more.
-        """
-        around = self.changes.bounds_around(self.changes.decided, self.most_change)
-        asked = self.problem.constraints
-        trust = np.maximum(1.0 - TRUSTED_ROWS * self.spreads**2, 0.0)
-        off = np.where(exceeded > 0, -exceeded, trust * self.taken(deviations))
-        constraints = self.changes.appended_to(replace(asked, bounds=asked.bounds - off), around)
-        return Limits(with_constraints(self.problem, constraints), self.changes)
+def shared_confidence(constraints: Constraints, confidence: float) -> Vector:
+    """Return c' of each row: a budget's miss is shared out over groups and kinds of rates."""
+    found = np.empty(len(constraints))
+    for rows in _grouped(constraints, lambda r: (r.client, r.metric, r.attribute, r.rule)).values():
+        groups = {constraints.rows[i].group_a for i in rows}
+        kinds = len(RATE_KINDS[constraints.rows[rows[0]].metric])
+        found[rows] = 1.0 - (1.0 - confidence) * 2.0 / max(len(groups) * kinds, 2)
+    return found
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What decisions are to keep; ``changes`` where the problem's last rows limit them."""
+class Shrinkage:
+    """Weights of one comparison over clients: own, of the average, and what is left unknown.
 
-    problem: Problem
-    changes: RateChanges | None = None
+    ``surprise`` is how many standard deviations a client is from what the others predict.
+    """
+
+    own: Vector
+    average: Vector
+    deviation: Vector
+    spread: float
+    surprise: Vector
+
+
+def shrinkage(differences: Vector, deviations: Vector) -> Shrinkage:
+    r"""Empirical Bayes of clients' differences, integrated over their spread.
+
+    .. math:: \pi(\tau) \propto \sqrt V \prod_k N(D_k; m, \tau^2 + s_k^2),
+              \quad V = 1 / \sum_k (\tau^2 + s_k^2)^{-1}
+
+    with m the precision-weighted mean, on the grid `SPREADS` with a flat prior.
+    """
+    D, s2 = differences, np.maximum(deviations**2, 1e-12)
+    precision = 1.0 / (SPREADS[:, None] ** 2 + s2)
+    own = SPREADS[:, None] ** 2 * precision
+    V = 1.0 / precision.sum(axis=1)
+    m = V * (precision @ D)
+    share = _posterior(precision, V, m, D)
+    means = own * D + (1.0 - own) * m[:, None]
+    mean = share @ means
+    inner = share @ (own * s2 + (1.0 - own) ** 2 * V[:, None])
+    between = share @ (means - mean) ** 2
+    return Shrinkage(
+        own=share @ own,
+        average=share @ (precision * V[:, None]),
+        deviation=np.sqrt(inner + between),
+        spread=float(share @ SPREADS),
+        surprise=_surprise(D, s2, precision),
+    )
+
+
+def _posterior(precision: Vector, V: Vector, m: Vector, D: Vector) -> Vector:
+    squares = (precision * (D - m[:, None]) ** 2).sum(axis=1)
+    log = 0.5 * np.log(V) + 0.5 * np.log(precision).sum(axis=1) - 0.5 * squares
+    share = np.exp(log - log.max())
+    return np.asarray(share / share.sum())
+
+
+def _surprise(D: Vector, s2: Vector, precision: Vector) -> Vector:
+    """How far each client is from what the other clients predict, in standard deviations.
+
+    All quantities of `shrinkage`, of every client's others at once: shape (spreads, clients).
+    """
+    P = precision.sum(axis=1, keepdims=True) - precision
+    V = 1.0 / P
+    m = V * ((precision @ D)[:, None] - precision * D)
+    squares = (precision @ D**2)[:, None] - precision * D**2 - P * m**2
+    logs = np.log(precision).sum(axis=1, keepdims=True) - np.log(precision)
+    log = 0.5 * (np.log(V) + logs - np.maximum(squares, 0.0))
+    share = np.exp(log - log.max(axis=0))
+    share /= share.sum(axis=0)
+    mean = (share * m).sum(axis=0)
+    variance = (share * (SPREADS[:, None] ** 2 + s2 + V + (m - mean) ** 2)).sum(axis=0)
+    return np.asarray(np.abs(D - mean) / np.sqrt(variance))
+
+
+@dataclass(frozen=True)
+class Enforced:
+    """The rows that a run enforces, and what is known of them at the model without budgets.
+
+    Row j of ``budgets`` is an estimate for its client; ``own`` are the same comparisons on the
+    client's own rows. ``weight`` is that of a client's own rows in the estimate, ``deviation`` and
+    ``opposite`` those of the estimate, ``trust`` how far decisions, not smooth rates, count.
+    ``tells`` says whose own rows can tell, ``odd`` which clients contradict the others.
+    """
+
+    budgets: Constraints
+    own: Constraints
+    counts: Vector
+    weight: Vector
+    deviation: Vector
+    opposite: Vector
+    trust: Vector
+    tells: NDArray[np.bool_]
+    is_pooled: NDArray[np.bool_]
+    spread: dict[str, float]
+    odd: tuple[ClientId, ...]
 
     @property
-    def bounds(self) -> Vector:
-        """The bound of each row."""
-        return self.problem.constraints.bounds
+    def pools(self) -> bool:
+        """Whether any comparison is pooled."""
+        return bool(self.is_pooled.any())
 
-    def under(self, bounds: Vector) -> Problem:
-        """The same problem under lower bounds."""
-        apart = bounds if self.changes is None else self.changes.apart(bounds)
-        return with_constraints(self.problem, replace(self.problem.constraints, bounds=apart))
-
-
-def _deviation(rates: Vector) -> Vector:
-    return np.sqrt(rates * (1.0 - rates))
+    @property
+    def decisive(self) -> Constraints:
+        """What decisions must keep: own rows that can tell, else the estimates."""
+        own = np.flatnonzero(self.tells & self.is_pooled)
+        kept = np.flatnonzero(~(self.tells & self.is_pooled))
+        return self.budgets.take(kept).plus(self.own.take(own))
 
 
-def margins_at(
-    at: Evaluation,
-    decided: Vector,
-    most_change: float = MOST_CHANGE,
-    drift: Drift | None = None,
-) -> Margins:
-    """The margins of a model that is trained with the plain budgets.
+def enforced(
+    constraints: Constraints,
+    rules: Sequence[Rule],
+    counts: Vector,
+    hard: Vector,
+    pooling: Pooling,
+    min_group_rows: float | None,
+) -> Enforced:
+    """Decide which rows are estimates over clients, at the rates of the model without budgets.
 
-    ``decided`` are its hard rates on training rows, stacked client by client.
+    ``constraints`` has the rows of all groups that have any rows. Of comparisons that are not
+    pooled, groups with fewer rows than ``min_group_rows`` are left out.
     """
-    constraints = at.problem.constraints
-    counts = np.concatenate([report.group_counts for report in at.reports])
-    row, column = constraints.entry_row, constraints.entry_column
-    value = constraints.entry_value
+    keys = _pairs(constraints) if pooling == "auto" else {}
+    clients_of: dict[object, set[ClientId | None]] = {}
+    for (rule, *_), rows in keys.items():
+        names = clients_of.setdefault(rule, set())
+        names.update(constraints.rows[i].client for i in rows)
+    pooled = {
+        key: rows
+        for key, rows in keys.items()
+        if len(rows) >= LEAST_POOLED and len(clients_of[key[0]]) >= POOLED_FROM
+    }
+    is_pooled = np.zeros(len(constraints), dtype=bool)
+    for rows in pooled.values():
+        is_pooled[rows] = True
+    least = np.array([_least_rows(row, rules, min_group_rows) for row in constraints.rows])
+    smaller = sample(constraints, counts, hard).smaller
+    kept = np.flatnonzero(is_pooled | (smaller >= least))
+    own = constraints.take(kept)
+    return _estimates(own, counts, hard, is_pooled[kept])
 
-    def total(weights: Vector) -> Vector:
-        return np.bincount(row, weights, minlength=len(constraints)).astype(np.float64)
 
-    together = total(counts[column])
-    rates = (total(counts[column] * at.rates[column]) + 1.0) / (together + 2.0)
-    spreads = np.sqrt(total(value**2 / np.maximum(counts[column], 1e-300)))
-    changes = RateChanges.of(constraints, counts, at.rates, decided)
-    return Margins(at.problem, changes, spreads, total(value), rates, most_change, drift)
+def _estimates(
+    own: Constraints, counts: Vector, hard: Vector, is_pooled: NDArray[np.bool_]
+) -> Enforced:
+    """The rows with those that are pooled shrunk towards the averages over clients."""
+    sampling = sample(own, counts, hard)
+    n = len(own)
+    weight, deviation = np.ones(n), sampling.deviation.copy()
+    trust = sampling.smaller / (sampling.smaller + TRUSTED_ROWS)
+    weights, averages, spread = [], [], {}
+    odd: dict[ClientId, None] = {}
+    pairs = [rows for rows in _pairs(own).values() if is_pooled[rows[0]]]
+    most = ndtri(1.0 - ODD / max(0.5 * sum(map(len, pairs)), 1.0))
+    values = own.apply(hard)
+    for rows in pairs:
+        found = shrinkage(values[rows], sampling.deviation[rows])
+        weight[rows], deviation[rows] = found.own, found.deviation
+        column = np.zeros(n)
+        column[rows] = 1.0 - found.own
+        weights.append(column)
+        average = np.zeros(n)
+        average[rows] = found.average
+        averages.append(own.weigh_rates(average))
+        together = sampling.smaller[rows].sum()
+        trusted = together / (together + TRUSTED_ROWS)
+        trust[rows] = found.own * trust[rows] + (1.0 - found.own) * trusted
+        row = own.rows[rows[0]]
+        spread[f"{row.attribute}: {row.group_a} - {row.group_b} ({row.kind})"] = found.spread
+        for i, surprise in zip(rows, found.surprise, strict=True):
+            client = own.rows[i].client
+            if surprise > most and client is not None:
+                odd[client] = None
+    budgets = own
+    if weights:
+        scaled = replace(own, entry_value=own.entry_value * weight[own.entry_row])
+        budgets = replace(scaled, pooled=Pooled(np.array(weights).T, np.array(averages)))
+    ratio = sampling.opposite / np.maximum(sampling.deviation, 1e-300)
+    return Enforced(
+        budgets, own, counts, weight, deviation, deviation * ratio, trust,
+        sampling.tells, is_pooled, spread, tuple(odd),
+    )  # fmt: skip
 
 
-def with_constraints(problem: Problem, constraints: Constraints) -> Problem:
-    """The same problem under other constraints."""
-    return replace(problem, constraints=constraints)
+def _least_rows(row: Row, rules: Sequence[Rule], given: float | None) -> float:
+    if given is not None:
+        return given
+    least = [
+        rule.least_rows(row.client)
+        for rule in rules
+        if (rule.name, rule.metric, rule.attribute) == (row.rule, row.metric, row.attribute)
+        and (rule.scope == "global") == (row.client is None)
+    ]
+    return max(least, default=LEAST_ROWS[0])
+
+
+def rate_limits(known: Enforced, rates: Vector, most: float) -> Constraints:
+    """Rows that keep rates within ``most`` of those given: the federation's, and clients' own.
+
+    A client is limited if its rows can tell all comparisons of that rate.
+    """
+    constraints, counts = known.own, known.counts
+    entries: list[tuple[NDArray[np.int64], Vector, float]] = []
+    rows: list[Row] = []
+    for (attribute, kind), some in _grouped(constraints, lambda r: (r.attribute, r.kind)).items():
+        populations = {None: some, **_grouped(constraints, lambda r: r.client, some)}
+        for client, own in populations.items():
+            if client is not None and not known.tells[own].all():
+                continue
+            columns = _columns(constraints, own)
+            shares = counts[columns] / max(float(counts[columns].sum()), 1e-300)
+            rate = float(shares @ rates[columns])
+            for sign in (1.0, -1.0):
+                entries.append((columns, sign * shares, sign * rate + most))
+                rows.append(Row(client, SHIFT, SHIFT, attribute, kind, "", "", most))
+    sizes = [columns.size for columns, _, _ in entries]
+    none = np.zeros(0)
+    return Constraints(
+        rows=tuple(rows),
+        blocks=np.arange(len(rows)),
+        bounds=np.array([bound for _, _, bound in entries]),
+        entry_row=np.repeat(np.arange(len(rows)), sizes),
+        entry_column=np.concatenate([none.astype(np.int64), *(c for c, _, _ in entries)]),
+        entry_value=np.concatenate([none, *(v for _, v, _ in entries)]),
+        n_columns=constraints.n_columns,
+    )
+
+
+@dataclass(frozen=True)
+class Tightened:
+    """Bounds of smooth rates, bounds of decisions, and by how much rows fall short, per row."""
+
+    smooth: Vector
+    decided: Vector
+    rows_short: Vector
+
+
+def tightened(
+    known: Enforced,
+    smooth: Vector,
+    hard: Vector,
+    bias: Vector,
+    confidence: float,
+    new_rows: Vector | None = None,
+) -> Tightened:
+    """Lower the bounds of the budgets for a confidence; see the module.
+
+    ``smooth`` and ``hard`` are the rates of the model trained with the plain budgets, ``bias`` by
+    how much each row is expected to be larger on new rows. With ``new_rows``, the training rows
+    of each row's client divided by new ones, a sample is to keep the budgets, not the population.
+    """
+    sampling = sample(known.own, known.counts, hard)
+    extra = 0.0 if new_rows is None else new_rows
+    deviation = np.sqrt(known.deviation**2 + extra * sampling.deviation**2)
+    opposite = np.sqrt(known.opposite**2 + extra * sampling.opposite**2)
+    c = shared_confidence(known.budgets, confidence)
+    room = np.maximum(sampling.room, 0.0)
+    M = margins(sampling, c, deviation, opposite)
+    gap = known.trust * known.budgets.apply(hard - smooth)
+    width = np.maximum(M, KEPT_SHARE * room)
+    most = width - KEPT_SHARE * room
+    shift = np.clip(bias + gap, -most, most)
+    b = known.budgets.bounds
+    z = ndtri(0.5 * (1.0 + c))
+    short = (z * deviation / np.maximum(room, 1e-300)) ** 2
+    return Tightened(
+        np.minimum(b, b - room + width - shift), b - known.trust * 0.9 * (room - M), short
+    )
+
+
+def _grouped(constraints: Constraints, key, rows=None):  # type: ignore[no-untyped-def]
+    """Positions of rows by a key of theirs, in the order in which keys are met."""
+    found: dict[object, list[int]] = {}
+    for i in range(len(constraints)) if rows is None else rows:
+        found.setdefault(key(constraints.rows[i]), []).append(int(i))
+    return {name: np.array(places) for name, places in found.items()}
+
+
+def _pairs(constraints: Constraints) -> dict[tuple[object, ...], NDArray[np.int64]]:
+    """Rows of single clients that compare the same two groups by the same rule."""
+    weight = np.zeros(len(constraints))
+    np.maximum.at(weight, constraints.entry_row, constraints.entry_value)
+    found: dict[tuple[object, ...], list[int]] = {}
+    for i, row in enumerate(constraints.rows):
+        if row.client is not None:
+            rule = row.rule, row.metric, row.attribute
+            key = (rule, row.kind, row.group_a, row.group_b, float(weight[i]))
+            found.setdefault(key, []).append(i)
+    return {key: np.array(rows) for key, rows in found.items()}
+
+
+def _columns(constraints: Constraints, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rates that some rows touch."""
+    inside = np.isin(constraints.entry_row, rows)
+    return np.unique(constraints.entry_column[inside])

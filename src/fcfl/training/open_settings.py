@@ -1,15 +1,51 @@
-"""Which method, and which of its settings are left to cross-validation."""
+"""Which method, and which of its settings are left to be chosen."""
 
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal
+
+import numpy as np
 
 from fcfl._checks import check_choice, check_non_negative
 from fcfl.models.model import Model
 from fcfl.server.method import traits_of
 from fcfl.server.registry import METHODS
-from fcfl.training.selection import OpenSettings
 
-EXCESS_L2 = 1e-3  # cross-validation compares losses, not what is lost beyond one's own best
+MAX_ACCURACY_LOSS = 0.02  # that margins may cost on training rows, by default
+MAX_RATE_SHIFT = 0.05  # from the model without budgets, by default
+EXCESS_L2 = 1e-3  # held-out losses are compared, not what is lost beyond one's own best
+L2_GRID = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3)  # below, rates are overfitted for no more accuracy
+MIDDLE_L2 = 1e-2
+OBJECTIVES = (np.inf, 0.1)  # the mean, and near the maximum
+
+Candidate = tuple[float, Any]
+
+
+@dataclass(frozen=True)
+class OpenSettings:
+    """What is left to choose: ``"auto"``, or the value that is given."""
+
+    l2: float | Literal["auto"]
+    objective: float | Literal["max", "mean", "auto"]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything is left to choose."""
+        return "auto" in (self.l2, self.objective)
+
+    def candidates(self, n_clients: int) -> list[Candidate]:
+        """Every combination; of one client alone all objectives are the same."""
+        weights = L2_GRID if self.l2 == "auto" else (float(self.l2),)
+        objectives: Sequence[Any] = (self.objective,)
+        if self.objective == "auto":
+            objectives = OBJECTIVES if n_clients > 1 else OBJECTIVES[:1]
+        return [(l2, objective) for objective in objectives for l2 in weights]
+
+    @property
+    def first(self) -> Candidate:
+        """Settings of the fit without budgets from which everything starts."""
+        l2 = MIDDLE_L2 if self.l2 == "auto" else float(self.l2)
+        return l2, np.inf if self.objective in ("auto", "max") else self.objective
 
 
 def as_method(method: Any) -> Any:
@@ -68,7 +104,7 @@ def check_open_settings(
     if excess_loss and "auto" in (l2, objective):
         raise ValueError(
             "`excess_loss` needs `l2` as a number and `objective` as 'max' or a number; "
-            "cross-validation compares losses."
+            "choosing compares losses."
         )
 
 
@@ -82,10 +118,11 @@ def open_settings(
 ) -> OpenSettings:
     """What is given, and what is left to choose.
 
-    A model with a default L2 weight is not cross-validated unless that is asked for: a network's
-    fits cost too much.
+    A network has a default L2 weight: choosing needs the features of rows.
     """
     how = as_method(method)
+    if model.default_l2 is not None and "auto" in (l2, objective):
+        raise ValueError("`l2` and `objective` 'auto' need a linear model: give numbers.")
     check_open_settings(how, l2, objective, excess_loss=excess_loss)
     chooses = traits_of(how).is_cross_validated and not excess_loss
     weight: Any = l2

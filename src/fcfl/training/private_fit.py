@@ -19,15 +19,15 @@ from fcfl.releases import attributes_of, cells_of
 from fcfl.results.evaluations import AuditTerms, Evaluations
 from fcfl.results.result import Privacy, PrivacyLoss
 from fcfl.rules import Rule
+from fcfl.server.constraints import Constraints, name_of
 from fcfl.server.private.estimates import group_estimates
 from fcfl.server.private.private import Private
 from fcfl.server.private.private_state import PrivateState
 from fcfl.server.private.private_step import allowances, noise_of_rows
 from fcfl.server.problem import Evaluation, Problem, build_problem
-from fcfl.training.few_rows import briefly
-from fcfl.training.held import sentence_on_selected
-from fcfl.training.run_stages import Run
+from fcfl.training.stages import Run, briefly
 from fcfl.training.trained import Trained
+from fcfl.training.useless import sentence_on_selected
 
 NEIGHBOURS = "add-remove"
 NOT_COVERED = (
@@ -47,7 +47,8 @@ _EVERYBODY = 1e9  # rows: which groups are too small is found out with noise
 def train_privately(run: Run, rules: Sequence[Rule], first: Vector, l2: float) -> Trained:
     """Train by noisy sums alone; the last of them say what the model does."""
     problem = _problem(run, rules, l2)
-    stage = run.train(problem, first)
+    with run.federation.phase("fit"):
+        stage = run.fit_from(problem, first)
     state: PrivateState = stage.progress.state
     found = _evaluations(run, state, rules)
     notes = briefly(
@@ -73,7 +74,7 @@ def train_privately(run: Run, rules: Sequence[Rule], first: Vector, l2: float) -
         starts=(),
         turns=(stage,),
         notes=notes,
-        exceeded=float(np.maximum(over[usable], 0.0).sum()),
+        exceeded=_exceeded(problem.constraints, over, usable),
         exchanges=dict(run.federation.exchanges.by_phase),
         privacy=privacy_of(run.method, problem.clients),
     )
@@ -250,3 +251,14 @@ def _too_noisy(method: Private, state: PrivateState) -> list[str]:
 def _rounded(rows: float) -> int:
     digits = len(str(int(rows))) - 2
     return int(round(rows, -digits)) if digits > 0 else int(rows)
+
+
+def _exceeded(
+    constraints: Constraints, over: Vector, usable: NDArray[np.bool_]
+) -> dict[str, float]:
+    """By how much budgets are exceeded that noise leaves something of, by name."""
+    found: dict[str, float] = {}
+    for place in np.flatnonzero(usable & (over > 0)):
+        name = name_of(constraints.rows[place])
+        found[name] = max(found.get(name, 0.0), float(over[place]))
+    return found

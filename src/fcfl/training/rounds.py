@@ -11,7 +11,6 @@ from typing import Any
 from fcfl.errors import FCFLError, Interrupted
 from fcfl.federation.checkpoint import checkpoint_path, save_checkpoint
 from fcfl.federation.exchange_count import ExchangeCount
-from fcfl.federation.federation import Bound
 from fcfl.federation.history import History
 from fcfl.federation.loop import Progress, Runtime, run
 from fcfl.server.method import RoundInfo
@@ -81,13 +80,16 @@ class Session:
 
 
 def run_rounds(
-    method: Any, fresh: Progress[Any], clients: Runtime, session: Session
+    method: Any,
+    fresh: Progress[Any],
+    clients: Runtime,
+    session: Session,
+    count: ExchangeCount | None = None,
 ) -> tuple[Progress[Any], tuple[RoundInfo, ...]]:
     """Rounds until the method is done; stopped, they leave a checkpoint and can go on."""
     progress, folder = fresh, session.folder
     if session.resume and folder is not None:
         progress = resumed(folder, method, fresh, session.on_message)
-    count = clients.federation.exchanges if isinstance(clients, Bound) else None
     keeper = _Keeper(folder, session.on_message, count)
     path = None if folder is None else folder / HISTORY
     infos: list[RoundInfo] = []

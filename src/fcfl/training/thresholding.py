@@ -1,11 +1,8 @@
-r"""Budgets kept by thresholds: one score, trained without budgets, and decisions by group.
+"""Budgets kept by thresholds: one score, trained without budgets, and decisions by group.
 
 Every client chooses thresholds for its groups on its own training rows (`client.thresholds`), so
-that only these and the usual counts leave it. First within the plain budgets; then, for a
-confidence, within bounds lowered by the margins of those decisions (`margins`): of all pairs of
-groups of a client the largest, since all of its groups share one window. A client's rate may move
-by ``most_change`` for that, as in training; one that cannot keep its thresholds. Where margins cost
-more accuracy than `MOST_ACCURACY`, they are made smaller.
+that only these and the usual counts leave it. Margins and limits on rates are those of `margins`;
+of all pairs of groups of a client the tightest bound holds, since its groups share one window.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,26 +12,20 @@ import numpy as np
 
 from fcfl._checks import check_choice
 from fcfl._types import ClientId, RateKind, Vector
+from fcfl.client.counts import pool_counts
+from fcfl.client.questions import Setup
 from fcfl.client.thresholds import MOST_KINDS, RateWindow
 from fcfl.federation.federation import Federation
 from fcfl.models.group_thresholds import THRESHOLDS, GroupThresholds
 from fcfl.rules import Rule
-from fcfl.server.problem import Problem, build_problem, evaluate_point
-from fcfl.training.few_rows import too_few_rows
-from fcfl.training.held import Held, held_at, sentence_on_changes
-from fcfl.training.holding import MOST_ACCURACY
-from fcfl.training.margins import STEP, Margins, margins_at
-from fcfl.training.run_stages import Run, Stage
+from fcfl.server.constraints import exceeded_by
+from fcfl.server.decisions import KEPT
+from fcfl.server.problem import Problem
+from fcfl.training.margins import enforced, rate_limits, tightened
+from fcfl.training.solve import RUNGS, Demands, Solved
+from fcfl.training.stages import Run
 
-
-@dataclass(frozen=True)
-class Thresholded:
-    """A score with thresholds: what it decides, what exceeds budgets, what a person should know."""
-
-    held: Held
-    thresholds: GroupThresholds
-    exceeded: float
-    notes: tuple[str, ...]
+_Key = tuple[str | None, str, str]  # client, attribute, kind of rate
 
 
 def check_thresholds(
@@ -67,118 +58,118 @@ def check_thresholds(
     federation.check_chooses_thresholds()
 
 
-def with_thresholds(
-    run: Run, rules: Sequence[Rule], plain: Stage, confidence: float, most_change: float
-) -> Thresholded:
-    """The trained score with thresholds that keep ``rules`` by decisions on training rows."""
-    return _Choosing(run, rules, plain, most_change).choose(confidence)
+def with_thresholds(solved: Solved, setup: Setup, demands: Demands) -> Solved:
+    """Give the trained score thresholds by which its decisions keep the rules of ``setup``.
+
+    First within the plain budgets; then, for a confidence, within bounds lowered by the margins of
+    those decisions. Where that costs more accuracy than allowed, for the largest of the
+    confidences `RUNGS` for which it does not.
+    """
+    run = replace(solved.run, setup=setup)
+    problem, left_out = run.build(setup.rules)
+    notes = [*solved.notes, *run.told(left_out)]
+    choosing = _Choosing(run, solved.params, problem, demands)
+    plain = choosing.choose(problem.constraints.bounds)
+    found, reached = plain, 0.0
+    for confidence in sorted({*RUNGS, demands.confidence}, reverse=True):
+        if confidence > demands.confidence or confidence == 0 or not len(problem.constraints):
+            continue
+        tried = choosing.within_margins(plain, confidence)
+        if tried.accuracy >= plain.accuracy - demands.max_accuracy_loss:
+            found, reached = tried, confidence
+            break
+    if reached < demands.confidence and len(problem.constraints):
+        notes += run.told((
+            f"Margins for {demands.confidence:g} confidence were made for {reached:g}: larger ones "
+            f"cost more than {demands.max_accuracy_loss:g} of accuracy on training rows "
+            "(--max-accuracy-loss).",
+        ))  # fmt: skip
+    notes += run.told((found.thresholds.sentence,))
+    exceeded = exceeded_by(problem.constraints, found.hard, KEPT)
+    return replace(
+        solved,
+        run=replace(run, setup=replace(setup, thresholds=found.thresholds)),
+        problem=problem,
+        notes=tuple(notes),
+        rules=setup.rules,
+        exceeded=exceeded,
+    )
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """Thresholds, the hard rates that they give, and the share of rows decided correctly."""
+
+    thresholds: GroupThresholds
+    hard: Vector
+    accuracy: float
 
 
 class _Choosing:
-    """The turns of one run."""
+    """Clients choose thresholds under some bounds; each choice is counted."""
 
-    def __init__(self, run: Run, rules: Sequence[Rule], plain: Stage, most_change: float) -> None:
-        self._run, self._rules, self._plain = run, rules, plain
-        self._most_change = most_change
-        self._asked, self._notes = build_problem(
-            rules, run.setup.rates, run.counts, l2=run.l2, min_group_rows=run.min_group_rows
+    def __init__(self, run: Run, params: Vector, problem: Problem, demands: Demands) -> None:
+        self._run, self._params, self._problem, self._demands = run, params, problem, demands
+        self._attribute = next(
+            rule.attribute for rule in run.setup.rules if rule.budget is not None
         )
-        self._attribute = next(rule.attribute for rule in rules if rule.budget is not None)
 
-    def choose(self, confidence: float) -> Thresholded:
-        """Thresholds within the budgets, then within tighter bounds."""
-        notes = list(self._notes)
-        base = self._choose(windows_of(self._asked))
-        thresholds, held = self._with_margins(base, confidence, notes)
-        notes.append(thresholds.sentence)
-        for note in notes:
-            self._run.session.on_message(note)
-        exceeded = float(held.excess(self._asked).sum())
-        return Thresholded(held, thresholds, exceeded, tuple(notes))
-
-    def _with_margins(
-        self, base: tuple[GroupThresholds, Held], confidence: float, notes: list[str]
-    ) -> tuple[GroupThresholds, Held]:
-        """The choice under the whole margin, or the largest part of it that does not cost much."""
-        plain, held = base
-        if confidence == 0.0 or not len(self._asked.constraints):
-            return base
-        margins = self._margins(held)
-        whole = margins.deviations_for(confidence)
-        notes += too_few_rows(margins, confidence)
-        low, high, tried = 0, round(whole / STEP) + 1, round(whole / STEP)
-        best = base
-        while low + 1 < high:
-            found = self._tightened(plain, margins, tried * STEP)
-            if found[1].accuracy >= held.accuracy - MOST_ACCURACY:
-                low, best = tried, found
-            else:
-                high = tried
-            tried = (low + high) // 2
-        if low * STEP < whole - STEP / 2:
-            notes.append(
-                f"Margins are {low * STEP:.1f} instead of {whole:.1f} standard deviations: larger "
-                f"ones cost more than {MOST_ACCURACY:g} of accuracy on training rows."
-            )
-        notes += sentence_on_changes(best[1].changes(held))
-        return best
-
-    def _margins(self, held: Held) -> Margins:
-        """The margins of decisions within the plain budgets."""
-        hard = np.split(held.decided, len(self._asked.clients))
-        reports = {
-            client: (replace(held.found.reports[client], rates=rates),)
-            for client, rates in zip(self._asked.clients, hard, strict=True)
-        }
-        at = evaluate_point(self._asked, held.params, reports)
-        return margins_at(at, held.decided, self._most_change)
-
-    def _tightened(
-        self, plain: GroupThresholds, margins: Margins, deviations: float
-    ) -> tuple[GroupThresholds, Held]:
-        """The choice within bounds lowered by margins; of who would move too far, the plain one."""
-        lowered = self._asked.constraints.bounds - margins.taken(deviations)
-        together = dict(zip(margins.changes.keys, margins.changes.decided, strict=True))
+    def choose(
+        self, bounds: Vector, limits: Mapping[_Key, tuple[float, float]] | None = None
+    ) -> _Chosen:
+        """The most accurate thresholds under bounds, rates of populations within limits."""
         windows = {
             client: tuple(
-                _limited(window, together[client, self._attribute, window.kind], self._most_change)
+                _limited(window, (limits or {}).get((client, self._attribute, window.kind)))
                 for window in own
             )
-            for client, own in windows_of(self._asked, lowered).items()
+            for client, own in windows_of(self._problem, bounds).items()
         }
-        chosen, held = self._choose(windows)
-        changed = self._changed_too_much(margins, held)
-        if not changed:
-            return chosen, held
-        kept = {
-            client: plain.by_client[client] if client in changed else own
-            for client, own in chosen.by_client.items()
-        }
-        return self._decided(replace(chosen, by_client=kept))
-
-    def _changed_too_much(self, margins: Margins, held: Held) -> set[ClientId | None]:
-        changes = margins.changes
-        decided = np.array([shares @ held.decided[columns] for columns, shares in changes.weights])
-        over = np.abs(decided - changes.decided) > self._most_change + 1e-9
-        return {key[0] for key, is_over in zip(changes.keys, over, strict=True) if is_over}
-
-    def _choose(
-        self, windows: Mapping[ClientId, tuple[RateWindow, ...]]
-    ) -> tuple[GroupThresholds, Held]:
         run = self._run
         with run.federation.phase("threshold"):
             chosen = run.federation.choose_thresholds(
-                run.setup, self._plain.params, self._attribute, windows
+                run.setup, self._params, self._attribute, windows
             )
         listed = {client: dict(own) for client, own in chosen.items() if own}
-        return self._decided(GroupThresholds(self._attribute, listed))
+        return self._counted(GroupThresholds(self._attribute, listed))
 
-    def _decided(self, thresholds: GroupThresholds) -> tuple[GroupThresholds, Held]:
-        """The thresholds, and what they decide."""
-        run = replace(self._run, setup=replace(self._run.setup, thresholds=thresholds))
-        stage = self._plain
-        held = held_at(run, stage.params, stage.progress.state, self._rules, self._asked.clients)
-        return thresholds, held
+    def within_margins(self, plain: _Chosen, confidence: float) -> _Chosen:
+        """The choice under tightened bounds; of a client whose rate would shift too far, plain."""
+        problem, shift = self._problem, self._demands.shift
+        counts = np.concatenate([report.group_counts for (report,) in self._run.counts.values()])
+        known = enforced(
+            *(problem.constraints, self._run.setup.rules, counts, plain.hard, "none", 0.0)
+        )
+        none = np.zeros(plain.hard.size)
+        tight = tightened(known, plain.hard, plain.hard, known.budgets.apply(none), confidence)
+        if shift is None:
+            return self.choose(tight.smooth)
+        limits = rate_limits(known, plain.hard, shift)
+        windows: dict[_Key, tuple[float, float]] = {}
+        for row, bound in zip(limits.rows, limits.bounds, strict=True):
+            key = row.client, row.attribute, row.kind
+            windows.setdefault(
+                key, (bound - 2 * shift, bound)
+            )  # the first of two rows is the upper
+        found = self.choose(tight.smooth, windows)
+        over = limits.violations(found.hard) > KEPT
+        moved = {row.client for row, is_over in zip(limits.rows, over, strict=True) if is_over}
+        if not moved:
+            return found
+        kept = {
+            client: plain.thresholds.by_client[client] if client in moved else own
+            for client, own in found.thresholds.by_client.items()
+        }
+        return self._counted(replace(found.thresholds, by_client=kept))
+
+    def _counted(self, thresholds: GroupThresholds) -> _Chosen:
+        setup = replace(self._run.setup, thresholds=thresholds)
+        with self._run.federation.phase("threshold"):
+            counted = self._run.federation.count(setup, self._params)
+        hard = np.concatenate([counted[client].rates for client in self._problem.clients])
+        counts = pool_counts(said.train for said in counted.values())
+        right = counts.true_negative + counts.true_positive
+        return _Chosen(thresholds, hard, right / max(counts.n_rows, 1))
 
 
 def windows_of(
@@ -207,6 +198,6 @@ def windows_of(
     return found
 
 
-def _limited(window: RateWindow, together: float, most_change: float) -> RateWindow:
-    """The window whose groups taken together stay near a rate."""
-    return replace(window, least=together - most_change, most=together + most_change)
+def _limited(window: RateWindow, limits: tuple[float, float] | None) -> RateWindow:
+    """The window whose groups, taken together, stay within limits."""
+    return window if limits is None else replace(window, least=limits[0], most=limits[1])

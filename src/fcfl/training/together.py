@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fcfl._types import Fold, Point, Reports, Request, reports_on
+from fcfl._types import Point, Reports, Request, reports_on
 from fcfl.federation.federation import Bound
 from fcfl.server.method import RoundInfo
 from fcfl.server.method_checks import next_state
@@ -17,11 +17,11 @@ OnShare = Callable[[RoundInfo, float], None]
 
 @dataclass(frozen=True)
 class Lane:
-    """One of the trainings: its method and state; with a ``fold``, without those rows."""
+    """One of the trainings: its method and state, and the reports that it was last given."""
 
     method: Any
     state: Any
-    fold: Fold | None = None
+    reports: Reports | None = None  # on its last request
 
     @property
     def is_running(self) -> bool:
@@ -31,7 +31,7 @@ class Lane:
     @property
     def points(self) -> tuple[Point, ...]:
         """What it asks next."""
-        return tuple(replace(point, fold=self.fold) for point in self.state.request.points)
+        return tuple(self.state.request.points)
 
 
 def run_together(
@@ -39,20 +39,15 @@ def run_together(
     clients: Bound,
     what: str,
     on_round: OnShare | None = None,
-    after: Callable[[K, Lane], Mapping[K, Lane]] = lambda key, lane: {},
 ) -> dict[K, Lane]:
-    """Train all lanes to their ends; ``what`` they are for is told with every exchange.
-
-    Where one ends others may begin: those that ``after`` has for it.
-    """
+    """Train all lanes to their ends; ``what`` they are for is reported with every exchange."""
     reached, n_exchanges, done = dict(lanes), 0, 0.0
     while any(lane.is_running for lane in reached.values()):
         running = {key: lane for key, lane in reached.items() if lane.is_running}
         answers = ask_together([lane.points for lane in running.values()], clients, what)
         for (key, lane), reports in zip(running.items(), answers, strict=True):
-            reached[key] = replace(lane, state=next_state(lane.method, lane.state, reports)[0])
-            if not reached[key].is_running:
-                reached |= after(key, reached[key])
+            state, _ = next_state(lane.method, lane.state, reports)
+            reached[key] = replace(lane, state=state, reports=reports)
         n_exchanges += 1
         if on_round is not None:
             least = min(lane.method.fraction_done(lane.state) for lane in reached.values())

@@ -13,13 +13,13 @@ from fcfl.models.model import Model
 from fcfl.results import DataSource, Result, Selection, Start
 from fcfl.results.compose import compose_result, has_prices, with_prices
 from fcfl.results.evaluations import Evaluations, row_sections
-from fcfl.results.result import Privacy
+from fcfl.results.result import MarginSummary, PoolingSummary, PriceOfBudgets, Privacy
 from fcfl.results.summary import Summary, summary_of
 from fcfl.rules import Rule
 from fcfl.server.method import RoundInfo
 from fcfl.server.prices import Price, budget_prices
 from fcfl.server.problem import Evaluation
-from fcfl.training.run_stages import Stage
+from fcfl.training.stages import Stage
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,9 @@ class Trained:
     rows too; ``starts`` what became of each start that was compared. ``state`` is the method's
     last; ``at`` the problem it solved, evaluated at ``params`` on training rows with smooth rates;
     ``evaluations`` has the hard counts of all rows, held against the ``rules`` asked for;
-    ``exceeded`` is what decisions on training rows exceed budgets by, in all. With ``thresholds``
-    decisions are by client and group. With ``privacy`` every count is noisy, and no loss is known.
+    ``exceeded`` says by how much decisions on training rows exceed budgets, by name. With
+    ``thresholds`` decisions are by client and group. With ``privacy`` every count is noisy, and no
+    loss is known.
     ``exchanges`` are the requests that all clients answered, by phase (`ExchangeCount`).
     """
 
@@ -48,9 +49,12 @@ class Trained:
     starts: tuple[Start, ...]
     turns: tuple[Stage, ...]
     notes: tuple[str, ...]
-    exceeded: float
+    exceeded: Mapping[str, float]
     exchanges: Mapping[str, int]
     thresholds: GroupThresholds | None = None
+    price: PriceOfBudgets | None = None
+    margins: MarginSummary | None = None
+    pooling: PoolingSummary | None = None
     privacy: Privacy | None = None
 
     def __repr__(self) -> str:
@@ -128,7 +132,7 @@ class Trained:
     @property
     def budgets_met(self) -> bool:
         """Whether decisions on training rows keep every budget with enough rows."""
-        return self.exceeded == 0
+        return not self.exceeded
 
     def result(
         self,
@@ -158,4 +162,11 @@ class Trained:
             selection=self.selection,
             thresholds=self.thresholds,
         )
-        return with_prices(replace(result, privacy=self.privacy), self.state, self.at)
+        result = replace(
+            result,
+            price=self.price,
+            margins=self.margins,
+            pooling=self.pooling,
+            privacy=self.privacy,
+        )
+        return with_prices(result, self.state, self.at)

@@ -27,9 +27,10 @@ from fcfl._checks import (
     check_stage_rounds,
     is_number,
 )
-from fcfl._types import Reports, Vector
+from fcfl._types import Reports, Vector, reports_on
 from fcfl.server.method import FEASIBILITY_TOLERANCE, RoundInfo
 from fcfl.server.problem import Problem
+from fcfl.server.sqp.elastic import PENALTY_LIMIT
 from fcfl.server.sqp.iteration import make_provisional, stale_clients, take_round
 from fcfl.server.sqp.line_search import with_request
 from fcfl.server.sqp.sqp_options import (
@@ -82,6 +83,8 @@ class SQP:
     penalty
         Largest multiplier of a budget; raised when a budget needs more. The weights of violations
         in the merit follow the multipliers.
+    max_penalty
+        The largest that it may be raised to: budgets that need more end a run as infeasible.
     slack
         How much a client's loss may rise in stage 2. The default keeps the worst loss within 1e-4
         of its minimum, with room for rounding and the tolerance.
@@ -104,6 +107,7 @@ class SQP:
     lookahead: tuple[float, ...] | None = None
     n_full_points: int | None = None
     penalty: float = 10.0
+    max_penalty: float = PENALTY_LIMIT
     slack: float = 5e-5
     protects: Literal["all", "worst"] = "all"
     patience: int | None = None
@@ -123,6 +127,7 @@ class SQP:
             check_positive("tolerance", self.tolerance)
         check_positive("feasibility", self.feasibility)
         check_positive("penalty", self.penalty)
+        check_positive("max_penalty", self.max_penalty)
         check_non_negative("slack", self.slack)
         check_choice("protects", self.protects, ("all", "worst"))
         for length in self.lookahead or ():
@@ -157,6 +162,7 @@ class SQP:
             lookahead=default_lookahead(exact) if self.lookahead is None else self.lookahead,
             n_full_points=default_full_points(exact) if n_full is None else n_full,
             penalty=self.penalty,
+            max_penalty=self.max_penalty,
             slack=self.slack,
             protects=self.protects,
             patience=default_patience(exact) if self.patience is None else self.patience,
@@ -174,6 +180,31 @@ class SQP:
         """Ask for everything at ``params``, every client weighing the same."""
         params = check_params(params)
         return with_request(self.resolved(params.size), first_state(params, problem, self.penalty))
+
+    def restart(
+        self, state: SQPState, problem: Problem, reports: Reports | None = None
+    ) -> SQPState:
+        """Begin again where ``state`` ended, with its multipliers and what it learnt of curvature.
+
+        The problem may have other bounds, other rows or another L2 weight. ``reports`` are those
+        on ``state.request``; if they are about the end, nothing is asked about it again.
+        """
+        options = self.resolved(state.params.size)
+        fresh = first_state(state.params, problem, self.penalty)
+        alike = state.row_weights.size == len(problem.constraints)
+        fresh = replace(
+            fresh,
+            row_weights=state.row_weights if alike else fresh.row_weights,
+            loss_weights=state.loss_weights / state.loss_weights.sum(),
+            memory=state.memory,
+            damping=state.damping,
+        )
+        fresh = with_request(options, fresh)
+        place = _place_of_end(state) if options.exact else None
+        if place is None or reports is None:
+            return fresh
+        known = reports_on(reports, slice(place, place + 1))
+        return replace(self.step(fresh, known)[0], rounds=(0, 0))
 
     def step(self, state: SQPState, reports: Reports) -> tuple[SQPState, RoundInfo]:
         """Take the longest acceptable step of the request, or search on.
@@ -197,6 +228,14 @@ class SQP:
         part = 1.0 - min(decades / _DECADES, 1.0)
         stages = 2 if self.objective == "max" and len(state.problem.clients) > 1 else 1
         return float((state.stage - 1 + part) / stages)
+
+
+def _place_of_end(state: SQPState) -> int | None:
+    """Which point of the last request has everything about where the training ended."""
+    for place, point in enumerate(state.request.points):
+        if point.want == "curvature" and np.array_equal(point.params, state.params):
+            return place
+    return None
 
 
 def _check_objective(objective: object) -> None:

@@ -69,6 +69,7 @@ class Options:
     lookahead: tuple[float, ...]
     n_full_points: int
     penalty: float
+    max_penalty: float
     slack: float
     protects: Literal["all", "worst"]
     patience: int

@@ -1,4 +1,4 @@
-"""One run of `train`, stage by stage: meet, choose, measure, train, evaluate."""
+"""What all fits of a run share: its clients, its folder, and how one fit is run and stored."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,45 +8,41 @@ from typing import Any
 import numpy as np
 
 from fcfl._brief import brief_repr
+from fcfl._brief import brief_repr
 from fcfl._types import ClientId, Point, Reports, Request, Vector
 from fcfl.audit.disparities import compare, disparity_value
 from fcfl.client.questions import Counted, Introduction, Setup
 from fcfl.errors import AbsentClientError
 from fcfl.federation.checkpoint import checkpoint_path, previous_path
-from fcfl.federation.exchange_count import EXCHANGES, Phase
+from fcfl.federation.exchange_count import EXCHANGES
 from fcfl.federation.federation import Bound, Federation
 from fcfl.federation.history import join_histories
-from fcfl.federation.loop import Progress
+from fcfl.federation.loop import Progress, Runtime
 from fcfl.models.model import Model
-from fcfl.results import Selection, Start
 from fcfl.results.evaluations import AuditTerms, Evaluations
-from fcfl.results.result import objective_setting
-from fcfl.results.result_file import read_selection, write_selection
 from fcfl.rules import LEAST_ROWS, Rule, rates_needed
+from fcfl.server.constraints import no_rows
 from fcfl.server.method import RoundInfo, traits_of
 from fcfl.server.method_checks import check_method, first_state
 from fcfl.server.method_options import options_of
 from fcfl.server.problem import Problem, build_problem
 from fcfl.training.client_rules import all_levels, check_comparable, rules_in_force
-from fcfl.training.few_rows import briefly
-from fcfl.training.open_settings import as_method, with_objective
+from fcfl.training.open_settings import as_method
 from fcfl.training.own_best import with_own_best
 from fcfl.training.references import ask_references, with_references
 from fcfl.training.rounds import HISTORY, Session, run_rounds
-from fcfl.training.selection import OpenSettings, select
-from fcfl.training.starts import Starts, best_of
 from fcfl.training.trait_checks import check_traits
 
 SELECTION = "selection.json"
-FITTED = "selection.npz"  # what a cross-validation that was stopped had fitted
-UNCONSTRAINED = "unconstrained"  # folder of the run that relative budgets are measured on
-_TURNS = "turn-*"  # folders of the turns after the first fit
+FREE = "without-budgets"  # folder of the fit that a run with budgets begins with
+_FITS = "fit-*"  # folders of the fits after the first one under budgets
+MOST_TOLD = 8  # sentences of one kind
 
 
 def forget(folder: Path) -> None:
-    """Remove what a run in this folder left to go on from, when another begins there."""
-    for place in (folder, folder / UNCONSTRAINED, *sorted(folder.glob(_TURNS))):
-        for name in (HISTORY, SELECTION, FITTED, EXCHANGES):
+    """Remove what a run in this folder left to resume from, when another begins there."""
+    for place in (folder, folder / FREE, *sorted(folder.glob(_FITS))):
+        for name in (HISTORY, SELECTION, EXCHANGES):
             (place / name).unlink(missing_ok=True)
         checkpoint_path(place).unlink(missing_ok=True)
         previous_path(place).unlink(missing_ok=True)
@@ -61,7 +57,7 @@ def prepare(
     min_group_rows: float | None,
     session: Session,
 ) -> "Run":
-    """Meet the clients, and settle what they are asked about."""
+    """Meet the clients, and settle what is requested of them."""
     method = as_method(method)
     check_method(method)
     check_traits(method)
@@ -76,11 +72,19 @@ def prepare(
 
 @dataclass(frozen=True)
 class Stage:
-    """One training under some bounds."""
+    """One fit under some bounds, and the reports on its last request where they are known."""
 
     progress: Progress[Any]
     history: tuple[RoundInfo, ...]
     folder: str = ""  # inside that of the run
+    reports: Reports | None = None
+
+    __repr__ = brief_repr
+
+    @property
+    def state(self) -> Any:
+        """The method's last state."""
+        return self.progress.state
 
     __repr__ = brief_repr
 
@@ -89,6 +93,19 @@ class Stage:
         """Where it ended."""
         params: Vector = self.progress.state.params
         return params
+
+
+@dataclass
+class Recording:
+    """A runtime that keeps the last reports, from which another fit may begin."""
+
+    runtime: Runtime
+    last: Reports | None = None
+
+    def evaluate(self, request: Request) -> Reports:
+        """Every client's reports."""
+        self.last = self.runtime.evaluate(request)
+        return self.last
 
 
 @dataclass(frozen=True)
@@ -112,140 +129,126 @@ class Run:
         return self.federation.bind(self.setup)
 
     def met(self, params: Vector) -> "Run":
-        """The same with everybody's counts."""
-        counts = self.clients.evaluate(Request((Point(params),)))
+        """Return the same with every client's counts, from the reports on a first request.
+
+        SQP begins with that request: nothing is asked twice.
+        """
+        request = Request((Point(params),))
+        if traits_of(self.method).is_cross_validated:
+            clients, n_rates = self.federation.names, len(self.setup.rates)
+            unmet = Problem(
+                clients, np.ones(len(clients)), n_rates, no_rows(len(clients) * n_rates)
+            )
+            request = first_state(self.method, params, unmet).request
+        counts = self.clients.evaluate(request)
         if self.federation.failures:
-            raise AbsentClientError("A run begins, or goes on, with all its clients.")
+            raise AbsentClientError("A run begins, or continues, with all its clients.")
         return replace(self, counts=counts)
 
+    def ask(self, points: Sequence[Point], what: str) -> Reports:
+        """Evaluate some points outside a fit; all clients must answer."""
+        reports = self.clients.evaluate(Request(tuple(points)))
+        self.federation.check_all_answered(what)
+        return reports
+
     def check_comparable(self, *, relative: bool) -> None:
-        """Refuse budgets that nothing would be held to."""
+        """Raise `DataError` if no client has two groups that a budget compares."""
         rules = self.setup.rules
         bounded = tuple(rule for rule in rules if rule.budget is not None)
         if relative:  # yet to be measured: any number will do
             bounded = tuple(replace(rule, budget=1.0) for rule in rules)
-        problem, _ = self._build(bounded, 0.0)
+        problem, _ = self.build(bounded)
         check_comparable(bounded, problem.constraints, self.introductions)
 
-    def choose(
-        self, settings: OpenSettings, seed: int, rules: Sequence[Rule] | None = None
-    ) -> Selection | None:
-        """Settle what is left to cross-validation; chosen once, it is read back on resuming."""
-        if not settings.is_open:
-            return None
-        session = self.session
-        path = None if session.folder is None else session.folder / SELECTION
-        if session.resume and path is not None and path.exists():
-            return read_selection(path)
-        with self.federation.phase("choose"):
-            chosen = select(
-                self.federation,
-                self.setup,
-                self.setup.rules if rules is None else rules,
-                self.method,
-                settings,
-                seed=seed,
-                min_group_rows=self.min_group_rows,
-                on_round=session.on_round,
-                progress_file=None if session.folder is None else session.folder / FITTED,
-            )
-        if path is not None:
-            write_selection(path, chosen)
-            (path.parent / FITTED).unlink(missing_ok=True)
-        session.on_message(chosen.sentence)
-        return chosen
+    def build(
+        self, rules: Sequence[Rule], min_group_rows: float | None = None
+    ) -> tuple[Problem, tuple[str, ...]]:
+        """Build the problem under ``rules``, and sentences on groups that are left out."""
+        least = self.min_group_rows if min_group_rows is None else min_group_rows
+        return build_problem(rules, self.setup.rates, self.counts, l2=self.l2, min_group_rows=least)
 
-    def settled(
-        self, settings: OpenSettings, chosen: Selection | None, excess_loss: bool, seed: int
-    ) -> "Run":
-        """The same with what was left open chosen."""
-        l2: Any = settings.l2 if chosen is None else chosen.l2
-        objective = settings.objective if chosen is None else objective_setting(chosen.objective)
-        method = with_objective(self.method, objective)
-        return replace(self, method=method, l2=float(l2), excess_loss=excess_loss, seed=seed)
-
-    def _build(self, rules: Sequence[Rule], l2: float) -> tuple[Problem, tuple[str, ...]]:
-        return build_problem(
-            rules, self.setup.rates, self.counts, l2=l2, min_group_rows=self.min_group_rows
-        )
-
-    def problem(self, rules: Sequence[Rule], first: Vector) -> tuple[Problem, tuple[str, ...]]:
-        """What is solved under ``rules``, and sentences on what is left out of it."""
-        problem, left_out = self._build(rules, self.l2)
+    def told(self, left_out: tuple[str, ...]) -> tuple[str, ...]:
+        """Report which groups are left out of comparisons, in few sentences."""
         notes = briefly(left_out, "groups at clients are too small to be compared there")
+        for note in notes:
+            self.session.on_message(note)
+        return notes
+
+    def plain_problem(
+        self, rules: Sequence[Rule], first: Vector
+    ) -> tuple[Problem, tuple[str, ...]]:
+        """What a method other than SQP solves, and sentences on what is left out of it."""
+        problem, left_out = self.build(rules)
+        notes = self.told(left_out)
         traits = traits_of(self.method)
         if problem.constraints.rows and not traits.enforces_budgets:
-            notes += (
+            notes += self.told((
                 f"Method {self.method.name!r} does not enforce budgets; its model is only "
                 "measured against them.",
-            )
+            ))  # fmt: skip
         if traits.n_references:
             asked = ask_references(problem, first, traits.n_references, self.seed)
             with self.federation.phase("disclose"):
-                disclosed = self.clients.evaluate(asked)
-            self.federation.check_all_answered("which rows are reference points")
+                disclosed = self.ask(asked.points, "which rows are reference points")
             problem, said = with_references(problem, disclosed)
-            notes += (said,)
-        for note in notes:
-            self.session.on_message(note)
-        if self.excess_loss:
-            with self.federation.phase("alone"):
-                problem = with_own_best(problem, self.federation, self.setup, first)
-        return problem, notes
+            notes += self.told((said,))
+        return self.own_best(problem, first), notes
 
-    def train(
+    def own_best(self, problem: Problem, first: Vector) -> Problem:
+        """The problem in excess losses where that is asked for."""
+        if not self.excess_loss:
+            return problem
+        with self.federation.phase("alone"):
+            return with_own_best(problem, self.federation, self.setup, first)
+
+    def fit(
         self,
-        problem: Problem,
-        first: Vector,
-        folder: str | None = None,
-        method: Any = None,
-        phase: Phase = "fit",
+        method: Any,
+        state: Any,
+        folder: str = "",
+        alongside: Runtime | None = None,
     ) -> Stage:
-        """Solve ``problem`` from ``first``, in the run's folder or one inside it."""
-        session = self.session if folder is None else self.session.inside(folder)
-        method = self.method if method is None else method
-        fresh = Progress(first_state(method, first, problem), options=options_of(method))
-        with self.federation.phase(phase):
-            return Stage(*run_rounds(method, fresh, self.clients, session), folder or "")
+        """Run a method from a state, in the run's folder or one inside it."""
+        session = self.session if not folder else self.session.inside(folder)
+        recording = Recording(self.clients if alongside is None else alongside)
+        fresh = Progress(state, options=options_of(method))
+        progress, history = run_rounds(method, fresh, recording, session, self.federation.exchanges)
+        return Stage(progress, history, folder, recording.last)
 
-    def best_start(
-        self, problem: Problem, first: Vector, count: int
-    ) -> tuple[Vector, tuple[Start, ...]]:
-        """The end of the best of several starts, and what became of all of them."""
-        free, _ = self._build((), self.l2)
-        others = self.setup.model.other_starts(count - 2, self.seed)
-        starts = Starts(self.method, problem, free)
-        with self.federation.phase("starts"):
-            ends = starts.screen(first, others, self.clients, self.session.on_round)
-        return best_of(ends).params, tuple(end.entry for end in ends)
+    def fit_from(self, problem: Problem, first: Vector, folder: str = "") -> Stage:
+        """Run the run's own method from parameters."""
+        return self.fit(self.method, first_state(self.method, first, problem), folder)
 
-    def measured(self, rules: Sequence[Rule], first: Vector, share: float) -> tuple[Rule, ...]:
-        """Train without budgets first: the disparities there are what budgets are relative to.
+    def reports_of(self, stage: Stage) -> Reports:
+        """The reports on a fit's last request; after resuming they are requested again."""
+        if stage.reports is not None:
+            return stage.reports
+        return self.ask(stage.state.request.points, "how the model does where its fit ended")
 
-        ``rules`` are those of the run; what clients insist on is merged with what was measured.
+    def relative_rules(
+        self, rules: Sequence[Rule], decisions: Reports, share: float
+    ) -> tuple[Rule, ...]:
+        """Give rules without budgets this share of each client's disparity without budgets.
+
+        ``decisions`` are hard rates of the model without budgets. What clients insist on is merged
+        with what was measured.
         """
-        tell = self.session.on_message
-        tell("Training without budgets first, to measure what they are relative to.")
-        problem, _ = self.problem(rules, first)
-        free = self.train(problem, first, UNCONSTRAINED, phase="reference")
-        with self.federation.phase("reference"):
-            decisions = self.clients.evaluate(Request((Point(free.params, "decisions"),)))
-        self.federation.check_all_answered("how a model without budgets decides")
         relative: list[Rule] = []
         for rule in rules:
             if rule.name == "difference" and rule.scope == "client" and rule.budget is None:
                 values = self._disparities(rule, decisions)
                 budgets = {client: min(share * value, 1.0) for client, value in values.items()}
                 rule = replace(rule, budget=budgets)
-                tell(_about_budgets(rule.attribute, budgets, share, alone=len(rules) == 1))
+                alone = len(rules) == 1
+                self.session.on_message(_about_budgets(rule.attribute, budgets, share, alone=alone))
             relative.append(rule)
         return rules_in_force(relative, self.introductions)
 
     def _disparities(self, rule: Rule, reports: Reports) -> dict[ClientId, float]:
         """Each client's disparity, where it has one.
 
-        Between groups with enough rows to be compared, as far as that is known before there are
-        budgets: that of a group of one row is 0 or 1, whatever the model.
+        Only groups with enough rows are compared, as far as that is known before there are
+        budgets: the rate of a group of one row is 0 or 1, whatever the model.
         """
         least = LEAST_ROWS[0] if self.min_group_rows is None else self.min_group_rows
         found = {}
@@ -256,11 +259,11 @@ class Run:
                 compared = compare(rule, self.setup.rates, rows, 1.0)
             value = disparity_value(rule, compared, report.rates * rows, rows)
             if value is not None:  # one of 0 is known to one row of the smallest group
-                found[client] = value or 1.0 / float(rows[np.unique(compared.pairs)].min())
+                found[client] = value or 1.0 / float(rows[[*compared.pairs.ravel()]].min())
         return found
 
     def write_history(self, stages: Sequence[Stage]) -> None:
-        """Append the rounds of later stages, each in a folder of its own, to those of the first."""
+        """Write the rounds of all fits, each in a folder of its own, as those of one run."""
         folder = self.session.folder
         if folder is None or len(stages) == 1:
             return
@@ -272,7 +275,7 @@ class Run:
     def evaluations(
         self, counted: Mapping[ClientId, Counted], rules: Sequence[Rule]
     ) -> Evaluations:
-        """What a model does on every client's rows, held against ``rules``."""
+        """What a model does on every client's rows, compared with ``rules``."""
         return Evaluations(
             self.setup.rates,
             tuple(rules),
@@ -285,10 +288,17 @@ class Run:
         )
 
 
+def briefly(sentences: tuple[str, ...], what: str) -> tuple[str, ...]:
+    """The sentences, or where there are many, how many of ``what`` and the first."""
+    if len(sentences) <= MOST_TOLD:
+        return sentences
+    return (f"{len(sentences)} {what}. The first: {sentences[0]}",)
+
+
 def _about_budgets(
     attribute: str, budgets: Mapping[str, float], share: float, *, alone: bool
 ) -> str:
     whose = "" if alone else f" for {attribute}"
     listed = ", ".join(f"{c!r} {v:.4f}" for c, v in list(budgets.items())[:12])
-    more = ", …" if len(budgets) > 12 else ""
+    more = f" and {len(budgets) - 12} more" if len(budgets) > 12 else ""
     return f"Budgets{whose} are {share:g} of the disparity without budgets: {listed}{more}."
