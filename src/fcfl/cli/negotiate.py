@@ -29,6 +29,7 @@ from fcfl.training.rounds import Session
 
 from .console import (
     asking,
+    flag,
     note,
     out_console,
     run_folder,
@@ -36,7 +37,7 @@ from .console import (
     saying_how_to_resume,
     usage,
 )
-from .settings import NOTHING, Given, Tables, flag, takes
+from .settings import NOTHING, Given, Tables, takes
 from .train import check_resume, experiment_of
 
 Budgets = Annotated[

@@ -27,7 +27,7 @@ from fcfl.runs.site_config import (
 from fcfl.runs.site_values import site_names
 
 from .commands import COMMANDS
-from .console import out_console, say, usage
+from .console import flag, out_console, say, usage
 from .over_sites import (
     Folder,
     Setting,
@@ -37,7 +37,7 @@ from .over_sites import (
     command_to_go_on,
     show_run,
 )
-from .settings import NOTHING, AtLeastOne, Given, Overwrite, Resume, flag, takes
+from .settings import NOTHING, AtLeastOne, Given, Overwrite, Resume, takes
 from .train import check_resume
 
 app = App(name="nvflare", help=COMMANDS["nvflare"])

@@ -21,6 +21,7 @@ from .console import (
     INFEASIBLE,
     WrongUsage,
     asking,
+    flag,
     note,
     out_console,
     progress_bar,
@@ -29,7 +30,7 @@ from .console import (
     saying_how_to_resume,
     usage,
 )
-from .settings import NOTHING, Given, Tables, flag, takes
+from .settings import NOTHING, Given, Tables, takes
 from .train import check_resume, experiment_of
 
 app = App(
