@@ -74,13 +74,13 @@ def predict(
 
 def _write(found: "Predictions", out: Path | None) -> None:
     """The table to a file, or to the screen, and how many rows are positive."""
-    from fcfl.runs.predicting import write_predictions
+    from fcfl.runs.predicting import write_csv, write_predictions
 
     count = len(found.table)
     rows = "1 row" if count == 1 else f"{count:,} rows"
     if out is None:
-        found.table.to_csv(sys.stdout, index=False)
+        write_csv(found, sys.stdout)
     else:
-        write_predictions(found.table, out)
+        write_predictions(found, out)
     where = "" if out is None else f" written to {out}"
     note(f"{rows}{where}: {found.n_positive:,} positive{found.decided}")

@@ -12,17 +12,22 @@ from sklearn.utils.validation import validate_data
 
 from fcfl._checks import check_count
 from fcfl._types import ClientId, Vector
+from fcfl.data._cells import look_alikes
 from fcfl.data.arrow_frames import as_pandas
 from fcfl.data.client_data import ClientData
 from fcfl.estimator.fitted import FittedClassifier
 from fcfl.estimator.inputs import (
     CLIENTS,
     advice,
+    check_labelled,
+    check_sizes,
     client_column,
+    features_of,
     row_weights,
     rows_checksum,
     sensitive_columns,
     split_by_client,
+    warn_of_names,
 )
 from fcfl.estimator.parameters import (
     is_masked,
@@ -218,12 +223,15 @@ class FCFLClassifier(FittedClassifier):
         sample_weight : array of shape (n_rows,), optional
             How many rows each stands for, in losses and in rates.
         """
-        X, y = as_pandas(X), as_pandas(y)
+        X, y = features_of(X), as_pandas(y)
+        check_labelled(y)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
+        check_sizes(X, getattr(self, "feature_names_in_", None))
         labels = self._encode_labels(y)
         weights = row_weights(sample_weight, labels)
         sensitive = sensitive_columns(sensitive_features, len(labels))
         parts = split_by_client(X, labels, client_column(clients, len(labels)), sensitive, weights)
+        warn_of_names(self.classes_, parts)
         seed = self.random_state
         if not isinstance(seed, (int, np.integer)):
             seed = check_random_state(seed).randint(2**31)
@@ -254,12 +262,14 @@ class FCFLClassifier(FittedClassifier):
 
     def _encode_labels(self, y: Any) -> Vector:
         check_classification_targets(y)
-        if type_of_target(y) != "binary":
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        alike = look_alikes(str(name) for name in self.classes_ if isinstance(name, str))
+        if type_of_target(y) != "binary" or alike:
             raise ValueError(
                 "Only binary classification is supported. The type of the target is "
-                f"{type_of_target(y)}: `y` must have two classes."
+                f"{type_of_target(y)}: `y` must have two classes"
+                + (f", but {alike}." if alike else ".")
             )
-        self.classes_, codes = np.unique(y, return_inverse=True)
         if self.classes_.size != 2:
             raise ValueError(
                 f"`y` must have two classes, got one class: {str(self.classes_[0])!r}."

@@ -15,6 +15,7 @@ from fcfl.data.arrow_frames import as_pandas
 from fcfl.data.encoding import Schema
 from fcfl.estimator.audited_rows import audit_rows
 from fcfl.estimator.classifier_file import read_classifier, write_classifier
+from fcfl.estimator.inputs import features_of
 from fcfl.estimator.row_thresholds import row_thresholds
 from fcfl.models.linear import linear_logits
 from fcfl.models.loss import Loss, as_loss
@@ -44,11 +45,11 @@ class FittedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def decision_function(self, X: Any) -> Vector:
         """Logit of each row; at least zero means the second class, unless there are thresholds."""
         check_is_fitted(self)
-        X = as_pandas(X)
         if self.schema_ is None:
+            X = features_of(X)
             X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         else:
-            X = self.schema_.transform(X)
+            X = self.schema_.transform(as_pandas(X))
         if self.model is None:
             return linear_logits(X, np.append(self.coef_, self.intercept_))
         from fcfl.models.torch_module import TorchModule

@@ -16,8 +16,10 @@ from fcfl.data import (
     read_tables,
     table_files,
 )
+from fcfl.data._notes import on_command_line
 from fcfl.data.catalog import ORIGINAL_SPLIT
 from fcfl.data.encoding import MAX_LEVELS
+from fcfl.data.roles import check_roles, labelled_rows
 from fcfl.data.several_files import FILE
 from fcfl.data.synthetic import start as synthetic_start
 from fcfl.errors import DataError, ManyClients
@@ -39,7 +41,7 @@ from fcfl.server.method import traits_of
 
 _OF_TABLES = (
     *("client", "label", "positive", "drop", "features", "keep", "categorical", "numeric"),
-    *("missing", "max_levels", "max_clients", "schema"),
+    *("missing", "drop_unlabelled", "max_levels", "max_clients", "schema"),
 )  # options that a built-in set would silently ignore
 
 
@@ -180,15 +182,19 @@ def open_table(settings: DataSettings) -> FederatedTable:
     text = (columns.client, *columns.sensitive, *settings.categorical)
     is_by_file = columns.client == FILE
     frame = read_tables(paths, text=text, missing=settings.missing, are_clients=is_by_file)
+    check_roles(frame, columns)
+    if settings.drop_unlabelled:
+        frame = labelled_rows(frame, columns.label)
     frame, columns = choose_columns(frame, columns, settings.choices)
     _check_number_of_clients(frame[columns.client].nunique(), settings)
-    return federate(
+    federation = federate(
         frame,
         columns,
         test_size=settings.test_size,
         seed=settings.seed,
         max_levels=settings.max_levels or MAX_LEVELS,
     )
+    return replace(federation, notes=tuple(map(on_command_line, federation.notes)))
 
 
 def _open_builtin(settings: DataSettings) -> FederatedTable:
@@ -243,7 +249,7 @@ def columns_missing(settings: DataSettings) -> str | None:
 def _check_columns_left_out(settings: DataSettings) -> None:
     """Refuse options that a built-in set would silently ignore."""
     for option in _OF_TABLES:
-        if getattr(settings, option) not in (None, ()):
+        if getattr(settings, option) not in (None, (), False):
             flag = option.replace("_", "-")
             raise DataError(
                 f"The built-in set {settings.table!r} knows its columns; leave `--{flag}` out."

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fcfl._checks import first_of
 from fcfl._types import ClientId, Vector
 from fcfl.client.counts import Counts, pool_counts
 from fcfl.results.evaluations import Evaluations
@@ -95,7 +96,7 @@ def sentence_on_changes(changes: Mapping[ClientId, float]) -> tuple[str, ...]:
     shown = {client: by for client, by in changes.items() if abs(by) >= SHOWN}
     if not shown:
         return ()
-    listed = ", ".join(f"{client!r} {by:+.3f}" for client, by in list(shown.items())[:12])
+    listed = first_of((f"{client!r} {by:+.3f}" for client, by in shown.items()), 12)
     return (f"Margins change the share selected: {listed}.",)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fcfl._brief import brief_repr
+from fcfl._checks import first_of
 from fcfl._types import ClientId, Point, Reports, Request, Vector
 from fcfl.audit.disparities import compare, disparity_value
 from fcfl.client.questions import Counted, Introduction, Setup
@@ -289,6 +290,5 @@ def _about_budgets(
     attribute: str, budgets: Mapping[str, float], share: float, *, alone: bool
 ) -> str:
     whose = "" if alone else f" for {attribute}"
-    listed = ", ".join(f"{c!r} {v:.4f}" for c, v in list(budgets.items())[:12])
-    more = ", …" if len(budgets) > 12 else ""
-    return f"Budgets{whose} are {share:g} of the disparity without budgets: {listed}{more}."
+    listed = first_of((f"{c!r} {v:.4f}" for c, v in budgets.items()), 12)
+    return f"Budgets{whose} are {share:g} of the disparity without budgets: {listed}."
