@@ -39,7 +39,7 @@ from fcfl.estimator.parameters import (
 from fcfl.federation.federation import Federation
 from fcfl.models.group_thresholds import Thresholds
 from fcfl.models.linear import Linear
-from fcfl.models.loss import Loss, as_loss
+from fcfl.models.loss import HALF, Loss, as_loss
 from fcfl.models.model import Model
 from fcfl.policy import PrivacyBudget
 from fcfl.results import DataSource
@@ -95,6 +95,10 @@ class FCFLClassifier(FittedClassifier):
         for a budget below 0.05, 100 at most.
     starts : int, optional
         How many starts are compared. By default 4, 1 for a torch module.
+    threshold : float
+        The probability from which on a row is in the second class, by default 0.5. Group rates in
+        training, `predict` and `audit` are those of decisions at it. Lower it for a rare class: the
+        classifier warns where it selects nearly nobody, and names a threshold. Not for "hinge".
     thresholds : {"common", "group"}
         With "group" one score is trained for everybody, without budgets, and every client has a
         threshold for each group that keeps them. `predict` and `score` then need ``clients`` and
@@ -130,7 +134,7 @@ class FCFLClassifier(FittedClassifier):
     prices_ : tuple of Price
         What each budget costs: the fall of the objective per unit it is relaxed. For "sqp".
     thresholds_ : GroupThresholds or None
-        The logits from which on rows are in the second class, ``by_client`` and group.
+        How far from ``threshold`` on the scale of the logits each ``by_client`` and group is cut.
     audit_ : Audit
         Rates, intervals and verdicts on the training rows. `audit` does the same for other rows.
     n_iter_ : int
@@ -171,6 +175,7 @@ class FCFLClassifier(FittedClassifier):
         most_change: float = MOST_CHANGE,
         min_group_rows: float | None = None,
         starts: int | None = None,
+        threshold: float = HALF,
         thresholds: Thresholds = "common",
         privacy: PrivacyBudget | Mapping[str, float] | None = None,
         masked: bool = False,
@@ -191,6 +196,7 @@ class FCFLClassifier(FittedClassifier):
         self.most_change = most_change
         self.min_group_rows = min_group_rows
         self.starts = starts
+        self.threshold = threshold
         self.thresholds = thresholds
         self.privacy = privacy
         self.masked = masked
@@ -277,11 +283,12 @@ class FCFLClassifier(FittedClassifier):
         return codes.astype(np.float64)
 
     def _model(self, n_features: int) -> Model:
+        loss = as_loss("loss", self.loss)
         if self.model is None:
-            return Linear(n_features, loss=as_loss("loss", self.loss))
+            return Linear(n_features, loss=loss, threshold=self.threshold)
         from fcfl.models.torch_module import TorchModule  # torch is imported when it is needed
 
-        return TorchModule(self.model, loss=as_loss("loss", self.loss))
+        return TorchModule(self.model, loss=loss, threshold=self.threshold)
 
     def _learn(self, trained: Trained, parts: Mapping[ClientId, ClientData], seed: int) -> None:
         self._take_params(trained.params)

@@ -58,6 +58,7 @@ class LinearRows:
     group_counts: Vector
     original_features: Any = field(repr=False)
     loss: Loss = CROSS_ENTROPY
+    cut: float = 0.0  # as that of the model
 
     @property
     def n_params(self) -> int:
@@ -157,7 +158,7 @@ class LinearRows:
         counts, positives = self.row_counts[rows], self.positive_counts[rows]
         members = self.members[:, rows]
         logits = self.products.logits(block, prepared)
-        score = selection_score(logits, point)
+        score = selection_score(logits, point, self.cut)
         loss = self.loss.total(logits, counts, positives)
         scores = np.einsum("ji,i->j", members, score)  # BLAS rounds by the number of its threads
         if not point.wants_gradients:
@@ -194,7 +195,7 @@ class LinearRows:
         params = np.require(point.params, np.float64, ["C", "A"])
         compiled.report(
             rows.start, rows.stop, products.codes.shape[1], fused.n_first, point.sharpness,
-            products.codes, fused.ends, fused.set_features, products.numbers,
+            self.cut, products.codes, fused.ends, fused.set_features, products.numbers,
             fused.number_features, params, self.row_counts, self.positive_counts, self.members,
             weights, sums, gradients, diagonal,
         )  # fmt: skip
@@ -262,7 +263,11 @@ class _Bends:
 
 
 def linear_rows(
-    client: ClientId, data: ClientData, rates: Sequence[RateId], loss: Loss = CROSS_ENTROPY
+    client: ClientId,
+    data: ClientData,
+    rates: Sequence[RateId],
+    loss: Loss = CROSS_ENTROPY,
+    cut: float = 0.0,
 ) -> LinearRows:
     """Count, by weight, what each row stands for; identical rows are merged where it pays."""
     if data.n_rows == 0:
@@ -281,4 +286,5 @@ def linear_rows(
         group_counts=facts[:, 2:].sum(axis=0),
         original_features=data.X,
         loss=loss,
+        cut=cut,
     )

@@ -20,8 +20,10 @@ from fcfl.data.roles import cell_texts
 from fcfl.data.several_files import FILE, client_of
 from fcfl.data.table_files import read_as_written
 from fcfl.errors import DataError
+from fcfl.models.linear import Linear
+from fcfl.models.model import at_threshold
 from fcfl.models.model_file import Inputs
-from fcfl.models.saved_model import load_model
+from fcfl.models.saved_model import SavedModel, load_model
 from fcfl.runs.folder import ROWS, SETTINGS
 from fcfl.runs.opening import open_table
 from fcfl.runs.settings import Experiment
@@ -47,13 +49,14 @@ class Predictions:
     dialect: Dialect
 
 
-def predict_file(folder: Path, table: Path, threshold: float = 0.5) -> Predictions:
+def predict_file(folder: Path, table: Path, threshold: float | None = None) -> Predictions:
     """Score a table on disk; a row is positive from a probability of ``threshold`` on.
+
+    By default that is the threshold the model was trained for.
 
     Cells are as they are in the file: ``007`` stays ``007``. Where the rows are those that the
     folder's run was trained on, a column says which of them were held out.
     """
-    check_threshold(threshold)
     model = load_model(folder)
     schema = model.inputs.schema
     by_group = _by_group(model.inputs)
@@ -62,7 +65,7 @@ def predict_file(folder: Path, table: Path, threshold: float = 0.5) -> Predictio
     )
     logits = model.logits(frame)
     named = frame.assign(**{FILE: client_of(table)}) if FILE in by_group else frame
-    cuts, notes = _cuts(model.inputs, named, threshold, by_group)
+    cuts, notes = _cuts(model, named, threshold, by_group)
     answers = model.answers(logits, cuts)
     added = {SCORE: model.model.loss.scores(logits), PREDICTION: answers}
     parts, unknown = parts_of_rows(folder, table)
@@ -84,15 +87,15 @@ def predict_file(folder: Path, table: Path, threshold: float = 0.5) -> Predictio
             *notes,
         ),
         positive,
-        f", from a score of {threshold:g}" if not by_group else ", by client and group",
+        ", by client and group" if by_group else _from_where(model.model, threshold),
         dialect,
     )
 
 
-def check_threshold(threshold: float) -> None:
-    """Refuse a probability from which on everybody or nobody would be selected."""
-    if not 0 < threshold < 1:
-        raise ValueError(f"`threshold` must be between 0 and 1, got {threshold!r}.")
+def _from_where(model: Linear, threshold: float | None) -> str:
+    if not model.loss.has_probabilities:
+        return ", from a logit of 0"
+    return f", from a score of {model.threshold if threshold is None else threshold:g}"
 
 
 # --- from which logit on a row is positive --------------------------------------------------------
@@ -106,12 +109,13 @@ def _by_group(inputs: Inputs) -> tuple[str, ...]:
 
 
 def _cuts(
-    inputs: Inputs, frame: Any, threshold: float, by_group: Sequence[str]
+    model: SavedModel, frame: Any, threshold: float | None, by_group: Sequence[str]
 ) -> tuple[Vector | float, tuple[str, ...]]:
     """The logit from which on each row is positive, and what to say of it."""
+    inputs, cut = model.inputs, at_threshold(model.model, threshold).cut
     if inputs.thresholds is None:
-        return (0.0 if threshold == 0.5 else float(np.log(threshold / (1.0 - threshold)))), ()
-    if threshold != 0.5:
+        return cut, ()
+    if threshold is not None:
         raise DataError(
             f"`--threshold` must be left out, got {threshold:g}: this model has thresholds by "
             "client and group."
@@ -127,9 +131,9 @@ def _cuts(
     if unknown.any():
         notes += (
             f"{_count(int(unknown.sum()), 'row')} of a client or group without a threshold of its "
-            "own: decided by the common one, a logit of 0.",
+            f"own: decided by the common one, a score of {model.model.threshold:g}.",
         )
-    return cuts, notes
+    return cut + cuts, notes
 
 
 # --- which rows were held out ---------------------------------------------------------------------
