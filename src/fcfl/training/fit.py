@@ -22,12 +22,13 @@ from fcfl._types import Vector
 from fcfl.errors import AbsentClientError
 from fcfl.federation.federation import Federation
 from fcfl.models.group_thresholds import Thresholds
-from fcfl.models.model import Model
+from fcfl.models.model import Model, at_threshold
 from fcfl.results import Selection, Start
 from fcfl.rules import Rule, without_budgets
 from fcfl.server.method import traits_of
 from fcfl.server.problem import Problem
-from fcfl.training.held import Held, sentence_on_alike
+from fcfl.training.degenerate import find_degenerate, with_advice
+from fcfl.training.held import Held
 from fcfl.training.holding import Holding
 from fcfl.training.margins import MOST_CHANGE
 from fcfl.training.open_settings import objective_of, open_settings
@@ -55,6 +56,7 @@ def train(
     excess_loss: bool = False,
     min_group_rows: float | None = None,
     starts: int | None = None,
+    threshold: float | None = None,
     thresholds: Thresholds = "common",
     groups: Mapping[str, Sequence[str]] | None = None,
     seed: int = 0,
@@ -89,6 +91,9 @@ def train(
         By default 30, more for a small budget: see `Difference.least_rows`.
     starts : how many starts are compared; the best is kept
         By default 4 for a linear model, 1 for a network or where ``start`` is given.
+    threshold : the probability from which on a row is selected; by default the model's, .5
+        Group rates are taken there, smooth and hard. Lower it for a rare label:
+        `Trained.degenerate` says if nearly nobody is selected, and at which threshold not.
     thresholds : "common", or "group": one score for everybody, decisions by client and group
         The score is then trained without budgets, and every client chooses thresholds for its
         groups that keep them; whoever uses the model needs each row's client and group.
@@ -101,6 +106,7 @@ def train(
     """
     _check_arguments(confidence, most_change, relative_budget, min_group_rows, starts)
     session = replace(session, on_message=_once(session.on_message))
+    model = at_threshold(model, threshold)
     run = prepare(federation, model, rules, method, groups, min_group_rows, session)
     settings = open_settings(method, model, l2, objective, excess_loss=excess_loss)
     first = model.start() if start is None else _check_start(start, model)
@@ -174,8 +180,7 @@ def _best_start(
 
 def _warnings(selection: Selection | None, held: Held, session: Session) -> tuple[str, ...]:
     """What to know of the model that was kept; thresholds by group were not forecast."""
-    forecast = checked_forecast(selection, held.found.train, held.found.test)
-    said = (*forecast, *sentence_on_alike(held.found))
+    said = checked_forecast(selection, held.found.train, held.found.test)
     for sentence in said:
         session.on_message(sentence)
     return said
@@ -231,6 +236,9 @@ def _trained(
     """What the last turn left, and what its model does on every client's rows."""
     warned = _warnings(selection if chosen is None else None, held, run.session)
     said = (*notes, *warned, *(holding.notes if chosen is None else chosen.notes))
+    degenerate = find_degenerate(run.setup.model, held.found.train)
+    if degenerate is not None:
+        degenerate = with_advice(run, held.params, degenerate)
     return Trained(
         model=run.setup.model,
         method=run.method,
@@ -248,6 +256,7 @@ def _trained(
         exceeded=holding.exceeded(held) if chosen is None else chosen.exceeded,
         exchanges=dict(run.federation.exchanges.by_phase),
         thresholds=None if chosen is None else chosen.thresholds,
+        degenerate=degenerate,
     )
 
 

@@ -12,6 +12,7 @@ from fcfl.models.group_thresholds import GroupThresholds
 from fcfl.models.model import Model
 from fcfl.results import DataSource, Result, Selection, Start
 from fcfl.results.compose import compose_result, has_prices, with_prices
+from fcfl.results.degenerate import Degenerate
 from fcfl.results.evaluations import Evaluations, row_sections
 from fcfl.results.result import Privacy
 from fcfl.results.summary import Summary, summary_of
@@ -33,6 +34,7 @@ class Trained:
     ``exceeded`` is what decisions on training rows exceed budgets by, in all. With ``thresholds``
     decisions are by client and group. With ``privacy`` every count is noisy, and no loss is known.
     ``exchanges`` are the requests that all clients answered, by phase (`ExchangeCount`).
+    ``degenerate`` is set if the model selects nearly nobody or nearly everybody: it is of no use.
     """
 
     model: Model
@@ -52,6 +54,7 @@ class Trained:
     exchanges: Mapping[str, int]
     thresholds: GroupThresholds | None = None
     privacy: Privacy | None = None
+    degenerate: Degenerate | None = None
 
     def __repr__(self) -> str:
         """Method, status, exchanges, and a line for each disparity of the first clients."""
@@ -156,6 +159,8 @@ class Trained:
             exchanges=self.exchanges,
             notes=(*notes, *self.notes),
             selection=self.selection,
+            threshold=self.model.threshold,
             thresholds=self.thresholds,
+            degenerate=self.degenerate,
         )
         return with_prices(replace(result, privacy=self.privacy), self.state, self.at)
