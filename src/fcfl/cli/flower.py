@@ -168,7 +168,8 @@ def up(
     A round takes several seconds, whatever the model.
 
     Exit codes: 0 budgets met on the training rows, 1 an error, 2 wrong usage,
-    3 done, but a budget is exceeded on the training rows.
+    3 done, but a budget is exceeded on the training rows, or the model selects
+    nearly nobody or nearly everybody.
     """
     check_installed("flwr")
     check_resume(resume, overwrite)

@@ -143,7 +143,8 @@ def up(
     Makes kits for 127.0.0.1, starts them, trains, and stops everything, also on Ctrl-C.
 
     Exit codes: 0 budgets met on the training rows, 1 an error, 2 wrong usage,
-    3 done, but a budget is exceeded on the training rows.
+    3 done, but a budget is exceeded on the training rows, or the model selects
+    nearly nobody or nearly everybody.
     """
     _check_engine()
     check_resume(resume, overwrite)

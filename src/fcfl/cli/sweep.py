@@ -73,7 +73,8 @@ def sweep(
     folder per point.
 
     Exit codes: 0 budgets met on the training rows at every point, 1 an error, 2
-    wrong usage, 3 done, but a budget is exceeded on the training rows.
+    wrong usage, 3 done, but a budget is exceeded on the training rows, or a model
+    selects nearly nobody or nearly everybody.
     """
     if (budgets is None) == (relative is None):
         both = ", not both" if budgets is not None else ""
@@ -104,6 +105,10 @@ def _show(curve: Sweep, folder: Path, page: Path) -> None:
     exceeded = [point.folder for point in curve.points if not point.budgets_met]
     if exceeded:
         note(f"Budgets are exceeded on the training rows at {', '.join(exceeded)}.")
+    degenerate = [point.folder for point in curve.points if point.degenerate]
+    if degenerate:
+        note(f"The model selects nearly nobody or nearly everybody at {', '.join(degenerate)}.")
+    if exceeded or degenerate:
         raise SystemExit(INFEASIBLE)
 
 
@@ -115,7 +120,7 @@ def curve_table(points: Sequence[SweepPoint]) -> Grid:
     columns = [
         Column(first, [f"{point.value:g}" for point in points]),
         Column("status", [point.status for point in points], is_number=False),
-        Column("met in\ntrain-\ning", [("no", "yes")[point.budgets_met] for point in points]),
+        Column("met in\ntrain-\ning", [("no", "yes")[point.is_success] for point in points]),
         Column("worst\nclient’s\ntrain\nloss", losses, rank=2),
         Column("all\nrows\naccu-\nracy", [number(one.accuracy, 3) for one in judged]),
         Column("all\nrows\nse-\nlected", [number(one.selected, 3) for one in judged], rank=1),

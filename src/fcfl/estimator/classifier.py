@@ -264,6 +264,8 @@ class FCFLClassifier(FittedClassifier):
         self._learn(trained, parts, int(seed))
         if trained.status != "converged" and self.rounds is None:
             warnings.warn(advice(trained.message, X), ConvergenceWarning, stacklevel=2)
+        if trained.degenerate is not None:
+            warnings.warn(trained.degenerate.in_python, UserWarning, stacklevel=2)
         return self
 
     def _encode_labels(self, y: Any) -> Vector:

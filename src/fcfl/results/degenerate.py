@@ -73,20 +73,34 @@ class Degenerate:
         return sum(one.positives for one in self.rows)
 
     @property
-    def finding(self) -> str:
-        """State who is selected, with counts."""
+    def headline(self) -> str:
+        """State who is selected, as a clause without counts."""
         sides = dict.fromkeys(one.whom for one in self.rows)
-        listed = ", ".join(_counts_of(one) for one in self.rows[:MOST_NAMED])
+        return f"the model selects nearly {' or nearly '.join(sides)}"
+
+    @property
+    def named(self) -> list[str]:
+        """Return the counts of a few clients."""
+        listed = [
+            f"{one.selected:,} of {one.rows:,} training rows at {_called(one)} "
+            f"({one.positives:,} have the label)"
+            for one in self.rows[:MOST_NAMED]
+        ]
         more = len(self.rows) - MOST_NAMED
-        rest = f" and {more} more" if more > 0 else ""
-        return f"The model selects nearly {' or nearly '.join(sides)}: {listed}{rest}."
+        return [*listed, f"{more} more"] if more > 0 else listed
+
+    @property
+    def in_python(self) -> str:
+        """Return the sentences of a warning in Python."""
+        found = f"{self.headline}: {', '.join(self.named)}."
+        return f"{found[0].upper()}{found[1:]} {self.way_out('threshold=')}"
 
     def way_out(self, option: str) -> str:
-        """State what to do; ``option`` is how a threshold is given, such as ``--threshold``."""
+        """State what to do; ``option`` is how a threshold is given: ``--threshold`` and a space."""
         if self.advised_threshold is None or self.would_select is None:
             return (
                 "Such a model keeps budgets on equal rates and is of no use. Try another decision "
-                f"threshold ({option}), a smaller l2, a larger budget, or more rows."
+                f"threshold ({option.rstrip(' =')}), a smaller l2, a larger budget, or more rows."
             )
         return (
             f"At a decision threshold of {self.advised_threshold:g} instead of {self.threshold:g} "
@@ -95,9 +109,5 @@ class Degenerate:
         )
 
 
-def _counts_of(one: DegenerateRows) -> str:
-    who = "all clients together" if one.client is None else repr(one.client)
-    return (
-        f"{one.selected:,} of {one.rows:,} training rows at {who}, where {one.positives:,} have "
-        "the label"
-    )
+def _called(one: DegenerateRows) -> str:
+    return "all clients together" if one.client is None else one.client

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 from fcfl._types import ClientId
 from fcfl.audit.auditing import FailOn, Simultaneous
 from fcfl.models.group_thresholds import GroupThresholds
+from fcfl.models.loss import HALF
 from fcfl.server.prices import Price
 
 from .client_result import ClientResult, Disparity, Overall, PartName, RowCounts, WorstClient
@@ -221,6 +222,11 @@ class Result:
     def _repr_html_(self) -> str:
         """The same as a table, for notebooks."""
         return summary_of(self).html
+
+    @property
+    def chosen_threshold(self) -> float | None:
+        """The decision threshold, None where it is the usual one half or not known."""
+        return None if self.threshold == HALF else self.threshold
 
     @property
     def n_rounds(self) -> int:

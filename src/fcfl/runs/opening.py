@@ -25,7 +25,7 @@ from fcfl.data.synthetic import start as synthetic_start
 from fcfl.errors import DataError, ManyClients
 from fcfl.federation.federation import Federation
 from fcfl.models.linear import Linear
-from fcfl.models.loss import CROSS_ENTROPY, as_loss, loss_notes
+from fcfl.models.loss import CROSS_ENTROPY, HALF, as_loss, loss_notes
 from fcfl.models.model import Model, Opaque
 from fcfl.models.model_file import Inputs
 from fcfl.policy import PrivacyBudget
@@ -109,7 +109,9 @@ def open_run(experiment: Experiment) -> Opened:
     federation = Federation.from_rows(table.train, table.test, privacy=budget)
     return Opened(
         federation=federation.masked() if experiment.masked else federation,
-        model=Linear(table.schema.n_features, experiment.start, experiment.seed, loss),
+        model=Linear(
+            table.schema.n_features, experiment.start, experiment.seed, loss, experiment.threshold
+        ),
         rules=asked.rules,
         checksum=table.checksum,
         inputs=Inputs(
@@ -134,6 +136,8 @@ def _open_synthetic(experiment: Experiment) -> Opened:
         raise DataError("The synthetic problem has no relative budget; give `--budget`.")
     if experiment.loss != CROSS_ENTROPY.name:
         raise DataError("The synthetic problem has a loss of its own; leave `--loss` out.")
+    if experiment.threshold != HALF:
+        raise DataError("The synthetic problem decides nothing; leave `--threshold` out.")
     if experiment.masked:
         raise DataError("The synthetic problem has one client, no sum; leave `--masked` out.")
     if experiment.sensitive:

@@ -92,9 +92,16 @@ def open_sites(
     agreement = sites.agreement
     asked = rules_of(experiment, agreement.terms.sensitive, sites.names, agreement.levels)
     loss = as_loss("loss", experiment.loss)
-    model: Linear | NamedModule = Linear(agreement.schema.n_features, loss=loss)
+    model: Linear | NamedModule = Linear(
+        agreement.schema.n_features, loss=loss, threshold=experiment.threshold
+    )
     if module is not None:
-        model = NamedModule(module, agreement.schema.n_features, seed=experiment.seed)
+        model = NamedModule(
+            module,
+            agreement.schema.n_features,
+            seed=experiment.seed,
+            threshold=experiment.threshold,
+        )
     checksums = repr(sorted(agreement.checksums.items()))
     return Opened(
         federation=sites,

@@ -61,7 +61,8 @@ def with_advice(run: Run, params: Vector, found: Degenerate) -> Degenerate:
 
     def select(threshold: float) -> int:
         setup = replace(run.setup, model=at_threshold(model, threshold))
-        counted = run.federation.count(setup, params)
+        with run.federation.phase("check"):
+            counted = run.federation.count(setup, params)
         return sum(
             _summary(said.train)[2]
             for name, said in counted.items()
