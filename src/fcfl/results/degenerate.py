@@ -100,7 +100,7 @@ class Degenerate:
         if self.advised_threshold is None or self.would_select is None:
             return (
                 "Such a model keeps budgets on equal rates and is of no use. Try another decision "
-                f"threshold ({option.rstrip(' =')}), a smaller l2, a larger budget, or more rows."
+                f"threshold ({option.strip()}), a smaller l2, a larger budget, or more rows."
             )
         return (
             f"At a decision threshold of {self.advised_threshold:g} instead of {self.threshold:g} "

@@ -42,8 +42,6 @@ def find_degenerate(
 def _judged(client: ClientId | None, counts: Counts, noise: float) -> DegenerateRows | None:
     n_rows, positives, selected = _summary(counts)
     side = degenerate_side(selected, positives, n_rows, noise)
-    if side is None and client is None and noise == 0.0 and 0 < positives < n_rows:
-        side = "nobody" if selected == 0 else "everybody" if selected == n_rows else None
     return None if side is None else DegenerateRows(client, side, n_rows, positives, selected)
 
 
