@@ -88,6 +88,11 @@ def threshold_selecting(
     out until thresholds on both sides are known, then interpolates the logarithm of the counts in
     log-odds, and bisects where that gains little. None if no count is within a fifth.
     """
+    if wanted > n_rows / 2:  # then the others are to be few: the mirror image
+        found = threshold_selecting(
+            n_rows - wanted, n_rows, lambda other: n_rows - select(_mirrored(other))
+        )
+        return None if found is None else (_mirrored(found[0]), n_rows - found[1])
     low, high = (-_FARTHEST, n_rows), (_FARTHEST, 0)  # log-odds that select too many, too few
     at, width, best = _log_odds(wanted / n_rows), 1.0, (math.nan, -n_rows)
     for tried in range(MOST_COUNTS):
@@ -121,8 +126,12 @@ def _log_odds(probability: float) -> float:
     return math.log(probability / (1.0 - probability))
 
 
+def _mirrored(probability: float) -> float:
+    return round(1.0 - probability, 15)
+
+
 def _rounded(log_odds: float) -> float:
     """Return the probability with few digits, so that a person can type it."""
     if log_odds > 0:
-        return round(1.0 - _rounded(-log_odds), 15)
+        return _mirrored(_rounded(-log_odds))
     return float(f"{1.0 / (1.0 + math.exp(-log_odds)):.{_DIGITS}g}")

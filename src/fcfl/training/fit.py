@@ -239,6 +239,7 @@ def _trained(
     degenerate = find_degenerate(run.setup.model, held.found.train)
     if degenerate is not None:
         degenerate = with_advice(run, held.params, degenerate)
+        said = (*said, degenerate.in_python)
     return Trained(
         model=run.setup.model,
         method=run.method,

@@ -55,6 +55,7 @@ def train_privately(run: Run, rules: Sequence[Rule], first: Vector, l2: float) -
     )
     for note in notes:
         run.session.on_message(note)
+    degenerate = find_degenerate(run.setup.model, found.train, _count_noise(run, found))
     at = Evaluation(problem, state.params, tuple(found.reports[c] for c in problem.clients))
     over = problem.constraints.violations(at.rates)
     usable = _judged(run.method, state)
@@ -71,10 +72,10 @@ def train_privately(run: Run, rules: Sequence[Rule], first: Vector, l2: float) -
         selection=None,
         starts=(),
         turns=(stage,),
-        notes=notes,
+        notes=notes if degenerate is None else (*notes, degenerate.in_python),
         exceeded=float(np.maximum(over[usable], 0.0).sum()),
         exchanges=dict(run.federation.exchanges.by_phase),
-        degenerate=find_degenerate(run.setup.model, found.train, _count_noise(run, found)),
+        degenerate=degenerate,
         privacy=privacy_of(run.method, problem.clients),
     )
 

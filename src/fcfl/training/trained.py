@@ -143,6 +143,7 @@ class Trained:
         notes: Sequence[str] = (),
     ) -> Result:
         """Everything that ``result.json`` says; ``notes`` come before those of training."""
+        useless = None if self.degenerate is None else self.degenerate.in_python  # has its field
         result = compose_result(
             row_sections(self.evaluations),
             self.state,
@@ -157,7 +158,7 @@ class Trained:
             data=data,
             cost=self.cost,
             exchanges=self.exchanges,
-            notes=(*notes, *self.notes),
+            notes=(*notes, *(note for note in self.notes if note != useless)),
             selection=self.selection,
             threshold=self.model.threshold,
             thresholds=self.thresholds,
