@@ -42,7 +42,17 @@ _OF_RUN = (  # settings of `fcfl train` that a run over sites has, in the order 
     *("label", "sensitive", "positive", "drop", "drop_unlabelled", "seed", "test_size"),
     *("metric", "budget", "relative_budget", "ratio", "scope", "policy", "confidence"),
     *("most_change", "min_group_rows", "method", "published", "step_size", "rounds", "options"),
-    *("l2", "objective", "loss", "threshold", "curvature", "masked", "protects", "excess_loss", "starts"),
+    *(
+        "l2",
+        "objective",
+        "loss",
+        "threshold",
+        "curvature",
+        "masked",
+        "protects",
+        "excess_loss",
+        "starts",
+    ),
     "privacy",
 )
 _OF_SQP = ("rounds", "l2", "objective")  # whose defaults in `_OTHERWISE` are those of the method
