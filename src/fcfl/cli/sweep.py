@@ -117,10 +117,11 @@ def curve_table(points: Sequence[SweepPoint]) -> Grid:
     judged = [point.judged for point in points]
     losses = [number(point.worst_client_train_loss) for point in points]
     first = "budget" if points[0].relative is None else "relative"
+    statuses = ["degenerate" if point.degenerate else point.status for point in points]
     columns = [
         Column(first, [f"{point.value:g}" for point in points]),
-        Column("status", [point.status for point in points], is_number=False),
-        Column("met in\ntrain-\ning", [("no", "yes")[point.is_success] for point in points]),
+        Column("status", statuses, is_number=False),
+        Column("met in\ntrain-\ning", [("no", "yes")[point.budgets_met] for point in points]),
         Column("worst\nclient’s\ntrain\nloss", losses, rank=2),
         Column("all\nrows\naccu-\nracy", [number(one.accuracy, 3) for one in judged]),
         Column("all\nrows\nse-\nlected", [number(one.selected, 3) for one in judged], rank=1),
