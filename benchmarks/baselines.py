@@ -79,7 +79,7 @@ def accuracies(federation: FederatedTable, params: Vector) -> list[float]:
     """Of all test rows, then of each client's, in per cent."""
     right, rows = [], []
     for data in federation.test.values():
-        counts = count_rows(linear_logits(data.X, params), data, ())
+        counts = count_rows(linear_logits(data.X, params), data, (), 0.0)
         right.append(counts.true_negative + counts.true_positive)
         rows.append(counts.n_rows)
     every = [(sum(right), sum(rows)), *zip(right, rows, strict=True)]

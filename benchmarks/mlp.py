@@ -152,7 +152,7 @@ def solve(case: Case, federation: FederatedTable) -> dict[str, Any]:
     found["seconds"] = time.perf_counter() - began
     rates = rates_needed(rules, federation.levels)
     for part, datas in (("train", federation.train), ("test", federation.test)):
-        counts = [count_rows(logits(d.X, found["params"]), d, rates) for d in datas.values()]
+        counts = [count_rows(logits(d.X, found["params"]), d, rates, 0.0) for d in datas.values()]
         found[part] = (list(losses(counts)), max(disparities(counts)))
     return found
 

@@ -338,21 +338,7 @@ def keeps_exit_zero(recorded: Recorded) -> bool:
         "beside the benchmark's model without budgets, under exit 0: "
         + ", ".join(f"{by:.3f} of {whom}" for whom, by in shifts.items())
     )
-    if lost := margin_losses(recorded):
-        print(
-            f"Margins cost at most {max(lost):.4f} of training accuracy, {mean(lost):.4f} on average"
-        )
     return not outside
-
-
-def margin_losses(recorded: Recorded) -> list[float]:
-    """Training accuracy that margins cost, where the same rows were trained on at confidence 0."""
-    lost = []
-    for (task, seed, confidence, variant), found in recorded.lines.items():
-        plain = recorded.lines.get((task, seed, 0.0, variant))
-        if variant == "default" and confidence and found["met"] and plain is not None:
-            lost.append((plain["accuracy"][0] - found["accuracy"][0]) / UNIT)
-    return lost
 
 
 def is_calibrated(recorded: Recorded, part: str) -> bool:

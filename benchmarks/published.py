@@ -50,7 +50,7 @@ def reproduce(name: str, seed: int) -> tuple[list[float], list[float]]:
     accuracies, disparities = [], []
     for client in CLIENTS:
         test = federation.test[client]
-        counts = count_rows(linear_logits(test.X, params), test, rates)
+        counts = count_rows(linear_logits(test.X, params), test, rates, 0.0)
         accuracies.append((counts.true_positive + counts.true_negative) / counts.n_rows)
         first, other = counts.group_selected / counts.group_counts
         disparities.append(float(first - other))

@@ -4,6 +4,10 @@
 rows are pooled and split again 67/33 per seed. Compared: `auto` (l2 and objective
 cross-validated), `max` (the paper's problem, l2 1e-3) and the two-stage method with the authors'
 options and settings. Every split's figures go to `benchmarks/results/resplits.json`.
+
+`python -m benchmarks.resplits harm [SPLITS [FIRST]]`: does choosing the objective harm anybody? The
+default, margins included, beside ``--objective mean`` on splits from seed FIRST (700): differences
+with their paired standard errors. Exit code 1 if one is worse by more than that.
 """
 
 import json
@@ -39,16 +43,15 @@ def pooled_table(path: Path) -> Path:
 
 
 def held_out(table: Path, seed: int, options: dict[str, Any]) -> list[float]:
-    """Test loss, accuracy and disparity of both clients."""
+    """Test loss, accuracy, disparity and number of rows of both clients."""
     experiment = Experiment(
         str(table),
-        "client",
-        "income",
-        ("race",),
+        client="client",
+        label="income",
+        sensitive=("race",),
         budget=0.05,
         seed=seed,
         test_size=0.33,
-        **PLAIN,
         **options,
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -58,6 +61,7 @@ def held_out(table: Path, seed: int, options: dict[str, Any]) -> list[float]:
         *(test.loss for test in tests),
         *(test.accuracy for test in tests),
         *(test.disparities[0].value for test in tests),
+        *(clients[name].rows.test for name in CLIENTS),
     ]
 
 
@@ -82,7 +86,7 @@ def main(n_splits: int = 20) -> int:
     with tempfile.TemporaryDirectory() as folder:
         table = pooled_table(Path(folder) / "adult.csv")
         found = {
-            name: np.array([held_out(table, seed, options) for seed in range(n_splits)])
+            name: np.array([held_out(table, seed, PLAIN | options) for seed in range(n_splits)])
             for name, options in RUNS.items()
         }
     keep(found)
@@ -111,5 +115,33 @@ def main(n_splits: int = 20) -> int:
     return int(not holds)
 
 
+def harm(n_splits: int = 20, first: int = 700) -> int:
+    """The default minus ``--objective mean``: what cross-validating the objective changes."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = pooled_table(Path(folder) / "adult.csv")
+        default, mean = (
+            np.array([held_out(table, seed, one) for seed in range(first, first + n_splits)])
+            for one in ({}, {"objective": "mean"})
+        )
+    figures = {
+        "accuracy of the worst client": lambda v: v[:, 2:4].min(axis=1),
+        "accuracy of all rows": lambda v: (v[:, 2:4] * v[:, 6:]).sum(axis=1) / v[:, 6:].sum(axis=1),
+        "disparity of PhD": lambda v: -v[:, 4],
+        "disparity of non-PhD": lambda v: -v[:, 5],
+    }
+    worse = []
+    for name, figure in figures.items():
+        apart = figure(default) - figure(mean)
+        error = apart.std(ddof=1) / np.sqrt(n_splits)
+        worse += [name] if apart.mean() < -error else []
+        ours, others = (abs(figure(values).mean()) for values in (default, mean))
+        print(f"{name}: default {ours:.4f}, mean {others:.4f}; "
+              f"better by {apart.mean():+.4f} ± {error:.4f}")  # fmt: skip
+    print(f"worse by more than a standard error: {', '.join(worse) or 'nothing'}")
+    return int(bool(worse))
+
+
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["harm"]:
+        sys.exit(harm(*map(int, sys.argv[2:4])))
     sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 20))

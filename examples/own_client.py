@@ -43,7 +43,8 @@ class DatabaseClient:
 
     def count(self, setup, params):
         logits = ((setup.model.logits(params, some.X), some) for some in self.chunks())
-        counts = fcfl.pool_counts(fcfl.count_rows(*one, setup.rates) for one in logits)
+        about = setup.rates, setup.model.cut
+        counts = fcfl.pool_counts(fcfl.count_rows(*one, *about) for one in logits)
         none = fcfl.Counts(0, 0, 0, 0, 0.0, *np.zeros((2, len(setup.rates))))  # none held out
         return fcfl.Counted(self.report_on(setup, fcfl.Point(params)), counts, none)
 

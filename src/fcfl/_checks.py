@@ -136,6 +136,13 @@ def check_keys(
             raise error(f"Unknown key `{key}` in {where}. {did_you_mean(key, names)}")
 
 
+def first_of(items: Iterable[str], shown: int = 8) -> str:
+    """Return the first items after commas, and how many more there are."""
+    items = list(items)
+    more = f" and {len(items) - shown:,} more" if len(items) > shown else ""
+    return ", ".join(items[:shown]) + more
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A way out for a misspelt name: the nearest known ones, or all of them when few."""
     names = [str(name) for name in known]

@@ -19,6 +19,10 @@ kind           sum over the rows of                                            s
 
 in length, with a attributes and m the most rates that one row is behind.
 
+With a decision threshold other than ½ a decision is that of :math:`z \ge c`, and s is the score of
+:math:`z - c`. Only ``scores`` has another sensitivity then, :math:`\sqrt 2` times that above, by
+adding the bounds of its two parts.
+
 ``scores`` tells two sums for the price of one. A row is far from the line that decides, or near it:
 with z its logit, :math:`\sigma(z) - ½ = ½\tanh(z/2)` and
 :math:`2 s(1-s) = ½\,\mathrm{sech}^2(kz/2)`, and for k ≥ 1
@@ -83,8 +87,11 @@ class Release(Extra):
         """Whose rows it is about; no row is in both parts, so their costs do not add up."""
         return "test" if self.kind == "held_out" else "train"
 
-    def sensitivity(self, rates: Sequence[RateId], point: Point) -> float:
-        """The most that one row changes the sum, in length: the table above."""
+    def sensitivity(self, rates: Sequence[RateId], point: Point, cut: float = 0.0) -> float:
+        """Return the most that one row changes the sum, in length: the table above.
+
+        ``cut`` is the model's; only that of ``scores`` depends on it.
+        """
         a, m = len(attributes_of(rates)), rates_of_a_row(rates)
         if self.kind in _PER_CELL:
             return math.sqrt(a)
@@ -95,12 +102,13 @@ class Release(Extra):
         if self.kind == "rates":
             return math.sqrt(m) / 2
         if self.kind == "scores":
-            return self.norm / 2 * (1.0 if point.sharpness >= 1 else math.sqrt(2))
+            is_bounded = point.sharpness >= 1 and cut == 0.0
+            return self.norm / 2 * (1.0 if is_bounded else math.sqrt(2))
         return math.sqrt(m) * point.sharpness * self.norm / 4
 
-    def noise_sd(self, rates: Sequence[RateId], point: Point) -> float:
+    def noise_sd(self, rates: Sequence[RateId], point: Point, cut: float = 0.0) -> float:
         """Standard deviation of the noise in each number; not of the diagonal of ``moments``."""
-        return self.sensitivity(rates, point) / self.mu
+        return self.sensitivity(rates, point, cut) / self.mu
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ True
 Needs the extra ``fcfl[torch]``; ``import fcfl`` alone does not import torch.
 """
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -111,6 +112,7 @@ def train_module(
     confidence: float | None = None,
     min_group_rows: float | None = None,
     loss: str | Loss = CROSS_ENTROPY,
+    threshold: float | None = None,
     on_round: Callable[[RoundInfo], None] | None = None,
     verbose: bool | None = None,
 ) -> TrainedModule:
@@ -129,6 +131,7 @@ def train_module(
     min_group_rows : a group with fewer rows at a client is left out of its comparison; see `train`
     loss : "cross-entropy", "hinge", "squared", or one such as ``Hinge(width=0.05)``
         Hinge is smoothed, by default over a width of 0.1; its logits are not log-odds.
+    threshold : the probability from which on a row is selected, by default .5; see `train`
     on_round : called after every round
     verbose : whether to show a progress bar; by default if stdout is a terminal or a notebook
     """
@@ -148,9 +151,12 @@ def train_module(
         l2=l2,
         confidence=confidence,
         min_group_rows=min_group_rows,
+        threshold=threshold,
         session=Session(on_round=tell),
         verbose=verbose,
     )
+    if trained.degenerate is not None:
+        warnings.warn(trained.degenerate.in_python, UserWarning, stacklevel=2)
     return TrainedModule(**vars(trained), module=model.network.restored(trained.params))
 
 

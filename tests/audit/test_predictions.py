@@ -61,7 +61,7 @@ def test_counts_are_those_of_a_trained_model(frame):
     found = count_predictions(frame, COLUMNS)
     for client, data in federation.train.items():
         logits = np.where(frame.loc[frame["site"] == client, "yhat"] == 1, 1.0, -1.0)
-        theirs, ours = count_rows(logits, data, found.rates), found.counts[client]
+        theirs, ours = count_rows(logits, data, found.rates, 0.0), found.counts[client]
         assert (ours.group_counts == theirs.group_counts).all()
         assert (ours.group_selected == theirs.group_selected).all()
         assert ours.true_negative == theirs.true_negative

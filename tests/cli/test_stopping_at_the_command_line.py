@@ -54,3 +54,11 @@ def test_stopping_while_choosing_settings_is_an_interruption(tmp_path):
 def test_the_help_says_which_methods_take_two_counts():
     shown = " ".join(fcfl("train", "--help").output.replace("\u2502", " ").split())
     assert "for sqp and two-stage two counts" in shown
+
+
+def test_stopping_while_a_command_is_imported_is_one_line(monkeypatch):
+    def interrupt(name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("importlib.import_module", interrupt)
+    assert only_error(fcfl("train", "t.csv")) == "Stopped."

@@ -15,7 +15,7 @@ def counted(seed, n_rows=60):
     data = simulated_data(seed, n_rows=n_rows, levels=TWO_ATTRIBUTES)
     params = np.random.default_rng(seed).standard_normal(data.n_features + 1)
     logits = linear_logits(data.X, params)
-    return data, params, logits, count_rows(logits, data, RATES)
+    return data, params, logits, count_rows(logits, data, RATES, 0.0)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -72,7 +72,7 @@ def test_pooled_counts_are_the_counts_of_the_pooled_rows():
         {k: np.concatenate([d.groups[k] for d in datas]) for k in TWO_ATTRIBUTES},
         TWO_ATTRIBUTES,
     )
-    whole = count_rows(np.concatenate([part[2] for part in parts]), together, RATES)
+    whole = count_rows(np.concatenate([part[2] for part in parts]), together, RATES, 0.0)
     for part in ("true_negative", "false_positive", "false_negative", "true_positive", "n_rows"):
         assert getattr(pooled, part) == getattr(whole, part)
     assert pooled.loss_sum == pytest.approx(whole.loss_sum, rel=1e-13)
@@ -82,6 +82,6 @@ def test_pooled_counts_are_the_counts_of_the_pooled_rows():
 
 def test_no_rows_count_nothing():
     data = simulated_data(0, levels=TWO_ATTRIBUTES).take([])
-    counts = count_rows(np.zeros(0), data, RATES)
+    counts = count_rows(np.zeros(0), data, RATES, 0.0)
     assert counts.n_rows == 0 and counts.loss_sum == 0.0
     assert not counts.group_counts.any() and not counts.group_selected.any()

@@ -135,7 +135,7 @@ def test_counts_are_those_of_all_rows(seed):
     for counts, data in ((said.train, train), (said.test, test)):
         logits = linear_logits(data.X, params)
         scores = count_scores(1 / (1 + np.exp(-logits)), data.y, data.groups, data.levels)
-        expected = count_rows(logits, data, RATES)
+        expected = count_rows(logits, data, RATES, 0.0)
         assert identical(counts, replace(expected, scores=scores))
     closed = LocalClient("a", train, test, tells_scores=False).count(SETUP, params)
     assert closed.train.scores == closed.test.scores == ()

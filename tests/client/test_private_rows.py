@@ -135,3 +135,41 @@ def test_weighted_rows_and_too_little_noise_are_refused():
         private_rows(weighted, RATES, 3.3)
     with pytest.raises(DataError, match="too many rows for so little noise"):
         with_noise(np.array([2**30]), 0.1)
+
+
+@pytest.mark.parametrize("cut", [-4.0, -1.0, 0.5, 2.0])
+@pytest.mark.parametrize("sharpness", [0.3, 1.5, 30.0])
+def test_no_logit_adds_more_than_the_sensitivity_at_another_cut(sharpness, cut):
+    steps = np.arange(-(17 << 10), (17 << 10) + 1)
+    rows = PrivateRows(
+        np.column_stack([steps, 0 * steps]).astype(np.int16),
+        np.ones(steps.size),
+        np.ones((steps.size, 2)),
+        np.zeros((steps.size, 1), np.int32),
+        RATES,
+        cut,
+    )
+    point = Point(np.array([1.0, 0.0]), sharpness=sharpness)
+    weights = rows._scores(point)[:, : 1 + rates_of_a_row(RATES)]
+    squares = np.square(weights.astype(np.int64)).sum(axis=1).max()
+    most = Release("scores", 1.0, 1.0).sensitivity(RATES, point, cut)
+    assert squares <= round((most * 2**20) ** 2)
+
+
+def test_decisions_and_slopes_are_those_of_plain_reports_at_another_cut():
+    data, cut = simulated_data(0, n_rows=300), -0.7
+    rows = private_rows(data, RATES, 16.0, cut)
+    plain = linear_rows("a", data, RATES, cut=cut)
+
+    def found(kind):
+        total, unit = rows.exact_sum(Release(kind, 1.0, 16.0), POINT)
+        return total * unit
+
+    decided = plain.report(Point(POINT.params, "decisions"))
+    assert found("rates") == pytest.approx(decided.group_counts * (decided.rates - 0.5), abs=1e-9)
+    report = plain.report(Point(POINT.params, "gradients", sharpness=2.5))
+    slopes = report.group_counts[:, None] * report.rate_grads
+    assert found("jacobian") == pytest.approx(slopes, abs=0.3)
+    selected = [bool(cell.selected) for cell in cells_of(RATES, "evaluation")]
+    n_selected = (plain.logits(POINT.params) >= cut) @ plain.row_counts
+    assert found("evaluation")[selected].sum() == n_selected

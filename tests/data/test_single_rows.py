@@ -138,3 +138,11 @@ def written_header(folder):
     path = folder / "other.csv"
     path.write_text("sign,fits,age,dose,died\n-,true,1,1,0\n")
     return path
+
+
+def test_rows_without_a_label_are_left_out_on_request(tmp_path, declared):
+    path = as_csv([*ROWS, "07,-,true,61,1.5,"], tmp_path / "t.csv")
+    with pytest.raises(DataError, match=r"'died' is empty in 1 row.*--drop-unlabelled"):
+        encoded(path, declared)
+    kept = federate_declared(path, COLUMNS, declared, client="a", drop_unlabelled=True)
+    assert kept.train["a"].n_rows == len(ROWS)

@@ -59,15 +59,15 @@ LABELS = {
 @pytest.mark.parametrize(
     ("found", "sentence"),
     [
-        (NAMED, "Columns 'person_id', 'mrn', 'row', 'uuid' have another value in every row: "),
-        (DATES, "Columns 'iso', 'times', 'german', 'american', 'parsed' have dates, and were "),
-        (LABELS, "have a value that says the label 'y' in every row, and were left out. Keep "),
+        (NAMED, "Left out as identifiers, with another value in every row: 'person_id', 'mrn', "),
+        (DATES, "Left out as dates: 'iso', 'times', 'german', 'american', 'parsed' ("),
+        (LABELS, "Left out as columns that give the label 'y' away in every row: "),
     ],
 )
 def test_identifiers_dates_and_the_label_again_are_left_out(found, sentence):
     _, dropped, notes = chosen(table(**found))
     assert set(dropped) == set(found) and sentence in notes
-    assert f"`--keep {','.join(found)}`" in notes
+    assert f"`keep={list(found)}`" in notes
 
 
 def test_what_is_kept_or_named_as_a_feature_is_not_left_out():
@@ -102,7 +102,7 @@ def test_few_rows_prove_nothing():
 def test_what_nearly_says_the_label_is_named_and_used():
     said = np.where(ROWS == 7, "no", LABELS["same"])
     _, dropped, notes = chosen(table(said=said))
-    assert dropped == () and "Column 'said' alone says the label 'y' in nearly every row" in notes
+    assert dropped == () and "`drop=['said']`" in notes
 
 
 @pytest.mark.parametrize("errors", [0, 1, 5, 30])
@@ -135,8 +135,7 @@ def test_numbers_that_may_be_codes_are_noted_until_somebody_says_what_they_are()
         "flag": ROWS % 7 % 2,
     }
     _, _, notes = chosen(table(**more))
-    assert "Columns 'sector', 'zip_code' hold few whole numbers or are named like a code" in notes
-    assert "`--categorical sector,zip_code`" in notes and "flag" not in notes
+    assert "`categorical=['sector', 'zip_code']`" in notes and "flag" not in notes
     frame, _, notes = chosen(table(**more), categorical=("sector",), numeric=("zip_code",))
     assert "code" not in notes
     assert isinstance(frame["sector"].dtype, pd.CategoricalDtype)
@@ -175,7 +174,9 @@ def test_usual_marks_are_empty_cells_and_counted(tmp_path):
     assert frame["b"].isna().tolist() == [False, True, True, False]
     assert frame["c"].tolist()[0] == "True" and frame["d"].tolist() == [1, 2, 3, 4]
     (note,) = frame.attrs["notes"]
-    assert note.startswith("Cells with '-' or '?' or 'n.a.' count as empty: 'a' 2, 'b' 2, 'c' 1.")
+    assert note.startswith(
+        "Cells with '-' or '?' or 'n.a.' count as empty: 'a' 2, 'b' 2, 'c' 1 (`missing=`"
+    )
 
 
 def test_a_minus_beside_a_plus_is_a_level(tmp_path):

@@ -195,6 +195,7 @@ def test_pooled_rows_of_one_client_have_fairlearns_metrics(budget):
 # --- inputs ---
 
 
+@pytest.mark.filterwarnings("ignore:The model selects nearly")
 def test_every_container_gives_the_same_model():
     X, y, site, sensitive = rows(n_rows=150)
     names = ["a", "b", "c", "d"]
@@ -293,6 +294,7 @@ def test_bad_arguments_get_one_sentence(change, sentence):
         model.fit(X, in_fit.pop("y"), **in_fit)
 
 
+@pytest.mark.filterwarnings("ignore:The model selects nearly")
 def test_contradictory_budgets_warn_and_say_so():
     rng = np.random.default_rng(0)
     X = np.repeat(np.eye(2), 50, axis=0)

@@ -90,7 +90,7 @@ def test_the_file_keeps_the_loss(tmp_path, loss):
 def test_a_networks_file_keeps_the_loss(tmp_path):
     fit("hinge", model=module()).save(tmp_path)
     about = json.loads((tmp_path / "model.json").read_text())["about"]
-    assert about == {"loss": {"name": "hinge", "width": 0.1}}
+    assert about == {"loss": {"name": "hinge", "width": 0.1}, "threshold": 0.5}
 
 
 def test_the_width_of_a_hinge_matters():

@@ -36,6 +36,7 @@ def fitted():
     return model
 
 
+@pytest.mark.filterwarnings("ignore:The model selects nearly")
 def test_it_keeps_budgets_and_serves_the_worst_client_better_than_a_line(fitted):
     X, y, site, group = rows()
     line = FCFLClassifier(0.05, l2=1e-3, objective="max")

@@ -93,6 +93,7 @@ def test_a_pipeline_hands_clients_and_groups_on(routing, table):
         assert entry.smooth <= 0.02 + 1e-6  # 24 people a group: decisions come in steps of .04
 
 
+@pytest.mark.filterwarnings("ignore:The model selects nearly")
 def test_a_grid_search_over_budgets_splits_clients_and_groups_with_the_rows(routing, table):
     search = GridSearchCV(routed(), {"fcflclassifier__budget": [0.01, 0.2]}, cv=3)
     search.fit(table, table["died"], clients=table["hospital"], sensitive_features=table["race"])
@@ -108,6 +109,7 @@ def test_cross_validation_routes_too(routing, table):
     assert scores.shape == (3,) and (scores > 0.4).all()
 
 
+@pytest.mark.filterwarnings("ignore:The model selects nearly")
 def test_a_clone_fits_to_the_same_bits(table):
     X = table[["age", "score"]].to_numpy()
     metadata = {"clients": table["hospital"], "sensitive_features": table["race"]}

@@ -7,7 +7,7 @@ from scipy.special import expit
 
 from fcfl.data import Category, Number, Schema, load_adult_frames
 from fcfl.data.adult import _with_degree, _with_groups
-from fcfl.export.coefficient_table import INTERCEPT, coefficient_table
+from fcfl.export.coefficient_table import INTERCEPT, THRESHOLD, coefficient_table
 from fcfl.export.formats import model_as
 from fcfl.models.linear import Linear
 from fcfl.models.model_file import Inputs
@@ -50,6 +50,8 @@ def by_table(table, cells):
     for line in table.itertuples():
         if line.column == INTERCEPT and line.kind == "intercept":
             logits += line.coefficient
+            continue
+        if line.column == THRESHOLD and line.kind == "threshold":
             continue
         column = pd.Series(cells[line.column])
         empty = column.isna() | (column == "")

@@ -78,6 +78,7 @@ def test_the_model_and_the_result_are_those_of_one_process(tmp_path, change):
     [
         ({"objective": "max", "l2": 0.01}, {"objective": "max", "l2": 0.01}),
         ({"curvature": "lbfgs", **QUICK}, {"curvature": "lbfgs", **QUICK}),
+        ({"threshold": 0.1}, {"threshold": 0.1}),
         ({"test-size": 0.0, "seed": 3}, {"test_size": 0.0, "seed": 3}),
         ({"ratio": "0.8", "budget": ""}, {"ratio": 0.8, "budget": None}),
         (

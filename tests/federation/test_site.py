@@ -159,8 +159,8 @@ def test_columns_that_should_not_be_used_are_named_in_the_sites_log_only(tmp_pat
     path = a_table(tmp_path, frame.assign(stay=range(200), outcome=frame["died"] + "!"))
     said = ask(Introduce(TERMS), path, tmp_path)
     assert {"stay", "outcome"} <= set(said.statistics.columns)
-    assert "Site 'north': Column 'stay' has another value in every row" in caplog.text
-    assert "Column 'outcome' has a value that says the label 'died' in every row" in caplog.text
+    assert "identifiers, with another value in every row: 'stay'" in caplog.text
+    assert "give the label 'died' away in every row: 'outcome'" in caplog.text
     caplog.clear()
     ask(Introduce(replace(TERMS, drop=("stay", "outcome"))), path, tmp_path)
     assert not caplog.text
@@ -625,3 +625,15 @@ def test_a_sites_policy_has_no_groups_and_no_other_site(tmp_path):
     )
     answer = ask(Introduce(TERMS), path, tmp_path, policy=str(policy))
     assert isinstance(answer, Refusal) and "`groups` belongs to the server" in answer.sentence
+
+
+def test_a_site_leaves_out_rows_without_a_label_if_the_run_asks_for_it(tmp_path):
+    frame = stays(200, hospitals=("north",)).drop(columns="hospital")
+    frame.loc[::10, "died"] = None
+    path = a_table(tmp_path, frame)
+    refusal = ask(Introduce(TERMS), path, tmp_path)
+    assert "'died' is empty in 20 rows" in refusal.sentence and "unlabelled" in refusal.sentence
+    terms = replace(TERMS, drop_unlabelled=True)
+    said = ask(Introduce(terms), path, tmp_path)
+    held_out = round(180 * TERMS.test_size)
+    assert said.statistics.columns["sex"].n == 180 - held_out

@@ -20,14 +20,14 @@ from helpers import coded_rows
 pytestmark = pytest.mark.skipif(kernels() is None, reason="there are no compiled kernels")
 
 
-def rows_of(n_rows, n_groups=2, seed=0, weights=None):
+def rows_of(n_rows, n_groups=2, seed=0, weights=None, cut=0.0):
     rng = np.random.default_rng([seed, 1])
     levels = {"group": tuple(map(str, range(max(n_groups, 1))))}
     groups = {"group": rng.integers(-1, max(n_groups, 1), n_rows)}
     y = rng.integers(0, 2, n_rows)
     data = ClientData(coded_rows(n_rows, seed), y, groups, levels, weights)
     rules = [Difference("equalized_odds", "group", 0.1)] if n_groups else []
-    return linear_rows("a", data, rates_needed(rules, levels))
+    return linear_rows("a", data, rates_needed(rules, levels), cut=cut)
 
 
 def point_for(rows, want, scale=1.0, seed=0):
@@ -63,6 +63,20 @@ def test_a_report_is_numpys_to_rounding(n_rows, scale, n_groups, want, monkeypat
     compiled, plain = both(rows, point_for(rows, want, scale), monkeypatch)
     assert compiled.keys() == plain.keys()
     assert len(plain) == {"values": 2, "gradients": 4, "curvature": 5}[want]
+    for name, value in plain.items():
+        largest = np.abs(value).max(initial=1.0)
+        np.testing.assert_allclose(
+            compiled[name], value, rtol=1e-13, atol=1e-14 * largest, err_msg=name
+        )
+
+
+@pytest.mark.parametrize("threshold", [0.001, 0.1, 0.9])
+def test_a_report_at_another_threshold_is_numpys_to_rounding(threshold, monkeypatch):
+    rows = rows_of(3_000, cut=CrossEntropy().cut_at(threshold))
+    compiled, plain = both(rows, point_for(rows, "curvature"), monkeypatch)
+    elsewhere = parts(replace(rows, cut=0.0).report(point_for(rows, "curvature")))
+    assert np.abs(plain["rates"] - elsewhere["rates"]).max() > 0.01
+    np.testing.assert_array_equal(plain["loss_grad"], elsewhere["loss_grad"])
     for name, value in plain.items():
         largest = np.abs(value).max(initial=1.0)
         np.testing.assert_allclose(
@@ -203,7 +217,7 @@ def arguments(rows, point):
     products, fused = rows.products, rows.products.fused
     n_sums = 1 + rows.members.shape[0]
     return [
-        0, rows.row_counts.size, products.codes.shape[1], fused.n_first, 10.0, products.codes,
+        0, rows.row_counts.size, products.codes.shape[1], fused.n_first, 10.0, 0.0, products.codes,
         fused.ends, fused.set_features, products.numbers, fused.number_features, point.params,
         rows.row_counts, rows.positive_counts, rows.members, np.zeros(n_sums), np.zeros(n_sums),
         np.zeros((n_sums, rows.n_params)), np.zeros(rows.row_counts.size),
@@ -219,7 +233,7 @@ def test_arguments_of_any_wrong_size_are_refused_and_nothing_is_written_outside(
             for wrong in (value.reshape(-1)[:-1], np.append(value.reshape(-1), value.reshape(-1))):
                 broken = [*good]
                 broken[i] = np.ascontiguousarray(wrong.astype(value.dtype))
-                if i == 10 and wrong.size > value.size:
+                if i == 11 and wrong.size > value.size:
                     continue  # as many parameters as that need larger gradients, tried below
                 with pytest.raises(ValueError, match=r"items|range"):
                     kernels().report(*broken)
@@ -230,7 +244,7 @@ def test_arguments_of_any_wrong_size_are_refused_and_nothing_is_written_outside(
             kernels().report(*broken)
 
 
-@pytest.mark.parametrize("place", [5, 6, 7, 9])
+@pytest.mark.parametrize("place", [6, 7, 8, 10])
 @pytest.mark.parametrize("wrong", [-1, 1 << 20, -(1 << 31)])
 def test_codes_and_features_out_of_range_are_refused(place, wrong):
     rows = rows_of(300)

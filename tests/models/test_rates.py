@@ -19,7 +19,7 @@ def assert_is_the_papers_score(z):
     """σ(10 z) is the paper's 1/(1 + ((1-h)/h)^10) with h = σ(z)."""
     h, not_h = 1.0 / (1.0 + np.exp(-z)), 1.0 / (1.0 + np.exp(z))
     paper = 1.0 / (1.0 + (not_h / h) ** 10)
-    assert smooth_selection(np.array([z]))[0] == pytest.approx(paper, rel=1e-11, abs=1e-300)
+    assert smooth_selection(np.array([z]), 0.0)[0] == pytest.approx(paper, rel=1e-11, abs=1e-300)
 
 
 @given(logits)
@@ -29,32 +29,35 @@ def test_the_score_is_the_papers(z):
 
 @given(logits)
 def test_the_score_is_symmetric_and_lies_between_0_and_1(z):
-    scores = smooth_selection(np.array([z, -z]))
+    scores = smooth_selection(np.array([z, -z]), 0.0)
     assert (scores >= 0).all() and (scores <= 1).all()
     assert scores.sum() == pytest.approx(1.0, abs=1e-15)
 
 
-@given(st.floats(-2, 2))
-def test_slope_and_bend_are_the_first_and_second_derivatives(z):
+@given(st.floats(-2, 2), st.floats(-2, 2))
+def test_slope_and_bend_are_the_first_and_second_derivatives(z, cut):
     at = np.array([z])
-    score = smooth_selection(at)
+    score = smooth_selection(at, cut)
     slope = smooth_selection_slope(score)
     bend = smooth_selection_bend(score)
-    assert_derivative(slope[:, None], smooth_selection, at, step=2e-4)
+    assert_derivative(slope[:, None], lambda x: smooth_selection(x, cut), at, step=2e-4)
     assert_derivative(
-        bend[:, None], lambda x: smooth_selection_slope(smooth_selection(x)), at, step=2e-4
+        bend[:, None], lambda x: smooth_selection_slope(smooth_selection(x, cut)), at, step=2e-4
     )
 
 
-def test_the_hard_decision_selects_at_zero_and_the_smooth_one_tends_to_it():
+def test_the_hard_decision_selects_from_the_cut_on_and_the_smooth_one_tends_to_it():
     z = np.array([-4.0, -1e-300, -0.0, 0.0, 1e-300, 4.0])
-    assert hard_selection(z).tolist() == [False, False, True, True, True, True]
-    far = np.array([-4.0, 4.0])
-    np.testing.assert_allclose(smooth_selection(far), hard_selection(far), atol=1e-15)
+    assert hard_selection(z, 0.0).tolist() == [False, False, True, True, True, True]
+    assert hard_selection(z, 1e-300).tolist() == [False, False, False, False, True, True]
+    far = np.array([-4.0, 4.0, 12.0])
+    for cut in (0.0, 8.0):
+        hard = hard_selection(far, cut)
+        np.testing.assert_allclose(smooth_selection(far, cut), hard, atol=1e-15)
 
 
 def test_extreme_logits_stay_finite():
-    score = smooth_selection(np.array([-1e300, -1e3, 1e3, 1e300]))
+    score = smooth_selection(np.array([-1e300, -1e3, 1e3, 1e300]), 2.0)
     assert score.tolist() == [0.0, 0.0, 1.0, 1.0]
     assert not smooth_selection_slope(score).any()
 

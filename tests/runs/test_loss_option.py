@@ -39,14 +39,6 @@ def test_the_loss_is_the_one_minimised_written_and_told(tmp_path, loss):
     assert ("width of 0.1" in said and "not probabilities" in said) == (loss == "hinge")
 
 
-def test_a_file_from_before_there_was_a_choice_is_cross_entropy(tmp_path):
-    folder = run_with(tmp_path, "cross-entropy").folder
-    content = json.loads((folder / "model.json").read_text())
-    assert content.pop("loss") == {"name": "cross-entropy"}
-    (folder / "model.json").write_text(json.dumps(content))
-    assert load_model(folder).model.loss.name == "cross-entropy"
-
-
 @pytest.mark.parametrize("loss", ["hinge", {"name": "log"}, {"name": "hinge", "width": -1}, {}])
 def test_a_model_file_with_a_strange_loss_is_refused(tmp_path, loss):
     folder = run_with(tmp_path, "hinge").folder

@@ -101,7 +101,7 @@ def test_a_row_is_positive_from_the_threshold_on(trained, tmp_path, threshold):
 @pytest.mark.parametrize("threshold", ["0", "1", "-1", "nan"])
 def test_a_threshold_that_selects_all_or_nobody_is_refused(trained, threshold):
     outcome = fcfl("predict", trained[0].folder, trained[1], "--threshold", threshold)
-    assert "`--threshold` must be between 0 and 1" in only_error(outcome, 2)
+    assert "`--threshold` must lie strictly between 0 and 1" in only_error(outcome, 2)
 
 
 def test_unseen_levels_and_empty_cells_are_counted(trained, tmp_path):
@@ -186,6 +186,7 @@ def numbers_only(tmp_path, labels=("no", "yes")):
 
 
 @pytest.mark.parametrize("labels", [("no", "yes"), (0, 1), (False, True)])
+@pytest.mark.filterwarnings("ignore:The model selects nearly")
 def test_a_classifier_saved_in_python_predicts_on_the_command_line(tmp_path, labels):
     classifier, X = numbers_only(tmp_path, labels)
     X.to_csv(tmp_path / "new.csv", index=False)
@@ -199,6 +200,7 @@ def test_a_classifier_saved_in_python_predicts_on_the_command_line(tmp_path, lab
     assert fcfl("report", tmp_path / "saved").exit_code in (0, 3)
 
 
+@pytest.mark.filterwarnings("ignore:The model selects nearly")
 def test_a_model_of_plain_numbers_refuses_an_empty_cell(tmp_path):
     _, X = numbers_only(tmp_path)
     X.astype(object).mask(X["other"] == 3).to_csv(tmp_path / "new.csv", index=False)
@@ -213,3 +215,39 @@ def test_a_network_is_told_to_need_python(tmp_path):
     save_module(torch.nn.Linear(2, 1), tmp_path)
     with pytest.raises(Exception, match=r"is a network.*FCFLClassifier\.load"):
         load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("separator", "decimal", "encoding"),
+    [(";", ",", "cp1252"), ("\t", ",", "utf-8-sig"), (",", ".", "utf-16"), ("|", ".", "utf-8")],
+)
+def test_predictions_keep_the_dialect_of_the_table(tmp_path, separator, decimal, encoding):
+    frame = stays(90).assign(lab=np.linspace(0, 3.5, 90), who="Zoë")
+    frame.loc[::7, "died"] = None
+    path, out = tmp_path / "t.csv", tmp_path / "out.csv"
+    frame.to_csv(path, index=False, sep=separator, decimal=decimal, encoding=encoding)
+    experiment = Experiment(str(path), **TABLE, **SHORT, drop_unlabelled=True)
+    run = run_experiment(experiment, tmp_path / "run")
+    assert any("13 rows without a label" in note for note in run.result.notes)
+    outcome = fcfl("predict", run.folder, path, "--out", out)
+    assert outcome.exit_code == 0, outcome.output
+    texts = (one.read_text(encoding=encoding).splitlines() for one in (path, out))
+    lines = zip(*texts, strict=True)
+    added = [after.removeprefix(before).split(separator) for before, after in lines]
+    assert added[0] == ["", "score", "prediction", "part"]
+    assert all(0 < float(score.replace(decimal, ".")) < 1 for _, score, _, _ in added[1:])
+    parts = [part for *_, part in added[1:]]
+    assert set(parts[::7]) == {""} and "" not in parts[1::7]
+    assert f"{parts.count('held-out'):,} of 90 were held out" in outcome.stderr
+
+
+def test_a_label_that_the_tables_encoding_does_not_have_is_named(trained, tmp_path):
+    frame = stays(60).replace({"died": {"yes": "→"}})
+    run = run_experiment(
+        Experiment(str(written(frame, tmp_path / "a.csv")), **TABLE, **SHORT), tmp_path / "run"
+    )
+    new = frame.drop(columns="died").assign(who="Zoë")
+    new.to_csv(tmp_path / "b.csv", index=False, encoding="cp1252")
+    out = tmp_path / "out.csv"
+    assert "'→'" in only_error(fcfl("predict", run.folder, tmp_path / "b.csv", "--out", out))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "b.csv", "run"]

@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fcfl.data.csv_files import Dialect
 from fcfl.errors import CheckpointError, DataError, FCFLError
 from fcfl.federation.checkpoint import checkpoint_path, load_checkpoint, previous_path
 from fcfl.models.saved_model import load_model
 from fcfl.runs import Experiment, run_experiment
-from fcfl.runs.predicting import predict_file, write_predictions
+from fcfl.runs.predicting import Predictions, predict_file, write_predictions
 from fcfl.server.two_stage import TwoStageState
 from hospital import result_of, stays, weights_of, written
 
@@ -220,11 +221,12 @@ def test_truth_values_are_predicted_as_trained(tmp_path, words):
 
 
 def test_predictions_that_cannot_be_written_leave_nothing(tmp_path):
+    found = Predictions(stays(), (), 0, "", Dialect())
     with pytest.raises(OSError, match=r"."):
-        write_predictions(stays(), tmp_path / "nowhere" / "p.csv")
+        write_predictions(found, tmp_path / "nowhere" / "p.csv")
     (tmp_path / "p.csv").mkdir()
     with pytest.raises(OSError, match=r"."):
-        write_predictions(stays(), tmp_path / "p.csv")
+        write_predictions(found, tmp_path / "p.csv")
     assert [path.name for path in tmp_path.iterdir()] == ["p.csv"]
 
 

@@ -274,26 +274,6 @@ def test_that_decisions_exceed_a_budget_is_said_only_if_they_do_in_the_end():
     assert [bool(notes) for notes in said] == [t.exceeded > 0 for t in (plain, sure)]
 
 
-def test_a_model_that_decides_alike_about_everybody_is_warned_of():
-    """Labels that no feature tells of, nine in ten of them positive."""
-    labels = (np.random.default_rng(0).random(240) < 0.9) * 1.0
-    for y, whom, share in ((labels, "everybody", 1.0), (1 - labels, "nobody", 0.0)):
-        trained = trained_on(Federation.from_rows({"a": replace(binding_rows(1, 240), y=y)}))
-        assert share_selected(trained) == {"a": share} and trained.budgets_met
-        (said,) = [note for note in trained.notes if note.startswith("The model selects ")]
-        assert said.startswith(f"The model selects {whom} of the 240 training rows: it keeps every")
-    assert not [note for note in of_seed_two(0).notes if note.startswith("The model selects ")]
-
-
-def test_a_model_that_thresholds_by_group_decide_alike_is_warned_of_too():
-    labels = (np.random.default_rng(0).random(240) < 0.9) * 1.0
-    rows = replace(binding_rows(1, 240), X=np.zeros((240, 3)), y=labels)  # nothing to tell apart
-    clients, told = Federation.from_rows({"a": rows}), []
-    trained = trained_on(clients, thresholds="group", session=Session(on_message=told.append))
-    (said,) = [note for note in trained.notes if note.startswith("The model selects everybody ")]
-    assert said in told and "smaller `l2`" in said
-
-
 def test_margins_are_for_every_rule_and_scope():
     """Ratios, odds and all rows together are held to decisions, too."""
     clients = binding(1, sizes=(1500, 2500))

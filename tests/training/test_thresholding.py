@@ -164,7 +164,7 @@ def test_counting_by_hand_finds_the_same_decisions_and_losses_know_no_threshold(
             assert told[name].true_positive == (selected & (data.y == 1)).sum()
             by_hand = [selected[data.groups["race"] == code].sum() for code in (0, 1)]
             np.testing.assert_array_equal(told[name].group_selected, by_hand)
-            plain = count_rows(logits, data, trained.rates)
+            plain = count_rows(logits, data, trained.rates, 0.0)
             assert told[name].loss_sum == plain.loss_sum
         smooth = 1 / (1 + np.exp(-10 * (Linear(4).logits(trained.params, client.train.X) - np.array(
             [own["black"], own["white"], 0.0])[client.train.groups["race"]])))  # fmt: skip

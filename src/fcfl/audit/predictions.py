@@ -11,7 +11,7 @@ from fcfl._checks import did_you_mean
 from fcfl._types import LABEL_OF, ClientId, RateId, RateKind, Vector
 from fcfl.client.counts import Counts
 from fcfl.data._cells import Column, Frame, Texts, named_columns, numbers, text_of, texts
-from fcfl.data.roles import Columns, Roles, number_or_text, read_roles
+from fcfl.data.roles import Columns, Roles, ordered_pair, read_roles
 from fcfl.errors import DataError
 from fcfl.policy import compare_only
 
@@ -180,8 +180,7 @@ def _class_pair(values: tuple[str, ...], columns: PredictionColumns) -> tuple[st
         if set(values) <= set(pair):
             return pair
     if len(values) == 2:
-        negative, positive = sorted(values, key=number_or_text)
-        return negative, positive
+        return ordered_pair(values)
     raise DataError(_not_two(values, columns.prediction))
 
 

@@ -15,7 +15,6 @@ from fcfl.report.words import (
     standing,
     trained_sentence,
     unknown_worst,
-    verdict_sentence,
 )
 from fcfl.results import Result
 
@@ -74,7 +73,7 @@ def _trust(card: ElementTree.Element, result: Result, facts: Facts) -> None:
         "AISystemFacts",
         OutcomesAndOutputs="Predictions of a model that is not known here."
         if is_audit
-        else f"Probability of {outcome}, and a decision from 0.5 on.",
+        else f"Probability of {outcome}, and a decision from {result.threshold:g} on.",
         ModelType=stated(facts, "summary")
         if is_audit
         else f"Binary classifier trained by fcfl, method {result.method}.",
@@ -119,7 +118,7 @@ def _metrics(
             "FairnessEquity",
             stated(facts, "fairness_goal"),
             _disparities(result, tables),
-            verdict_sentence(result),
+            standing(result),
         ),
         (
             "SafetyReliability",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from fcfl.cards.markdown import count, md, share
 from fcfl.cards.suppression import Sum, hidden_sums
 from fcfl.report.claims import Claim, claims_of, rows_called
-from fcfl.report.words import interval
+from fcfl.report.words import interval, threshold_sentence
 from fcfl.results import Result
 
 CLIENT_HEADINGS = ("Client", "Rows", "Accuracy", "95 % interval", "Balanced accuracy")
@@ -67,15 +67,16 @@ def claim_json(claim: Claim) -> dict[str, object]:
 def how_tested(result: Result) -> str:
     """What the rows are, and what intervals and verdicts mean."""
     statement = "" if result.audit is None else f" {result.audit.statement}"
+    selected = threshold_sentence(result) or "Decisions are those of the table."
     kept = {
         "held-out rows": "rows that were held out of training, chosen at random within each client",
         "training rows": "the rows of training: nothing was held out",
         "audited rows": "the rows of the audited table",
     }[rows_called(result)]
     return (
-        f"Tested on {kept}, {len(result.clients)} clients.{statement} A budget is met if the whole "
-        "interval is within it, exceeded if the whole interval is beyond it, and undetermined "
-        "otherwise."
+        f"Tested on {kept}, {len(result.clients)} clients. {selected}{statement} A budget is met "
+        "if the whole interval is within it, exceeded if the whole interval is beyond it, and "
+        "undetermined otherwise."
     )
 
 

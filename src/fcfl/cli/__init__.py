@@ -11,7 +11,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from .commands import make_app
-from .console import one_line_errors
+from .console import flag, one_line_errors
 
 __all__ = ["main"]
 
@@ -25,11 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     @app.meta.default
     def run(
         *words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
-        debug: Annotated[
-            bool, Parameter(help="Show the traceback of an error.", show_default=False)
-        ] = False,
+        debug: Annotated[bool, flag("Show the traceback of an error.")] = False,
     ) -> None:
-        with one_line_errors(words, debug):
-            app(words)
+        app(words)
 
-    app.meta(words)
+    with one_line_errors(words, "--debug" in words):  # also while a command is imported
+        app.meta(words)

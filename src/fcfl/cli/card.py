@@ -7,8 +7,7 @@ from cyclopts import App, Parameter, validators
 
 from fcfl.errors import FCFLError
 
-from .console import WrongUsage, say
-from .settings import flag
+from .console import WrongUsage, flag, say
 
 app = App(
     name="card",

@@ -16,6 +16,7 @@ from .console import (
     FAILED,
     WrongUsage,
     asking,
+    flag,
     note,
     out_console,
     progress_bar,
@@ -24,7 +25,7 @@ from .console import (
     saying_how_to_resume,
     usage,
 )
-from .settings import NOTHING, AtLeastOne, Given, Tables, flag, takes
+from .settings import NOTHING, AtLeastOne, Given, Tables, takes
 from .train import experiment_of
 
 app = App(

@@ -18,6 +18,7 @@ from cyclopts import (
     CoercionError,
     CycloptsError,
     MissingArgumentError,
+    Parameter,
     UnknownCommandError,
     UnusedCliTokensError,
 )
@@ -50,6 +51,11 @@ command_line: list[str] = []
 def remember_arguments(app: Any, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
     """Keep the arguments of the command that is about to run; the library calls this."""
     _running[:] = arguments
+
+
+def flag(help: str) -> Parameter:
+    """Return an option that is true where it is given."""
+    return Parameter(help=help, show_default=False)
 
 
 def was_given(name: str) -> bool:

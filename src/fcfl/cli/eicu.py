@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
-from .console import WrongUsage, note, out_console, say, usage, was_given, words
-from .settings import flag
+from .console import WrongUsage, flag, note, out_console, say, usage, was_given, words
 
 if TYPE_CHECKING:
     from fcfl.paper.eicu import Options, Prepared

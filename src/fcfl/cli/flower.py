@@ -28,7 +28,7 @@ from fcfl.runs.site_config import (
 from fcfl.runs.site_values import site_names, site_nodes
 
 from .commands import COMMANDS
-from .console import say, usage, words
+from .console import flag, say, usage, words
 from .over_sites import (
     Folder,
     Setting,
@@ -38,7 +38,7 @@ from .over_sites import (
     command_to_go_on,
     show_run,
 )
-from .settings import NOTHING, Given, Overwrite, Resume, flag, takes
+from .settings import NOTHING, Given, Overwrite, Resume, takes
 from .train import check_resume
 
 app = App(name="flower", help=COMMANDS["flower"])
@@ -168,7 +168,8 @@ def up(
     A round takes several seconds, whatever the model.
 
     Exit codes: 0 budgets met on the training rows, 1 an error, 2 wrong usage,
-    3 done, but a budget is exceeded on the training rows.
+    3 done, but a budget is exceeded on the training rows, or the model selects
+    nearly nobody or nearly everybody.
     """
     check_installed("flwr")
     check_resume(resume, overwrite)

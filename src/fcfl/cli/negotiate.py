@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 from rich.table import Table as Grid
 
+from fcfl.models.loss import HALF
 from fcfl.negotiation.negotiating import MOST, Procedure
 from fcfl.report.negotiation_page import headline
 from fcfl.report.page import PAGE
@@ -29,6 +30,7 @@ from fcfl.training.rounds import Session
 
 from .console import (
     asking,
+    flag,
     note,
     out_console,
     run_folder,
@@ -36,7 +38,7 @@ from .console import (
     saying_how_to_resume,
     usage,
 )
-from .settings import NOTHING, Given, Tables, flag, takes
+from .settings import NOTHING, Given, Tables, takes
 from .train import check_resume, experiment_of
 
 Budgets = Annotated[
@@ -144,6 +146,8 @@ def _command(settings: Experiment, found: Negotiation, folder: Path) -> str:
             words.append(",".join(value) if isinstance(value, tuple) else str(value))
     if settings.loss != "cross-entropy":
         words += ["--loss", settings.loss]
+    if settings.threshold != HALF:
+        words += ["--threshold", f"{settings.threshold!r}"]
     words += ["--policy", str(folder / AGREED), "--l2", f"{found.l2:g}"]
     words += ["--objective", f"{found.objective}", "--confidence", "0"]
     return shlex.join(words)

@@ -27,7 +27,7 @@ from fcfl.runs.site_config import (
 from fcfl.runs.site_values import site_names
 
 from .commands import COMMANDS
-from .console import out_console, say, usage
+from .console import flag, out_console, say, usage
 from .over_sites import (
     Folder,
     Setting,
@@ -37,7 +37,7 @@ from .over_sites import (
     command_to_go_on,
     show_run,
 )
-from .settings import NOTHING, AtLeastOne, Given, Overwrite, Resume, flag, takes
+from .settings import NOTHING, AtLeastOne, Given, Overwrite, Resume, takes
 from .train import check_resume
 
 app = App(name="nvflare", help=COMMANDS["nvflare"])
@@ -143,7 +143,8 @@ def up(
     Makes kits for 127.0.0.1, starts them, trains, and stops everything, also on Ctrl-C.
 
     Exit codes: 0 budgets met on the training rows, 1 an error, 2 wrong usage,
-    3 done, but a budget is exceeded on the training rows.
+    3 done, but a budget is exceeded on the training rows, or the model selects
+    nearly nobody or nearly everybody.
     """
     _check_engine()
     check_resume(resume, overwrite)

@@ -52,7 +52,7 @@ def show_run(run: SitesConfig) -> None:
     result = read_result(run.written)
     if result.sweep:
         out_console.print(curve_table(result.sweep))
-        met = all(point.budgets_met for point in result.sweep)
+        met = all(point.is_success for point in result.sweep)
     else:
         print_result(out_console, result)
         met = not findings_of(result)

@@ -33,12 +33,13 @@ def predict(
         Path | None, Parameter(help="CSV or Parquet file to write. Default: the screen.")
     ] = None,
     threshold: Annotated[
-        float,
+        float | None,
         Parameter(
             metavar="P",
-            help="Score from which on the positive label is predicted. Budgets were held at 0.5.",
+            help="Score from which on the positive label is predicted. Default: the threshold of "
+            "training, at which budgets were held.",
         ),
-    ] = 0.5,
+    ] = None,
     escape_formulas: Annotated[
         bool,
         Parameter(
@@ -58,10 +59,13 @@ def predict(
     group, too: they decide from which score on a row is positive. Where files were
     the clients, the file's name is the client.
     """
-    from fcfl.runs.predicting import check_out, check_threshold, predict_file, without_formulas
+    from fcfl.models.loss import CROSS_ENTROPY
+    from fcfl.models.model import check_threshold
+    from fcfl.runs.predicting import check_out, predict_file, without_formulas
 
     with usage():
-        check_threshold(threshold)
+        if threshold is not None:
+            check_threshold(threshold, CROSS_ENTROPY)
     if out is not None:
         check_out(out)
     found = predict_file(model, table, threshold)
@@ -74,13 +78,13 @@ def predict(
 
 def _write(found: "Predictions", out: Path | None) -> None:
     """The table to a file, or to the screen, and how many rows are positive."""
-    from fcfl.runs.predicting import write_predictions
+    from fcfl.runs.predicting import write_csv, write_predictions
 
     count = len(found.table)
     rows = "1 row" if count == 1 else f"{count:,} rows"
     if out is None:
-        found.table.to_csv(sys.stdout, index=False)
+        write_csv(found, sys.stdout)
     else:
-        write_predictions(found.table, out)
+        write_predictions(found, out)
     where = "" if out is None else f" written to {out}"
     note(f"{rows}{where}: {found.n_positive:,} positive{found.decided}")

@@ -12,8 +12,8 @@ from rich.table import Table as Grid
 
 from fcfl.errors import Interrupted
 
-from .console import FAILED, WrongUsage, note, out_console, say, usage
-from .settings import AtLeastOne, flag
+from .console import FAILED, WrongUsage, flag, note, out_console, say, usage
+from .settings import AtLeastOne
 
 if TYPE_CHECKING:
     from fcfl.paper.reproduction import Item, ItemResult, OnRun, Run, Scale

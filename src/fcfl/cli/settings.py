@@ -11,6 +11,8 @@ from fcfl.runs.data_settings import DATA
 from fcfl.runs.options import Setting, chosen, settings_of
 from fcfl.runs.settings import BUDGETS, TRAINING, Experiment
 
+from .console import flag
+
 Command = TypeVar("Command", bound=Callable[..., None])
 Given = Mapping[str, Any]
 """The values of the options that were given, by the names of their fields."""
@@ -19,11 +21,6 @@ _GROUPS = (DATA, BUDGETS, TRAINING, "Audit")
 _PANELS = {name: Group(name, sort_key=place) for place, name in enumerate(_GROUPS)}
 _METAVARS = {int: "N", float: "X"}
 AtLeastOne = Annotated[int, Parameter(validator=validators.Number(gte=1))]
-
-
-def flag(help: str) -> Parameter:
-    """Return an option that is true where it is given."""
-    return Parameter(help=help, show_default=False)
 
 
 def table_argument(more: str = "") -> Parameter:

@@ -21,6 +21,7 @@ from .console import (
     INFEASIBLE,
     WrongUsage,
     asking,
+    flag,
     note,
     out_console,
     progress_bar,
@@ -29,7 +30,7 @@ from .console import (
     saying_how_to_resume,
     usage,
 )
-from .settings import NOTHING, Given, Tables, flag, takes
+from .settings import NOTHING, Given, Tables, takes
 from .train import check_resume, experiment_of
 
 app = App(
@@ -72,7 +73,8 @@ def sweep(
     folder per point.
 
     Exit codes: 0 budgets met on the training rows at every point, 1 an error, 2
-    wrong usage, 3 done, but a budget is exceeded on the training rows.
+    wrong usage, 3 done, but a budget is exceeded on the training rows, or a model
+    selects nearly nobody or nearly everybody.
     """
     if (budgets is None) == (relative is None):
         both = ", not both" if budgets is not None else ""
@@ -103,6 +105,10 @@ def _show(curve: Sweep, folder: Path, page: Path) -> None:
     exceeded = [point.folder for point in curve.points if not point.budgets_met]
     if exceeded:
         note(f"Budgets are exceeded on the training rows at {', '.join(exceeded)}.")
+    degenerate = [point.folder for point in curve.points if point.degenerate]
+    if degenerate:
+        note(f"The model selects nearly nobody or nearly everybody at {', '.join(degenerate)}.")
+    if exceeded or degenerate:
         raise SystemExit(INFEASIBLE)
 
 
@@ -111,9 +117,10 @@ def curve_table(points: Sequence[SweepPoint]) -> Grid:
     judged = [point.judged for point in points]
     losses = [number(point.worst_client_train_loss) for point in points]
     first = "budget" if points[0].relative is None else "relative"
+    statuses = ["degenerate" if point.degenerate else point.status for point in points]
     columns = [
         Column(first, [f"{point.value:g}" for point in points]),
-        Column("status", [point.status for point in points], is_number=False),
+        Column("status", statuses, is_number=False),
         Column("met in\ntrain-\ning", [("no", "yes")[point.budgets_met] for point in points]),
         Column("worst\nclient’s\ntrain\nloss", losses, rank=2),
         Column("all\nrows\naccu-\nracy", [number(one.accuracy, 3) for one in judged]),

@@ -55,7 +55,8 @@ def train(
     to a folder.
 
     Exit codes: 0 budgets met on the training rows, 1 an error, 2 wrong usage,
-    3 done, but a budget is exceeded on the training rows.
+    3 done, but a budget is exceeded on the training rows, or the model selects
+    nearly nobody or nearly everybody.
     """
     check_resume(resume, overwrite)
     if table or not resume:

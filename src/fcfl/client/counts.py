@@ -62,14 +62,14 @@ def count_rows(
     logits: Vector,
     data: ClientData,
     rates: Sequence[RateId],
+    cuts: Vector | float,
     loss: Loss = CROSS_ENTROPY,
-    thresholds: Vector | float = 0.0,
 ) -> Counts:
     """Compare hard decisions with labels and count them by group.
 
-    A row is selected when its logit is at least its threshold; its loss knows no threshold.
+    A row is selected if its logit is at least its cut, which its loss does not depend on.
     """
-    selected = hard_selection(logits, thresholds)
+    selected = hard_selection(logits, cuts)
     positive = data.y == 1.0
     members = rate_members(data, rates)
     return Counts(

@@ -11,10 +11,10 @@ from fcfl.client.counts import Counts, count_rows
 from fcfl.client.folds import split_fold
 from fcfl.client.questions import Counted, HeldOut, Introduction, Setup, Vote, sum_up
 from fcfl.client.score_counts import count_scores
-from fcfl.client.thresholds import RateWindow, best_thresholds
+from fcfl.client.thresholds import RateWindow, best_thresholds, decision_weights
 from fcfl.data.client_data import ClientData
 from fcfl.models.curvature_sum import CurvatureSum
-from fcfl.models.model import Model, ModelRows, rows_can_add_up
+from fcfl.models.model import Model, ModelRows, at_threshold, rows_can_add_up
 from fcfl.models.rates import hard_selection, rate_members, smooth_selection
 from fcfl.policy import Policy, check_rules_kept
 from fcfl.preference import Ballot, Preference
@@ -161,19 +161,22 @@ class LocalClient:
         """The threshold of each group with the most correct decisions within the windows."""
         check_rules_kept(self.name, self.rules, setup.rules)
         data, codes = self.train, self.train.groups[attribute]
-        logits = (self._model or setup.model).logits(params, data.X)
+        model = self._model_of(setup)
+        scores = model.logits(params, data.X) - model.cut
         members = {group: codes == code for code, group in enumerate(data.levels[attribute])}
-        return best_thresholds(logits, data.y, members, windows, data.weights)
+        costs = decision_weights(data.y, model.threshold, data.weights)
+        return best_thresholds(scores, data.y, members, windows, costs)
 
     def hold_out(self, setup: Setup, fold: Fold, candidates: Sequence[Vector]) -> HeldOut:
         """Losses and decisions of the rows that a fold holds out, summed, under several models."""
         check_rules_kept(self.name, self.rules, setup.rules)
         away = self._held_out_rows(fold)
-        model = self._model or setup.model
+        model = self._model_of(setup)
         logits = np.column_stack([model.logits(params, away.X) for params in candidates])
         losses = np.column_stack([model.loss.each(column, away.y) for column in logits.T])
         members = rate_members(away, setup.rates, self.name)
-        said = sum_up(losses, away.weights, members, hard_selection(logits).astype(np.float64))
+        selected = hard_selection(logits, model.cut).astype(np.float64)
+        said = sum_up(losses, away.weights, members, selected)
         return said.with_groups_of(self.min_group_rows)
 
     def vote(self, question: Vote) -> Ballot:
@@ -191,7 +194,7 @@ class LocalClient:
             self._away = {}  # choosing is over
         if fold not in self._rows:
             data = self.train if fold is None else split_fold(self.name, self.train, fold)[0]
-            model = self._model or setup.model
+            model = self._model_of(setup)
             rows: ModelRows = model.rows(self.name, data, setup.rates)
             if self.min_group_rows > 1:
                 rows = rows.with_groups_of(self.min_group_rows)
@@ -209,10 +212,9 @@ class LocalClient:
         return self._away[fold]
 
     def _counts(self, setup: Setup, data: ClientData, params: Vector) -> Counts:
-        model = self._model or setup.model
+        model = self._model_of(setup)
         logits = model.logits(params, data.X)
-        thresholds = self._thresholds(setup, data)
-        counts = count_rows(logits, data, setup.rates, model.loss, thresholds)
+        counts = count_rows(logits, data, setup.rates, self._cuts(setup, data), model.loss)
         if self._tells_scores and model.loss.has_probabilities:
             asked = dict.fromkeys(rate.attribute for rate in setup.rates)
             groups = {attribute: data.groups[attribute] for attribute in asked}
@@ -220,14 +222,26 @@ class LocalClient:
             counts = replace(counts, scores=scores)
         return counts.with_groups_of(self.min_group_rows)
 
-    def _thresholds(self, setup: Setup, data: ClientData) -> Vector | float:
-        return 0.0 if setup.thresholds is None else setup.thresholds.of_data(self.name, data)
+    def _model_of(self, setup: Setup) -> Model:
+        """The model that is trained, or the client's own in its place, at the same threshold."""
+        if self._model is None:
+            model: Model = setup.model
+            return model
+        self._model = at_threshold(self._model, setup.model.threshold)
+        return self._model
+
+    def _cuts(self, setup: Setup, data: ClientData) -> Vector | float:
+        """The logit from which on each row is selected."""
+        cut = self._model_of(setup).cut
+        if setup.thresholds is None:
+            return cut
+        return cut + setup.thresholds.of_data(self.name, data)
 
     def _smooth_rates(self, setup: Setup, params: Vector, report: Report) -> Vector:
         """Smooth rates of training rows about the thresholds of their groups."""
         data = self.train
-        logits = (self._model or setup.model).logits(params, data.X)
-        score = smooth_selection(logits - self._thresholds(setup, data))
+        logits = self._model_of(setup).logits(params, data.X)
+        score = smooth_selection(logits, self._cuts(setup, data))
         members = rate_members(data, setup.rates, self.name)
         if data.weights is not None:
             members *= data.weights[:, None]

@@ -140,10 +140,10 @@ class PrivateClient:
         return Report(1.0, 0.0, nothing, nothing, extras=said)
 
     def _part(self, setup: Setup, release: Release) -> PrivateRows:
-        key = (release.part, setup.rates, release.norm)
+        key = (release.part, setup.rates, release.norm, setup.model.cut)
         if key not in self._rows:
             self._rows = {k: rows for k, rows in self._rows.items() if k[1:] == key[1:]}  # type: ignore[index]
-            self._rows[key] = private_rows(self._data[release.part], setup.rates, release.norm)
+            self._rows[key] = private_rows(self._data[release.part], *key[1:])
         return self._rows[key]
 
 

@@ -20,7 +20,7 @@ from fcfl.client.discrete_gaussian import Integers, discrete_gaussian
 from fcfl.data.client_data import ClientData
 from fcfl.data.coded_features import row_blocks
 from fcfl.errors import DataError
-from fcfl.models.rates import rate_members
+from fcfl.models.rates import hard_selection, rate_members
 from fcfl.releases import Release, attributes_of, cells_of, rates_of_a_row
 
 GRID_BITS = 10  # features are multiples of 2**-10
@@ -42,11 +42,12 @@ class PrivateRows:
     members: Matrix
     groups: NDArray[np.int32]
     rates: tuple[RateId, ...]
+    cut: float = 0.0
 
     def release(self, release: Release, point: Point) -> Matrix:
         """The sum that is asked for, with noise of the standard deviation that it says."""
         total, unit = self.exact_sum(release, point)
-        sd = release.noise_sd(self.rates, point) / unit
+        sd = release.noise_sd(self.rates, point, self.cut) / unit
         if release.kind != "moments":
             return with_noise(total, sd) * unit
         on_diagonal = np.equal(*np.triu_indices(self.features.shape[1]))
@@ -62,7 +63,7 @@ class PrivateRows:
         if release.kind == "moments":
             return self._moments(), 2.0 ** (-2 * GRID_BITS)
         if release.kind == "rates":
-            ups = np.where(self._logits(point) >= 0, 1.0, -1.0)
+            ups = np.where(self._selected(point), 1.0, -1.0)
             return _whole(ups @ self.members), 0.5
         unit = 2.0 ** (-GRID_BITS - _WEIGHT_BITS)
         if release.kind == "gradient":
@@ -72,7 +73,7 @@ class PrivateRows:
             return self._pulled(self._scores(point)), unit
 
         def slope(z: Vector) -> Vector:
-            score = expit(point.sharpness * z)
+            score = expit(point.sharpness * (z - self.cut))
             return np.asarray(point.sharpness * score * (1.0 - score))
 
         slopes = _looked_up(self._logits(point), slope)
@@ -83,7 +84,7 @@ class PrivateRows:
         root = math.sqrt(rates_of_a_row(self.rates))
 
         def slope(z: Vector) -> Vector:
-            score = expit(point.sharpness * z)
+            score = expit(point.sharpness * (z - self.cut))
             return np.asarray(2.0 * score * (1.0 - score) / root)
 
         logits = self._logits(point)
@@ -97,6 +98,10 @@ class PrivateRows:
         if np.linalg.norm(point.params) > _LARGEST_PARAMS:
             raise DataError(f"`params` must be no longer than {_LARGEST_PARAMS:g}.")
         return np.concatenate([block @ params for block in self._blocks()] or [np.zeros(0)])
+
+    def _selected(self, point: Point) -> NDArray[np.bool_]:
+        """Decisions: the cut in the same whole steps as the logits."""
+        return hard_selection(self._logits(point), self.cut * 2.0 ** (GRID_BITS + _PARAM_BITS))
 
     def _blocks(self) -> Iterator[Matrix]:
         for rows in row_blocks(len(self.features), _BLOCK):
@@ -119,7 +124,7 @@ class PrivateRows:
 
     def _cell_counts(self, release: Release, point: Point) -> Integers:
         cells = cells_of(self.rates, release.kind)
-        selected = self._logits(point) >= 0 if cells[0].selected is not None else None
+        selected = self._selected(point) if cells[0].selected is not None else None
         names = attributes_of(self.rates)
         own = {
             a: list(dict.fromkeys(r.group for r in self.rates if r.attribute == a)) for a in names
@@ -137,8 +142,10 @@ class PrivateRows:
         return counts
 
 
-def private_rows(data: ClientData, rates: Sequence[RateId], norm: float) -> PrivateRows:
-    """A client's rows, each of a length of at most ``norm``."""
+def private_rows(
+    data: ClientData, rates: Sequence[RateId], norm: float, cut: float = 0.0
+) -> PrivateRows:
+    """A client's rows, each of a length of at most ``norm``; selected from the logit ``cut`` on."""
     if data.weights is not None:
         raise DataError("Rows must not be weighted where they are private; leave weights out.")
     parts = [whole_features(_dense(data.X[rows]), norm) for rows in row_blocks(data.n_rows, _BLOCK)]
@@ -150,6 +157,7 @@ def private_rows(data: ClientData, rates: Sequence[RateId], norm: float) -> Priv
         rate_members(data, rates),
         np.column_stack(columns),
         tuple(rates),
+        cut,
     )
 
 

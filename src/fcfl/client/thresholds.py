@@ -13,6 +13,9 @@ intersected. All lowest rates that occur are tried. For one kind that is exact; 
 them are, and each group has at most `MOST_OF_TWO` thresholds, evenly spread over the share that it
 selects.
 
+Scores are logits less the model's cut, so that a threshold of 0 is the one for everybody; a
+decision about a row counts by that cut (`decision_weights`).
+
 Thresholds are multiples of a thousandth, or less, of how far the client's scores spread: what is
 told of single rows' scores is that much.
 """
@@ -83,6 +86,16 @@ def best_thresholds(
     }
     chosen = _best(options, windows, kinds)
     return {name: float(options[name].thresholds[index]) for name, index in chosen.items()}
+
+
+def decision_weights(labels: Vector, threshold: float, weights: Vector | None) -> Vector:
+    r"""Return how much a correct decision about each row counts, given a decision threshold P.
+
+    Selecting from a probability of P on minimises the cost :math:`(1-P) FN + P FP`: a row counts
+    :math:`2(1-P)` with label 1 and :math:`2P` with label 0, one each for P = ½.
+    """
+    by_label = np.where(labels == 1.0, 2.0 * (1.0 - threshold), 2.0 * threshold)
+    return by_label if weights is None else by_label * weights
 
 
 # --- one group's thresholds -----------------------------------------------------------------------

@@ -2,14 +2,16 @@
 
 import numbers as abstract
 import re
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
 
-from fcfl._checks import did_you_mean
+from fcfl._checks import did_you_mean, first_of
 from fcfl._types import Vector
 from fcfl.errors import DataError
 
@@ -40,12 +42,36 @@ def add_note(frame: Frame, sentence: str) -> None:
 
 
 def named_columns(frame: Frame) -> Frame:
-    """Return the frame with its column names as text, all different."""
-    renamed = frame.rename(columns=str)
-    twice = renamed.columns[renamed.columns.duplicated()]
-    if len(twice):
-        raise DataError(f"Column {twice[0]!r} occurs twice in the table. Rename one of the two.")
+    """Return the frame with its column names as text without outer spaces, all different."""
+    renamed = frame.rename(columns=lambda name: str(name).strip())
+    check_names(renamed.columns)
     return renamed
+
+
+def check_names(names: Iterable[str], path: Path | None = None) -> None:
+    """Raise if two columns have the same name."""
+    seen: set[str] = set()
+    for name in names:
+        if name and name in seen:
+            where = "the table" if path is None else repr(str(path))
+            raise DataError(f"Column {name!r} occurs twice in {where}. Rename one.")
+        seen.add(name)
+
+
+def look_alikes(levels: Iterable[str]) -> str:
+    """Return a clause on levels that differ only by case or spaces, empty if there are none."""
+    alike: dict[str, list[str]] = {}
+    for level in levels:
+        key = "".join(unicodedata.normalize("NFKC", level).casefold().split())
+        alike.setdefault(key, []).append(level)
+    found = [" and ".join(map(repr, same)) for same in alike.values() if len(same) > 1]
+    return f"{first_of(found)} differ only by case or spaces" if found else ""
+
+
+def alike_notes(whose: str, levels: Iterable[str]) -> list[str]:
+    """Return a note on levels that differ only by case or spaces, or none."""
+    alike = look_alikes(levels)
+    return [f"{whose} {alike} and are kept apart. Write equal ones alike."] if alike else []
 
 
 def check_columns(frame: Frame, names: Sequence[str]) -> None:
@@ -97,19 +123,25 @@ def text_of(value: object) -> str:
 
 def texts(column: Column) -> Texts:
     """Read a column as text. The loop is over distinct values, not over rows."""
-    try:
-        codes, uniques = pd.factorize(column)
-    except TypeError:
-        raise DataError(
-            f"Column {column.name!r} holds lists or other nested values. "
-            "Split it into plain columns or drop it."
-        ) from None
+    codes, uniques = factorize(column)
     names = [text_of(value) for value in uniques]
     levels = sorted(set(names) - {""})
     position = {level: code for code, level in enumerate(levels)}
     # The last entry is where a code of -1, an empty cell, points.
     lookup = np.array([position.get(name, -1) for name in names] + [-1], dtype=np.int32)
     return Texts(lookup[codes], tuple(levels))
+
+
+def factorize(column: Column) -> tuple[Any, Any]:
+    """Return a code per row, -1 where it is empty, and the distinct values."""
+    try:
+        codes, values = pd.factorize(column)
+    except TypeError:
+        raise DataError(
+            f"Column {column.name!r} holds lists or other nested values. "
+            "Split it into plain columns or drop it."
+        ) from None
+    return codes, values
 
 
 def cells_of(column: Column) -> "Vector | Texts":

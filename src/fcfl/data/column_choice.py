@@ -7,19 +7,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from fcfl._checks import did_you_mean
+from fcfl._checks import did_you_mean, first_of
 from fcfl._types import Vector
 from fcfl.errors import DataError
 
-from ._cells import Column, Frame, Texts, add_note, numbers, texts
-from .giveaways import giveaway, listed
+from ._cells import Column, Frame, Texts, add_note, factorize, numbers, texts
+from .giveaways import giveaway
 from .roles import Columns, check_roles, label_pair
 
 _MANY = 20  # rows from which on a column that never repeats is an identifier
 _FEW_VALUES = 20  # distinct whole numbers that may be codes,
 _EACH = 10  # each of which stands in so many rows on average
 _FIRST = 5_000  # rows by which most columns are found to be neither
-_SHOWN = 10
+_TAIL, _FILLED = 0.05, 0.5  # the bulk of a column's values, and the share that counts fill
+_EXACT = 2.0**53  # integers that float64 has
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 _ID_NAMES = {
     "id", "ids", "uid", "uuid", "guid", "key", "identifier", "index", "idx", "rowid", "mrn", "ssn",
@@ -99,69 +100,59 @@ class _Look:
     def __init__(
         self, frame: Frame, columns: Columns, candidates: Sequence[str], choices: Choices
     ) -> None:
-        self.frame, self.keep = frame, set(choices.keep)
-        kinds = {*choices.categorical, *choices.numeric}
-        self.identifiers = [n for n in candidates if _is_identifier(frame[n])]
-        self.dates = [n for n in candidates if _is_date(frame[n])]
-        rest = [n for n in candidates if n not in (*self.identifiers, *self.dates)]
+        self.keep, self.label = set(choices.keep), columns.label
+        identifiers = [n for n in candidates if _is_identifier(frame[n])]
+        dates = [n for n in candidates if _is_date(frame[n])]
+        rest = [n for n in candidates if n not in (*identifiers, *dates)]
         y = _labels(frame, columns)
-        said = {} if y is None else {n: giveaway(_cells(frame[n]), y) for n in rest}
-        self.certain = [n for n, found in said.items() if found == "certain"]
-        self.likely = [n for n, found in said.items() if found == "likely"]
-        self.codes = [
-            n for n in rest if n not in (*kinds, *self.certain) and _may_be_codes(frame[n])
-        ]
+        told = {} if y is None else {n: giveaway(_cells(frame[n]), y) for n in rest}
+        certain = [n for n, found in told.items() if found == "certain"]
+        self.likely = [n for n, found in told.items() if found == "likely"]
+        self.unsuitable = {
+            "identifiers, with another value in every row": identifiers,
+            "dates": dates,
+            f"columns that give the label {self.label!r} away in every row": certain,
+        }
+        decided = (*choices.categorical, *choices.numeric, *certain)
+        self.codes = [n for n in rest if n not in decided and _may_be_codes(frame[n])]
         self.empty = {n: int(frame[n].isna().sum()) for n in rest if n not in self.left_out}
-        self.label = columns.label
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        found = (*self.identifiers, *self.dates, *self.certain)
+        found = (name for names in self.unsuitable.values() for name in names)
         return tuple(name for name in found if name not in self.keep)
 
-    def _reasons(self) -> tuple[tuple[list[str], str], ...]:
-        return (
-            (self.identifiers, "another value in every row: an identifier"),
-            (self.dates, "dates"),
-            (self.certain, f"a value that says the label {self.label!r} in every row"),
-        )
-
     def warnings(self) -> Iterator[str]:
-        """A sentence for each kind of column that is used though it should perhaps not be."""
-        likely = f"a value that alone says the label {self.label!r} in nearly every row"
-        for names, what in (*self._reasons(), (self.likely, likely)):
+        """Yield a sentence for each kind of column that is used but perhaps should not be."""
+        likely = f"columns that give the label {self.label!r} away in nearly every row"
+        for what, names in {**self.unsuitable, likely: self.likely}.items():
             if names:
                 yield (
-                    f"{_columns(names)} {_has(names, what)}. All columns are used over sites; "
-                    f"the run leaves out those in its `drop`."
+                    f"Used as features although they are {what}: {_quoted(names)}. A run over "
+                    "sites leaves out only the columns in its `drop`."
                 )
 
     def notes(self) -> Iterator[str]:
-        """A sentence for each kind of finding."""
-        for names, what in self._reasons():
+        """Yield a sentence for each kind of finding."""
+        for what, names in self.unsuitable.items():
             gone = [name for name in names if name not in self.keep]
             if gone:
-                yield (
-                    f"{_columns(gone)} {_has(gone, what)}, and {_was(gone)} left out. Keep with "
-                    f"`--keep {listed(gone)}`."
-                )
+                yield f"Left out as {what}: {_quoted(gone)} (`keep={gone}` uses them)."
         if self.likely:
             yield (
-                f"{_columns(self.likely)} alone {_says(self.likely)} the label {self.label!r} in "
-                "nearly every row. If that is not known when deciding, leave out with "
-                f"`--drop {listed(self.likely)}`."
+                f"The label {self.label!r} is given away in nearly every row by each of "
+                f"{_quoted(self.likely)}. Leave out what is not known when deciding "
+                f"(`drop={self.likely}`)."
             )
         if self.codes:
             yield (
-                f"{_columns(self.codes)} {_holds(self.codes)} few whole numbers or "
-                f"{'is' if len(self.codes) == 1 else 'are'} named like a code, used as numbers. "
-                f"If they are codes: `--categorical {listed(self.codes)}`; if not, `--numeric` "
-                "says so."
+                f"Used as numbers although they may be codes, by name or as few integers for "
+                f"their range: {_quoted(self.codes)} (`categorical={self.codes}` makes one feature "
+                "of each value, `numeric=` confirms numbers)."
             )
         counts = [f"{name!r} {count:,}" for name, count in self.empty.items() if count]
         if counts:
-            more = f" and {len(counts) - _SHOWN} more columns" if len(counts) > _SHOWN else ""
-            yield f"Empty cells: {', '.join(counts[:_SHOWN])}{more}. That a cell is empty is used."
+            yield f"Empty cells: {first_of(counts)}. That a cell is empty is used."
 
 
 def _labels(frame: Frame, columns: Columns) -> Vector | None:
@@ -192,7 +183,8 @@ def _is_number(column: Column) -> bool:
 
 def _is_identifier(column: Column) -> bool:
     """Text, or whole numbers that count rows or are named so, with no value twice."""
-    if len(column) < _MANY or column[:_FIRST].duplicated().any() or column.isna().any():
+    codes, values = factorize(column[:_FIRST])
+    if len(column) < _MANY or len(values) < len(codes) or column.isna().any():
         return False
     if not column.is_unique or pd.api.types.is_datetime64_any_dtype(column):
         return False
@@ -223,17 +215,31 @@ def _looks_like_date(cell: object) -> bool:
 
 
 def _may_be_codes(column: Column) -> bool:
-    """Whether a column of numbers may be one of codes: few whole numbers, or named so."""
+    """Whether a column of numbers may be one of codes, by its name or by its values.
+
+    The values are few integers, or less than half of those in their range, and recur. Counts and
+    ages fill their range; amounts hardly recur, or most of them are 0.
+    """
     if not _is_number(column):
         return False
     if _is_named(column, _ID_NAMES | _CODE_NAMES):
         return True
-    known = column.dropna()
-    if len(pd.unique(known[:_FIRST])) > _FEW_VALUES:
+    first = column[:_FIRST].dropna().to_numpy(dtype=np.float64)
+    if not (np.abs(first) < _EXACT).all() or (first != np.floor(first)).any():
         return False
-    values = np.asarray(pd.unique(known), dtype=np.float64)
-    is_few = 2 < values.size <= _FEW_VALUES and len(known) >= _EACH * values.size
-    return bool(is_few and (values == np.floor(values)).all())
+    counts = column.value_counts()
+    values = counts.index.to_numpy(dtype=np.float64)
+    is_whole = (np.abs(values) < _EXACT) & (values == np.floor(values))
+    if not is_whole.all() or values.size <= 2 or counts.sum() < _EACH * values.size:
+        return False
+    if values.size <= _FEW_VALUES:
+        return True
+    if values[0] == 0 and 2 * counts.iloc[0] > counts.sum():
+        return False
+    low, high = column.quantile([_TAIL, 1 - _TAIL])  # outliers say nothing of the range
+    bulk = np.sort(values[(values >= low) & (values <= high)]).astype(np.int64)
+    steps = np.diff(bulk)
+    return bool(bulk.size > 2 and bulk.size < _FILLED * (steps.sum() / np.gcd.reduce(steps) + 1))
 
 
 def _is_named(column: Column, names: set[str]) -> bool:
@@ -249,22 +255,5 @@ def _as_text(column: Column) -> Column:
     )
 
 
-def _columns(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names)
-    return f"Column {shown}" if len(names) == 1 else f"Columns {shown}"
-
-
-def _has(names: Sequence[str], what: str) -> str:
-    return f"{'has' if len(names) == 1 else 'have'} {what}"
-
-
-def _was(names: Sequence[str]) -> str:
-    return "was" if len(names) == 1 else "were"
-
-
-def _says(names: Sequence[str]) -> str:
-    return "says" if len(names) == 1 else "each say"
-
-
-def _holds(names: Sequence[str]) -> str:
-    return "holds" if len(names) == 1 else "hold"
+def _quoted(names: Sequence[str]) -> str:
+    return first_of(map(repr, names))

@@ -8,10 +8,20 @@ from typing import Any
 
 import numpy as np
 
+from fcfl._checks import first_of
 from fcfl._types import ClientId, Vector
 from fcfl.errors import DataError
 
-from ._cells import Frame, Kind, Texts, check_columns, named_columns, parsed, text_of
+from ._cells import (
+    Frame,
+    Kind,
+    Texts,
+    alike_notes,
+    check_columns,
+    named_columns,
+    parsed,
+    text_of,
+)
 from .client_data import Features
 from .coded_features import FeatureLayout, code_cells
 from .column_encoding import Category, Cells, Number
@@ -55,6 +65,8 @@ class Schema:
             column, note = _agree(name, parts, max_levels)
             columns += [column] if column else []
             notes += [note] if note else []
+            if isinstance(column, Category):
+                notes += alike_notes(f"Column {name!r}: levels", column.levels)
         return cls(tuple(columns), tuple(notes))
 
     @property
@@ -177,14 +189,13 @@ def _category(
         return Category(name, tuple(counts), has_missing), mostly
     ordered = sorted(counts, key=lambda level: (-counts[level], level))
     frequent, others = ordered[:max_levels], ordered[max_levels:]
-    rows, named = sum(counts[level] for level in others), ", ".join(map(repr, others[:_NAMED]))
-    more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+    rows, named = sum(counts[level] for level in others), first_of(map(repr, others), _NAMED)
     note = (
         f"Column {name!r} has {len(counts)} levels; the {max_levels} most frequent are used and "
-        f"the others count as unknown: {named}{more}, in {rows} of {sum(counts.values())} "
+        f"the others count as unknown: {named}, in {rows} of {sum(counts.values())} "
         "training rows."
     )
-    advice = mostly or "`max_levels` sets how many are used; drop it if it is an identifier."
+    advice = mostly or "Drop it if it is an identifier (`max_levels=` uses more levels)."
     return Category(name, tuple(sorted(frequent)), has_missing), f"{note} {advice}"
 
 
@@ -196,13 +207,10 @@ def _mostly_numbers(name: str, counts: Mapping[str, int]) -> str | None:
     is_likely = n_known >= max(_LEAST_NUMBERS, _MOSTLY * n_cells)
     if known.all() or not is_likely or len(np.unique(values[known])) < _LEAST_DISTINCT:
         return None
-    first, *others = (
-        level for level, is_number in zip(counts, known, strict=True) if not is_number
-    )
-    more = f" and {len(others)} more" if others else ""
+    others = [repr(level) for level, is_one in zip(counts, known, strict=True) if not is_one]
     return (
-        f"Column {name!r} is taken as text because of {first!r}{more}; {n_known} of {n_cells} "
-        "cells are numbers. If it is a number, correct the others or leave them empty."
+        f"Column {name!r} is taken as text because of {first_of(others, 1)}; {n_known} of "
+        f"{n_cells} cells are numbers. If it is a number, correct the others or leave them empty."
     )
 
 

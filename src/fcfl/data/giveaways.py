@@ -1,7 +1,5 @@
 """Columns that say the label outright, found before anything is trained."""
 
-import shlex
-from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
@@ -73,8 +71,3 @@ def _by_threshold(values: Vector, y: Vector) -> tuple[int, bool]:
     rising = ones + (y.size - below) - (ones[-1] - ones)  # ones below, zeros above
     errors = int(min(rising.min(), (y.size - rising).min()))
     return errors, errors == 0
-
-
-def listed(names: Iterable[str]) -> str:
-    """Column names as they are given to an option."""
-    return shlex.quote(",".join(names))

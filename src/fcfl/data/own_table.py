@@ -15,7 +15,7 @@ from ._cells import Frame, named_columns, texts
 from .client_data import stratified_split
 from .column_choice import unsuitable_columns
 from .encoding import Schema
-from .roles import Columns, check_roles, read_roles
+from .roles import Columns, check_roles, labelled_rows, read_roles
 from .statistics import Statistics, summarise, withhold
 from .table import FederatedTable, feature_columns, federate, strata_of
 from .table_files import read_table
@@ -80,6 +80,7 @@ def open_own_table(
     test_path: str | os.PathLike[str] | None = None,
     test_size: float = 0.3,
     seed: int = 0,
+    drop_unlabelled: bool = False,
 ) -> OwnTable:
     """Read a site's table and hold out test rows, the same ones as if it were part of a larger one.
 
@@ -90,6 +91,8 @@ def open_own_table(
         for place in (path, test_path)
         if place is not None
     ]
+    if drop_unlabelled:
+        frames = [labelled_rows(frame, columns.label) for frame in frames]
     labels, levels = _values(frames, columns)
     if test_path is not None:
         return OwnTable(name, columns, frames[0], frames[1], labels, levels)

@@ -4,16 +4,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
-from fcfl._checks import did_you_mean
+from fcfl._checks import did_you_mean, first_of
 from fcfl._types import Vector
 from fcfl.errors import DataError
 
-from ._cells import Column, Frame, Texts, text_of, texts
+from ._cells import Column, Frame, Texts, add_note, kind_of, look_alikes, parsed, text_of, texts
 from .client_data import Codes
 
 MAX_NUMERIC_GROUPS = 20
+_YES = {
+    "yes", "y", "true", "t", "positive", "approved", "accepted", "granted", "admitted", "hired",
+    "passed", "pass", "success", "present", "case", "ja", "oui", "sí", "si", "sim",
+}  # fmt: skip
+_NO = {
+    "no", "n", "false", "f", "negative", "denied", "rejected", "refused", "declined", "failed",
+    "fail", "failure", "absent", "control", "nein", "non", "não", "nao",
+}  # fmt: skip
+_NOT = ("not ", "not-", "no ", "non-", "non ", "un")
 _ONE_LABEL = "Add rows with the other value, or choose another label."
 
 
@@ -27,7 +35,7 @@ class Columns:
     sensitive : names of the columns whose groups are compared
     drop : names of columns to leave out
     positive : the label value that counts as 1
-        By default the larger number, or the last text in sorted order.
+        By default that which means yes (true, approved, …), the larger number, or the last text.
     """
 
     client: str
@@ -130,8 +138,21 @@ def _check_labelled(label: Texts, client: Texts, name: str) -> None:
         elsewhere = f" and in {_rows(others)} of other clients" if others else ""
         raise DataError(
             f"Label column {name!r} is empty in {_rows(int(empty[worst]))} of client "
-            f"{client.levels[worst]!r}{elsewhere}. Remove the rows without a label."
+            f"{client.levels[worst]!r}{elsewhere}. Fill them in or remove these rows; "
+            "to train, `--drop-unlabelled` leaves them out."
         )
+
+
+def labelled_rows(frame: Frame, label: str) -> Frame:
+    """Return the rows with a label; a note has the number of the others."""
+    is_empty = texts(frame[label]).codes < 0
+    if not is_empty.any():
+        return frame
+    if is_empty.all():
+        raise DataError(f"Label column {label!r} is empty in every row. Choose another.")
+    kept = frame[~is_empty].reset_index(drop=True)
+    add_note(kept, f"Left out {_rows(int(is_empty.sum()))} without a label {label!r}.")
+    return kept
 
 
 def _rows(count: int) -> str:
@@ -140,15 +161,20 @@ def _rows(count: int) -> str:
 
 def label_pair(values: tuple[str, ...], columns: Columns) -> tuple[str, str]:
     """Return the negative and the positive value of the label."""
-    if len(values) != 2:
-        shown = ", ".join(repr(value) for value in values[:5]) + (", …" if len(values) > 5 else "")
+    alike = look_alikes(values)
+    if alike:
         raise DataError(
-            f"Label column {columns.label!r} must have two values, got {len(values)}: {shown}. "
+            f"Label column {columns.label!r} must have two values, got {len(values)}: {alike}. "
+            "Write equal values alike."
+        )
+    if len(values) != 2:
+        raise DataError(
+            f"Label column {columns.label!r} must have two values, got {len(values)}: "
+            f"{first_of(map(repr, values), 5)}. "
             + ("Map them to 0 and 1." if len(values) > 2 else _ONE_LABEL)
         )
     if columns.positive is None:
-        negative, positive = sorted(values, key=number_or_text)
-        return negative, positive
+        return ordered_pair(values)
     positive = text_of(columns.positive)
     if positive not in values:
         raise DataError(
@@ -158,10 +184,25 @@ def label_pair(values: tuple[str, ...], columns: Columns) -> tuple[str, str]:
     return next(value for value in values if value != positive), positive
 
 
-def number_or_text(value: str) -> tuple[float, str]:
-    """A key that sorts numbers by size and texts, which are 0, by letters."""
-    number = pd.to_numeric(value, errors="coerce")
-    return (0.0 if np.isnan(number) else float(number)), value
+def ordered_pair(values: Sequence[str]) -> tuple[str, str]:
+    """Return two values, the positive one last: by meaning, else by size, else by letters."""
+    negative, positive = pair_by_meaning(values) or sorted(values, key=_number_or_text)
+    return negative, positive
+
+
+def pair_by_meaning(values: Sequence[str]) -> tuple[str, str] | None:
+    """Return (negative, positive) where words such as yes, denied or "not …" show it."""
+    for negative, positive in (values, values[::-1]):
+        no, yes = negative.casefold(), positive.casefold()
+        if (no in _NO and yes in _YES) or no in [prefix + yes for prefix in _NOT]:
+            return negative, positive
+    return None
+
+
+def _number_or_text(value: str) -> tuple[float, str]:
+    """Return a key that sorts numbers by size and texts, which are 0, by letters."""
+    number = float(parsed([value])[0])
+    return (0.0 if np.isnan(number) else number), value
 
 
 def _binary(label: Texts, pair: tuple[str, str], name: str) -> Vector:
@@ -176,6 +217,7 @@ def _binary(label: Texts, pair: tuple[str, str], name: str) -> Vector:
 
 def read_groups(column: Column, given: Sequence[str] | None = None) -> Texts:
     """The groups of one sensitive column, as codes into ``given`` where these are agreed."""
+    kind_of(column)  # raises on dates
     found = texts(column)
     if not found.levels and given is None:
         raise DataError(f"Sensitive column {column.name!r} is empty in every row. Choose another.")
@@ -188,7 +230,7 @@ def read_groups(column: Column, given: Sequence[str] | None = None) -> Texts:
 
 
 def _all_numbers(levels: tuple[str, ...]) -> bool:
-    return bool(pd.to_numeric(pd.Series(levels, dtype=object), errors="coerce").notna().all())
+    return not np.isnan(parsed(levels)).any()
 
 
 def _recode(found: Texts, levels: tuple[str, ...], name: str) -> Texts:

@@ -24,7 +24,7 @@ from fcfl.errors import DataError
 from ._cells import Column, Frame, check_columns, text_of
 from .declared import Declared
 from .own_table import SITE, known_groups
-from .roles import Columns
+from .roles import Columns, labelled_rows
 from .table import FederatedTable, federate
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -38,12 +38,15 @@ def federate_declared(
     *,
     client: ClientId | None = None,
     test_path: str | os.PathLike[str] | None = None,
+    drop_unlabelled: bool = False,
 ) -> FederatedTable:
     """The rows as declared, each encoded by itself; held out are those in ``test_path`` only.
 
     All are those of ``client``, or of whom the client column names.
     """
     frames = [_read(Path(place), columns, declared) for place in (path, test_path) if place]
+    if drop_unlabelled:
+        frames = [labelled_rows(frame, columns.label) for frame in frames]
     if client is not None:
         frames = [frame.assign(**{SITE: client}) for frame in frames]
     levels = {name: declared.levels[name] for name in columns.sensitive}

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from fcfl.errors import DataError
 
-from ._cells import Frame, add_note, named_columns
+from ._cells import Frame, add_note, check_names, named_columns
 from .arrow_frames import arrow_to_pandas
-from .csv_files import read_csv, read_csv_text
-from .missing_marks import without_marks
+from .cell_formats import interpret
+from .csv_files import Dialect, read_csv, read_csv_text
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet", ".xlsx")
 _Reader: TypeAlias = Callable[[Path, Sequence[str], Sequence[str] | None], Frame]
@@ -65,22 +65,23 @@ def read_table(
     except DataError:
         raise
     except _UNREADABLE as error:
-        raise DataError(f"Cannot read {str(path)!r}: {_reason(error)}.") from None
+        raise DataError(f"Cannot read {str(path)!r}: {_reason(error, path)}.") from error
     if not len(frame):
         raise DataError(f"The file {str(path)!r} has no rows, only a header.")
     return named_columns(frame)
 
 
-def read_as_written(path: Path) -> Frame:
-    """The cells of a file that `read_table` has read, with marks such as ``?`` and ``N/A``.
+def read_as_written(path: Path) -> tuple[Frame, Dialect]:
+    """Return the cells of a file that `read_table` has read, with marks such as ``?`` and ``N/A``.
 
-    Those of a CSV file are text, as are columns of a workbook with both numbers and text.
+    Those of a CSV file are text, as are columns of a workbook with both numbers and text. The
+    second value is the dialect in which to write the table as CSV.
     """
     name = path.name.lower()
     if name.endswith((".csv", ".csv.gz")):
         return read_csv_text(path)
     if name.endswith(".parquet"):
-        return named_columns(_read_parquet(path, (), ()))
+        return named_columns(_read_parquet(path, (), ())), Dialect()
     frame = named_columns(
         pd.read_excel(path, engine="openpyxl", keep_default_na=False, na_values=[""])
     )
@@ -89,7 +90,7 @@ def read_as_written(path: Path) -> Frame:
         for name in frame.columns
         if pd.api.types.infer_dtype(frame[name], skipna=True).startswith("mixed")
     }
-    return frame.assign(**mixed)
+    return frame.assign(**mixed), Dialect()
 
 
 def _reader(path: Path) -> _Reader:
@@ -110,13 +111,11 @@ def _read_parquet(path: Path, text: Sequence[str], marks: Sequence[str] | None) 
     from pyarrow import parquet
 
     schema = parquet.read_schema(path)
-    twice = [name for place, name in enumerate(schema.names) if name in schema.names[:place]]
-    if twice:
-        raise DataError(f"Column {twice[0]!r} occurs twice in {str(path)!r}. Rename one.")
+    check_names(schema.names, path)
     texts = [field.name for field in schema if _is_text(field.type)]
     frame = arrow_to_pandas(parquet.read_table(path, read_dictionary=texts))
     is_plain = all(name is None for name in frame.index.names)
-    return without_marks(frame if is_plain else frame.reset_index(), marks, text)
+    return interpret(frame if is_plain else frame.reset_index(), marks, text, is_typed=True)
 
 
 def _is_text(kind: Any) -> bool:
@@ -141,7 +140,7 @@ def _read_workbook(path: Path, text: Sequence[str], marks: Sequence[str] | None)
         for name in frame.columns
         if pd.api.types.infer_dtype(frame[name], skipna=True) == "string"
     ]
-    frame = without_marks(frame.astype(dict.fromkeys(words, "category")), marks, text)
+    frame = interpret(frame.astype(dict.fromkeys(words, "category")), marks, text, is_typed=True)
     if len(sheets) > 1:
         add_note(frame, f"The file {path.name!r} has {len(sheets)} sheets; {sheets[0]!r} was read.")
     return frame
@@ -150,23 +149,24 @@ def _read_workbook(path: Path, text: Sequence[str], marks: Sequence[str] | None)
 def _header(first: Frame, path: Path) -> list[Any]:
     """The names in a sheet's first row, all different: pandas would rename the second of two."""
     cells = [cell for row in first.to_numpy(dtype=object) for cell in row if not pd.isna(cell)]
-    names = [str(cell) for cell in cells]
-    twice = [name for place, name in enumerate(names) if name in names[:place]]
-    if twice:
-        raise DataError(f"Column {twice[0]!r} occurs twice in {str(path)!r}. Rename one.")
+    check_names(map(str, cells), path)
     return cells
 
 
-def _reason(error: BaseException) -> str:
-    """What is wrong with the file, in our words where pandas' are about its own workings."""
-    way_out = "; a cell with a comma in it needs quotes"
+def _reason(error: BaseException, path: Path) -> str:
+    """Return what is wrong with the file, without the words of the library that found it."""
+    way_out = "a cell with a separator in it needs quotes"
     if isinstance(error, UnicodeDecodeError):
         return "it is neither UTF-8 nor Windows-1252; save it as UTF-8"
     if isinstance(error, pd.errors.ParserWarning):
-        return f"its first row has more cells than the header{way_out}"
+        return f"its first row has more cells than the header; {way_out}"
     long_row = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
     if long_row:
         expected, line, found = long_row.groups()
-        return f"line {line} has {found} cells instead of {expected}{way_out}"
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0].rstrip(".")
+        return f"line {line} has {found} cells instead of {expected}; {way_out}"
+    open_quote = re.search(r"EOF inside string starting at row (\d+)", str(error))
+    if open_quote:
+        return f"a quote in row {int(open_quote[1]):,} is never closed; close or remove it"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"it is damaged or not a {path.suffix.lower()} file; save it again"

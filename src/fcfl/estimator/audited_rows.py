@@ -10,6 +10,7 @@ from fcfl._types import ClientId, Vector
 from fcfl.audit import Audit, audit_clients
 from fcfl.client.counts import count_rows
 from fcfl.estimator.inputs import client_column, sensitive_as_in_fit, split_by_client
+from fcfl.estimator.row_thresholds import cut_of
 from fcfl.models.loss import as_loss
 from fcfl.rules import Rule, rates_needed
 
@@ -35,14 +36,14 @@ def audit_rows(
     rules = [_for_clients(rule, parts) for rule in classifier.rules_]
     rates = rates_needed(rules, levels)
     loss = as_loss("loss", classifier.loss)
-    thresholds = classifier.thresholds_
+    thresholds, cut = classifier.thresholds_, cut_of(classifier)
     counts = {
         client: count_rows(
             data.X[:, 0],
             data,
             rates,
+            cut if thresholds is None else cut + thresholds.of_data(client, data),
             loss,
-            0.0 if thresholds is None else thresholds.of_data(client, data),
         )
         for client, data in parts.items()
     }

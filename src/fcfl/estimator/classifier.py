@@ -12,17 +12,22 @@ from sklearn.utils.validation import validate_data
 
 from fcfl._checks import check_count
 from fcfl._types import ClientId, Vector
+from fcfl.data._cells import look_alikes
 from fcfl.data.arrow_frames import as_pandas
 from fcfl.data.client_data import ClientData
 from fcfl.estimator.fitted import FittedClassifier
 from fcfl.estimator.inputs import (
     CLIENTS,
     advice,
+    check_labelled,
+    check_sizes,
     client_column,
+    features_of,
     row_weights,
     rows_checksum,
     sensitive_columns,
     split_by_client,
+    warn_of_names,
 )
 from fcfl.estimator.parameters import (
     is_masked,
@@ -34,7 +39,7 @@ from fcfl.estimator.parameters import (
 from fcfl.federation.federation import Federation
 from fcfl.models.group_thresholds import Thresholds
 from fcfl.models.linear import Linear
-from fcfl.models.loss import Loss, as_loss
+from fcfl.models.loss import HALF, Loss, as_loss
 from fcfl.models.model import Model
 from fcfl.policy import PrivacyBudget
 from fcfl.results import DataSource
@@ -99,6 +104,10 @@ class FCFLClassifier(FittedClassifier):
         for a budget below 0.05, 100 at most.
     starts : int, optional
         How many starts are compared. By default 1.
+    threshold : float
+        The probability from which on a row is in the second class, by default 0.5. Group rates in
+        training, `predict` and `audit` are those of decisions at it. Lower it for a rare class: the
+        classifier warns where it selects nearly nobody, and names a threshold. Not for "hinge".
     thresholds : {"common", "group"}
         With "group" one score is trained for everybody, without budgets, and every client has a
         threshold for each group that keeps them. `predict` and `score` then need ``clients`` and
@@ -134,7 +143,7 @@ class FCFLClassifier(FittedClassifier):
     prices_ : tuple of Price
         What each budget costs: the fall of the objective per unit it is relaxed. For "sqp".
     thresholds_ : GroupThresholds or None
-        The logits from which on rows are in the second class, ``by_client`` and group.
+        How far from ``threshold`` on the scale of the logits each ``by_client`` and group is cut.
     audit_ : Audit
         Rates, intervals and verdicts on the training rows. `audit` does the same for other rows.
     n_iter_ : int
@@ -178,6 +187,7 @@ class FCFLClassifier(FittedClassifier):
         new_rows: float | None = None,
         min_group_rows: float | None = None,
         starts: int | None = None,
+        threshold: float = HALF,
         thresholds: Thresholds = "common",
         privacy: PrivacyBudget | Mapping[str, float] | None = None,
         masked: bool = False,
@@ -201,6 +211,7 @@ class FCFLClassifier(FittedClassifier):
         self.new_rows = new_rows
         self.min_group_rows = min_group_rows
         self.starts = starts
+        self.threshold = threshold
         self.thresholds = thresholds
         self.privacy = privacy
         self.masked = masked
@@ -233,12 +244,15 @@ class FCFLClassifier(FittedClassifier):
         sample_weight : array of shape (n_rows,), optional
             How many rows each stands for, in losses and in rates.
         """
-        X, y = as_pandas(X), as_pandas(y)
+        X, y = features_of(X), as_pandas(y)
+        check_labelled(y)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
+        check_sizes(X, getattr(self, "feature_names_in_", None))
         labels = self._encode_labels(y)
         weights = row_weights(sample_weight, labels)
         sensitive = sensitive_columns(sensitive_features, len(labels))
         parts = split_by_client(X, labels, client_column(clients, len(labels)), sensitive, weights)
+        warn_of_names(self.classes_, parts)
         seed = self.random_state
         if not isinstance(seed, (int, np.integer)):
             seed = check_random_state(seed).randint(2**31)
@@ -268,16 +282,20 @@ class FCFLClassifier(FittedClassifier):
         self._learn(trained, parts, int(seed))
         if trained.status != "converged" and self.rounds is None:
             warnings.warn(advice(trained.message, X), ConvergenceWarning, stacklevel=2)
+        if trained.degenerate is not None:
+            warnings.warn(trained.degenerate.in_python, UserWarning, stacklevel=2)
         return self
 
     def _encode_labels(self, y: Any) -> Vector:
         check_classification_targets(y)
-        if type_of_target(y) != "binary":
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        alike = look_alikes(str(name) for name in self.classes_ if isinstance(name, str))
+        if type_of_target(y) != "binary" or alike:
             raise ValueError(
                 "Only binary classification is supported. The type of the target is "
-                f"{type_of_target(y)}: `y` must have two classes."
+                f"{type_of_target(y)}: `y` must have two classes"
+                + (f", but {alike}." if alike else ".")
             )
-        self.classes_, codes = np.unique(y, return_inverse=True)
         if self.classes_.size != 2:
             raise ValueError(
                 f"`y` must have two classes, got one class: {str(self.classes_[0])!r}."
@@ -285,11 +303,12 @@ class FCFLClassifier(FittedClassifier):
         return codes.astype(np.float64)
 
     def _model(self, n_features: int) -> Model:
+        loss = as_loss("loss", self.loss)
         if self.model is None:
-            return Linear(n_features, loss=as_loss("loss", self.loss))
+            return Linear(n_features, loss=loss, threshold=self.threshold)
         from fcfl.models.torch_module import TorchModule  # torch is imported when it is needed
 
-        return TorchModule(self.model, loss=as_loss("loss", self.loss))
+        return TorchModule(self.model, loss=loss, threshold=self.threshold)
 
     def _learn(self, trained: Trained, parts: Mapping[ClientId, ClientData], seed: int) -> None:
         self._take_params(trained.params)

@@ -71,12 +71,13 @@ def write_classifier(classifier: Any, folder: Path) -> None:
 
 
 def _trained_model(classifier: Any) -> tuple[Model, Any]:
+    loss, threshold = as_loss("loss", classifier.loss), classifier.threshold
     if classifier.model is None:
         params = np.append(classifier.coef_, classifier.intercept_)
-        return Linear(params.size - 1, loss=as_loss("loss", classifier.loss)), params
+        return Linear(params.size - 1, loss=loss, threshold=threshold), params
     from fcfl.models.torch_module import TorchModule
 
-    trained = TorchModule(classifier.module_, loss=as_loss("loss", classifier.loss))
+    trained = TorchModule(classifier.module_, loss=loss, threshold=threshold)
     return trained, trained.start()
 
 
@@ -124,11 +125,12 @@ def read_classifier(cls: Any, folder: Path, model: Any) -> Any:
         saved = load_model(folder)
         classifier._take_params(saved.params)
         if not own.exists():
-            classifier.loss = saved.model.loss
+            classifier.loss, classifier.threshold = saved.model.loss, saved.model.threshold
     else:
         from fcfl.models.torch_module import TorchModule
 
-        classifier.module_ = TorchModule(model).read(folder).module
+        read = TorchModule(model).read(folder)
+        classifier.module_, classifier.threshold = read.module, read.threshold
     return classifier
 
 

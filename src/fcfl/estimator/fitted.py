@@ -15,7 +15,8 @@ from fcfl.data.arrow_frames import as_pandas
 from fcfl.data.encoding import Schema
 from fcfl.estimator.audited_rows import audit_rows
 from fcfl.estimator.classifier_file import read_classifier, write_classifier
-from fcfl.estimator.row_thresholds import row_thresholds
+from fcfl.estimator.inputs import features_of
+from fcfl.estimator.row_thresholds import cut_of, row_thresholds
 from fcfl.models.linear import linear_logits
 from fcfl.models.loss import Loss, as_loss
 from fcfl.models.rates import hard_selection
@@ -29,6 +30,7 @@ class FittedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     __metadata_request__score: ClassVar = {"clients": False, "sensitive_features": False}
 
     loss: str | Loss
+    threshold: float
     model: Any
     schema_: Schema | None
 
@@ -42,13 +44,13 @@ class FittedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.module_ = as_network(self.model).restored(params)
 
     def decision_function(self, X: Any) -> Vector:
-        """Logit of each row; at least zero means the second class, unless there are thresholds."""
+        """Return the logit of each row. `predict` compares it with the logit of ``threshold``."""
         check_is_fitted(self)
-        X = as_pandas(X)
         if self.schema_ is None:
+            X = features_of(X)
             X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         else:
-            X = self.schema_.transform(X)
+            X = self.schema_.transform(as_pandas(X))
         if self.model is None:
             return linear_logits(X, np.append(self.coef_, self.intercept_))
         from fcfl.models.torch_module import TorchModule
@@ -75,12 +77,13 @@ class FittedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any, *, clients: Any = None, sensitive_features: Any = None) -> Any:
         """The class of each row.
 
-        With ``thresholds="group"`` each row's client and group decide from which logit on it is
-        the second one, as in `fit`; of a client or group that had too few rows there, or none, it
-        is 0. Without, they are not used.
+        It is the second one from a probability of ``threshold`` on. With ``thresholds="group"``
+        each row's client and group decide from which logit on it is the second one, as in `fit`. A
+        client or group with too few training rows has the common threshold. Otherwise both
+        arguments are ignored.
         """
         logits = self.decision_function(X)
-        cuts = row_thresholds(self, logits.size, clients, sensitive_features)
+        cuts = cut_of(self) + row_thresholds(self, logits.size, clients, sensitive_features)
         return self.classes_[hard_selection(logits, cuts).astype(np.intp)]
 
     def score(

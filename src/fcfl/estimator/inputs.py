@@ -1,6 +1,7 @@
 """What `fit` is given beside X and y: whose rows they are, their groups, their weights."""
 
 import hashlib
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,16 +10,83 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
+from fcfl._report_checks import LARGEST
 from fcfl._types import ClientId, Vector
 from fcfl.data import ClientData
+from fcfl.data._cells import alike_notes, check_names, numbers
 from fcfl.data.arrow_frames import as_pandas
-from fcfl.data.roles import read_clients, read_groups
+from fcfl.data.roles import pair_by_meaning, read_clients, read_groups
 from fcfl.errors import DataError
 
 ONLY_CLIENT = "all rows"
 CLIENTS = "clients"
 UNNAMED = "sensitive_feature"
 UNEVEN = 100.0  # times that one column may be larger than another before it is worth a word
+
+
+def features_of(X: Any) -> Any:
+    """Return a table as a frame of numbers, and other features as they are.
+
+    Raise if a column of a table cannot be used: sklearn's errors do not name it.
+    """
+    X = as_pandas(X)
+    if not isinstance(X, pd.DataFrame):
+        return X
+    if len({isinstance(name, str) for name in X.columns}) > 1:
+        raise ValueError("Columns of `X` must all be named by text, or all by numbers.")
+    check_names(map(str, X.columns))
+    changed = X.copy(deep=False)
+    for name, column in X.items():
+        if column.dtype.kind == "b" or isinstance(column.dtype, pd.SparseDtype):
+            continue
+        cells = numbers(column)
+        n_empty = int(np.isnan(cells).sum())
+        if n_empty:
+            raise ValueError(
+                f"Column {name!r} of `X` has NaN in {n_empty} of {len(X)} rows. Fill them in, for "
+                "example with SimpleImputer, or drop the column."
+            )
+        if not pd.api.types.is_numeric_dtype(column):
+            changed[name] = cells
+    return changed
+
+
+def check_sizes(X: Any, names: Sequence[str] | None) -> None:
+    """Raise if a feature is so large that its sum of squares exceeds what a report may hold."""
+    largest = abs(X).max(axis=0)
+    sizes = largest.toarray().ravel() if sparse.issparse(largest) else np.asarray(largest)
+    worst = int(sizes.argmax())
+    if X.shape[0] and sizes[worst] > np.sqrt(LARGEST / X.shape[0]):
+        name = f"x{worst}" if names is None else names[worst]
+        raise ValueError(
+            f"Column {name!r} of `X` has values as large as {sizes[worst]:g}. Scale it, for "
+            "example with StandardScaler, or correct the cell."
+        )
+
+
+def check_labelled(y: Any) -> None:
+    """Raise if a row has no label."""
+    n_empty = 0 if y is None else int(np.sum(pd.isna(y)))
+    if n_empty:
+        raise ValueError(
+            f"Input y contains NaN in {n_empty} rows. Leave rows without a label out "
+            "of `X`, `y`, `clients` and `sensitive_features`."
+        )
+
+
+def warn_of_names(classes: Any, parts: Mapping[ClientId, ClientData]) -> None:
+    """Warn of classes that are ordered against their meaning, and of names that look alike."""
+    notes = alike_notes("Clients", parts)
+    for name, groups in next(iter(parts.values())).levels.items():
+        notes += alike_notes(f"Groups of {name!r}:", groups)
+    first, second = (str(one).strip() for one in classes)
+    if pair_by_meaning((first, second)) == (second, first):
+        notes.append(
+            f"Class {second!r} counts as selected because it is the last in sorted order. If "
+            f"{first!r} should, pass `y == {str(classes[0])!r}` instead of `y`."
+        )
+    for note in notes:
+        warnings.warn(note, UserWarning, stacklevel=3)
 
 
 def sensitive_columns(given: Any, n_rows: int) -> dict[str, pd.Series]:

@@ -5,12 +5,19 @@ from typing import Any
 from fcfl._types import Vector
 from fcfl.data.roles import cell_texts
 from fcfl.estimator.inputs import ONLY_CLIENT, client_column, sensitive_as_in_fit
+from fcfl.models.loss import as_loss
+from fcfl.models.model import check_threshold
+
+
+def cut_of(classifier: Any) -> float:
+    """Return the logit of the classifier's decision threshold."""
+    return check_threshold(classifier.threshold, as_loss("loss", classifier.loss))
 
 
 def row_thresholds(
     classifier: Any, n_rows: int, clients: Any, sensitive_features: Any
 ) -> Vector | float:
-    """The threshold of each row; of a client or group that `fit` had none for, 0."""
+    """The threshold of each row above the cut; of a client or group that `fit` had none for, 0."""
     thresholds = classifier.thresholds_
     if thresholds is None:
         return 0.0

@@ -8,15 +8,16 @@ import pandas as pd
 from fcfl.data.encoding import Category
 from fcfl.models.saved_model import SavedModel
 
-INTERCEPT = "(intercept)"
+INTERCEPT, THRESHOLD = "(intercept)", "(threshold)"
 
 
 def coefficient_table(model: SavedModel) -> Any:
-    """One line for each feature, and one for the intercept.
+    """One line for each feature, one for the intercept and one for the decision threshold.
 
     A row's logit is the intercept, plus for each number ``coefficient * (x - mean) / scale`` (an
     empty cell counts as the mean, and adds the coefficient of kind ``missing`` where there is
-    one), plus for each category the coefficient of its level.
+    one), plus for each category the coefficient of its level. A row is selected from the logit in
+    the line of kind ``threshold`` on.
     """
     columns = ["column", "kind", "level", "mean", "scale", "coefficient"]
     return pd.DataFrame(list(_lines(model)), columns=columns)
@@ -33,3 +34,4 @@ def _lines(model: SavedModel) -> Iterator[tuple[object, ...]]:
         if column.has_missing:
             yield column.name, "missing", None, None, None, next(weights)
     yield INTERCEPT, "intercept", None, None, None, next(weights)
+    yield THRESHOLD, "threshold", None, None, None, model.model.cut

@@ -33,7 +33,7 @@ def onnx_model(model: SavedModel) -> Any:
         for column, name in zip(columns, names, strict=False)
     ]
     logits = graph.add("Sum", [*terms, graph.constant(model.params[-1:][None, :])])
-    graph.outputs(logits, model.inputs.labels, names[-2], names[-1])
+    graph.outputs(logits, model, names[-2], names[-1])
     made = helper.make_model(
         helper.make_graph(graph.nodes, "fcfl", graph.inputs, graph.results, graph.constants),
         opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)],
@@ -98,10 +98,11 @@ class _Graph:
         )
         return self.add("Gather", [self.constant(np.append(weights, 0.0)), position])
 
-    def outputs(self, logits: str, labels: tuple[Label, Label], label: str, scores: str) -> None:
-        """The positive label where the logit is at least zero; probabilities of both labels."""
+    def outputs(self, logits: str, model: SavedModel, label: str, scores: str) -> None:
+        """The positive label from the model's cut on; probabilities of both labels."""
+        labels: tuple[Label, Label] = model.inputs.labels
         kind = str if isinstance(labels[0], str) else float if float in map(type, labels) else int
-        found = self.add("GreaterOrEqual", [logits, self.constant(np.zeros(1))])
+        found = self.add("GreaterOrEqual", [logits, self.constant(np.array([model.model.cut]))])
         index = self.add("Cast", [found], to=TensorProto.INT64)
         flat = self.add("Reshape", [index, self.constant(np.array([-1]))])
         names = np.array([kind(text) for text in labels], dtype=object if kind is str else None)

@@ -38,9 +38,12 @@ def sklearn_pipeline(model: SavedModel) -> Any:
     linear.classes_, linear.n_features_in_ = classes, model.params.size - 1
     linear.coef_, linear.intercept_ = model.params[None, :-1].copy(), model.params[-1:].copy()
     linear.n_iter_ = np.array([0])
-    # A logit of exactly zero is selected here, which LogisticRegression would not do.
+    # LogisticRegression would decide at one half, and not select a logit of exactly zero.
     decided = FixedThresholdClassifier(
-        linear, threshold=0.0, response_method="decision_function", pos_label=classes[1].item()
+        linear,
+        threshold=model.model.cut,
+        response_method="decision_function",
+        pos_label=classes[1].item(),
     )
     decided.estimator_, decided.n_features_in_ = linear, linear.n_features_in_
     return Pipeline([("encoder", encoder), ("classifier", decided)])

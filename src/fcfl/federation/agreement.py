@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from fcfl._types import ClientId
 from fcfl.client.questions import Introduction
-from fcfl.data import Columns, Schema
+from fcfl.data import Schema
+from fcfl.data._cells import alike_notes, look_alikes
 from fcfl.data.encoding import EMPTY
-from fcfl.data.own_table import SITE
 from fcfl.data.roles import label_pair
 from fcfl.errors import DataError
 from fcfl.federation.masks.mask_messages import digest
@@ -23,16 +23,19 @@ def agree(terms: Terms, introductions: Mapping[ClientId, Introduction]) -> Agree
         return _declared(terms, introductions, declared)
     statistics = {n: s.statistics for n, s in introductions.items() if s.statistics is not None}
     schema = Schema.from_statistics(statistics)
+    levels = _levels(terms, introductions.values())
+    notes = list(schema.notes)
     if any(said.withhold_below > 1 for said in introductions.values()):
-        notes = tuple(note.replace(EMPTY, _TOO_RARE) for note in schema.notes)
-        schema = replace(schema, notes=notes)
+        notes = [note.replace(EMPTY, _TOO_RARE) for note in notes]
+    for attribute, groups in levels.items():
+        notes += alike_notes(f"Column {attribute!r}: groups", groups)
     if not schema.columns:
         raise DataError("The sites must share at least one feature column that varies, got none.")
     return Agreement(
         terms=terms,
         labels=_labels(terms, introductions),
-        levels=_levels(terms, introductions.values()),
-        schema=schema,
+        levels=levels,
+        schema=replace(schema, notes=tuple(notes)),
         checksums={name: said.checksum for name, said in introductions.items()},
     )
 
@@ -73,13 +76,12 @@ def _labels(terms: Terms, introductions: Mapping[ClientId, Introduction]) -> tup
             f"{name!r} {' and '.join(map(repr, said.labels))}"
             for name, said in introductions.items()
         )
+        alike = look_alikes(values)
         raise DataError(
             f"Label column {terms.label!r} must have the same two values at all sites, got "
-            f"{by_site}."
+            f"{by_site}." + (f" {alike}." if alike else "")
         )
-    return label_pair(
-        tuple(values), Columns(SITE, terms.label, terms.sensitive, terms.drop, terms.positive)
-    )
+    return label_pair(tuple(values), terms.columns)
 
 
 def _levels(terms: Terms, said: Iterable[Introduction]) -> dict[str, tuple[str, ...]]:

@@ -128,7 +128,7 @@ class GuardedClient:
 
     def _settled(self, setup: Setup, params: Vector, part: str, data: ClientData) -> Decisions:
         """The model's decisions, or those told before that differ in too few rows."""
-        decisions = hard_selection(setup.model.logits(params, data.X))
+        decisions = hard_selection(setup.model.logits(params, data.X), setup.model.cut)
         if not decisions.size:
             return decisions
         digest = hashlib.sha256(f"{self._rows} {part}".encode()).hexdigest()[:32]
@@ -150,4 +150,4 @@ class GuardedClient:
 
 def _counted(decisions: Decisions, data: ClientData, rates: Sequence[RateId]) -> Counts:
     """Counts of decisions; the loss is not known."""
-    return replace(count_rows(np.where(decisions, 1.0, -1.0), data, rates), loss_sum=0.0)
+    return replace(count_rows(np.where(decisions, 1.0, -1.0), data, rates, 0.0), loss_sum=0.0)

@@ -18,8 +18,9 @@ from fcfl.client.questions import (
     Setup,
     Vote,
 )
-from fcfl.data import encoding, statistics
+from fcfl.data import Columns, encoding, statistics
 from fcfl.data.encoding import Schema
+from fcfl.data.own_table import SITE
 from fcfl.extras import LocalTraining, LossesByLabel
 from fcfl.federation.masks.mask_messages import (
     MaskedAnswer,
@@ -56,6 +57,12 @@ class Terms:
     test_size: float = 0.3
     seed: int = 0
     masked: bool = False
+    drop_unlabelled: bool = False
+
+    @property
+    def columns(self) -> Columns:
+        """The part that each column plays in every site's table."""
+        return Columns(SITE, self.label, self.sensitive, self.drop, self.positive)
 
 
 @dataclass(frozen=True)

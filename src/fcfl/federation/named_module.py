@@ -12,8 +12,8 @@ from typing import Any, TypeAlias, TypeVar
 from fcfl._types import ClientId, RateId, Vector
 from fcfl.data.client_data import ClientData
 from fcfl.errors import FCFLError
-from fcfl.models.loss import Loss
-from fcfl.models.model import Model, ModelRows
+from fcfl.models.loss import CROSS_ENTROPY, HALF, Loss
+from fcfl.models.model import Model, ModelRows, at_threshold, check_threshold
 from fcfl.models.model_file import Inputs
 
 M = TypeVar("M")
@@ -25,18 +25,21 @@ class NamedModule:
     """The torch module that ``path``, as ``package.module:function``, makes.
 
     The function is called as ``function(n_features, **options)``; ``seed`` draws its first
-    weights. A site builds it only where its policy lists the path under ``modules``.
+    weights. A row is selected from a probability of ``threshold`` on. A site builds the module only
+    where its policy lists the path under ``modules``.
     """
 
     path: str
     n_features: int
     options: Mapping[str, Option] = field(default_factory=dict)
     seed: int = 0
+    threshold: float = HALF
 
     def __post_init__(self) -> None:
         place, colon, name = self.path.partition(":")
         if not (colon and name.isidentifier() and all(map(str.isidentifier, place.split(".")))):
             raise ValueError(f"`path` must be like package.module:function, got {self.path!r}.")
+        check_threshold(self.threshold, CROSS_ENTROPY)
 
     @cached_property
     def model(self) -> Model:
@@ -45,7 +48,13 @@ class NamedModule:
             from fcfl.models.torch_named import build_named
         except ImportError:
             raise FCFLError("A network needs torch: pip install 'fcfl[torch]'") from None
-        return build_named(self.path, self.n_features, self.options, self.seed)
+        made = build_named(self.path, self.n_features, self.options, self.seed)
+        return at_threshold(made, self.threshold)
+
+    @property
+    def cut(self) -> float:
+        """The logit from which on a row is selected."""
+        return CROSS_ENTROPY.cut_at(self.threshold)
 
     @property
     def n_params(self) -> int:
@@ -97,7 +106,12 @@ class NamedModule:
         from fcfl.models.torch_file import write_module
 
         network: Any = self.model
-        about = {"path": self.path, "n_features": self.n_features, "options": dict(self.options)}
+        about = {
+            "path": self.path,
+            "n_features": self.n_features,
+            "options": dict(self.options),
+            "threshold": self.threshold,
+        }
         write_module(network.network.restored(params), folder, inputs, about)
 
     def adapt_method(self, method: M) -> M:

@@ -220,11 +220,14 @@ def _spent(question: Question | None) -> tuple[int, tuple[str, ...]]:
         counted = []
     if isinstance(question, Evaluate):
         counted = [p.params for p in question.request.points if p.want == "decisions"]
-    return len(params), _models(counted)
+    return len(params), _models(counted, question.setup.model)
 
 
-def _models(params: Iterable[Vector]) -> tuple[str, ...]:
-    return tuple(sorted({_digest(one.tobytes())[:16] for one in params}))
+def _models(params: Iterable[Vector], model: Any) -> tuple[str, ...]:
+    """Identify decisions by parameters and threshold: at another one they are others."""
+    return tuple(
+        sorted({_digest(one.tobytes() + repr(model.threshold).encode())[:16] for one in params})
+    )
 
 
 def _introduce(terms: Terms, settings: SiteSettings, table_sha256: str) -> Introduction:

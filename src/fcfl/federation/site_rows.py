@@ -14,10 +14,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fcfl.data import ClientData, Columns, OwnTable, Schema, open_own_table
+from fcfl.data import ClientData, OwnTable, Schema, open_own_table
 from fcfl.data.coded_features import CodedFeatures
 from fcfl.data.declared import Declared
-from fcfl.data.own_table import SITE
 from fcfl.data.single_rows import federate_declared
 from fcfl.federation.codec import Arrays, encode
 from fcfl.federation.messages import Agreement, Terms
@@ -50,10 +49,11 @@ def open_rows(settings: SiteSettings, terms: Terms) -> OwnTable:
     return open_own_table(
         settings.table,
         settings.name,
-        Columns(SITE, terms.label, terms.sensitive, terms.drop, terms.positive),
+        terms.columns,
         test_path=settings.test_table,
         test_size=terms.test_size,
         seed=terms.seed,
+        drop_unlabelled=terms.drop_unlabelled,
     )
 
 
@@ -148,10 +148,11 @@ def _encode_singly(settings: SiteSettings, agreement: Agreement) -> Arrays:
     terms = agreement.terms
     table = federate_declared(
         settings.table,
-        Columns(SITE, terms.label, terms.sensitive, terms.drop),
+        terms.columns,
         Declared(agreement.labels, agreement.levels, agreement.schema),
         client=settings.name,
         test_path=settings.test_table,
+        drop_unlabelled=terms.drop_unlabelled,
     )
     parts = {"train": table.train[settings.name], "test": table.test[settings.name]}
     return _arrays(parts, agreement)

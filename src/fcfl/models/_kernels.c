@@ -20,7 +20,7 @@
 #error "exp needs doubles that are rounded as written, and sizes need 64 bits"
 #endif
 
-#define INTERFACE 1 /* as in compiled.py: raised whenever what a function takes changes */
+#define INTERFACE 2 /* as in compiled.py: raised whenever what a function takes changes */
 #define MOST ((Py_ssize_t)1 << 29) /* of any size: products of two, in bytes, do not overflow */
 #define CHUNK 256 /* rows whose temporary arrays stay in the first cache */
 
@@ -109,7 +109,7 @@ typedef struct {
     double *weights;                 /* of each code */
     double *by_code, *by_number;     /* sums of residuals, (1 + rates) each */
     double *residuals;               /* of CHUNK rows, (1 + rates) each */
-    double sharpness;
+    double sharpness, cut;           /* of the scores: sigma(sharpness (z - cut)) */
 } task;
 
 /* Whether all indices are below ``size``; negative ones are not. */
@@ -256,6 +256,7 @@ static int report_rows(const task *t, Py_ssize_t first, Py_ssize_t last) {
         if (t->diagonal)
             for (int i = 0; i < n; i++)
                 t->diagonal[first + i] = t->bends[0] * counts[i] * probability[i] * (1.0 - probability[i]);
+        for (int i = 0; i < n; i++) z[i] -= t->cut;
         powers(n, z, t->sharpness, &like);
         scores_of(n, z, t->sharpness, &like, score);
         for (Py_ssize_t j = 0; j < m - 1; j++)
@@ -376,16 +377,16 @@ static PyObject *report(PyObject *self, PyObject *args) {
     Py_buffer b[N_BUFFERS];
     Py_ssize_t first, last;
     task t = {0};
-    /* Integers and the sharpness first, then the buffers in the order of their names above. */
-    if (PyTuple_Size(args) != 5 + N_BUFFERS) {
-        PyErr_SetString(PyExc_TypeError, "report takes eighteen arguments.");
+    /* Integers, sharpness and cut first, then the buffers in the order of their names above. */
+    if (PyTuple_Size(args) != 6 + N_BUFFERS) {
+        PyErr_SetString(PyExc_TypeError, "report takes nineteen arguments.");
         return NULL;
     }
-    PyObject *numbers = PyTuple_GetSlice(args, 0, 5);
-    int is_read = numbers && PyArg_ParseTuple(numbers, "nnnnd", &first, &last, &t.n_parts,
-                                              &t.n_first, &t.sharpness);
+    PyObject *numbers = PyTuple_GetSlice(args, 0, 6);
+    int is_read = numbers && PyArg_ParseTuple(numbers, "nnnndd", &first, &last, &t.n_parts,
+                                              &t.n_first, &t.sharpness, &t.cut);
     Py_XDECREF(numbers);
-    if (!is_read || !take_all(args, 5, "iiididddddDDD", b)) return NULL;
+    if (!is_read || !take_all(args, 6, "iiididddddDDD", b)) return NULL;
     int is_sound = fill(&t, b, first, last);
     double *scratch = NULL;
     if (is_sound) {

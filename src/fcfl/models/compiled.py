@@ -8,7 +8,7 @@ import os
 import warnings
 from typing import Any
 
-_INTERFACE = 1  # as in _kernels.c
+_INTERFACE = 2  # as in _kernels.c
 _VARIABLE = "FCFL_COMPILED"
 
 

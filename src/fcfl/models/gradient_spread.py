@@ -24,6 +24,8 @@ class SlopedRows(Protocol):
     def member_counts(self) -> Matrix: ...  # noqa: D102
     @property
     def group_counts(self) -> Vector: ...  # noqa: D102
+    @property
+    def cut(self) -> float: ...  # noqa: D102
     def logits(self, params: Vector) -> Vector: ...  # noqa: D102
     def pull_back(self, params: Vector, residuals: Matrix) -> Matrix: ...  # noqa: D102
     def slope_squares(  # noqa: D102
@@ -49,7 +51,7 @@ class GradientSpread(Extra):
 
     def answer(self, rows: SlopedRows, point: Point) -> Mapping[str, Matrix]:
         """One number per rate: the mean of squared lengths, less the squared length of the mean."""
-        score = smooth_selection(rows.logits(point.params), point.sharpness)
+        score = smooth_selection(rows.logits(point.params), rows.cut, point.sharpness)
         slope = smooth_selection_slope(score, point.sharpness)[:, None]
         members, counts = rows.member_counts, np.maximum(rows.group_counts, 1.0)
         squares = rows.slope_squares(point.params, slope**2 * members, self)

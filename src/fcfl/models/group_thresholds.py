@@ -22,10 +22,11 @@ UNLAWFUL = (
 
 @dataclass(frozen=True)
 class GroupThresholds:
-    """Logits from which on rows are selected, by client and by group of one attribute.
+    """Thresholds by client and by group of one attribute, in logits above the model's cut.
 
-    Whoever is not listed, an unknown client or group or a row without a group, is selected from a
-    logit of 0 on, like everybody without such thresholds.
+    A row is selected if its logit less the cut is at least its threshold. A row of an unknown
+    client or group, or without a group, has 0: it is selected from the cut on, as all rows are
+    without such thresholds.
     """
 
     attribute: str

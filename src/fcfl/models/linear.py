@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -11,7 +12,8 @@ from fcfl._types import ClientId, RateId, Vector
 from fcfl.data.client_data import ClientData
 from fcfl.errors import DataError
 from fcfl.models.linear_rows import LinearRows, linear_rows
-from fcfl.models.loss import CROSS_ENTROPY, Loss, loss_from_json, loss_to_json
+from fcfl.models.loss import CROSS_ENTROPY, HALF, Loss, loss_from_json, loss_to_json
+from fcfl.models.model import check_threshold
 from fcfl.models.model_file import Inputs, distinct_names, whole_model, write_model_file
 
 M = TypeVar("M")
@@ -25,17 +27,27 @@ CONFIDENCE = 0.9  # by default; docs/promise.md says how it was chosen
 class Linear:
     """Logits :math:`z = X w + b`.
 
-    ``first`` says where training starts: at zero, where every group is treated alike, or
-    uniformly at random by ``seed``, as a linear layer customarily does.
+    ``first`` says where training starts: with zero weights, where every group is treated alike, or
+    uniformly at random by ``seed``, as a linear layer customarily does. A row is selected from a
+    probability of ``threshold`` on; training starts there, where smooth rates have their slope.
     """
 
     n_features: int
     first: Literal["zero", "uniform"] = "zero"
     seed: int = 0
     loss: Loss = CROSS_ENTROPY
+    threshold: float = HALF
     default_l2: ClassVar[float | None] = None
     default_starts: ClassVar[int] = 4
     default_confidence: ClassVar[float] = CONFIDENCE
+
+    def __post_init__(self) -> None:
+        check_threshold(self.threshold, self.loss)
+
+    @cached_property
+    def cut(self) -> float:
+        """The logit from which on a row is selected."""
+        return self.loss.cut_at(self.threshold)
 
     @property
     def n_params(self) -> int:
@@ -43,20 +55,22 @@ class Linear:
         return self.n_features + 1
 
     def neutral_start(self) -> Vector:
-        """Zero, where every group is treated alike."""
-        return np.zeros(self.n_params)
+        """Zero weights, where every group is treated alike; the intercept is the cut."""
+        return np.append(np.zeros(self.n_features), self.cut)
 
     def start(self) -> Vector:
         """The first parameters."""
-        if self.first == "zero":
-            return np.zeros(self.n_params)
-        spread = 1.0 / np.sqrt(max(self.n_features, 1))
-        return np.random.default_rng(self.seed).uniform(-spread, spread, self.n_params)
+        first = self.neutral_start()
+        if self.first == "uniform":
+            spread = 1.0 / np.sqrt(max(self.n_features, 1))
+            first += np.random.default_rng(self.seed).uniform(-spread, spread, self.n_params)
+        return first
 
     def other_starts(self, count: int, seed: int) -> dict[str, Vector]:
         """The intercept up and down, from which other optima are found; then random ones."""
         shifts = {"intercept +1": 1.0, "intercept -1": -1.0}
-        starts = {name: np.append(np.zeros(self.n_features), by) for name, by in shifts.items()}
+        neutral = self.neutral_start()
+        starts = {name: np.append(neutral[:-1], neutral[-1] + by) for name, by in shifts.items()}
         for index in range(count - len(starts)):
             drawn = replace(self, first="uniform", seed=seed + index + 1)
             starts[f"random {index + 1}"] = drawn.start()
@@ -64,7 +78,7 @@ class Linear:
 
     def rows(self, client: ClientId, data: ClientData, rates: Sequence[RateId]) -> LinearRows:
         """A client's rows, ready to be reported on."""
-        return linear_rows(client, data, rates, self.loss)
+        return linear_rows(client, data, rates, self.loss, self.cut)
 
     def logits(self, params: Vector, X: Any) -> Vector:
         """The logit of each row of ``X``."""
@@ -80,9 +94,10 @@ class Linear:
             raise TypeError("A linear model is written with its inputs.")
         names = distinct_names((*inputs.schema.feature_names, "(intercept)"))
         weights = dict(zip(names, params.tolist(), strict=True))
-        write_model_file(
-            folder, KIND, {"loss": loss_to_json(self.loss), "weights": weights}, inputs
-        )
+        content = {
+            "loss": loss_to_json(self.loss), "threshold": self.threshold, "weights": weights
+        }  # fmt: skip
+        write_model_file(folder, KIND, content, inputs)
 
     @classmethod
     def read(cls, content: Mapping[str, Any], path: Path) -> "tuple[Linear, Vector]":
@@ -92,13 +107,13 @@ class Linear:
         with whole_model(path):
             n_features = Inputs.from_json(content).schema.n_features
             params = np.array(list(content["weights"].values()), dtype=np.float64)
-            described = content.get("loss")  # files written before there was a choice have none
-            loss = CROSS_ENTROPY if described is None else loss_from_json(described)
+            loss = loss_from_json(content["loss"])
+            model = cls(n_features, loss=loss, threshold=content["threshold"])
         if params.size != n_features + 1 or not np.isfinite(params).all():
             raise DataError(
                 f"{str(path)!r} is not a whole model: its weights do not fit its schema."
             )
-        return cls(n_features, loss=loss), params
+        return model, params
 
 
 def linear_logits(X: Any, params: Vector) -> Vector:

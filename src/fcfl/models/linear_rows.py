@@ -59,6 +59,7 @@ class LinearRows:
     group_counts: Vector
     original_features: Any = field(repr=False)
     loss: Loss = CROSS_ENTROPY
+    cut: float = 0.0  # as that of the model
 
     @property
     def n_params(self) -> int:
@@ -132,7 +133,7 @@ class LinearRows:
             self.n_rows, loss, self.group_counts, rates, loss_grad, rate_grads, extras=extras
         )
         if point.want == "decisions":
-            selected = selection_score(self.logits(point.params), point)
+            selected = selection_score(self.logits(point.params), point, self.cut)
             confusion = confusion_of(selected, self.row_counts, self.positive_counts)
             report = replace(report, confusion=confusion)
         return report, None if bends is None else bends.diagonal
@@ -162,7 +163,7 @@ class LinearRows:
         counts, positives = self.row_counts[rows], self.positive_counts[rows]
         members = self.members[:, rows]
         logits = self.products.logits(block, prepared)
-        score = selection_score(logits, point)
+        score = selection_score(logits, point, self.cut)
         loss = self.loss.total(logits, counts, positives)
         scores = np.einsum("ji,i->j", members, score)  # BLAS rounds by the number of its threads
         if not point.wants_gradients:
@@ -199,7 +200,7 @@ class LinearRows:
         params = np.require(point.params, np.float64, ["C", "A"])
         compiled.report(
             rows.start, rows.stop, products.codes.shape[1], fused.n_first, point.sharpness,
-            products.codes, fused.ends, fused.set_features, products.numbers,
+            self.cut, products.codes, fused.ends, fused.set_features, products.numbers,
             fused.number_features, params, self.row_counts, self.positive_counts, self.members,
             weights, sums, gradients, diagonal,
         )  # fmt: skip
@@ -267,7 +268,11 @@ class _Bends:
 
 
 def linear_rows(
-    client: ClientId, data: ClientData, rates: Sequence[RateId], loss: Loss = CROSS_ENTROPY
+    client: ClientId,
+    data: ClientData,
+    rates: Sequence[RateId],
+    loss: Loss = CROSS_ENTROPY,
+    cut: float = 0.0,
 ) -> LinearRows:
     """Count, by weight, what each row stands for; identical rows are merged where it pays."""
     if data.n_rows == 0:
@@ -286,4 +291,5 @@ def linear_rows(
         group_counts=facts[:, 2:].sum(axis=0),
         original_features=data.X,
         loss=loss,
+        cut=cut,
     )

@@ -1,10 +1,11 @@
 r"""The loss, in one place: every other module asks it for values and derivatives.
 
 Rows that are alike may be merged into one item, which stands for ``counts`` rows, ``positives`` of
-them with label 1; ``logits`` have one entry per item. Whatever the loss, a row is selected where
-its logit is at least zero.
+them with label 1; ``logits`` have one entry per item. `Loss.cut_at` converts a decision threshold,
+which is a probability, to the scale of the logits.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol, cast
@@ -17,6 +18,7 @@ from fcfl.models.logistic import sigmoid, softplus
 
 # Of the corner that is rounded. Narrower is nearer to the hinge and harder to solve.
 HINGE_WIDTH = 0.1
+HALF = 0.5  # the decision threshold by default
 
 
 class Loss(Protocol):
@@ -32,6 +34,10 @@ class Loss(Protocol):
 
     def scores(self, logits: Vector) -> Vector:
         """What a person is shown of each row: a probability where there is one, else the logit."""
+        ...
+
+    def cut_at(self, threshold: float) -> float:
+        """Return the logit whose score is ``threshold``; raise `ValueError` if there is none."""
         ...
 
     def each(self, logits: Vector, y: Vector) -> Vector:
@@ -95,6 +101,10 @@ class CrossEntropy:
         probabilities: Vector = sigmoid(logits)
         return probabilities
 
+    def cut_at(self, threshold: float) -> float:
+        r"""Return :math:`\log(P / (1 - P))`."""
+        return math.log(threshold / (1.0 - threshold))
+
     def each(self, logits: Vector, y: Vector) -> Vector:
         """The loss of each row."""
         losses: Vector = softplus(logits) - y * logits
@@ -151,6 +161,15 @@ class Hinge(_ByLabel):
         """The logits themselves: they are not probabilities."""
         return logits
 
+    def cut_at(self, threshold: float) -> float:
+        """Return 0 for a threshold of one half; no other has a meaning for a hinge."""
+        if threshold != HALF:
+            raise ValueError(
+                f"`threshold` must be {HALF:g} with the hinge loss, got {threshold:g}: its scores "
+                "are not probabilities. Use the loss 'cross-entropy' or 'squared'."
+            )
+        return 0.0
+
     def _rounded(self, beyond: Vector) -> Vector:
         rounded: Vector = self.width * np.logaddexp(0.0, beyond / self.width)
         return rounded
@@ -198,6 +217,10 @@ class Squared(_ByLabel):
         """Probabilities :math:`(1 + z)/2`, cut off at 0 and 1."""
         probabilities: Vector = np.clip((1.0 + logits) / 2.0, 0.0, 1.0)
         return probabilities
+
+    def cut_at(self, threshold: float) -> float:
+        """Return :math:`2P - 1`."""
+        return 2.0 * threshold - 1.0
 
     def each(self, logits: Vector, y: Vector) -> Vector:
         """The loss of each row."""

@@ -4,19 +4,21 @@ A researcher's own model is any object with these members; `Linear` and `TorchMo
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeGuard, TypeVar
 
+from fcfl._checks import is_number
 from fcfl._files import replace_file
 from fcfl._types import ClientId, Point, RateId, Report, Vector
 from fcfl.data.client_data import ClientData
 from fcfl.models.curvature_sum import CurvatureSum
-from fcfl.models.loss import CROSS_ENTROPY, Loss
+from fcfl.models.loss import CROSS_ENTROPY, HALF, Loss
 from fcfl.models.model_file import Inputs
 
 PARAMS = "params.txt"
 M = TypeVar("M")
+T = TypeVar("T")
 
 
 class ModelRows(Protocol):
@@ -56,6 +58,16 @@ class Model(Protocol):
     def loss(self) -> Loss: ...  # noqa: D102
 
     @property
+    def threshold(self) -> float:
+        """The decision threshold: the score from which on a row is selected."""
+        ...
+
+    @property
+    def cut(self) -> float:
+        """The same on the scale of the logits. Every rate and every decision is taken there."""
+        ...
+
+    @property
     def default_l2(self) -> float | None:
         """The L2 weight by default; None leaves it to cross-validation."""
         ...
@@ -87,7 +99,7 @@ class Model(Protocol):
         ...
 
     def logits(self, params: Vector, X: Any) -> Vector:
-        """The logit of each row of ``X``; at least zero means selected."""
+        """The logit of each row of ``X``; a row is selected from `cut` on."""
         ...
 
     def adapt_method(self, method: M) -> M:
@@ -97,6 +109,32 @@ class Model(Protocol):
     def write(self, params: Vector, folder: Path, inputs: Inputs | None) -> None:
         """Write the trained model to a folder; ``inputs`` are the columns that it takes."""
         ...
+
+
+def check_threshold(threshold: object, loss: Loss) -> float:
+    """Return the cut of a decision threshold on the scale of a loss's logits."""
+    if not (is_number(threshold) and 0.0 < threshold < 1.0):
+        raise ValueError(
+            f"`threshold` must lie strictly between 0 and 1, got {threshold!r}. It is the "
+            "probability from which on a row is selected."
+        )
+    return loss.cut_at(float(threshold))
+
+
+def at_threshold(model: T, threshold: float | None) -> T:
+    """Return the model with another decision threshold; None keeps its own."""
+    if threshold is None:
+        return model
+    given: Any = model
+    if "threshold" not in getattr(type(given), "__dataclass_fields__", {}):
+        raise ValueError(
+            f"`threshold` must be left out, got {threshold!r}: the model {type(model).__name__} "
+            "decides by itself where it selects (`cut`)."
+        )
+    if given.threshold == threshold:
+        return model
+    changed: T = replace(given, threshold=threshold)
+    return changed
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +149,15 @@ class Opaque:
     default_l2: float | None = 0.0
     default_starts: int = 1
     default_confidence: float = 0.0
+    threshold: float = HALF
+
+    def __post_init__(self) -> None:
+        check_threshold(self.threshold, self.loss)
+
+    @property
+    def cut(self) -> float:
+        """The logit from which on clients are to select."""
+        return self.loss.cut_at(self.threshold)
 
     @property
     def n_params(self) -> int:

@@ -1,9 +1,10 @@
 r"""Group rates of a classifier, smooth and hard, as functions of its logits.
 
 A rate is the mean of a selection score ``s(z)`` over the rows of one group. Training uses the
-smooth score :math:`s(z) = \sigma(10 z)`, which is the paper's :math:`1/(1+((1-h)/h)^{10})` with
-:math:`h = \sigma(z)`; people are shown the hard one, :math:`s(z) = [z \ge 0]`. A sharper score is
-nearer to the hard one, and its slope lives on fewer rows.
+smooth score :math:`s(z) = \sigma(10 (z - c))`, which for c = 0 is the paper's
+:math:`1/(1+((1-h)/h)^{10})` with :math:`h = \sigma(z)`; people are shown the hard one,
+:math:`s(z) = [z \ge c]`. A sharper score is nearer to the hard one, and its slope lives on fewer
+rows. The cut c is the model's (`fcfl.models.model.Model.cut`): nothing here has a default for it.
 """
 
 from collections.abc import Sequence
@@ -16,9 +17,9 @@ from fcfl.data.client_data import ClientData
 from fcfl.models.logistic import sigmoid
 
 
-def smooth_selection(logits: Vector, sharpness: float = SHARPNESS) -> Vector:
-    r"""Smooth selection score :math:`\sigma(10 z)`, in [0, 1]."""
-    score: Vector = sigmoid(sharpness * logits)
+def smooth_selection(logits: Vector, cut: Vector | float, sharpness: float = SHARPNESS) -> Vector:
+    r"""Smooth selection score :math:`\sigma(10 (z - c))`, in [0, 1]."""
+    score: Vector = sigmoid(sharpness * (logits - cut))
     return score
 
 
@@ -32,16 +33,16 @@ def smooth_selection_bend(score: Vector, sharpness: float = SHARPNESS) -> Vector
     return sharpness**2 * score * (1.0 - score) * (1.0 - 2.0 * score)
 
 
-def selection_score(logits: Vector, point: Point) -> Vector:
+def selection_score(logits: Vector, point: Point, cut: float) -> Vector:
     """What a row counts for in the rates that are asked for: smooth, or the decision itself."""
     if point.want == "decisions":
-        return hard_selection(logits).astype(np.float64)
-    return smooth_selection(logits, point.sharpness)
+        return hard_selection(logits, cut).astype(np.float64)
+    return smooth_selection(logits, cut, point.sharpness)
 
 
-def hard_selection(logits: Vector, thresholds: Vector | float = 0.0) -> NDArray[np.bool_]:
-    """Hard decision: selected when the logit is at least the threshold, by default zero."""
-    return logits >= thresholds
+def hard_selection(logits: Vector, cut: Vector | float) -> NDArray[np.bool_]:
+    """Return the hard decisions: a row is selected if its logit is at least the cut."""
+    return logits >= cut
 
 
 def confusion_of(selected: Vector, row_counts: Vector, positive_counts: Vector) -> Vector:

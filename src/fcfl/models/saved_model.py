@@ -33,9 +33,9 @@ class SavedModel:
         """Probability of the positive label for each row; the logit where the loss has none."""
         return self.model.loss.scores(self.logits(frame))
 
-    def answers(self, logits: Vector, cut: Vector | float = 0.0) -> NDArray[Any]:
-        """The label of each row: the positive one from a logit of ``cut`` on."""
-        selected = hard_selection(logits, cut)
+    def answers(self, logits: Vector, cuts: Vector | float | None = None) -> NDArray[Any]:
+        """The label of each row: the positive one from a logit of ``cuts`` on, or the model's."""
+        selected = hard_selection(logits, self.model.cut if cuts is None else cuts)
         return np.array(self.inputs.labels, dtype=object)[selected.astype(np.intp)]
 
     def check_decides_by_score(self) -> None:

@@ -12,8 +12,9 @@ from torch import nn
 
 from fcfl._types import ClientId, RateId, Vector
 from fcfl.data.client_data import ClientData
-from fcfl.models.loss import CROSS_ENTROPY, Loss, loss_to_json
-from fcfl.models.model_file import Inputs
+from fcfl.models.loss import CROSS_ENTROPY, HALF, Loss, loss_to_json
+from fcfl.models.model import check_threshold
+from fcfl.models.model_file import MODEL, Inputs, read_model_file
 from fcfl.models.torch_file import read_module, write_module
 from fcfl.models.torch_params import Network, as_network
 from fcfl.models.torch_reports import TorchRows
@@ -32,13 +33,14 @@ class TorchModule:
     """A module with one logit per row, trained from its own weights; it is not changed.
 
     ``device`` is where it is evaluated, by default where its parameters are; ``batch_rows`` how
-    many rows are evaluated at once.
+    many rows are evaluated at once. A row is selected from a probability of ``threshold`` on.
     """
 
     module: nn.Module
     device: str | torch.device | None = None
     batch_rows: int = BATCH_ROWS
     loss: Loss = CROSS_ENTROPY
+    threshold: float = HALF
     default_l2: float | None = NETWORK_L2
     default_starts: ClassVar[int] = 1  # each is a whole training
     default_confidence: ClassVar[float] = 0.0  # for the same reason
@@ -47,6 +49,12 @@ class TorchModule:
         size = self.batch_rows
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise ValueError(f"`batch_rows` must be a whole number from 1 up, got {size!r}.")
+        check_threshold(self.threshold, self.loss)
+
+    @cached_property
+    def cut(self) -> float:
+        """The logit from which on a row is selected."""
+        return self.loss.cut_at(self.threshold)
 
     @cached_property
     def network(self) -> Network:
@@ -80,7 +88,7 @@ class TorchModule:
 
     def rows(self, client: ClientId, data: ClientData, rates: Sequence[RateId]) -> TorchRows:
         """A client's rows, ready to be reported on."""
-        return TorchRows(client, data, rates, self.network, self.loss, self.batch_rows)
+        return TorchRows(client, data, rates, self.network, self.loss, self.batch_rows, self.cut)
 
     def logits(self, params: Vector, X: Any) -> Vector:
         """The logit of each row of ``X``."""
@@ -110,9 +118,11 @@ class TorchModule:
 
     def write(self, params: Vector, folder: Path, inputs: Inputs | None) -> None:
         """Write ``model.safetensors``, all weights and buffers, and ``model.json`` about them."""
-        about = {"loss": loss_to_json(self.loss)}
+        about = {"loss": loss_to_json(self.loss), "threshold": self.threshold}
         write_module(self.network.restored(params), folder, inputs, about)
 
     def read(self, folder: Path) -> "TorchModule":
-        """The same architecture with the weights and buffers of a folder."""
-        return replace(self, module=read_module(self.module, folder))
+        """Read the weights, buffers and decision threshold of a folder into this architecture."""
+        module = read_module(self.module, folder)
+        about = read_model_file(folder / MODEL)["about"]
+        return replace(self, module=module, threshold=about.get("threshold", self.threshold))

@@ -49,11 +49,13 @@ class TorchRows:
         network: Network,
         loss: Loss,
         batch_rows: int,
+        cut: float = 0.0,
     ) -> None:
         if data.n_rows == 0:
             raise ValueError(f"Client {client!r} has no training rows.")
         self.name, self.data, self.rates = client, data, tuple(rates)
         self.network, self.loss, self.batch_rows = network, loss, batch_rows
+        self.cut = cut  # as that of the model
         self.row_counts = np.ones(data.n_rows) if data.weights is None else data.weights
         self._set_members(rate_members(data, self.rates, client) * self.row_counts[:, None])
 
@@ -69,7 +71,7 @@ class TorchRows:
         kept = self.group_counts >= least
         if kept.all():
             return self
-        given = self.network, self.loss, self.batch_rows
+        given = self.network, self.loss, self.batch_rows, self.cut
         rows = TorchRows(self.name, self.data, self.rates, *given)
         rows._set_members(self.member_counts * kept)
         return rows
@@ -136,7 +138,7 @@ class TorchRows:
             logits = self._finite(outputs)
             y, weights = self.data.y[batch], self.row_counts[batch]
             members = self.member_counts[batch]
-            score = selection_score(logits, point)
+            score = selection_score(logits, point, self.cut)
             loss += float(weights @ self.loss.each(logits, y))
             rates += score @ members
             if gradients is not None:
@@ -223,7 +225,7 @@ class TorchRows:
         """
         params, sharpness = point.params, point.sharpness
         network, logits = self.network, self.logits(params)
-        score = smooth_selection(logits, sharpness)
+        score = smooth_selection(logits, self.cut, sharpness)
         on_loss = weights.loss / self.n_rows
         on_score = self.member_counts @ (weights.rates / self._divisors)
         counts, positives = on_loss * self.row_counts, on_loss * self.positive_counts

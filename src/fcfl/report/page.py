@@ -54,6 +54,7 @@ from .words import (
     privacy_sentences,
     served_sentence,
     share,
+    threshold_sentence,
     title_of,
     trained_sentence,
     verdict_sentence,
@@ -140,6 +141,7 @@ def run_view(result: Result, plain_run: Result | None = None) -> RunView:
         *people_sentences(result),
         worst_sentence(result),
         served_sentence(result),
+        threshold_sentence(result),
     )
     return RunView(
         title=title,
@@ -182,6 +184,7 @@ def facts(result: Result) -> Iterable[tuple[str, str]]:
         "KKT residual": _short(result.kkt_residual),
         "l2": _short(result.l2),
         "objective": _short(result.objective),
+        "decision threshold": _short(result.threshold),
         "seed": _short(result.seed),
         "data": data.table if data else "",
         "SHA-256 of the rows": data.sha256 if data else "",

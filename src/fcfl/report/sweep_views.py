@@ -93,6 +93,9 @@ def _about_points(points: Sequence[SweepPoint]) -> Iterator[str]:
     exceeded = [budget_label(point) for point in points if not point.budgets_met]
     if exceeded:
         yield f"Not kept on the training rows: budget {', '.join(exceeded)}."
+    degenerate = [budget_label(point) for point in points if point.degenerate]
+    if degenerate:
+        yield f"The model selects nearly nobody or everybody: budget {', '.join(degenerate)}."
 
 
 def budget_label(point: SweepPoint) -> str:

@@ -47,7 +47,7 @@ def result_tables(result: Result, width: int = 80) -> Iterator[Table]:
         budgets = {_entry(client.part(part), rule).budget for _, client in lines}
         shared = budgets - {None}
         is_shared = len(shared) <= 1 and _entry(clients[0][1].part(part), rule).budget in shared
-        title = f"{result.method}: {rule}"
+        title = f"{_trained_as(result)}: {rule}"
         if is_shared:
             title += f", budget {shared.pop():g}"
         columns = [
@@ -56,6 +56,12 @@ def result_tables(result: Result, width: int = 80) -> Iterator[Table]:
             if column.heading != "budget" or (shared and not is_shared)
         ]
         yield fitted_table(title, columns, width, last=len(lines) - len(clients))
+
+
+def _trained_as(result: Result) -> str:
+    """The method, and the decision threshold where it is not one half."""
+    chosen = result.chosen_threshold
+    return result.method if chosen is None else f"{result.method}, threshold {chosen:g}"
 
 
 def _columns(

@@ -179,9 +179,18 @@ def capitalised(sentence: str) -> str:
 def finding_sentences(result: Result) -> list[str]:
     """Return one sentence for each reason for exit code 3, with everything that is wrong."""
     return [
-        plain(f"{capitalised(one.headline)}: {'; '.join(one.details)}.")
+        plain(": ".join(filter(None, [capitalised(one.headline), "; ".join(one.details)])) + ".")
         for one in findings_of(result)
     ]
+
+
+def threshold_sentence(result: Result) -> str | None:
+    """State from which score on rows are selected; an audit does not know it."""
+    if result.threshold is None:
+        return None
+    if result.thresholds is not None:
+        return f"People are selected by client and group, near a score of {result.threshold:g}."
+    return f"People are selected from a score of {result.threshold:g} on."
 
 
 def standing(result: Result) -> str:

@@ -24,6 +24,7 @@ from .client_result import (
     RowCounts,
     WorstClient,
 )
+from .degenerate import Degenerate, DegenerateRows
 from .method_runs import ClientOverSeeds, ClientRun, Comparison, MethodRun, MethodSummary, OverSeeds
 from .result import (
     AuditSection,
@@ -64,6 +65,8 @@ __all__ = [
     "ClientRun",
     "Comparison",
     "DataSource",
+    "Degenerate",
+    "DegenerateRows",
     "Deployment",
     "Disparity",
     "EvaluationCounts",

@@ -17,6 +17,7 @@ from fcfl.server.prices import Price, budget_prices, price_of
 from fcfl.server.problem import Evaluation, Problem
 
 from .client_result import ClientResult, Part
+from .degenerate import Degenerate
 from .evaluations import RowSections
 from .result import (
     DataSource,
@@ -57,7 +58,9 @@ def compose_result(
     exchanges: Mapping[str, int],
     notes: Sequence[str] = (),
     selection: Selection | None = None,
+    threshold: float | None = None,
     thresholds: GroupThresholds | None = None,
+    degenerate: Degenerate | None = None,
 ) -> Result:
     """Everything ``result.json`` says of a training run but prices; see `with_prices`.
 
@@ -70,7 +73,9 @@ def compose_result(
     starts : what became of several, by default of this one
     rounds : rounds of each stage, by default those of the state
     settings : the run's options by name; those that are None are left out
+    threshold : the probability from which on rows are selected
     thresholds : those of decisions, where they are by client and group
+    degenerate : set if the model selects nearly nobody or nearly everybody
     cost : of training, to each client and to all of them
     exchanges : requests to all clients, by phase
     """
@@ -88,7 +93,9 @@ def compose_result(
         objective=objective_name(objective),
         own_best_losses=_own_best_losses(state.problem),
         selection=selection,
+        threshold=threshold,
         thresholds=thresholds,
+        degenerate=degenerate,
         seed=seed,
         fcfl_version=__version__,
         worst_client=rows.worst_client,

@@ -1,4 +1,4 @@
-"""What makes a run end with exit code 3: which training budgets are exceeded, and by how much."""
+"""What makes a run end with exit code 3: a degenerate model, or exceeded training budgets."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class Finding:
 
 def findings_of(result: Result) -> tuple[Finding, ...]:
     """Return every reason for exit code 3, the most severe first; a run without any succeeded."""
-    return tuple(_on_exceeded(result))
+    return (*_on_degenerate(result), *_on_exceeded(result))
 
 
 def trained_value(entry: Disparity) -> float | None:
@@ -92,6 +92,14 @@ def _exceeded(result: Result) -> Iterator[ExceededBudget]:
         if is_exceeded(entry) and value is not None and entry.budget is not None:
             name = result.name_of_all if client is None else client
             yield ExceededBudget(client, name, entry, value, entry.budget)
+
+
+def _on_degenerate(result: Result) -> Iterator[Finding]:
+    """Report a model that selects nearly nobody; cards list details, so small counts are none."""
+    found = result.degenerate
+    if found is not None:
+        advice = found.way_out("--threshold ")
+        yield Finding(found.headline, tuple(found.named), (), advice)
 
 
 def _on_exceeded(result: Result) -> Iterator[Finding]:

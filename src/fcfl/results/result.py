@@ -12,9 +12,11 @@ from typing import Literal, TypeAlias
 from fcfl._types import ClientId
 from fcfl.audit.auditing import FailOn, Simultaneous
 from fcfl.models.group_thresholds import GroupThresholds
+from fcfl.models.loss import HALF
 from fcfl.server.prices import Price
 
 from .client_result import ClientResult, Disparity, Overall, PartName, RowCounts, WorstClient
+from .degenerate import Degenerate
 from .json_fields import key_of, omitted
 from .summary import summary_of
 from .sweep_curve import SweepPoint
@@ -219,8 +221,10 @@ class Result:
 
     ``settings`` are the run's options by name. ``own_best_losses`` are given where losses count
     from there; ``prices``, most expensive first, and ``worst_clients``, the clients that pay with
-    their weights, by methods that know them; ``thresholds`` where decisions are by client and
-    group; ``sweep`` only in the folder of a sweep.
+    their weights, by methods that know them; ``sweep`` only in the folder of a sweep. Rows are
+    selected from a probability of ``threshold`` on, None for an audit; ``thresholds`` are given
+    where decisions are by client and group. ``degenerate`` is given if the model selects nearly
+    nobody or nearly everybody.
     """
 
     method: str
@@ -236,7 +240,9 @@ class Result:
     objective: Objective | None
     own_best_losses: Mapping[ClientId, float] | None = None
     selection: Selection | None = None
+    threshold: float | None = None
     thresholds: GroupThresholds | None = field(default=None, metadata=omitted())
+    degenerate: Degenerate | None = field(default=None, metadata=omitted())
     seed: int | None
     fcfl_version: str
     worst_client: WorstClient
@@ -264,6 +270,11 @@ class Result:
     def _repr_html_(self) -> str:
         """The same as a table, for notebooks."""
         return summary_of(self).html
+
+    @property
+    def chosen_threshold(self) -> float | None:
+        """The decision threshold, None where it is the usual one half or not known."""
+        return None if self.threshold == HALF else self.threshold
 
     @property
     def n_rounds(self) -> int:

@@ -11,13 +11,15 @@ class SweepPoint:
     """What the curve shows of one run.
 
     Its budget is ``budget``, or ``relative``: a share of the disparity without budgets. A point
-    that was trained twice has the exchanges of both runs.
+    that was trained twice has the exchanges of both runs. A point is ``degenerate`` if its model
+    selects nearly nobody or nearly everybody.
     """
 
     budget: float | None = field(default=None, metadata=omitted())
     relative: float | None = field(default=None, metadata=omitted())
     status: str
     budgets_met: bool
+    degenerate: bool = field(default=False, metadata=omitted())
     exchanges: int
     worst_client: str | None
     worst_client_train_loss: float | None
@@ -32,6 +34,11 @@ class SweepPoint:
     def value(self) -> float | None:
         """The budget, in the terms of its sweep."""
         return self.budget if self.relative is None else self.relative
+
+    @property
+    def is_success(self) -> bool:
+        """Whether budgets are met by a model that selects neither nobody nor everybody."""
+        return self.budgets_met and not self.degenerate
 
 
 @dataclass(frozen=True)

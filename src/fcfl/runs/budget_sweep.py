@@ -248,6 +248,7 @@ def _point(value: float, finished: Finished, *, relative: bool) -> SweepPoint:
         relative=value if relative else None,
         status=result.status,
         budgets_met=finished.budgets_met,
+        degenerate=result.degenerate is not None,
         exchanges=result.exchanges.total,
         worst_client=worst.name,
         worst_client_train_loss=worst.train_loss,

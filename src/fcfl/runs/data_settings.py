@@ -46,7 +46,7 @@ class DataSettings:
     sensitive: Columns = ()
     """Columns whose groups are compared, separated by commas."""
     positive: Annotated[str | None, Written("VALUE")] = None
-    """Label value that counts as 1. Default: the larger number or last text."""
+    """Label value that counts as 1. Default: that which means yes, larger number or last text."""
     drop: Columns = ()
     """Columns to leave out, separated by commas."""
     features: Columns = ()
@@ -59,6 +59,8 @@ class DataSettings:
     """Columns to use as numbers."""
     missing: Annotated[tuple[str, ...] | None, Written("TEXT,…")] = None
     """Cells that count as empty, separated by commas. Default: ?, -, . and other usual marks."""
+    drop_unlabelled: bool = False
+    """Leave out rows without a label."""
     max_levels: Annotated[int | None, _check_at_least_one] = None
     """Levels of a column that are used, the most frequent ones. Default: 100."""
     max_clients: Annotated[int | None, _check_at_least_one] = None

@@ -16,14 +16,16 @@ from fcfl.data import (
     read_tables,
     table_files,
 )
+from fcfl.data._notes import on_command_line
 from fcfl.data.catalog import ORIGINAL_SPLIT
 from fcfl.data.encoding import MAX_LEVELS
+from fcfl.data.roles import check_roles, labelled_rows
 from fcfl.data.several_files import FILE
 from fcfl.data.synthetic import start as synthetic_start
 from fcfl.errors import DataError, ManyClients
 from fcfl.federation.federation import Federation
 from fcfl.models.linear import Linear
-from fcfl.models.loss import CROSS_ENTROPY, as_loss, loss_notes
+from fcfl.models.loss import CROSS_ENTROPY, HALF, as_loss, loss_notes
 from fcfl.models.model import Model, Opaque
 from fcfl.models.model_file import Inputs
 from fcfl.policy import PrivacyBudget
@@ -39,7 +41,7 @@ from fcfl.server.method import traits_of
 
 _OF_TABLES = (
     *("client", "label", "positive", "drop", "features", "keep", "categorical", "numeric"),
-    *("missing", "max_levels", "max_clients", "schema"),
+    *("missing", "drop_unlabelled", "max_levels", "max_clients", "schema"),
 )  # options that a built-in set would silently ignore
 
 
@@ -107,7 +109,9 @@ def open_run(experiment: Experiment) -> Opened:
     federation = Federation.from_rows(table.train, table.test, privacy=budget)
     return Opened(
         federation=federation.masked() if experiment.masked else federation,
-        model=Linear(table.schema.n_features, experiment.start, experiment.seed, loss),
+        model=Linear(
+            table.schema.n_features, experiment.start, experiment.seed, loss, experiment.threshold
+        ),
         rules=asked.rules,
         checksum=table.checksum,
         inputs=Inputs(
@@ -132,6 +136,8 @@ def _open_synthetic(experiment: Experiment) -> Opened:
         raise DataError("The synthetic problem has no relative budget; give `--budget`.")
     if experiment.loss != CROSS_ENTROPY.name:
         raise DataError("The synthetic problem has a loss of its own; leave `--loss` out.")
+    if experiment.threshold != HALF:
+        raise DataError("The synthetic problem decides nothing; leave `--threshold` out.")
     if experiment.masked:
         raise DataError("The synthetic problem has one client, no sum; leave `--masked` out.")
     if experiment.sensitive:
@@ -180,15 +186,19 @@ def open_table(settings: DataSettings) -> FederatedTable:
     text = (columns.client, *columns.sensitive, *settings.categorical)
     is_by_file = columns.client == FILE
     frame = read_tables(paths, text=text, missing=settings.missing, are_clients=is_by_file)
+    check_roles(frame, columns)
+    if settings.drop_unlabelled:
+        frame = labelled_rows(frame, columns.label)
     frame, columns = choose_columns(frame, columns, settings.choices)
     _check_number_of_clients(frame[columns.client].nunique(), settings)
-    return federate(
+    federation = federate(
         frame,
         columns,
         test_size=settings.test_size,
         seed=settings.seed,
         max_levels=settings.max_levels or MAX_LEVELS,
     )
+    return replace(federation, notes=tuple(map(on_command_line, federation.notes)))
 
 
 def _open_builtin(settings: DataSettings) -> FederatedTable:
@@ -243,7 +253,7 @@ def columns_missing(settings: DataSettings) -> str | None:
 def _check_columns_left_out(settings: DataSettings) -> None:
     """Refuse options that a built-in set would silently ignore."""
     for option in _OF_TABLES:
-        if getattr(settings, option) not in (None, ()):
+        if getattr(settings, option) not in (None, (), False):
             flag = option.replace("_", "-")
             raise DataError(
                 f"The built-in set {settings.table!r} knows its columns; leave `--{flag}` out."

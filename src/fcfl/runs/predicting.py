@@ -10,17 +10,20 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcfl._checks import did_you_mean
+from fcfl._checks import did_you_mean, first_of
 from fcfl._types import Vector
 from fcfl.data import Category, Schema, read_table, table_files
-from fcfl.data._cells import NOTES
-from fcfl.data.missing_marks import without_advice
+from fcfl.data._cells import NOTES, texts
+from fcfl.data._notes import without_advice
+from fcfl.data.csv_files import Dialect
 from fcfl.data.roles import cell_texts
 from fcfl.data.several_files import FILE, client_of
 from fcfl.data.table_files import read_as_written
 from fcfl.errors import DataError
+from fcfl.models.linear import Linear
+from fcfl.models.model import at_threshold
 from fcfl.models.model_file import Inputs
-from fcfl.models.saved_model import load_model
+from fcfl.models.saved_model import SavedModel, load_model
 from fcfl.runs.folder import ROWS, SETTINGS
 from fcfl.runs.opening import open_table
 from fcfl.runs.settings import Experiment
@@ -34,21 +37,26 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsh
 
 @dataclass(frozen=True)
 class Predictions:
-    """The table with its new columns, what a person should know, how many are positive, and why."""
+    """The table with its new columns, and what is reported of it.
+
+    ``decided`` is the rule that makes a row positive, ``dialect`` that of the table's file.
+    """
 
     table: Any
     notes: tuple[str, ...]
     n_positive: int
     decided: str
+    dialect: Dialect
 
 
-def predict_file(folder: Path, table: Path, threshold: float = 0.5) -> Predictions:
+def predict_file(folder: Path, table: Path, threshold: float | None = None) -> Predictions:
     """Score a table on disk; a row is positive from a probability of ``threshold`` on.
+
+    By default that is the threshold the model was trained for.
 
     Cells are as they are in the file: ``007`` stays ``007``. Where the rows are those that the
     folder's run was trained on, a column says which of them were held out.
     """
-    check_threshold(threshold)
     model = load_model(folder)
     schema = model.inputs.schema
     by_group = _by_group(model.inputs)
@@ -57,35 +65,37 @@ def predict_file(folder: Path, table: Path, threshold: float = 0.5) -> Predictio
     )
     logits = model.logits(frame)
     named = frame.assign(**{FILE: client_of(table)}) if FILE in by_group else frame
-    cuts, notes = _cuts(model.inputs, named, threshold, by_group)
+    cuts, notes = _cuts(model, named, threshold, by_group)
     answers = model.answers(logits, cuts)
     added = {SCORE: model.model.loss.scores(logits), PREDICTION: answers}
-    parts, unknown = held_out_rows(folder, table)
+    parts, unknown = parts_of_rows(folder, table)
     if parts is not None:
-        added[PART] = np.where(parts, HELD_OUT, TRAIN)
+        added[PART] = parts
     for name in added:
         if name in frame.columns:
             raise DataError(
                 f"The table already has a column {name!r}; rename it, predictions go there."
             )
     positive = int((answers == model.inputs.labels[1]).sum())
+    written, dialect = read_as_written(table)
     return Predictions(
-        _as_written(table, frame).assign(**added),
+        (written if written.shape == frame.shape else frame).assign(**added),
         (
-            *without_advice(frame.attrs.get(NOTES, ())),
+            *map(without_advice, frame.attrs.get(NOTES, ())),
             *_notes(schema, frame, parts),
             *unknown,
             *notes,
         ),
         positive,
-        f", from a score of {threshold:g}" if not by_group else ", by client and group",
+        ", by client and group" if by_group else _from_where(model.model, threshold),
+        dialect,
     )
 
 
-def check_threshold(threshold: float) -> None:
-    """Refuse a probability from which on everybody or nobody would be selected."""
-    if not 0 < threshold < 1:
-        raise ValueError(f"`threshold` must be between 0 and 1, got {threshold!r}.")
+def _from_where(model: Linear, threshold: float | None) -> str:
+    if not model.loss.has_probabilities:
+        return ", from a logit of 0"
+    return f", from a score of {model.threshold if threshold is None else threshold:g}"
 
 
 # --- from which logit on a row is positive --------------------------------------------------------
@@ -99,12 +109,13 @@ def _by_group(inputs: Inputs) -> tuple[str, ...]:
 
 
 def _cuts(
-    inputs: Inputs, frame: Any, threshold: float, by_group: Sequence[str]
+    model: SavedModel, frame: Any, threshold: float | None, by_group: Sequence[str]
 ) -> tuple[Vector | float, tuple[str, ...]]:
     """The logit from which on each row is positive, and what to say of it."""
+    inputs, cut = model.inputs, at_threshold(model.model, threshold).cut
     if inputs.thresholds is None:
-        return (0.0 if threshold == 0.5 else float(np.log(threshold / (1.0 - threshold)))), ()
-    if threshold != 0.5:
+        return cut, ()
+    if threshold is not None:
         raise DataError(
             f"`--threshold` must be left out, got {threshold:g}: this model has thresholds by "
             "client and group."
@@ -120,16 +131,16 @@ def _cuts(
     if unknown.any():
         notes += (
             f"{_count(int(unknown.sum()), 'row')} of a client or group without a threshold of its "
-            "own: decided by the common one, a logit of 0.",
+            f"own: decided by the common one, a score of {model.model.threshold:g}.",
         )
-    return cuts, notes
+    return cut + cuts, notes
 
 
 # --- which rows were held out ---------------------------------------------------------------------
 
 
-def held_out_rows(folder: Path, table: Path) -> tuple[NDArray[np.bool_] | None, tuple[str, ...]]:
-    """Which rows of the run's own table were held out, or why that is not known.
+def parts_of_rows(folder: Path, table: Path) -> tuple[NDArray[np.str_] | None, tuple[str, ...]]:
+    """Return the part of each row of the run's own table, or why that is not known.
 
     Of another table there is nothing to say.
     """
@@ -141,29 +152,38 @@ def held_out_rows(folder: Path, table: Path) -> tuple[NDArray[np.bool_] | None, 
         return None, ()  # of a built-in set
     checksum = rows.read_text(encoding="utf-8").strip()
     if experiment.client is None or len(_files(experiment)) > 1:
-        return _held_out_of_one(experiment, table, checksum)
-    return _held_out(replace(experiment, table=str(table)), checksum), ()
+        return _parts_of_one(experiment, table, checksum)
+    return _parts_of_table(replace(experiment, table=str(table)), checksum), ()
 
 
-def _held_out(experiment: Experiment, checksum: str) -> NDArray[np.bool_] | None:
+def _parts_of_table(experiment: Experiment, checksum: str) -> NDArray[np.str_] | None:
     try:
         opened = open_table(experiment)
     except DataError:
         return None  # another table: new rows have no label
-    return opened.held_out if opened.checksum == checksum else None
+    if opened.checksum != checksum:
+        return None
+    parts = np.where(opened.held_out, HELD_OUT, TRAIN)
+    if not experiment.drop_unlabelled:
+        return parts
+    frames = (read_table(path, missing=experiment.missing) for path in _files(experiment))
+    is_used = np.concatenate([texts(frame[experiment.label]).codes >= 0 for frame in frames])
+    whole = np.full(is_used.size, "", dtype=parts.dtype)
+    whole[is_used] = parts
+    return whole
 
 
-def _held_out_of_one(
+def _parts_of_one(
     experiment: Experiment, table: Path, checksum: str
-) -> tuple[NDArray[np.bool_] | None, tuple[str, ...]]:
-    """As `held_out_rows`, of one of several files that a run was trained on together."""
+) -> tuple[NDArray[np.str_] | None, tuple[str, ...]]:
+    """As `parts_of_rows`, of one of several files that a run was trained on together."""
     files = _files(experiment)
     places = [path.resolve() for path in files]
     if table.resolve() in places:
-        held_out = _held_out(experiment, checksum)
-        if held_out is not None:
+        parts = _parts_of_table(experiment, checksum)
+        if parts is not None:
             ends = np.cumsum([len(read_table(path)) for path in files])
-            return np.split(held_out, ends[:-1])[places.index(table.resolve())], ()
+            return np.split(parts, ends[:-1])[places.index(table.resolve())], ()
     if len(files) > 1 and client_of(table) not in map(client_of, files):
         return None, ()  # another table
     return None, (
@@ -183,7 +203,7 @@ def _files(experiment: Experiment) -> list[Path]:
 # --- what a person should know --------------------------------------------------------------------
 
 
-def _notes(schema: Schema, frame: Any, parts: NDArray[np.bool_] | None) -> Iterator[str]:
+def _notes(schema: Schema, frame: Any, parts: NDArray[np.str_] | None) -> Iterator[str]:
     """Cells that the model has never seen the like of, and which rows are which."""
     for column, cells in zip(schema.columns, schema.read(frame), strict=True):
         written = frame[column.name]
@@ -198,18 +218,17 @@ def _notes(schema: Schema, frame: Any, parts: NDArray[np.bool_] | None) -> Itera
             )
     if parts is not None:
         yield (
-            f"These are the rows of the run: {int(parts.sum()):,} of {parts.size:,} were held out "
-            f"of training and are marked in column {PART!r}."
+            f"These are the rows of the run: {int((parts == HELD_OUT).sum()):,} of "
+            f"{parts.size:,} were held out of training and are marked in column {PART!r}."
         )
 
 
 def _about_levels(name: str, cells: Any) -> str:
     levels = list(dict.fromkeys(str(cell) for cell in cells))
-    named = ", ".join(repr(level) for level in levels[:_MOST_NAMED])
-    more = f" and {len(levels) - _MOST_NAMED} more" if len(levels) > _MOST_NAMED else ""
+    named = first_of(map(repr, levels), _MOST_NAMED)
     return (
         f"Column {name!r} has {_count(len(levels), 'level')} never seen in training, in "
-        f"{_count(len(cells), 'row')}: {named}{more}. Such a cell counts as none of the known ones."
+        f"{_count(len(cells), 'row')}: {named}. Such a cell counts as none of the known ones."
     )
 
 
@@ -227,12 +246,6 @@ def _text_columns(schema: Schema) -> list[str]:
         for column in schema.columns
         if isinstance(column, Category) and not set(column.levels) <= {"True", "False"}
     ]
-
-
-def _as_written(path: Path, frame: Any) -> Any:
-    """The cells as they are in the file, where its rows are those that were read."""
-    written = read_as_written(path)
-    return written if written.shape == frame.shape else frame
 
 
 def without_formulas(table: Any) -> Any:
@@ -271,15 +284,28 @@ def check_out(path: Path) -> None:
         )
 
 
-def write_predictions(predictions: Any, path: Path) -> None:
-    """Write a table as Parquet or CSV, by its name, in one step."""
+def write_predictions(predictions: Predictions, path: Path) -> None:
+    """Write the table as Parquet or CSV, by its name, in one step."""
     draft = path.with_name(f".draft-{path.name}")  # keeps the suffix, which says how to compress
     try:
         if path.suffix.lower() == ".parquet":
-            predictions.to_parquet(draft, index=False)
+            predictions.table.to_parquet(draft, index=False)
         else:
-            predictions.to_csv(draft, index=False)
+            write_csv(predictions, draft)
         os.replace(draft, path)
-    except BaseException:
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"Cannot write {error.object[error.start : error.end]!r} to {str(path)!r} in the "
+            f"encoding of the table, {predictions.dialect.encoding}. Save the table as UTF-8, or "
+            "write a .parquet file."
+        ) from None
+    finally:
         draft.unlink(missing_ok=True)
-        raise
+
+
+def write_csv(predictions: Predictions, to: Any) -> None:
+    """Write the table as CSV in the dialect of the file that it was read from."""
+    form = predictions.dialect
+    predictions.table.to_csv(
+        to, index=False, sep=form.separator, decimal=form.decimal, encoding=form.encoding
+    )

@@ -45,4 +45,6 @@ def _declared_table(settings: DataSettings) -> FederatedTable:
             raise DataError(
                 f"`sensitive` must be declared under [groups] in {settings.schema!r}, got {name!r}."
             )
-    return federate_declared(settings.table, columns, declared)
+    return federate_declared(
+        settings.table, columns, declared, drop_unlabelled=settings.drop_unlabelled
+    )

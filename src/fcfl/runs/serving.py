@@ -7,6 +7,7 @@ from fcfl.federation.site_settings import Config
 from fcfl.federation.transport import Transport
 from fcfl.report.negotiation_page import headline
 from fcfl.report.page import write_comparison_page, write_page
+from fcfl.results.findings import findings_of
 from fcfl.results.negotiation_result import Negotiation
 from fcfl.runs.budget_sweep import run_sweep
 from fcfl.runs.method_comparison import run_comparison
@@ -32,6 +33,8 @@ def _train(run: SitesConfig, sites: Sites, session: Session) -> None:
     finished = run_session(run.experiment, session, opener=sites.open, overwrite=run.overwrite)
     write_page(finished.folder)
     log.info("%s: %s", finished.result.status, finished.result.message)
+    for finding in findings_of(finished.result):
+        log.warning("%s", finding.sentence)
     _log_end("Budgets are", finished.budgets_met, run)
 
 

@@ -13,8 +13,8 @@ COMMANDS = ("train", "compare", "sweep", "negotiate")
 BY: VotingRule = "nash"
 _NEGOTIATED = (
     *("command", "budgets", "by", "most", "sites", "nodes", "label", "sensitive", "positive"),
-    *("drop", "seed", "test-size", "metric", "min-group-rows", "l2", "objective", "loss"),
-    *("module", "site-timeout", "resume", "overwrite", "out"),
+    *("drop", "drop-unlabelled", "seed", "test-size", "metric", "min-group-rows", "l2"),
+    *("objective", "loss", "module", "site-timeout", "resume", "overwrite", "out"),
 )  # keys of a negotiation; others must be left at their defaults
 FOR_SITES = tuple(name for name in COMPARED if not METHODS[name].traits.n_references)
 

@@ -39,10 +39,20 @@ _OTHERWISE: dict[str, tuple[object, str]] = {  # defaults and help where `fcfl t
     ),
 }
 _OF_RUN = (  # settings of `fcfl train` that a run over sites has, in the order of its config
-    *("label", "sensitive", "positive", "drop", "seed", "test_size"),
+    *("label", "sensitive", "positive", "drop", "drop_unlabelled", "seed", "test_size"),
     *("metric", "budget", "relative_budget", "ratio", "scope", "policy", "confidence"),
     *("most_change", "min_group_rows", "method", "published", "step_size", "rounds", "options"),
-    *("l2", "objective", "loss", "curvature", "masked", "protects", "excess_loss", "starts"),
+    *(
+        "l2",
+        "objective",
+        "loss",
+        "threshold",
+        "curvature",
+        "masked",
+        "protects",
+        "excess_loss",
+        "starts",
+    ),
     "privacy",
 )
 _OF_SQP = ("rounds", "l2", "objective")  # whose defaults in `_OTHERWISE` are those of the method
@@ -156,6 +166,7 @@ class SitesConfig:
         return Terms(
             *(str(run.label), run.sensitive, run.drop, run.positive, run.test_size, run.seed),
             masked=run.masked,
+            drop_unlabelled=run.drop_unlabelled,
         )
 
     def make_method(self, experiment: Experiment) -> Any:

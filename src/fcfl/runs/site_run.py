@@ -8,6 +8,7 @@ from functools import cached_property
 from fcfl import __version__
 from fcfl._types import ClientId
 from fcfl.client.questions import Introduction
+from fcfl.data._notes import label_note, without_advice
 from fcfl.federation.exchange import Traffic
 from fcfl.federation.named_module import NamedModule
 from fcfl.federation.remote import RemoteFederation
@@ -90,14 +91,17 @@ def open_sites(
     """Sites that have agreed on columns, as what is trained: a linear model, or a module."""
     agreement = sites.agreement
     asked = rules_of(experiment, agreement.terms.sensitive, sites.names, agreement.levels)
-    negative, positive = agreement.labels
-    column = agreement.terms.label
     loss = as_loss("loss", experiment.loss)
-    label = f"Label {column!r}: {positive!r} is the positive value, {negative!r} the other."
-
-    model: Linear | NamedModule = Linear(agreement.schema.n_features, loss=loss)
+    model: Linear | NamedModule = Linear(
+        agreement.schema.n_features, loss=loss, threshold=experiment.threshold
+    )
     if module is not None:
-        model = NamedModule(module, agreement.schema.n_features, seed=experiment.seed)
+        model = NamedModule(
+            module,
+            agreement.schema.n_features,
+            seed=experiment.seed,
+            threshold=experiment.threshold,
+        )
     checksums = repr(sorted(agreement.checksums.items()))
     return Opened(
         federation=sites,
@@ -106,8 +110,8 @@ def open_sites(
         checksum=hashlib.sha256(checksums.encode()).hexdigest(),
         inputs=Inputs(agreement.schema, agreement.labels, agreement.terms.label),
         notes=(
-            label,
-            *agreement.schema.notes,
+            label_note(agreement.labels, agreement.terms.columns),
+            *map(without_advice, agreement.schema.notes),
             *loss_notes(loss),
             *_about_versions(sites.introductions),
         ),

@@ -6,7 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from fcfl._checks import check_non_negative, check_starts, is_number
 from fcfl.accountant import check_privacy
-from fcfl.models.loss import LOSSES, CrossEntropy
+from fcfl.models.loss import HALF, LOSSES, CrossEntropy, as_loss
+from fcfl.models.model import check_threshold
 from fcfl.runs.options import Written, one_of, words
 from fcfl.server.registry import METHODS
 from fcfl.training.open_settings import EXCESS_L2, check_open_settings
@@ -111,6 +112,9 @@ class TrainingSettings:
     loss: Annotated[str, one_of(LOSSES)] = CrossEntropy.name
     """Loss of a row: cross-entropy; hinge, smoothed (its scores are not probabilities);
     squared error."""
+    threshold: Annotated[float, Written("P")] = HALF
+    """Probability from which on a row is selected: group rates are taken there. Lower it for a
+    rare label. Not for the hinge loss."""
     curvature: Literal["auto", "exact", "lbfgs"] = "auto"
     """For sqp: exact, lbfgs, or auto by size."""
     masked: bool = False
@@ -144,6 +148,7 @@ class TrainingSettings:
 
     def check_method_fits(self) -> None:
         """Refuse settings that the method does not have."""
+        check_threshold(self.threshold, as_loss("loss", self.loss))
         registered = METHODS[self.method]
         if registered.traits.is_private != (self.privacy is not None):
             raise ValueError(

@@ -26,12 +26,13 @@ from fcfl.client.questions import Counted
 from fcfl.errors import AbsentClientError
 from fcfl.federation.federation import Federation
 from fcfl.models.group_thresholds import Thresholds
-from fcfl.models.model import Model
+from fcfl.models.model import Model, at_threshold
 from fcfl.rules import Rule, without_budgets
 from fcfl.server.constraints import exceeded_by
 from fcfl.server.decisions import KEPT
 from fcfl.server.method import traits_of
 from fcfl.server.problem import evaluate_point
+from fcfl.training.degenerate import find_degenerate, with_advice
 from fcfl.training.margins import Pooling
 from fcfl.training.open_settings import (
     MAX_ACCURACY_LOSS,
@@ -47,7 +48,6 @@ from fcfl.training.solve import Demands, Solved, solve
 from fcfl.training.stages import FREE, Run, forget, prepare
 from fcfl.training.thresholding import check_thresholds, with_thresholds
 from fcfl.training.trained import Trained
-from fcfl.training.useless import sentence_on_alike
 
 
 def train(
@@ -67,6 +67,7 @@ def train(
     excess_loss: bool = False,
     min_group_rows: float | None = None,
     starts: int | None = None,
+    threshold: float | None = None,
     thresholds: Thresholds = "common",
     groups: Mapping[str, Sequence[str]] | None = None,
     seed: int = 0,
@@ -110,6 +111,9 @@ def train(
         are pooled.
     starts : how many starts are compared; the best is kept
         By default 1: the model without budgets.
+    threshold : the probability from which on a row is selected; by default the model's, .5
+        Group rates are taken there, smooth and hard. Lower it for a rare label:
+        `Trained.degenerate` says if nearly nobody is selected, and at which threshold not.
     thresholds : "common", or "group": one score for everybody, decisions by client and group
         The score is then trained without budgets, and every client chooses thresholds for its
         groups that keep them; whoever uses the model needs each row's client and group.
@@ -135,6 +139,7 @@ def train(
         check_starts("starts", starts)
     check_choice("pooling", pooling, ("auto", "none"))
     session = replace(session, on_message=_once(session.on_message))
+    model = at_threshold(model, threshold)
     run = prepare(federation, model, rules, method, groups, min_group_rows, session)
     settings = open_settings(method, model, l2, objective, excess_loss=excess_loss)
     first = model.start() if start is None else _check_start(start, model)
@@ -235,7 +240,11 @@ def _trained(solved: Solved, counted: Mapping[ClientId, Counted]) -> Trained:
     if exceeded is None:
         hard = np.concatenate([counted[client].rates for client in clients])
         exceeded = exceeded_by(solved.problem.constraints, hard, KEPT)
-    notes = (*solved.notes, *_on_selected(found, run.session))
+    notes, degenerate = solved.notes, find_degenerate(run.setup.model, found.train)
+    if degenerate is not None:
+        with run.federation.phase("check"):
+            degenerate = with_advice(run, solved.params, degenerate)
+        notes = (*notes, degenerate.in_python)
     return Trained(
         model=run.setup.model,
         method=run.method,
@@ -252,18 +261,12 @@ def _trained(solved: Solved, counted: Mapping[ClientId, Counted]) -> Trained:
         notes=tuple(dict.fromkeys(notes)),
         exceeded=exceeded,
         exchanges=dict(run.federation.exchanges.by_phase),
+        degenerate=degenerate,
         thresholds=run.setup.thresholds,
         price=solved.price,
         margins=solved.margins,
         pooling=solved.pooling,
     )
-
-
-def _on_selected(found: Any, session: Session) -> tuple[str, ...]:
-    said = sentence_on_alike(found)
-    for sentence in said:
-        session.on_message(sentence)
-    return said
 
 
 def _no_margins(method: Any, confidence: float) -> tuple[str, ...]:

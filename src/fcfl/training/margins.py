@@ -383,11 +383,23 @@ def rate_limits(known: Enforced, rates: Vector, most: float) -> Constraints:
 
 @dataclass(frozen=True)
 class Tightened:
-    """Bounds of smooth rates, bounds of decisions, and by how much rows fall short, per row."""
+    """Bounds of smooth rates, bounds of decisions, and by how much rows fall short, per row.
+
+    ``can_tell`` are the rows whose estimate would stay inside at parity in nine of ten samples.
+    """
 
     smooth: Vector
     decided: Vector
     rows_short: Vector
+    can_tell: NDArray[np.bool_]
+
+    def where_rows_tell(self, plain: Vector) -> "Tightened":
+        """Return the same margins, left out of rows that cannot tell: those have plain bounds."""
+        return replace(
+            self,
+            smooth=np.where(self.can_tell, self.smooth, plain),
+            decided=np.where(self.can_tell, self.decided, plain),
+        )
 
 
 def tightened(
@@ -418,8 +430,12 @@ def tightened(
     b = known.budgets.bounds
     z = ndtri(0.5 * (1.0 + c))
     short = (z * deviation / np.maximum(room, 1e-300)) ** 2
+    can_tell = kept_chance(np.zeros(room.size), room, deviation, opposite) >= TELLS
     return Tightened(
-        np.minimum(b, b - room + width - shift), b - known.trust * 0.9 * (room - M), short
+        np.minimum(b, b - room + width - shift),
+        b - known.trust * 0.9 * (room - M),
+        short,
+        can_tell,
     )
 
 

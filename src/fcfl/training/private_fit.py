@@ -25,9 +25,9 @@ from fcfl.server.private.private import Private
 from fcfl.server.private.private_state import PrivateState
 from fcfl.server.private.private_step import allowances, noise_of_rows
 from fcfl.server.problem import Evaluation, Problem, build_problem
+from fcfl.training.degenerate import find_degenerate
 from fcfl.training.stages import Run, briefly
 from fcfl.training.trained import Trained
-from fcfl.training.useless import sentence_on_selected
 
 NEIGHBOURS = "add-remove"
 NOT_COVERED = (
@@ -54,9 +54,9 @@ def train_privately(run: Run, rules: Sequence[Rule], first: Vector, l2: float) -
     notes = briefly(
         tuple(_too_noisy(run.method, state)), "clients have budgets that noise leaves unsure"
     )
-    notes += _on_alike(run.setup.rates, state, found.terms.noise_sd["train"])
     for note in notes:
         run.session.on_message(note)
+    degenerate = find_degenerate(run.setup.model, found.train, _count_noise(run, found))
     at = Evaluation(problem, state.params, tuple(found.reports[c] for c in problem.clients))
     over = problem.constraints.violations(at.rates)
     usable = _judged(run.method, state)
@@ -73,9 +73,10 @@ def train_privately(run: Run, rules: Sequence[Rule], first: Vector, l2: float) -
         selection=None,
         starts=(),
         turns=(stage,),
-        notes=notes,
+        notes=notes if degenerate is None else (*notes, degenerate.in_python),
         exceeded=_exceeded(problem.constraints, over, usable),
         exchanges=dict(run.federation.exchanges.by_phase),
+        degenerate=degenerate,
         privacy=privacy_of(run.method, problem.clients),
     )
 
@@ -162,14 +163,10 @@ def _counts(rates: Sequence[RateId], noisy: Vector) -> Counts:
     )
 
 
-def _on_alike(rates: Sequence[RateId], state: PrivateState, sd: float) -> tuple[str, ...]:
-    """A warning of a model that decides alike about everybody, by sums before they are rounded."""
-    cells = cells_of(rates, "evaluation")
-    sums = state.evaluation.sum(axis=0) / len(attributes_of(rates))
-    selected = float(sums[[bool(cell.selected) for cell in cells]].sum())
-    positive = float(sums[[cell.label == 1 for cell in cells]].sum())
-    noise = sd * (len(state.evaluation) * len(cells) / 2) ** 0.5 / len(attributes_of(rates))
-    return sentence_on_selected(selected, positive, float(sums.sum()), 3.0 * noise)
+def _count_noise(run: Run, found: Evaluations) -> float:
+    """Return how far a client's count of selected rows may be off: three standard deviations."""
+    cells, n_attributes = cells_of(run.setup.rates, "evaluation"), len(attributes_of(found.rates))
+    return float(3.0 * found.terms.noise_sd["train"] * np.sqrt(len(cells) / 2) / n_attributes)
 
 
 def _rate_noise(method: Private, state: PrivateState) -> Vector:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fcfl._brief import brief_repr
-from fcfl._brief import brief_repr
+from fcfl._checks import first_of
 from fcfl._types import ClientId, Point, Reports, Request, Vector
 from fcfl.audit.disparities import compare, disparity_value
 from fcfl.client.questions import Counted, Introduction, Setup
@@ -78,8 +78,6 @@ class Stage:
     history: tuple[RoundInfo, ...]
     folder: str = ""  # inside that of the run
     reports: Reports | None = None
-
-    __repr__ = brief_repr
 
     @property
     def state(self) -> Any:
@@ -299,6 +297,5 @@ def _about_budgets(
     attribute: str, budgets: Mapping[str, float], share: float, *, alone: bool
 ) -> str:
     whose = "" if alone else f" for {attribute}"
-    listed = ", ".join(f"{c!r} {v:.4f}" for c, v in list(budgets.items())[:12])
-    more = f" and {len(budgets) - 12} more" if len(budgets) > 12 else ""
-    return f"Budgets{whose} are {share:g} of the disparity without budgets: {listed}{more}."
+    listed = first_of((f"{c!r} {v:.4f}" for c, v in budgets.items()), 12)
+    return f"Budgets{whose} are {share:g} of the disparity without budgets: {listed}."

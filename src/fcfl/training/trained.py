@@ -12,6 +12,7 @@ from fcfl.models.group_thresholds import GroupThresholds
 from fcfl.models.model import Model
 from fcfl.results import DataSource, Result, Selection, Start
 from fcfl.results.compose import compose_result, has_prices, with_prices
+from fcfl.results.degenerate import Degenerate
 from fcfl.results.evaluations import Evaluations, row_sections
 from fcfl.results.result import MarginSummary, PoolingSummary, PriceOfBudgets, Privacy
 from fcfl.results.summary import Summary, summary_of
@@ -34,6 +35,7 @@ class Trained:
     ``thresholds`` decisions are by client and group. With ``privacy`` every count is noisy, and no
     loss is known.
     ``exchanges`` are the requests that all clients answered, by phase (`ExchangeCount`).
+    ``degenerate`` is set if the model selects nearly nobody or nearly everybody: it is of no use.
     """
 
     model: Model
@@ -56,6 +58,7 @@ class Trained:
     margins: MarginSummary | None = None
     pooling: PoolingSummary | None = None
     privacy: Privacy | None = None
+    degenerate: Degenerate | None = None
 
     def __repr__(self) -> str:
         """Method, status, exchanges, and a line for each disparity of the first clients."""
@@ -144,6 +147,7 @@ class Trained:
         notes: Sequence[str] = (),
     ) -> Result:
         """Everything that ``result.json`` says; ``notes`` come before those of training."""
+        useless = None if self.degenerate is None else self.degenerate.in_python  # has its field
         result = compose_result(
             row_sections(self.evaluations),
             self.state,
@@ -158,9 +162,11 @@ class Trained:
             data=data,
             cost=self.cost,
             exchanges=self.exchanges,
-            notes=(*notes, *self.notes),
+            notes=(*notes, *(note for note in self.notes if note != useless)),
             selection=self.selection,
+            threshold=self.model.threshold,
             thresholds=self.thresholds,
+            degenerate=self.degenerate,
         )
         result = replace(
             result,

@@ -14,6 +14,7 @@ from fcfl.server.problem import Evaluation, evaluate_point
 from fcfl.server.sqp.damping import first_damping
 from fcfl.server.sqp.elastic import (
     PENALTY_GROWTH,
+    PENALTY_LIMIT,
     find_step,
     is_stuck,
     step_within_slack,
@@ -186,8 +187,8 @@ def _go_on(
     is_over = kkt <= options.tolerance and at.largest_violation <= options.feasibility
     if is_over or nothing_to_gain(options, state, at, step, assumed):
         return _finish_stage(options, state, at, curvature)
-    if penalty > options.max_penalty:
-        return end_infeasible(state, at)
+    if penalty > options.max_penalty and options.max_penalty < PENALTY_LIMIT:
+        return end_infeasible(state, at)  # beyond its default, steps alone may raise the penalty
     if is_stuck(at, target, step, penalty, options.tolerance):
         if penalty >= options.max_penalty:
             return end_infeasible(state, at)
