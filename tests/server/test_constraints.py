@@ -1,14 +1,16 @@
 """Violations are compared with the disparities themselves, computed here from the definition."""
 
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from fcfl._types import Point, RateId, Request
 from fcfl.rules import RATE_KINDS, Difference, Ratio, rates_needed
 from fcfl.server import constraints as constraints_module
-from fcfl.server.constraints import build_constraints
+from fcfl.server.constraints import Pooled, build_constraints
 from fcfl.server.problem import evaluate_point
 from helpers import TWO_ATTRIBUTES, assert_derivative, bound_rate, pose, simulated_clients
 
@@ -309,3 +311,80 @@ def test_a_bound_on_one_rate_is_one_row_with_its_gradient():
     gradients = constraints.gradients([np.array([1.0, 2.0])].__getitem__, np.array([0]), 2)
     assert gradients.tolist() == [[1.0, 2.0]]
     assert constraints.worst_rows(np.array([0.3])).tolist() == [0]
+
+
+# --- averages over clients ------------------------------------------------------------------------
+
+
+def pooled_rows(seed=0, n_clients=5, n_params=4):
+    """Constraints with two averages that some rows share, and the dense matrix they stand for."""
+    rule = Difference("demographic_parity", "race", 0.1)
+    rates = rates_needed([rule], TWO_ATTRIBUTES)
+    names = tuple(f"c{k}" for k in range(n_clients))
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(5, 50, (n_clients, len(rates))).astype(float)
+    own, _ = build_constraints([rule], names, rates, counts)
+    weights, averages = rng.random((len(own), 2)), rng.standard_normal((2, own.n_columns))
+    weights[::3] = 0.0
+    averages[:, -len(rates) :] = 0.0  # the last client's rates are in no average
+    pooled = replace(own, pooled=Pooled(weights, averages))
+    triples = (own.entry_value, (own.entry_row, own.entry_column))
+    dense = sparse.csr_array(triples, shape=(len(own), own.n_columns)).toarray()
+    return pooled, dense + weights @ averages, rng
+
+
+@pytest.mark.parametrize("entries", [100_000, 0], ids=["dense", "sparse"])
+def test_rows_with_averages_are_the_product_written_out(entries, monkeypatch):
+    monkeypatch.setattr(constraints_module, "_DENSE_ENTRIES", entries)
+    pooled, dense, rng = pooled_rows()
+    r, mu = rng.random(pooled.n_columns), rng.random(len(pooled))
+    np.testing.assert_allclose(pooled.apply(r), dense @ r)
+    np.testing.assert_allclose(pooled.violations(r), dense @ r - pooled.bounds)
+    np.testing.assert_allclose(pooled.weigh_rates(mu), dense.T @ mu)
+    slopes = rng.standard_normal((pooled.n_columns, 4))
+    for rows in (np.arange(len(pooled)), np.array([4, 1, 7]), np.array([0, 3]), np.array([], int)):
+        asked = []
+
+        def rate_grad(column, asked=asked):
+            asked.append(column)
+            return slopes[column]
+
+        np.testing.assert_allclose(
+            pooled.gradients(rate_grad, rows, 4), dense[rows] @ slopes, atol=1e-12
+        )
+        assert set(asked) == {int(c) for c in np.flatnonzero((dense[rows] != 0).any(axis=0))}
+
+
+def test_some_of_the_rows_keep_their_averages_and_further_rows_have_none():
+    pooled, dense, rng = pooled_rows()
+    r = rng.random(pooled.n_columns)
+    kept = np.array([7, 1, 4, 0])
+    taken = pooled.take(kept)
+    np.testing.assert_allclose(taken.apply(r), dense[kept] @ r)
+    np.testing.assert_allclose(taken.bounds, pooled.bounds[kept])
+    assert taken.rows == tuple(pooled.rows[i] for i in kept)
+    plain = replace(pooled, pooled=None).take(np.array([2, 5]))
+    both = taken.plus(plain)
+    np.testing.assert_allclose(both.apply(r), [*(dense[kept] @ r), *plain.apply(r)])
+    np.testing.assert_allclose(both.weigh_rates(np.eye(6)[5]), plain.matrix[1])
+    assert both.rows == taken.rows + plain.rows
+    np.testing.assert_allclose(both.bounds, np.append(taken.bounds, plain.bounds))
+    assert not set(both.blocks[:4]) & set(both.blocks[4:])
+
+
+def test_gradients_of_rows_with_averages_are_derivatives():
+    rule = Difference("demographic_parity", "race", 0.1)
+    problem, runtime = pose(simulated_clients(0), [rule])
+    n = len(problem.constraints)
+    rng = np.random.default_rng(1)
+    averages = Pooled(rng.random((n, 1)), rng.standard_normal((1, problem.constraints.n_columns)))
+    problem = replace(problem, constraints=replace(problem.constraints, pooled=averages))
+    params = 0.3 * rng.standard_normal(5)
+
+    def at(p, want="values"):
+        return evaluate_point(problem, p, runtime.evaluate(Request((Point(p, want),))))
+
+    here, line = at(params, "gradients"), rng.standard_normal(5)
+    claimed = here.violation_grads(np.arange(n))
+    assert_derivative(claimed, lambda p: at(p).violations, params)
+    np.testing.assert_allclose(here.slopes(line)[1], claimed @ line, atol=1e-13)

@@ -1,284 +1,444 @@
-"""Bounds below the budgets: the margin by hand, and what it must never do."""
+"""Margins, estimates over clients, and limits on rates: simulation, integration and closed forms."""
 
 from dataclasses import replace
-from statistics import NormalDist
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from scipy.special import ndtr, ndtri
 
 from fcfl import Difference, Ratio
-from fcfl._types import Report
 from fcfl.rules import rates_needed
-from fcfl.server.problem import build_problem, evaluate_point
-from fcfl.training.few_rows import too_few_rows
-from fcfl.training.margins import LEFT, deviations_for, margins_at
-from helpers import RACE, identical
+from fcfl.server.constraints import build_constraints
+from fcfl.training.margins import (
+    ODD,
+    SPREADS,
+    TRUSTED_ROWS,
+    enforced,
+    kept_chance,
+    margins,
+    rate_limits,
+    sample,
+    shared_confidence,
+    shrinkage,
+    tightened,
+)
+from helpers import RACE
 
 PARITY = Difference("demographic_parity", "race", 0.1)
-CONFIDENCES = (0.0, 0.3, 0.5, 0.6, 0.75, 0.9, 0.95, 0.99)
+THREE = {"race": ("black", "white", "other")}
 
 
-def margins(clients, rules=(PARITY,), most_change=0.05):
-    """Those of clients with these rows and smooth rates of each group, which are also decided."""
-    reports = {
-        name: (Report(float(np.sum(rows)), 0.5, np.array(rows, float), np.array(rates)),)
-        for name, (rows, rates) in clients.items()
-    }
-    problem, _ = build_problem(rules, rates_needed(rules, RACE), reports)
-    at = evaluate_point(problem, np.zeros(1), reports)
-    return margins_at(at, at.rates, most_change)
+def rows_of(counts, *rules, levels=RACE):
+    """The rows of rules over clients with these group counts, one line per client."""
+    names = [f"c{k}" for k in range(len(counts))]
+    counts = np.asarray(counts, float)
+    rules = rules or (PARITY,)
+    constraints, _ = build_constraints(rules, names, rates_needed(rules, levels), counts)
+    return constraints, counts.ravel()
 
 
-def bounds(of, confidence):
-    """The bounds of the budgets' own rows that training is held to."""
-    tightened = of.tightened(of.deviations_for(confidence)).constraints
-    return tightened.bounds[: len(of.problem.constraints)]
+def sampled(counts, rates, *rules, levels=RACE):
+    constraints, n = rows_of(counts, *rules, levels=levels)
+    return sample(constraints, n, np.ravel(rates))
 
 
-def standard_deviation(rows, rates):
-    p = (np.dot(rows, rates) + 1) / (np.sum(rows) + 2)
-    return np.sqrt(p * (1 - p) * np.sum(1 / np.array(rows, float)))
+def M_of(room, deviation, confidence, opposite=None):
+    given = sampled([[100, 100]] * 1, [[0.5, 0.5]])
+    room = np.atleast_1d(np.asarray(room, float))
+    deviation = np.broadcast_to(np.asarray(deviation, float), room.shape)
+    opposite = deviation if opposite is None else np.broadcast_to(opposite, room.shape)
+    confidence = np.broadcast_to(np.asarray(confidence, float), room.shape)
+    return margins(replace(given, room=room), confidence, deviation, opposite)
 
 
-# --- how much is taken ----------------------------------------------------------------------------
+# --- sampling of rows -----------------------------------------------------------------------------
 
 
-def test_the_number_of_deviations_is_the_quantile_of_two_samples_and_the_optimism_of_a_fit():
-    assert deviations_for(0) == 0
-    assert deviations_for(0.5) == pytest.approx(0.3)
-    for confidence in (0.6, 0.8, 0.9, 0.95, 0.99):
-        exact = np.sqrt(2) * NormalDist().inv_cdf(confidence) + 0.3
-        assert exact - 0.1 < deviations_for(confidence) <= exact + 1e-9
-        assert 0.2 <= deviations_for(confidence) - deviations_for(confidence, 0.0) <= 0.4
-    assert deviations_for(0.5, 0.0) == pytest.approx(0.1)  # some, so that a drift is held against
-    found = [deviations_for(c) for c in np.linspace(0, 0.999, 200)]
-    assert np.all(np.diff(found) >= 0)
+def test_a_parity_models_value_varies_over_samples_as_it_says():
+    """Binomial groups of equal rates: the deviation and the chance within, of all four rows."""
+    rules = (PARITY, Ratio("demographic_parity", "race", 0.8))
+    n, rng = np.array([300, 120]), np.random.default_rng(0)
+    found = sampled([n], [[0.3, 0.3]], *rules)
+    draws = rng.binomial(n, 0.3, (40_000, 2)) / n
+    a, b = draws.T
+    values = np.array([a - b, b - a, 0.8 * a - b, 0.8 * b - a])
+    assert found.parity == pytest.approx([0.3] * 4, abs=2e-3)
+    assert found.deviation == pytest.approx(values.std(axis=1), rel=0.02)
+    assert found.opposite[:2] == pytest.approx(found.deviation[:2])
+    assert found.opposite[2:] == pytest.approx(found.deviation[[3, 2]])  # weights exchanged
+    assert found.room == pytest.approx([0.1, 0.1, 0.06, 0.06], abs=1e-3)  # (1 - .8) p
+    assert (found.smaller == 120).all()
+    difference, ratio = np.abs(a - b) <= 0.1, np.minimum(a / b, b / a) >= 0.8
+    assert found.kept_at_parity[:2] == pytest.approx(difference.mean(), abs=0.02)
+    assert found.kept_at_parity[2:].mean() == pytest.approx(ratio.mean(), abs=0.02)
 
 
-def test_a_bound_is_lowered_by_that_many_standard_deviations():
-    rows, rates = [400, 100], [0.30, 0.22]
-    found = margins({"a": (rows, rates)}, [Difference("demographic_parity", "race", 0.2)])
-    expected = 0.2 - deviations_for(0.9) * standard_deviation(rows, rates)
-    assert bounds(found, 0.9) == pytest.approx([expected, expected])
-    assert expected < 0.2 - 0.05
-    assert bounds(found, 0) == pytest.approx([0.2, 0.2])
+def test_a_rate_of_no_rows_selected_counts_ten_rows_of_the_federation():
+    found = sampled([[40, 40], [400, 400]], [[0.0, 0.0], [0.25, 0.25]])
+    overall = (200 + 1) / (880 + 2)
+    assert found.parity[0] == pytest.approx(10 * overall / 90)
+    assert found.parity[2] == pytest.approx((200 + 10 * overall) / 810)
+    assert found.deviation.min() > 0
 
 
-def test_a_ratio_is_a_row_like_any_other():
-    """The row is ``0.8 r_a - r_b <= 0``: its deviation weighs the groups by 0.8 and 1."""
-    rows, rates = np.array([900.0, 600.0]), [0.5, 0.5]
-    found = margins({"a": (rows, rates)}, [Ratio("demographic_parity", "race", 0.8)])
-    for bound, (n_a, n_b) in zip(bounds(found, 0.6), (rows, rows[::-1]), strict=True):
-        deviation = 0.5 * np.sqrt(0.8**2 / n_a + 1 / n_b)
-        assert bound == pytest.approx(-deviations_for(0.6) * deviation, rel=1e-3)
+def test_rates_of_each_kind_have_a_parity_of_their_own():
+    rules = (Difference("equalized_odds", "race", 0.1),)
+    constraints, n = rows_of([[900, 900, 900, 900]], *rules)
+    rates = [0.8 if rate.kind == "true_positive" else 0.2 for rate in rates_needed(rules, RACE)]
+    found = sample(constraints, n, np.array(rates))
+    expected = [0.8 if row.kind == "true_positive" else 0.2 for row in constraints.rows]
+    assert found.parity == pytest.approx(expected, abs=0.01)
 
 
 def test_all_rows_together_have_the_deviation_of_their_groups_not_of_the_clients():
-    """Of 4 × 250 rows of each group at an even model: ``p (1 - p) (1/1000 + 1/1000)``."""
-    rule = Difference("demographic_parity", "race", 0.2, "global")
-    clients = {name: ([250, 250], [0.3, 0.3]) for name in "abcd"}
-    expected = standard_deviation([1000, 1000], [0.3, 0.3])
-    assert margins(clients, [rule]).deviations == pytest.approx([expected] * 2, rel=1e-3)
+    rule = replace(PARITY, scope="global")
+    found = sampled([[250, 250]] * 4, [[0.3, 0.3]] * 4, rule)
+    assert found.deviation == pytest.approx([np.sqrt(0.3 * 0.7 * 2 / 1000)] * 2, rel=1e-2)
+    assert (found.smaller == 1000).all()
 
 
-def test_a_client_with_fewer_rows_is_tightened_more_and_never_left_as_it_is():
-    """By the square root of the rows; where that is more than there is, as far as it goes."""
-    clients = {
-        "large": ([40_000, 10_000], [0.3, 0.3]),
-        "middle": ([10_000, 2_500], [0.3, 0.3]),
-        "small": ([400, 100], [0.3, 0.3]),
-        "tiny": ([4, 1], [0.3, 0.3]),
-    }
-    large, middle, small, tiny = 0.1 - bounds(margins(clients), 0.9)[::2]
-    assert 0 < large < middle < small <= tiny
-    assert middle == pytest.approx(2 * large, rel=1e-3)
-    assert small == tiny == pytest.approx(0.6 * 0.1)  # of what an even model has room for
+def test_own_rows_can_tell_if_parity_stays_within_in_nine_of_ten_samples():
+    p, z = 0.3, ndtri(0.95)
+    enough = 2 * p * (1 - p) * (z / 0.1) ** 2  # rows of each group
+    for factor, can in ((0.95, False), (1.05, True)):
+        n = factor * enough
+        assert sampled([[n, n]] * 9, [[p, p]] * 9).tells.all() == can
 
 
-@st.composite
-def populations(draw):
-    """Two clients with any rows and rates."""
-    rows = st.lists(st.integers(1, 5000), min_size=2, max_size=2)
-    rates = st.lists(st.floats(0.0, 1.0), min_size=2, max_size=2)
-    return {name: (draw(rows), draw(rates)) for name in "ab"}
+# --- margins --------------------------------------------------------------------------------------
 
 
-@given(populations(), st.floats(0.0, 0.5), st.floats(0.0, 0.5))
-def test_bounds_fall_with_the_confidence_and_with_the_budget(clients, one, other):
-    lower, higher = sorted((one, other))
-    tight, loose = (
-        [
-            bounds(margins(clients, [Difference("demographic_parity", "race", budget)]), c)
-            for c in CONFIDENCES
-        ]
-        for budget in (lower, higher)
+def test_the_chance_within_is_that_of_simulated_values():
+    Z = np.random.default_rng(1).standard_normal(200_000)
+    for mean, room, s, opposite in ((0.03, 0.1, 0.05, 0.05), (0.0, 0.05, 0.05, 0.03)):
+        above = (mean + s * Z <= room).mean()
+        below = (mean + opposite * Z < -room).mean()
+        (found,) = kept_chance(*(np.array([v]) for v in (mean, room, s, opposite)))
+        assert found == pytest.approx(above - below, abs=4e-3)
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.8, 0.9, 0.99])
+@pytest.mark.parametrize("deviation", [0.005, 0.02, 0.05, 0.2])
+def test_a_margin_gives_the_confidence_or_half_of_the_miss_beside_parity(confidence, deviation):
+    (M,) = M_of(0.1, deviation, confidence)
+    Z = np.random.default_rng(2).standard_normal(200_000)
+    even = (np.abs(deviation * Z) <= 0.1).mean()
+    target = min(confidence, 0.5 * (1 + confidence) * even)
+    kept = (np.abs(M + deviation * Z) <= 0.1).mean()
+    assert 0 < M <= 0.1 and kept >= target - 5e-3
+    if M < 0.1 - 1e-9:  # the largest that does
+        assert kept == pytest.approx(target, abs=5e-3)
+
+
+def test_where_the_other_side_is_far_away_a_margin_is_the_quantile():
+    confidence, deviation = np.array([0.6, 0.9, 0.99]), 0.01
+    assert M_of([0.1] * 3, deviation, confidence) == pytest.approx(
+        0.1 - deviation * ndtri(confidence)
     )
-    for found in (tight, loose):
-        assert np.all(np.diff(found, axis=0) <= 0)
-    assert np.all(np.array(tight) <= np.array(loose) + 1e-12)
 
 
-@given(populations(), st.floats(0.01, 0.99), st.sampled_from(CONFIDENCES))
-def test_an_even_model_keeps_a_tenth_of_its_room(clients, budget, confidence):
-    """It is inside what training is held to: a bound of zero, or below, would stall it."""
-    difference = Difference("demographic_parity", "race", budget)
-    ratio = Ratio("demographic_parity", "race", budget)
-    for rule in (difference, ratio):
-        found = margins(clients, [rule])
-        tightened = found.tightened(deviations_for(confidence)).constraints
-        for name, (rows, rates) in clients.items():
-            p = (np.dot(rows, rates) + 1) / (np.sum(rows) + 2)
-            even = np.full(tightened.n_columns, p)
-            room = budget if rule is difference else p * (1 - budget)
-            for row, over in zip(tightened.rows, tightened.violations(even), strict=True):
-                if row.client == name and row.rule == rule.name:
-                    assert -over >= LEFT * room * (1 - 1e-9)
+def test_margins_shrink_with_the_confidence_and_with_noise():
+    c = np.linspace(0.0, 0.999, 60)
+    for deviation in (0.003, 0.03, 0.06, 0.3):
+        assert np.all(np.diff(M_of(np.full(60, 0.1), deviation, c)) <= 1e-12)
+    rooms = np.linspace(0.0, 0.5, 60)
+    assert np.all(np.diff(M_of(rooms, 0.03, 0.9)) >= 0)
 
 
-# --- how far rates may move -----------------------------------------------------------------------
+def test_without_noise_the_whole_room_is_left_and_without_room_nothing():
+    assert M_of([0.1], 0.0, 0.9) == pytest.approx([0.1])
+    assert M_of([0.0, -0.2], 0.03, 0.9) == pytest.approx([0.0, 0.0])
+    # and with so much noise that nothing can be known, half of a miss is nothing too
+    assert M_of([0.1], 1e6, 0.9) == pytest.approx([0.1])
 
 
-def test_training_is_held_near_the_rates_of_the_plain_model():
-    found = margins({"a": ([300, 100], [0.4, 0.2]), "b": ([50, 50], [0.7, 0.7])}, most_change=0.03)
-    tightened = found.tightened(deviations_for(0.9)).constraints
-    own = len(found.problem.constraints)
-    for shift, is_inside in ((0.0, True), (0.029, True), (0.031, False), (-0.031, False)):
-        moved = np.array([0.4, 0.2, 0.7, 0.7]) + shift
-        assert (tightened.violations(moved)[own:] <= 0).all() == is_inside
+def test_a_ratios_margin_counts_each_tail_with_its_own_weights():
+    (M,) = M_of([0.06], 0.05, 0.9, opposite=np.array([0.04]))
+    chance = ndtr((0.06 - M) / 0.05) - ndtr(-(0.06 + M) / 0.04)
+    even = ndtr(0.06 / 0.05) - ndtr(-0.06 / 0.04)
+    assert chance == pytest.approx(min(0.9, 0.95 * even))
 
 
-def test_rates_of_clients_whose_rows_are_too_few_are_aimed_where_they_vary_less():
-    clients = {"few": ([60, 40], [0.85, 0.85]), "many": ([60_000, 40_000], [0.85, 0.85])}
-    found = margins(clients)
-    few, many = found.aims(deviations_for(0.9))
-    assert 0 < few <= 0.05 and many == 0
-    low = margins({"few": ([60, 40], [0.15, 0.15])}).aims(deviations_for(0.9))
-    assert low == pytest.approx([-few])
-    assert not found.aims(0.0).any()
-    tightened = found.tightened(deviations_for(0.9), moved=True).constraints
-    own = len(found.problem.constraints)
-    assert (tightened.violations(np.full(4, 0.85))[own:] > 0).any()
-    assert (tightened.violations(np.array([0.85 + few] * 2 + [0.85] * 2))[own:] <= 1e-12).all()
+def test_the_miss_of_a_budget_is_shared_by_pairs_of_groups_and_kinds():
+    def shared(rule, levels):
+        n = [[50] * len(rates_needed([rule], levels))] * 2
+        (value,) = set(shared_confidence(rows_of(n, rule, levels=levels)[0], 0.9).round(12))
+        return value
+
+    odds = Difference("equalized_odds", "race", 0.1)
+    assert shared(PARITY, RACE) == pytest.approx(0.9)
+    assert shared(PARITY, THREE) == pytest.approx(1 - 0.1 * 2 / 3)
+    assert shared(odds, RACE) == pytest.approx(1 - 0.1 * 2 / 4)
+    assert shared(odds, THREE) == pytest.approx(1 - 0.1 * 2 / 6)
 
 
-def test_smooth_rates_may_be_moved_further_than_decisions_may():
-    """A smooth rate that is to move by twice its aim can; one without an aim stays where it was."""
-    clients = {"few": ([60, 40], [0.85, 0.85]), "many": ([60_000, 40_000], [0.85, 0.85])}
-    found = margins(clients)
-    deviations = deviations_for(0.9)
-    few = found.aims(deviations)[0]
-    own = len(found.problem.constraints)
-    twice = found.tightened(deviations, moved=2.0).constraints
-    for by, is_inside in ((1.9 * few, False), (2.0 * few + 0.005, True), (2.0 * few + 0.02, False)):
-        rates = np.array([0.85 + by, 0.85 + by, 0.85, 0.85])
-        assert (twice.violations(rates)[own:] <= 0).all() == is_inside
-    assert (twice.violations(np.array([0.85 + 2.0 * few] * 2 + [0.91] * 2))[own:] > 0).any()
-    around = found.limits(np.zeros(own)).problem.constraints
-    assert (around.violations(np.array([0.85 + 2.0 * few] * 2 + [0.85] * 2))[own:] > 0).any()
+# --- estimates over clients -----------------------------------------------------------------------
 
 
-def test_the_least_change_is_to_move_decided_rates_by_a_share_of_their_aims():
-    clients = {"few": ([60, 40], [0.85, 0.85]), "many": ([60_000, 40_000], [0.85, 0.85])}
-    found, deviations = margins(clients), deviations_for(0.9)
-    own, few = len(found.problem.constraints), found.aims(deviations)[0]
-    around = found.limits(np.zeros(own))
-    half = found.aimed(around, deviations, 0.5).problem.constraints
-    for by, is_inside in ((0.49 * few, False), (0.51 * few, True), (0.05, True), (0.051, False)):
-        rates = np.array([0.85 + by, 0.85 + by, 0.85, 0.85])
-        assert (half.violations(rates)[own:] <= 1e-12).all() == is_inside
-    assert identical(half.bounds[:own], around.bounds[:own])
+def by_integration(D, s):
+    """The same posterior, with the mean and every client's own value integrated on grids."""
+    mu = np.linspace(-0.8, 0.8, 3201)
+    weight, own, average, means, variances = [], [], [], [], []
+    for tau in SPREADS:
+        total = tau**2 + s**2
+        log = -0.5 * ((D - mu[:, None]) ** 2 / total).sum(axis=1)
+        scale = log.max()
+        of_mu = np.exp(log - scale)
+        mass = of_mu.sum() * (mu[1] - mu[0])
+        weight.append(np.log(mass) + scale - 0.5 * np.log(total).sum())
+        of_mu = of_mu / of_mu.sum()
+        w = tau**2 / total
+        conditional = w * D + (1 - w) * mu[:, None]  # E[own value | mean, spread]
+        mean = of_mu @ conditional
+        means.append(mean)
+        variances.append(w * s**2 + of_mu @ (conditional - mean) ** 2)
+        own.append(w)
+        average.append((1 / total) / (1 / total).sum())
+    share = np.exp(np.array(weight) - max(weight))
+    share /= share.sum()
+    mean = share @ np.array(means)
+    variance = share @ (np.array(variances) + (np.array(means) - mean) ** 2)
+    return share @ np.array(own), share @ np.array(average), np.sqrt(variance), share @ SPREADS
 
 
-def test_what_is_reached_is_the_share_of_the_aim_that_decisions_moved_by():
-    clients = {
-        "few": ([60, 40], [0.85, 0.85]),
-        "low": ([60, 40], [0.15, 0.15]),
-        "many": ([60_000, 40_000], [0.85, 0.85]),
-    }
-    found = margins(clients)
-    deviations = deviations_for(0.9)
-    up, down, none = found.aims(deviations)
-    assert up > 0 > down and none == 0
-    decided = np.repeat([0.85 + 0.5 * up, 0.15 + 0.7 * down, 0.5], 2)
-    assert found.reached(deviations, decided) == pytest.approx(0.5)
-    decided[0:2] -= up
-    assert found.reached(deviations, decided) == pytest.approx(-0.5)
+def some_clients(seed, n=12, spread=0.05):
+    rng = np.random.default_rng(seed)
+    s = rng.uniform(0.01, 0.12, n)
+    return 0.1 + spread * rng.standard_normal(n) + s * rng.standard_normal(n), s
 
 
-def test_a_rate_is_moved_no_further_than_its_rows_make_necessary():
-    """At .97 the deviation is small enough: a little is moved, not all that is allowed."""
-    least = deviations_for(0.9)
-    for rate in (0.90, 0.92, 0.94, 0.95, 0.96):
-        rows = [110, 110]
-        found = margins({"a": (rows, [rate, rate])}, most_change=0.2)
-        (aim,) = found.aims(least)
-        crowded = found.short_of_rows(least)[0] > 1
-        assert (aim > 0) == crowded
-        if crowded and aim < 0.17:
-            after = margins({"a": (rows, [rate + aim] * 2)}, most_change=0.2)
-            assert after.short_of_rows(least)[0] == pytest.approx(1.0, abs=0.15)
+@pytest.mark.parametrize("spread", [0.0, 0.03, 0.1])
+def test_estimates_are_those_of_integrating_the_posterior(spread):
+    D, s = some_clients(3, spread=spread)
+    found = shrinkage(D, s)
+    own, average, deviation, mean_spread = by_integration(D, s)
+    assert found.own == pytest.approx(own, abs=1e-4)
+    assert found.average == pytest.approx(average, abs=1e-4)
+    assert found.deviation == pytest.approx(deviation, rel=1e-3)
+    assert found.spread == pytest.approx(mean_spread, rel=1e-3)
+    assert found.average.sum() == pytest.approx(1.0)
 
 
-def test_decisions_may_exceed_a_budget_by_no_more_than_they_did():
-    found = margins({"a": ([300, 100], [0.4, 0.2])})
-    limits = found.limits(np.array([0.1, 0.0]))
-    own = limits.bounds[: len(found.problem.constraints)]
-    assert own == pytest.approx([0.2, 0.1])
-    for rate, is_inside in ((0.301, True), (0.299, False), (0.399, True), (0.401, False)):
-        over = limits.problem.constraints.violations(np.array([rate, rate]))
-        assert (over <= 0).all() == is_inside  # together their rate is .35
+def test_estimates_do_not_depend_on_order_or_on_a_shift():
+    D, s = some_clients(4)
+    found, order = shrinkage(D, s), np.random.default_rng(0).permutation(D.size)
+    for other, back in ((shrinkage(D[order], s[order]), order), (shrinkage(D - 0.4, s), None)):
+        for name in ("own", "average", "deviation", "surprise"):
+            expected = getattr(found, name) if back is None else getattr(found, name)[back]
+            assert getattr(other, name) == pytest.approx(expected, rel=1e-6)
 
 
-def test_margins_are_those_of_decisions_as_far_as_rows_are_many():
-    clients = {"few": ([60, 40], [0.4, 0.4]), "many": ([60_000, 40_000], [0.4, 0.4])}
-    found, none = margins(clients), np.zeros(4)
-    asked = found.problem.constraints.bounds
-    for deviations in (0.0, 0.7, 2.1):
-        lowered = asked - found.limits(none, deviations).bounds[:4]
-        share = np.array([0.0, 0.0, 1 - 300 / 24_000, 1 - 300 / 24_000])  # 1/60000 + 1/40000
-        assert lowered == pytest.approx(share * found.taken(deviations))
-    exceeded = np.array([0.0, 0.0, 0.02, 0.0])
-    bounds = found.limits(exceeded, 2.1).bounds
-    assert bounds[2] == pytest.approx(asked[2] + 0.02) and bounds[3] < asked[3]
+def test_estimates_scale_with_the_differences_where_the_grid_allows():
+    D, s = some_clients(5, n=40, spread=0.03)
+    one, twice = shrinkage(D, s), shrinkage(2 * D, 2 * s)
+    assert twice.own == pytest.approx(one.own, abs=2e-2)
+    assert twice.deviation == pytest.approx(2 * one.deviation, rel=2e-2)
+    assert twice.surprise == pytest.approx(one.surprise, rel=3e-2, abs=1e-2)
 
 
-# --- what is said ---------------------------------------------------------------------------------
+def test_own_rows_count_fully_where_they_abound_and_hardly_where_clients_are_alike():
+    D, s = some_clients(6, n=40)
+    assert shrinkage(D, 1e-3 * s).own.min() > 0.99
+    alike = 0.1 + 0.2 * np.random.default_rng(1).standard_normal(400) * 0.5
+    assert shrinkage(alike, np.full(400, 0.1)).own.max() < 0.15
+    assert shrinkage(np.full(40, 0.1), np.full(40, 0.1)).own.max() < 0.1
 
 
-def test_who_has_too_few_rows_is_told_how_many_would_do():
-    clients = {"small": ([150, 50], [0.3, 0.3]), "large": ([40_000, 10_000], [0.3, 0.3])}
-    (said,) = too_few_rows(margins(clients), 0.9)
-    assert said.startswith("Client 'small' has too few rows of race ")
-    assert "for 0.9 confidence in a budget of 0.1: it would take about" in said
-    assert "`--scope global`" in said
-    times = float(said.split("about ")[1].split(" times")[0])
-    for more, is_enough in ((1.1 * times, True), (0.9 * times, False)):
-        rows = np.array([150, 50]) * more
-        assert (not too_few_rows(margins({"small": (rows, [0.3, 0.3])}), 0.9)) == is_enough
-    assert not too_few_rows(margins(clients), 0)
+def test_the_interval_of_an_estimate_holds_the_truth_as_often_as_it_says():
+    """Simulated clients whose own values are drawn around a mean: 90 % intervals."""
+    rng, kept, n = np.random.default_rng(7), [], 20
+    for _ in range(60):
+        truth = 0.05 + 0.04 * rng.standard_normal(n)
+        s = rng.uniform(0.02, 0.15, n)
+        D = truth + s * rng.standard_normal(n)
+        found = shrinkage(D, s)
+        estimate = found.own * D + (1 - found.own) * (found.average @ D)
+        kept.append((np.abs(estimate - truth) <= 1.645 * found.deviation).mean())
+    assert np.mean(kept) == pytest.approx(0.9, abs=0.03)
 
 
-def test_more_than_two_clients_with_too_few_rows_are_told_in_one_sentence():
-    clients = {name: ([150 * i, 50 * i], [0.3, 0.3]) for i, name in enumerate("abc", start=1)}
-    singly = [too_few_rows(margins({name: clients[name]}), 0.9)[0] for name in clients]
-    times = [said.split("about ")[1].split(" times")[0] for said in singly]
-    assert len(too_few_rows(margins({name: clients[name] for name in "ab"}), 0.9)) == 2
-    (said,) = too_few_rows(margins(clients), 0.9)
-    listed = f"{times[0]} times as many at 'a', {times[1]} at 'b', {times[2]} at 'c'"
-    assert said.startswith("3 clients have too few rows of race ")
-    assert f"in a budget of 0.1: it would take about {listed}. They" in said
-    rules = [replace(PARITY, budget={"a": 0.1, "b": 0.09, "c": 0.08})]
-    (said,) = too_few_rows(margins(clients, rules), 0.9)
-    assert "too few rows for 0.9 confidence in their budgets: " in said and "at 'a' (race)" in said
-    many = {f"c{i}": ([150, 50], [0.3, 0.3]) for i in range(12)}
-    (said,) = too_few_rows(margins(many), 0.9)
-    assert said.startswith("12 clients ") and said.count(" at 'c") == 8 and "at 4 more. " in said
+def test_surprise_is_the_distance_from_what_the_other_clients_predict():
+    D, s = some_clients(8)
+    found = shrinkage(D, s)
+    for k in range(D.size):
+        others = np.arange(D.size) != k
+        total = SPREADS[:, None] ** 2 + s[others] ** 2
+        V = 1 / (1 / total).sum(axis=1)
+        m = V * (D[others] / total).sum(axis=1)
+        log = 0.5 * np.log(V) - 0.5 * np.log(total).sum(axis=1)
+        log -= 0.5 * ((D[others] - m[:, None]) ** 2 / total).sum(axis=1)
+        share = np.exp(log - log.max())
+        share /= share.sum()
+        mean = share @ m
+        variance = share @ (SPREADS**2 + s[k] ** 2 + V + (m - mean) ** 2)
+        assert found.surprise[k] == pytest.approx(abs(D[k] - mean) / np.sqrt(variance))
 
 
-def test_of_all_rows_together_no_smaller_scope_is_advised():
-    rule = Difference("demographic_parity", "race", 0.01, "global")
-    (said,) = too_few_rows(margins({"a": ([150, 50], [0.3, 0.3])}, [rule]), 0.9)
-    assert said.startswith("All clients together have too few rows")
-    assert "`--scope global`" not in said
+# --- which rows are estimates ---------------------------------------------------------------------
+
+
+def federation_of(n_clients, rows=60, seed=0, odd=None):
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(rows // 2, rows * 2, (n_clients, 2)).astype(float)
+    rates = rng.binomial(counts.astype(int), 0.3) / counts
+    if odd is not None:
+        rates[odd] = 0.1, 0.9
+    return counts, rates
+
+
+def known_of(counts, rates, *rules, pooling="auto", least=None, levels=RACE):
+    rules = rules or (PARITY,)
+    constraints, n = rows_of(counts, *rules, levels=levels)
+    return enforced(constraints, rules, n, np.ravel(rates), pooling, least)
+
+
+def test_eight_clients_pool_and_seven_do_not():
+    for n, pools in ((7, False), (8, True)):
+        assert known_of(*federation_of(n)).pools == pools
+        assert not known_of(*federation_of(n), pooling="none").pools
+        global_rule = replace(PARITY, scope="global")
+        assert not known_of(*federation_of(n), global_rule).pools
+
+
+@pytest.mark.parametrize("rule", [PARITY, Ratio("demographic_parity", "race", 0.8)])
+def test_an_estimate_is_the_clients_value_shrunk_to_the_average(rule):
+    counts, rates = federation_of(10)
+    known = known_of(counts, rates, rule)
+    a, b = rates.T
+    weight = 1.0 if rule is PARITY else 0.8
+    estimates = known.budgets.apply(rates.ravel())
+    for first, D in ((0, weight * a - b), (1, weight * b - a)):
+        s = known.deviation  # of the estimate
+        own_rows = [i for i in range(20) if i % 2 == first]
+        sampling = sample(known.own, known.counts, rates.ravel())
+        found = shrinkage(D, sampling.deviation[own_rows])
+        expected = found.own * D + (1 - found.own) * (found.average @ D)
+        assert estimates[own_rows] == pytest.approx(expected)
+        assert s[own_rows] == pytest.approx(found.deviation)
+        assert known.weight[own_rows] == pytest.approx(found.own)
+    assert known.own.apply(rates.ravel())[0] == pytest.approx(weight * a[0] - b[0])
+    assert known.budgets.bounds == pytest.approx(known.own.bounds)
+
+
+def test_decisions_must_keep_own_rows_that_can_tell_and_else_the_estimates():
+    counts, rates = federation_of(10)
+    counts[0] = 5000.0
+    known = known_of(counts, rates)
+    assert known.tells[:2].all() and not known.tells[2:].any()
+    kept = known.decisive
+    values, own, pooled = (rows.apply(rates.ravel()) for rows in (kept, known.own, known.budgets))
+    assert len(kept) == 20
+    by_client = {}
+    for row, value in zip(kept.rows, values, strict=True):
+        by_client.setdefault(row.client, []).append(value)
+    assert by_client["c0"] == pytest.approx(own[:2])
+    assert by_client["c3"] == pytest.approx(pooled[6:8])
+    assert abs(own[6] - pooled[6]) > 1e-3
+
+
+def test_groups_of_few_rows_count_in_estimates_and_not_without():
+    counts, rates = federation_of(10)
+    counts[3, 0] = 4.0
+    assert {row.client for row in known_of(counts, rates).own.rows} >= {"c3"}
+    alone = known_of(counts, rates, pooling="none")
+    assert "c3" not in {row.client for row in alone.own.rows}
+    asked = known_of(counts, rates, pooling="none", least=4)
+    assert "c3" in {row.client for row in asked.own.rows}
+
+
+def test_a_client_that_differs_from_all_others_is_named_and_chance_names_few():
+    assert known_of(*federation_of(12, rows=400, odd=5)).odd == ("c5",)
+    named = [known_of(*federation_of(12, rows=400, seed=seed)).odd for seed in range(40)]
+    assert sum(map(bool, named)) <= 40 * 4 * ODD
+
+
+def test_weights_of_own_rows_grow_to_one_with_the_rows():
+    least = []
+    truth = 0.3 + 0.05 * np.random.default_rng(0).standard_normal((12, 2))
+    for n in (100, 1_000, 10_000, 100_000, 1_000_000):
+        least.append(known_of(np.full((12, 2), float(n)), truth).weight.min())
+    assert np.all(np.diff(least) > 0) and least[-1] > 0.999
+    assert least[0] < 0.8
+
+
+# --- limits on rates ------------------------------------------------------------------------------
+
+
+def test_the_federations_rate_and_those_that_can_be_told_shift_by_so_much_at_most():
+    counts = np.array([[5000.0, 3000.0], [40.0, 30.0]])
+    rates = np.array([[0.3, 0.25], [0.5, 0.1]])
+    known = known_of(counts, rates, least=1)
+    limits = rate_limits(known, rates.ravel(), 0.05)
+    assert [row.client for row in limits.rows] == [None, None, "c0", "c0"]
+
+    def inside(shift):
+        return (limits.violations((rates + shift).ravel()) <= 1e-12).all()
+
+    for sign in (1, -1):
+        assert inside(sign * 0.05) and not inside(sign * 0.051)
+    few = np.array([[0.0, 0.0], [0.4, 0.4]])  # of the small client alone: hardly seen
+    assert inside(few)
+    among = np.array([[0.06, 0.06], [0.0, 0.0]])
+    assert not inside(among)
+    apart = np.array([[0.05 / 5000 * 8000, 0.0], [0.0, 0.0]])  # of one group, as far as it weighs
+    assert inside(apart * 0.99) and not inside(apart * 1.01)
+
+
+# --- bounds ---------------------------------------------------------------------------------------
+
+
+def bounds_of(counts, smooth, hard, bias=0.0, confidence=0.9, new_rows=None, rule=PARITY):
+    known = known_of(np.array(counts, float), np.array(hard), rule, least=1)
+    n = len(known.budgets)
+    new = None if new_rows is None else np.full(n, float(new_rows))
+    return known, tightened(
+        known, np.ravel(smooth), np.ravel(hard), np.full(n, bias), confidence, new
+    )
+
+
+def test_bounds_are_the_mean_that_keeps_the_budget_less_bias_and_gap():
+    counts, smooth, hard = [[8000, 4000]], [[0.31, 0.29]], [[0.32, 0.28]]
+    known, tight = bounds_of(counts, smooth, hard, bias=0.003)
+    sampling = sample(known.own, known.counts, np.ravel(hard))
+    M = 0.1 - ndtri(0.9) * sampling.deviation
+    trust = 4000 / (4000 + TRUSTED_ROWS)
+    gap = trust * np.array([0.02, -0.02])
+    assert tight.smooth == pytest.approx(np.minimum(M - 0.003 - gap, 0.1), abs=1e-9)
+    assert tight.decided == pytest.approx(0.1 - trust * 0.9 * (0.1 - M))
+    _, none = bounds_of(counts, smooth, hard, bias=0.0)
+    assert none.smooth[0] - tight.smooth[0] == pytest.approx(0.003)
+
+
+def test_margins_are_for_populations_or_for_samples_of_new_rows():
+    counts, rates = [[8000, 4000]], [[0.3, 0.3]]
+    lowered = [
+        0.1 - bounds_of(counts, rates, rates, new_rows=n)[1].smooth[0] for n in (None, 0.25, 1, 3)
+    ]
+    assert lowered[1:] == pytest.approx(lowered[0] * np.sqrt([1.25, 2, 4]))
+
+
+@pytest.mark.parametrize("rows", [30, 100, 400, 4000])
+@pytest.mark.parametrize("rule", [PARITY, Ratio("demographic_parity", "race", 0.8)])
+def test_bounds_keep_a_tenth_of_the_room_on_both_sides_of_parity(rows, rule):
+    """Whatever bias and gap are, so that opposite rows never contradict each other."""
+    smooth, hard = [[0.2, 0.4]], [[0.9, 0.1]]
+    for bias in (-1.0, 0.0, 1.0):
+        known, tight = bounds_of([[rows, rows]], smooth, hard, bias=bias, rule=rule)
+        sampling = sample(known.own, known.counts, np.ravel(hard))
+        parity = known.budgets.apply(np.repeat(sampling.parity[:1], 2))
+        assert np.all(tight.smooth - parity >= 0.1 * sampling.room * (1 - 1e-9))
+        assert np.all(tight.smooth <= known.budgets.bounds)
+
+
+def test_bounds_fall_with_the_confidence_and_rows_asked_for_are_enough():
+    counts, rates = [[900, 500]], [[0.3, 0.3]]
+    grid = [bounds_of(counts, rates, rates, confidence=c)[1] for c in (0.3, 0.6, 0.9, 0.99)]
+    assert np.all(np.diff([tight.smooth for tight in grid], axis=0) < 0)
+    assert np.all(np.diff([tight.decided for tight in grid], axis=0) < 0)
+    assert np.all(np.diff([tight.rows_short for tight in grid], axis=0) > 0)
+    (times, _) = bounds_of([[90, 50]], rates, rates)[1].rows_short
+    assert times > 1
+    known, tight = bounds_of([[90 * times, 50 * times]], rates, rates)
+    assert tight.rows_short == pytest.approx([1, 1], abs=0.05)
+    kept = sample(known.own, known.counts, np.ravel(rates)).kept_at_parity
+    assert kept == pytest.approx([0.9] * 2, abs=0.01)  # of samples of a parity model

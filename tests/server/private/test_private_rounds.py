@@ -10,7 +10,7 @@ from fcfl.releases import NORM, Release
 from fcfl.server.private import Private
 from fcfl.training.private_fit import _problem
 from fcfl.training.rounds import Session
-from fcfl.training.run_stages import prepare
+from fcfl.training.stages import prepare
 from helpers import simulated_data
 
 RULES = (
