@@ -124,7 +124,7 @@ def test_all_candidates_are_compared_and_the_choice_is_trained():
         selection.l2,
         np.inf if selection.objective == "mean" else selection.objective,
     )
-    assert trained.exchanges["choose"] <= 12 + 2  # rounds, curvature and sums: not one per candidate
+    assert trained.exchanges["choose"] <= 12 + 2  # rounds, curvature and sums, for all together
     at = {(line.l2, line.objective): line for line in selection.table}
     assert selection.chosen == at[selection.l2, selection.objective]
     again = trained_on(clients, l2=trained.l2, objective=trained.objective)
@@ -154,6 +154,17 @@ def test_without_exact_curvature_a_middle_value_is_taken_and_said():
     trained = trained_on(binding(1), l2="auto", method=SQP(objective=1.0, curvature="lbfgs"))
     assert trained.l2 == 0.01 and trained.selection.table == ()
     assert "curvature" in trained.selection.sentence
+    given = trained_on(binding(1), l2="auto", method=SQP(curvature="lbfgs"), objective="max")
+    assert given.objective == given.selection.objective == "max"
+
+
+@pytest.mark.parametrize("objective", ["max", "mean", 0.1])
+def test_an_objective_that_is_given_is_the_one_that_is_trained(objective):
+    one, other = (trained_on(binding(1), objective=objective) for _ in range(2))
+    assert one.method.objective == one.objective == objective
+    assert identical(one.params, other.params)
+    plain = one.turns[1].progress.state
+    assert (plain.rounds[1] > 0) == (objective == "max")  # only the maximum has two stages
 
 
 def test_a_choice_is_the_same_twice():

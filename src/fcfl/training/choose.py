@@ -243,6 +243,8 @@ def _sentence(table: Sequence[SelectionLine], base: int, chosen: int, best: Sequ
 def _unchosen(settings: OpenSettings) -> Selection:
     """A moderate choice, where nothing can be compared, and why."""
     l2, objective = settings.first
+    if settings.objective != "auto":
+        objective = settings.objective
     return Selection(
         l2=l2,
         objective=objective_name(objective),  # type: ignore[arg-type]

@@ -250,6 +250,7 @@ class _Solving:
         """Settle what is left open; read back what was chosen before a run was stopped."""
         run, settings = self.run, self.settings
         if not settings.is_open:
+            self.run = replace(run, method=with_objective(run.method, settings.objective))
             return None, None
         folder, session = run.session.folder, run.session
         path = None if folder is None else folder / SELECTION
