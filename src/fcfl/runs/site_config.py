@@ -31,17 +31,18 @@ _OTHERWISE: dict[str, tuple[object, str]] = {  # defaults and help where `fcfl t
         (200, 200),
         "Maximum number of rounds of each stage; a comparison's methods of one stage have the sum.",
     ),
-    "l2": (0.003, "Weight of |params|²/2 in every loss; auto: cross-validated at the sites."),
+    "l2": (0.003, "Weight of |params|²/2 in every loss; auto: chosen by leave-one-out losses."),
     "objective": (
         10.0,
         "max: the largest loss; mean: the mean loss; a number: a smooth maximum, near the mean "
-        "when large; auto: cross-validated at the sites.",
+        "when large; auto: chosen by leave-one-out losses.",
     ),
 }
 _OF_RUN = (  # settings of `fcfl train` that a run over sites has, in the order of its config
     *("label", "sensitive", "positive", "drop", "drop_unlabelled", "seed", "test_size"),
     *("metric", "budget", "relative_budget", "ratio", "scope", "policy", "confidence"),
-    *("most_change", "min_group_rows", "method", "published", "step_size", "rounds", "options"),
+    *("max_accuracy_loss", "max_rate_shift", "pooling", "new_rows"),
+    *("min_group_rows", "method", "published", "step_size", "rounds", "options"),
     *(
         "l2",
         "objective",

@@ -106,7 +106,7 @@ def _other_constraints(before: Constraints, now: Constraints) -> str:
                 f"the budget of {whose} ({was.metric}, {was.attribute}) was {was.budget!r} and is "
                 f"{is_now.budget!r}"
             )
-    return "groups have other row counts, or `confidence` and `most_change` set other bounds"
+    return "groups have other row counts, or `confidence` sets other bounds"
 
 
 def _without_budget(row: Row) -> Row:
