@@ -21,13 +21,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcfl._types import CurvatureWeights, Fold, Point, RateId, Request
-from fcfl.client.questions import Count, Evaluate, HoldOut, Setup
+from fcfl._types import CurvatureWeights, Point, RateId, Request
+from fcfl.client.questions import Count, Evaluate, Setup
 from fcfl.errors import FCFLError
 from fcfl.federation.agreement import agree
 from fcfl.federation.arrivals import (
     check_counted,
-    check_held_out,
     check_reports,
     check_site_introduction,
 )
@@ -95,19 +94,16 @@ def conversation(folder: Path) -> tuple[dict[str, str], list[bytes], list[tuple[
         Point(model.start() + 0.1, "gradients"),
         Point(model.start() - 0.1, "decisions", sharpness=30.0),
     )
-    folds = tuple((Fold(place), (model.start(), model.start() + 0.1)) for place in range(2))
     questions = [
         hello,
         encode_message(Ask(agreement, Evaluate(setup, Request(points)))),
         encode_message(Ask(agreement, Count(setup, model.start()))),
-        encode_message(Ask(agreement, HoldOut(setup, folds))),
     ]
     answers += [reply_to(question, config) for question in questions[1:]]
     checks = [
         check_site_introduction,
         lambda name, said: check_reports(name, said, points, len(rates), of_rows=True),
         lambda name, said: check_counted(name, said, model.start(), rates, of_rows=True),
-        lambda name, said: check_held_out(name, said, [2, 2], len(rates), of_rows=True),
     ]
     return config, questions, list(zip(answers, checks, strict=True))
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks.flower import adult, simulated, write_tables
 from benchmarks.open_site import open_site
-from fcfl.client.questions import Evaluate, HoldOut
+from fcfl.client.questions import Evaluate
 from fcfl.federation.flower.app_folder import write_app
 from fcfl.federation.flower.certificates import make_certificates
 from fcfl.federation.flower.local_cluster import LocalCluster
@@ -97,11 +97,10 @@ def purpose_of(question: ToSite) -> str:
     asked = question.question
     if isinstance(asked, Evaluate):
         points = asked.request.points
-        if any(point.fold is not None for point in points):
-            return "fits and folds of cross-validation"
-        spread = any(point.extras for point in points)
-        return "spread of gradients" if spread else "starts, rounds, and their beginning and end"
-    return "losses of all folds" if isinstance(asked, HoldOut) else "counts of decisions"
+        for extra in (extra for point in points for extra in point.extras):
+            return type(extra).__name__
+        return "starts, rounds, and their beginning and end"
+    return "counts of decisions"
 
 
 def over_messages(folder: Path, config: Config, sites: Mapping[str, Mapping[str, str]]) -> None:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from fcfl._types import (
         CurvatureWeights,
         Extra,
-        Fold,
         Matrix,
         Point,
         RateId,
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     )
     from fcfl.client.counts import Counts, count_rows, pool_counts
     from fcfl.client.local_client import Client, LocalClient
-    from fcfl.client.questions import Counted, HeldOut, Introduction, Setup
+    from fcfl.client.questions import Counted, Introduction, Setup
     from fcfl.data.client_data import ClientData
     from fcfl.errors import FCFLError
     from fcfl.estimator import FCFLClassifier
@@ -60,12 +59,12 @@ if TYPE_CHECKING:
 
 _HOME = {
     "fcfl._types": (
-        "CurvatureWeights", "Extra", "Fold", "Matrix", "Point", "RateId", "Report", "Reports",
+        "CurvatureWeights", "Extra", "Matrix", "Point", "RateId", "Report", "Reports",
         "Request", "Vector",
     ),
     "fcfl.client.counts": ("Counts", "count_rows", "pool_counts"),
     "fcfl.client.local_client": ("Client", "LocalClient"),
-    "fcfl.client.questions": ("Counted", "HeldOut", "Introduction", "Setup"),
+    "fcfl.client.questions": ("Counted", "Introduction", "Setup"),
     "fcfl.data.client_data": ("ClientData",),
     "fcfl.errors": ("FCFLError",),
     "fcfl.estimator": ("FCFLClassifier",),
@@ -121,8 +120,6 @@ __all__ = [
     "FedFB",
     "FedMGDA",
     "Federation",
-    "Fold",
-    "HeldOut",
     "Hinge",
     "Introduction",
     "Linear",

@@ -66,19 +66,9 @@ class Extra(ABC):
     def shapes(self, point: "Point", n_rates: int) -> Mapping[str, tuple[int, ...]]:
         """The arrays to expect and their shapes; -1 stands for any length."""
 
-
-@dataclass(frozen=True, slots=True)
-class Fold:
-    """A client's training rows without one part of them, which is held out.
-
-    Every client splits its own rows into ``count`` parts by ``seed`` and its name. Of a client
-    with more than ``most_rows`` rows a random part takes part at all.
-    """
-
-    index: int
-    count: int = 5
-    seed: int = 0
-    most_rows: int | None = None
+    def for_client(self, name: ClientId) -> "Extra":
+        """Return the question without what concerns other clients only."""
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +77,14 @@ class Point:
 
     ``values``: loss and smooth rates. ``gradients``: these and their gradients. ``curvature``: all
     of these and the client's part of the Lagrangian's Hessian, under ``curvature_weights``.
-    ``decisions``: loss and hard rates. ``extras`` are what only some methods ask. With a ``fold``
-    the client leaves that part of its training rows out. ``sharpness`` is that of the smooth rates.
+    ``decisions``: loss and hard rates. ``extras`` are what only some methods ask.
+    ``sharpness`` is that of the smooth rates.
     """
 
     params: Vector
     want: Want = "values"
     curvature_weights: Mapping[ClientId, CurvatureWeights] | None = None
     extras: tuple[Extra, ...] = ()
-    fold: Fold | None = None
     sharpness: float = SHARPNESS
 
     __repr__ = brief_repr

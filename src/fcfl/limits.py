@@ -12,9 +12,10 @@ class Limits:
     """What a site answers at most, over one run and about one table for good.
 
     A run is one agreement on columns and encoding; a question that is asked again does not count.
-    ``counts`` are models whose decisions are counted, ``splits`` ways to hold out rows and ways to
-    make folds, each; ``ballots`` the votes it casts, which tell of its preference. ``seed`` and
-    ``test_size`` fix both splits and folds; None, in a file ``"any"``, leaves them to the server.
+    ``counts`` are models whose decisions are counted, or that are
+    judged by leave-one-out losses; ``splits`` ways to hold out rows; ``ballots`` the votes it
+    casts, which tell of its preference. ``seed`` and ``test_size`` fix the split; None, in a file
+    ``"any"``, leaves it to the server.
     ``curvature`` may be "masked": only as a sum over clients that cannot be taken apart.
     ``modules`` are the networks it reports on, as ``package.module:function``.
     """

@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 from curious_server import TERMS, CuriousServer, patients
 
-from fcfl._types import Fold, Point, Request
-from fcfl.client.questions import Counted, Evaluate, HoldOut
+from fcfl._types import Point, Request
+from fcfl.client.questions import Counted, Evaluate
 from fcfl.federation.messages import (
     Ask,
     Introduce,
@@ -91,23 +90,6 @@ def test_decisions_at_points_read_no_more_than_counts_do(tmp_path):
         (report,) = server.ask(Ask(server.agreement, Evaluate(setup, Request((point,)))))
         told.add(round(float(report.rates @ report.group_counts)))
     assert len(told) > 5 and min(b - a for a, b in pairwise(sorted(told))) >= LEAST
-
-
-def test_decisions_in_a_fold_read_no_more_than_counts_do(tmp_path):
-    frame = patients().assign(race=np.where(np.arange(300) < 150, "black", "white"))
-    server = CuriousServer(tmp_path, GUARDED, frame)
-    ages = np.sort(frame["age"].to_numpy())[::4] + 0.1
-    candidates = tuple(server.older_than(threshold) for threshold in ages)
-    question = HoldOut(server.setup("selection"), ((Fold(0, 2), candidates),))
-    (said,) = server.ask(Ask(server.agreement, question))
-    assert said.group_counts.sum() == 105
-    told = set(said.selected.sum(axis=1).round().astype(int).tolist())
-    assert len(told) > 3 and min(b - a for a, b in pairwise(sorted(told))) >= LEAST
-    limited = GUARDED.replace("counts-per-run = 9999", "counts-per-run = 70")
-    Path(server.config["policy"]).write_text(limited)
-    more = replace(question, folds=((Fold(1, 2), candidates[:5]),))
-    told = server.ask(Ask(server.agreement, more))
-    assert isinstance(told, Refusal) and "`counts-per-run` of 70 is reached" in told.sentence
 
 
 def test_counting_ends_at_the_limit_and_a_new_run_does_not_help(tmp_path):

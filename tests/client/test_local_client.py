@@ -5,10 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fcfl._types import CurvatureWeights, Fold, Point
-from fcfl.client import local_client
+from fcfl._types import CurvatureWeights, Point
 from fcfl.client.counts import count_rows
-from fcfl.client.folds import split_fold
 from fcfl.client.local_client import LocalClient
 from fcfl.client.questions import Setup
 from fcfl.client.score_counts import count_scores
@@ -48,54 +46,15 @@ def test_an_introduction_names_groups_and_those_that_are_here():
 # --- reports --------------------------------------------------------------------------------------
 
 
-def test_rows_that_a_fold_holds_out_are_split_off_once_for_all_questions(monkeypatch):
-    asked = []
-
-    def watched(name, data, fold):
-        asked.append(fold)
-        return split_fold(name, data, fold)
-
-    monkeypatch.setattr(local_client, "split_fold", watched)
-    client, (params,) = LocalClient("a", rows()), params_of(1)
-    for fold in (Fold(0), Fold(1), Fold(0), Fold(1)):
-        expected = LocalClient("a", split_fold("a", rows(), fold)[1]).count(SETUP, params).train
-        said = client.hold_out(SETUP, fold, [params])
-        assert said.n_rows == expected.n_rows
-        assert said.loss_sums[0] == pytest.approx(expected.loss_sum)
-    assert asked == [Fold(0), Fold(1)]
-    for index in range(20):  # a server may ask for ever other ones
-        client.hold_out(SETUP, Fold(index % 5, seed=index), [params])
-    assert len(client._away) <= local_client._MOST_FOLDS
-
-
-@pytest.mark.parametrize("fold", [None, Fold(1), Fold(3, 4, seed=2, most_rows=40)], ids=str)
-def test_reports_are_those_of_the_rows_outside_the_fold(fold):
+def test_reports_are_those_of_the_rows():
     data = rows()
     weights = {"a": CurvatureWeights(0.7, np.linspace(-1, 1, len(RATES)))}
     points = [
-        Point(params, want, weights if want == "curvature" else None, fold=fold)
+        Point(params, want, weights if want == "curvature" else None)
         for params, want in zip(params_of(1, 3), ("values", "gradients", "curvature"), strict=True)
     ]
-    kept = data if fold is None else split_fold("a", data, fold)[0]
-    expected = tuple(linear_rows("a", kept, RATES).report(point) for point in points)
+    expected = tuple(linear_rows("a", data, RATES).report(point) for point in points)
     assert identical(LocalClient("a", data).report(SETUP, points), expected)
-
-
-def test_points_of_different_folds_may_be_asked_at_once_and_after_each_other():
-    client = LocalClient("a", rows())
-    points = [Point(np.ones(5), fold=fold) for fold in (None, Fold(0), Fold(1), Fold(0), None)]
-    whole, first, second, again, last = client.report(SETUP, points)
-    assert identical(first, again) and identical(whole, last)
-    assert not identical(first, second)
-    assert whole.n_rows == 60 and first.n_rows == second.n_rows == 48
-
-
-def test_the_rows_of_few_folds_are_kept_however_many_are_asked_about():
-    client = LocalClient("a", rows())
-    points = [Point(np.ones(5), fold=Fold(0, seed=seed)) for seed in range(40)]
-    said = client.report(SETUP, points)
-    assert len(client._rows) <= 12
-    assert identical(client.report(SETUP, points[:1]), said[:1])
 
 
 def test_another_setup_is_another_question():
@@ -119,8 +78,6 @@ def test_a_model_of_the_clients_own_stands_in():
     own, plain = LocalClient("a", data, model=Halved(4)), LocalClient("a", data)
     params = np.append(np.ones(4), 0.0)
     assert identical(own.report(SETUP, (Point(params),)), plain.report(SETUP, (Point(params / 2),)))
-    held = own.hold_out(SETUP, Fold(0), (params,))
-    assert identical(held, plain.hold_out(SETUP, Fold(0), (params / 2,)))
     assert own.count(SETUP, params).train.loss_sum == plain.count(SETUP, params / 2).train.loss_sum
 
 
@@ -166,34 +123,6 @@ def test_of_groups_below_its_threshold_it_says_nothing():
         assert part.n_rows == whole.n_rows and part.loss_sum == whole.loss_sum
 
 
-# --- held-out losses ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("as_sparse", [False, True])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_held_out_sums_are_those_of_a_plain_computation(as_sparse, weighted):
-    data = rows(4, as_sparse=as_sparse)
-    if weighted:
-        data = replace(data, weights=np.random.default_rng(0).uniform(0.5, 2.0, data.n_rows))
-    fold, candidates = Fold(2, seed=6), params_of(5, 3)
-    said = LocalClient("a", data).hold_out(SETUP, fold, tuple(candidates))
-    away = split_fold("a", data, fold)[1]
-    assert 0 < away.n_rows < data.n_rows
-    X = away.X.toarray() if as_sparse else away.X
-    losses = np.empty((away.n_rows, 3))
-    for j, params in enumerate(candidates):
-        for i in range(away.n_rows):
-            p = 1 / (1 + np.exp(-(X[i] @ params[:-1] + params[-1])))
-            losses[i, j] = -np.log(p if away.y[i] == 1 else 1 - p)
-    weights = away.weights if weighted else np.ones(away.n_rows)
-    assert said.n_rows == pytest.approx(weights.sum())
-    for i in range(3):
-        assert said.loss_sums[i] == pytest.approx(sum(weights * losses[:, i]))
-        for j in range(3):
-            expected = sum(weights * losses[:, i] * losses[:, j])
-            assert said.product_sums[i, j] == pytest.approx(expected)
-
-
 # --- its own rules --------------------------------------------------------------------------------
 
 
@@ -202,7 +131,6 @@ def test_it_answers_nothing_under_looser_rules_than_its_own():
     questions = (
         lambda setup: client.report(setup, (Point(np.zeros(5)),)),
         lambda setup: client.count(setup, np.zeros(5)),
-        lambda setup: client.hold_out(setup, Fold(0), (np.zeros(5),)),
     )
     looser = (
         (),

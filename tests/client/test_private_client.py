@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fcfl._types import Fold, Point, RateId
+from fcfl._types import Point, RateId
 from fcfl.accountant import mu_of
 from fcfl.client.local_client import LocalClient
 from fcfl.client.private_client import PrivateClient, costs_of
@@ -40,18 +40,16 @@ def test_a_report_says_nothing_but_its_releases():
 @pytest.mark.parametrize(
     "point",
     [Point(np.zeros(5)), Point(np.zeros(5), "gradients"), Point(np.zeros(5), "decisions"),
-     asked(Release("counts", 0.1), fold=Fold(0)), asked(Release("counts", 0.1), want="gradients")],
+     asked(Release("counts", 0.1), want="gradients")],
 )  # fmt: skip
 def test_anything_else_is_refused(point):
     with pytest.raises(DataError, match=r"does not say .*, only noisy sums"):
         client().report(SETUP, [point])
 
 
-def test_exact_counts_and_folds_are_refused():
+def test_exact_counts_are_refused():
     with pytest.raises(DataError, match="exact counts"):
         client().count(SETUP, np.zeros(5))
-    with pytest.raises(DataError, match="held-out rows"):
-        client().hold_out(SETUP, Fold(0), [np.zeros(5)])
 
 
 def test_it_counts_what_it_says_and_stops_at_the_budget():

@@ -7,9 +7,9 @@ import pytest
 
 from fcfl._types import RateId, Report
 from fcfl.client.counts import Counts
-from fcfl.client.questions import Counted, HeldOut
+from fcfl.client.questions import Counted
 from fcfl.errors import ReportError
-from fcfl.federation.arrivals import KnownCounts, check_counted, check_held_out
+from fcfl.federation.arrivals import KnownCounts, check_counted
 
 RATES = tuple(
     RateId(kind, "race", group)
@@ -17,7 +17,6 @@ RATES = tuple(
     for group in ("a", "b")
 )
 PARAMS = np.zeros(3)
-HELD = HeldOut(10.0, np.array([5.0, 4.0]), np.eye(2), np.zeros(0), np.zeros((2, 0)))
 
 
 def counted():
@@ -84,40 +83,13 @@ def test_of_a_client_that_makes_its_numbers_up_counts_need_not_be_those_of_its_r
         check(said)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"loss_sums": np.array([-1.0, 2.0])},
-        {"loss_sums": np.array([1e300, 2.0])},
-        {"product_sums": np.full((2, 2), np.nan)},
-        {"product_sums": np.full((2, 2), -1.0)},
-        {"n_rows": -1.0},
-        {"n_rows": 1e300},
-        {"loss_sums": np.zeros(3)},
-    ],
-    ids=str,
-)
-def test_held_out_losses_that_cannot_be_are_refused(change):
-    said = HELD
-    check_held_out("north", (said, said), [2, 2], 0, of_rows=True)
-    with pytest.raises(ReportError, match="Client 'north' sent invalid held-out losses"):
-        check_held_out("north", (said, replace(said, **change)), [2, 2], 0, of_rows=True)
-
-
-@pytest.mark.parametrize(
-    "said", [(), (HELD,), (HELD, HELD, HELD), HELD, None, (HELD, "x")], ids=str
-)
-def test_held_out_losses_are_of_each_fold_that_was_asked_about(said):
-    with pytest.raises(ReportError, match=r"Client 'north' sent .*held-out losses"):
-        check_held_out("north", said, [2, 2], 0)
-
-
 def test_counts_stay_the_same_as_long_as_a_run_lasts():
     known, groups = KnownCounts(), np.array([6.0, 4.0])
-    for name, part, n_rows in (("north", None, 10.0), ("north", "fold", 8.0), ("south", None, 7.0)):
+    parts = (("north", None, 10.0), ("north", "held out", 8.0), ("south", None, 7.0))
+    for name, part, n_rows in parts:
         known.check(name, part, n_rows, groups)
         known.check(name, part, n_rows, groups.copy())
     with pytest.raises(ReportError, match=r"'north' sent a row count of 11 where it had sent 10;"):
         known.check("north", None, 11.0, groups)
     with pytest.raises(ReportError, match=r"'north' sent a row count of 5 where it had sent 4;"):
-        known.check("north", "fold", 8.0, np.array([6.0, 5.0]))
+        known.check("north", "held out", 8.0, np.array([6.0, 5.0]))

@@ -25,7 +25,7 @@ from helpers import simulated_clients
 from hospital import stays
 
 PARITY = Difference("demographic_parity", "race", budget=0.05)
-REQUESTS = ("introduce", "report", "count", "hold_out", "choose_thresholds", "vote")
+REQUESTS = ("introduce", "report", "count", "choose_thresholds", "vote")
 PLAIN = {"l2": 0.01, "objective": 1.0, "confidence": 0, "starts": 1, "min_group_rows": 1}
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fcfl._types import CurvatureWeights, Fold, Point, Request, curvature_sum, reports_on
+from fcfl._types import CurvatureWeights, Point, Request, curvature_sum, reports_on
 from fcfl.client.local_client import LocalClient
 from fcfl.client.questions import Setup
 from fcfl.errors import DataError, ReportError
@@ -35,9 +35,6 @@ class Spoiled:
     def count(self, setup, params):
         return self.change(self.client.count(setup, params))
 
-    def hold_out(self, setup, fold, candidates):
-        return self.change(self.client.hold_out(setup, fold, candidates))
-
 
 def clients(change=None, **options):
     datas = simulated_clients(0, levels=RACE)
@@ -47,21 +44,13 @@ def clients(change=None, **options):
     return found
 
 
-def test_reports_are_those_of_the_rows_on_all_of_them_or_without_a_fold():
+def test_reports_are_those_of_the_rows():
     found = clients()
-    fold = Fold(2, 5, seed=3)
     federation = Federation(found)
     whole = federation.bind(SETUP).evaluate(ONE)
-    without = federation.bind(SETUP, fold).evaluate(ONE)
     for name, client in found.items():
         alone = Linear(4).rows(name, client.train, SETUP.rates).report(ONE.points[0])
         assert identical(whole[name][0], alone)
-        assert without[name][0].n_rows < alone.n_rows
-    parts = [
-        federation.bind(SETUP, Fold(k, 5, seed=3)).evaluate(ONE)["client-0"][0].n_rows
-        for k in range(5)
-    ]
-    assert sum(whole["client-0"][0].n_rows - part for part in parts) == whole["client-0"][0].n_rows
 
 
 def test_one_client_can_be_asked_alone():
@@ -114,22 +103,6 @@ BAD_COUNTS = {
 def test_bad_counts_are_refused_by_name(change):
     with pytest.raises(ReportError, match=r"^Client 'client-1' sent"):
         Federation(clients(change)).count(SETUP, np.zeros(5))
-
-
-BAD_SUMS = {
-    "nothing": lambda _: None,
-    "of one candidate": lambda said: replace(said, loss_sums=np.zeros(1)),
-    "nan": lambda said: replace(said, product_sums=np.full((2, 2), np.nan)),
-    "negative squares": lambda said: replace(said, product_sums=-np.eye(2)),
-    "rows of nan": lambda said: replace(said, n_rows=np.nan),
-}
-
-
-@pytest.mark.parametrize("change", BAD_SUMS.values(), ids=BAD_SUMS)
-def test_bad_held_out_sums_are_refused_by_name(change):
-    candidates = (np.zeros(5), np.ones(5))
-    with pytest.raises(ReportError, match=r"^Client 'client-1' sent"):
-        Federation(clients(change)).hold_out(SETUP, {Fold(0): candidates})
 
 
 def test_a_bad_introduction_is_refused_by_name():

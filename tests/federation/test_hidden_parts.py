@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fcfl import SQP
-from fcfl._types import CurvatureWeights, Fold, Point, Request, curvature_sum
+from fcfl._types import CurvatureWeights, Point, Request, curvature_sum
 from fcfl.client.questions import Count, Evaluate, Setup
 from fcfl.data.client_data import ClientData
 from fcfl.errors import ReportError
@@ -14,7 +13,6 @@ from fcfl.federation.federation import Federation
 from fcfl.federation.masks.hidden_parts import hide, is_hidden, restore, summed_rates
 from fcfl.models.linear import Linear
 from fcfl.rules import Difference, rates_needed
-from fcfl.training.candidate_fits import CandidateFits
 
 pytest.importorskip("cryptography")
 
@@ -54,15 +52,12 @@ def test_rates_that_a_rule_of_the_clients_compares_are_not_summed():
     assert summed_rates(Setup(Linear(3), SETUP.rates, (LOCAL,))).size == 0
 
 
-def test_counts_and_sums_over_folds_add_up_and_are_nobodys(clients):
+def test_counts_add_up_and_are_nobodys(clients):
     hidden = clients.masked()
-    folds = {Fold(0, 3): [PARAMS, 0 * PARAMS], Fold(1, 3): [PARAMS]}
     for ask, part in (
         (lambda one: one.count(SETUP, PARAMS), lambda said: said.train.group_selected),
         (lambda one: one.count(SETUP, PARAMS), lambda said: said.test.group_counts),
         (lambda one: one.count(SETUP, PARAMS), lambda said: said.report.group_counts),
-        (lambda one: one.hold_out(SETUP, folds), lambda said: said[0].group_counts),
-        (lambda one: one.hold_out(SETUP, folds), lambda said: said[1].selected),
     ):
         plain, masked = ask(clients), ask(hidden)
         assert np.array_equal(totals(plain, part), totals(masked, part))
@@ -71,16 +66,15 @@ def test_counts_and_sums_over_folds_add_up_and_are_nobodys(clients):
     assert all(one.attribute == "race" for said in counted.values() for one in said.train.scores)
 
 
-@pytest.mark.parametrize("fold", [None, Fold(1, 3)], ids=["all rows", "fold"])
-def test_rates_gradients_and_curvature_are_those_of_all_rows(clients, fold):
+def test_rates_gradients_and_curvature_are_those_of_all_rows(clients):
     """Without masks each client has its share of a rate's weight; with them the first has all."""
-    rows = totals(clients.report(SETUP, Request((Point(PARAMS, fold=fold),))), counts_of)
+    rows = totals(clients.report(SETUP, Request((Point(PARAMS),))), counts_of)
     weight = np.linspace(-0.3, 0.3, rows.size)
     sums = []
     for one in (clients, clients.masked()):
-        counts = {k: counts_of(v) for k, v in one.report(SETUP, asked(fold)).items()}
+        counts = {k: counts_of(v) for k, v in one.report(SETUP, asked()).items()}
         weights = {k: CurvatureWeights(0.3, weight * own / rows) for k, own in counts.items()}
-        reports = one.report(SETUP, asked(fold, weights))
+        reports = one.report(SETUP, asked(weights))
         sums.append(
             (
                 totals(reports, lambda said: said[0].group_counts * said[0].rates),
@@ -96,9 +90,9 @@ def counts_of(said):
     return said[0].group_counts
 
 
-def asked(fold, weights=None):
+def asked(weights=None):
     want = "values" if weights is None else "curvature"
-    return Request((Point(PARAMS, want, weights, fold=fold),))
+    return Request((Point(PARAMS, want, weights),))
 
 
 def test_what_a_carrier_says_of_everybodys_decisions_is_refused(clients):
@@ -124,16 +118,3 @@ def test_sums_that_counts_cannot_have_are_refused(clients, wrong):
         tampered[place] = wrong
         with pytest.raises(ReportError, match="add up to what counts cannot be"):
             restore(question, answers, tampered)
-
-
-def test_one_that_holds_nothing_out_may_carry_everybodys_counts(clients):
-    rows = {name: client.train for name, client in clients._clients.items()}
-    rows["a"] = rows["a"].take(np.arange(6))
-    folds = [Fold(k, 5) for k in range(5)]
-    few = Federation.from_rows(rows).masked()
-    search = CandidateFits(few, SETUP, (GLOBAL,), SQP(), folds, 1.0, None)
-    fitted = search.fit([(0.01, 1.0), (0.1, 1.0)], {}, lambda info, share: None)
-    table = search.decide(fitted).table
-    carried = search._held_out(list(fitted.values()))["a"]
-    assert carried.n_rows == 0 and carried.group_counts.sum() > 0  # the counts of all
-    assert {line.worst_client for line in table} <= {"b", "c"}

@@ -41,14 +41,14 @@ def test_every_question_is_a_line_that_is_there_before_the_answer(tmp_path):
         ({"counts_per_run": 0}, {"counted": ("m",)}, "counts-per-run"),
         ({"counts_per_table": 0}, {"counted": ("m",), "run": "other"}, "counts-per-table"),
         ({"runs_per_table": 1}, {"run": "other"}, "runs-per-table"),
-        ({"splits_per_table": 1}, {"splits": ("folds:2",)}, "splits-per-table"),
+        ({"splits_per_table": 1}, {"splits": ("rows:2",)}, "splits-per-table"),
         ({"questions_per_table": 3}, {"run": "", "points": 0}, "questions-per-table"),
     ],
 )
 def test_a_limit_once_reached_stays_reached_over_restarts(tmp_path, limits, change, key):
     most = Limits(**limits)
     for number in range(3):
-        Ledger(tmp_path).record(entry(number, splits=("rows:1", "folds:1")), most)
+        Ledger(tmp_path).record(entry(number, splits=("rows:1",)), most)
     for number in (3, 4):
         with pytest.raises(DataError, match=f"This site's limit `{key}` of .* is reached"):
             Ledger(tmp_path).record(entry(number, **change), most)

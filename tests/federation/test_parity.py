@@ -2,14 +2,11 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from in_one_process import hospitals, node_configs, open_policy
 
 from fcfl import train
-from fcfl._types import Fold, Point, RateId, Request
 from fcfl.client.local_client import LocalClient
-from fcfl.client.questions import HoldOut, Setup
 from fcfl.errors import FCFLError
 from fcfl.federation.federation import Federation
 from fcfl.federation.messages import Terms
@@ -154,40 +151,11 @@ def test_a_site_is_told_the_weights_of_no_other(both):
         assert other not in content
 
 
-def test_folds_and_held_out_losses_are_the_same_bits(both):
+def test_choosing_at_the_sites_chooses_the_same(both):
     sites, _ = both
     model = Linear(sites.agreement.schema.n_features)
-    setup = Setup(model, tuple(RateId("selection", "race", g) for g in ("black", "white")), RULES)
-    at = np.linspace(-0.3, 0.3, model.n_params)
-    folds = [Fold(index, 5, 1, 100) for index in range(5)]
-    request = Request(tuple(Point(at, "gradients", fold=fold) for fold in folds))
-    one, other = (where.report(setup, request) for where in both)
-    for name in NAMES:
-        for mine, theirs in zip(one[name], other[name], strict=True):
-            assert mine.loss_grad.tobytes() == theirs.loss_grad.tobytes()
-            assert mine.rate_grads.tobytes() == theirs.rate_grads.tobytes()
-    one, other = (where.hold_out(setup, {fold: [at, -at] for fold in folds}) for where in both)
-    for name in NAMES:
-        for mine, theirs in zip(one[name], other[name], strict=True):
-            assert mine.product_sums.tobytes() == theirs.product_sums.tobytes()
-
-
-def test_cross_validation_at_the_sites_chooses_the_same(both, monkeypatch):
-    """All but a few of its questions are about folds, whose rows the sites choose themselves."""
-    sites, _ = both
-    model = Linear(sites.agreement.schema.n_features)
-    given = {"objective": "mean", "l2": "auto", "confidence": 0.0, "starts": 1}
-    asked, ask = [], RemoteFederation._ask
-
-    def noted(self, question, check):
-        asked.append(question)
-        return ask(self, question, check)
-
-    monkeypatch.setattr(RemoteFederation, "_ask", noted)
-    one, other = (train(where, model, RULES, method=SQP(rounds=(8, 4)), **given) for where in both)
-    held_out = [question.folds for question in asked if isinstance(question, HoldOut)]
-    assert 2 <= len(held_out) <= 6  # one for each choice of weights, about all folds at once
-    for folds in held_out:
-        assert [fold.index for fold, _ in folds] == [0, 1, 2, 3, 4]
+    given = {"objective": "auto", "l2": "auto", "confidence": 0.0, "starts": 1}
+    one, other = (train(where, model, RULES, **given) for where in both)
+    assert len(one.selection.table) == 10
     assert one.l2 == other.l2 and one.selection == other.selection
     assert one.params.tobytes() == other.params.tobytes()

@@ -8,9 +8,9 @@ import pytest
 import tomli_w
 from in_one_process import hospitals, node_configs, open_policy, train
 
-from fcfl._types import Fold, Point, Request
+from fcfl._types import Point, Request
 from fcfl.accountant import mu_of
-from fcfl.client.questions import Count, Evaluate, HoldOut, Setup
+from fcfl.client.questions import Count, Evaluate, Setup
 from fcfl.data.declared import read_declared
 from fcfl.federation import private_site
 from fcfl.federation.ledger import Entry, Ledger, LedgerError
@@ -145,7 +145,6 @@ def test_every_other_question_is_refused_and_costs_nothing(sites):
     other = replace(agreement, schema=replace(agreement.schema, notes=("other",)))
     questions = {
         "no exact counts": Ask(agreement, Count(setup, zero)),
-        "losses of held-out": Ask(agreement, HoldOut(setup, ((Fold(0), (zero,)),))),
         "only noisy sums": Ask(agreement, Evaluate(setup, Request((Point(zero),)))),
         "not say gradients": Ask(
             agreement, Evaluate(setup, Request((Point(zero, "gradients", extras=(release,)),)))

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from in_one_process import hospitals, node_configs, open_policy, train
 
-from fcfl._types import CurvatureWeights, Fold, Point, RateId, Report, Request
-from fcfl.client.local_client import LocalClient
-from fcfl.client.questions import Count, Counted, Evaluate, HoldOut, Introduction, Setup
+from fcfl._types import CurvatureWeights, Point, RateId, Report, Request
+from fcfl.client.questions import Count, Counted, Evaluate, Introduction, Setup
 from fcfl.data import Schema
 from fcfl.data.encoding import Category
 from fcfl.errors import DataError
@@ -35,7 +34,6 @@ from fcfl.federation.replying import (
     reply_to,
     without_cells,
 )
-from fcfl.federation.site_rows import open_rows
 from fcfl.federation.site_settings import SiteSettings
 from fcfl.federation.transport import InProcessTransport
 from fcfl.federation.wire import pack
@@ -388,61 +386,6 @@ def test_a_module_is_built_only_where_the_policy_lists_it(tmp_path):
     for wrong in ("subprocess", "a b:c", ":x", "a:b()", "../x:y"):
         with pytest.raises(ValueError, match=r"`path` must be like package\.module:function"):
             NamedModule(wrong, 3)
-
-
-@pytest.mark.parametrize("least", [1, 5])
-def test_a_site_answers_about_folds_as_a_client_in_memory_does(tmp_path, least):
-    """With a policy, too, as long as every part of every group is large enough."""
-    path, policy = a_table(tmp_path), str(a_policy(tmp_path, least=least))
-    agreement = agreed(ask(Introduce(TERMS), path, tmp_path, policy=policy))
-    fold, params = Fold(1, 3, 7), np.full(agreement.schema.n_features + 1, 0.3)
-    question = evaluate(agreement, Point(params, "gradients", fold=fold))
-    (report,) = ask(question, path, tmp_path, policy=policy)
-    setup = setup_of(agreement)
-    rows = open_rows(SiteSettings("north", path), TERMS).encode(
-        agreement.schema, agreement.levels, agreement.labels
-    )
-    client = LocalClient("north", rows.train["north"], rows.test["north"])
-    assert same(client.report(setup, (Point(params, "gradients", fold=fold),)), (report,))
-    other = replace(fold, index=1)
-    asked = Ask(agreement, HoldOut(setup, ((fold, (params, -params)), (other, (params,)))))
-    held_out, of_other = ask(asked, path, tmp_path, policy=policy)
-    assert same(client.hold_out(setup, fold, (params, -params)), held_out)
-    assert same(client.hold_out(setup, other, (params,)), of_other)
-
-
-@pytest.mark.parametrize(
-    ("fold", "sentence"),
-    [
-        (Fold(0, 1), "A site makes 2 to 20 folds"),
-        (Fold(0, 21), "A site makes 2 to 20 folds"),
-        (Fold(6, 5), "A site makes 2 to 20 folds"),  # 5 of 5: nothing is held out
-        (Fold(-1, 5), "A site makes 2 to 20 folds"),
-        (Fold(0, 5, -1), "A site makes 2 to 20 folds"),
-        (Fold(0, 5, 0, 139), "`most_rows` of a fold must be a positive multiple of 100, got 139"),
-        (Fold(0, 5, 0, -100), "`most_rows` of a fold must be a positive multiple of 100"),
-        (Fold(0, 20), "A fold would set 7 rows apart"),
-    ],
-    ids=str,
-)
-def test_a_fold_that_sets_few_rows_apart_is_refused(tmp_path, fold, sentence):
-    path, policy = a_table(tmp_path), str(a_policy(tmp_path, least=10))
-    agreement = agreed(ask(Introduce(TERMS), path, tmp_path, policy=policy))
-    for question in (
-        evaluate(agreement, Point(start_of(agreement), fold=fold)),
-        Ask(agreement, HoldOut(setup_of(agreement), ((fold, (start_of(agreement),)),))),
-    ):
-        answer = ask(question, path, tmp_path, policy=policy)
-        assert isinstance(answer, Refusal) and sentence in answer.sentence
-
-
-@pytest.mark.parametrize("n_folds", [0, 21])
-def test_a_site_holds_out_one_to_twenty_folds_at_once(tmp_path, n_folds):
-    path = a_table(tmp_path)
-    agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
-    folds = tuple((Fold(index % 5), (start_of(agreement),)) for index in range(n_folds))
-    answer = ask(Ask(agreement, HoldOut(setup_of(agreement), folds)), path, tmp_path)
-    assert answer == Refusal(f"A site holds out 1 to 20 folds at once, got {n_folds}.")
 
 
 def test_a_site_reports_on_linear_models_of_the_columns_agreed_on_only(tmp_path):

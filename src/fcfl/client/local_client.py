@@ -6,38 +6,33 @@ from typing import Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
-from fcfl._types import ClientId, Fold, Point, Report, Vector
+from fcfl._types import ClientId, Point, Report, Vector
 from fcfl.client.counts import Counts, count_rows
-from fcfl.client.folds import split_fold
-from fcfl.client.questions import Counted, HeldOut, Introduction, Setup, Vote, sum_up
+from fcfl.client.questions import Counted, Introduction, Setup, Vote
 from fcfl.client.score_counts import count_scores
 from fcfl.client.thresholds import RateWindow, best_thresholds, decision_weights
 from fcfl.data.client_data import ClientData
 from fcfl.models.curvature_sum import CurvatureSum
 from fcfl.models.model import Model, ModelRows, at_threshold, rows_can_add_up
-from fcfl.models.rates import hard_selection, rate_members, smooth_selection
+from fcfl.models.rates import rate_members, smooth_selection
 from fcfl.policy import Policy, check_rules_kept
 from fcfl.preference import Ballot, Preference
 from fcfl.rules import Rule
 
 
 class Client(Protocol):
-    """Whoever answers for some rows. `hold_out` is asked only where settings are chosen."""
+    """Whoever answers for some rows."""
 
     def introduce(self) -> Introduction:
         """What the client says of itself."""
         ...
 
     def report(self, setup: Setup, points: Sequence[Point]) -> tuple[Report, ...]:
-        """One report per point, on the training rows, or on those of a point's fold."""
+        """One report per point, on the training rows."""
         ...
 
     def count(self, setup: Setup, params: Vector) -> Counted:
         """How a model decides on the training and on the held-out rows."""
-        ...
-
-    def hold_out(self, setup: Setup, fold: Fold, candidates: Sequence[Vector]) -> HeldOut:
-        """Sums of the losses of the rows that a fold holds out, under several models."""
         ...
 
 
@@ -76,9 +71,6 @@ def can_add_up(client: Client) -> TypeGuard[SummingClient]:
     return callable(getattr(type(client), "report_into", None))
 
 
-_MOST_FOLDS = 12  # of which rows are kept for the next question
-
-
 class LocalClient:
     """Training and held-out rows of one client, encoded.
 
@@ -107,8 +99,7 @@ class LocalClient:
         self.preference = preference
         self._model, self._tells_scores = model, tells_scores
         self._setup: Setup | None = None
-        self._rows: dict[Fold | None, ModelRows] = {}
-        self._away: dict[Fold, ClientData] = {}
+        self._rows: ModelRows | None = None
 
     def under(self, policy: Policy) -> "LocalClient":
         """The same rows with the rules and the preference of a policy of the client's own."""
@@ -134,15 +125,15 @@ class LocalClient:
         return Introduction(self.name, levels, present, self.rules, self.min_group_rows)
 
     def report(self, setup: Setup, points: Sequence[Point]) -> tuple[Report, ...]:
-        """One report per point, on the training rows, or on those of a point's fold."""
-        return tuple(self.rows(setup, point.fold).report(point) for point in points)
+        """One report per point, on the training rows."""
+        return tuple(self.rows(setup).report(point) for point in points)
 
     def report_into(
         self, setup: Setup, points: Sequence[Point], sums: Sequence[CurvatureSum | None]
     ) -> tuple[Report, ...]:
         """The same, curvatures added to the sums over clients, one for each point."""
         return tuple(
-            _report_into(self.rows(setup, point.fold), point, total)
+            _report_into(self.rows(setup), point, total)
             for point, total in zip(points, sums, strict=True)
         )
 
@@ -167,49 +158,22 @@ class LocalClient:
         costs = decision_weights(data.y, model.threshold, data.weights)
         return best_thresholds(scores, data.y, members, windows, costs)
 
-    def hold_out(self, setup: Setup, fold: Fold, candidates: Sequence[Vector]) -> HeldOut:
-        """Losses and decisions of the rows that a fold holds out, summed, under several models."""
-        check_rules_kept(self.name, self.rules, setup.rules)
-        away = self._held_out_rows(fold)
-        model = self._model_of(setup)
-        logits = np.column_stack([model.logits(params, away.X) for params in candidates])
-        losses = np.column_stack([model.loss.each(column, away.y) for column in logits.T])
-        members = rate_members(away, setup.rates, self.name)
-        selected = hard_selection(logits, model.cut).astype(np.float64)
-        said = sum_up(losses, away.weights, members, selected)
-        return said.with_groups_of(self.min_group_rows)
-
     def vote(self, question: Vote) -> Ballot:
         """The client's ballot, by its own preference."""
         return self.preference.cast_ballot(question.choices[self.name])
 
-    def rows(self, setup: Setup, fold: Fold | None = None) -> ModelRows:
+    def rows(self, setup: Setup) -> ModelRows:
         """The rows under the model, kept for the next question."""
         if setup.thresholds is not None:
             setup = replace(setup, thresholds=None)  # reports know none
-        if setup != self._setup:
+        if setup != self._setup or self._rows is None:
             check_rules_kept(self.name, self.rules, setup.rules)
-            self._setup, self._rows = setup, {}
-        if fold is None:
-            self._away = {}  # choosing is over
-        if fold not in self._rows:
-            data = self.train if fold is None else split_fold(self.name, self.train, fold)[0]
             model = self._model_of(setup)
-            rows: ModelRows = model.rows(self.name, data, setup.rates)
+            rows: ModelRows = model.rows(self.name, self.train, setup.rates)
             if self.min_group_rows > 1:
                 rows = rows.with_groups_of(self.min_group_rows)
-            if len(self._rows) >= _MOST_FOLDS:  # a server may ask for ever other ones
-                self._rows = {}
-            self._rows[fold] = rows
-        return self._rows[fold]
-
-    def _held_out_rows(self, fold: Fold) -> ClientData:
-        """The rows that a fold holds out, kept: whoever chooses asks about them several times."""
-        if fold not in self._away:
-            if len(self._away) >= _MOST_FOLDS:
-                self._away = {}
-            self._away[fold] = split_fold(self.name, self.train, fold)[1]
-        return self._away[fold]
+            self._setup, self._rows = setup, rows
+        return self._rows
 
     def _counts(self, setup: Setup, data: ClientData, params: Vector) -> Counts:
         model = self._model_of(setup)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fcfl._checks import is_finite
-from fcfl._types import ClientId, Fold, Matrix, Point, Report, Vector
+from fcfl._types import ClientId, Matrix, Point, Report, Vector
 from fcfl.accountant import epsilon_of, mu_of
 from fcfl.client.private_rows import PrivateRows, private_rows
-from fcfl.client.questions import Counted, HeldOut, Introduction, Setup
+from fcfl.client.questions import Counted, Introduction, Setup
 from fcfl.data.client_data import ClientData
 from fcfl.errors import DataError
 from fcfl.models.linear import Linear
@@ -65,8 +65,8 @@ def costs_of(points: Sequence[Point]) -> dict[Part, float]:
         releases = [extra for extra in point.extras if isinstance(extra, Release)]
         if not releases or len(releases) != len(point.extras):
             raise _refusal("loss, rates or gradients")
-        if point.want != "values" or point.fold is not None:
-            raise _refusal("gradients, curvature or folds")
+        if point.want != "values":
+            raise _refusal("gradients or curvature")
         if len({one.kind for one in releases}) != len(releases):
             raise DataError("A release is asked for once at each point.")
         if not (is_finite(point.sharpness) and point.sharpness > 0):
@@ -125,10 +125,6 @@ class PrivateClient:
     def count(self, setup: Setup, params: Vector) -> Counted:
         """Exact counts are not said."""
         raise _refusal("exact counts")
-
-    def hold_out(self, setup: Setup, fold: Fold, candidates: Sequence[Vector]) -> HeldOut:
-        """Nor are sums over folds."""
-        raise _refusal("losses of held-out rows")
 
     def _released(self, setup: Setup, point: Point) -> Report:
         """A report that says nothing but its releases: one row, no group, no loss."""

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fcfl import __version__
-from fcfl._types import ClientId, Fold, Matrix, Point, RateId, Report, Request, Vector
+from fcfl._types import ClientId, Point, RateId, Report, Request, Vector
 from fcfl.client.counts import Counts
 from fcfl.data import Schema, Statistics
 from fcfl.models.group_thresholds import GroupThresholds
@@ -73,18 +73,6 @@ class Count:
 
 
 @dataclass(frozen=True)
-class HoldOut:
-    """A question: losses of the rows that each fold holds out, under the models beside it."""
-
-    setup: Setup
-    folds: tuple[tuple[Fold, tuple[Vector, ...]], ...]
-
-    def for_client(self, name: ClientId) -> "HoldOut":
-        """With the client's own budgets only."""
-        return replace(self, setup=self.setup.for_client(name))
-
-
-@dataclass(frozen=True)
 class Vote:
     """A question: the client's ballot on what it is offered, by a preference that stays with it.
 
@@ -98,14 +86,16 @@ class Vote:
         return Vote({name: self.choices[name]})
 
 
-OnRows: TypeAlias = Evaluate | Count | HoldOut
+OnRows: TypeAlias = Evaluate | Count
 """A question about rows, under a model."""
 Question: TypeAlias = OnRows | Vote
 
 
 def _own_weights(name: ClientId, point: Point) -> Point:
     weights = point.curvature_weights
-    return point if weights is None else replace(point, curvature_weights={name: weights[name]})
+    own = None if weights is None else {name: weights[name]}
+    extras = tuple(extra.for_client(name) for extra in point.extras)
+    return replace(point, curvature_weights=own, extras=extras)
 
 
 @dataclass(frozen=True)
@@ -118,6 +108,7 @@ class Introduction:
     tables are not encoded yet: labels and statistics of their columns, without levels and groups
     that occur in fewer than ``withhold_below`` rows. ``mask_key`` is its public key, in a run with
     masked sums. With a ``privacy`` budget it answers releases only, and names what it has declared.
+    Without ``sends_spread`` its policy has it send no `GradientSpread`.
     """
 
     name: ClientId
@@ -134,6 +125,7 @@ class Introduction:
     mask_key: str = ""
     privacy: PrivacyBudget | None = None
     schema: Schema | None = None
+    sends_spread: bool = True
 
 
 @dataclass(frozen=True)
@@ -155,77 +147,3 @@ class Counted:
         if self.decided is not None:
             return self.decided
         return np.asarray(self.train.group_selected / np.maximum(self.train.group_counts, 1.0))
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """What a client says about rows it held out: sums over them, for all candidates at once.
-
-    ``loss_sums[i]`` sums the losses under candidate i, ``product_sums[i, j]`` their products under
-    i and j. ``group_counts`` are the rows behind each rate, ``selected[i]`` those of them that
-    candidate i selects. Rows count by their weight.
-    """
-
-    n_rows: float
-    loss_sums: Vector
-    product_sums: Matrix
-    group_counts: Vector
-    selected: Matrix
-
-    def plus(self, other: "HeldOut") -> "HeldOut":
-        """Of both folds' rows together."""
-        return HeldOut(
-            self.n_rows + other.n_rows,
-            self.loss_sums + other.loss_sums,
-            self.product_sums + other.product_sums,
-            self.group_counts + other.group_counts,
-            self.selected + other.selected,
-        )
-
-    def with_groups_of(self, least: float) -> "HeldOut":
-        """The same sums, in which a group of fewer than ``least`` rows has none."""
-        kept = self.group_counts >= least
-        return replace(
-            self,
-            group_counts=np.where(kept, self.group_counts, 0.0),
-            selected=np.where(kept, self.selected, 0.0),
-        )
-
-    @property
-    def means(self) -> Vector:
-        """Mean loss under each candidate."""
-        return self.loss_sums / self.n_rows
-
-    def standard_error(self, i: int, j: int | None = None) -> float:
-        """Standard error of candidate i's mean loss, or of its difference from candidate j's."""
-        square, shift = self.product_sums[i, i], self.means[i]
-        if j is not None:
-            square = square - 2 * self.product_sums[i, j] + self.product_sums[j, j]
-            shift = shift - self.means[j]
-        variance = max(square / self.n_rows - shift**2, 0.0)
-        return float(np.sqrt(variance / max(self.n_rows - 1, 1)))
-
-
-def sum_up(
-    losses: Matrix,
-    weights: Vector | None = None,
-    members: Matrix | None = None,
-    selected: Matrix | None = None,
-) -> HeldOut:
-    """Sums over a client's held-out rows.
-
-    ``losses`` and ``selected`` have one row per row and one column per candidate, ``members`` one
-    column per rate.
-    """
-    if weights is None:
-        weights = np.ones(losses.shape[0])
-    if members is None or selected is None:
-        members, selected = np.zeros((losses.shape[0], 0)), np.zeros(losses.shape)
-    counted = weights[:, None] * members
-    return HeldOut(
-        float(weights.sum()),
-        weights @ losses,
-        losses.T @ (weights[:, None] * losses),
-        counted.sum(axis=0),
-        selected.T @ counted,
-    )

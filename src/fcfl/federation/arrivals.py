@@ -9,7 +9,7 @@ from fcfl._checks import is_count, is_finite
 from fcfl._report_checks import LARGEST, check_report
 from fcfl._types import LABEL_OF, ClientId, Point, RateId, RateKind, Vector
 from fcfl.client.counts import Counts
-from fcfl.client.questions import Counted, HeldOut, Introduction
+from fcfl.client.questions import Counted, Introduction
 from fcfl.client.thresholds import RateWindow
 from fcfl.data import Schema, Statistics
 from fcfl.data.statistics import Summary
@@ -32,6 +32,7 @@ def check_introduction(name: ClientId, said: Introduction) -> None:
     _expect(name, "rules", all(isinstance(rule, Rule) for rule in said.rules))
     counts = (said.min_group_rows, said.withhold_below)
     _expect(name, "policy counts", all(is_count(n) and n >= 1 for n in counts))
+    _expect(name, "what it sends", isinstance(said.sends_spread, bool))
     sha256 = said.policy_sha256
     _expect(name, "a policy checksum", sha256 is None or isinstance(sha256, str))
     _expect(name, "privacy", said.privacy is None or isinstance(said.privacy, PrivacyBudget))
@@ -93,46 +94,6 @@ def check_counted(
         alike = said.train.n_rows == said.report.n_rows
         alike = alike and np.array_equal(said.train.group_counts, said.report.group_counts)
         _expect(name, "counts of its training rows", bool(alike) or not said.train.n_rows)
-
-
-_ROUNDING = 1e-9  # share by which a weighted count may exceed another that it is part of
-
-
-def check_held_out(
-    name: ClientId, said: object, sizes: Sequence[int], n_rates: int, *, of_rows: bool = False
-) -> None:
-    """Refuse what is not sums for each fold, over as many candidates as ``sizes`` has for it."""
-    if not isinstance(said, tuple):
-        raise ReportError(f"Client {name!r} sent {type(said).__name__} instead of held-out losses.")
-    _expect(name, "held-out losses", len(said) == len(sizes))
-    for sums, size in zip(said, sizes, strict=True):
-        _check_sums(name, sums, size, n_rates, of_rows)
-
-
-def _check_sums(
-    name: ClientId, said: HeldOut, n_candidates: int, n_rates: int, of_rows: bool
-) -> None:
-    """Refuse sums of another number of candidates, impossible ones, and what is no number."""
-    if not isinstance(said, HeldOut):
-        raise ReportError(f"Client {name!r} sent {type(said).__name__} instead of held-out losses.")
-    shapes = {
-        "loss_sums": (n_candidates,),
-        "product_sums": (n_candidates, n_candidates),
-        "group_counts": (n_rates,),
-        "selected": (n_candidates, n_rates),
-    }
-    holds = is_finite(said.n_rows) and 0 <= said.n_rows <= LARGEST
-    for part, shape in shapes.items():
-        array = getattr(said, part)
-        holds = holds and isinstance(array, np.ndarray) and array.shape == shape
-        holds = holds and array.dtype == np.float64 and bool((np.abs(array) <= LARGEST).all())
-    holds = holds and bool((np.diag(said.product_sums) >= 0).all())
-    holds = holds and (not of_rows or bool((said.loss_sums >= 0).all()))
-    _expect(name, "held-out losses", bool(holds))
-    counts, a_little_more = said.group_counts, 1.0 + _ROUNDING
-    are_counts = (counts >= 0) & (counts <= a_little_more * said.n_rows)
-    are_parts = (said.selected >= 0) & (said.selected <= a_little_more * counts)
-    _expect(name, "counts of its held-out rows", bool(are_counts.all() and are_parts.all()))
 
 
 def check_thresholds(name: ClientId, said: object, windows: Sequence[RateWindow]) -> None:

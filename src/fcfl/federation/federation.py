@@ -1,12 +1,12 @@
 """The one contract with clients: ask all of them one question. No rows above it."""
 
 import copy
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from fcfl._types import ClientId, Fold, Point, Report, Reports, Request, Vector
+from fcfl._types import ClientId, Point, Report, Reports, Request, Vector
 from fcfl.client.counts import Counts
 from fcfl.client.local_client import Client, LocalClient, ThresholdClient, VotingClient
 from fcfl.client.private_client import PrivateClient
@@ -14,8 +14,6 @@ from fcfl.client.questions import (
     Count,
     Counted,
     Evaluate,
-    HeldOut,
-    HoldOut,
     Introduction,
     Question,
     Setup,
@@ -28,7 +26,6 @@ from fcfl.federation.arrivals import (
     KnownCounts,
     check_ballot,
     check_counted,
-    check_held_out,
     check_introduction,
     check_reports,
     check_thresholds,
@@ -119,8 +116,8 @@ class Federation:
 
         def check(name: ClientId, answer: Any, points: tuple[Point, ...] = request.points) -> None:
             check_reports(name, answer, points, n_rates, of_rows=of_rows)
-            for point, report in zip(points, answer, strict=True):
-                self._check_rows(name, setup, report, point.fold)
+            for report in answer:
+                self._check_rows(name, setup, report)
 
         return self._evaluate(Evaluate(setup, request), check)
 
@@ -137,20 +134,6 @@ class Federation:
         counted = self._ask_summed(Count(setup, params), check)
         self.check_all_answered("how the model does on its rows")
         return counted
-
-    def hold_out(
-        self, setup: Setup, candidates: Mapping[Fold, Sequence[Vector]]
-    ) -> dict[ClientId, tuple[HeldOut, ...]]:
-        """Losses of the rows that each fold holds out, under its models; all must answer."""
-        asked = HoldOut(setup, tuple((fold, tuple(of)) for fold, of in candidates.items()))
-        sizes = [len(models) for models in candidates.values()]
-
-        def check(name: ClientId, answer: Any) -> None:
-            check_held_out(name, answer, sizes, len(setup.rates), of_rows=self.clients_have_rows)
-
-        sums = self._ask_summed(asked, check)
-        self.check_all_answered("how models do on the rows it held out")
-        return sums
 
     def check_chooses_thresholds(self) -> None:
         """Refuse, before anything is trained, clients that choose no thresholds."""
@@ -204,9 +187,9 @@ class Federation:
             clients[name] = client.under(policy)
         return self._sharing(clients)
 
-    def bind(self, setup: Setup, fold: Fold | None = None) -> "Bound":
+    def bind(self, setup: Setup) -> "Bound":
         """The clients with the setup said: what the loop asks round after round."""
-        return Bound(self, setup, fold)
+        return Bound(self, setup)
 
     def only(self, name: ClientId) -> "Federation":
         """One client alone."""
@@ -248,7 +231,7 @@ class Federation:
             return self._ask(question, check)
         return self._evaluate_curved(question, check)
 
-    def _ask_summed(self, question: Count | HoldOut, check: Check) -> dict[ClientId, Any]:
+    def _ask_summed(self, question: Count, check: Check) -> dict[ClientId, Any]:
         """Every client's answer; under masks, counts of global rules come as sums."""
         if self._masks is not None and wants_sum(question):
             return self._masks.ask(question, check)
@@ -288,11 +271,9 @@ def answer(client: Client, question: Question) -> Any:
         return client.report(question.setup, question.request.points)
     if isinstance(question, Count):
         return client.count(question.setup, question.params)
-    if isinstance(question, Vote):
-        if not isinstance(client, VotingClient):
-            raise FCFLError("A negotiation needs clients that have a `vote`.")
-        return client.vote(question)
-    return tuple(client.hold_out(question.setup, *of) for of in question.folds)
+    if not isinstance(client, VotingClient):
+        raise FCFLError("A negotiation needs clients that have a `vote`.")
+    return client.vote(question)
 
 
 @dataclass(frozen=True)
@@ -301,11 +282,7 @@ class Bound:
 
     federation: Federation
     setup: Setup
-    fold: Fold | None = None
 
     def evaluate(self, request: Request) -> Reports:
         """Every client's reports on every point of the request."""
-        if self.fold is not None:
-            points = tuple(replace(point, fold=self.fold) for point in request.points)
-            request = Request(points)
         return self.federation.report(self.setup, request)

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fcfl._types import ClientId, Fold, Point, RateId, Report, Vector
+from fcfl._types import ClientId, Point, RateId, Report, Vector
 from fcfl.client.counts import Counts, count_rows
-from fcfl.client.folds import split_fold, usable_rows
 from fcfl.client.local_client import LocalClient
-from fcfl.client.questions import Counted, HeldOut, Introduction, Setup, Vote
+from fcfl.client.questions import Counted, Introduction, Setup, Vote
 from fcfl.data import ClientData
 from fcfl.errors import DataError
 from fcfl.federation.withholding import (
@@ -77,35 +76,16 @@ class GuardedClient:
         train, test = (self._counts(setup, params, *part) for part in parts)
         return Counted(report, train, test, decisions.rates)
 
-    def hold_out(self, setup: Setup, fold: Fold, candidates: Sequence[Vector]) -> HeldOut:
-        """Losses and decisions of the rows that a fold holds out, summed, under several models."""
-        if self._least == 1:
-            return self._client.hold_out(setup, fold, candidates)
-        parts = self._fold_parts(fold)
-        setup = replace(setup, rates=tuple(told_rates(parts, setup.rates, self._least)))
-        said = self._client.hold_out(setup, fold, candidates)
-        if not said.n_rows or not setup.rates:
-            return said
-        away = parts[-1]
-        settled = [self._settled(setup, params, f"{fold}", away) for params in candidates]
-        counted = [_counted(decisions, away, setup.rates).group_selected for decisions in settled]
-        return replace(said, selected=np.where(said.group_counts > 0, counted, 0.0))
-
     def vote(self, question: Vote) -> Ballot:
         """The site's ballot: its preference is not about rows, and stays here."""
         return self._client.vote(question)
 
     def _report(self, setup: Setup, point: Point) -> Report:
         train = self._client.train
-        parts = [train] if point.fold is None else self._fold_parts(point.fold)
-        setup = replace(setup, rates=tuple(told_rates(parts, setup.rates, self._least)))
+        setup = replace(setup, rates=tuple(told_rates(train, setup.rates, self._least)))
         (report,) = self._client.report(setup, (point,))
         if point.want != "decisions":
             return report
-        if point.fold is not None:
-            raise DataError(
-                "A site with `min-group-rows` in its policy counts no decisions in folds."
-            )
         decisions = self._settled(setup, point.params, "train", train)
         counts = _counted(decisions, train, setup.rates)
         counts = counts.with_groups_of(self._client.min_group_rows)
@@ -120,7 +100,7 @@ class GuardedClient:
         """The counts of one part; of no row where there are too few."""
         if data.n_rows < self._least:
             data = data.take([])
-        rates = told_rates([data], setup.rates, self._least)
+        rates = told_rates(data, setup.rates, self._least)
         decisions = self._settled(setup, params, part, data)
         losses = setup.model.loss.each(setup.model.logits(params, data.X), data.y)
         counts = replace(_counted(decisions, data, rates), loss_sum=float(losses.sum()))
@@ -133,19 +113,6 @@ class GuardedClient:
             return decisions
         digest = hashlib.sha256(f"{self._rows} {part}".encode()).hexdigest()[:32]
         return ToldDecisions(self._folder / f"told-{digest}.bits", self._least).settle(decisions)
-
-    def _fold_parts(self, fold: Fold) -> list[ClientData]:
-        """Rows inside and outside a fold, and those it leaves out: all of them enough, or none."""
-        name, train = self._client.name, self._client.train
-        inside, away = split_fold(name, train, fold)
-        left_out = train.n_rows - usable_rows(name, train, fold).n_rows
-        for n_rows in (away.n_rows, left_out):
-            if 0 < n_rows < self._least:
-                raise DataError(
-                    f"A fold would set {n_rows} rows apart; by this site's policy "
-                    f"(`min-group-rows`) it must be at least {self._least}, or none."
-                )
-        return [part for part in (inside, away) if part.n_rows]
 
 
 def _counted(decisions: Decisions, data: ClientData, rates: Sequence[RateId]) -> Counts:

@@ -35,8 +35,8 @@ class Entry:
 
     ``table`` and ``question`` are SHA-256; a ``run`` is one agreement on columns and encoding.
     ``points`` is how many models were reported on, ``counted`` which models' decisions were
-    counted, by the beginning of the SHA-256 of their parameters.
-    ``splits`` says how rows were held out and which folds were made. ``privacy`` has the squares of
+    counted or leave-one-out losses summed, by the beginning of the SHA-256 of their parameters.
+    ``splits`` says how rows were held out. ``privacy`` has the squares of
     what noisy sums cost training rows and held-out rows; asked again, they cost again. What has
     none was answered exactly.
     """

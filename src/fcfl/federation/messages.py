@@ -11,8 +11,6 @@ from fcfl.client.questions import (
     Count,
     Counted,
     Evaluate,
-    HeldOut,
-    HoldOut,
     Introduction,
     Question,
     Setup,
@@ -36,6 +34,7 @@ from fcfl.federation.named_module import NamedModule
 from fcfl.federation.wire import WireError, pack, unpack, unpack_tree
 from fcfl.models import loss
 from fcfl.models.gradient_spread import GradientSpread
+from fcfl.models.leave_one_out import LeaveOneOut
 from fcfl.models.linear import Linear
 from fcfl.policy import PrivacyBudget
 from fcfl.preference import Ballot, Choices, Figures
@@ -100,7 +99,7 @@ class Answer:
 
     name: ClientId
     content: (
-        "Introduction | tuple[Report, ...] | Counted | tuple[HeldOut, ...] | Ballot | Refusal"
+        "Introduction | tuple[Report, ...] | Counted | Ballot | Refusal"
         " | SumKey | MaskedAnswer | Revealed"
     )
 
@@ -114,7 +113,7 @@ class Refusal:
 
 ToSite: TypeAlias = Introduce | Ask
 
-EXTRAS = (LocalTraining, LossesByLabel, GradientSpread, Release)
+EXTRAS = (LocalTraining, LossesByLabel, GradientSpread, LeaveOneOut, Release)
 """What sites answer beyond losses, rates and curvature: sums over many rows, as gradients are."""
 
 _VALUES: tuple[type, ...] = (
@@ -130,14 +129,14 @@ _VALUES: tuple[type, ...] = (
 _QUESTIONS: dict[str, type] = {
     cls.__name__: cls
     for cls in (
-        *(Introduce, Ask, Evaluate, Count, HoldOut, Vote),
+        *(Introduce, Ask, Evaluate, Count, Vote),
         *(PrepareMasks, MaskedAsk, Unmask, *_VALUES),
     )
 }
 _ANSWERS: dict[str, type] = {
     cls.__name__: cls
     for cls in (
-        *(Answer, Introduction, Counted, HeldOut, Ballot, Refusal),
+        *(Answer, Introduction, Counted, Ballot, Refusal),
         *(MaskedAnswer, Revealed, *_VALUES),
     )
 }

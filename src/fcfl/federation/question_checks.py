@@ -6,20 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from fcfl._types import ClientId, Extra, Fold, Matrix, Point, RateId, Vector
-from fcfl.client.folds import THIN_STEP
-from fcfl.client.questions import Evaluate, HoldOut, OnRows, Vote
+from fcfl._types import ClientId, Extra, Matrix, Point, RateId, Vector
+from fcfl.client.questions import Evaluate, OnRows, Vote
 from fcfl.errors import DataError
 from fcfl.extras import LocalTraining
 from fcfl.federation.messages import EXTRAS, Agreement, Terms
 from fcfl.federation.named_module import NamedModule
 from fcfl.limits import Limits
 from fcfl.models.gradient_spread import GradientSpread
+from fcfl.models.leave_one_out import LeaveOneOut
 from fcfl.models.linear import Linear
 from fcfl.models.loss import LOSSES
 
 MOST_RATES = 2000
-MOST_FOLDS = 20
+MOST_MODELS = 20  # whose leave-one-out losses are summed at once; training compares ten
 MOST_OFFERS = 1000
 MOST_EPOCHS, MOST_STEP = 100, 100.0
 
@@ -59,11 +59,6 @@ def check_question(
     if isinstance(question, Evaluate):
         for point in question.request.points:
             _check_point(point, setup.rates, limits, masked=masked)
-    folds = folds_of(question)
-    if isinstance(question, HoldOut) and not 1 <= len(folds) <= MOST_FOLDS:
-        raise DataError(f"A site holds out 1 to {MOST_FOLDS} folds at once, got {len(folds)}.")
-    for fold in folds:
-        _check_fold(fold, limits)
     check_answer_size(question, limits)
 
 
@@ -97,20 +92,18 @@ def _check_model(model: Any, agreement: Agreement, limits: Limits) -> None:
         )
 
 
-def folds_of(question: OnRows) -> list[Fold]:
-    """The folds whose rows a question is about, or about all but them."""
-    if isinstance(question, Evaluate):
-        return [point.fold for point in question.request.points if point.fold is not None]
-    return [fold for fold, _ in question.folds] if isinstance(question, HoldOut) else []
-
-
 def params_of(question: OnRows) -> list[Vector]:
     """The models that a question is about."""
-    if isinstance(question, Evaluate):
-        return [point.params for point in question.request.points]
-    if isinstance(question, HoldOut):
-        return [params for _, models in question.folds for params in models]
-    return [question.params]
+    if not isinstance(question, Evaluate):
+        return [question.params]
+    models = [model for one in leave_one_out_of(question) for model in one.models]
+    return [point.params for point in question.request.points] + models
+
+
+def leave_one_out_of(question: Evaluate) -> list[LeaveOneOut]:
+    """The questions for leave-one-out losses at all points."""
+    extras = (extra for point in question.request.points for extra in point.extras)
+    return [extra for extra in extras if isinstance(extra, LeaveOneOut)]
 
 
 def _check_params(params: Vector, n_params: int, limits: Limits) -> None:
@@ -145,7 +138,13 @@ def _check_extra(extra: Extra, point: Point, rates: Sequence[RateId], limits: Li
     if not isinstance(extra, EXTRAS):
         raise DataError(f"A site does not answer `{type(extra).__name__}`.")
     if isinstance(extra, GradientSpread):
-        _check_factor(extra.factor, point.params.size, limits)
+        if limits.curvature is not True:  # it is for all rows' sum only, or for nobody
+            raise DataError(
+                "This site tells curvature, and how gradients vary, to nobody by itself."
+            )
+        _check_factor(extra.factor, point.params.size)
+    if isinstance(extra, LeaveOneOut):
+        _check_leave_one_out(extra, point.params.size, limits)
     if isinstance(extra, LocalTraining):
         _check_training(extra, rates, limits)
 
@@ -174,35 +173,42 @@ def _check_training(extra: LocalTraining, rates: Sequence[RateId], limits: Limit
         )
 
 
-def _check_factor(factor: Matrix, n_params: int, limits: Limits) -> None:
-    """Sums of squares over rows, as curvature has: who sends none of that sends none of these."""
-    if limits.curvature is not True:  # it is for all rows' sum only, or for nobody
-        raise DataError("This site tells curvature, and how gradients vary, to nobody by itself.")
+def _check_leave_one_out(asked: LeaveOneOut, n_params: int, limits: Limits) -> None:
+    """Reject malformed models, factors and weights, and factors that would magnify single rows.
+
+    The models themselves are checked by `params_of`.
+    """
+    if not limits.curvature:
+        raise DataError('This site sends no leave-one-out losses. Train with curvature = "lbfgs".')
+    n = len(asked.models)
+    if not (1 <= n <= MOST_MODELS and len(asked.factors) == n):
+        raise DataError(
+            f"A site sums leave-one-out losses of 1 to {MOST_MODELS} models with a factor each, "
+            f"got {n} `models` and {len(asked.factors)} `factors`."
+        )
+    for factor in asked.factors:
+        _check_factor(factor, n_params)
+        if np.abs(factor).max(initial=0.0) > limits.largest_parameter:
+            raise DataError(
+                f"`factors` must be at most {limits.largest_parameter:g}, this site's largest "
+                f"parameter, got {np.abs(factor).max():g}."
+            )
+    for weights in asked.weights.values():
+        if weights.shape != (n,) or not ((weights >= 0) & (weights <= 1)).all():
+            raise DataError(f"`weights` must be {n} numbers between 0 and 1.")
+    if len(asked.weights) != 1:
+        raise DataError("`weights` must be those of this site only.")
+
+
+def _check_factor(factor: Matrix, n_params: int) -> None:
     if factor.shape != (n_params, n_params) or not np.isfinite(factor).all():
         raise DataError(f"`factor` must be {n_params} × {n_params} finite numbers.")
-
-
-def _check_fold(fold: Fold, limits: Limits) -> None:
-    # The index after the last one is that of no fold: nothing is held out.
-    valid = 2 <= fold.count <= MOST_FOLDS and 0 <= fold.index <= fold.count
-    if not valid or fold.seed < 0:
-        raise DataError(f"A site makes 2 to {MOST_FOLDS} folds, got {fold}.")
-    if fold.most_rows is not None and (fold.most_rows < 1 or fold.most_rows % THIN_STEP):
-        raise DataError(
-            f"`most_rows` of a fold must be a positive multiple of {THIN_STEP}, "
-            f"got {fold.most_rows}."
-        )
-    if limits.seed is not None and fold.seed != limits.seed:
-        raise DataError(_fixes("seed", limits.seed, fold.seed))
 
 
 def check_answer_size(question: OnRows, limits: Limits) -> None:
     """Refuse what a short question would make a very long answer of."""
     points = question.request.points if isinstance(question, Evaluate) else ()
     size = sum(answer_size(point, len(question.setup.rates)) for point in points) / 1e6
-    if isinstance(question, HoldOut):
-        sizes = [len(models) for _, models in question.folds]
-        size = sum(8 * n * (n + len(question.setup.rates)) for n in sizes) / 1e6
     if size > limits.largest_answer_mb:
         raise DataError(
             f"The question asks for an answer of {size:.0f} MB; this site sends at most "

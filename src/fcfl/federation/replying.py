@@ -8,9 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fcfl._types import Vector
+import numpy as np
+
+from fcfl._types import Request, Vector
 from fcfl.client.local_client import Client
-from fcfl.client.questions import Evaluate, HoldOut, Introduction, Question, Setup, Vote
+from fcfl.client.questions import Evaluate, Introduction, Question, Setup, Vote
 from fcfl.errors import DataError, FCFLError
 from fcfl.federation.agreement import run_id
 from fcfl.federation.federation import answer
@@ -39,7 +41,7 @@ from fcfl.federation.question_checks import (
     check_question,
     check_split,
     check_vote,
-    folds_of,
+    leave_one_out_of,
     params_of,
 )
 from fcfl.federation.site_rows import (
@@ -174,7 +176,7 @@ def _client(
 _LEDGERS: dict[Path, Ledger] = {}  # a process that lives on reads only what is new
 _KEPT: dict[tuple[object, ...], GuardedClient] = {}  # nor does it encode and merge rows again
 _MOST_KEPT = 4
-_NO_QUESTION = HoldOut(Setup(None, ()), ())
+_NO_QUESTION = Evaluate(Setup(None, ()), Request(()))
 
 
 def _record(settings: SiteSettings, entry: Entry, question: ToSite) -> None:
@@ -182,8 +184,7 @@ def _record(settings: SiteSettings, entry: Entry, question: ToSite) -> None:
     if isinstance(question, Introduce):
         splits = [_held_out(question.terms)]
     else:
-        asked = _about_rows(question.question)
-        splits = [_held_out(question.agreement.terms), *_folds(asked)]
+        splits = [_held_out(question.agreement.terms)]
         if settings.privacy is not None:
             splits.append(split_of(question.agreement, settings, entry.table))
     ledger = _LEDGERS.setdefault(folder, Ledger(folder))
@@ -205,21 +206,19 @@ def _held_out(terms: Terms) -> str:
     return f"rows:{hashlib.sha256(repr(parts).encode()).hexdigest()[:32]}"
 
 
-def _folds(question: Question | None) -> list[str]:
-    """Which ways to make folds a question has."""
-    found = [] if question is None or isinstance(question, Vote) else folds_of(question)
-    return sorted({f"folds:{fold.count} {fold.seed} {fold.most_rows}" for fold in found})
-
-
 def _spent(question: Question | None) -> tuple[int, tuple[str, ...]]:
-    """How many models are reported on, and which ones' decisions are counted."""
+    """How many models are reported on, and which are counted or have leave-one-out losses."""
     if question is None or isinstance(question, Vote):
         return 0, ()
     counted = params = params_of(question)
-    if isinstance(question, HoldOut) and not question.setup.rates:
-        counted = []
     if isinstance(question, Evaluate):
-        counted = [p.params for p in question.request.points if p.want == "decisions"]
+        points = question.request.points
+        counted = [point.params for point in points if point.want == "decisions"]
+        counted += [
+            np.append(model, factor)  # the same model tells more with another factor
+            for one in leave_one_out_of(question)
+            for model, factor in zip(one.models, one.factors, strict=True)
+        ]
     return len(params), _models(counted, question.setup.model)
 
 
@@ -246,6 +245,7 @@ def _introduce(terms: Terms, settings: SiteSettings, table_sha256: str) -> Intro
         withhold_below=least,
         policy_sha256=settings.read_policy.sha256 or None,
         mask_key=_mask_key(settings) if terms.masked else "",
+        sends_spread=settings.limits.curvature is True,
     )
     for sentence in table.unsuitable():
         log.warning("Site %r: %s", settings.name, sentence)  # not sent: it speaks of the rows

@@ -76,23 +76,16 @@ def _told_codes(
     return np.flatnonzero(np.logical_and.reduce(large))
 
 
-def told_rates(parts: Sequence[ClientData], rates: Sequence[RateId], least: int) -> list[RateId]:
-    """The rates, those of groups that are not told replaced by one that no row belongs to.
-
-    Rows are in one or several ``parts``, such as those inside and outside a fold, each of which
-    follows by subtraction; a group is told where it is large enough in every part.
-    """
+def told_rates(data: ClientData, rates: Sequence[RateId], least: int) -> list[RateId]:
+    """The rates, those of groups that are not told replaced by one that no row belongs to."""
     told: dict[tuple[str, bool], set[str]] = {}
-    for attribute in {rate.attribute for rate in rates} & set(parts[0].levels):
-        names = parts[0].levels[attribute]
+    for attribute in {rate.attribute for rate in rates} & set(data.levels):
+        names = data.levels[attribute]
         for by_label in (False, True):
-            codes = [
-                _told_codes(part.groups[attribute], part.y, len(names), least, by_label=by_label)
-                for part in parts
-            ]
-            told[attribute, by_label] = set.intersection(
-                *({names[c] for c in one} for one in codes)
+            codes = _told_codes(
+                data.groups[attribute], data.y, len(names), least, by_label=by_label
             )
+            told[attribute, by_label] = {names[code] for code in codes}
     return [
         rate
         if rate.group in told.get((rate.attribute, rate.kind != "selection"), ())

@@ -9,7 +9,7 @@ with s and b the first and second derivative of the row's loss. Only sums over r
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -40,6 +40,10 @@ class LeaveOneOut(Extra):
     def inverses(self) -> tuple[Matrix, ...]:
         """The inverse Hessians, made once for all clients of a process."""
         return tuple(factor @ factor.T for factor in self.factors)
+
+    def for_client(self, name: ClientId) -> "LeaveOneOut":
+        """Return the question with the weights of one client only."""
+        return replace(self, weights={name: self.weights[name]})
 
     def answer(self, rows: RowsUnderModel, point: Point) -> Mapping[str, Matrix]:
         """The sums over rows, or over an even sample of them where there are very many."""

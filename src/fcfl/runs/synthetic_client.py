@@ -9,11 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from fcfl._types import CurvatureWeights, Fold, Point, Report, Vector
+from fcfl._types import CurvatureWeights, Point, Report, Vector
 from fcfl.client.counts import Counts
-from fcfl.client.questions import Counted, HeldOut, Introduction, Setup
+from fcfl.client.questions import Counted, Introduction, Setup
 from fcfl.data.synthetic import SyntheticClient
-from fcfl.errors import DataError
 from fcfl.rules import Difference
 
 SYNTHETIC = "synthetic"
@@ -55,7 +54,3 @@ class SyntheticParty:
         none = Counts(0, 0, 0, 0, 0.0, np.zeros(2), np.zeros(2))
         said = self._report(Point(params))
         return Counted(said, none, none, self._report(Point(params, "decisions")).rates)
-
-    def hold_out(self, setup: Setup, fold: Fold, candidates: Sequence[Vector]) -> HeldOut:
-        """Nor to hold out."""
-        raise DataError("The synthetic problem has no rows to choose settings by: give `--l2`.")

@@ -402,7 +402,8 @@ class _Enforcing:
 
     def _bias_traces(self, at: Evaluation) -> Vector | None:
         """The traces of all rates by which multipliers become biases; None if not known."""
-        if self.bent is None:
+        sent = all(said.sends_spread for said in self.run.introductions.values())
+        if self.bent is None or not sent:
             return None
         factor = inverse_factor(self.bent, self.plain.state)
         if factor is None:

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, Report, Request, Vector
 from fcfl.client.counts import Counts
 from fcfl.client.local_client import Client
-from fcfl.client.questions import Counted, Evaluate, HeldOut, HoldOut, OnRows, Setup
+from fcfl.client.questions import Counted, Evaluate, OnRows, Setup
 from fcfl.errors import ReportError
 from fcfl.federation.masks.fixed_point import from_triangle, upper_triangle
 
-OnRowsAnswer: TypeAlias = tuple[Report, ...] | Counted | tuple[HeldOut, ...]
+OnRowsAnswer: TypeAlias = tuple[Report, ...] | Counted
 Columns: TypeAlias = NDArray[np.intp]
 
 
@@ -46,8 +46,6 @@ def n_hidden(question: OnRows) -> int:
     n_rates = summed_rates(question.setup).size
     if isinstance(question, Evaluate):
         return sum(_n_of_point(point, n_rates) for point in question.request.points)
-    if isinstance(question, HoldOut):
-        return sum(n_rates * (1 + len(models)) for _, models in question.folds)
     return 6 * n_rates
 
 
@@ -69,17 +67,8 @@ def hide(question: OnRows, answer: OnRowsAnswer) -> tuple[OnRowsAnswer, Vector]:
         return replace(
             answer, report=report, train=train, test=test, decided=decided
         ), np.concatenate([numbers, *(n for _, n in parts)])
-    hidden: list[Any] = [
-        _hide_held_out(one, columns) if isinstance(one, HeldOut) else _hide_report(one, columns)
-        for one in answer
-    ]
+    hidden = [_hide_report(report, columns) for report in answer]
     return tuple(one for one, _ in hidden), np.concatenate([n for _, n in hidden])
-
-
-def _hide_held_out(said: HeldOut, columns: Columns) -> tuple[HeldOut, Vector]:
-    numbers = np.concatenate([said.group_counts[columns], said.selected[:, columns].ravel()])
-    counts, selected = _zeroed(said.group_counts, columns), _zeroed(said.selected, columns)
-    return replace(said, group_counts=counts, selected=selected), numbers
 
 
 def _hide_report(report: Report, columns: Columns) -> tuple[Report, Vector]:
@@ -166,11 +155,6 @@ def restore(
             for part in ("train", "test")
         )
         own = replace(own, report=report, train=train, test=test)
-    elif isinstance(question, HoldOut):
-        own = tuple(
-            _restore_held_out(one, columns, numbers, sum(a[k].n_rows for a in answers.values()))
-            for k, one in enumerate(own)
-        )
     else:
         assert isinstance(question, Evaluate)
         restored = []
@@ -226,15 +210,6 @@ def _restore_report(report: Report, columns: Columns, numbers: _Numbers, most: f
     return replace(report, group_counts=counts, rates=rates, rate_grads=grads)
 
 
-def _restore_held_out(said: HeldOut, columns: Columns, numbers: _Numbers, most: float) -> HeldOut:
-    counts, selected = said.group_counts.copy(), said.selected.copy()
-    counts[columns] = numbers.next(columns.size)
-    shape = (len(selected), columns.size)
-    selected[:, columns] = numbers.next(len(selected) * columns.size).reshape(shape)
-    _check_sums(counts[columns], selected[:, columns], most)
-    return replace(said, group_counts=counts, selected=selected)
-
-
 def _restore_counts(counts: Counts, columns: Columns, numbers: _Numbers, most: float) -> Counts:
     rows, selected = counts.group_counts.copy(), counts.group_selected.copy()
     rows[columns] = numbers.next(columns.size)
@@ -276,7 +251,7 @@ def with_own_rows(client: Client, name: ClientId, question: OnRows) -> OnRows:
 def _own(client: Client, name: ClientId, setup: Setup, point: Point, columns: Columns) -> Point:
     if point.want != "curvature" or point.curvature_weights is None:
         return point
-    (report,) = client.report(setup, (Point(point.params, fold=point.fold),))
+    (report,) = client.report(setup, (Point(point.params),))
     weights = point.curvature_weights[name]
     rates = weights.rates.copy()
     rates[columns] *= report.group_counts[columns]

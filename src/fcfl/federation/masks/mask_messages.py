@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcfl._types import ClientId, Point, Report
-from fcfl.client.questions import Counted, Evaluate, HeldOut, OnRows, Setup
+from fcfl.client.questions import Counted, Evaluate, OnRows, Setup
 from fcfl.federation.codec import encode
 
 Bytes: TypeAlias = NDArray[np.uint8]
@@ -148,7 +148,7 @@ class MaskedAnswer:
     that is not in the sum sends no words. ``next_key`` is its key for the next sum.
     """
 
-    answer: tuple[Report, ...] | Counted | tuple[HeldOut, ...]
+    answer: tuple[Report, ...] | Counted
     words: NDArray[np.uint64]
     self_shares: Mapping[ClientId, Bytes]
     commitment: str

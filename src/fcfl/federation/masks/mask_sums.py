@@ -116,7 +116,7 @@ class MaskedSums:
         """How many rows all clients have behind summed rates: curvature is weighted by them."""
         for point in question.request.points:
             if point.want == "curvature" and _about(question, point) not in self._rows:
-                asked = Request((Point(point.params, fold=point.fold),))
+                asked = Request((Point(point.params),))
                 self.report(replace(question, request=asked), check)
 
     def _sum(self, question: OnRows, check: Check) -> tuple[dict[ClientId, Any], Vector | None]:
@@ -279,7 +279,7 @@ def _do_not_fit(name: ClientId) -> str:
 
 def _about(question: Evaluate, point: Point) -> Hashable:
     """Names the rows that a report is on."""
-    return question.setup.rates, question.setup.min_group_rows, point.fold
+    return question.setup.rates, question.setup.min_group_rows
 
 
 def _check_revealed(name: ClientId, said: Any, members: set[ClientId]) -> None:
