@@ -34,8 +34,8 @@ print(trained.largest_violation.hex(), *map(float.hex, trained.params))
 PUBLIC = {
     "train", "Trained", "Session", "Federation", "RemoteFederation", "Transport", "Reply", "Terms",
     "reply_to", "Client", "LocalClient", "ClientData", "Introduction", "Setup", "Counted", "Counts",
-    "HeldOut", "count_rows", "pool_counts", "Model", "Linear", "Opaque", "Request", "Point",
-    "Report", "Reports", "CurvatureWeights", "Extra", "Fold", "RateId", "Vector", "Matrix",
+    "count_rows", "pool_counts", "Model", "Linear", "Opaque", "Request", "Point",
+    "Report", "Reports", "CurvatureWeights", "Extra", "RateId", "Vector", "Matrix",
     "Problem", "Evaluation", "evaluate_point", "RoundInfo", "Status", "describe_round",
     "Difference", "Ratio", "SQP", "TwoStage", "FedAvg", "FairReg", "QFFL", "AFL", "MMPF",
     "AgnosticFair", "FedMGDA", "FairFed", "FedFB", "FCFLClassifier", "Loss", "CrossEntropy",

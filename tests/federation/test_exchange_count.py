@@ -68,7 +68,7 @@ def test_requests_counted_from_outside_are_those_of_the_result(asked, options):
     options = {"rules": (PARITY,), **options}
     trained = train(federation(), Linear(4), **options)
     assert sum(trained.exchanges.values()) == sum(asked.values())
-    assert trained.exchanges["meet"] == 2
+    assert trained.exchanges["meet"] >= 2  # SQP's fit without budgets is among them
     assert all(count > 0 for count in trained.exchanges.values())
 
 
@@ -112,7 +112,7 @@ def test_messages_to_a_site_are_the_exchanges_of_the_result(tmp_path):
     finished, _ = train_sites(transport, tmp_path / "out", sorted(files), l2="auto")
     exchanges = finished.result.exchanges
     assert set(sent.values()) == {exchanges.total}
-    assert exchanges.by_phase["choose"] > 5 and exchanges.by_phase["meet"] == 2
+    assert exchanges.by_phase["choose"] > 3 and exchanges.by_phase["meet"] > 2
 
 
 def test_a_comparison_has_the_exchanges_of_each_method(tmp_path, asked):
@@ -139,7 +139,7 @@ def test_a_classifier_has_the_exchanges_of_its_fit(asked):
     y = X[:, 0] + sex + rng.logistic(size=300) > 0
     model = FCFLClassifier(budget=0.1).fit(X, y, clients=site, sensitive_features=sex)
     assert model.result_.exchanges.total == sum(asked.values())
-    assert {"choose", "starts", "fit", "check"} <= model.result_.exchanges.by_phase.keys()
+    assert {"choose", "fit", "check", "tighten"} <= model.result_.exchanges.by_phase.keys()
 
 
 def experiment(folder):

@@ -223,4 +223,5 @@ def answer_size(point: Point, n_rates: int) -> int:
     vectors += sum(
         math.prod(shape) for e in point.extras for shape in e.shapes(point, n_rates).values()
     )
-    return 8 * (2 * n_rates + vectors + (n * n if point.want == "curvature" else 0))
+    vectors += {"curvature": n * n, "decisions": 4}.get(point.want, 0)  # 4 counts of decisions
+    return 8 * (2 * n_rates + vectors)
