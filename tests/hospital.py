@@ -89,8 +89,13 @@ def result_of(folder):
 
 
 def code_by_decisions(folder):
-    """The exit code that a run deserves: 3 where decisions on training rows exceed a budget."""
+    """The exit code that a run without pooling deserves, from the counts that it wrote."""
     result, over = result_of(folder), []
+    price = result["price"]
+    if price and price["with_margins"]["selected"] < 0.5 * price["without_budgets"]["selected"]:
+        return 3
+    if "degenerate" in result or any("rate shift" in name for name in result["exceeded"]):
+        return 3
     for part in (*result["clients"].values(), result["global"]):
         for entry in part["train"]["disparities"]:
             if None not in (entry["budget"], entry["value"]):

@@ -277,10 +277,8 @@ def test_awkward_client_names_are_kept_and_shown_as_they_are(tmp_path, name):
 
 
 def test_no_rounds_leave_the_first_parameters(tmp_path):
-    assert (
-        train_on(tmp_path, stays(), rounds=("--method", "two-stage", "--rounds", "0,0")).exit_code
-        == 0
-    )
+    rounds = ("--method", "two-stage", "--rounds", "0,0")
+    assert train_on(tmp_path, stays(), rounds=rounds).exit_code == 3  # it decides alike on all rows
     losses = {c["train"]["loss"] for c in result_of(tmp_path / "run")["clients"].values()}
     assert [round(loss, 12) for loss in losses] == [round(float(np.log(2)), 12)] * len(losses)
 

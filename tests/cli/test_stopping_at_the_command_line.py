@@ -25,8 +25,8 @@ PLAIN = ("--l2", 0.01, "--confidence", 0, "--starts", 1)
 
 
 def stop(info, share):
-    assert info.note == "choosing l2 and objective"
-    raise KeyboardInterrupt
+    if info.note == "choosing l2 and objective":
+        raise KeyboardInterrupt
 
 
 def test_a_run_stopped_while_choosing_settings_says_how_to_go_on(tmp_path, monkeypatch):
@@ -41,7 +41,8 @@ def test_a_run_stopped_while_choosing_settings_says_how_to_go_on(tmp_path, monke
         told = only_error(fcfl("train", table, *COLUMNS, *PLAIN, "--out", tmp_path / "run"))
     assert told == f"Stopped. Go on with: fcfl train --resume --out {tmp_path / 'run'}"
     assert fcfl("train", "--resume", "--out", tmp_path / "run").exit_code == 0
-    assert result_of(tmp_path / "run")["selection"]["folds"] == 5
+    selection = result_of(tmp_path / "run")["selection"]
+    assert selection["l2"] in {line["l2"] for line in selection["table"]}
 
 
 def test_stopping_while_choosing_settings_is_an_interruption(tmp_path):

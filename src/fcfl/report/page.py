@@ -21,6 +21,7 @@ from fcfl.results.judgeable import ENOUGH
 from fcfl.results.result_file import COMPARISON
 
 from .before_after import ChangeView, change_view
+from .budget_price import BudgetPrice, price_in_steps
 from .claims import Claim, by_rule, claims_of, rows_called, worst_first
 from .glossary import GLOSSARY
 from .group_figures import RatesView, rates_views
@@ -78,6 +79,7 @@ class RunView:
     claims: tuple[Claim, ...]
     scatters: tuple[ScatterView, ...]
     scores: tuple[ScoreView, ...]
+    price: BudgetPrice | None
     prices: PriceView | None
     clients: tuple[ClientLine, ...]
     groups: tuple[GroupLine, ...]
@@ -154,6 +156,7 @@ def run_view(result: Result, plain_run: Result | None = None) -> RunView:
         claims=tuple(worst_first(claims)),
         scatters=scatter_views(result),
         scores=score_views(result),
+        price=price_in_steps(result),
         prices=price_view(result),
         clients=tuple(client_lines(result)),
         groups=tuple(group_lines(result)),

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import permutations
 
 from fcfl.results import GroupCount, Result
-from fcfl.results.findings import findings_of
+from fcfl.results.findings import findings_of, warnings_of
 
 from .claims import Claim, claims_of, first_claim
 from .words import capitalised, number, plain
@@ -132,7 +132,8 @@ def _too_few(claim: Claim) -> str:
 def next_steps(result: Result) -> list[str]:
     """Return what to do about exit code 3, what would decide what is open, and what is exceeded."""
     claims = [claim for claim in claims_of(result) if claim.budget is not None]
-    steps = [capitalised(plain(one.sentence)) for one in findings_of(result)]
+    wrong = (*findings_of(result), *warnings_of(result))
+    steps = [capitalised(plain(one.sentence)) for one in wrong]
     steps += _about_undetermined([c for c in claims if c.verdict == "undetermined"])
     exceeded = [c for c in claims if c.verdict == "exceeded"]
     if exceeded and result.method == "audit":

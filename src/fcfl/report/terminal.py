@@ -8,8 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fcfl.results import ClientResult, Disparity, Part, Result
-from fcfl.results.findings import findings_of, trained_value
+from fcfl.results.findings import findings_of, trained_value, warnings_of
 
+from .budget_price import steps_sentence
 from .claims import RuleName, claims_of, rule_of, shown_verdict
 from .layout import EXTRA, Column, fitted_table
 from .people import people_sentences
@@ -126,7 +127,9 @@ def by_loss(clients: Mapping[str, ClientResult]) -> list[tuple[str, ClientResult
 
 
 def print_result(console: Console, result: Result) -> None:
-    """The tables, what the judged rows say, the headline, and how training ended."""
+    """What is wrong, the tables, what the judged rows say, and how training ended."""
+    for sentence in leading_sentences(result):
+        console.print(sentence, markup=False, highlight=False)
     for table in result_tables(result, console.width):
         console.print(table, "")
     if len(result.clients) > MOST_CLIENTS:
@@ -136,14 +139,22 @@ def print_result(console: Console, result: Result) -> None:
         console.print(sentence, markup=False, highlight=False)
 
 
+def leading_sentences(result: Result) -> list[str]:
+    """Return the reasons for exit code 3, and what budgets cost where that is much."""
+    return [
+        *(f"Exit code 3: {plain(one.sentence)}" for one in findings_of(result)),
+        *(f"Warning: {plain(one.sentence)}" for one in warnings_of(result)),
+    ]
+
+
 def summary_sentences(result: Result) -> list[str]:
-    """Return what the page says on its first screen, how the run ended, and what is wrong."""
+    """Return what the page says on its first screen, what budgets cost, and how the run ended."""
     served = served_sentence(result) or unknown_worst(result)
-    findings = findings_of(result)
-    sentences = [f"Exit code 3: {plain(finding.sentence)}" for finding in findings]
-    sentences.append(served if findings else f"{served} {trained_sentence(result)}".strip())
+    is_met = not findings_of(result)
+    sentences = [f"{served} {trained_sentence(result)}".strip() if is_met else served]
     if any(claim.verdict in STYLES for claim in claims_of(result)):
         sentences += [verdict_sentence(result), *people_sentences(result)]
+    sentences += [steps_sentence(result)]
     sentences += [prices_sentence(claims_with_price(result)[:MOST_PRICES], result)]
     sentences += [result.message, cost_sentence(result) or "", *privacy_sentences(result)]
     return [sentence for sentence in sentences if sentence]

@@ -3,11 +3,12 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from fcfl.results import Result
-from fcfl.results.findings import exceeded_budgets, findings_of, trained_value
+from fcfl.results import PoolingSummary, Result
+from fcfl.results.findings import exceeded_budgets, findings_of, trained_value, warnings_of
 
 from .claims import Claim, claims_of, count_verdicts, first_claim, rows_called
 
+MOST_LISTED = 12  # clients whose own rows exceed a budget
 MOST_NAMED = 3  # clients of the same privacy loss that are spelled out
 _PHASES = {
     "meet": "to meet",
@@ -163,12 +164,13 @@ def minimised(result: Result) -> str:
 
 
 def title_of(result: Result) -> str:
-    """Return the headline: the reasons for exit code 3, or what is known of the budgets."""
+    """Return the headline: reasons for exit code 3, a high price, or what is known of budgets."""
     found = findings_of(result)
-    if not found:
-        return verdict_sentence(result)
-    reasons = "; ".join(plain(finding.headline) for finding in found)
-    return f"{capitalised(reasons)} (exit code 3)."
+    if found:
+        reasons = "; ".join(plain(finding.headline) for finding in found)
+        return f"{capitalised(reasons)} (exit code 3)."
+    warned = [capitalised(plain(f"{one.headline}. ")) for one in warnings_of(result)]
+    return "".join(warned) + verdict_sentence(result)
 
 
 def capitalised(sentence: str) -> str:
@@ -177,10 +179,10 @@ def capitalised(sentence: str) -> str:
 
 
 def finding_sentences(result: Result) -> list[str]:
-    """Return one sentence for each reason for exit code 3, with everything that is wrong."""
+    """Return one sentence for each reason for exit code 3 and each warning, with all details."""
     return [
         plain(": ".join(filter(None, [capitalised(one.headline), "; ".join(one.details)])) + ".")
-        for one in findings_of(result)
+        for one in (*findings_of(result), *warnings_of(result))
     ]
 
 
@@ -194,7 +196,7 @@ def threshold_sentence(result: Result) -> str | None:
 
 
 def standing(result: Result) -> str:
-    """Return the reasons for exit code 3 and what is known of the budgets, for a card."""
+    """Return reasons for exit code 3, warnings and what is known of the budgets, for a card."""
     return " ".join([*finding_sentences(result), verdict_sentence(result)])
 
 
@@ -205,12 +207,35 @@ def trained_sentence(result: Result) -> str:
     given = [entry for _, entry in result.training_disparities() if entry.budget is not None]
     if not given:
         return "No budget was set."
+    if result.pooling is not None:
+        return _kept_by_estimates(result, result.pooling, len(given))
     known = [entry for entry in given if trained_value(entry) is not None]
-    met = len(known) - len(exceeded_budgets(result))
+    met = len(known) - sum(one.entry is not None for one in exceeded_budgets(result))
     sentence = f"{met} of {len(given)} budgets met on the training rows"
     if len(known) < len(given):
         sentence += f", {_has(len(given) - len(known))} no two groups to compare"
     return f"{sentence}."
+
+
+def _kept_by_estimates(result: Result, pooling: PoolingSummary, n_given: int) -> str:
+    """Return how many budgets are met, by what, and whose own rows exceed theirs."""
+    met = n_given - sum(one.entry is not None for one in exceeded_budgets(result))
+    n_clients, n_own = len(pooling.weights), len(pooling.own_rows_decide)
+    sentence = (
+        f"{met} of {n_given} budgets met on the training rows: own decisions decide at {n_own} of "
+        f"{n_clients} clients, estimates over all clients at the others"
+    )
+    over = pooling.exceed_on_own_rows
+    if not over:
+        return f"{sentence}."
+    return f"{sentence}, of which {listed(over)} exceed a budget on their own rows."
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first names of several, and how many more there are."""
+    left = len(names) - MOST_LISTED
+    shown = plain(", ".join(names[:MOST_LISTED]))
+    return f"{shown} and {left} more" if left > 0 else shown
 
 
 def cost_sentence(result: Result) -> str | None:

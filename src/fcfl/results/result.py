@@ -225,6 +225,11 @@ class Result:
     selected from a probability of ``threshold`` on, None for an audit; ``thresholds`` are given
     where decisions are by client and group. ``degenerate`` is given if the model selects nearly
     nobody or nearly everybody.
+
+    ``exceeded`` says by how much decisions on training rows exceed what they must keep, by name:
+    budgets on the own rows of clients whose rows can tell, estimates over clients for the others,
+    and limits on rate shifts. Empty if they keep everything; None for an audit and in files of
+    schema 1.
     """
 
     method: str
@@ -249,6 +254,7 @@ class Result:
     clients: Mapping[ClientId, ClientResult]
     overall: Overall = field(metadata=key_of("global"))
     starts: tuple[Start, ...] = ()
+    exceeded: Mapping[str, float] | None = field(default=None, metadata=omitted())
     price: PriceOfBudgets | None = None
     margins: MarginSummary | None = None
     pooling: PoolingSummary | None = None

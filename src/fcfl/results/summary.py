@@ -79,7 +79,7 @@ def _template() -> Any:
 
 def summary_of(result: "Result") -> Summary:
     """Return what is shown of a result, the clients in its order and all rows together last."""
-    from .findings import findings_of  # reads results
+    from .findings import findings_of, warnings_of  # reads results
 
     part = result.judged_part
     who = list(result.clients.items())
@@ -89,7 +89,7 @@ def summary_of(result: "Result") -> Summary:
     if result.exchanges.total:
         facts.append(f"{result.exchanges.total:,} exchanges")
     facts.append("1 client" if len(who) == 1 else f"{len(who):,} clients")
-    findings = tuple(f"{one.headline}: {', '.join(one.named)}." for one in findings_of(result))
+    findings = tuple(f"{one.stated}." for one in (*findings_of(result), *warnings_of(result)))
     return Summary(", ".join(facts), findings, part, tuple(lines))
 
 

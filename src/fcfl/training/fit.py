@@ -30,7 +30,7 @@ from fcfl.models.model import Model, at_threshold
 from fcfl.rules import Rule, without_budgets
 from fcfl.server.constraints import exceeded_by
 from fcfl.server.decisions import KEPT
-from fcfl.server.method import traits_of
+from fcfl.server.method import FEASIBILITY_TOLERANCE, traits_of
 from fcfl.server.problem import evaluate_point
 from fcfl.training.degenerate import find_degenerate, with_advice
 from fcfl.training.margins import Pooling
@@ -239,7 +239,9 @@ def _trained(solved: Solved, counted: Mapping[ClientId, Counted]) -> Trained:
     exceeded = solved.exceeded
     if exceeded is None:
         hard = np.concatenate([counted[client].rates for client in clients])
-        exceeded = exceeded_by(solved.problem.constraints, hard, KEPT)
+        decisive = solved.problem.constraints if solved.decisive is None else solved.decisive
+        is_counted = all(said.train.n_rows for said in counted.values())
+        exceeded = exceeded_by(decisive, hard, KEPT if is_counted else FEASIBILITY_TOLERANCE)
     notes, degenerate = solved.notes, find_degenerate(run.setup.model, found.train)
     if degenerate is not None:
         with run.federation.phase("check"):

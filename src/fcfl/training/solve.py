@@ -66,8 +66,6 @@ RUNGS = (0.5, 0.8, 0.9, 0.95, 0.99)  # confidences to try where the one asked fo
 CONSTANT_BIAS = 0.3  # deviations by which groups drift apart where the Hessian is not known
 CENTRED = 0.9  # of the room beside a margin, which decisions keep, too
 
-MOST_LOSS_OF_USE = 0.5  # a run that selects less than this share of those without budgets
-
 
 @dataclass(frozen=True)
 class Demands:
@@ -89,7 +87,10 @@ class Demands:
 
 @dataclass(frozen=True)
 class Solved:
-    """Where a run ended, and what it is known to do on training rows."""
+    """Where a run ended, and what it is known to do on training rows.
+
+    ``decisive`` are the rows that decisions must keep, if not those of the problem.
+    """
 
     run: Run
     params: Vector
@@ -101,6 +102,7 @@ class Solved:
     starts: tuple[Start, ...] = ()
     rules: tuple[Rule, ...] = ()
     decided: Vector | None = None
+    decisive: Constraints | None = None
     exceeded: Mapping[str, float] | None = None
     drifts: Vector | None = None
     price: PriceOfBudgets | None = None
@@ -157,9 +159,17 @@ class _Solving:
         solved = Solved(
             self.run, plain.params, plain.state, problem, (), (), selection, starts, rules
         )
-        if known is None or plain.state.status in ("infeasible", "failed"):
+        if known is None:
             return self._ended(solved)
+        if plain.state.status in ("infeasible", "failed"):
+            return self._ended(replace(solved, decisive=self._decisive(known)))
         return self._ended(_Enforcing(self, solved, known, plain, beside.state).enforce())
+
+    def _decisive(self, known: Enforced) -> Constraints:
+        """What decisions must keep: budgets, and limits on the shift of hard rates."""
+        if self.demands.shift is None or not len(known.budgets):
+            return known.decisive
+        return known.decisive.plus(rate_limits(known, self.free_hard.rates, self.demands.shift))
 
     @property
     def _is_bounded(self) -> bool:
@@ -551,9 +561,7 @@ class _Enforcing:
 
     def _exceeded(self, hard: Vector) -> dict[str, float]:
         """What decisions exceed: budgets that they must keep, and limits on rates, by name."""
-        rows = self.known.decisive
-        rows = rows if self._limits is None else rows.plus(self._limits)
-        return exceeded_by(rows, hard, self._tolerance)
+        return exceeded_by(self.solving._decisive(self.known), hard, self._tolerance)
 
     @property
     def _tolerance(self) -> float:

@@ -27,13 +27,17 @@ from fcfl.training.stages import Stage
 class Trained:
     """A trained model and how it came about.
 
-    ``turns`` are the plain fit and what followed it, so that decisions keep the budgets, and new
-    rows too; ``starts`` what became of each start that was compared. ``state`` is the method's
-    last; ``at`` the problem it solved, evaluated at ``params`` on training rows with smooth rates;
-    ``evaluations`` has the hard counts of all rows, held against the ``rules`` asked for;
-    ``exceeded`` says by how much decisions on training rows exceed budgets, by name. With
-    ``thresholds`` decisions are by client and group. With ``privacy`` every count is noisy, and no
-    loss is known.
+    ``turns`` are all fits, from the one without budgets to the projection; ``starts`` what became
+    of each start that was compared. ``state`` is the method's last; ``at`` the problem it solved,
+    evaluated at ``params`` on training rows with smooth rates; ``evaluations`` has the hard counts
+    of all rows, compared with the ``rules`` asked for.
+
+    ``exceeded`` says by how much decisions on training rows exceed what they must keep, by name:
+    budgets on the own rows of clients whose rows can tell, estimates of the others, and limits on
+    rate shifts.
+
+    With ``thresholds`` decisions are by client and group. With ``privacy`` every count is noisy,
+    and no loss is known.
     ``exchanges`` are the requests that all clients answered, by phase (`ExchangeCount`).
     ``degenerate`` is set if the model selects nearly nobody or nearly everybody: it is of no use.
     """
@@ -134,7 +138,7 @@ class Trained:
 
     @property
     def budgets_met(self) -> bool:
-        """Whether decisions on training rows keep every budget with enough rows."""
+        """Whether decisions on training rows keep all that they must: nothing is ``exceeded``."""
         return not self.exceeded
 
     def result(
@@ -170,6 +174,7 @@ class Trained:
         )
         result = replace(
             result,
+            exceeded=dict(self.exceeded),
             price=self.price,
             margins=self.margins,
             pooling=self.pooling,

@@ -1,0 +1,64 @@
+"""What would lower the price of budgets, each way with its own price where that is known."""
+
+from .result import Result
+
+HUNDREDTH = 0.01  # by which a budget is relaxed in a sentence
+LEAST_NAMED = 0.005  # accuracy that margins must cost before leaving them out is advised
+
+
+def ways_out(result: Result) -> str:
+    """Return a sentence with every way that applies: measured, estimated, or without a figure."""
+    ways = [_larger_budget(result)]
+    margins = _margins(result)
+    if margins:
+        ways.append(margins)
+    ways.append(_more_rows(result))
+    if len(result.clients) > 1 and _has_client_budgets(result):
+        ways.append("--scope global")
+    if result.threshold is not None:
+        ways.append(f"another --threshold than {result.threshold:g}")
+    return f"What would help: {'; '.join(ways[:-1])}; or {ways[-1]}."
+
+
+def _larger_budget(result: Result) -> str:
+    """The budget with the largest shadow price, and what a hundredth of it saves."""
+    dear = max(result.prices, key=lambda price: price.value, default=None)
+    if dear is None or dear.value <= 0:
+        return "a larger --budget"
+    whose = result.name_of_all if dear.client is None else dear.client
+    return (
+        f"a larger --budget ({HUNDREDTH:g} more for {whose}, {dear.attribute}, would lower the "
+        f"training objective by about {HUNDREDTH * dear.value:.2g})"
+    )
+
+
+def _margins(result: Result) -> str:
+    """What leaving out margins would regain: measured on the way."""
+    price = result.price
+    if price is None or result.margins is None:
+        return ""
+    regained = price.with_budgets.accuracy - price.with_margins.accuracy
+    if regained < LEAST_NAMED:
+        return ""
+    return f"a smaller --confidence (0 regains {100 * regained:.1f} points of accuracy)"
+
+
+def _more_rows(result: Result) -> str:
+    """The client that is shortest of rows, and how many times as many it would take."""
+    short = {} if result.margins is None else result.margins.rows_short
+    if not short:
+        return "more rows"
+    client, times = max(short.items(), key=lambda item: item[1])
+    return f"more rows (about {times_as_many(times)} times as many for {client})"
+
+
+def times_as_many(times: float) -> str:
+    """Write a factor with two digits, or as a whole number."""
+    return f"{times:.2g}" if times < 10 else f"{times:,.0f}"
+
+
+def _has_client_budgets(result: Result) -> bool:
+    return any(
+        client is not None and entry.budget is not None
+        for client, entry in result.training_disparities()
+    )
