@@ -1,4 +1,4 @@
-"""Margins, estimates over clients, and limits on rates: simulation, integration and closed forms."""
+"""Margins, estimates over clients and limits on rates: simulation, integration, closed forms."""
 
 from dataclasses import replace
 
