@@ -43,7 +43,7 @@ def plain_of(trained):
 def group_rates(params, data, sharpness=None):
     """The rate of each group, of decisions or smooth ones, and the rows behind each."""
     logits = data.X @ params[:-1] + params[-1]
-    scores = (logits >= 0) * 1.0 if sharpness is None else smooth_selection(logits, sharpness)
+    scores = (logits >= 0) * 1.0 if sharpness is None else smooth_selection(logits, 0.0, sharpness)
     members = [data.groups["race"] == code for code in (0, 1)]
     return np.array([scores[m].mean() for m in members]), np.array([m.sum() for m in members])
 
@@ -119,7 +119,7 @@ def bias_by_hand(state, clients):
     sharpness = Point(params).sharpness
     for data in datas.values():
         X = np.column_stack([data.X, np.ones(data.n_rows)])
-        slope = smooth_selection_slope(smooth_selection(X @ params, sharpness), sharpness)
+        slope = smooth_selection_slope(smooth_selection(X @ params, 0.0, sharpness), sharpness)
         for code in (0, 1):
             rows = data.groups["race"] == code
             covariance = np.cov((slope[:, None] * X)[rows].T, bias=True) / rows.sum()
@@ -139,10 +139,10 @@ def test_the_tightened_fit_solves_the_problem_under_lowered_bounds():
         hard, counts = [*hard, *rates], [*counts, *n]
         smooth += [*group_rates(plain.params, data, Point(plain.params).sharpness)[0]]
     budgets = plain.problem.constraints.take(np.arange(4))
-    known = enforced(budgets, (PARITY,), np.array(counts, float), np.array(hard), "auto", 1)
+    free = [group_rates(trained.turns[0].params, data)[0] for data in rows_of(clients).values()]
+    known = enforced(budgets, (PARITY,), np.array(counts, float), np.ravel(free), "auto", 1)
     drift = bias_by_hand(plain, clients)
     bias = budgets.apply(drift)
-    print(bias)
     assert np.abs(bias).max() > 1e-3  # or its absence could not be seen
     expected = tightened(known, np.array(smooth), np.array(hard), bias, 0.9)
     bounds = tight.problem.constraints.bounds
