@@ -113,9 +113,6 @@ class Traits:
         How many counts its option ``rounds`` has; with 1 it is a plain number.
     rate_kinds
         Rates that it needs besides those that the rules compare.
-    keeps_decisions
-        Whether training goes on under tighter bounds until decisions, too, keep the budgets: it
-        must start from any parameters and end near its bounds.
     n_references
         Rows that are disclosed to the server as reference points.
     is_private
@@ -129,7 +126,6 @@ class Traits:
     n_stages: int = 1
     rate_kinds: tuple[RateKind, ...] = ()
     n_references: int = 0
-    keeps_decisions: bool = False
     is_private: bool = False
 
 

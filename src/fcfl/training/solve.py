@@ -188,6 +188,7 @@ class _Solving:
         problem = run.own_best(problem, self.first)
         method = with_objective(run.method, self.settings.objective)
         state, _ = next_state(method, method.init(self.first, problem), run.counts)
+        state = replace(state, rounds=(0, 0))  # that round was the first request
         self.run = run = replace(run, method=method)
         with run.federation.phase("fit"):
             stage = run.fit(method, state)
@@ -208,6 +209,7 @@ class _Solving:
         problem, _ = run.build(without_budgets(run.setup.rules))
         problem = run.own_best(problem, self.first)
         state, _ = next_state(method, method.init(self.first, problem), run.counts)
+        state = replace(state, rounds=(0, 0))  # that round was the first request
         with run.federation.phase("meet"):
             stage = run.fit(method, state, FREE)
         self.stages.append(stage)

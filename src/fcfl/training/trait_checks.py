@@ -3,14 +3,12 @@
 from dataclasses import fields, is_dataclass
 from typing import Any, get_type_hints
 
-from fcfl._checks import is_count
 from fcfl.federation.codec import fits
 from fcfl.server.method import Traits, traits_of
 from fcfl.server.private import Private
 from fcfl.server.sqp.sqp import SQP
 
 _OBJECTIVES = ("max", "mean", "temperature")
-_MULTIPLIERS = ("loss_weights", "row_weights")
 
 
 def check_traits(method: Any) -> None:
@@ -31,33 +29,11 @@ def check_traits(method: Any) -> None:
         _refuse(
             name,
             "is_cross_validated",
-            "needs a class derived from `fcfl.SQP`, of whose steps cross-validation takes single "
-            "ones; leave it out and give `l2` as a number",
+            "needs a class derived from `fcfl.SQP`, whose fits can be continued under other bounds; "
+            "leave it out and give `l2` as a number",
         )
     if traits.is_private and not isinstance(method, Private):
         _refuse(name, "is_private", "needs a class derived from method 'private'")
-    if traits.keeps_decisions and not ("rounds" in options and _are_rounds(method, traits)):
-        _refuse(
-            name,
-            "keeps_decisions",
-            "needs an option `rounds`, a count or a tuple of counts, by which training that goes "
-            "on is limited",
-        )
-    told = {field.name for field in fields(method.state_class)}
-    if traits.keeps_decisions and hasattr(method, "is_exact") and not {*_MULTIPLIERS} <= told:
-        _refuse(
-            name,
-            "keeps_decisions",
-            f"with `is_exact` needs states with {' and '.join(f'`{m}`' for m in _MULTIPLIERS)}, "
-            "the multipliers of losses and of rows; leave `is_exact` out",
-        )
-
-
-def _are_rounds(method: Any, traits: Traits) -> bool:
-    given = method.rounds
-    if given is None:  # the method's own, by stages
-        return traits.n_stages == 2
-    return is_count(given) or (isinstance(given, tuple) and all(map(is_count, given)))
 
 
 def _refuse(name: str, trait: str, needs: str) -> None:
