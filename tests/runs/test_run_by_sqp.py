@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from fcfl import SQP
 from fcfl.errors import Interrupted
 from fcfl.results import read_sweep
 from fcfl.runs import Experiment, run_experiment
 from fcfl.runs.budget_sweep import parse_budgets, run_sweep
+from fcfl.training.open_settings import L2_GRID
 from fcfl.training.rounds import Session
-from fcfl.training.selection import L2_TRIED, OBJECTIVE_GRID
+from fcfl.training.solve import _Enforcing
 from hospital import stays, written
 
 TABLE = {"client": "hospital", "label": "died", "sensitive": ("race",), "min_group_rows": 1,
@@ -31,8 +31,8 @@ def test_open_settings_are_chosen_and_told(table, tmp_path):
     selection = finished.result.selection
     assert finished.result.l2 == selection.l2
     assert finished.result.objective == selection.objective
-    assert {line.l2 for line in selection.table} >= set(L2_TRIED)
-    assert {line.objective for line in selection.table} == set(OBJECTIVE_GRID)
+    assert {line.l2 for line in selection.table} == set(L2_GRID)
+    assert {line.objective for line in selection.table} == {"mean", 0.1}
     assert selection.sentence in told
     assert finished.budgets_met
     assert finished.result.status == "converged"
@@ -61,9 +61,9 @@ def test_prices_stand_at_their_budgets_and_sum_over_rows(table, tmp_path):
 def test_a_price_is_the_slope_of_the_worst_loss(table, tmp_path, monkeypatch):
     """Relaxing the most expensive budget a little lowers the worst loss by its price times that.
 
-    Of the plain fit: turns for decisions, which answer in jumps, are left out.
+    Of the plain fit: the projection of decisions, which answer in jumps, is left out.
     """
-    monkeypatch.setattr(SQP, "keeps_decisions", False)
+    monkeypatch.setattr(_Enforcing, "_project", lambda self, model, *bounds: model)
     budget = dict.fromkeys(["north", "south", "west"], 0.02)
     common = {**TABLE, "l2": 0.01, "objective": "max", "rounds": (200, 0)}
 
@@ -89,21 +89,16 @@ def test_a_stopped_run_keeps_its_choice_and_ends_the_same(table, tmp_path):
 
     with pytest.raises(Interrupted):
         run_experiment(experiment, tmp_path / "parts", on_round=stop)
-    told = []
-    resumed = run_experiment(experiment, tmp_path / "parts", resume=True, on_message=told.append)
-    assert not any("Chose l2" in sentence for sentence in told)
+    resumed = run_experiment(experiment, tmp_path / "parts", resume=True)
     assert np.array_equal(resumed.params, whole.params)
     assert resumed.result.selection == whole.result.selection
 
 
-def test_clients_of_a_handful_of_rows_are_trained_without_choosing(tmp_path):
+def test_clients_of_a_handful_of_rows_are_compared_by_all_of_them(tmp_path):
     table = str(written(stays(n_rows=18), tmp_path / "few.csv"))
-    told = []
-    result = run_experiment(
-        Experiment(table, **TABLE), tmp_path / "run", on_message=told.append
-    ).result
-    assert result.selection.folds == 0
-    assert any("No client has the 10 training rows" in sentence for sentence in told)
+    result = run_experiment(Experiment(table, **TABLE), tmp_path / "run").result
+    assert {line.l2 for line in result.selection.table} == set(L2_GRID)
+    assert result.selection.chosen.mean_loss > 0
 
 
 def test_a_sweep_tightens_and_keeps_every_budget(table, tmp_path):
@@ -112,7 +107,8 @@ def test_a_sweep_tightens_and_keeps_every_budget(table, tmp_path):
     points = run_sweep(experiment, [0.01, 0.2, 0.05], session, relative=False).points
     assert [point.budget for point in points] == [0.2, 0.05, 0.01]
     losses = [point.worst_client_train_loss for point in points]
-    assert losses[0] <= losses[1] + 1e-3 <= losses[2] + 2e-3
+    # Decisions about some 25 people a group are projected: that costs up to .01 at each budget.
+    assert losses[0] <= losses[1] + 0.01 and losses[1] <= losses[2] + 0.01
     for point in points:
         assert point.budgets_met == (point.largest_train_disparity <= point.budget + 1e-9)
         assert (tmp_path / "sweep" / point.folder / "result.json").exists()
@@ -160,8 +156,8 @@ def test_budgets_of_a_sweep_are_numbers():
 
 
 def test_what_is_done_never_falls_back(table, tmp_path, monkeypatch):
-    """Though the KKT residual, which it is read from, rises at times; of one turn."""
-    monkeypatch.setattr(SQP, "keeps_decisions", False)
+    """Though the KKT residual, which it is read from, rises at times."""
+    monkeypatch.setattr(_Enforcing, "_project", lambda self, model, *bounds: model)
     experiment = Experiment(
         table, **TABLE, budget=0.01, l2=1e-4, objective=0.1, curvature="lbfgs", rounds=(60, 0)
     )
@@ -169,4 +165,4 @@ def test_what_is_done_never_falls_back(table, tmp_path, monkeypatch):
     run_experiment(experiment, tmp_path / "run", on_round=lambda info, share: shares.append(share))
     assert len(shares) > 10
     assert shares == sorted(shares)
-    assert shares[-1] == pytest.approx(0.6)  # of one phase; how many are to come nobody knows
+    assert 0.5 < shares[-1] <= 1.0

@@ -34,6 +34,7 @@ from fcfl.server.method_options import options_of
 from fcfl.server.private import Private
 from fcfl.server.problem import Problem
 from fcfl.training.resuming import may_change
+from fcfl.training.stages import FREE, SELECTION
 from helpers import identical, simulated_clients
 
 RULE = Difference("demographic_parity", "race", 0.05)
@@ -146,14 +147,14 @@ def test_more_rounds_are_allowed_and_older_checkpoints_are_read(tmp_path):
 
 
 def test_what_another_run_left_in_a_folder_is_gone_when_one_begins_there(tmp_path):
-    for place in (tmp_path, tmp_path / "turn-1-decisions", tmp_path / "unconstrained"):
+    for place in (tmp_path, tmp_path / "fit-2-tightened", tmp_path / FREE):
         place.mkdir(exist_ok=True)
-        (place / "selection.npz").write_bytes(b"fits of other rows")
+        (place / SELECTION).write_bytes(b"of another run")
         checkpoint_path(place).write_bytes(b"of another run")
     trained_by(Descent(rounds=2), session=Session(tmp_path))
-    assert not (tmp_path / "selection.npz").exists()
-    assert not checkpoint_path(tmp_path / "turn-1-decisions").exists()
-    assert not checkpoint_path(tmp_path / "unconstrained").exists()
+    assert not (tmp_path / SELECTION).exists()
+    assert not checkpoint_path(tmp_path / "fit-2-tightened").exists()
+    assert not checkpoint_path(tmp_path / FREE).exists()
 
 
 def test_with_noise_the_rounds_may_not_change():
@@ -306,20 +307,13 @@ def test_what_a_step_leaves_is_refused_as_the_methods_own(spoil, sentence):
 # --- traits ---
 
 
-@dataclass(frozen=True)
-class Going(Descent):
-    keeps_decisions: ClassVar[bool] = True
-    rounds: Any = 40
-
-
-def test_a_method_that_may_go_on_needs_only_rounds():
-    plain, going = trained_by(Descent(rounds=40)), trained_by(Going())
-    assert len(plain.turns) == 1 and len(going.turns) > 1
+def test_a_method_of_ones_own_trains_with_the_plain_budgets_and_says_so():
+    plain = trained_by(Descent(rounds=40))
+    assert len(plain.turns) == 1
     assert plain.notes == (
         "Method 'descent' trains with the plain budgets: `confidence` 0.9 has no margins there, "
         "and budgets may be exceeded on new rows.",
     )
-    assert not any("plain budgets" in note for note in going.notes)
     assert trained_by(Descent(), confidence=0).notes == ()
 
 
@@ -332,17 +326,11 @@ def test_a_method_that_may_go_on_needs_only_rounds():
         (Descent, {"objectives": ("least",)}, r"`objectives` .*must be .*got \('least',\)"),
         (Descent, {"rate_kinds": ("selected",)}, r"`rate_kinds` .*must be .*got \('selected',\)"),
         (Descent, {"n_stages": "two"}, "`n_stages` of method 'descent' must be .*got 'two'"),
-        (Going, {"is_exact": lambda self, n: True}, "with `is_exact` needs states with `loss_wei"),
     ],
 )
 def test_a_trait_that_cannot_be_lived_up_to_is_refused(base, traits, sentence):
     with pytest.raises(TypeError, match=sentence):
         trained_by(type("Stating", (base,), traits)())
-
-
-def test_rounds_that_cannot_limit_a_turn_are_refused():
-    with pytest.raises(TypeError, match=r"`keeps_decisions` of .* needs an option `rounds`, a"):
-        trained_by(Going(rounds=0.5))
 
 
 def test_a_class_derived_from_ours_may_be_cross_validated():

@@ -1,5 +1,6 @@
 """The whole of a run under budgets: each step does what it promises, by the rows themselves."""
 
+import json
 from dataclasses import replace
 from functools import cache
 
@@ -7,18 +8,18 @@ import numpy as np
 import pytest
 from benchmarks.promise_runs import CountingFederation
 from binding import PARITY, accuracy, binding, binding_rows, share_selected, trained_on
-from by_slsqp import solve_by_slsqp
 
+from by_slsqp import solve_by_slsqp
 from fcfl import Difference, Ratio
 from fcfl._types import Point, Request
 from fcfl.federation.federation import Federation
-from fcfl.models.linear_rows import linear_rows
 from fcfl.models.rates import smooth_selection, smooth_selection_slope
 from fcfl.server.decisions import RestoreDecisions
 from fcfl.server.problem import evaluate_point
 from fcfl.training import solve as steps
 from fcfl.training.margins import enforced, tightened
 from fcfl.training.open_settings import MAX_RATE_SHIFT
+from fcfl.training.rounds import Session
 from helpers import RACE, identical, simulated_clients
 
 LOOSE = replace(PARITY, budget=0.1)
@@ -84,9 +85,7 @@ def test_confidence_zero_solves_the_papers_problem():
     setup = trained_setup(clients, (LOOSE,))
 
     def rows(params):
-        at = evaluate_point(
-            problem, params, setup.evaluate(Request((Point(params, "gradients"),)))
-        )
+        at = evaluate_point(problem, params, setup.evaluate(Request((Point(params, "gradients"),))))
         every = np.arange(len(problem.constraints))
         return at.losses, at.loss_grads, at.violations, at.violation_grads(every)
 
@@ -151,7 +150,9 @@ def test_the_tightened_fit_solves_the_problem_under_lowered_bounds():
     assert bounds[:4].max() < 0.049
     assert bounds[4:] == pytest.approx(plain.problem.constraints.bounds[4:])
     asked = Request((Point(tight.params, "gradients"),))
-    at = evaluate_point(tight.problem, tight.params, trained_setup(clients, (PARITY,)).evaluate(asked))
+    at = evaluate_point(
+        tight.problem, tight.params, trained_setup(clients, (PARITY,)).evaluate(asked)
+    )
     mu = tight.row_weights
     assert at.violations.max() <= 1e-3 and mu.min() >= 0 and mu.max() > 0.01
     assert np.abs(mu * at.violations).max() <= 2e-3
@@ -220,9 +221,7 @@ def test_the_largest_confidence_that_margins_can_bear_is_found(monkeypatch):
     monkeypatch.setattr(steps._Enforcing, "_fit_tight", dear)
     trained = trained_on(clients, LOOSE, confidence=0.99)
     assert trained.margins.cut_to == 0.8 and tried[0] == 0.99 and len(tried) <= 4
-    assert identical(
-        stage(trained, "tightened") is not None, True
-    ) and trained.budgets_met
+    assert identical(stage(trained, "tightened") is not None, True) and trained.budgets_met
     as_given = large(0.8)
     assert trained.params == pytest.approx(as_given.params, abs=2e-3)
 
@@ -381,8 +380,12 @@ def test_the_price_is_that_of_three_models_by_their_rows():
             chosen = (data.X @ params[:-1] + params[-1] >= 0).mean()
             assert step.clients[name].selected == pytest.approx(chosen)
     free = trained_on(clients, replace(LOOSE, budget=None))
-    assert price.without_budgets.accuracy == pytest.approx(right_share(free.params, clients), abs=2e-3)
-    assert price.without_budgets.accuracy > price.with_budgets.accuracy > price.with_margins.accuracy
+    assert price.without_budgets.accuracy == pytest.approx(
+        right_share(free.params, clients), abs=2e-3
+    )
+    assert (
+        price.without_budgets.accuracy > price.with_budgets.accuracy > price.with_margins.accuracy
+    )
 
 
 # --- estimates over clients -----------------------------------------------------------------------
@@ -454,7 +457,9 @@ def test_as_rows_grow_the_model_is_that_of_own_rows():
             groups = {"race": np.repeat(data.groups["race"], times)}
             datas[f"c{k}"] = replace(data, **again, groups=groups)
         clients = Federation.from_rows(datas)
-        auto, none = (trained_on(clients, LOOSE, pooling=how, **options) for how in ("auto", "none"))
+        auto, none = (
+            trained_on(clients, LOOSE, pooling=how, **options) for how in ("auto", "none")
+        )
         apart.append(np.abs(plain_of(auto).params - plain_of(none).params).max())
         assert auto.pooling is not None and none.pooling is None
     assert apart[0] > 0.01 and apart[1] < 0.2 * apart[0] and apart[2] < 0.02 * apart[0]
@@ -471,3 +476,65 @@ def test_every_exchange_is_counted_under_its_phase(options):
     assert {"meet", "check", "fit", "tighten"} <= phases
     assert ("choose" in phases) == bool(options)
     assert sum(trained.exchanges.values()) == sum(clients.asked.values())
+
+
+# --- small groups ---------------------------------------------------------------------------------
+
+
+def with_a_few_others(seed, n_others, sizes=(600, 900)):
+    """Clients with some rows of a third group, all of them with label 0 and far from the others."""
+    levels = {"race": ("black", "white", "other")}
+    found = {}
+    for k, n in enumerate(sizes):
+        data = binding_rows([seed, k], n)
+        X, y, group = data.X.copy(), data.y.copy(), data.groups["race"].copy()
+        X[:n_others, 0], y[:n_others], group[:n_others] = -3.0, 0.0, 2
+        found[f"client-{k}"] = replace(data, X=X, y=y, groups={"race": group}, levels=levels)
+    return Federation.from_rows(found)
+
+
+def test_a_handful_of_rows_does_not_steer_training_and_is_named():
+    few = with_a_few_others(0, n_others=6)
+    trained = trained_on(few)
+    two = trained_on(few, groups={"race": ("black", "white")})
+    np.testing.assert_allclose(trained.params, two.params, atol=1e-6)
+    assert trained.budgets_met and trained.notes == tuple(
+        f"Client 'client-{k}' has 6 rows of race = 'other': that group is left out of the "
+        "comparison."
+        for k in range(2)
+    )
+    steered = trained_on(few, min_group_rows=1)
+    assert np.abs(steered.params - two.params).max() > 0.1 and "left out" not in str(steered.notes)
+
+
+@pytest.mark.parametrize(
+    ("n_others", "scope", "is_compared"),
+    [(29, "client", False), (30, "client", True), (14, "global", False), (15, "global", True)],
+)
+def test_groups_from_thirty_rows_on_are_compared(n_others, scope, is_compared):
+    """At each client, or of all clients together."""
+    clients = with_a_few_others(0, n_others)
+    groups = {"race": ("black", "white", "other")}
+    trained = trained_on(clients, replace(PARITY, scope=scope), groups=groups, l2=1.0)
+    rows = plain_of(trained).state.problem.constraints.rows
+    assert any("other" in (row.group_a, row.group_b) for row in rows) == is_compared
+    assert any("left out" in note for note in trained.notes) != is_compared
+
+
+# --- the history of all fits ----------------------------------------------------------------------
+
+
+def test_the_rounds_of_all_fits_are_one_history(tmp_path):
+    options = {"confidence": 0.9, "l2": "auto"}
+    clients = binding(5, sizes=(2000, 3000))
+    trained = trained_on(clients, session=Session(tmp_path), **options)
+    lines = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
+    assert [line["worst_loss"] for line in lines] == pytest.approx(
+        [info.worst_loss for turn in trained.turns for info in turn.history]
+    )
+    assert len(lines) == len(trained.history)
+    assert {line["phase"] for line in lines} >= {"meet", "fit", "tighten"}
+    again = trained_on(clients, session=Session(tmp_path, resume=True), **options)
+    assert identical(again.params, trained.params) and again.rounds == trained.rounds
+    assert again.margins == trained.margins and again.price == trained.price
+    assert len((tmp_path / "history.jsonl").read_text().splitlines()) == len(lines)
