@@ -22,7 +22,7 @@ from fcfl._checks import (
     check_starts,
 )
 from fcfl._types import ClientId, Point, Vector
-from fcfl.client.questions import Counted
+from fcfl.client.questions import Counted, Setup
 from fcfl.errors import AbsentClientError
 from fcfl.federation.federation import Federation
 from fcfl.models.group_thresholds import Thresholds
@@ -157,16 +157,18 @@ def train(
         else:
             n_starts = 1 if starts is None else starts
             solved = solve(
-                replace(run, setup=_without_budgets(run.setup)) if by_group else run,
+                run,
                 first,
                 settings,
                 demands,
                 asked=rules,
-                relative=relative_budget,
+                relative=None if by_group else relative_budget,
                 starts=n_starts,
+                bounded=not by_group,
             )
         if by_group:
-            solved = with_thresholds(solved, run.setup, demands)
+            setup = _with_relative(solved, rules, relative_budget)
+            solved = with_thresholds(solved, setup, demands)
         with federation.phase("check"):
             counted = solved.run.federation.count(solved.run.setup, solved.params)
         return _trained(solved, counted)
@@ -194,8 +196,14 @@ def _begun(run: Run, first: Vector, verbose: bool | None) -> Iterator[Run]:
         yield run if bar is None else replace(run, session=session.also(bar))
 
 
-def _without_budgets(setup: Any) -> Any:
-    return replace(setup, rules=without_budgets(setup.rules))
+def _with_relative(solved: Solved, asked: Sequence[Rule], share: float | None) -> Setup:
+    """The setup with budgets as shares of what the score decides by one threshold for everybody."""
+    run = solved.run
+    if share is None:
+        return run.setup
+    with run.federation.phase("check"):
+        hard = run.ask((Point(solved.params, "decisions"),), "how a model without budgets decides")
+    return replace(run.setup, rules=run.relative_rules(asked, hard, share))
 
 
 def _solve_once(

@@ -119,9 +119,10 @@ def solve(
     asked: Sequence[Rule],
     relative: float | None,
     starts: int,
+    bounded: bool = True,
 ) -> Solved:
-    """Train under the rules of the run; see the module."""
-    return _Solving(run, first, settings, demands, asked, relative, starts).solve()
+    """Train under the rules of the run; see the module. If not ``bounded``, without budgets."""
+    return _Solving(run, first, settings, demands, asked, relative, starts, bounded).solve()
 
 
 class _Solving:
@@ -136,7 +137,9 @@ class _Solving:
         asked: Sequence[Rule],
         relative: float | None,
         starts: int,
+        bounded: bool,
     ) -> None:
+        self.rules = run.setup.rules if bounded else without_budgets(run.setup.rules)
         self.run, self.settings, self.demands = run, settings, demands
         self.first, self.asked, self.relative, self.n_starts = first, asked, relative, starts
         self.stages: list[Stage] = []
@@ -147,7 +150,7 @@ class _Solving:
         if not (self._is_bounded or self.settings.is_open):
             return self._fit_once()
         free = self._fit_free()
-        rules = self.run.setup.rules
+        rules = self.rules
         hard = self._decisions(free) if self._is_bounded else None
         if self.relative is not None and hard is not None:
             rules = self.run.relative_rules(self.asked, hard, self.relative)
@@ -173,8 +176,8 @@ class _Solving:
 
     @property
     def _is_bounded(self) -> bool:
-        rules = self.run.setup.rules
-        return self.relative is not None or any(rule.budget is not None for rule in rules)
+        given = any(rule.budget is not None for rule in self.rules)
+        return self.relative is not None or given
 
     def _ended(self, solved: Solved) -> Solved:
         self.run.write_history(self.stages)
@@ -183,7 +186,7 @@ class _Solving:
     def _fit_once(self) -> Solved:
         """One fit: there is nothing to choose and no budget to keep."""
         self.run = run = replace(self.run, l2=float(self.settings.l2))
-        problem, left_out = run.build(run.setup.rules)
+        problem, left_out = run.build(self.rules)
         self.notes += run.told(left_out)
         problem = run.own_best(problem, self.first)
         method = with_objective(run.method, self.settings.objective)
@@ -193,7 +196,7 @@ class _Solving:
         with run.federation.phase("fit"):
             stage = run.fit(method, state)
         self.stages.append(stage)
-        rules = run.setup.rules
+        rules = self.rules
         return self._ended(
             Solved(run, stage.params, stage.state, stage.state.problem, (), (), None, (), rules)
         )

@@ -29,8 +29,8 @@ def check_traits(method: Any) -> None:
         _refuse(
             name,
             "is_cross_validated",
-            "needs a class derived from `fcfl.SQP`, whose fits can be continued under other bounds; "
-            "leave it out and give `l2` as a number",
+            "needs a class derived from `fcfl.SQP`, whose fits go on under other bounds; leave it "
+            "out and give `l2` as a number",
         )
     if traits.is_private and not isinstance(method, Private):
         _refuse(name, "is_private", "needs a class derived from method 'private'")
