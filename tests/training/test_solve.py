@@ -128,7 +128,7 @@ def bias_by_hand(state, clients):
 
 
 def test_the_tightened_fit_solves_the_problem_under_lowered_bounds():
-    """Bounds are those of margins, bias and gap at the plain fit; the end keeps KKT's conditions."""
+    """Bounds are those of margins, bias and gap at the plain fit; KKT's conditions hold."""
     clients = binding(5, sizes=(4000, 8000))
     trained = trained_on(clients, confidence=0.9)
     plain, tight = plain_of(trained).state, stage(trained, "tightened").state
@@ -236,7 +236,7 @@ def overall(shares, counts):
 
 @pytest.mark.parametrize("confidence", [0.0, 0.9])
 def test_the_federations_share_selected_shifts_by_no_more_than_allowed(confidence):
-    """The groups of these clients are all their rows, so the rate compared is the share selected."""
+    """The groups are all rows of these clients: the rate compared is the share selected."""
     clients = binding(3, sizes=(400, 900))
     free = overall(share_selected(trained_on(clients, replace(PARITY, budget=None))),
                    trained_on(clients, replace(PARITY, budget=None)).counts)  # fmt: skip
