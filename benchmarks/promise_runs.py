@@ -68,7 +68,7 @@ def fit(task: Task, federation: Federation, seed: int, confidence: float, varian
             "objective": objective if objective in ("mean", "max") else float(objective),
         }
     model = Linear(task.n_features)
-    if variant != "none":  # as `fcfl train` does first, with requests of its own
+    if variant != "none" and "most_change" in known:  # as `fcfl train` did first, with requests
         check_rules(federation, model, rules, min_group_rows=options.get("min_group_rows"))
     return train(federation, model, rules, **options)
 

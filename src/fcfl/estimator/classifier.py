@@ -92,8 +92,8 @@ class FCFLClassifier(FittedClassifier):
     max_accuracy_loss : float
         Accuracy on training rows that margins may cost beside the budgets.
     max_rate_shift : float, optional
-        How far the rates of all clients together, and of each whose rows can tell, may shift from
-        the model without budgets. By default 0.05; no limit with ``confidence`` 0.
+        How far the rates of all clients together may shift from the model without budgets. By
+        default 0.05; no limit with ``confidence`` 0.
     pooling : "auto" or "none"
         With eight clients or more, one whose rows are few keeps its budget by an estimate that
         borrows from the others; "none" always compares its own rows.

@@ -51,8 +51,8 @@ class BudgetSettings:
     max_accuracy_loss: Annotated[float, Written("X"), check_share] = MAX_ACCURACY_LOSS
     """Accuracy on training rows that margins may cost beside the budgets."""
     max_rate_shift: Annotated[float | None, Written("X"), check_share] = None
-    """How far the rate of all clients together, and of each whose rows can tell, may shift
-    from the model without budgets. Default: 0.05; no limit with --confidence 0."""
+    """How far the rate of all clients together may shift from the model without budgets.
+    Default: 0.05; no limit with --confidence 0."""
     pooling: Literal["auto", "none"] = "auto"
     """auto: with eight clients or more, a client with few rows keeps its budget by an estimate
     that borrows from the others. none: always by its own rows."""

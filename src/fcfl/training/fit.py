@@ -96,8 +96,7 @@ def train(
         default 0.9 for a linear model, 0 for a network. Only "sqp" has margins.
     max_accuracy_loss : how much accuracy on training rows margins may cost beside the budgets
     max_rate_shift : how far rates may move from those of the model without budgets
-        For all clients together, and for each whose rows can tell. By default 0.05; no limit with
-        ``confidence`` 0.
+        Those of all clients together. By default 0.05; no limit with ``confidence`` 0.
     pooling : "auto", or "none"
         With eight clients or more, the budget of a client whose rows are few is kept by an
         estimate that borrows from the other clients; "none" always compares its own rows.

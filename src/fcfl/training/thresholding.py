@@ -5,7 +5,7 @@ that only these and the usual counts leave it. Margins and limits on rates are t
 of all pairs of groups of a client the tightest bound holds, since its groups share one window.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,8 +24,6 @@ from fcfl.server.problem import Problem
 from fcfl.training.margins import enforced, rate_limits, tightened
 from fcfl.training.solve import RUNGS, Demands, Solved
 from fcfl.training.stages import Run
-
-_Key = tuple[str | None, str, str]  # client, attribute, kind of rate
 
 
 def check_thresholds(
@@ -75,7 +73,7 @@ def with_thresholds(solved: Solved, setup: Setup, demands: Demands) -> Solved:
         if confidence > demands.confidence or confidence == 0 or not len(problem.constraints):
             continue
         tried = choosing.within_margins(plain, confidence)
-        if tried.accuracy >= plain.accuracy - demands.max_accuracy_loss:
+        if tried is not None and tried.accuracy >= plain.accuracy - demands.max_accuracy_loss:
             found, reached = tried, confidence
             break
     if reached < demands.confidence and len(problem.constraints):
@@ -114,53 +112,29 @@ class _Choosing:
             rule.attribute for rule in run.setup.rules if rule.budget is not None
         )
 
-    def choose(
-        self, bounds: Vector, limits: Mapping[_Key, tuple[float, float]] | None = None
-    ) -> _Chosen:
-        """The most accurate thresholds under bounds, rates of populations within limits."""
-        windows = {
-            client: tuple(
-                _limited(window, (limits or {}).get((client, self._attribute, window.kind)))
-                for window in own
-            )
-            for client, own in windows_of(self._problem, bounds).items()
-        }
+    def choose(self, bounds: Vector) -> _Chosen:
+        """The most accurate thresholds under bounds of the rows."""
         run = self._run
         with run.federation.phase("threshold"):
             chosen = run.federation.choose_thresholds(
-                run.setup, self._params, self._attribute, windows
+                run.setup, self._params, self._attribute, windows_of(self._problem, bounds)
             )
         listed = {client: dict(own) for client, own in chosen.items() if own}
         return self._counted(GroupThresholds(self._attribute, listed))
 
-    def within_margins(self, plain: _Chosen, confidence: float) -> _Chosen:
-        """The choice under tightened bounds; of a client whose rate would shift too far, plain."""
+    def within_margins(self, plain: _Chosen, confidence: float) -> _Chosen | None:
+        """The choice under tightened bounds; None if the federation's rate shifts too far."""
         problem, shift = self._problem, self._demands.shift
         counts = np.concatenate([report.group_counts for (report,) in self._run.counts.values()])
-        known = enforced(
-            *(problem.constraints, self._run.setup.rules, counts, plain.hard, "none", 0.0)
-        )
-        none = np.zeros(plain.hard.size)
-        tight = tightened(known, plain.hard, plain.hard, known.budgets.apply(none), confidence)
+        rules = self._run.setup.rules
+        known = enforced(problem.constraints, rules, counts, plain.hard, "none", 0.0)
+        no_bias = np.zeros(len(known.budgets))
+        tight = tightened(known, plain.hard, plain.hard, no_bias, confidence)
+        found = self.choose(tight.smooth)
         if shift is None:
-            return self.choose(tight.smooth)
-        limits = rate_limits(known, plain.hard, shift)
-        windows: dict[_Key, tuple[float, float]] = {}
-        for row, bound in zip(limits.rows, limits.bounds, strict=True):
-            key = row.client, row.attribute, row.kind
-            windows.setdefault(
-                key, (bound - 2 * shift, bound)
-            )  # the first of two rows is the upper
-        found = self.choose(tight.smooth, windows)
-        over = limits.violations(found.hard) > KEPT
-        moved = {row.client for row, is_over in zip(limits.rows, over, strict=True) if is_over}
-        if not moved:
             return found
-        kept = {
-            client: plain.thresholds.by_client[client] if client in moved else own
-            for client, own in found.thresholds.by_client.items()
-        }
-        return self._counted(replace(found.thresholds, by_client=kept))
+        over = rate_limits(known, plain.hard, shift).violations(found.hard)
+        return found if (over <= KEPT).all() else None
 
     def _counted(self, thresholds: GroupThresholds) -> _Chosen:
         setup = replace(self._run.setup, thresholds=thresholds)
@@ -172,15 +146,12 @@ class _Choosing:
         return _Chosen(thresholds, hard, right / max(counts.n_rows, 1))
 
 
-def windows_of(
-    problem: Problem, bounds: Vector | None = None
-) -> dict[ClientId, tuple[RateWindow, ...]]:
+def windows_of(problem: Problem, bounds: Vector) -> dict[ClientId, tuple[RateWindow, ...]]:
     """What each client's rates are held to: for every rule and kind one window for all its groups.
 
-    ``bounds`` are those of the rows, by default the budgets; of all pairs the lowest holds.
+    ``bounds`` are those of the rows; of all pairs the lowest holds.
     """
     constraints = problem.constraints
-    bounds = constraints.bounds if bounds is None else bounds
     weights = np.zeros(len(constraints))
     np.maximum.at(weights, constraints.entry_row, constraints.entry_value)
     windows: dict[tuple[ClientId, int, str], RateWindow] = {}
@@ -196,8 +167,3 @@ def windows_of(
     for (client, *_), window in windows.items():
         found[client] = (*found.get(client, ()), window)
     return found
-
-
-def _limited(window: RateWindow, limits: tuple[float, float] | None) -> RateWindow:
-    """The window whose groups, taken together, stay within limits."""
-    return window if limits is None else replace(window, least=limits[0], most=limits[1])
