@@ -103,6 +103,7 @@ def test_a_grid_search_over_budgets_splits_clients_and_groups_with_the_rows(rout
     assert best.clients_ == tuple(sorted(table["hospital"].unique()))
 
 
+@pytest.mark.filterwarnings("ignore:The model selects nearly")
 def test_cross_validation_routes_too(routing, table):
     metadata = {"clients": table["hospital"], "sensitive_features": table["race"]}
     scores = cross_val_score(routed(budget=0.1), table, table["died"], cv=3, params=metadata)

@@ -86,7 +86,7 @@ def test_settings_that_do_not_fit_are_wrong_usage(table, options, sentence):
         ("--max-clients", "3"),
         ("--positive", "no"),
         ("--confidence", "0"),
-        ("--most-change", "0.1"),
+        ("--max-accuracy-loss", "0.1"),
         ("--start", "uniform"),
         ("--starts", "2"),
     ],

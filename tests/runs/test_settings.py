@@ -89,7 +89,7 @@ def test_unset_settings_are_not_written_and_all_others_are():
     keys = tomllib.loads(experiment.to_toml())
     unset = {"positive", "max-levels", "budget", "relative-budget", "ratio", "objective"}
     unset |= {"policy", "confidence", "options", "min-group-rows", "starts", "missing"}
-    unset |= {"max-clients", "privacy", "schema"}
+    unset |= {"max-clients", "privacy", "schema", "max-rate-shift", "new-rows"}
     assert set(keys) == {field.name.replace("_", "-") for field in fields(Experiment)} - unset
 
 
