@@ -9,6 +9,7 @@ import pytest
 from in_one_process import hospitals, node_configs, open_policy, train
 
 from fcfl._types import CurvatureWeights, Point, RateId, Report, Request
+from fcfl.client.local_client import LocalClient
 from fcfl.client.questions import Count, Counted, Evaluate, Introduction, Setup
 from fcfl.data import Schema
 from fcfl.data.encoding import Category
@@ -34,11 +35,13 @@ from fcfl.federation.replying import (
     reply_to,
     without_cells,
 )
+from fcfl.federation.site_rows import open_rows
 from fcfl.federation.site_settings import SiteSettings
 from fcfl.federation.transport import InProcessTransport
 from fcfl.federation.wire import pack
 from fcfl.limits import Limits
 from fcfl.models.gradient_spread import GradientSpread
+from fcfl.models.leave_one_out import LeaveOneOut
 from fcfl.models.linear import Linear
 from fcfl.models.loss import Hinge
 from fcfl.models.model import Opaque
@@ -360,6 +363,59 @@ def test_local_training_that_could_single_out_rows_is_refused(tmp_path, training
     question = evaluate(agreement, Point(start_of(agreement), extras=(allowed, LossesByLabel())))
     (report,) = ask(question, path, tmp_path)
     assert set(report.extras) == {"local_params", "set_losses"}
+
+
+LOO = LeaveOneOut((np.zeros(9),), (np.eye(9),), {"north": np.array([0.5])})
+
+
+def test_leave_one_out_losses_are_those_of_a_client_in_memory(tmp_path):
+    path = a_table(tmp_path)
+    agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
+    point = Point(start_of(agreement), extras=(LOO,))
+    (report,) = ask(evaluate(agreement, point), path, tmp_path)
+    rows = open_rows(SiteSettings("north", path), TERMS).encode(
+        agreement.schema, agreement.levels, agreement.labels
+    )
+    client = LocalClient("north", rows.train["north"], rows.test["north"])
+    assert same(client.report(setup_of(agreement), (point,)), (report,))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"models": (), "factors": ()}, "1 to 20 models"),
+        ({"models": LOO.models * 21, "factors": LOO.factors * 21}, "1 to 20 models"),
+        ({"factors": ()}, "0 `factors`"),
+        ({"models": (np.zeros(8),)}, "`params` must be 9 finite numbers"),
+        ({"models": (np.full(9, 1e5),)}, "largest parameter of 10000"),
+        ({"factors": (np.eye(8),)}, "`factor` must be"),
+        ({"factors": (np.full((9, 9), np.nan),)}, "`factor` must be"),
+        ({"factors": (1e5 * np.eye(9),)}, "`factors` must be at most 10000"),
+        ({"weights": {"north": np.array([1.5])}}, "`weights` must be 1 numbers"),
+        ({"weights": {"north": np.array([np.nan])}}, "`weights` must be 1 numbers"),
+        ({"weights": {"north": np.array([0.5, 0.5])}}, "`weights` must be 1 numbers"),
+        ({"weights": {}}, "of this site only"),
+    ],
+    ids=str,
+)
+def test_leave_one_out_losses_that_could_single_out_rows_are_refused(tmp_path, change, sentence):
+    path = a_table(tmp_path)
+    agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
+    question = evaluate(agreement, Point(start_of(agreement), extras=(replace(LOO, **change),)))
+    answer = ask(question, path, tmp_path)
+    assert isinstance(answer, Refusal) and sentence in answer.sentence
+
+
+def test_models_with_leave_one_out_losses_count_each_with_its_factor(tmp_path):
+    path, policy = a_table(tmp_path), tmp_path / "two.toml"
+    policy.write_text("[limits]\ncounts-per-run = 2\n")
+    agreement = agreed(ask(Introduce(TERMS), path, tmp_path, policy=str(policy)))
+    for scale in (1.0, 2.0, 3.0):
+        asked = replace(LOO, factors=(scale * np.eye(9),))
+        question = evaluate(agreement, Point(start_of(agreement), extras=(asked,)))
+        answer = ask(question, path, tmp_path, policy=str(policy))
+        assert isinstance(answer, Refusal) == (scale == 3.0)
+    assert "`counts-per-run` of 2 is reached" in answer.sentence
 
 
 def test_how_gradients_vary_is_told_like_curvature_and_only_where_that_is(tmp_path):

@@ -472,7 +472,7 @@ RULE = '[[rule]]\nmetric = "{}"\nattribute = "{}"\nbudget = {}\n'
 
 
 def test_a_stricter_policy_of_a_site_wins_and_a_looser_one_does_not(files, tmp_path):
-    for own, expected in ((0.01, 0.01), (0.5, 0.05)):
+    for own, expected in ((0.03, 0.03), (0.5, 0.05)):
         place = tmp_path / f"own-{own}"
         insisted = policy(tmp_path, RULE.format("demographic_parity", "race", own))
         configs = node_configs(files, tmp_path, south=insisted)

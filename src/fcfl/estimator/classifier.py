@@ -123,7 +123,7 @@ class FCFLClassifier(FittedClassifier):
     model : torch.nn.Module, optional
         A module with one logit, trained from the weights it has. It is copied, not changed.
     random_state : int, RandomState or None
-        Draws the folds of the cross-validation.
+        Draws further starts.
     verbose : bool, optional
         Whether to show a progress bar. By default only if stdout is a terminal or a notebook.
 

@@ -214,7 +214,7 @@ class _Solving:
         state, _ = next_state(method, method.init(self.first, problem), run.counts)
         state = replace(state, rounds=(0, 0))  # that round was the first request
         with run.federation.phase("meet"):
-            stage = run.fit(method, state, FREE)
+            stage = run.answered(run.fit(method, state, FREE))
         self.stages.append(stage)
         return stage
 
@@ -311,7 +311,7 @@ class _Solving:
             with run.federation.phase("starts"):
                 state, starts = best_start(method, state, others, run.clients, run.session.on_round)
         with run.federation.phase("fit"):
-            stage = run.fit(method, state, "", beside)
+            stage = run.answered(run.fit(method, state, "", beside))
             beside.finish()
         self.stages.append(stage)
         return stage, starts
@@ -496,7 +496,7 @@ class _Enforcing:
             )
         begun = method.restart(state, problem, run.reports_of(self.plain))
         with run.federation.phase("tighten"):
-            stage = run.fit(method, begun, f"fit-{len(solving.stages)}-tightened")
+            stage = run.answered(run.fit(method, begun, f"fit-{len(solving.stages)}-tightened"))
         solving.stages.append(stage)
         inside = evaluate_violation(problem, self.solving._smooth_rates(stage)) <= 1e-3
         if not inside or (stage.state.status != "converged" and self._is_exact):

@@ -217,8 +217,15 @@ class Run:
         """Run the run's own method from parameters."""
         return self.fit(self.method, first_state(self.method, first, problem), folder)
 
+    def answered(self, stage: Stage) -> Stage:
+        """Return the fit with the reports on its last request, so that they are requested once."""
+        return replace(stage, reports=self.reports_of(stage))
+
     def reports_of(self, stage: Stage) -> Reports:
-        """The reports on a fit's last request; after resuming they are requested again."""
+        """Return the reports on a fit's last request.
+
+        They are requested again after resuming, and where the fit ended without a round.
+        """
         if stage.reports is not None:
             return stage.reports
         return self.ask(stage.state.request.points, "how the model does where its fit ended")
