@@ -52,8 +52,7 @@ if __name__ == "__main__":
         rule = fcfl.Difference("demographic_parity", "sex", 0.05)
         trained = fcfl.train(sites, model, [rule], method=fcfl.SQP("max"), l2=0.01)
     kilobytes = sum(traffic.bytes_from for traffic in sites.traffic.values()) / 1000
-    print(
-        f"{trained.status} in {sum(trained.exchanges.values())} exchanges, {kilobytes:.0f} kB from the sites."
-    )
+    asked = sum(trained.exchanges.values())
+    print(f"{trained.status} in {asked} exchanges, {kilobytes:.0f} kB from the sites.")
     print(f"Largest violation: {trained.largest_violation:.1e}")
     print({name: round(loss, 4) for name, loss in trained.losses.items()})
