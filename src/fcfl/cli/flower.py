@@ -169,7 +169,7 @@ def up(
 
     Exit codes: 0 budgets met on the training rows, 1 an error, 2 wrong usage,
     3 done, but a budget is exceeded on the training rows, or the model selects
-    nearly nobody or nearly everybody.
+    nearly nobody, nearly everybody, or fewer than half as many as without budgets.
     """
     check_installed("flwr")
     check_resume(resume, overwrite)

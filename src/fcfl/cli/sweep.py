@@ -74,7 +74,8 @@ def sweep(
 
     Exit codes: 0 budgets met on the training rows at every point, 1 an error, 2
     wrong usage, 3 done, but a budget is exceeded on the training rows, or a model
-    selects nearly nobody or nearly everybody.
+    selects nearly nobody, nearly everybody, or fewer than half as many as without
+    budgets.
     """
     if (budgets is None) == (relative is None):
         both = ", not both" if budgets is not None else ""
@@ -107,7 +108,8 @@ def _show(curve: Sweep, folder: Path, page: Path) -> None:
         note(f"Budgets are exceeded on the training rows at {', '.join(exceeded)}.")
     degenerate = [point.folder for point in curve.points if point.degenerate]
     if degenerate:
-        note(f"The model selects nearly nobody or nearly everybody at {', '.join(degenerate)}.")
+        points = ", ".join(degenerate)
+        note(f"The model selects nearly nobody, nearly everybody, or too few at {points}.")
     if exceeded or degenerate:
         raise SystemExit(INFEASIBLE)
 

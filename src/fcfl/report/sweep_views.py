@@ -95,7 +95,7 @@ def _about_points(points: Sequence[SweepPoint]) -> Iterator[str]:
         yield f"Not kept on the training rows: budget {', '.join(exceeded)}."
     degenerate = [budget_label(point) for point in points if point.degenerate]
     if degenerate:
-        yield f"The model selects nearly nobody or everybody: budget {', '.join(degenerate)}."
+        yield f"The model selects nearly nobody, everybody, or too few: budget {', '.join(degenerate)}."
 
 
 def budget_label(point: SweepPoint) -> str:

@@ -8,7 +8,12 @@ from rich.table import Table
 from rich.text import Text
 
 from fcfl.results import ClientResult, Disparity, Part, Result
-from fcfl.results.findings import findings_of, trained_value, warnings_of
+from fcfl.results.findings import (
+    exceeded_budgets,
+    findings_of,
+    trained_value,
+    warnings_of,
+)
 
 from .budget_price import steps_sentence
 from .claims import RuleName, claims_of, rule_of, shown_verdict
@@ -150,7 +155,7 @@ def leading_sentences(result: Result) -> list[str]:
 def summary_sentences(result: Result) -> list[str]:
     """Return what the page says on its first screen, what budgets cost, and how the run ended."""
     served = served_sentence(result) or unknown_worst(result)
-    is_met = not findings_of(result)
+    is_met = not exceeded_budgets(result)
     sentences = [f"{served} {trained_sentence(result)}".strip() if is_met else served]
     if any(claim.verdict in STYLES for claim in claims_of(result)):
         sentences += [verdict_sentence(result), *people_sentences(result)]

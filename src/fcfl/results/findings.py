@@ -77,7 +77,7 @@ def findings_of(result: Result) -> tuple[Finding, ...]:
 def warnings_of(result: Result) -> tuple[Finding, ...]:
     """Return what the first line of a run must warn of, though its exit code is 0."""
     lost = accuracy_lost(result)
-    if lost is None or lost <= MOST_LOST or any(_on_collapse(result)):
+    if lost is None or lost <= MOST_LOST or has_collapsed(result):
         return ()
     what = "budgets cost" if result.margins is None else "budgets and margins cost"
     headline = f"{what} {100 * lost:.1f} points of accuracy on training rows"
@@ -90,14 +90,20 @@ def accuracy_lost(result: Result) -> float | None:
     return None if price is None else price.without_budgets.accuracy - price.with_margins.accuracy
 
 
+def has_collapsed(result: Result) -> bool:
+    """Whether the model selects fewer than half as many training rows as without budgets."""
+    price = result.price
+    if price is None:
+        return False
+    return price.with_margins.selected < LEAST_SELECTED * price.without_budgets.selected
+
+
 def _on_collapse(result: Result) -> Iterator[Finding]:
     """Report a model that selects fewer than half as many rows as the one without budgets."""
     price = result.price
-    if price is None:
+    if price is None or not has_collapsed(result):
         return
     before, after = price.without_budgets.selected, price.with_margins.selected
-    if after >= LEAST_SELECTED * before:
-        return
     shares = f"{before:.1%} without budgets", f"{price.with_budgets.selected:.1%} with budgets"
     yield Finding(
         "the model selects fewer than half as many training rows as without budgets",

@@ -12,7 +12,7 @@ class SweepPoint:
 
     Its budget is ``budget``, or ``relative``: a share of the disparity without budgets. A point
     that was trained twice has the exchanges of both runs. A point is ``degenerate`` if its model
-    selects nearly nobody or nearly everybody.
+    selects nearly nobody, nearly everybody, or fewer than half as many rows as without budgets.
     """
 
     budget: float | None = field(default=None, metadata=omitted())

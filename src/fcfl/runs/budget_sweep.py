@@ -13,7 +13,7 @@ from fcfl.federation.checkpoint import checkpoint_path
 from fcfl.models.model import PARAMS
 from fcfl.models.saved_model import load_model
 from fcfl.results import Exchanges, PartName, Result, Sweep, SweepPoint, read_result, write_result
-from fcfl.results.findings import exceeded_budgets, trained_value
+from fcfl.results.findings import exceeded_budgets, has_collapsed, trained_value
 from fcfl.results.judgeable import judge
 from fcfl.results.result import objective_setting
 from fcfl.results.result_file import RESULT, SWEEP, write_sweep
@@ -248,7 +248,7 @@ def _point(value: float, finished: Finished, *, relative: bool) -> SweepPoint:
         relative=value if relative else None,
         status=result.status,
         budgets_met=finished.budgets_met,
-        degenerate=result.degenerate is not None,
+        degenerate=result.degenerate is not None or has_collapsed(result),
         exchanges=result.exchanges.total,
         worst_client=worst.name,
         worst_client_train_loss=worst.train_loss,
