@@ -95,7 +95,8 @@ def _about_points(points: Sequence[SweepPoint]) -> Iterator[str]:
         yield f"Not kept on the training rows: budget {', '.join(exceeded)}."
     degenerate = [budget_label(point) for point in points if point.degenerate]
     if degenerate:
-        yield f"The model selects nearly nobody, everybody, or too few: budget {', '.join(degenerate)}."
+        budgets = ", ".join(degenerate)
+        yield f"The model selects nearly nobody, everybody, or too few: budget {budgets}."
 
 
 def budget_label(point: SweepPoint) -> str:
