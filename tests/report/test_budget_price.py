@@ -30,6 +30,7 @@ def run(*steps, confidence=0.9, short=None, pooling=None, **more):
     margins = {"confidence": confidence, "cut_to": None, "rows_short": short or {}}
     clients = {name: client(judged(0.01, 0.0, 0.04, 0.05, "met")) for name in NAMES}
     price = {name: step(*one) for name, one in zip(names, steps, strict=True)}
+    price["lost"] = steps[0][0] - steps[-1][0]
     known = {"price": price, "margins": margins if confidence else None, "pooling": pooling}
     return result(clients, **{"exceeded": {}, "prices": PRICES, **known, **more})
 

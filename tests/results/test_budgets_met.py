@@ -48,3 +48,15 @@ def test_they_agree(tmp_path, monkeypatch, hospitals, rows, options, is_met):
     assert is_met in (None, trained.budgets_met)
     if not trained.budgets_met:
         assert outcome.exit_code == 3
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.3])
+def test_what_is_lost_weighs_wrong_decisions_by_the_threshold(tmp_path, threshold):
+    path = written(table(("a", "b"), 600), tmp_path / "stays.csv")
+    options = ("--budget", "0.05", "--threshold", threshold, "--out", tmp_path / "run")
+    fcfl("train", path, *NAMES, *options)
+    price = read_result(tmp_path / "run" / "result.json").price
+    first, last = price.without_budgets, price.with_margins
+    by_selection = (2 * threshold - 1) * (last.selected - first.selected)
+    assert first.selected != last.selected
+    assert price.lost == pytest.approx(first.accuracy - last.accuracy + by_selection, abs=1e-12)

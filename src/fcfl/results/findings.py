@@ -76,18 +76,12 @@ def findings_of(result: Result) -> tuple[Finding, ...]:
 
 def warnings_of(result: Result) -> tuple[Finding, ...]:
     """Return what the first line of a run must warn of, though its exit code is 0."""
-    lost = accuracy_lost(result)
-    if lost is None or lost <= MOST_LOST or has_collapsed(result):
+    price = result.price
+    if price is None or price.lost <= MOST_LOST or has_collapsed(result):
         return ()
     what = "budgets cost" if result.margins is None else "budgets and margins cost"
-    headline = f"{what} {100 * lost:.1f} points of accuracy on training rows"
+    headline = f"{what} {100 * price.lost:.1f} points of accuracy on training rows"
     return (Finding(headline, (), (), ways_out(result)),)
-
-
-def accuracy_lost(result: Result) -> float | None:
-    """Return the total price: accuracy without budgets less that at the end; None if unknown."""
-    price = result.price
-    return None if price is None else price.without_budgets.accuracy - price.with_margins.accuracy
 
 
 def has_collapsed(result: Result) -> bool:

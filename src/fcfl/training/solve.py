@@ -507,14 +507,14 @@ class _Enforcing:
         found = _Model(stage.params, stage.state, at.rates, confusions(at), confidence)
         return None if self._costs_too_much(found, plain) else found
 
-    def _accuracy(self, model: _Model) -> float:
+    def _accuracy(self, confusion: Matrix) -> float:
         """Share decided correctly; with a threshold P wrong decisions weigh as P and 1 - P."""
-        _, false_positive, false_negative, _ = model.confusion.sum(axis=0)
-        P, n = self.threshold, model.confusion.sum()
+        _, false_positive, false_negative, _ = confusion.sum(axis=0)
+        P, n = self.threshold, confusion.sum()
         return float(1.0 - 2.0 * ((1.0 - P) * false_negative + P * false_positive) / n)
 
     def _costs_too_much(self, model: _Model, plain: _Model) -> bool:
-        lost = self._accuracy(plain) - self._accuracy(model)
+        lost = self._accuracy(plain.confusion) - self._accuracy(model.confusion)
         return bool(lost > self.demands.max_accuracy_loss)
 
     # Project
@@ -590,7 +590,9 @@ class _Enforcing:
         steps = [confusions(self.without), plain.confusion, model.confusion]
         if any(np.isnan(step).any() for step in steps):
             return None
-        return PriceOfBudgets(*(_price_step(clients, step) for step in steps))
+        lost = self._accuracy(steps[0]) - self._accuracy(steps[-1])
+        without, budgets, margins = (_price_step(clients, step) for step in steps)
+        return PriceOfBudgets(without, budgets, margins, lost)
 
     def _margin_summary(self, model: _Model, tight: Tightened | None) -> MarginSummary | None:
         if tight is None:
