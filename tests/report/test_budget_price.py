@@ -62,6 +62,16 @@ def test_ways_out_have_their_price_where_it_is_known():
     assert "--scope global" in warning.advice
     (plain,) = warnings_of(parsed(run(*DEAR, confidence=0, prices=[])))
     assert "--confidence" not in plain.advice and "0.01" not in plain.advice
+    ratio = [price | {"rule": "ratio"} for price in PRICES]
+    (other,) = warnings_of(parsed(run(*DEAR, prices=ratio)))
+    assert "--ratio (0.01 less for south" in other.advice and "--budget" not in other.advice
+
+
+def test_global_scope_is_advised_only_without_global_budgets():
+    content = run(*DEAR)
+    content["global"]["train"]["disparities"] = [judged(0.01, 0.0, 0.04, 0.05, "met")]
+    (warning,) = warnings_of(parsed(content))
+    assert "--scope" not in warning.advice
 
 
 @pytest.mark.parametrize(("selected", "code"), [(0.149, 3), (0.151, 0)])

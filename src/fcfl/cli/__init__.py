@@ -22,6 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     app = make_app(next((word for word in words if not word.startswith("-")), ""))
 
+    app.meta.suppress_keyboard_interrupt = False  # which `App.meta` does not take from the app
+
     @app.meta.default
     def run(
         *words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],

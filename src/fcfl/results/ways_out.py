@@ -13,7 +13,7 @@ def ways_out(result: Result) -> str:
     if margins:
         ways.append(margins)
     ways.append(_more_rows(result))
-    if len(result.clients) > 1 and _has_client_budgets(result):
+    if len(result.clients) > 1 and not _has_global_budgets(result):
         ways.append("--scope global")
     if result.threshold is not None:
         ways.append(f"another --threshold than {result.threshold:g}")
@@ -24,11 +24,13 @@ def _larger_budget(result: Result) -> str:
     """The budget with the largest shadow price, and what a hundredth of it saves."""
     dear = max(result.prices, key=lambda price: price.value, default=None)
     if dear is None or dear.value <= 0:
-        return "a larger --budget"
+        return "looser budgets"
     whose = result.name_of_all if dear.client is None else dear.client
+    loosened = "a smaller --ratio" if dear.rule == "ratio" else "a larger --budget"
+    more = "less" if dear.rule == "ratio" else "more"
     return (
-        f"a larger --budget ({HUNDREDTH:g} more for {whose}, {dear.attribute}, would lower the "
-        f"training objective by about {HUNDREDTH * dear.value:.2g})"
+        f"{loosened} ({HUNDREDTH:g} {more} for {whose}, {dear.attribute}, would lower the training "
+        f"objective by about {HUNDREDTH * dear.value:.2g})"
     )
 
 
@@ -57,8 +59,5 @@ def times_as_many(times: float) -> str:
     return f"{times:.2g}" if times < 10 else f"{times:,.0f}"
 
 
-def _has_client_budgets(result: Result) -> bool:
-    return any(
-        client is not None and entry.budget is not None
-        for client, entry in result.training_disparities()
-    )
+def _has_global_budgets(result: Result) -> bool:
+    return any(entry.budget is not None for entry in result.overall.train.disparities)

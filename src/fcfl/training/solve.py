@@ -645,9 +645,9 @@ class _Enforcing:
             return []
         said, asked = [], self.demands.confidence
         if model.confidence < asked:
-            reached = f"for {model.confidence:g}" if model.confidence else "left out"
+            reached = f"made for {model.confidence:g}" if model.confidence else "left out"
             said.append(
-                f"Margins for {asked:g} confidence were made {reached}: with more, training does "
+                f"Margins for {asked:g} confidence were {reached}: with more, training does "
                 f"not converge or loses over {self.demands.max_accuracy_loss:g} of accuracy "
                 "(--max-accuracy-loss)."
             )
