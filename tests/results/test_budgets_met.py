@@ -22,7 +22,7 @@ def table(hospitals, rows):
     [
         (SMALL, 120, ("--budget", "0.1"), True),
         (SMALL, 120, ("--budget", "0.1", "--confidence", "0"), True),
-        (SMALL, 400, ("--budget", "0.001", "--max-rate-shift", "0"), False),
+        (SMALL, 120, ("--budget", "0.001", "--max-rate-shift", "0"), False),  # few rows
         (SMALL, 120, ("--budget", "0.05", "--pooling", "none"), None),
         (("a", "b"), 600, ("--budget", "0.1"), True),
         (("a", "b"), 600, ("--budget", "0.1", "--scope", "global"), True),

@@ -16,6 +16,7 @@ from fcfl.runs.folder import check_folder, prepare_folder, writing
 from fcfl.runs.opening import Opened, Opener, open_run
 from fcfl.runs.settings import Experiment
 from fcfl.training.fit import check_rules, train
+from fcfl.training.margins import Pooling
 from fcfl.training.progress_share import OnRound, OverPhases
 from fcfl.training.rounds import Session
 from fcfl.training.stages import Run
@@ -97,7 +98,8 @@ def _run_opened(
     def begin(run: Run) -> None:
         """Check the budgets against the groups before anything is written."""
         if experiment.privacy is None:
-            run.check_comparable(relative=experiment.relative_budget is not None)
+            relative = experiment.relative_budget is not None
+            run.check_comparable(relative=relative, pooling=_pooling(experiment))
         prepare_folder(
             experiment,
             opened.checksum,
@@ -176,8 +178,14 @@ def check_groups(experiment: Experiment, opened: Opened) -> None:
         relative=experiment.relative_budget is not None,
         min_group_rows=opened.min_group_rows,
         thresholds=experiment.thresholds,
+        pooling=_pooling(experiment),
         groups=opened.groups,
     )
+
+
+def _pooling(experiment: Experiment) -> Pooling:
+    """Whether comparisons may be pooled; thresholds by group never are."""
+    return "none" if experiment.thresholds == "group" else experiment.pooling
 
 
 @contextmanager

@@ -316,6 +316,7 @@ def check_rules(
     relative: bool = False,
     min_group_rows: float | None = None,
     thresholds: Thresholds = "common",
+    pooling: Pooling = "none",
     groups: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
     """Refuse budgets that nothing would be held to: where no two groups can be compared.
@@ -329,7 +330,7 @@ def check_rules(
         return
     check_thresholds(thresholds, run.setup.rules, federation, relative=relative)
     with _naming_absent(federation):
-        run.met(model.start()).check_comparable(relative=relative)
+        run.met(model.start()).check_comparable(relative=relative, pooling=pooling)
 
 
 @contextmanager

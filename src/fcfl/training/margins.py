@@ -276,24 +276,26 @@ def enforced(
     ``constraints`` has the rows of all groups that have any rows. Of comparisons that are not
     pooled, groups with fewer rows than ``min_group_rows`` are left out.
     """
-    keys = _pairs(constraints) if pooling == "auto" else {}
-    clients_of: dict[object, set[ClientId | None]] = {}
-    for (rule, *_), rows in keys.items():
-        names = clients_of.setdefault(rule, set())
-        names.update(constraints.rows[i].client for i in rows)
-    pooled = {
-        key: rows
-        for key, rows in keys.items()
-        if len(rows) >= LEAST_POOLED and len(clients_of[key[0]]) >= POOLED_FROM
-    }
-    is_pooled = np.zeros(len(constraints), dtype=bool)
-    for rows in pooled.values():
-        is_pooled[rows] = True
+    is_pooled = pooled_rows(constraints, pooling)
     least = np.array([_least_rows(row, rules, min_group_rows) for row in constraints.rows])
     smaller = sample(constraints, counts, hard).smaller
     kept = np.flatnonzero(is_pooled | (smaller >= least))
     own = constraints.take(kept)
     return _estimates(own, counts, hard, is_pooled[kept])
+
+
+def pooled_rows(constraints: Constraints, pooling: Pooling) -> NDArray[np.bool_]:
+    """Return which rows are estimates over clients, of those of all groups with any rows."""
+    keys = _pairs(constraints) if pooling == "auto" else {}
+    clients_of: dict[object, set[ClientId | None]] = {}
+    for (rule, *_), rows in keys.items():
+        names = clients_of.setdefault(rule, set())
+        names.update(constraints.rows[i].client for i in rows)
+    is_pooled = np.zeros(len(constraints), dtype=bool)
+    for (rule, *_), rows in keys.items():
+        if len(rows) >= LEAST_POOLED and len(clients_of[rule]) >= POOLED_FROM:
+            is_pooled[rows] = True
+    return is_pooled
 
 
 def _estimates(

@@ -27,6 +27,7 @@ from fcfl.server.method_checks import check_method, first_state
 from fcfl.server.method_options import options_of
 from fcfl.server.problem import Problem, build_problem
 from fcfl.training.client_rules import all_levels, check_comparable, rules_in_force
+from fcfl.training.margins import Pooling, pooled_rows
 from fcfl.training.open_settings import as_method
 from fcfl.training.own_best import with_own_best
 from fcfl.training.references import ask_references, with_references
@@ -149,12 +150,19 @@ class Run:
         self.federation.check_all_answered(what)
         return reports
 
-    def check_comparable(self, *, relative: bool) -> None:
-        """Raise `DataError` if no client has two groups that a budget compares."""
+    def check_comparable(self, *, relative: bool, pooling: Pooling = "none") -> None:
+        """Raise `DataError` if no client has two groups that a budget compares.
+
+        Estimates over clients compare groups of any number of rows.
+        """
         rules = self.setup.rules
         bounded = tuple(rule for rule in rules if rule.budget is not None)
         if relative:  # yet to be measured: any number will do
             bounded = tuple(replace(rule, budget=1.0) for rule in rules)
+        if traits_of(self.method).is_cross_validated:
+            every, _ = self.build(bounded, 1.0)
+            if pooled_rows(every.constraints, pooling).any():
+                return
         problem, _ = self.build(bounded)
         check_comparable(bounded, problem.constraints, self.introductions)
 
