@@ -112,6 +112,15 @@ def test_the_page_has_a_line_for_each_client(tmp_path):
         assert sentence in page
 
 
+def test_without_margins_the_page_names_none(tmp_path):
+    shown = {
+        confidence: write_page(write(tmp_path / str(confidence), run(*DEAR, confidence=confidence)))
+        for confidence in (0, 0.9)
+    }
+    assert "with margins" in shown[0.9].read_text("utf-8")
+    assert "with margins" not in shown[0].read_text("utf-8")
+
+
 def test_pages_without_a_price_have_no_such_table(tmp_path):
     content = run(*DEAR, price=None)
     assert price_in_steps(parsed(content)) is None
