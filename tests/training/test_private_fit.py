@@ -82,7 +82,7 @@ def test_a_result_has_noisy_counts_wider_intervals_and_the_privacy_part():
     assert wide.value == narrow.value and wide.high > narrow.high
 
 
-def test_a_model_that_decides_alike_about_everybody_is_warned_of_as_far_as_noise_tells():
+def test_a_model_that_decides_alike_about_everybody_is_warned_of_by_noisy_counts():
     data = rows(0, 20_000)
     labels = (np.random.default_rng(0).random(20_000) < 0.95) * 1.0
     for y, whom in ((labels, ["everybody"]), (1 - labels, ["nobody"]), (data.y, [])):
@@ -90,7 +90,7 @@ def test_a_model_that_decides_alike_about_everybody_is_warned_of_as_far_as_noise
         trained = train(clients, Linear(4), [RULE], method=Private(epsilon=2.0))
         said = [note for note in trained.notes if note.startswith("The model selects ")]
         assert len(said) == len(whom) and all(who in said[0] for who in whom)
-        assert all("training rows, as far as counts with noise tell" in note for note in said)
+        assert all("training rows at a" in note for note in said)
 
 
 def test_a_client_that_is_too_small_is_named_with_the_rows_that_would_do():
