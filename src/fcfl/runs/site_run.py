@@ -18,6 +18,7 @@ from fcfl.models.linear import Linear
 from fcfl.models.loss import as_loss, loss_notes
 from fcfl.models.model_file import Inputs
 from fcfl.results import Deployment, SiteDeployment
+from fcfl.runs.expected_cost import cost_sentence
 from fcfl.runs.folder import SETTINGS, is_same_run
 from fcfl.runs.opening import Opened, rules_of
 from fcfl.runs.run import Finished, run_session
@@ -56,10 +57,16 @@ class Sites:
         """What one run trains; its costs are counted from here."""
         opened = open_sites(experiment, self.federation, self.run.module)
         before = traffic_before(self.federation)
+        method = self.run.make_method(experiment)
+        if self.run.command == "train" and not self.run.resume:
+            slowest = max(one.slowest_seconds for one in self.federation.traffic.values())
+            expected = cost_sentence(experiment, method, opened.model, slowest)
+            if expected is not None:
+                self.on_message(expected)
         return replace(
             opened,
             deployment=lambda met: deployment_section(self.federation, met, before),
-            method=self.run.make_method(experiment),
+            method=method,
         )
 
 
