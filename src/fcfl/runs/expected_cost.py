@@ -24,8 +24,8 @@ EXCHANGES = {
     (False, True, "nothing"): (9, 10),
 }
 # Under masks a request for a sum takes a second exchange, which opens it. Not all requests do: on
-# the tables of three clients or more the shortest runs took 1.7 times as many exchanges. For the two
-# settings with margins this gives 36 to 120 and 27 to 112; 20 runs each took 39 to 114, 34 to 100.
+# the tables of three clients or more the shortest runs took 1.7 times as many exchanges. With
+# margins this gives 36 to 120 and 27 to 112; 20 runs each took 39 to 114 and 34 to 100.
 MASKED = (1.7, 2.0)
 AROUND = 3  # of other methods: introductions, counts of groups, counts of decisions
 
