@@ -61,8 +61,9 @@ def test_the_lowest_of_several_starts_within_the_budgets_is_continued():
     assert all(entry.worst_loss >= entry.mean_loss for entry in four.starts)
 
 
-def test_by_default_the_model_without_budgets_is_the_only_start():
-    assert plain_fit(starts=None).starts == ()
+def test_given_settings_compare_their_own_start_and_the_model_without_budgets():
+    assert [entry.start for entry in plain_fit(starts=None).starts] == NAMES[:2]
+    assert plain_fit(starts=1).starts == ()
     six = plain_fit(starts=6).starts
     assert [entry.start for entry in six] == [*NAMES, "random 1", "random 2"]
     assert [e.start for e in plain_fit(starts=2).starts] == NAMES[:2]

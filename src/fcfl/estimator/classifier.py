@@ -103,7 +103,7 @@ class FCFLClassifier(FittedClassifier):
         Groups with fewer rows (by weight) at a client are not compared there. By default 30, more
         for a budget below 0.05, 100 at most.
     starts : int, optional
-        How many starts are compared. By default 1.
+        How many starts are compared. By default 2 where ``l2`` and ``objective`` are given, else 1.
     threshold : float
         The probability from which on a row is in the second class, by default 0.5. Group rates in
         training, `predict` and `audit` are those of decisions at it. Lower it for a rare class: the

@@ -129,7 +129,8 @@ class TrainingSettings:
     start: Literal["zero", "uniform"] = "zero"
     """First parameters; uniform is random."""
     starts: Annotated[int | None, check_starts] = None
-    """How many starts to compare, for sqp: the best is kept. Default: 4."""
+    """How many starts to compare, for sqp: the best is kept. Default: 1; 2 if --l2 and
+    --objective are given."""
     privacy: Annotated[
         Mapping[str, float] | None,
         Written("epsilon=E,delta=D", read=_parse_privacy),

@@ -109,7 +109,9 @@ def train(
         By default 30, more for a small budget (`Difference.least_rows`), and 1 where comparisons
         are pooled.
     starts : how many starts are compared; the best is kept
-        By default 1: the model without budgets.
+        First the model's own start, then the model without budgets, then others. By default 2; 1
+        for a network, where ``start`` is given, and where settings are chosen, by fits of their
+        own.
     threshold : the probability from which on a row is selected; by default the model's, .5
         Group rates are taken there, smooth and hard. Lower it for a rare label:
         `Trained.degenerate` says if nearly nobody is selected, and at which threshold not.
@@ -154,7 +156,6 @@ def train(
         if not traits_of(run.method).is_cross_validated:
             solved = _solve_once(run, first, settings, rules, relative_budget, demands)
         else:
-            n_starts = 1 if starts is None else starts
             solved = solve(
                 run,
                 first,
@@ -162,7 +163,8 @@ def train(
                 demands,
                 asked=rules,
                 relative=None if by_group else relative_budget,
-                starts=n_starts,
+                starts=starts,
+                start_is_given=start is not None,
                 bounded=not by_group,
             )
         if by_group:

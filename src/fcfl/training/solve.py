@@ -118,11 +118,14 @@ def solve(
     *,
     asked: Sequence[Rule],
     relative: float | None,
-    starts: int,
+    starts: int | None,
+    start_is_given: bool,
     bounded: bool = True,
 ) -> Solved:
     """Train under the rules of the run; see the module. If not ``bounded``, without budgets."""
-    return _Solving(run, first, settings, demands, asked, relative, starts, bounded).solve()
+    return _Solving(
+        run, first, settings, demands, asked, relative, starts, start_is_given, bounded
+    ).solve()
 
 
 class _Solving:
@@ -136,12 +139,14 @@ class _Solving:
         demands: Demands,
         asked: Sequence[Rule],
         relative: float | None,
-        starts: int,
+        starts: int | None,
+        start_is_given: bool,
         bounded: bool,
     ) -> None:
         self.rules = run.setup.rules if bounded else without_budgets(run.setup.rules)
         self.run, self.settings, self.demands = run, settings, demands
         self.first, self.asked, self.relative, self.n_starts = first, asked, relative, starts
+        self.is_given = start_is_given
         self.stages: list[Stage] = []
         self.notes: list[str] = []
 
@@ -301,13 +306,19 @@ class _Solving:
         if self._has_margins(problem):
             method = replace(method, tolerance=method.tolerance or PLAIN_TOLERANCE)
         starts: tuple[Start, ...] = ()
-        if chosen is None:
-            state = method.restart(free.state, problem, run.reports_of(free))
-        else:
+        is_exact = method.is_exact(self.first.size)
+        n_starts = self.n_starts or (
+            1 if chosen is not None or self.is_given or not is_exact else 2
+        )
+        if chosen is not None:
             state = method.restart(chosen.state, problem, chosen.reports)
-        if self.n_starts > 1 and len(problem.constraints):
+        elif n_starts == 1:
+            state = method.init(self.first, problem)
+        else:
+            state = method.restart(free.state, problem, run.reports_of(free))
+        if n_starts > 1 and len(problem.constraints):
             others = {"first": self.first}
-            others |= run.setup.model.other_starts(self.n_starts - 2, run.seed)
+            others |= run.setup.model.other_starts(n_starts - 2, run.seed)
             with run.federation.phase("starts"):
                 state, starts = best_start(method, state, others, run.clients, run.session.on_round)
         with run.federation.phase("fit"):

@@ -18,7 +18,7 @@ from fcfl.training.progress_share import OnRound
 from fcfl.training.together import Lane, ask_together, run_together
 
 TOLERANCE = 1e-3  # KKT residual at which starts are compared
-ROUNDS = 200
+ROUNDS = 60  # a start that has not converged by then is compared where it is
 BETTER = 1e-3  # share by which a later start must be lower to be preferred
 OPTIMUM = "unconstrained optimum"
 _WHAT = "comparing starts"
