@@ -338,6 +338,9 @@ def keeps_exit_zero(recorded: Recorded) -> bool:
         "beside the benchmark's model without budgets, under exit 0: "
         + ", ".join(f"{by:.3f} of {whom}" for whom, by in shifts.items())
     )
+    if lost := margin_losses(recorded):
+        most, average = max(lost), mean(lost)
+        print(f"Margins cost {most:.4f} of training accuracy at most, {average:.4f} on average")
     return not outside
 
 
