@@ -344,6 +344,16 @@ def keeps_exit_zero(recorded: Recorded) -> bool:
     return not outside
 
 
+def margin_losses(recorded: Recorded) -> list[float]:
+    """Training accuracy that margins cost, where the same rows were trained on at confidence 0."""
+    lost = []
+    for (task, seed, confidence, variant), found in recorded.lines.items():
+        plain = recorded.lines.get((task, seed, 0.0, variant))
+        if variant == "default" and confidence and found["met"] and plain is not None:
+            lost.append((plain["accuracy"][0] - found["accuracy"][0]) / UNIT)
+    return lost
+
+
 def is_calibrated(recorded: Recorded, part: str) -> bool:
     """Stated chances against frequencies in ten bins, tables being independent."""
     pairs: dict[tuple[str, int], list[tuple[float, bool]]] = {}
