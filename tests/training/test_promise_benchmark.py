@@ -28,7 +28,7 @@ def test_true_rates_are_those_of_many_sampled_rows(name):
     rows = population.rows("many")
     for k in (0, len(population.names) - 1):
         data = rows[population.names[k]]
-        counts = count_rows(linear_logits(data.X, params), data, rates)
+        counts = count_rows(linear_logits(data.X, params), data, rates, 0.0)
         error = 5.0 * np.sqrt(0.25 / np.minimum(counts.group_counts, 100_000))
         assert (np.abs(counts.group_selected / counts.group_counts - true[k]) < error).all()
         assert np.abs(counts.group_counts / 100_000 - mass[k]).max() < 0.01
