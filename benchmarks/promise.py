@@ -100,7 +100,7 @@ def line_of(found: Record) -> str:
     name = f"{found['task']} {found['seed']} {found['confidence']:g} {found['variant']}"
     if "error" in found:
         return f"{name}: {found['error']}"
-    inside = kept_of(found, "pop" if "pop" in found else "fresh")
+    inside = kept_of(found, "pop") or kept_of(found, "fresh")
     share = f"{np.mean(inside):.2f}" if inside else "-"
     return (
         f"{name}: {found['exchanges']} exchanges, {found['cpu']} s, accuracy "
