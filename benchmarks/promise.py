@@ -100,7 +100,7 @@ def line_of(found: Record) -> str:
     name = f"{found['task']} {found['seed']} {found['confidence']:g} {found['variant']}"
     if "error" in found:
         return f"{name}: {found['error']}"
-    inside = kept_of(found, "pop" if "pop" in found else "fresh")
+    inside = kept_of(found, "pop") or kept_of(found, "fresh")
     share = f"{np.mean(inside):.2f}" if inside else "-"
     return (
         f"{name}: {found['exchanges']} exchanges, {found['cpu']} s, accuracy "
@@ -338,7 +338,20 @@ def keeps_exit_zero(recorded: Recorded) -> bool:
         "beside the benchmark's model without budgets, under exit 0: "
         + ", ".join(f"{by:.3f} of {whom}" for whom, by in shifts.items())
     )
+    if lost := margin_losses(recorded):
+        most, average = max(lost), mean(lost)
+        print(f"Margins cost {most:.4f} of training accuracy at most, {average:.4f} on average")
     return not outside
+
+
+def margin_losses(recorded: Recorded) -> list[float]:
+    """Training accuracy that margins cost, where the same rows were trained on at confidence 0."""
+    lost = []
+    for (task, seed, confidence, variant), found in recorded.lines.items():
+        plain = recorded.lines.get((task, seed, 0.0, variant))
+        if variant == "default" and confidence and found["met"] and plain is not None:
+            lost.append((plain["accuracy"][0] - found["accuracy"][0]) / UNIT)
+    return lost
 
 
 def is_calibrated(recorded: Recorded, part: str) -> bool:

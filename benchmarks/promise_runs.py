@@ -205,7 +205,7 @@ def is_inside(rule: Rule, value: int) -> bool:
 def _compact(record: dict[str, Any], rule: Rule) -> dict[str, Any]:
     """Leave out what no table shows of tens of clients.
 
-    Per-client figures stay for runs with stated chances; of the others how many are inside.
+    Per-client figures stay for default runs and own rates; of the others how many are inside.
     """
     found = dict(record)
     found["selected"] = [record["selected"][0], *(f(record["selected"][1:]) for f in (min, max))]
@@ -213,13 +213,13 @@ def _compact(record: dict[str, Any], rule: Rule) -> dict[str, Any]:
         if name in ("smooth", "hard") and f"{name}_all" not in record:
             found[f"{name}_all"] = record[name]
         found.pop(name, None)
-    if "chance" not in record:
+    if record["variant"] not in ("default", "own"):
         found["kept"] = {}
         for part in ("pop", "fresh"):
             values = record.get(f"{part}_all", record[part])
             known = [is_inside(rule, value) for value in values if value is not None]
             found["kept"][part] = [sum(known), len(known)]
-        for name in ("pop", "fresh", "pop_all", "fresh_all", "hard_all"):
+        for name in ("pop", "fresh", "pop_all", "fresh_all", "hard_all", "chance"):
             found.pop(name, None)
     found.pop("smooth_all", None)
     return found
