@@ -69,7 +69,7 @@ def sweep(
 
     sqp trains every point after the first twice, from the point before and from
     zero, and keeps the better run that meets its budgets; other methods start from
-    zero. What is left to cross-validation is chosen once. Writes sweep.json and a
+    zero. Settings that are left open are chosen once. Writes sweep.json and a
     folder per point.
 
     Exit codes: 0 budgets met on the training rows at every point, 1 an error, 2

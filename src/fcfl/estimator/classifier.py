@@ -72,12 +72,12 @@ class FCFLClassifier(FittedClassifier):
         How to train: "sqp", "two-stage" or a baseline, which ``fcfl train --help`` describes; or a
         method as an object, ours with options such as ``SQP(tolerance=1e-4)``, or your own.
     l2 : float or "auto", optional
-        Weight of ``|params|**2 / 2`` in every loss. By default cross-validated inside the clients
+        Weight of ``|params|**2 / 2`` in every loss. By default chosen by leave-one-out losses
         for a linear model trained by "sqp", 0.003 for a torch module, 0 with other methods.
     objective : float, "max", "mean" or "auto", optional
         What is minimised over clients: their largest loss, their mean loss, or the smooth maximum
         at this temperature (large is near the mean). By default that of a method object, else
-        cross-validated together with ``l2``; 1 for a torch module.
+        chosen with ``l2``; 1 for a torch module.
     loss : {"cross-entropy", "hinge", "squared"} or loss
         Of a row. Hinge is smoothed over a width of 0.1, or as ``Hinge(width=0.05)`` says; its
         scores are not probabilities, and there is no `predict_proba`.
@@ -139,7 +139,7 @@ class FCFLClassifier(FittedClassifier):
     history_ : tuple of RoundInfo
         Worst loss and largest violation of every round.
     result_ : Result
-        Everything ``result.json`` of a run says; ``result_.selection`` is the cross-validation.
+        Everything ``result.json`` of a run says; ``result_.selection`` is how settings were chosen.
     prices_ : tuple of Price
         What each budget costs: the fall of the objective per unit it is relaxed. For "sqp".
     thresholds_ : GroupThresholds or None

@@ -13,7 +13,7 @@ from fcfl.runs.privacy_settings import check_left_out
 from fcfl.server.private import Private
 from fcfl.server.registry import METHODS
 
-NETWORK_OBJECTIVE = 1.0  # a network is not cross-validated
+NETWORK_OBJECTIVE = 1.0  # settings of a network are not chosen
 
 
 def method_of(classifier: Any, seed: int) -> Any:
@@ -86,8 +86,8 @@ def open_settings_of(classifier: Any) -> tuple[Any, Any]:
     if classifier.model is not None:
         if "auto" in (l2, objective):
             raise ValueError(
-                "`l2` and `objective` must be numbers (or 'max') for a torch module; it is "
-                "not cross-validated."
+                "`l2` and `objective` must be numbers (or 'max') for a torch module: they are "
+                "not chosen for it."
             )
         if objective is None and by_name and METHODS[classifier.method].traits.is_cross_validated:
             objective = NETWORK_OBJECTIVE

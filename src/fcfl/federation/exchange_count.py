@@ -33,7 +33,7 @@ meet : introductions, and the counts from which constraints are built
 reference : training without budgets, to which relative budgets refer
 disclose : reference rows that some methods need
 alone : training each client alone, for excess losses
-choose : cross-validation of settings
+choose : fits of candidate settings, and their leave-one-out losses
 starts : comparing starts
 fit : training with the plain budgets
 check : hard decisions of a model on all rows

@@ -69,7 +69,7 @@ class Model(Protocol):
 
     @property
     def default_l2(self) -> float | None:
-        """The L2 weight by default; None leaves it to cross-validation."""
+        """The L2 weight by default; None leaves it to be chosen."""
         ...
 
     @property

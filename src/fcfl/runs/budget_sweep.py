@@ -46,7 +46,7 @@ def run_sweep(
     sqp therefore trains every point after the first twice, from the point before and afresh, and
     keeps the run with the lower `objective` of those that meet their budgets on training rows.
     Other methods only start afresh: outside a tighter budget they might not find back. What is
-    left to cross-validation is chosen at the first budget and kept.
+    left open is chosen at the first budget and kept.
 
     With ``session.resume`` a finished point is read back and an unfinished one goes on. Points
     with other settings are refused, or with ``overwrite`` replaced. ``opener`` finds the rows.
@@ -114,7 +114,7 @@ def _make_way(
 ) -> None:
     """Refuse points with other settings before the first is trained, or clear all of them away.
 
-    What is left to cross-validation is not known yet: of a stored run it may be anything.
+    What is left open is not known yet: of a stored run it may be anything.
     """
     for one, place in zip(runs, places, strict=True):
         settings = place / SETTINGS

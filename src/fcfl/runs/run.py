@@ -164,7 +164,7 @@ def _told_checksum(experiment: Experiment, opened: Opened) -> str:
 
 
 def _unless_alone(setting: Any, opened: Opened, otherwise: Any) -> Any:
-    """A setting; where the model has its own L2 weight, nothing is left to cross-validation."""
+    """A setting; where the model has its own L2 weight, nothing is left to be chosen."""
     return otherwise if setting == "auto" and opened.model.default_l2 is not None else setting
 
 

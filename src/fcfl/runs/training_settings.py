@@ -105,10 +105,11 @@ class TrainingSettings:
     ] = None
     """Setting that only one method has, such as q=10 or local-epochs=5; may be repeated."""
     l2: Annotated[float | Literal["auto"] | None, Written("X|auto"), _check_l2] = None
-    """Weight of |params|²/2 in every loss; auto (default for sqp): cross-validated."""
+    """Weight of |params|²/2 in every loss; auto (default for sqp): chosen by
+    leave-one-out losses."""
     objective: Annotated[Objective | None, Written("max|mean|X|auto"), _check_objective] = None
     """max: the largest loss (the paper); mean: the mean loss; X: a smooth maximum, near the
-    mean when large; auto (default for sqp): cross-validated."""
+    mean when large; auto (default for sqp): chosen with --l2."""
     loss: Annotated[str, one_of(LOSSES)] = CrossEntropy.name
     """Loss of a row: cross-entropy; hinge, smoothed (its scores are not probabilities);
     squared error."""
@@ -196,5 +197,5 @@ class TrainingSettings:
 
     @property
     def wants_selection(self) -> bool:
-        """Whether anything is left to cross-validation."""
+        """Whether anything is left to be chosen."""
         return "auto" in (self.l2_or_default, self.objective_or_default)

@@ -104,7 +104,7 @@ class Traits:
         What it may minimise over clients: ``"max"``, ``"mean"``, and ``"temperature"`` for the
         smooth maximum at any positive one. Empty when it has an objective of its own.
     is_cross_validated
-        Whether ``l2`` and ``objective`` are chosen by cross-validation when they are left open:
+        Whether ``l2`` and ``objective`` are chosen by leave-one-out losses when they are left open:
         it must be fast, and start from any parameters.
     takes_excess_loss
         Whether clients' losses may be counted from their own best (``Problem.own_best_losses``),

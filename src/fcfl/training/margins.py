@@ -428,7 +428,7 @@ def tightened(
     can_tell = kept_chance(np.zeros(room.size), room, deviation, opposite) >= TELLS
     return Tightened(
         np.minimum(b, b - room + width - shift),
-        b - known.trust * 0.9 * (room - M),
+        b - known.trust * (1.0 - KEPT_SHARE) * (room - M),
         short,
         can_tell,
     )

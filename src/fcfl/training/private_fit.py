@@ -1,4 +1,4 @@
-"""Training with clients that add noise: one stage, no cross-validation, no starts, no turns.
+"""Training with clients that add noise: one stage, nothing chosen, no starts, no margins.
 
 Nothing but the method's releases is asked of anybody. What the result says of rows comes from the
 last releases, counts of decisions with noise; intervals are as much wider.

@@ -64,7 +64,6 @@ MAX_PENALTY = 100.0  # of a tightened fit: no margin of .01 is worth a nat of lo
 TIGHT_ROUNDS = 25  # of a tightened fit: of 53 that converged the longest took 19
 RUNGS = (0.5, 0.8, 0.9, 0.95, 0.99)  # confidences to try where the one asked for costs too much
 CONSTANT_BIAS = 0.3  # deviations by which groups drift apart where the Hessian is not known
-CENTRED = 0.9  # of the room beside a margin, which decisions keep, too
 
 
 @dataclass(frozen=True)
