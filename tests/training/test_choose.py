@@ -171,3 +171,18 @@ def test_a_choice_is_the_same_twice():
     one, two = (trained_on(binding(1), l2="auto", objective="auto") for _ in range(2))
     assert one.selection == two.selection and identical(one.params, two.params)
     assert one.rules == (PARITY,)
+
+
+def test_of_clients_alike_none_is_named_as_served_worst():
+    found = {f"c{k}": noisy([0.5, 0.6], 0.5, seed=k) for k in range(3)}
+    candidates = [(0.01, MEAN), (0.1, MEAN)]
+    assert "'c0'" not in decide(candidates, found).sentence
+    found["c0"] = noisy([0.9, 0.9], 0.1)
+    assert "'c0'" in decide(candidates, found).sentence
+
+
+def test_what_was_given_is_not_said_to_be_a_middle_value():
+    """One client has one objective, so that nothing is compared."""
+    trained = trained_on(binding(1, sizes=(300,)), l2=0.1, objective="auto")
+    assert trained.l2 == 0.1 and trained.selection.objective == "mean"
+    assert "middle value" not in trained.selection.sentence

@@ -49,12 +49,12 @@ def choose(
     """
     candidates = settings.candidates(len(problem.clients))
     if len(candidates) == 1 or not method.is_exact(start[0].params.size):
-        return _unchosen(settings), None
+        return _unchosen(settings, len(candidates)), None
     lanes = {one: _lane(method, problem, one, start) for one in candidates}
     ended = run_together(lanes, clients, WHAT, on_round)
     found = _held_out(clients, problem, ended)
     if found is None:
-        return _unchosen(settings), None
+        return _unchosen(settings, len(candidates)), None
     selection = decide(candidates, found)
     chosen = next(
         one
@@ -191,7 +191,7 @@ def decide(candidates: Sequence[Candidate], found: Mapping[ClientId, HeldOut]) -
         objective=line.objective,
         chosen=line,
         table=table,
-        sentence=_sentence(table, base, chosen, best),
+        sentence=_sentence(table, base, chosen, best, len(names)),
     )
 
 
@@ -222,14 +222,20 @@ def _own_weight(means: Vector, variances: Vector) -> Vector:
     return np.asarray(between / np.maximum(between + variances, 1e-300))
 
 
-def _sentence(table: Sequence[SelectionLine], base: int, chosen: int, best: Sequence[int]) -> str:
+def _sentence(
+    table: Sequence[SelectionLine], base: int, chosen: int, best: Sequence[int], n_clients: int
+) -> str:
     line, mean = table[chosen], table[base]
     objective = line.objective if isinstance(line.objective, str) else f"{line.objective:g}"
     said = (
         f"Chose l2 {line.l2:g} and objective {objective} by leave-one-out losses: "
-        f"{line.mean_loss:.4f} over all rows, {line.worst_loss:.4f} for {line.worst_client!r}, "
-        "the client served worst."
+        f"{line.mean_loss:.4f} over all rows"
     )
+    if n_clients == 1:
+        return f"{said}."
+    if line.worst_loss <= line.mean_loss and chosen == base:
+        return f"{said}; clients differ by no more than chance."
+    said += f", {line.worst_loss:.4f} for {line.worst_client!r}, the client served worst."
     if chosen != base:
         return (
             f"{said} The mean objective would give it {mean.worst_loss:.4f}, which is worse by "
@@ -240,16 +246,22 @@ def _sentence(table: Sequence[SelectionLine], base: int, chosen: int, best: Sequ
     return said
 
 
-def _unchosen(settings: OpenSettings) -> Selection:
+def _unchosen(settings: OpenSettings, n_candidates: int) -> Selection:
     """A moderate choice, where nothing can be compared, and why."""
     l2, objective = settings.first
+    chosen = f"l2 was set to {l2:g}, a middle value"
     if settings.objective != "auto":
         objective = settings.objective
+    if settings.l2 != "auto":
+        chosen = "The objective was set to the mean"
+    why = (
+        "leave-one-out losses need exact curvature, which a model with this many parameters or "
+        "these clients do not have."
+    )
+    if n_candidates == 1:
+        why = "one client has only one objective."
     return Selection(
         l2=l2,
         objective=objective_name(objective),  # type: ignore[arg-type]
-        sentence=(
-            f"l2 was set to {l2:g}, a middle value: leave-one-out losses need exact curvature, "
-            "which a model with this many parameters or these clients do not have."
-        ),
+        sentence=f"{chosen}: {why}",
     )
