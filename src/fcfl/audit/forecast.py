@@ -13,11 +13,11 @@ The rates to start from are neither the smooth ones alone nor the decisions: in 
 has bent single decisions to its budget, which new rows do not repeat, in large ones decisions are
 what they are. So :math:`r_g` is the smooth rate moved towards the decided one by
 :math:`n / (n + 300)`, n the rows of the smallest group. A fit also flatters its own rows: rates
-drift by half of what `training.drift` says (its first order overstates it), one standard deviation
-at most, and where that is not known, the group selected most and the one selected least are moved
-apart by 0.3 standard deviations. The constants come from re-splits of Adult (seeds below 100);
-`python -m benchmarks.promise chances` compares stated chances with frequencies on splits that they
-were not chosen on.
+drift by half of the bias in `training.margins` (to first order it is overstated), one standard
+deviation at most, and where that is not known, the group selected most and the one selected least
+are moved apart by 0.3 standard deviations. The constants come from re-splits of Adult (seeds below
+100); `python -m benchmarks.promise chances` compares stated chances with frequencies on splits that
+they were not chosen on.
 """
 
 from dataclasses import dataclass
