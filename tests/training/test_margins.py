@@ -9,6 +9,7 @@ from scipy.special import ndtr, ndtri
 from fcfl import Difference, Ratio
 from fcfl.rules import rates_needed
 from fcfl.server.constraints import build_constraints
+from fcfl.server.problem import Problem
 from fcfl.training.margins import (
     ODD,
     SPREADS,
@@ -17,6 +18,7 @@ from fcfl.training.margins import (
     kept_chance,
     margins,
     rate_limits,
+    rows_per_new_row,
     sample,
     shared_confidence,
     shrinkage,
@@ -440,3 +442,56 @@ def test_bounds_fall_with_the_confidence_and_rows_asked_for_are_enough():
     assert tight.rows_short == pytest.approx([1, 1], abs=0.05)
     kept = sample(known.own, known.counts, np.ravel(rates)).kept_at_parity
     assert kept == pytest.approx([0.9] * 2, abs=0.01)  # of samples of a parity model
+
+
+# --- edges ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [Difference("demographic_parity", "race", 0.0), Ratio("demographic_parity", "race", 1.0)],
+)
+def test_no_number_of_rows_gives_slack_to_a_budget_of_exact_equality(rule):
+    """Bounds stay as they are, and no multiple of the rows is named."""
+    constraints, counts = rows_of([[300, 200]], rule)
+    rates = np.array([0.5, 0.4])
+    known = enforced(constraints, (rule,), counts, rates, "none", 1.0)
+    tight = tightened(known, rates, rates, np.zeros(2), 0.9)
+    assert tight.smooth == pytest.approx(known.budgets.bounds)
+    assert tight.rows_short.tolist() == [0, 0] and not tight.can_tell.any()
+
+
+def test_the_largest_confidence_below_one_has_finite_needs():
+    constraints, counts = rows_of([[300, 200]])
+    known = enforced(constraints, (PARITY,), counts, np.full(2, 0.5), "none", 1.0)
+    tight = tightened(known, np.full(2, 0.5), np.full(2, 0.5), np.zeros(2), np.nextafter(1, 0))
+    assert np.isfinite(tight.rows_short).all() and (tight.rows_short > 1).all()
+
+
+def test_rates_of_parity_are_those_of_each_client_for_any_mix_of_scopes_and_attributes():
+    """Written out client by client, with ten rows at the federation's rate."""
+    levels = THREE | {"sex": ("f", "m")}
+    rules = (PARITY, replace(PARITY, attribute="sex"), replace(PARITY, scope="global"))
+    rng = np.random.default_rng(3)
+    counts = rng.integers(1, 90, (6, 5)).astype(float)
+    rates = rng.random((6, 5))
+    constraints, n = rows_of(counts, *rules, levels=levels)
+    found = sample(constraints, n, rates.ravel()).parity
+    places = {"race": slice(0, 3), "sex": slice(3, 5)}
+    for row, parity in zip(constraints.rows, found, strict=True):
+        part = places[row.attribute]
+        overall = (counts[:, part] * rates[:, part]).sum() + 1
+        overall /= counts[:, part].sum() + 2
+        of = slice(None) if row.client is None else int(row.client[1:])
+        own, rows = (counts[of] * rates[of])[..., part].sum(), counts[of][..., part].sum()
+        assert parity == pytest.approx((own + 10 * overall) / (rows + 10))
+
+
+def test_new_rows_of_a_rule_over_all_clients_are_those_of_all():
+    rules = (PARITY, replace(PARITY, scope="global"))
+    constraints, _ = rows_of([[30, 10], [60, 20]], *rules)
+    problem = Problem(("c0", "c1"), np.array([40.0, 80.0]), 2, constraints)
+    per_new = rows_per_new_row(problem, constraints.rows, 20.0)
+    clients = [row.client for row in constraints.rows]
+    assert dict(zip(clients, per_new, strict=True)) == {"c0": 2, "c1": 4, None: 3}
+    assert rows_per_new_row(problem, constraints.rows, None) is None

@@ -226,6 +226,20 @@ def test_the_largest_confidence_that_margins_can_bear_is_found(monkeypatch):
     assert trained.params == pytest.approx(as_given.params, abs=2e-3)
 
 
+@pytest.mark.parametrize("sizes", [(240, 400), (1000, 30_000), (4000, 8000)])
+def test_no_fit_that_was_too_dear_is_repeated(monkeypatch, sizes):
+    """Where no rows can tell, some, or all: each fit has bounds of its own."""
+    tried = []
+
+    def dear(self, plain, tight, confidence):
+        tried.append(tuple(tight.smooth))
+
+    monkeypatch.setattr(steps._Enforcing, "_fit_tight", dear)
+    trained = trained_on(binding(5, sizes=sizes), confidence=0.9)
+    assert tried and len({*tried}) == len(tried)
+    assert trained.margins.cut_to == 0
+
+
 # --- limits on rates ------------------------------------------------------------------------------
 
 
@@ -445,6 +459,14 @@ def test_without_pooling_the_rows_are_those_of_the_paper():
         rates += [a, b]
         expected += [a - b, b - a] if rows.min() >= 30 else []
     assert problem.constraints.apply(np.ravel(rates)) == pytest.approx(expected)
+
+
+def test_a_least_number_of_rows_that_is_given_holds_for_estimates_too():
+    clients = binding(3, sizes=(60,) * 8 + (600,) * 8, held_out=False)
+    trained = trained_on(clients, confidence=0.9, min_group_rows=35)
+    small = {f"client-{k}" for k in range(8)}
+    compared = {row.client for row in trained.state.problem.constraints.rows}
+    assert trained.pooling is not None and not compared & small
 
 
 def test_as_rows_grow_the_model_is_that_of_own_rows():

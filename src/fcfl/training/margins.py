@@ -37,9 +37,9 @@ same limit at every client made many fits infeasible (adult-5 by sex, six splits
 kept at 71 exchanges, without it .88 at 42).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,7 @@ from scipy.special import ndtr, ndtri
 from fcfl._types import ClientId, Vector
 from fcfl.rules import LEAST_ROWS, RATE_KINDS, Rule
 from fcfl.server.constraints import SHIFT, Constraints, Pooled, Row, no_rows
+from fcfl.server.problem import Problem
 
 Pooling: TypeAlias = Literal["auto", "none"]
 
@@ -57,6 +58,7 @@ LEAST_POOLED = 3  # clients that must compare a pair of groups for its average t
 ODD = 0.025  # chance that a client like the others is named, over all comparisons
 SHARED_ROWS = 10.0  # rows that the federation's rate is worth in a client's
 KEPT_SHARE = 0.1  # of the room, which bounds leave on each side of parity
+CERTAIN = float(np.nextafter(1.0, 0.0))  # the largest probability with a finite quantile
 
 # Of the gap between hard and smooth rates, new rows repeat about n / (n + 300): none of it below 50
 # rows, .16 up to 300, .80 up to 1,000, .98 above (ONE_SOLVE measured it on re-splits of Adult).
@@ -116,17 +118,21 @@ def _parity_rates(constraints: Constraints, counts: Vector, rates: Vector) -> Ve
 
     It counts `SHARED_ROWS` more rows at the federation's rate, so that it is never 0 or 1.
     """
-    found = np.zeros(len(constraints))
-    for rows in _grouped(constraints, lambda r: (r.attribute, r.kind)).values():
-        everywhere = _columns(constraints, rows)
-        selected = counts[everywhere] @ rates[everywhere]
-        overall = (selected + 1.0) / (counts[everywhere].sum() + 2.0)
-        of_client = _grouped(constraints, lambda r: r.client, rows)
-        for own in of_client.values():
-            columns = _columns(constraints, own)
-            selected = counts[columns] @ rates[columns] + SHARED_ROWS * overall
-            found[own] = selected / (counts[columns].sum() + SHARED_ROWS)
-    return found
+    everywhere = _numbered((row.attribute, row.kind) for row in constraints.rows)
+    at_client = _numbered((row.client, row.attribute, row.kind) for row in constraints.rows)
+
+    def total(group: NDArray[np.int64]) -> tuple[Vector, Vector]:
+        """Selected rows and all rows behind the rates that each group of rows touches."""
+        width = constraints.n_columns
+        touched = np.unique(group[constraints.entry_row] * width + constraints.entry_column)
+        owner, column = np.divmod(touched, width)
+        selected = np.bincount(owner, counts[column] * rates[column]).astype(np.float64)
+        return selected[group], np.bincount(owner, counts[column]).astype(np.float64)[group]
+
+    selected, n = total(everywhere)
+    overall = (selected + 1.0) / (n + 2.0)
+    selected, n = total(at_client)
+    return np.asarray((selected + SHARED_ROWS * overall) / (n + SHARED_ROWS))
 
 
 def kept_chance(mean: Vector, room: Vector, deviation: Vector, opposite: Vector) -> Vector:
@@ -273,8 +279,9 @@ def enforced(
 ) -> Enforced:
     """Decide which rows are estimates over clients, at the rates of the model without budgets.
 
-    ``constraints`` has the rows of all groups that have any rows. Of comparisons that are not
-    pooled, groups with fewer rows than ``min_group_rows`` are left out.
+    ``constraints`` has the rows of all groups with ``min_group_rows`` rows, if that is given, else
+    with any. Of comparisons that are not pooled, groups with too few rows for their rule are left
+    out.
     """
     is_pooled = pooled_rows(constraints, pooling)
     least = np.array([_least_rows(row, rules, min_group_rows) for row in constraints.rows])
@@ -380,6 +387,8 @@ def rate_limits(known: Enforced, rates: Vector, most: float) -> Constraints:
 class Tightened:
     """Bounds of smooth rates, bounds of decisions, and by how much rows fall short, per row.
 
+    ``rows_short`` is how many times as many rows a confidence takes, 0 where no number is enough:
+    parity has no slack under a difference of 0 or a ratio of 1.
     ``can_tell`` are the rows whose estimate would stay inside at parity in nine of ten samples.
     """
 
@@ -423,22 +432,44 @@ def tightened(
     most = width - KEPT_SHARE * room
     shift = np.clip(bias + gap, -most, most)
     b = known.budgets.bounds
-    z = ndtri(0.5 * (1.0 + c))
-    short = (z * deviation / np.maximum(room, 1e-300)) ** 2
+    z = ndtri(np.minimum(0.5 * (1.0 + c), CERTAIN))
+    short = np.zeros(room.size)
+    np.divide(z * deviation, room, out=short, where=room > 0)
     can_tell = kept_chance(np.zeros(room.size), room, deviation, opposite) >= TELLS
     return Tightened(
         np.minimum(b, b - room + width - shift),
         b - known.trust * (1.0 - KEPT_SHARE) * (room - M),
-        short,
+        short**2,
         can_tell,
     )
 
 
-def _grouped(constraints: Constraints, key, rows=None):  # type: ignore[no-untyped-def]
-    """Positions of rows by a key of theirs, in the order in which keys are met."""
-    found: dict[object, list[int]] = {}
-    for i in range(len(constraints)) if rows is None else rows:
-        found.setdefault(key(constraints.rows[i]), []).append(int(i))
+def rows_per_new_row(
+    problem: Problem, rows: Sequence[Row], new_rows: float | None
+) -> Vector | None:
+    """Return the training rows of each row's client, or of all, per new row of theirs.
+
+    ``new_rows`` is the number of new rows of each client, or None.
+    """
+    if new_rows is None:
+        return None
+    own = dict(zip(problem.clients, problem.n_rows, strict=True))
+    together = float(problem.n_rows.mean())
+    trained = [together if row.client is None else own[row.client] for row in rows]
+    return np.array(trained) / new_rows
+
+
+def _numbered(keys: Iterable[object]) -> NDArray[np.int64]:
+    """Return the number of each key, in the order in which keys are met."""
+    numbers: dict[object, int] = {}
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
+
+
+def _grouped(constraints: Constraints, key: Callable[[Row], Any]) -> dict[Any, NDArray[np.int64]]:
+    """Return the positions of rows by a key, in the order in which keys are met."""
+    found: dict[Any, list[int]] = {}
+    for i, row in enumerate(constraints.rows):
+        found.setdefault(key(row), []).append(i)
     return {name: np.array(places) for name, places in found.items()}
 
 

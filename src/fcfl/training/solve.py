@@ -45,6 +45,7 @@ from fcfl.training.margins import (
     Tightened,
     enforced,
     rate_limits,
+    rows_per_new_row,
     sample,
     tightened,
 )
@@ -237,7 +238,7 @@ class _Solving:
         if hard is None:
             self.notes += run.told(left_out)
             return None, plain
-        every, _ = run.build(rules, 1.0)
+        every, _ = run.build(rules, run.min_group_rows or 1.0)
         at = evaluate_point(plain, free.params, hard)
         counts = np.concatenate([report.group_counts for report in at.reports])
         known = enforced(
@@ -382,14 +383,13 @@ class _Enforcing:
         solving, confidence = self.solving, self.demands.confidence
         looked = self._look()
         budgets = self.known.budgets.bounds
-        model, tight, at = looked, None, looked
+        model, tight = looked, None
         if confidence > 0:
             self.traces = self._bias_traces(self.first_report)
             tight = self._tightened(looked, confidence)
             model, tight = self._tighten(looked, tight, confidence)
         bounds = budgets if tight is None or model.confidence == 0 else tight.decided
         model = self._project(model, bounds, budgets, looked)
-        del at
         exceeded = self._exceeded(model.hard)
         solving.notes += self._sentences(model, tight, exceeded)
         return replace(
@@ -453,14 +453,8 @@ class _Enforcing:
 
     def _tightened(self, plain: _Model, confidence: float) -> Tightened:
         smooth = self._smooth(self.plain)
-        new = None
-        if self.demands.new_rows is not None:
-            problem = self.plain.state.problem
-            place = dict(zip(problem.clients, problem.n_rows, strict=True))
-            total = float(problem.n_rows.sum())
-            rows = self.known.budgets.rows
-            trained = [total if r.client is None else place[r.client] for r in rows]
-            new = np.array(trained) / self.demands.new_rows
+        rows = self.known.budgets.rows
+        new = rows_per_new_row(self.plain.state.problem, rows, self.demands.new_rows)
         bias = self._bias(plain.state)
         return tightened(self.known, smooth, plain.hard, bias, confidence, new)
 
@@ -480,7 +474,14 @@ class _Enforcing:
             return (plain if found is None else found), tight
         budgets = self.known.budgets.bounds
         rungs = [rung for rung in RUNGS if rung < confidence] + [confidence]
-        best, low, high, middle = (plain, tight), -1, len(rungs), len(rungs) - 1
+        best, low, high = (plain, tight), -1, len(rungs)
+        if not tight.can_tell.any():  # every rung would have the plain bounds
+            return best
+        if tight.can_tell.all():  # the last rung is the fit that failed
+            high = len(rungs) - 1
+            middle = (low + high) // 2
+        else:
+            middle = high - 1
         while high - low > 1:
             bounds = self._tightened(plain, rungs[middle]).where_rows_tell(budgets)
             found = self._fit_tight(plain, bounds, rungs[middle])

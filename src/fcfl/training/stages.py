@@ -153,14 +153,14 @@ class Run:
     def check_comparable(self, *, relative: bool, pooling: Pooling = "none") -> None:
         """Raise `DataError` if no client has two groups that a budget compares.
 
-        Estimates over clients compare groups of any number of rows.
+        Estimates over clients compare groups of any number of rows, if no other is given.
         """
         rules = self.setup.rules
         bounded = tuple(rule for rule in rules if rule.budget is not None)
         if relative:  # yet to be measured: any number will do
             bounded = tuple(replace(rule, budget=1.0) for rule in rules)
         if traits_of(self.method).is_cross_validated:
-            every, _ = self.build(bounded, 1.0)
+            every, _ = self.build(bounded, self.min_group_rows or 1.0)
             if pooled_rows(every.constraints, pooling).any():
                 return
         problem, _ = self.build(bounded)

@@ -21,7 +21,7 @@ from fcfl.rules import Rule
 from fcfl.server.constraints import exceeded_by
 from fcfl.server.decisions import KEPT
 from fcfl.server.problem import Problem
-from fcfl.training.margins import enforced, rate_limits, tightened
+from fcfl.training.margins import enforced, rate_limits, rows_per_new_row, tightened
 from fcfl.training.solve import RUNGS, Demands, Solved
 from fcfl.training.stages import Run
 
@@ -129,7 +129,8 @@ class _Choosing:
         rules = self._run.setup.rules
         known = enforced(problem.constraints, rules, counts, plain.hard, "none", 0.0)
         no_bias = np.zeros(len(known.budgets))
-        tight = tightened(known, plain.hard, plain.hard, no_bias, confidence)
+        new = rows_per_new_row(problem, known.budgets.rows, self._demands.new_rows)
+        tight = tightened(known, plain.hard, plain.hard, no_bias, confidence, new)
         found = self.choose(tight.smooth)
         if shift is None:
             return found
