@@ -37,17 +37,18 @@ def said(*lines, part="test"):
 
 def test_each_method_is_named_with_what_it_is_best_at():
     assert said(*LINES) == (
-        "On held-out rows sqp keeps most budgets (4 of 5), has the smallest difference over all "
-        "rows (0.010); fair-reg has the smallest difference at any client (0.040), has the highest "
-        "accuracy at the worst client (0.650) of those that keep half of the budgets; fedavg has "
-        "the highest accuracy at the worst client without regard to budgets (0.700; kept: 0 of 5)."
+        "On held-out rows sqp keeps most budgets (4 of 5) and has the smallest difference over all "
+        "rows (0.010); fair-reg has the smallest difference at any client (0.040) and has the "
+        "highest accuracy at the worst client (0.650) of those that keep half of the budgets; "
+        "fedavg has the highest accuracy at the worst client without regard to budgets (0.700; "
+        "kept: 0 of 5)."
     )
 
 
 def test_equals_are_named_together_and_nothing_twice():
     assert said(LINES[0], replace(LINES[0], method="other")) == (
         "On held-out rows sqp and other keep most budgets (4 of 5), have the smallest difference "
-        "over all rows (0.010), have the smallest difference at any client (0.050), have the "
+        "over all rows (0.010), have the smallest difference at any client (0.050) and have the "
         "highest accuracy at the worst client (0.640) of those that keep half of the budgets."
     )
 

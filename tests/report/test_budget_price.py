@@ -121,6 +121,17 @@ def test_without_margins_the_page_names_none(tmp_path):
     assert "with margins" not in shown[0].read_text("utf-8")
 
 
+def test_a_client_for_which_no_number_of_rows_suffices_is_named_without_a_number(tmp_path):
+    content = run(*DEAR, short={"north": None, "south": 3.2})
+    (warning,) = warnings_of(parsed(content))
+    assert "3.2 times as many for south" in warning.advice
+    view = price_in_steps(parsed(content))
+    assert view.lines[0].rows_needed == "no number suffices"
+    assert any("the rows of 2 clients" in sentence for sentence in view.sentences)
+    (warning,) = warnings_of(parsed(run(*DEAR, short={"north": None})))
+    assert "more rows" not in warning.advice
+
+
 def test_pages_without_a_price_have_no_such_table(tmp_path):
     content = run(*DEAR, price=None)
     assert price_in_steps(parsed(content)) is None

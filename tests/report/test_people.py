@@ -18,7 +18,7 @@ def test_the_first_sentence_counts_people_and_says_who_is_selected_more_often():
     entry = judged(0.15, 0.0, 0.3, 0.05, "undetermined", smallest=0.2, groups=groups)
     assert people_sentence(claim_of(entry)) == (
         "At north, 90 of 100 White people and 18 of 24 Black people are selected: White people are "
-        "selected more often. 24 people are too few to tell whether it is a difference of at most "
+        "selected more often. 24 people are too few to tell whether the difference is at most "
         "0.05."
     )
 
@@ -35,8 +35,8 @@ def test_a_group_too_small_to_be_compared_is_not_what_the_sentence_is_about():
 @pytest.mark.parametrize(
     ("verdict", "told"),
     [
-        ("met", " It is shown to be a ratio of at least 0.8."),
-        ("exceeded", " It is shown not to be a ratio of at least 0.8."),
+        ("met", " The ratio is shown to be at least 0.8."),
+        ("exceeded", " The ratio is shown not to be at least 0.8."),
         ("unconstrained", "selected more often."),
     ],
 )
@@ -85,7 +85,7 @@ def test_a_value_near_its_budget_is_not_called_too_few_people():
         "too few people to tell."
     )
     assert people_sentence(claim_of(near)).endswith(
-        " That is too near a difference of at most 0.05 to tell."
+        " That is too near 0.05 to tell whether the difference is at most 0.05."
     )
 
 

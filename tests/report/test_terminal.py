@@ -82,7 +82,7 @@ def test_the_training_sentence_names_what_is_missing():
         "No budget was set."
     )
     assert trained_sentence(simulated_result({"a": (0.6, [entry(None, 0.1)])})) == (
-        "0 of 1 budgets met on the training rows, 1 has no two groups to compare."
+        "0 of 1 budget met on the training rows, 1 has no two groups to compare."
     )
 
 

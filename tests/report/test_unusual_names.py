@@ -101,4 +101,4 @@ def test_the_largest_difference_of_any_client_is_not_that_of_all_rows():
 def test_one_budget_is_counted_as_the_headline_counts_it():
     content = named("a")
     assert verdict_sentence(parsed(content)).startswith("0 of 1 budget shown to be met on")
-    assert "1 of 1 budgets met on the training rows" in trained_sentence(parsed(content))
+    assert "1 of 1 budget met on the training rows" in trained_sentence(parsed(content))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fcfl.errors import Interrupted
-from fcfl.results import read_sweep
+from fcfl.results import read_run, read_sweep
 from fcfl.runs import Experiment, run_experiment
 from fcfl.runs.budget_sweep import parse_budgets, run_sweep
 from fcfl.training.open_settings import L2_GRID
@@ -37,6 +37,19 @@ def test_open_settings_are_chosen_and_told(table, tmp_path):
     assert finished.budgets_met
     assert finished.result.status == "converged"
     assert finished.result.kkt_residual <= 1e-6
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_budget_of_zero_is_trained_and_its_folder_can_be_read(table, tmp_path):
+    told = []
+    settings = {**TABLE, "confidence": 0.9, "l2": 0.01, "objective": "mean"}
+    experiment = Experiment(table, **settings, budget=0.0)
+    finished = run_experiment(experiment, tmp_path / "run", on_message=told.append)
+    rows_short = read_run(tmp_path / "run").result.margins.rows_short
+    assert rows_short == finished.result.margins.rows_short
+    assert rows_short and set(rows_short.values()) == {None}
+    assert not any("inf times" in sentence for sentence in told)
+    assert any("No number of rows" in sentence for sentence in told)
 
 
 def test_given_settings_are_not_chosen(table, tmp_path):

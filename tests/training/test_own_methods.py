@@ -121,7 +121,7 @@ def test_another_option_is_refused_by_its_name_and_both_values(tmp_path):
     going_on = Session(tmp_path, resume=True)
     sentence = (
         rf"The checkpoint in '{tmp_path}' is of another run: the option `rate` of method 'descent' "
-        r"differs, it was 0\.5 and is 0\.4\. Go on with what it was, or begin anew: in another "
+        r"differs, it was 0\.5 and is 0\.4\. Continue with what it was, or begin anew: in another "
         r"folder, or in this one without `resume`\."
     )
     with pytest.raises(CheckpointError, match=sentence):

@@ -434,7 +434,7 @@ def test_many_small_clients_are_kept_by_estimates_and_those_that_can_tell_by_the
     assert pooling.weights["client-0"] == max(pooling.weights.values())
     constraints = plain_of(trained).state.problem.constraints
     assert constraints.pooled is not None
-    for name in ("exceed a budget on their own", "too few to tell"):
+    for name in ("a budget on their own", "too few to tell"):
         assert any(name in note for note in trained.notes)
 
 

@@ -60,7 +60,7 @@ def _shares(steps: tuple[PriceStep, ...], client: str) -> tuple[Share, Share, Sh
 
 def _line(client: str, steps: tuple[Share, Share, Share], result: Result) -> ClientPrice:
     short = {} if result.margins is None else result.margins.rows_short
-    needed = f"{times_as_many(short[client])} times" if client in short else ""
+    needed = _needed(short[client]) if client in short else ""
     pooling, kept_by, is_odd = result.pooling, "", False
     if pooling is not None and client in pooling.weights:
         weight = pooling.weights[client]
@@ -68,6 +68,10 @@ def _line(client: str, steps: tuple[Share, Share, Share], result: Result) -> Cli
         kept_by = "own rows" if is_own else f"estimate, own rows weigh {weight:.2f}"
         is_odd = client in pooling.odd
     return ClientPrice(client, steps, needed, kept_by, is_odd)
+
+
+def _needed(times: float | None) -> str:
+    return "no number suffices" if times is None else f"{times_as_many(times)} times"
 
 
 def steps_sentence(result: Result) -> str:

@@ -97,7 +97,7 @@ def best_sentence(comparison: Comparison) -> str:
         claims.setdefault(names, []).append(f"{verb} {criterion.told(best)}")
     if not claims:
         return ""
-    each = [f"{_together(names)} {', '.join(what)}" for names, what in claims.items()]
+    each = [f"{_together(names)} {_together(what)}" for names, what in claims.items()]
     return f"On {_rows_of(comparison)} {'; '.join(each)}."
 
 

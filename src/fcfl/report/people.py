@@ -106,13 +106,13 @@ def _judged(claim: Claim) -> str:
     if claim.budget is None or claim.verdict not in ("met", "exceeded", "undetermined"):
         return ""
     side = "at least" if claim.of.is_ratio else "at most"
-    asked = f"a {claim.of.rule} of {side} {claim.budget:g}"
+    asked = f"{side} {claim.budget:g}"
     if claim.is_near:
-        return f" That is too near {asked} to tell."
+        return f" That is too near {claim.budget:g} to tell whether the {claim.of.rule} is {asked}."
     if claim.verdict == "undetermined":
-        return f" {_too_few(claim)} too few to tell whether it is {asked}."
+        return f" {_too_few(claim)} too few to tell whether the {claim.of.rule} is {asked}."
     shown = "is shown to be" if claim.verdict == "met" else "is shown not to be"
-    return f" It {shown} {asked}."
+    return f" The {claim.of.rule} {shown} {asked}."
 
 
 def _too_few(claim: Claim) -> str:

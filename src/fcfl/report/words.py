@@ -211,10 +211,14 @@ def trained_sentence(result: Result) -> str:
         return _kept_by_estimates(result, result.pooling, len(given))
     known = [entry for entry in given if trained_value(entry) is not None]
     met = len(known) - sum(one.entry is not None for one in exceeded_budgets(result))
-    sentence = f"{met} of {len(given)} budgets met on the training rows"
+    sentence = f"{met} of {_budgets(len(given))} met on the training rows"
     if len(known) < len(given):
         sentence += f", {_has(len(given) - len(known))} no two groups to compare"
     return f"{sentence}."
+
+
+def _budgets(n: int) -> str:
+    return "1 budget" if n == 1 else f"{n} budgets"
 
 
 def _kept_by_estimates(result: Result, pooling: PoolingSummary, n_given: int) -> str:
@@ -222,13 +226,14 @@ def _kept_by_estimates(result: Result, pooling: PoolingSummary, n_given: int) ->
     met = n_given - sum(one.entry is not None for one in exceeded_budgets(result))
     n_clients, n_own = len(pooling.weights), len(pooling.own_rows_decide)
     sentence = (
-        f"{met} of {n_given} budgets met on the training rows: own decisions decide at {n_own} of "
-        f"{n_clients} clients, estimates over all clients at the others"
+        f"{met} of {_budgets(n_given)} met on the training rows: {n_own} of {n_clients} clients "
+        "are judged by their own rows, the others by estimates over all clients"
     )
     over = pooling.exceed_on_own_rows
     if not over:
         return f"{sentence}."
-    return f"{sentence}, of which {listed(over)} exceed a budget on their own rows."
+    exceed = "exceeds" if len(over) == 1 else "exceed"
+    return f"{sentence}. Of these, {listed(over)} {exceed} a budget on their own training rows."
 
 
 def listed(names: Sequence[str]) -> str:

@@ -235,5 +235,7 @@ def _advice(result: Result, found: Sequence[ExceededBudget]) -> str:
         options.append("choose thresholds by group with --thresholds group")
     if len(result.clients) > 1 and is_of_clients:
         options.append("compare all clients' rows together with --scope global")
-    either = ", ".join(options[:-1]) + (" or " if options[:-1] else "") + options[-1]
+    comma = "," if len(options) > 2 else ""
+    first = ", ".join(options[:-1]) + f"{comma} or " if options[:-1] else ""
+    either = first + options[-1]
     return f"To meet {'this budget' if len(found) == 1 else 'these budgets'}, {either}."

@@ -125,12 +125,13 @@ class MarginSummary:
     """The confidence that margins were made for, and where rows do not support it.
 
     ``cut_to`` is the confidence that was reached within the limit on accuracy, None where it is
-    the one asked for. ``rows_short`` says for clients how many times their rows it would take.
+    the one asked for. ``rows_short`` is how many times its rows each client would need that
+    has too few, None where no number of rows suffices.
     """
 
     confidence: float
     cut_to: float | None
-    rows_short: Mapping[ClientId, float]
+    rows_short: Mapping[ClientId, float | None]
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,15 @@ def ways_out(result: Result) -> str:
     margins = _margins(result)
     if margins:
         ways.append(margins)
-    ways.append(_more_rows(result))
+    more_rows = _more_rows(result)
+    if more_rows:
+        ways.append(more_rows)
     if len(result.clients) > 1 and not _has_global_budgets(result):
         ways.append("--scope global")
     if result.threshold is not None:
         ways.append(f"another --threshold than {result.threshold:g}")
-    return f"What would help: {'; '.join(ways[:-1])}; or {ways[-1]}."
+    listed = f"{'; '.join(ways[:-1])}; or {ways[-1]}" if len(ways) > 1 else ways[0]
+    return f"What would help: {listed}."
 
 
 def _larger_budget(result: Result) -> str:
@@ -50,7 +53,10 @@ def _more_rows(result: Result) -> str:
     short = {} if result.margins is None else result.margins.rows_short
     if not short:
         return "more rows"
-    client, times = max(short.items(), key=lambda item: item[1])
+    known = [(times, client) for client, times in short.items() if times is not None]
+    if not known:
+        return ""
+    times, client = max(known)
     return f"more rows (about {times_as_many(times)} times as many for {client})"
 
 

@@ -387,8 +387,8 @@ def rate_limits(known: Enforced, rates: Vector, most: float) -> Constraints:
 class Tightened:
     """Bounds of smooth rates, bounds of decisions, and by how much rows fall short, per row.
 
-    ``rows_short`` is how many times as many rows a confidence takes, 0 where no number is enough:
-    parity has no slack under a difference of 0 or a ratio of 1.
+    ``rows_short`` is how many times as many rows a confidence takes, infinite where no number is
+    enough: parity has no slack under a difference of 0 or a ratio of 1.
     ``can_tell`` are the rows whose estimate would stay inside at parity in nine of ten samples.
     """
 
@@ -433,7 +433,7 @@ def tightened(
     shift = np.clip(bias + gap, -most, most)
     b = known.budgets.bounds
     z = ndtri(np.minimum(0.5 * (1.0 + c), CERTAIN))
-    short = np.zeros(room.size)
+    short = np.full(room.size, np.inf)
     np.divide(z * deviation, room, out=short, where=room > 0)
     can_tell = kept_chance(np.zeros(room.size), room, deviation, opposite) >= TELLS
     return Tightened(

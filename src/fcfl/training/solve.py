@@ -32,6 +32,7 @@ from fcfl.results import (
 )
 from fcfl.results.result import objective_setting
 from fcfl.results.result_file import read_selection, write_selection
+from fcfl.results.ways_out import times_as_many
 from fcfl.rules import Rule, with_label, without_budgets
 from fcfl.server.constraints import Constraints, exceeded_by
 from fcfl.server.decisions import KEPT, DecisionState, RestoreDecisions, confusions
@@ -609,13 +610,15 @@ class _Enforcing:
         if tight is None:
             return None
         asked = self.demands.confidence
-        short: dict[ClientId, float] = {}
+        needed: dict[ClientId, float] = {}
         for row, times in zip(self.known.budgets.rows, tight.rows_short, strict=True):
             if times > 1.0:
                 name = "all clients together" if row.client is None else row.client
-                short[name] = max(short.get(name, 0.0), round(float(times), 2))
+                needed[name] = max(needed.get(name, 0.0), round(float(times), 2))
         cut = model.confidence if model.confidence < asked else None
-        return MarginSummary(asked, cut, dict(sorted(short.items(), key=lambda i: -i[1])))
+        ordered = sorted(needed.items(), key=lambda item: -item[1])
+        short = {name: times if np.isfinite(times) else None for name, times in ordered}
+        return MarginSummary(asked, cut, short)
 
     def _pooling_summary(self, model: _Model) -> PoolingSummary | None:
         known = self.known
@@ -640,15 +643,15 @@ class _Enforcing:
         self, model: _Model, tight: Tightened | None, exceeded: Mapping[str, float]
     ) -> list[str]:
         said = [*self._on_margins(model, tight), *self._on_pooling(model)]
-        if exceeded:
+        for sentence in said:
+            self.run.session.on_message(sentence)
+        if exceeded:  # in `notes`; whoever prints a run ends with its exit code and the ways out
             listed = [f"{name} by {by:.3g}" for name, by in exceeded.items()]
             more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
             said.append(
                 f"Decisions on training rows exceed {', '.join(listed[:5])}{more}. A larger "
                 "budget, more rows, or `--scope global` may help."
             )
-        for sentence in said:
-            self.run.session.on_message(sentence)
         return said
 
     def _on_margins(self, model: _Model, tight: Tightened | None) -> list[str]:
@@ -663,9 +666,18 @@ class _Enforcing:
                 "(--max-accuracy-loss)."
             )
         summary = self._margin_summary(model, tight)
-        short = {} if summary is None or self.known.pools else summary.rows_short
+        rows_short = {} if summary is None or self.known.pools else summary.rows_short
+        never = [name for name, times in rows_short.items() if times is None]
+        if never:
+            said.append(
+                f"No number of rows gives {asked:g} confidence at {_listed(never)}: the budget "
+                "there leaves no margin. Allow a larger budget."
+            )
+        short = {name: times for name, times in rows_short.items() if times is not None}
         if short:
-            listed = [f"{times:.2g} times as many at {name!r}" for name, times in short.items()]
+            listed = [
+                f"{times_as_many(times)} times as many at {name!r}" for name, times in short.items()
+            ]
             more = f" and less at {len(listed) - MOST_TOLD} more" if len(listed) > MOST_TOLD else ""
             kinds = {with_label(row.kind) for row in self.known.budgets.rows}  # type: ignore[arg-type]
             said.append(
@@ -680,15 +692,13 @@ class _Enforcing:
         if pooled is None:
             return []
         n = len(pooled.weights)
+        n_over = len(pooled.exceed_on_own_rows)
+        exceed = "exceeds" if n_over == 1 else "exceed"
+        over = f"; {n_over} of them {exceed} a budget on their own training rows" if n_over else ""
         said = [
             f"Budgets of {n - len(pooled.own_rows_decide)} of {n} clients, whose rows are too few "
-            "to tell, are kept by estimates over all clients (--pooling none: by own rows)."
+            f"to tell, are kept by estimates over all clients{over} (--pooling none: by own rows)."
         ]
-        if pooled.exceed_on_own_rows:
-            said.append(
-                f"Of these, {_listed(pooled.exceed_on_own_rows)} exceed a budget on their own "
-                "training rows."
-            )
         if pooled.odd:
             said.append(
                 f"{_listed(pooled.odd)} differ from the other clients by more than chance: their "
