@@ -22,8 +22,9 @@ def replace_file(path: Path, content: bytes, *, keep: Path | None = None) -> Non
         if keep is not None and path.exists():
             os.replace(path, keep)
         os.replace(draft, path)
-    except OSError:
+    except OSError as error:
         draft.unlink(missing_ok=True)
+        error.filename = str(path)  # the name that the user gave
         raise
     _sync_folder(path.parent)
 

@@ -447,3 +447,10 @@ def test_masks_where_there_are_none_are_refused(given, sentence):
     X, y, site, groups = rows(n_rows=60)
     with pytest.raises(ValueError, match=sentence):
         FCFLClassifier(0.1, **given).fit(X, y, clients=site, sensitive_features=groups["sex"])
+
+
+def test_text_is_to_be_encoded_not_left_empty():
+    X = pd.DataFrame({"age": [1.0, 2.0, 3.0, 4.0], "ward": ["a", "b", "a", "b"]})
+    with pytest.raises(ValueError, match=r"'ward'.*OneHotEncoder") as raised:
+        FCFLClassifier().fit(X, [0, 1, 0, 1])
+    assert "empty" not in str(raised.value)  # `fit` rejects NaN

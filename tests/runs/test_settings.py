@@ -160,6 +160,7 @@ def test_a_budget_for_every_client_is_read_back(budgets):
         ("nan", "`budget` must be a number from 0 to 1, got nan"),
         ("inf", "got inf"),
         ("a=2", r"`budget\['a'\]` must be a number from 0 to 1, got 2\.0"),
+        ("0,05", r"`budget` .* got '0,05'\. Write 0\.05 with a point"),
         ("0.1,0.2", r"`budget` must not have two numbers without a client, got '0\.1,0\.2'"),
         ("a=0.1,a=0.1", "`budget` must not have two numbers for client 'a'"),
     ],

@@ -149,12 +149,18 @@ def cells_of(column: Column) -> "Vector | Texts":
     return numbers(column) if kind_of(column) == "number" else texts(column)
 
 
-def numbers(column: Column) -> Vector:
-    """Read a column as finite numbers, NaN where the cell is empty."""
+UNKNOWN_IS_EMPTY = "Leave the cell empty if the value is unknown."
+
+
+def numbers(column: Column, advice: str = UNKNOWN_IS_EMPTY) -> Vector:
+    """Read a column as finite numbers, NaN where the cell is empty.
+
+    Raise with the ``advice`` if a cell holds other text.
+    """
     if kind_of(column) == "number":
         values = pd.to_numeric(column).to_numpy(dtype=np.float64, na_value=np.nan)
     else:
-        values = _parse(column)
+        values = _parse(column, advice)
     n_infinite = int(np.isinf(values).sum())
     if n_infinite:
         raise DataError(
@@ -171,13 +177,12 @@ def parsed(levels: Sequence[str]) -> Vector:
     return np.asarray(values.to_numpy(dtype=np.float64))
 
 
-def _parse(column: Column) -> Vector:
+def _parse(column: Column, advice: str) -> Vector:
     found = texts(column)
     values = parsed(found.levels)
     bad = np.flatnonzero(np.isnan(values))
     if bad.size:
         raise DataError(
-            f"Column {column.name!r} must hold numbers, got {found.levels[bad[0]]!r}. "
-            "Leave the cell empty if the value is unknown."
+            f"Column {column.name!r} must hold numbers, got {found.levels[bad[0]]!r}. {advice}"
         )
     return np.append(values, np.nan)[found.codes]

@@ -108,7 +108,7 @@ def adult(
         train, test = pd.concat([train, test], ignore_index=True), None
     return federate(
         train,
-        Columns(name, "income", sensitive),
+        Columns(name, "income", sensitive, positive=_LABELS[1]),
         test_size=test_size,
         seed=seed,
         test_frame=test,
@@ -137,7 +137,7 @@ def adult_5(
     dealt = dirichlet_clients(pooled[sensitive[0]], n_clients, concentration, seed)
     return federate(
         pooled.assign(client=dealt),
-        Columns("client", "income", sensitive),
+        Columns("client", "income", sensitive, positive=_LABELS[1]),
         test_size=test_size,
         seed=seed,
         schema=declared_schema(sensitive) if declared else None,

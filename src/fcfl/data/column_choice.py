@@ -146,9 +146,9 @@ class _Look:
             )
         if self.codes:
             yield (
-                f"Used as numbers although they may be codes, by name or as few integers for "
-                f"their range: {_quoted(self.codes)} (`categorical={self.codes}` makes one feature "
-                "of each value, `numeric=` confirms numbers)."
+                f"Used as numbers: {_quoted(self.codes)}, which may be codes by their name or by "
+                f"few integers for their range (`categorical={self.codes}` makes one feature of "
+                f"each value, `numeric={self.codes}` keeps numbers without this note)."
             )
         counts = [f"{name!r} {count:,}" for name, count in self.empty.items() if count]
         if counts:

@@ -39,7 +39,7 @@ def features_of(X: Any) -> Any:
     for name, column in X.items():
         if column.dtype.kind == "b" or isinstance(column.dtype, pd.SparseDtype):
             continue
-        cells = numbers(column)
+        cells = numbers(column, "Encode text as numbers, for example with OneHotEncoder.")
         n_empty = int(np.isnan(cells).sum())
         if n_empty:
             raise ValueError(

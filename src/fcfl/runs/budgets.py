@@ -1,11 +1,13 @@
 """Budgets as people write them: for every client, for some, for all but some."""
 
+import re
 from collections.abc import Mapping, Sequence
 
 from fcfl._checks import check_budget, is_number
 from fcfl._types import ClientId
 
 EVERYONE_ELSE = "*"  # key of a budget mapping that stands for all clients not named
+_DECIMAL_COMMA = re.compile(r"([01]?),(\d+)")
 
 
 def for_every_client(
@@ -41,7 +43,9 @@ def parse_budget(name: str, text: str) -> float | dict[ClientId, float]:
             raise _no_budget(name, part)
         if key in budgets:
             whom = "without a client" if key == EVERYONE_ELSE else f"for client {key!r}"
-            raise ValueError(f"`{name}` must not have two numbers {whom}, got {text!r}.")
+            is_one = _DECIMAL_COMMA.fullmatch(text.strip())
+            hint = f" Write {is_one[1]}.{is_one[2]} with a point." if is_one else ""
+            raise ValueError(f"`{name}` must not have two numbers {whom}, got {text!r}.{hint}")
         budgets[key] = check_budget(name if key == EVERYONE_ELSE else f"{name}[{key!r}]", value)
     return budgets[EVERYONE_ELSE] if list(budgets) == [EVERYONE_ELSE] else budgets
 

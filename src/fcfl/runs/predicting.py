@@ -293,6 +293,9 @@ def write_predictions(predictions: Predictions, path: Path) -> None:
         else:
             write_csv(predictions, draft)
         os.replace(draft, path)
+    except OSError as error:
+        error.filename = str(path)  # the name that the user gave
+        raise
     except UnicodeEncodeError as error:
         raise DataError(
             f"Cannot write {error.object[error.start : error.end]!r} to {str(path)!r} in the "
