@@ -76,7 +76,9 @@ def test_a_negotiation_that_is_stopped_goes_on_to_the_same_end(negotiated, monke
     train = bargaining.train
     monkeypatch.setattr(bargaining, "train", stops)
     told = only_error(fcfl("negotiate", folder / "stays.csv", *options))
-    assert told == (f"Stopped. Go on with the same command and --resume --out {folder / 'stopped'}")
+    assert told == (
+        f"Stopped. Continue with the same command and --resume --out {folder / 'stopped'}"
+    )
     assert fcfl("negotiate", folder / "stays.csv", *options, "--resume").exit_code == 0
     whole, resumed = (
         read_negotiation(folder / place / "negotiation.json") for place in ("out", "stopped")

@@ -39,7 +39,7 @@ def test_a_run_stopped_while_choosing_settings_says_how_to_go_on(tmp_path, monke
     with monkeypatch.context() as patched:
         patched.setattr(command, "run_experiment", stopped)
         told = only_error(fcfl("train", table, *COLUMNS, *PLAIN, "--out", tmp_path / "run"))
-    assert told == f"Stopped. Go on with: fcfl train --resume --out {tmp_path / 'run'}"
+    assert told == f"Stopped. Continue with: fcfl train --resume --out {tmp_path / 'run'}"
     assert fcfl("train", "--resume", "--out", tmp_path / "run").exit_code == 0
     selection = result_of(tmp_path / "run")["selection"]
     assert selection["l2"] in {line["l2"] for line in selection["table"]}

@@ -236,7 +236,7 @@ def test_a_newcomer_from_nothing_to_a_result_with_ctrl_c_in_between(tmp_path, un
         process.stdout.close()
         process.stderr.close()
     print(said)
-    assert said.count("\n") == 1 and "Stopped. Go on with: fcfl flower up" in said
+    assert said.count("\n") == 1 and "Stopped. Continue with: fcfl flower up" in said
     assert len(started) >= 5 and not [pid for pid in started if is_running(pid)]
     outcome = fcfl(*up, "--resume")
     print(outcome.output)

@@ -211,7 +211,7 @@ def test_the_command_that_up_prints_when_stopped_can_be_pasted(tmp_path, monkeyp
 
     monkeypatch.setattr("fcfl.cli.flower.rehearse", stop)
     told = only_error(fcfl(*given, "--overwrite"))
-    words = shlex.split(told.removeprefix("Stopped. Go on with: fcfl "))
+    words = shlex.split(told.removeprefix("Stopped. Continue with: fcfl "))
     assert words == [*given, "--resume" if begun else "--overwrite"]
 
 

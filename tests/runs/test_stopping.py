@@ -129,7 +129,7 @@ def test_a_stopped_run_says_how_to_go_on_and_does(tmp_path, table, whole, kill):
     process = stopped_by(kill, folder, table)
     assert process.returncode == 1
     (line,) = [text for text in process.said.splitlines() if not text.startswith("note")]
-    told, _, command = line.partition(" Go on with: ")
+    told, _, command = line.partition(" Continue with: ")
     assert told.startswith("error: Stopped after round ")
     assert command == f"fcfl train --resume --out '{folder}'"
     rounds = int(told.removeprefix("error: Stopped after round ").rstrip("."))

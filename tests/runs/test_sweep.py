@@ -209,7 +209,7 @@ def test_a_stopped_sweep_says_how_to_go_on_and_ends_the_same(table, tmp_path, mo
         stop_in_round(patched, sweeping, rounds + 3)
         told = only_error(fcfl(*command, folder))
     assert told.startswith("Stopped after round ")
-    assert told.endswith(f"Go on with the same command and --resume --out {folder}")
+    assert told.endswith(f"Continue with the same command and --resume --out {folder}")
     half_done = folder / "budget-0.02" / FROM_BEFORE
     assert checkpoint_path(half_done).exists()
     with monkeypatch.context() as patched:
@@ -227,7 +227,7 @@ def test_a_stopped_sweep_says_how_to_go_on_and_ends_the_same(table, tmp_path, mo
 def test_a_sweep_stopped_while_it_chooses_says_how_to_go_on(table, tmp_path, monkeypatch):
     stop_in_round(monkeypatch, sweeping, 1)
     outcome = fcfl("sweep", table, *COLUMNS, "--budgets", "0.2", "--out", tmp_path / "sweep")
-    assert "Go on with the same command and --resume --out" in only_error(outcome)
+    assert "Continue with the same command and --resume --out" in only_error(outcome)
 
 
 # --- points with other settings -------------------------------------------------------------------
@@ -300,4 +300,4 @@ def test_every_note_says_something(table, tmp_path):
 def test_a_stopped_comparison_says_how_to_go_on(table, tmp_path, monkeypatch):
     stop_in_round(monkeypatch, comparing, 2)
     command = ("compare", table, *COLUMNS, "--methods", "fedavg", "--out", tmp_path / "c")
-    assert "Go on with the same command and --resume --out" in only_error(fcfl(*command))
+    assert "Continue with the same command and --resume --out" in only_error(fcfl(*command))

@@ -162,7 +162,7 @@ def _known(value: float, form: str) -> str:
 def saying_how_to_resume(folder: Path, overwrite: bool = False) -> Iterator[None]:
     """When stopped, end with what to add to the command to go on."""
     instead = " in place of --overwrite" if overwrite else ""
-    how = f"Go on with the same command and --resume{instead} --out {shlex.quote(str(folder))}"
+    how = f"Continue with the same command and --resume{instead} --out {shlex.quote(str(folder))}"
     try:
         yield
     except Interrupted as stopped:

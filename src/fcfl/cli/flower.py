@@ -190,7 +190,7 @@ def up(
         rehearse(folder, certificates, nodes, config, run.written, say)
     except KeyboardInterrupt:
         how = command_to_go_on(run)
-        raise Interrupted(f"Stopped. Go on with: {how}") from None
+        raise Interrupted(f"Stopped. Continue with: {how}") from None
     show_run(run)
 
 

@@ -167,7 +167,7 @@ def up(
         rehearse_flare(folder, nodes, config, say)
     except KeyboardInterrupt:
         how = command_to_go_on(run)
-        raise Interrupted(f"Stopped. Go on with: {how}") from None
+        raise Interrupted(f"Stopped. Continue with: {how}") from None
     show_run(run)
 
 
@@ -205,7 +205,7 @@ def run(
             run_through_faults(flare, checked.sites, config, Patience(tries, wait), say)
     except KeyboardInterrupt:
         how = command_to_go_on(checked)
-        raise Interrupted(f"Stopped. Go on with: {how}") from None
+        raise Interrupted(f"Stopped. Continue with: {how}") from None
     if checked.written.exists():
         show_run(checked)
     else:

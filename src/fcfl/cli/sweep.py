@@ -61,7 +61,7 @@ def sweep(
     ] = None,
     resume: Annotated[
         bool,
-        flag("Keep the points that are finished in --out, go on with the others."),
+        flag("Keep the finished points in --out and train the others."),
     ] = False,
     overwrite: Annotated[bool, flag("Replace points with other settings in --out.")] = False,
 ) -> None:

@@ -96,7 +96,7 @@ def run_shown(
         return finished
     except Interrupted as stopped:
         how = f"fcfl train --resume --out {shlex.quote(str(folder))}"
-        raise Interrupted(f"{stopped} Go on with: {how}") from None
+        raise Interrupted(f"{stopped} Continue with: {how}") from None
 
 
 def check_resume(resume: bool, overwrite: bool) -> None:

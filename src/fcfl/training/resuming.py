@@ -50,8 +50,8 @@ def resumed(
     differs = differs or _other_problem(progress.state.problem, fresh.state.problem)
     if differs is not None:
         raise CheckpointError(
-            f"The checkpoint in {str(folder)!r} is of another run: {differs}. Go on with what it "
-            "was, or begin anew: in another folder, or in this one without `resume`."
+            f"The checkpoint in {str(folder)!r} is of another run: {differs}. Continue with what "
+            "it was, or begin anew: in another folder, or in this one without `resume`."
         )
     return replace(progress, options=fresh.options)
 

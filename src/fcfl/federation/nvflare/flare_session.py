@@ -177,7 +177,7 @@ def _ended(meta: Any, lines: Sequence[str]) -> Ended:
     if meta["status"] == _DONE:
         return Ended()
     if meta["status"] == _STOPPED:
-        return Ended("The run was stopped; its checkpoint stays. Go on with `--resume`.")
+        return Ended("The run was stopped; its checkpoint stays. Continue with `--resume`.")
     detail = [str(part) for part in meta.get("job_deploy_detail", []) if not part.endswith(": OK")]
     if detail:
         is_fault = any("no reply" in part for part in detail)

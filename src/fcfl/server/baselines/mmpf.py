@@ -90,7 +90,7 @@ class MMPF:
         )  # fmt: skip
 
     def step(self, state: MMPFState, reports: Reports) -> tuple[MMPFState, RoundInfo]:
-        """Go on with the fit; when it is done, re-weigh the clients and begin the next."""
+        """Continue with the fit; when it is done, re-weigh the clients and begin the next."""
         at = evaluate_point(state.problem, state.request.points[0].params, reports)
         taken = state.rounds[0] + 1
         state = replace(state, rounds=(taken,))
