@@ -102,7 +102,6 @@ class Solved:
     selection: Selection | None
     starts: tuple[Start, ...] = ()
     rules: tuple[Rule, ...] = ()
-    decided: Vector | None = None
     decisive: Constraints | None = None
     exceeded: Mapping[str, float] | None = None
     drifts: Vector | None = None
@@ -176,9 +175,8 @@ class _Solving:
 
     def _decisive(self, known: Enforced) -> Constraints:
         """What decisions must keep: budgets, and limits on the shift of hard rates."""
-        if self.demands.shift is None or not len(known.budgets):
-            return known.decisive
-        return known.decisive.plus(rate_limits(known, self.free_hard.rates, self.demands.shift))
+        limits = self.hard_limits
+        return known.decisive if limits is None else known.decisive.plus(limits)
 
     @property
     def _is_bounded(self) -> bool:
@@ -249,12 +247,10 @@ class _Solving:
         self.notes += run.told(left_out if not known.pools else ())
         if not len(known.budgets):
             return None, replace(plain, constraints=known.budgets)
-        self.free_hard = at
-        rows = known.budgets
-        if self.demands.shift is not None:
-            smooth = self._smooth_rates(free)
-            self.limits = rate_limits(known, smooth, self.demands.shift)
-            rows = rows.plus(self.limits)
+        rows, shift = known.budgets, self.demands.shift
+        self.hard_limits = None if shift is None else rate_limits(known, at.rates, shift)
+        if shift is not None:
+            rows = rows.plus(rate_limits(known, self._smooth_rates(free), shift))
         return known, replace(plain, constraints=rows)
 
     def _smooth_rates(self, stage: Stage) -> Vector:
@@ -397,7 +393,6 @@ class _Enforcing:
             self.solved,
             params=model.params,
             state=model.state,
-            decided=model.hard,
             exceeded=exceeded,
             drifts=self._drifts(model),
             price=self._price(looked, model),
@@ -566,15 +561,8 @@ class _Enforcing:
         known = self.known
         own = np.flatnonzero(known.tells & known.is_pooled)
         rows = known.budgets.with_bounds(bounds).plus(known.own.take(own))
-        return rows if self._limits is None else rows.plus(self._limits)
-
-    @property
-    def _limits(self) -> Constraints | None:
-        """Limits on the shift of hard rates."""
-        if self.demands.shift is None:
-            return None
-        free = self.solving.free_hard
-        return rate_limits(self.known, free.rates, self.demands.shift)
+        limits = self.solving.hard_limits
+        return rows if limits is None else rows.plus(limits)
 
     def _exceeded(self, hard: Vector) -> dict[str, float]:
         """What decisions exceed: budgets that they must keep, and limits on rates, by name."""
