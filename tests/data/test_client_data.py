@@ -52,6 +52,7 @@ def test_zero_rows_are_allowed():
         ({"y": [0, 1]}, "`y` must have one value for each of the 4 rows of `X`, got shape"),
         ({"y": [0, 1, 2, 0]}, "`y` must hold 0 and 1, got 2"),
         ({"y": [0, 1, np.nan, 0]}, "`y` must hold 0 and 1, got nan"),
+        ({"y": ["no", "yes", "no", "yes"]}, "`y` must hold numbers"),
         ({"groups": {"sex": [0, 1]}}, r"`groups\['sex'\]` must have one value"),
         ({"groups": {"sex": [0, 1, 2, 0]}}, "codes from -1 to 1, got 2"),
         ({"groups": {"sex": [0, 1, -2, 0]}}, "codes from -1 to 1, got -2"),

@@ -166,7 +166,10 @@ def _weights(weights: ArrayLike, n_rows: int) -> Vector:
 
 
 def _vector(name: str, values: ArrayLike, n_rows: int) -> Matrix:
-    array = np.asarray(values, dtype=np.float64)
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DataError(f"`{name}` must hold numbers; encode text first.") from None
     if array.shape != (n_rows,):
         raise DataError(
             f"`{name}` must have one value for each of the {n_rows} rows of `X`, "
