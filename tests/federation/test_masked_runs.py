@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import combinations, cycle
 from pathlib import Path
 
 import numpy as np
@@ -224,15 +224,16 @@ def test_without_two_of_five_a_run_that_needs_all_stops_by_name(transport, step)
 
 def test_another_two_of_five_may_be_killed_whenever_a_sum_is_opened(transport, undisturbed):
     """Three are enough; every round two others are gone."""
-    pairs = iter(list(combinations(NAMES, 2)) * 10)
+    pairs, killed = cycle(combinations(NAMES, 2)), []
 
     def kill(info, share):
-        transport.away = {"Unmask": next(pairs)}
+        killed.append(next(pairs))
+        transport.away = {"Unmask": killed[-1]}
 
     kill(None, 0.0)
     again = trained(federation(transport, threshold=3), session=Session(on_round=kill))
     assert np.abs(again.params - undisturbed[0]).max() < 1e-8
-    assert next(pairs) != ("east", "mid")
+    assert len(set(killed)) > 5
 
 
 def test_two_of_five_may_be_killed_before_they_answer_where_old_reports_may_stand_in(
@@ -248,7 +249,7 @@ def test_two_of_five_may_be_killed_before_they_answer_where_old_reports_may_stan
     clients = federation(transport, threshold=3, needs_all=False)
     again = trained(clients, session=Session(on_round=kill, max_age=2))
     assert len(rounds) > 4 and again.status == "converged"
-    assert np.abs(again.params - undisturbed[0]).max() < 1e-6
+    assert np.abs(again.params - undisturbed[0]).max() < 1e-4  # of fits to a residual of 1e-4
 
 
 def test_a_stopped_run_is_resumed_with_new_keys(transport, tmp_path, undisturbed):

@@ -57,7 +57,7 @@ def test_a_result_of_schema_2_has_every_key(trained):
     assert next(iter(content)) == "schema" and content["schema"] == 2
     assert content["objective"] == "max" and content["privacy"] is None
     names = [start["start"] for start in content["starts"]]
-    assert names == ["zero"]
+    assert names == ["unconstrained optimum", "first"]
     assert all(start["worst_loss"] >= start["mean_loss"] > 0 for start in content["starts"])
     holders = [*content["clients"].values(), content["global"]]
     entries = [e for who in holders for part in ("train", "test") for e in who[part]["disparities"]]
