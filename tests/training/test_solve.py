@@ -10,7 +10,7 @@ from benchmarks.promise_runs import CountingFederation
 from binding import PARITY, accuracy, binding, binding_rows, share_selected, trained_on
 
 from by_slsqp import solve_by_slsqp
-from fcfl import Difference, Ratio
+from fcfl import ClientData, Difference, Linear, Ratio, train
 from fcfl._types import Point, Request
 from fcfl.federation.federation import Federation
 from fcfl.models.rates import smooth_selection, smooth_selection_slope
@@ -560,3 +560,20 @@ def test_the_rounds_of_all_fits_are_one_history(tmp_path):
     assert identical(again.params, trained.params) and again.rounds == trained.rounds
     assert again.margins == trained.margins and again.price == trained.price
     assert len((tmp_path / "history.jsonl").read_text().splitlines()) == len(lines)
+
+
+def test_budgets_that_do_not_bind_change_nothing_at_a_threshold_for_a_rare_label():
+    rng = np.random.default_rng(3)
+    clients = {}
+    for name in ("north", "south"):
+        X = rng.normal(size=(3000, 3))
+        logits = -3.9 + X @ [0.6, 0.3, 0.0]
+        y = (rng.random(3000) < 1.0 / (1.0 + np.exp(-logits))).astype(float)
+        groups = {"race": rng.integers(0, 2, 3000)}
+        clients[name] = ClientData(X, y, groups, {"race": ("a", "b")})
+    trained = train(
+        Federation.from_rows(clients), Linear(3), [replace(PARITY, budget=0.1)], threshold=0.08
+    )
+    before, after = trained.price.without_budgets, trained.price.with_margins
+    assert after.selected == pytest.approx(before.selected, abs=0.002)
+    assert after.accuracy == pytest.approx(before.accuracy, abs=0.002)

@@ -42,26 +42,31 @@ def choose(
     settings: OpenSettings,
     start: tuple[SQPState, Reports],
     on_round: OnRound | None = None,
-) -> tuple[Selection, Lane | None]:
-    """Train all candidates under the budgets; the choice, and its fit.
+) -> tuple[Selection, Lane | None, Lane | None]:
+    """Train all candidates under the budgets; the choice, its fit, and that without budgets.
 
-    ``start`` is the fit without budgets, with the reports on its last request.
+    ``start`` is a fit without budgets, with the reports on its last request. Beside the candidates
+    one is trained at each of their L2 weights: budgets are compared with the model without them at
+    the same weight.
     """
     candidates = settings.candidates(len(problem.clients))
     if len(candidates) == 1 or not method.is_exact(start[0].params.size):
-        return _unchosen(settings, len(candidates)), None
-    lanes = {one: _lane(method, problem, one, start) for one in candidates}
+        return _unchosen(settings, len(candidates)), None, None
+    lanes = {(True, one): _lane(method, problem, one, start) for one in candidates}
+    nearest = candidates[0][1]
+    for l2 in dict.fromkeys(l2 for l2, _ in candidates):
+        lanes[False, (l2, nearest)] = _lane(method, start[0].problem, (l2, nearest), start)
     ended = run_together(lanes, clients, WHAT, on_round)
-    found = _held_out(clients, problem, ended)
+    found = _held_out(clients, problem, {one: ended[True, one] for one in candidates})
     if found is None:
-        return _unchosen(settings, len(candidates)), None
+        return _unchosen(settings, len(candidates)), None, None
     selection = decide(candidates, found)
     chosen = next(
         one
         for one in candidates
         if (one[0], objective_name(one[1])) == (selection.l2, selection.objective)
     )
-    return selection, ended[chosen]
+    return selection, ended[True, chosen], ended[False, (selection.l2, nearest)]
 
 
 def _lane(

@@ -3,7 +3,8 @@
 0. A fit without budgets, from which everything starts. It fixes which budgets are estimates over
    clients, where rates may shift to, and what budgets cost (`margins.enforced`).
 1. The L2 weight and the objective are chosen under the budgets (`choose`).
-2. The fit with the plain budgets, and beside it the one without budgets at the same settings.
+2. The fit with the plain budgets. From here on rates are limited, too: to near those of the model
+   without budgets at the same L2 weight, which was trained along with the candidates.
 3. Margins for the confidence asked for, by a formula from these (`margins.tightened`).
 4. A fit under the tightened bounds. Where it costs more accuracy than allowed, or does not
    converge, the largest confidence among `RUNGS` for which it does.
@@ -17,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from fcfl._types import ClientId, Matrix, Point, Reports, Request, Vector, reports_on
+from fcfl._types import ClientId, Matrix, Point, Reports, Vector
 from fcfl.errors import ReportError
-from fcfl.federation.federation import Bound
+from fcfl.federation.loop import Progress
 from fcfl.models.gradient_spread import GradientSpread
 from fcfl.results import (
     MarginSummary,
@@ -160,23 +161,20 @@ class _Solving:
         if self.relative is not None and hard is not None:
             rules = self.run.relative_rules(self.asked, hard, self.relative)
         known, problem = self._bounded_problem(rules, free, hard)
-        chosen, selection = self._choose(problem, free)
+        chosen, selection, free = self._choose(problem, free)
         problem = replace(problem, l2=self.run.l2)
-        beside = self._beside(free)
-        plain, starts = self._fit_plain(problem, free, chosen, beside)
+        if known is not None and self.demands.shift is not None:
+            limits = rate_limits(known, self._smooth_rates(free), self.demands.shift)
+            problem = replace(problem, constraints=problem.constraints.plus(limits))
+        plain, starts = self._fit_plain(problem, free, chosen)
         solved = Solved(
             self.run, plain.params, plain.state, problem, (), (), selection, starts, rules
         )
         if known is None:
             return self._ended(solved)
         if plain.state.status in ("infeasible", "failed"):
-            return self._ended(replace(solved, decisive=self._decisive(known)))
-        return self._ended(_Enforcing(self, solved, known, plain, beside.state).enforce())
-
-    def _decisive(self, known: Enforced) -> Constraints:
-        """What decisions must keep: budgets, and limits on the shift of hard rates."""
-        limits = self.hard_limits
-        return known.decisive if limits is None else known.decisive.plus(limits)
+            return self._ended(replace(solved, decisive=known.decisive))
+        return self._ended(_Enforcing(self, solved, known, plain, free.state).enforce())
 
     @property
     def _is_bounded(self) -> bool:
@@ -211,7 +209,6 @@ class _Solving:
         l2, objective = self.settings.first
         method = with_objective(run.method, objective)
         method = replace(method, tolerance=method.tolerance or FREE_TOLERANCE)
-        self.free_method = method
         self.run = run = replace(run, l2=l2)
         problem, _ = run.build(without_budgets(run.setup.rules))
         problem = run.own_best(problem, self.first)
@@ -247,11 +244,7 @@ class _Solving:
         self.notes += run.told(left_out if not known.pools else ())
         if not len(known.budgets):
             return None, replace(plain, constraints=known.budgets)
-        rows, shift = known.budgets, self.demands.shift
-        self.hard_limits = None if shift is None else rate_limits(known, at.rates, shift)
-        if shift is not None:
-            rows = rows.plus(rate_limits(known, self._smooth_rates(free), shift))
-        return known, replace(plain, constraints=rows)
+        return known, replace(plain, constraints=known.budgets)
 
     def _smooth_rates(self, stage: Stage) -> Vector:
         """Smooth rates where a fit ended, from the reports on its last request."""
@@ -263,17 +256,20 @@ class _Solving:
         reports = self.run.ask((Point(stage.params),), "how a model without budgets does")
         return np.asarray(evaluate_point(stage.state.problem, stage.params, reports).rates)
 
-    def _choose(self, problem: Problem, free: Stage) -> tuple[Lane | None, Selection | None]:
-        """Settle what is left open; read back what was chosen before a run was stopped."""
+    def _choose(self, problem: Problem, free: Stage) -> tuple[Lane | None, Selection | None, Stage]:
+        """Settle what is left open; read back what was chosen before a run was stopped.
+
+        Returns the fit of the settings chosen, and the one without budgets at their L2 weight.
+        """
         run, settings = self.run, self.settings
         if not settings.is_open:
             self.run = replace(run, method=with_objective(run.method, settings.objective))
-            return None, None
+            return None, None, free
         folder, session = run.session.folder, run.session
         path = None if folder is None else folder / SELECTION
         start = free.state, run.reports_of(free)
         with run.federation.phase("choose"):
-            selection, lane = choose(
+            selection, lane, without = choose(
                 run.clients, problem, run.method, settings, start, session.on_round
             )
         if path is not None and session.resume and path.exists():
@@ -283,20 +279,12 @@ class _Solving:
         session.on_message(selection.sentence)
         method = with_objective(run.method, objective_setting(selection.objective))
         self.run = replace(run, method=method, l2=float(selection.l2))
-        return lane, selection
-
-    def _beside(self, free: Stage) -> "Beside":
-        """The fit without budgets at the settings chosen, to go along with the plain fit."""
-        state = free.state
-        before = state.problem.l2, self.free_method.objective
-        if before != (self.run.l2, self.run.method.objective):
-            problem = replace(state.problem, l2=self.run.l2)
-            method = replace(self.run.method, tolerance=FREE_TOLERANCE)
-            return Beside(self.run.clients, method, method.restart(state, problem))
-        return Beside(self.run.clients, self.free_method, state)
+        if without is not None:
+            free = Stage(Progress(without.state), (), "", without.reports)
+        return lane, selection, free
 
     def _fit_plain(
-        self, problem: Problem, free: Stage, chosen: Lane | None, beside: "Beside"
+        self, problem: Problem, free: Stage, chosen: Lane | None
     ) -> tuple[Stage, tuple[Start, ...]]:
         """The fit under the plain budgets, from the best of the starts that are compared."""
         run, method = self.run, self.run.method
@@ -304,9 +292,8 @@ class _Solving:
             method = replace(method, tolerance=method.tolerance or PLAIN_TOLERANCE)
         starts: tuple[Start, ...] = ()
         is_exact = method.is_exact(self.first.size)
-        n_starts = self.n_starts or (
-            1 if chosen is not None or self.is_given or not is_exact else 2
-        )
+        settled = chosen is not None and chosen.state.status == "converged"
+        n_starts = self.n_starts or (1 if settled or self.is_given or not is_exact else 2)
         if chosen is not None:
             state = method.restart(chosen.state, problem, chosen.reports)
         elif n_starts == 1:
@@ -319,39 +306,12 @@ class _Solving:
             with run.federation.phase("starts"):
                 state, starts = best_start(method, state, others, run.clients, run.session.on_round)
         with run.federation.phase("fit"):
-            stage = run.answered(run.fit(method, state, "", beside))
-            beside.finish()
+            stage = run.answered(run.fit(method, state))
         self.stages.append(stage)
         return stage, starts
 
     def _has_margins(self, problem: Problem) -> bool:
         return self.demands.confidence > 0 and len(problem.constraints) > 0
-
-
-class Beside:
-    """A runtime whose every exchange also advances another fit: its points travel along."""
-
-    def __init__(self, clients: Bound, method: Any, state: Any) -> None:
-        self.clients, self.method, self.state = clients, method, state
-
-    def evaluate(self, request: Request) -> Reports:
-        """Every client's reports on the request; those for the other fit are kept."""
-        if self.state.status != "running":
-            return self.clients.evaluate(request)
-        n_own = len(request.points)
-        both = Request((*request.points, *self.state.request.points))
-        answers = self.clients.evaluate(both)
-        if not self.clients.federation.failures:
-            part = reports_on(answers, slice(n_own, None))
-            self.state, _ = next_state(self.method, self.state, part)
-        return reports_on(answers, slice(0, n_own))
-
-    def finish(self) -> None:
-        """Run the other fit to its end."""
-        while self.state.status == "running":
-            answers = self.clients.evaluate(self.state.request)
-            self.clients.federation.check_all_answered("how a model without budgets does")
-            self.state, _ = next_state(self.method, self.state, answers)
 
 
 @dataclass(frozen=True)
@@ -374,6 +334,7 @@ class _Enforcing:
         self.solving, self.run, self.demands = solving, solving.run, solving.demands
         self.solved, self.known, self.plain, self.free = solved, known, plain, free
         self.threshold = float(solving.run.setup.model.threshold)
+        self.limits: Constraints | None = None  # on hard rates
 
     def enforce(self) -> Solved:
         """The model that the run ends with, and what is known of it."""
@@ -412,6 +373,9 @@ class _Enforcing:
             reports = self.run.ask(points, "how models decide")
         problem = plain.state.problem
         self.without = evaluate_point(problem, free.params, reports, 1)
+        shift = self.demands.shift
+        if shift is not None:
+            self.limits = rate_limits(self.known, self.without.rates, shift)
         self.bent = evaluate_point(problem, plain.params, reports, 2) if len(points) > 2 else None
         at = evaluate_point(problem, plain.params, reports)
         self.first_report = at
@@ -561,12 +525,13 @@ class _Enforcing:
         known = self.known
         own = np.flatnonzero(known.tells & known.is_pooled)
         rows = known.budgets.with_bounds(bounds).plus(known.own.take(own))
-        limits = self.solving.hard_limits
-        return rows if limits is None else rows.plus(limits)
+        return rows if self.limits is None else rows.plus(self.limits)
 
     def _exceeded(self, hard: Vector) -> dict[str, float]:
         """What decisions exceed: budgets that they must keep, and limits on rates, by name."""
-        return exceeded_by(self.solving._decisive(self.known), hard, self._tolerance)
+        rows = self.known.decisive
+        rows = rows if self.limits is None else rows.plus(self.limits)
+        return exceeded_by(rows, hard, self._tolerance)
 
     @property
     def _tolerance(self) -> float:

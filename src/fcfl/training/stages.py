@@ -207,16 +207,10 @@ class Run:
         with self.federation.phase("alone"):
             return with_own_best(problem, self.federation, self.setup, first)
 
-    def fit(
-        self,
-        method: Any,
-        state: Any,
-        folder: str = "",
-        alongside: Runtime | None = None,
-    ) -> Stage:
+    def fit(self, method: Any, state: Any, folder: str = "") -> Stage:
         """Run a method from a state, in the run's folder or one inside it."""
         session = self.session if not folder else self.session.inside(folder)
-        recording = Recording(self.clients if alongside is None else alongside)
+        recording = Recording(self.clients)
         fresh = Progress(state, options=options_of(method))
         progress, history = run_rounds(method, fresh, recording, session, self.federation.exchanges)
         return Stage(progress, history, folder, recording.last)

@@ -185,15 +185,17 @@ class SQP:
     ) -> SQPState:
         """Begin again where ``state`` ended, with its multipliers and what it learnt of curvature.
 
-        The problem may have other bounds, other rows or another L2 weight. ``reports`` are those
-        on ``state.request``; if they are about the end, nothing is asked about it again.
+        The problem may have other bounds, more rows at the end, or another L2 weight. ``reports``
+        are those on ``state.request``; if they are about the end, it is not requested again.
         """
         options = self.resolved(state.params.size)
         fresh = first_state(state.params, problem, self.penalty)
-        alike = state.row_weights.size == len(problem.constraints)
+        added = len(problem.constraints) - state.row_weights.size
         fresh = replace(
             fresh,
-            row_weights=state.row_weights if alike else fresh.row_weights,
+            row_weights=np.append(state.row_weights, np.zeros(added))
+            if added >= 0
+            else fresh.row_weights,
             loss_weights=state.loss_weights / state.loss_weights.sum(),
             memory=state.memory,
             damping=state.damping,
