@@ -20,10 +20,10 @@ import pandas as pd
 
 from benchmarks.open_site import open_site
 from fcfl.data import load_adult_frames
-from fcfl.federation.flower.app_folder import write_app
-from fcfl.federation.flower.certificates import make_certificates
-from fcfl.federation.flower.local_cluster import LocalCluster
-from fcfl.federation.processes import descendants
+from fcfl.engines.flower.app_folder import write_app
+from fcfl.engines.flower.certificates import make_certificates
+from fcfl.engines.flower.local_cluster import LocalCluster
+from fcfl.engines.processes import descendants
 from fcfl.federation.transport import InProcessTransport
 from fcfl.models.saved_model import load_model
 from fcfl.results import read_result

@@ -24,9 +24,9 @@ import numpy as np
 from benchmarks.flower import adult, simulated, write_tables
 from benchmarks.open_site import open_site
 from fcfl.client.questions import Evaluate
-from fcfl.federation.flower.app_folder import write_app
-from fcfl.federation.flower.certificates import make_certificates
-from fcfl.federation.flower.local_cluster import LocalCluster
+from fcfl.engines.flower.app_folder import write_app
+from fcfl.engines.flower.certificates import make_certificates
+from fcfl.engines.flower.local_cluster import LocalCluster
 from fcfl.federation.messages import Introduce, ToSite, decode_question
 from fcfl.federation.named_module import NamedModule
 from fcfl.federation.site_settings import Config
@@ -112,7 +112,7 @@ def over_messages(folder: Path, config: Config, sites: Mapping[str, Mapping[str,
 
 def over_nvflare(folder: Path, config: Config, sites: Mapping[str, Mapping[str, str]]) -> None:
     """Kits, a server and a node for each site, as `fcfl nvflare up` starts them."""
-    from fcfl.federation.nvflare.flare_rehearsal import rehearse_flare
+    from fcfl.engines.nvflare.flare_rehearsal import rehearse_flare
 
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     began = time.monotonic()
@@ -183,7 +183,7 @@ def measure(case: str, engine: str, folder: Path) -> bool:
 
 TIMED_SERVER = """
 import json, time
-from fcfl.federation.flower.server_app import server_app
+from fcfl.engines.flower.server_app import server_app
 from fcfl.runs.serving import serve
 
 
@@ -220,7 +220,7 @@ ticks = float(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
 started = boot + ticks / os.sysconf("SC_CLK_TCK")
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
-from fcfl.federation.flower.client_app import from_record, to_record
+from fcfl.engines.flower.client_app import from_record, to_record
 from fcfl.federation.replying import reply_to
 
 app = ClientApp()

@@ -9,9 +9,8 @@ import fcfl
 
 OPTIONAL = {  # the extras' own modules
     "fcfl.models.torch_",
-    "fcfl.federation.flower",
-    "fcfl.federation.nvflare",
-    "fcfl.runs.nvflare_serving",
+    "fcfl.engines.flower",
+    "fcfl.engines.nvflare",
     "fcfl.torch",
     "fcfl.export.onnx_graph",
     "fcfl.cards.skops_card",

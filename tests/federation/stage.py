@@ -8,10 +8,10 @@ from pathlib import Path
 
 from in_one_process import open_policy
 
-from fcfl.federation.flower.app_folder import write_app
-from fcfl.federation.flower.certificates import make_certificates
-from fcfl.federation.flower.local_cluster import SUPERLINK, LocalCluster
-from fcfl.federation.processes import descendants
+from fcfl.engines.flower.app_folder import write_app
+from fcfl.engines.flower.certificates import make_certificates
+from fcfl.engines.flower.local_cluster import SUPERLINK, LocalCluster
+from fcfl.engines.processes import descendants
 from fcfl.runs.site_config import config_text
 
 FAULTY_CLIENT = """
@@ -19,7 +19,7 @@ import os, time
 from pathlib import Path
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
-from fcfl.federation.flower.client_app import from_record, log_to_stderr, to_record
+from fcfl.engines.flower.client_app import from_record, log_to_stderr, to_record
 from fcfl.federation.replying import reply_to
 
 FAULTS = Path({faults!r})

@@ -12,9 +12,9 @@ import tomli_w
 from in_one_process import hospitals
 from stage import descendants, is_running, staged
 
-from fcfl.federation.flower.certificates import make_certificates
-from fcfl.federation.flower.proxy import proxy_configuration
-from fcfl.federation.processes import HOST, free_port, listens
+from fcfl.engines.flower.certificates import make_certificates
+from fcfl.engines.flower.proxy import proxy_configuration
+from fcfl.engines.processes import HOST, free_port, listens
 from hospital import fcfl, start_process, stays
 
 pytest.importorskip("flwr")
@@ -29,7 +29,7 @@ import logging
 import numpy as np
 from fcfl import Linear, Point, RateId, RemoteFederation, Request, Terms
 from fcfl.client.questions import Setup
-from fcfl.federation.flower.server_app import server_app
+from fcfl.engines.flower.server_app import server_app
 from fcfl.runs.site_config import SitesConfig
 
 log = logging.getLogger("fcfl")

@@ -13,8 +13,8 @@ from stage import descendants, is_running, staged
 
 from fcfl.data import load_adult_frames
 from fcfl.data.adult import GROUPS
-from fcfl.federation.flower.local_cluster import RUN, SUPERLINK
-from fcfl.federation.processes import signal_group
+from fcfl.engines.flower.local_cluster import RUN, SUPERLINK
+from fcfl.engines.processes import signal_group
 from hospital import fcfl, result_of, start_process, stays, weights_of
 
 pytest.importorskip("flwr")

@@ -27,8 +27,8 @@ class Tasks:
 
     def __init__(self, configs, folder):
         pytest.importorskip("nvflare")
-        from fcfl.federation.nvflare.site_executor import SITE_FILE, SiteExecutor
-        from fcfl.federation.nvflare.task_transport import TaskTransport
+        from fcfl.engines.nvflare.site_executor import SITE_FILE, SiteExecutor
+        from fcfl.engines.nvflare.task_transport import TaskTransport
 
         self.sent, self.folder, self.executor = Counter(), folder / "flare", SiteExecutor()
         for config in configs.values():
@@ -58,7 +58,7 @@ class Queries:
 
     def __init__(self, configs, folder, lost=None, unsent=None):
         pytest.importorskip("flwr")
-        from fcfl.federation.flower.server_app import GridTransport
+        from fcfl.engines.flower.server_app import GridTransport
 
         self.sent, self.configs, self.spoiled = Counter(), configs, {}
         self.lost, self.unsent, self.replies = lost, unsent, {}
@@ -70,7 +70,7 @@ class Queries:
     def push_messages(self, messages):
         from flwr.app import Context, Error, Message, RecordDict
 
-        from fcfl.federation.flower.client_app import app
+        from fcfl.engines.flower.client_app import app
 
         for message in messages:
             node = message.metadata.dst_node_id

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from in_one_process import hospitals, node_configs
 
-from fcfl.federation.flower.local_cluster import PROXY, RUN, SUPERLINK, LocalCluster
-from fcfl.federation.local_processes import LocalProcesses
+from fcfl.engines.flower.local_cluster import PROXY, RUN, SUPERLINK, LocalCluster
+from fcfl.engines.local_processes import LocalProcesses
 from fcfl.federation.messages import Introduce, Refusal, Terms, decode_answer, encode_message
 from fcfl.federation.replying import reply_to
 from hospital import stays

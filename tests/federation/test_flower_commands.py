@@ -12,8 +12,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
+from fcfl.engines.flower.app_folder import read_app_config, write_app_config
 from fcfl.errors import FCFLError
-from fcfl.federation.flower.app_folder import read_app_config, write_app_config
 from fcfl.runs.site_config import CONFIG, SitesConfig
 from hospital import fcfl, only_error, stays, written
 

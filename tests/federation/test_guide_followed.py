@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from test_guide import COMMANDS, GUIDE, listing
 
-from fcfl.federation.processes import HOST, descendants, free_port, listens, program
+from fcfl.engines.processes import HOST, descendants, free_port, listens, program
 from hospital import fcfl, result_of, stays, written
 
 pytest.importorskip("flwr")

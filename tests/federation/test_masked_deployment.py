@@ -28,7 +28,7 @@ import os, time
 from pathlib import Path
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
-from fcfl.federation.flower.client_app import from_record, log_to_stderr, to_record
+from fcfl.engines.flower.client_app import from_record, log_to_stderr, to_record
 from fcfl.federation.messages import Ask, decode_question
 from fcfl.federation.replying import reply_to
 

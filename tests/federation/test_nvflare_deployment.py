@@ -20,11 +20,11 @@ from fcfl.results.result_file import read_negotiation
 from hospital import COLUMNS, fcfl, result_of, start_process, stays, weights_of
 
 pytest.importorskip("nvflare")
-from fcfl.federation.nvflare.flare_session import Flare
-from fcfl.federation.nvflare.job_folder import write_job
-from fcfl.federation.nvflare.kits import make_kits
-from fcfl.federation.nvflare.local_flare import SERVER_PROCESS, LocalFlare
-from fcfl.federation.processes import free_port
+from fcfl.engines.nvflare.flare_session import Flare
+from fcfl.engines.nvflare.job_folder import write_job
+from fcfl.engines.nvflare.kits import make_kits
+from fcfl.engines.nvflare.local_flare import SERVER_PROCESS, LocalFlare
+from fcfl.engines.processes import free_port
 
 pytestmark = [
     pytest.mark.deployment,

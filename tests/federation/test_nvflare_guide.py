@@ -16,7 +16,7 @@ import pytest
 from in_one_process import hospitals
 from stage import descendants, is_running
 
-from fcfl.federation.processes import free_port, signal_group
+from fcfl.engines.processes import free_port, signal_group
 from fcfl.federation.site_settings import SiteSettings
 from hospital import fcfl, result_of, start_process, stays
 

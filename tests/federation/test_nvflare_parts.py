@@ -18,13 +18,13 @@ pytest.importorskip("nvflare")
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 
+from fcfl.engines.nvflare.flare_session import Ended, Flare, ServerStatus, ServerUnreachable
+from fcfl.engines.nvflare.job_folder import write_job
+from fcfl.engines.nvflare.kits import make_kits
+from fcfl.engines.nvflare.recovery import Patience, run_through_faults
+from fcfl.engines.nvflare.site_executor import SizeLimit, answer
+from fcfl.engines.nvflare.task_transport import JobAborted, TaskTransport, to_shareable
 from fcfl.federation.messages import Introduce, Refusal, Terms, decode_answer, encode_message
-from fcfl.federation.nvflare.flare_session import Ended, Flare, ServerStatus, ServerUnreachable
-from fcfl.federation.nvflare.job_folder import write_job
-from fcfl.federation.nvflare.kits import make_kits
-from fcfl.federation.nvflare.recovery import Patience, run_through_faults
-from fcfl.federation.nvflare.site_executor import SizeLimit, answer
-from fcfl.federation.nvflare.task_transport import JobAborted, TaskTransport, to_shareable
 from fcfl.federation.transport import InProcessTransport
 from fcfl.runs.site_config import CONFIG, SitesConfig
 

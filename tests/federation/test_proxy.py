@@ -12,9 +12,9 @@ import pytest
 
 pytest.importorskip("cryptography")
 
-from fcfl.federation.flower.certificates import make_certificates
-from fcfl.federation.flower.proxy import FLEET, proxy_configuration
-from fcfl.federation.processes import HOST, free_port, listens, program
+from fcfl.engines.flower.certificates import make_certificates
+from fcfl.engines.flower.proxy import FLEET, proxy_configuration
+from fcfl.engines.processes import HOST, free_port, listens, program
 
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
 pytestmark = pytest.mark.skipif(NGINX is None, reason="there is no nginx: apt-get install nginx")

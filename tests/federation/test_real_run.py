@@ -6,7 +6,7 @@ import pytest
 from in_one_process import hospitals, train_joined
 from stage import descendants, is_running, staged
 
-from fcfl.federation.flower.certificates import make_certificates
+from fcfl.engines.flower.certificates import make_certificates
 from fcfl.results import result_to_json
 from hospital import result_of, stays, weights_of
 

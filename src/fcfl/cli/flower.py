@@ -6,18 +6,18 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from fcfl.errors import FCFLError, Interrupted
-from fcfl.federation.flower.app_folder import read_app_config, write_app, write_app_config
-from fcfl.federation.flower.key_names import check_key_names
-from fcfl.federation.flower.registration import register_key
-from fcfl.federation.flower.rehearsal import CERTIFICATES, certificates_of, rehearse
-from fcfl.federation.rehearsal_files import (
+from fcfl.engines.flower.app_folder import read_app_config, write_app, write_app_config
+from fcfl.engines.flower.key_names import check_key_names
+from fcfl.engines.flower.registration import register_key
+from fcfl.engines.flower.rehearsal import CERTIFICATES, certificates_of, rehearse
+from fcfl.engines.rehearsal_files import (
     REHEARSAL,
     check_installed,
     default_out,
     named_files,
     node_configs,
 )
+from fcfl.errors import FCFLError, Interrupted
 from fcfl.runs import Experiment
 from fcfl.runs.site_config import (
     SitesConfig,
@@ -96,7 +96,7 @@ def certs(
     readable by this account only. Give each site ca.crt and its own key, nothing else.
     """
     check_installed("cryptography")
-    from fcfl.federation.flower.certificates import make_certificates
+    from fcfl.engines.flower.certificates import make_certificates
 
     place = folder / CERTIFICATES
     with usage():

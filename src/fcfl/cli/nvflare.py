@@ -7,16 +7,16 @@ from typing import Annotated
 from cyclopts import App, Parameter, validators
 from rich.table import Table
 
-from fcfl.errors import FCFLError, Interrupted
-from fcfl.federation.nvflare.kit_names import AUTHORITY, KITS, LEAD, check_path, check_sites
-from fcfl.federation.nvflare.project_folder import read_settings, write_project
-from fcfl.federation.rehearsal_files import (
+from fcfl.engines.nvflare.kit_names import AUTHORITY, KITS, LEAD, check_path, check_sites
+from fcfl.engines.nvflare.project_folder import read_settings, write_project
+from fcfl.engines.rehearsal_files import (
     REHEARSAL,
     check_installed,
     default_out,
     named_files,
     node_configs,
 )
+from fcfl.errors import FCFLError, Interrupted
 from fcfl.runs import Experiment
 from fcfl.runs.site_config import (
     SitesConfig,
@@ -103,7 +103,7 @@ def provision(folder: Folder, /, *, sites: Sites, host: Host, port: Port = 8002)
     Give each site its kit and nothing else; FOLDER/authority has the CA's key and stays.
     """
     _check_engine()
-    from fcfl.federation.nvflare.kits import make_kits
+    from fcfl.engines.nvflare.kits import make_kits
 
     check_path(folder)
     with usage():
@@ -148,7 +148,7 @@ def up(
     """
     _check_engine()
     check_resume(resume, overwrite)
-    from fcfl.federation.nvflare.flare_rehearsal import rehearse_flare
+    from fcfl.engines.nvflare.flare_rehearsal import rehearse_flare
 
     with usage():
         files = named_files("sites", sites)
@@ -193,8 +193,8 @@ def run(
     """
     _check_engine()
     check_resume(resume, overwrite)
-    from fcfl.federation.nvflare.flare_session import Flare
-    from fcfl.federation.nvflare.recovery import Patience, run_through_faults
+    from fcfl.engines.nvflare.flare_session import Flare
+    from fcfl.engines.nvflare.recovery import Patience, run_through_faults
 
     with usage():
         config = read_settings(folder) | parse_settings(setting)
@@ -216,7 +216,7 @@ def run(
 def status(folder: Folder, /) -> None:
     """Show which sites are connected, and the last runs."""
     _check_engine()
-    from fcfl.federation.nvflare.flare_session import Flare
+    from fcfl.engines.nvflare.flare_session import Flare
 
     with Flare(folder / KITS / LEAD) as flare:
         found = flare.status()
@@ -236,7 +236,7 @@ def status(folder: Folder, /) -> None:
 def stop(folder: Folder, /) -> None:
     """Stop the run that is under way; its checkpoint stays, and `run --resume` goes on."""
     _check_engine()
-    from fcfl.federation.nvflare.flare_session import Flare
+    from fcfl.engines.nvflare.flare_session import Flare
 
     with Flare(folder / KITS / LEAD) as flare:
         at_work = [job for job in flare.status().jobs if not job.is_over]

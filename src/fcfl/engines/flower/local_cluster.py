@@ -7,10 +7,10 @@ from pathlib import Path
 
 import tomli_w
 
+from fcfl.engines.flower.registration import register_key
+from fcfl.engines.local_processes import LocalProcesses
+from fcfl.engines.processes import HOST, free_port, listens, program
 from fcfl.errors import FCFLError
-from fcfl.federation.flower.registration import register_key
-from fcfl.federation.local_processes import LocalProcesses
-from fcfl.federation.processes import HOST, free_port, listens, program
 from fcfl.federation.site_settings import Config
 
 CONNECTION = "rehearsal"

@@ -6,8 +6,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from fcfl.engines.processes import program
 from fcfl.errors import FCFLError
-from fcfl.federation.processes import program
 
 Flwr = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -2,7 +2,7 @@
 
 import logging
 
-from fcfl.federation.nvflare.server_controller import ServerController
+from fcfl.engines.nvflare.server_controller import ServerController
 from fcfl.federation.site_settings import Config
 from fcfl.federation.transport import Transport
 from fcfl.runs.serving import serve

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import tomli_w
 
+from fcfl.engines.local_processes import LocalProcesses
+from fcfl.engines.nvflare.kit_names import SERVER
+from fcfl.engines.nvflare.kit_policies import place_stores
+from fcfl.engines.nvflare.kits import server_address
+from fcfl.engines.nvflare.site_executor import SITE_FILE
+from fcfl.engines.processes import listens
 from fcfl.errors import FCFLError
-from fcfl.federation.local_processes import LocalProcesses
-from fcfl.federation.nvflare.kit_names import SERVER
-from fcfl.federation.nvflare.kit_policies import place_stores
-from fcfl.federation.nvflare.kits import server_address
-from fcfl.federation.nvflare.site_executor import SITE_FILE
-from fcfl.federation.processes import listens
 
 SERVER_PROCESS = "(server)"  # sites may have any other name
 _UP_SECONDS = 300.0  # a busy machine takes long to import an engine

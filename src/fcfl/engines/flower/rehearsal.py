@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from fcfl.engines.flower.local_cluster import LocalCluster
+from fcfl.engines.rehearsal_files import REHEARSAL
 from fcfl.errors import FCFLError
-from fcfl.federation.flower.local_cluster import LocalCluster
-from fcfl.federation.rehearsal_files import REHEARSAL
 from fcfl.federation.site_settings import Config
 
 CERTIFICATES = "certs"

@@ -12,10 +12,10 @@ from typing import Any
 
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
+from fcfl.engines.nvflare.job_folder import write_job
+from fcfl.engines.nvflare.kits import lead_name
+from fcfl.engines.nvflare.server_controller import ERROR, FAULT
 from fcfl.errors import FCFLError
-from fcfl.federation.nvflare.job_folder import write_job
-from fcfl.federation.nvflare.kits import lead_name
-from fcfl.federation.nvflare.server_controller import ERROR, FAULT
 from fcfl.federation.site_settings import Config
 
 _LOGIN_SECONDS = 15.0

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from fcfl._files import replace_file
+from fcfl.engines.flower.key_names import CA, CA_KEY, SERVER, SERVER_KEY, check_key_names
 from fcfl.errors import FCFLError
-from fcfl.federation.flower.key_names import CA, CA_KEY, SERVER, SERVER_KEY, check_key_names
 
 _YEARS = 2
 Key = ec.EllipticCurvePrivateKey

@@ -3,8 +3,8 @@
 import tomllib
 from pathlib import Path
 
+from fcfl.engines.rehearsal_files import write_new
 from fcfl.errors import FCFLError
-from fcfl.federation.rehearsal_files import write_new
 from fcfl.federation.site_settings import ConfigValue
 
 SETTINGS = "settings.toml"

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable
 from flwr.app import Context, Message, MessageType
 from flwr.serverapp import Grid, ServerApp
 
+from fcfl.engines.flower.client_app import from_record, log_to_stderr, to_record
 from fcfl.errors import FCFLError
-from fcfl.federation.flower.client_app import from_record, log_to_stderr, to_record
 from fcfl.federation.site_settings import Config
 from fcfl.federation.transport import Reply, Transport
 

@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fcfl.errors import FCFLError
-from fcfl.federation.nvflare.flare_session import (
+from fcfl.engines.nvflare.flare_session import (
     Ended,
     Flare,
     JobStatus,
     OnMessage,
     ServerUnreachable,
 )
-from fcfl.federation.nvflare.server_controller import ERROR, FAULT
+from fcfl.engines.nvflare.server_controller import ERROR, FAULT
+from fcfl.errors import FCFLError
 from fcfl.federation.site_settings import Config
 
 

@@ -4,11 +4,11 @@ import json
 import re
 from pathlib import Path
 
-from fcfl.federation.nvflare.site_executor import SITE_FILE, SizeLimit
+from fcfl.engines.nvflare.site_executor import SITE_FILE, SizeLimit
 from fcfl.limits import Limits
 
-CONTROLLER = "fcfl.runs.nvflare_serving.TrainingController"
-EXECUTOR = "fcfl.federation.nvflare.site_executor.SiteExecutor"
+CONTROLLER = "fcfl.engines.nvflare.training_controller.TrainingController"
+EXECUTOR = "fcfl.engines.nvflare.site_executor.SiteExecutor"
 _FILTER = f"{SizeLimit.__module__}.{SizeLimit.__name__}"
 
 # The lead may start, stop and watch runs, and read a run's log at the server. No other role may do

@@ -7,9 +7,9 @@ import tomli_w
 
 from fcfl import __version__
 from fcfl._files import replace_file
+from fcfl.engines.flower.proxy import proxy_configuration
+from fcfl.engines.rehearsal_files import write_new
 from fcfl.errors import FCFLError
-from fcfl.federation.flower.proxy import proxy_configuration
-from fcfl.federation.rehearsal_files import write_new
 from fcfl.federation.site_settings import ConfigValue
 
 FILES = (
@@ -48,7 +48,7 @@ clientapp = "client_app:app"
 _SERVER = '''\
 """The server's part: train over the sites, write the folder `out` and its report."""
 
-from fcfl.federation.flower.server_app import server_app
+from fcfl.engines.flower.server_app import server_app
 from fcfl.runs.serving import serve
 
 app = server_app(serve)
@@ -57,7 +57,7 @@ app = server_app(serve)
 _CLIENT = '''\
 """A site's part: answer questions about its own table, which its node config names."""
 
-from fcfl.federation.flower.client_app import app
+from fcfl.engines.flower.client_app import app
 
 __all__ = ["app"]
 '''

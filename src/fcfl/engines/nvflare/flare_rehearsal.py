@@ -4,13 +4,13 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from fcfl.federation.nvflare.flare_session import Flare, OnMessage
-from fcfl.federation.nvflare.kit_names import KITS, LEAD, check_path
-from fcfl.federation.nvflare.kits import make_kits
-from fcfl.federation.nvflare.local_flare import LocalFlare
-from fcfl.federation.nvflare.recovery import Patience, run_through_faults
-from fcfl.federation.processes import free_port
-from fcfl.federation.rehearsal_files import REHEARSAL
+from fcfl.engines.nvflare.flare_session import Flare, OnMessage
+from fcfl.engines.nvflare.kit_names import KITS, LEAD, check_path
+from fcfl.engines.nvflare.kits import make_kits
+from fcfl.engines.nvflare.local_flare import LocalFlare
+from fcfl.engines.nvflare.recovery import Patience, run_through_faults
+from fcfl.engines.processes import free_port
+from fcfl.engines.rehearsal_files import REHEARSAL
 from fcfl.federation.site_settings import Config
 
 _LOCAL = "localhost"  # a server of this name listens on 127.0.0.1 only

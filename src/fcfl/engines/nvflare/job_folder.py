@@ -6,9 +6,9 @@ from pathlib import Path
 
 import tomli_w
 
-from fcfl.federation.nvflare.kit_policies import CONTROLLER, EXECUTOR
-from fcfl.federation.nvflare.server_controller import SETTINGS
-from fcfl.federation.nvflare.task_transport import TASK
+from fcfl.engines.nvflare.kit_policies import CONTROLLER, EXECUTOR
+from fcfl.engines.nvflare.server_controller import SETTINGS
+from fcfl.engines.nvflare.task_transport import TASK
 from fcfl.federation.site_settings import Config
 
 JOB = "fcfl"

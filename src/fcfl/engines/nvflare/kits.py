@@ -20,8 +20,7 @@ from nvflare.lighter.impl.workspace import WorkspaceBuilder
 from nvflare.lighter.provisioner import Provisioner
 from nvflare.lighter.spec import Project
 
-from fcfl.errors import FCFLError
-from fcfl.federation.nvflare.kit_names import (
+from fcfl.engines.nvflare.kit_names import (
     AUTHORITY,
     KITS,
     LEAD,
@@ -29,7 +28,8 @@ from fcfl.federation.nvflare.kit_names import (
     check_host,
     check_sites,
 )
-from fcfl.federation.nvflare.kit_policies import close_kit, place_stores
+from fcfl.engines.nvflare.kit_policies import close_kit, place_stores
+from fcfl.errors import FCFLError
 
 PROJECT = "fcfl"
 _LEAD_NAME = "lead@fcfl.invalid"

@@ -10,8 +10,8 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.signal import Signal
 
+from fcfl.engines.nvflare.task_transport import JobAborted, TaskTransport
 from fcfl.errors import AbsentClientError, FCFLError
-from fcfl.federation.nvflare.task_transport import JobAborted, TaskTransport
 from fcfl.federation.site_settings import Config
 from fcfl.federation.transport import Transport
 

@@ -11,9 +11,9 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
+from fcfl.engines.nvflare.task_transport import PAYLOAD, TASK, from_shareable, to_shareable
 from fcfl.errors import DataError
 from fcfl.federation.messages import Answer, Refusal, encode_message
-from fcfl.federation.nvflare.task_transport import PAYLOAD, TASK, from_shareable, to_shareable
 from fcfl.federation.replying import reply_to
 from fcfl.federation.site_settings import Config
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from fcfl.federation.processes import descendants, program, runs_one_of, signal_group, undisturbed
+from fcfl.engines.processes import descendants, program, runs_one_of, signal_group, undisturbed
 
 _GRACE = 5.0  # seconds between asking a process to end and ending it
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

@@ -1,0 +1,1 @@
+"""Adapters of federated-learning engines: NVIDIA FLARE (recommended) and Flower."""
