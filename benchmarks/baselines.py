@@ -19,11 +19,11 @@ from fcfl.data.adult import GROUPS, adult_schema
 from fcfl.data.adult_files import load_adult_frames
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
+from fcfl.methods.baselines import AFL, MMPF, QFFL, FedAvg
 from fcfl.models.linear import linear_logits
 from fcfl.models.linear_rows import linear_rows
+from fcfl.problem.evaluation import Problem, build_problem
 from fcfl.rules import rates_needed
-from fcfl.server.baselines import AFL, MMPF, QFFL, FedAvg
-from fcfl.server.problem import Problem, build_problem
 
 SEEDS = range(5)
 PAPER = {"q-FFL": "82.3  74.4 ± 0.9  82.4", "AFL": "82.5  73.0 ± 2.2  82.6",

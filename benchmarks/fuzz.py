@@ -36,10 +36,10 @@ from fcfl.federation.loop import Progress
 from fcfl.federation.messages import Ask, Introduce, Terms, decode_answer, encode_message
 from fcfl.federation.replying import reply_to
 from fcfl.federation.wire import MAGIC
+from fcfl.methods.sqp import SQP, SQPState
 from fcfl.models.linear import Linear
+from fcfl.problem.evaluation import build_problem
 from fcfl.rules import Difference
-from fcfl.server.problem import build_problem
-from fcfl.server.sqp import SQP, SQPState
 
 MOST_MEMORY = 200.0  # MB
 STRANGE: tuple[Any, ...] = (

@@ -17,8 +17,8 @@ import numpy as np
 
 from fcfl import SQP, Difference
 from fcfl._types import Report, Reports
+from fcfl.problem.evaluation import build_problem
 from fcfl.rules import rates_needed
-from fcfl.server.problem import build_problem
 
 
 def simulated_reports(n_clients: int, n_params: int, n_groups: int, hard: bool) -> Reports:

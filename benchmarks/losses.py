@@ -20,15 +20,15 @@ from fcfl.federation.federation import Federation
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
 from fcfl.federation.transport import InProcessTransport
+from fcfl.methods.sqp import SQP
 from fcfl.models.linear import Linear
 from fcfl.models.loss import LOSSES
 from fcfl.models.saved_model import load_model
+from fcfl.problem.evaluation import Evaluation, Problem, build_problem, evaluate_point
 from fcfl.results.evaluations import row_sections
 from fcfl.rules import Difference, rates_needed
 from fcfl.runs import Experiment, run_experiment
 from fcfl.runs.site_run import run_sites
-from fcfl.server.problem import Evaluation, Problem, build_problem, evaluate_point
-from fcfl.server.sqp import SQP
 from fcfl.training.fit import train
 
 L2 = 1e-3

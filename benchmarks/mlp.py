@@ -28,13 +28,13 @@ from fcfl.client.counts import Counts, count_rows
 from fcfl.data import ClientData, FederatedTable, load_builtin
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
+from fcfl.methods.method import RoundInfo
 from fcfl.models.linear import linear_logits
 from fcfl.models.linear_rows import linear_rows
 from fcfl.models.torch_module import BATCH_ROWS
 from fcfl.models.torch_params import as_network
+from fcfl.problem.evaluation import build_problem
 from fcfl.rules import rates_needed
-from fcfl.server.method import RoundInfo
-from fcfl.server.problem import build_problem
 from fcfl.torch import TorchClient, train_module
 
 WIDTH = 256

@@ -37,10 +37,10 @@ from fcfl.client.private_rows import PrivateRows, private_rows, with_noise
 from fcfl.data.adult import adult_5
 from fcfl.data.client_data import ClientData
 from fcfl.data.declared import split_by_content
+from fcfl.methods.private import Private
 from fcfl.policy import PrivacyBudget
 from fcfl.releases import NORM, Release
 from fcfl.rules import RATE_KINDS
-from fcfl.server.private import Private
 
 EPSILONS = (math.inf, 8.0, 4.0, 2.0, 1.0, 0.5)
 NO_NOISE = PrivacyBudget(20.0, 0.05)  # stands for it: the client below adds none

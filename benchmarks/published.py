@@ -14,11 +14,11 @@ from fcfl.client.counts import count_rows
 from fcfl.data import adult
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
+from fcfl.methods.two_stage.two_stage import TwoStage
 from fcfl.models.linear import linear_logits
 from fcfl.models.linear_rows import linear_rows
+from fcfl.problem.evaluation import build_problem
 from fcfl.rules import Difference, rates_needed
-from fcfl.server.problem import build_problem
-from fcfl.server.two_stage.two_stage import TwoStage
 
 CLIENTS = ("phd", "non-phd")
 DP, EO = "demographic_parity", "equal_opportunity"

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from fcfl.errors import SolverError
-from fcfl.server.sqp import dual_qp
-from fcfl.server.sqp.dual_qp import solve_dual_qp
+from fcfl.methods.sqp import dual_qp
+from fcfl.methods.sqp.dual_qp import solve_dual_qp
 
 KINDS = (
     "plain", "duplicates", "zero rows", "opposite rows", "more rows than columns",

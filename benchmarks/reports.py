@@ -12,10 +12,10 @@ from fcfl._types import Point, Request
 from fcfl.data import adult
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, admit
+from fcfl.methods.two_stage.two_stage import TwoStage
 from fcfl.models.linear_rows import linear_rows
+from fcfl.problem.evaluation import build_problem
 from fcfl.rules import Difference, rates_needed
-from fcfl.server.problem import build_problem
-from fcfl.server.two_stage.two_stage import TwoStage
 
 RULE = Difference("demographic_parity", "race", 0.05)
 REPETITIONS = 60

@@ -16,9 +16,9 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.growth import simulated_reports
+from fcfl.methods.two_stage.two_stage import TwoStage
+from fcfl.problem.evaluation import build_problem
 from fcfl.rules import Difference, rates_needed
-from fcfl.server.problem import build_problem
-from fcfl.server.two_stage.two_stage import TwoStage
 
 RULES = [Difference("demographic_parity", "group", 0.05)]
 PARAMS = (1_000, 10_000, 100_000)

@@ -34,8 +34,8 @@ from fcfl.data.client_data import ClientData
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
 from fcfl.models.linear_rows import linear_rows
+from fcfl.problem.evaluation import Evaluation, Problem, build_problem, evaluate_point
 from fcfl.rules import Rule, rates_needed
-from fcfl.server.problem import Evaluation, Problem, build_problem, evaluate_point
 
 DP, EO, ODDS = "demographic_parity", "equal_opportunity", "equalized_odds"
 MOST, MOST_OTHERS = 25, 40

@@ -18,11 +18,11 @@ from fcfl._types import Point, Request, Vector
 from fcfl.data import adult
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
+from fcfl.methods.sqp.quasi_newton import no_memory
+from fcfl.methods.sqp.subproblem import Target, kkt_residual, solve_step
 from fcfl.models.linear_rows import linear_rows
+from fcfl.problem.evaluation import Problem, build_problem, evaluate_point
 from fcfl.rules import rates_needed
-from fcfl.server.problem import Problem, build_problem, evaluate_point
-from fcfl.server.sqp.quasi_newton import no_memory
-from fcfl.server.sqp.subproblem import Target, kkt_residual, solve_step
 
 METHODS: dict[str, Any] = {
     "sqp, exact curvature": SQP(),

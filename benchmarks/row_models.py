@@ -27,19 +27,19 @@ from benchmarks.round_counts import MOST, Posed, drawn, evaluated, settings
 from fcfl import SQP
 from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, Report, Request, Vector
 from fcfl.federation.in_process import InProcess
-from fcfl.server.problem import Evaluation, Problem, evaluate_point
-from fcfl.server.sqp.damping import Damping, first_damping
-from fcfl.server.sqp.elastic import find_step, step_within_slack
-from fcfl.server.sqp.lagrangian import (
+from fcfl.methods.sqp.damping import Damping, first_damping
+from fcfl.methods.sqp.elastic import find_step, step_within_slack
+from fcfl.methods.sqp.lagrangian import (
     Multipliers,
     active_grads,
     curvature_weights,
     lagrangian_hessian,
     loss_weights,
 )
-from fcfl.server.sqp.merit import Merit, least_penalty, lowered_penalties, merit_of_rows, weigh
-from fcfl.server.sqp.model_gap import model_gap
-from fcfl.server.sqp.subproblem import Target
+from fcfl.methods.sqp.merit import Merit, least_penalty, lowered_penalties, merit_of_rows, weigh
+from fcfl.methods.sqp.model_gap import model_gap
+from fcfl.methods.sqp.subproblem import Target
+from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point
 
 PARTS = (1.0, 0.3)  # radii that are asked about in one exchange
 FIRST_RADIUS = 2.0  # in the losses' metric at the start: half a typical change of a logit

@@ -15,12 +15,12 @@ from fcfl.data.adult import GROUPS, adult_schema
 from fcfl.data.roles import Columns
 from fcfl.data.table import federate
 from fcfl.federation.federation import Federation
+from fcfl.methods.baselines.afl import AFL
+from fcfl.methods.baselines.q_ffl import QFFL
+from fcfl.methods.two_stage.two_stage import TwoStage
 from fcfl.models.linear import Linear
 from fcfl.results.evaluations import row_sections
 from fcfl.rules import Difference
-from fcfl.server.baselines.afl import AFL
-from fcfl.server.baselines.q_ffl import QFFL
-from fcfl.server.two_stage.two_stage import TwoStage
 from fcfl.training.fit import train
 
 METHODS = {

@@ -12,9 +12,9 @@ from fcfl.data.coded_features import FeatureLayout, code_cells
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
 from fcfl.models.linear_rows import linear_rows
+from fcfl.problem.constraints import Constraints, Row
+from fcfl.problem.evaluation import build_problem
 from fcfl.rules import Difference, rates_needed
-from fcfl.server.constraints import Constraints, Row
-from fcfl.server.problem import build_problem
 
 RACE = {"race": ("black", "white")}
 SYNTHETIC_RATE = RateId("selection", "objective", "l2")

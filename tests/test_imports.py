@@ -20,7 +20,7 @@ MODULES = sorted(
     for module in pkgutil.walk_packages(fcfl.__path__, "fcfl.")
     if not any(module.name.startswith(optional) for optional in OPTIONAL)
 )
-SERVER = [name for name in MODULES if name.startswith("fcfl.server")]
+SERVER = [name for name in MODULES if name.startswith(("fcfl.problem", "fcfl.methods"))]
 
 
 def import_without(blocked, modules, *, bare=False):
@@ -57,7 +57,7 @@ def import_without(blocked, modules, *, bare=False):
 
 
 def test_everything_but_the_extras_works_without_them():
-    assert "fcfl.server.two_stage.two_stage" in MODULES and "fcfl.federation.loop" in MODULES
+    assert "fcfl.methods.two_stage.two_stage" in MODULES and "fcfl.federation.loop" in MODULES
     import_without(["torch", "flwr", "nvflare", "safetensors", "onnx", "skops"], ["fcfl", *MODULES])
 
 
@@ -74,7 +74,9 @@ def test_reading_a_checkpoint_needs_no_tables():
 
 def test_the_clients_sums_need_no_server():
     modules = ["fcfl.models.rates", "fcfl.models.merge", "fcfl.models.linear"]
-    import_without(["torch", "flwr", "fcfl.server", "fcfl.federation"], modules, bare=True)
+    import_without(
+        ["torch", "flwr", "fcfl.problem", "fcfl.methods", "fcfl.federation"], modules, bare=True
+    )
 
 
 def test_importing_the_package_imports_nothing_heavy():

@@ -102,13 +102,13 @@ def test_a_method_of_ones_own_is_called_by_name_with_the_two_lines_of_the_page(t
     page = (EXAMPLES.parent / "docs" / "own-method.md").read_text(encoding="utf-8")
     imported, entry = re.findall(r"^    ((?:from .* import|Registered\().*\n)", page, re.MULTILINE)
     typed = dict(re.findall(r"^    fcfl (train|compare) adult (.*)$", page, re.MULTILINE))
-    server = tmp_path / "fcfl" / "server"
-    shutil.copytree(Path(fcfl.__file__).parent, server.parent)
-    shutil.copy(EXAMPLES / "own_method.py", server / "penalty.py")
-    registry = (server / "registry.py").read_text(encoding="utf-8")
-    registry = registry.replace("from fcfl.server.private", f"{imported}from fcfl.server.private")
+    methods = tmp_path / "fcfl" / "methods"
+    shutil.copytree(Path(fcfl.__file__).parent, methods.parent)
+    shutil.copy(EXAMPLES / "own_method.py", methods / "penalty.py")
+    registry = (methods / "registry.py").read_text(encoding="utf-8")
+    registry = registry.replace("from fcfl.methods.private", f"{imported}from fcfl.methods.private")
     registry = registry.replace("_ALL = (\n", f"_ALL = (\n    {entry}")
-    (server / "registry.py").write_text(registry, encoding="utf-8")
+    (methods / "registry.py").write_text(registry, encoding="utf-8")
     table = written(stays(), tmp_path / "stays.csv")
     paths = f"{tmp_path}{os.pathsep}{Path(__file__).parent}"
     done = subprocess.run(

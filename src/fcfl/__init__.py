@@ -35,24 +35,24 @@ if TYPE_CHECKING:
     from fcfl.federation.remote import RemoteFederation
     from fcfl.federation.replying import reply_to
     from fcfl.federation.transport import Reply, Transport
+    from fcfl.methods.baselines.afl import AFL
+    from fcfl.methods.baselines.agnostic_fair import AgnosticFair
+    from fcfl.methods.baselines.fair_reg import FairReg
+    from fcfl.methods.baselines.fairfed import FairFed
+    from fcfl.methods.baselines.fedavg import FedAvg
+    from fcfl.methods.baselines.fedfb import FedFB
+    from fcfl.methods.baselines.fedmgda import FedMGDA
+    from fcfl.methods.baselines.mmpf import MMPF
+    from fcfl.methods.baselines.q_ffl import QFFL
+    from fcfl.methods.method import RoundInfo, Status, describe_round
+    from fcfl.methods.sqp.sqp import SQP
+    from fcfl.methods.two_stage.two_stage import TwoStage
     from fcfl.models.linear import Linear
     from fcfl.models.loss import CrossEntropy, Hinge, Loss, Squared
     from fcfl.models.model import Model, Opaque
+    from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point
     from fcfl.results import Result
     from fcfl.rules import Difference, Ratio
-    from fcfl.server.baselines.afl import AFL
-    from fcfl.server.baselines.agnostic_fair import AgnosticFair
-    from fcfl.server.baselines.fair_reg import FairReg
-    from fcfl.server.baselines.fairfed import FairFed
-    from fcfl.server.baselines.fedavg import FedAvg
-    from fcfl.server.baselines.fedfb import FedFB
-    from fcfl.server.baselines.fedmgda import FedMGDA
-    from fcfl.server.baselines.mmpf import MMPF
-    from fcfl.server.baselines.q_ffl import QFFL
-    from fcfl.server.method import RoundInfo, Status, describe_round
-    from fcfl.server.problem import Evaluation, Problem, evaluate_point
-    from fcfl.server.sqp.sqp import SQP
-    from fcfl.server.two_stage.two_stage import TwoStage
     from fcfl.training.fit import train
     from fcfl.training.rounds import Session
     from fcfl.training.trained import Trained
@@ -78,19 +78,19 @@ _HOME = {
     "fcfl.models.model": ("Model", "Opaque"),
     "fcfl.results": ("Result",),
     "fcfl.rules": ("Difference", "Ratio"),
-    "fcfl.server.baselines.afl": ("AFL",),
-    "fcfl.server.baselines.agnostic_fair": ("AgnosticFair",),
-    "fcfl.server.baselines.fair_reg": ("FairReg",),
-    "fcfl.server.baselines.fairfed": ("FairFed",),
-    "fcfl.server.baselines.fedavg": ("FedAvg",),
-    "fcfl.server.baselines.fedfb": ("FedFB",),
-    "fcfl.server.baselines.fedmgda": ("FedMGDA",),
-    "fcfl.server.baselines.mmpf": ("MMPF",),
-    "fcfl.server.baselines.q_ffl": ("QFFL",),
-    "fcfl.server.method": ("RoundInfo", "Status", "describe_round"),
-    "fcfl.server.problem": ("Evaluation", "Problem", "evaluate_point"),
-    "fcfl.server.sqp.sqp": ("SQP",),
-    "fcfl.server.two_stage.two_stage": ("TwoStage",),
+    "fcfl.methods.baselines.afl": ("AFL",),
+    "fcfl.methods.baselines.agnostic_fair": ("AgnosticFair",),
+    "fcfl.methods.baselines.fair_reg": ("FairReg",),
+    "fcfl.methods.baselines.fairfed": ("FairFed",),
+    "fcfl.methods.baselines.fedavg": ("FedAvg",),
+    "fcfl.methods.baselines.fedfb": ("FedFB",),
+    "fcfl.methods.baselines.fedmgda": ("FedMGDA",),
+    "fcfl.methods.baselines.mmpf": ("MMPF",),
+    "fcfl.methods.baselines.q_ffl": ("QFFL",),
+    "fcfl.methods.method": ("RoundInfo", "Status", "describe_round"),
+    "fcfl.problem.evaluation": ("Evaluation", "Problem", "evaluate_point"),
+    "fcfl.methods.sqp.sqp": ("SQP",),
+    "fcfl.methods.two_stage.two_stage": ("TwoStage",),
     "fcfl.training.fit": ("train",),
     "fcfl.training.rounds": ("Session",),
     "fcfl.training.trained": ("Trained",),

@@ -27,13 +27,13 @@ from numpy.typing import ArrayLike
 from fcfl._types import ClientId
 from fcfl.client.local_client import LocalClient
 from fcfl.federation.federation import Federation
+from fcfl.methods.method import RoundInfo
+from fcfl.methods.sqp import SQP
 from fcfl.models.loss import CROSS_ENTROPY, Loss, as_loss
 from fcfl.models.torch_file import read_module, write_module
 from fcfl.models.torch_module import BATCH_ROWS, NETWORK_L2, TorchModule
 from fcfl.models.torch_rows import Groups, torch_data
 from fcfl.rules import Rule
-from fcfl.server.method import RoundInfo
-from fcfl.server.sqp import SQP
 from fcfl.training.fit import train
 from fcfl.training.rounds import Session
 from fcfl.training.trained import Trained

@@ -7,8 +7,8 @@ from scipy.optimize import minimize
 from fcfl._types import CurvatureWeights, Point
 from fcfl.data.synthetic import CLIENT, SyntheticClient, constrained_optimum, start
 from fcfl.federation.in_process import InProcess
-from fcfl.server.problem import Problem
-from fcfl.server.two_stage.two_stage import TwoStage
+from fcfl.methods.two_stage.two_stage import TwoStage
+from fcfl.problem.evaluation import Problem
 from helpers import SYNTHETIC_RATE, assert_derivative, bound_rate, train
 
 BUDGETS = [0.2, 0.4, 0.6, 0.8]

@@ -61,7 +61,7 @@ FOLLOWED = {
         ),
     },
     "own-method": {
-        "from fcfl.server.penalty import": "tests/test_own_parts.py",
+        "from fcfl.methods.penalty import": "tests/test_own_parts.py",
         "fcfl train adult": "tests/test_own_parts.py",
     },
     "start": {"make demo": HERE},

@@ -19,9 +19,9 @@ from sklearn.metrics import accuracy_score
 from fcfl import Difference, FCFLClassifier, Ratio
 from fcfl.data import adult
 from fcfl.errors import DataError
+from fcfl.methods.registry import METHODS
 from fcfl.results import result_from_json, result_to_json
 from fcfl.runs import Experiment, run_experiment
-from fcfl.server.registry import METHODS
 
 SETTLED = {"l2": 0.01, "objective": "max", "confidence": 0, "starts": 1, "min_group_rows": 1}
 

@@ -26,15 +26,15 @@ from fcfl.federation.checkpoint import (
 from fcfl.federation.codec import reachable_classes, same
 from fcfl.federation.loop import Progress, Tally, run
 from fcfl.federation.wire import MAGIC
+from fcfl.methods.baselines.fedavg import FedAvg, FedAvgState
+from fcfl.methods.method import Status, describe_round
+from fcfl.methods.sqp.merit import Search
+from fcfl.methods.sqp.quasi_newton import LimitedMemory
+from fcfl.methods.sqp.sqp import SQP, SQPState
+from fcfl.methods.two_stage.two_stage import TwoStage, TwoStageState
+from fcfl.problem.constraints import Constraints, Row
+from fcfl.problem.evaluation import Problem, evaluate_point
 from fcfl.rules import Difference
-from fcfl.server.baselines.fedavg import FedAvg, FedAvgState
-from fcfl.server.constraints import Constraints, Row
-from fcfl.server.method import Status, describe_round
-from fcfl.server.problem import Problem, evaluate_point
-from fcfl.server.sqp.merit import Search
-from fcfl.server.sqp.quasi_newton import LimitedMemory
-from fcfl.server.sqp.sqp import SQP, SQPState
-from fcfl.server.two_stage.two_stage import TwoStage, TwoStageState
 from helpers import RACE, identical, pose, simulated_clients, train, zeros_for
 
 METHODS = {

@@ -4,7 +4,7 @@ import os
 import pytest
 
 from fcfl.federation.history import History, join_histories, read_history
-from fcfl.server.method import RoundInfo
+from fcfl.methods.method import RoundInfo
 
 
 def info(round, client="münchen", **changed):

@@ -8,9 +8,9 @@ from fcfl.errors import AbsentClientError, ReportError
 from fcfl.federation.arrivals import check_reports
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, Tally, admit, run
+from fcfl.methods.baselines.fedavg import FedAvg, FedAvgState
+from fcfl.methods.two_stage.two_stage import TwoStage
 from fcfl.rules import Difference
-from fcfl.server.baselines.fedavg import FedAvg, FedAvgState
-from fcfl.server.two_stage.two_stage import TwoStage
 from helpers import RACE, identical, pose, simulated_clients, zeros_for
 
 RULES = [Difference("demographic_parity", "race", 0.05)]

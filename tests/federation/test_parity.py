@@ -15,10 +15,10 @@ from fcfl.federation.remote import RemoteFederation
 from fcfl.federation.site_rows import open_rows
 from fcfl.federation.site_settings import SiteSettings
 from fcfl.federation.transport import InProcessTransport
+from fcfl.methods.registry import METHODS
+from fcfl.methods.sqp import SQP
 from fcfl.models.linear import Linear
 from fcfl.rules import Difference
-from fcfl.server.registry import METHODS
-from fcfl.server.sqp import SQP
 from hospital import stays
 
 NAMES = ("north", "south")

@@ -12,11 +12,11 @@ from fcfl.extras import KernelSums, LocalTraining, LossesByLabel
 from fcfl.federation.codec import decode, encode, reachable_classes
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
+from fcfl.methods.baselines import FairFed, FedAvg
 from fcfl.models.gradient_spread import GradientSpread
 from fcfl.models.linear_rows import linear_rows
+from fcfl.problem.evaluation import build_problem
 from fcfl.rules import Difference
-from fcfl.server.baselines import FairFed, FedAvg
-from fcfl.server.problem import build_problem
 from helpers import RACE, all_rates, identical, pose, simulated_clients, simulated_data, zeros_for
 
 RATES = all_rates(RACE)

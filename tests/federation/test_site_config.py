@@ -2,9 +2,9 @@
 
 import pytest
 
+from fcfl.methods.registry import METHODS
 from fcfl.runs.site_commands import FOR_SITES
 from fcfl.runs.site_config import CONFIG, SitesConfig, parse_settings
-from fcfl.server.registry import METHODS
 
 GIVEN = {"sites": "south, north", "label": "died", "sensitive": "race,sex", "out": "/tmp/out"}
 PRIVATE = {"privacy": "epsilon=2,delta=1e-6"}

@@ -15,12 +15,12 @@ from fcfl.federation import exchange
 from fcfl.federation.messages import Refusal, Terms
 from fcfl.federation.remote import RemoteFederation
 from fcfl.federation.transport import InProcessTransport, Reply
+from fcfl.methods.sqp import SQP
 from fcfl.models.linear import Linear
 from fcfl.rules import Difference
 from fcfl.runs.folder import SETTINGS
 from fcfl.runs.site_config import SitesConfig
 from fcfl.runs.site_run import has_begun, run_sites
-from fcfl.server.sqp import SQP
 from hospital import stays, weights_of
 
 NAMES = ("north", "south")

@@ -12,6 +12,7 @@ from torch import nn
 from by_slsqp import solve_by_slsqp
 from fcfl._types import CurvatureWeights, Point, Request
 from fcfl.federation.in_process import InProcess
+from fcfl.methods.sqp import SQP
 from fcfl.models.linear import Linear
 from fcfl.models.linear_rows import linear_rows
 from fcfl.models.loss import (
@@ -24,9 +25,8 @@ from fcfl.models.loss import (
     loss_to_json,
 )
 from fcfl.models.torch_module import TorchModule
+from fcfl.problem.evaluation import build_problem, evaluate_point
 from fcfl.rules import Difference, rates_needed
-from fcfl.server.problem import build_problem, evaluate_point
-from fcfl.server.sqp import SQP
 from helpers import (
     RACE,
     TWO_ATTRIBUTES,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fcfl import Difference, FCFLClassifier, Federation
+from fcfl.methods.baselines import FedAvg
 from fcfl.models.linear import Linear
-from fcfl.server.baselines import FedAvg
 from fcfl.training.fit import train
 from helpers import simulated_clients
 

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 
 from fcfl.errors import Interrupted
+from fcfl.methods.registry import METHODS
 from fcfl.results import OverSeeds
 from fcfl.runs.compared_runs import MAJORITY, over_seeds
 from fcfl.runs.method_comparison import COMPARED, for_method, parse_methods, run_comparison
 from fcfl.runs.opening import open_table
 from fcfl.runs.settings import Experiment
-from fcfl.server.registry import METHODS
 from fcfl.training.rounds import Session
 from hospital import COLUMNS, fcfl, only_error, result_of, stays, written
 

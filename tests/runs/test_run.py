@@ -10,10 +10,10 @@ import pytest
 from fcfl.data.csv_files import Dialect
 from fcfl.errors import CheckpointError, DataError, FCFLError
 from fcfl.federation.checkpoint import checkpoint_path, load_checkpoint, previous_path
+from fcfl.methods.two_stage import TwoStageState
 from fcfl.models.saved_model import load_model
 from fcfl.runs import Experiment, run_experiment
 from fcfl.runs.predicting import Predictions, predict_file, write_predictions
-from fcfl.server.two_stage import TwoStageState
 from hospital import result_of, stays, weights_of, written
 
 TABLE = {"client": "hospital", "label": "died", "sensitive": ("race",), "min_group_rows": 1}

@@ -6,6 +6,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from fcfl.methods.baselines.fedavg import FedAvg
+from fcfl.methods.sqp.sqp import SQP
+from fcfl.methods.two_stage.two_stage import TwoStage
 from fcfl.rules import Difference, Ratio
 from fcfl.runs.options import settings_of
 from fcfl.runs.settings import (
@@ -17,9 +20,6 @@ from fcfl.runs.settings import (
     for_every_client,
     parse_budget,
 )
-from fcfl.server.baselines.fedavg import FedAvg
-from fcfl.server.sqp.sqp import SQP
-from fcfl.server.two_stage.two_stage import TwoStage
 
 NAMES = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=8)
 SHARES = st.floats(0, 1)

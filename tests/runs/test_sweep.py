@@ -10,6 +10,7 @@ import pytest
 from fcfl.cli import compare as comparing
 from fcfl.cli import sweep as sweeping
 from fcfl.federation.checkpoint import checkpoint_path
+from fcfl.methods.smooth_max import smooth_max
 from fcfl.models.saved_model import load_model
 from fcfl.results import (
     ClientResult,
@@ -24,7 +25,6 @@ from fcfl.results import (
 )
 from fcfl.runs import Experiment, Finished, run_experiment
 from fcfl.runs.budget_sweep import AFRESH, FROM_BEFORE, _better, objective, run_sweep
-from fcfl.server.smooth_max import smooth_max
 from fcfl.training.rounds import Session
 from hospital import COLUMNS, fcfl, only_error, result_of, stays, weights_of, written
 

@@ -7,9 +7,9 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from fcfl import Difference, Ratio
+from fcfl.problem.constraints import build_constraints
+from fcfl.problem.evaluation import Problem
 from fcfl.rules import rates_needed
-from fcfl.server.constraints import build_constraints
-from fcfl.server.problem import Problem
 from fcfl.training.margins import (
     ODD,
     SPREADS,

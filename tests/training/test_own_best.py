@@ -9,8 +9,8 @@ from fcfl._types import Point, Request
 from fcfl.client.questions import Setup
 from fcfl.federation.federation import Federation
 from fcfl.models.linear import Linear
+from fcfl.problem.evaluation import build_problem, evaluate_point
 from fcfl.rules import rates_needed
-from fcfl.server.problem import build_problem, evaluate_point
 from fcfl.training.own_best import with_own_best
 from helpers import RACE, simulated_clients, train
 

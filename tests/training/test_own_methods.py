@@ -27,12 +27,12 @@ from fcfl import (
 from fcfl._types import Vector
 from fcfl.errors import CheckpointError, Interrupted, MethodError
 from fcfl.federation.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
+from fcfl.methods.method import Status
+from fcfl.methods.method_options import options_of
+from fcfl.methods.private import Private
+from fcfl.problem.evaluation import Problem
 from fcfl.runs import Experiment
 from fcfl.runs.folder import is_same_run
-from fcfl.server.method import Status
-from fcfl.server.method_options import options_of
-from fcfl.server.private import Private
-from fcfl.server.problem import Problem
 from fcfl.training.resuming import may_change
 from fcfl.training.stages import FREE, SELECTION
 from helpers import identical, simulated_clients

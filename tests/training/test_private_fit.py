@@ -8,8 +8,8 @@ import pytest
 from fcfl import Difference, Federation, Linear, Ratio, train
 from fcfl.data.client_data import ClientData
 from fcfl.errors import DataError
+from fcfl.methods.private import Private
 from fcfl.policy import PrivacyBudget
-from fcfl.server.private import Private
 from fcfl.training import private_fit
 from fcfl.training.rounds import Session
 

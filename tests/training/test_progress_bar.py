@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from fcfl.server.method import RoundInfo
+from fcfl.methods.method import RoundInfo
 from fcfl.training.progress_bar import facts_of, phase_of, progress_bar
 
 NAN = float("nan")

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from fcfl.methods.method import RoundInfo
 from fcfl.runs import Experiment, run_experiment
-from fcfl.server.method import RoundInfo
 from fcfl.training.progress_share import OverPhases, part_of
 from hospital import stays, written
 

@@ -13,9 +13,9 @@ from by_slsqp import solve_by_slsqp
 from fcfl import ClientData, Difference, Linear, Ratio, train
 from fcfl._types import Point, Request
 from fcfl.federation.federation import Federation
+from fcfl.methods.decisions import RestoreDecisions
 from fcfl.models.rates import smooth_selection, smooth_selection_slope
-from fcfl.server.decisions import RestoreDecisions
-from fcfl.server.problem import evaluate_point
+from fcfl.problem.evaluation import evaluate_point
 from fcfl.training import solve as steps
 from fcfl.training.margins import enforced, tightened
 from fcfl.training.open_settings import MAX_RATE_SHIFT

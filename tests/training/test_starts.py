@@ -13,9 +13,9 @@ from fcfl.data.client_data import ClientData
 from fcfl.federation.federation import Federation
 from fcfl.federation.loop import Progress, run
 from fcfl.models.linear import Linear
+from fcfl.problem.evaluation import build_problem
 from fcfl.results import DataSource, Start
 from fcfl.rules import rates_needed
-from fcfl.server.problem import build_problem
 from fcfl.training.rounds import Session
 from fcfl.training.starts import BETTER, TOLERANCE, Screened, best_of
 from fcfl.training.together import Lane, ask_together, run_together

@@ -11,9 +11,9 @@ from fcfl.client.local_client import LocalClient
 from fcfl.errors import AbsentClientError, CheckpointError, DataError
 from fcfl.federation.checkpoint import checkpoint_path
 from fcfl.federation.federation import Federation
+from fcfl.methods.baselines import FedAvg
 from fcfl.models.linear import Linear
 from fcfl.results.result import objective_setting
-from fcfl.server.baselines import FedAvg
 from fcfl.training.fit import check_rules, train
 from fcfl.training.open_settings import EXCESS_L2
 from fcfl.training.rounds import Session

@@ -27,8 +27,8 @@ from rich.console import Console
 from fcfl.errors import FCFLError, Interrupted, ManyClients
 
 if TYPE_CHECKING:
+    from fcfl.methods.method import RoundInfo
     from fcfl.runs.data_settings import DataSettings
-    from fcfl.server.method import RoundInfo
 
 Found = TypeVar("Found")
 Settings = TypeVar("Settings", bound="DataSettings")

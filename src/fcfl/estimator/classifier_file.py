@@ -17,6 +17,8 @@ from fcfl.audit import Audit, Estimate, Evidence, PartAudit
 from fcfl.errors import DataError
 from fcfl.federation.codec import decode, encode
 from fcfl.federation.history import History
+from fcfl.methods.method import RoundInfo
+from fcfl.methods.registry import METHODS
 from fcfl.models.linear import Linear
 from fcfl.models.loss import LOSSES, as_loss
 from fcfl.models.model import Model
@@ -26,8 +28,6 @@ from fcfl.results import Disparity, Result, read_run, write_result
 from fcfl.results.result_file import RESULT
 from fcfl.results.run_folder import HISTORY
 from fcfl.rules import Difference, Ratio, Rule
-from fcfl.server.method import RoundInfo
-from fcfl.server.registry import METHODS
 
 _KIND = "fcfl-classifier-3"
 _FILE = "classifier.json"

@@ -5,13 +5,13 @@ from typing import Any
 
 from fcfl._checks import check_choice
 from fcfl._types import ClientId
+from fcfl.methods.private import Private
+from fcfl.methods.registry import METHODS
 from fcfl.policy import PrivacyBudget
 from fcfl.rules import RATE_KINDS, Difference, Ratio, Rule
 from fcfl.runs.budget_settings import BudgetSettings
 from fcfl.runs.options import check_fields
 from fcfl.runs.privacy_settings import check_left_out
-from fcfl.server.private import Private
-from fcfl.server.registry import METHODS
 
 NETWORK_OBJECTIVE = 1.0  # settings of a network are not chosen
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 from fcfl._files import replace_file
-from fcfl.server.method import RoundInfo
+from fcfl.methods.method import RoundInfo
 
 _NUMBERS = ("worst_loss", "mean_loss", "largest_violation", "step")
 

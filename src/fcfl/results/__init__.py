@@ -9,8 +9,8 @@
 `fcfl.results.compose` puts a result together from what training leaves.
 """
 
-from fcfl.server.method import RoundInfo
-from fcfl.server.prices import Price
+from fcfl.methods.method import RoundInfo
+from fcfl.problem.prices import Price
 
 from .client_result import (
     ClientResult,

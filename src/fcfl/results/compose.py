@@ -11,10 +11,10 @@ import numpy as np
 from fcfl import __version__
 from fcfl._types import ClientId
 from fcfl.federation.loop import Tally
+from fcfl.methods.method import State
 from fcfl.models.group_thresholds import GroupThresholds
-from fcfl.server.method import State
-from fcfl.server.prices import Price, budget_prices, price_of
-from fcfl.server.problem import Evaluation, Problem
+from fcfl.problem.evaluation import Evaluation, Problem
+from fcfl.problem.prices import Price, budget_prices, price_of
 
 from .client_result import ClientResult, Part
 from .degenerate import Degenerate

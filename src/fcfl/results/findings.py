@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fcfl._types import ClientId
-from fcfl.server.constraints import Row, name_of
-from fcfl.server.method import FEASIBILITY_TOLERANCE
+from fcfl.problem.constraints import FEASIBILITY_TOLERANCE, Row, name_of
 
 from .client_result import Disparity
 from .result import Result

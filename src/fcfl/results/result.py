@@ -13,7 +13,7 @@ from fcfl._types import ClientId
 from fcfl.audit.auditing import FailOn, Simultaneous
 from fcfl.models.group_thresholds import GroupThresholds
 from fcfl.models.loss import HALF
-from fcfl.server.prices import Price
+from fcfl.problem.prices import Price
 
 from .client_result import ClientResult, Disparity, Overall, PartName, RowCounts, WorstClient
 from .degenerate import Degenerate

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fcfl.errors import DataError
 from fcfl.federation.history import read_history
-from fcfl.server.method import RoundInfo
+from fcfl.methods.method import RoundInfo
 
 from .result import Result
 from .result_file import RESULT, SWEEP, read_result, read_sweep

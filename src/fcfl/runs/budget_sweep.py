@@ -10,6 +10,8 @@ import numpy as np
 
 from fcfl._types import Vector
 from fcfl.federation.checkpoint import checkpoint_path
+from fcfl.methods.registry import METHODS
+from fcfl.methods.sqp.subproblem import Target
 from fcfl.models.model import PARAMS
 from fcfl.models.saved_model import load_model
 from fcfl.results import Exchanges, PartName, Result, Sweep, SweepPoint, read_result, write_result
@@ -22,8 +24,6 @@ from fcfl.runs.folder import SETTINGS, check_folder, prepare_folder, writing
 from fcfl.runs.opening import Opener, open_run
 from fcfl.runs.run import Finished, run_session
 from fcfl.runs.settings import Experiment
-from fcfl.server.registry import METHODS
-from fcfl.server.sqp.subproblem import Target
 from fcfl.training.rounds import Session
 
 TIE = 1e-6  # objectives nearer than this count as equal

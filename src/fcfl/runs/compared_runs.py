@@ -12,6 +12,7 @@ from scipy.stats import t as student
 from fcfl.client.counts import Counts
 from fcfl.client.questions import Setup
 from fcfl.federation.history import read_history
+from fcfl.methods.registry import METHODS
 from fcfl.results import (
     ClientOverSeeds,
     ClientResult,
@@ -28,7 +29,6 @@ from fcfl.results.judged import Judged
 from fcfl.results.method_runs import MAJORITY
 from fcfl.results.run_folder import HISTORY
 from fcfl.runs.opening import Opened
-from fcfl.server.registry import METHODS
 from fcfl.training.client_rules import rules_in_force
 
 CONFIDENCE = 0.95  # of the intervals over seeds

@@ -6,10 +6,10 @@ Ranges for a linear model trained by sqp are the .05 and .95 quantiles of 30 run
 
 from typing import Any
 
+from fcfl.methods.method import traits_of
 from fcfl.models.linear import Linear
 from fcfl.models.model import Model
 from fcfl.runs.settings import Experiment
-from fcfl.server.method import traits_of
 
 # By whether settings are chosen, whether the objective is "max", and what is enforced.
 EXCHANGES = {

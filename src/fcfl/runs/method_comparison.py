@@ -8,6 +8,7 @@ from fcfl._checks import check_choice
 from fcfl.errors import AbsentClientError, FCFLError, Interrupted
 from fcfl.federation.checkpoint import checkpoint_path
 from fcfl.federation.exchange_count import read_exchanges
+from fcfl.methods.registry import METHODS
 from fcfl.results import (
     Comparison,
     MethodRun,
@@ -20,7 +21,6 @@ from fcfl.runs.folder import SETTINGS, is_same_run, prepare_folder
 from fcfl.runs.opening import Opener, open_run
 from fcfl.runs.run import check_groups, run_session
 from fcfl.runs.settings import Experiment
-from fcfl.server.registry import METHODS
 from fcfl.training.rounds import Session
 
 COMPARED = tuple(name for name, one in METHODS.items() if not one.traits.is_private)

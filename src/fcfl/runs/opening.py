@@ -24,6 +24,7 @@ from fcfl.data.several_files import FILE
 from fcfl.data.synthetic import start as synthetic_start
 from fcfl.errors import DataError, ManyClients
 from fcfl.federation.federation import Federation
+from fcfl.methods.method import traits_of
 from fcfl.models.linear import Linear
 from fcfl.models.loss import CROSS_ENTROPY, HALF, as_loss, loss_notes
 from fcfl.models.model import Model, Opaque
@@ -37,7 +38,6 @@ from fcfl.runs.privacy_settings import check_one_file
 from fcfl.runs.private_opening import open_private
 from fcfl.runs.settings import Experiment
 from fcfl.runs.synthetic_client import RULE, SYNTHETIC, SyntheticParty
-from fcfl.server.method import traits_of
 
 _OF_TABLES = (
     *("client", "label", "positive", "drop", "features", "keep", "categorical", "numeric"),

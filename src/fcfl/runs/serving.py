@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from fcfl.federation.site_settings import Config
 from fcfl.federation.transport import Transport
+from fcfl.methods.method import RoundInfo
 from fcfl.report.negotiation_page import headline
 from fcfl.report.page import write_comparison_page, write_page
 from fcfl.results.findings import findings_of
@@ -15,7 +16,6 @@ from fcfl.runs.negotiation_run import AGREED, run_negotiation
 from fcfl.runs.run import run_session
 from fcfl.runs.site_config import SitesConfig
 from fcfl.runs.site_run import Sites
-from fcfl.server.method import RoundInfo
 from fcfl.training.rounds import Session
 
 log = logging.getLogger("fcfl")

@@ -9,14 +9,14 @@ from typing import Any, Literal
 import tomli_w
 
 from fcfl._checks import check_keys
+from fcfl.methods.registry import METHODS, Registered
+from fcfl.methods.two_stage import TwoStage
 from fcfl.runs.budget_settings import BUDGETS, BudgetSettings
 from fcfl.runs.budgets import EVERYONE_ELSE, for_every_client, parse_budget
 from fcfl.runs.data_settings import DATA, DataSettings
 from fcfl.runs.options import check_fields, check_table_keys, plain_table, read_table
 from fcfl.runs.privacy_settings import check_left_out
 from fcfl.runs.training_settings import TRAINING, TrainingSettings
-from fcfl.server.registry import METHODS, Registered
-from fcfl.server.two_stage import TwoStage
 
 __all__ = [
     "BUDGETS",

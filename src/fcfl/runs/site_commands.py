@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
+from fcfl.methods.registry import METHODS
 from fcfl.negotiation.negotiating import MOST, Procedure
 from fcfl.results.negotiation_result import VotingRule
 from fcfl.runs.budget_sweep import check_sweep
 from fcfl.runs.method_comparison import COMPARED, check_compared
 from fcfl.runs.settings import Experiment
-from fcfl.server.registry import METHODS
 
 COMMANDS = ("train", "compare", "sweep", "negotiate")
 BY: VotingRule = "nash"

@@ -6,10 +6,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from fcfl._checks import check_non_negative, check_starts, is_number
 from fcfl.accountant import check_privacy
+from fcfl.methods.registry import METHODS
 from fcfl.models.loss import HALF, LOSSES, CrossEntropy, as_loss
 from fcfl.models.model import check_threshold
 from fcfl.runs.options import Written, one_of, words
-from fcfl.server.registry import METHODS
 from fcfl.training.open_settings import EXCESS_L2, check_open_settings
 
 TRAINING = "Training"  # heading in --help

@@ -7,8 +7,8 @@ from fcfl._types import ClientId
 from fcfl.client.questions import Introduction
 from fcfl.errors import DataError
 from fcfl.policy import stricter
+from fcfl.problem.constraints import Constraints
 from fcfl.rules import Rule, check_budget_clients
-from fcfl.server.constraints import Constraints
 
 
 def rules_in_force(

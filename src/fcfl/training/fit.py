@@ -25,13 +25,13 @@ from fcfl._types import ClientId, Point, Vector
 from fcfl.client.questions import Counted, Setup
 from fcfl.errors import AbsentClientError
 from fcfl.federation.federation import Federation
+from fcfl.methods.decisions import KEPT
+from fcfl.methods.method import traits_of
 from fcfl.models.group_thresholds import Thresholds
 from fcfl.models.model import Model, at_threshold
+from fcfl.problem.constraints import FEASIBILITY_TOLERANCE, exceeded_by
+from fcfl.problem.evaluation import evaluate_point
 from fcfl.rules import Rule, without_budgets
-from fcfl.server.constraints import exceeded_by
-from fcfl.server.decisions import KEPT
-from fcfl.server.method import FEASIBILITY_TOLERANCE, traits_of
-from fcfl.server.problem import evaluate_point
 from fcfl.training.degenerate import find_degenerate, with_advice
 from fcfl.training.margins import Pooling
 from fcfl.training.open_settings import (

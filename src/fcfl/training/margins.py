@@ -46,9 +46,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from fcfl._types import ClientId, Vector
+from fcfl.problem.constraints import SHIFT, Constraints, Pooled, Row, no_rows
+from fcfl.problem.evaluation import Problem
 from fcfl.rules import LEAST_ROWS, RATE_KINDS, Rule
-from fcfl.server.constraints import SHIFT, Constraints, Pooled, Row, no_rows
-from fcfl.server.problem import Problem
 
 Pooling: TypeAlias = Literal["auto", "none"]
 

@@ -7,9 +7,9 @@ from typing import Any, Literal
 import numpy as np
 
 from fcfl._checks import check_choice, check_non_negative
+from fcfl.methods.method import traits_of
+from fcfl.methods.registry import METHODS
 from fcfl.models.model import Model
-from fcfl.server.method import traits_of
-from fcfl.server.registry import METHODS
 
 MAX_ACCURACY_LOSS = 0.02  # that margins may cost on training rows, by default
 MAX_RATE_SHIFT = 0.05  # from the model without budgets, by default

@@ -9,8 +9,8 @@ from fcfl._types import ClientId, Point, Request, Vector
 from fcfl.client.questions import Setup
 from fcfl.federation.federation import Federation
 from fcfl.federation.loop import Progress, run
-from fcfl.server.problem import Problem, build_problem, evaluate_point
-from fcfl.server.sqp import SQP
+from fcfl.methods.sqp import SQP
+from fcfl.problem.evaluation import Problem, build_problem, evaluate_point
 
 ALONE = SQP(rounds=(300, 0))  # for networks; a linear model takes about ten
 

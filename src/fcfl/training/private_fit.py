@@ -15,16 +15,16 @@ from fcfl._types import ClientId, RateId, Report, Vector
 from fcfl.client.counts import Counts
 from fcfl.client.questions import Introduction
 from fcfl.errors import DataError
+from fcfl.methods.private.estimates import group_estimates
+from fcfl.methods.private.private import Private
+from fcfl.methods.private.private_state import PrivateState
+from fcfl.methods.private.private_step import allowances, noise_of_rows
+from fcfl.problem.constraints import Constraints, name_of
+from fcfl.problem.evaluation import Evaluation, Problem, build_problem
 from fcfl.releases import attributes_of, cells_of
 from fcfl.results.evaluations import AuditTerms, Evaluations
 from fcfl.results.result import Privacy, PrivacyLoss
 from fcfl.rules import Rule
-from fcfl.server.constraints import Constraints, name_of
-from fcfl.server.private.estimates import group_estimates
-from fcfl.server.private.private import Private
-from fcfl.server.private.private_state import PrivateState
-from fcfl.server.private.private_step import allowances, noise_of_rows
-from fcfl.server.problem import Evaluation, Problem, build_problem
 from fcfl.training.degenerate import find_degenerate
 from fcfl.training.stages import Run, briefly
 from fcfl.training.trained import Trained

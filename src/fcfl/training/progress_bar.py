@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from fcfl.server.method import RoundInfo
+from fcfl.methods.method import RoundInfo
 from fcfl.training.progress_share import OnRound, OverPhases
 
 if TYPE_CHECKING:

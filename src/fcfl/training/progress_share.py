@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from fcfl.server.method import RoundInfo
+from fcfl.methods.method import RoundInfo
 
 OnRound = Callable[[RoundInfo, float], None]
 _SHARE_OF_REST = 0.6  # what a phase is taken to be of all that is left: later ones are shorter

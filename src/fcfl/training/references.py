@@ -6,7 +6,7 @@ import numpy as np
 
 from fcfl._types import Point, Reports, Request, Vector
 from fcfl.extras import DisclosedRows
-from fcfl.server.problem import Problem
+from fcfl.problem.evaluation import Problem
 
 
 def ask_references(problem: Problem, params: Vector, count: int, seed: int) -> Request:

@@ -14,9 +14,9 @@ from fcfl.federation.checkpoint import (
 )
 from fcfl.federation.codec import same
 from fcfl.federation.loop import Progress
-from fcfl.server.constraints import Constraints, Row
-from fcfl.server.method import traits_of
-from fcfl.server.problem import Problem
+from fcfl.methods.method import traits_of
+from fcfl.problem.constraints import Constraints, Row
+from fcfl.problem.evaluation import Problem
 
 
 def may_change(method: Any) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from fcfl.federation.checkpoint import checkpoint_path, save_checkpoint
 from fcfl.federation.exchange_count import ExchangeCount
 from fcfl.federation.history import History
 from fcfl.federation.loop import Progress, Runtime, run
-from fcfl.server.method import RoundInfo
+from fcfl.methods.method import RoundInfo
 from fcfl.training.progress_share import OnRound, part_of
 from fcfl.training.resuming import resumed
 

@@ -21,7 +21,11 @@ import numpy as np
 from fcfl._types import ClientId, Matrix, Point, Reports, Vector
 from fcfl.errors import ReportError
 from fcfl.federation.loop import Progress
+from fcfl.methods.decisions import KEPT, DecisionState, RestoreDecisions, confusions
+from fcfl.methods.method_checks import next_state
 from fcfl.models.gradient_spread import GradientSpread
+from fcfl.problem.constraints import FEASIBILITY_TOLERANCE, Constraints, exceeded_by
+from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point
 from fcfl.results import (
     MarginSummary,
     PoolingSummary,
@@ -35,11 +39,6 @@ from fcfl.results.result import objective_setting
 from fcfl.results.result_file import read_selection, write_selection
 from fcfl.results.ways_out import times_as_many
 from fcfl.rules import Rule, with_label, without_budgets
-from fcfl.server.constraints import Constraints, exceeded_by
-from fcfl.server.decisions import KEPT, DecisionState, RestoreDecisions, confusions
-from fcfl.server.method import FEASIBILITY_TOLERANCE
-from fcfl.server.method_checks import next_state
-from fcfl.server.problem import Evaluation, Problem, evaluate_point
 from fcfl.training.choose import choose, inverse_factor, loss_curvature
 from fcfl.training.margins import (
     Enforced,

@@ -18,14 +18,14 @@ from fcfl.federation.exchange_count import EXCHANGES
 from fcfl.federation.federation import Bound, Federation
 from fcfl.federation.history import join_histories
 from fcfl.federation.loop import Progress, Runtime
+from fcfl.methods.method import RoundInfo, traits_of
+from fcfl.methods.method_checks import check_method, first_state
+from fcfl.methods.method_options import options_of
 from fcfl.models.model import Model
+from fcfl.problem.constraints import no_rows
+from fcfl.problem.evaluation import Problem, build_problem
 from fcfl.results.evaluations import AuditTerms, Evaluations
 from fcfl.rules import LEAST_ROWS, Rule, rates_needed
-from fcfl.server.constraints import no_rows
-from fcfl.server.method import RoundInfo, traits_of
-from fcfl.server.method_checks import check_method, first_state
-from fcfl.server.method_options import options_of
-from fcfl.server.problem import Problem, build_problem
 from fcfl.training.client_rules import all_levels, check_comparable, rules_in_force
 from fcfl.training.margins import Pooling, pooled_rows
 from fcfl.training.open_settings import as_method

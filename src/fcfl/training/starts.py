@@ -10,10 +10,10 @@ from typing import Any
 
 from fcfl._types import Point, Vector
 from fcfl.federation.federation import Bound
+from fcfl.methods.sqp import SQPState
+from fcfl.methods.sqp.sqp_state import target_of
+from fcfl.problem.evaluation import evaluate_point
 from fcfl.results import Start
-from fcfl.server.problem import evaluate_point
-from fcfl.server.sqp import SQPState
-from fcfl.server.sqp.sqp_state import target_of
 from fcfl.training.progress_share import OnRound
 from fcfl.training.together import Lane, ask_together, run_together
 

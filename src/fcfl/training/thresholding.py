@@ -16,11 +16,11 @@ from fcfl.client.counts import pool_counts
 from fcfl.client.questions import Setup
 from fcfl.client.thresholds import MOST_KINDS, RateWindow
 from fcfl.federation.federation import Federation
+from fcfl.methods.decisions import KEPT
 from fcfl.models.group_thresholds import THRESHOLDS, GroupThresholds
+from fcfl.problem.constraints import exceeded_by
+from fcfl.problem.evaluation import Problem
 from fcfl.rules import Rule
-from fcfl.server.constraints import exceeded_by
-from fcfl.server.decisions import KEPT
-from fcfl.server.problem import Problem
 from fcfl.training.margins import enforced, rate_limits, rows_per_new_row, tightened
 from fcfl.training.solve import RUNGS, Demands, Solved
 from fcfl.training.stages import Run

@@ -8,8 +8,8 @@ import numpy as np
 
 from fcfl._types import Point, Reports, Request, reports_on
 from fcfl.federation.federation import Bound
-from fcfl.server.method import RoundInfo
-from fcfl.server.method_checks import next_state
+from fcfl.methods.method import RoundInfo
+from fcfl.methods.method_checks import next_state
 
 K = TypeVar("K")
 OnShare = Callable[[RoundInfo, float], None]

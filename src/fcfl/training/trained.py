@@ -8,8 +8,11 @@ from typing import Any, Literal
 from fcfl._types import ClientId, RateId, Vector
 from fcfl.client.counts import Counts
 from fcfl.federation.loop import Tally, sum_tallies
+from fcfl.methods.method import RoundInfo
 from fcfl.models.group_thresholds import GroupThresholds
 from fcfl.models.model import Model
+from fcfl.problem.evaluation import Evaluation
+from fcfl.problem.prices import Price, budget_prices
 from fcfl.results import DataSource, Result, Selection, Start
 from fcfl.results.compose import compose_result, has_prices, with_prices
 from fcfl.results.degenerate import Degenerate
@@ -17,9 +20,6 @@ from fcfl.results.evaluations import Evaluations, row_sections
 from fcfl.results.result import MarginSummary, PoolingSummary, PriceOfBudgets, Privacy
 from fcfl.results.summary import Summary, summary_of
 from fcfl.rules import Rule
-from fcfl.server.method import RoundInfo
-from fcfl.server.prices import Price, budget_prices
-from fcfl.server.problem import Evaluation
 from fcfl.training.stages import Stage
 
 

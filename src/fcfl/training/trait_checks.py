@@ -4,9 +4,9 @@ from dataclasses import fields, is_dataclass
 from typing import Any, get_type_hints
 
 from fcfl.federation.codec import fits
-from fcfl.server.method import Traits, traits_of
-from fcfl.server.private import Private
-from fcfl.server.sqp.sqp import SQP
+from fcfl.methods.method import Traits, traits_of
+from fcfl.methods.private import Private
+from fcfl.methods.sqp.sqp import SQP
 
 _OBJECTIVES = ("max", "mean", "temperature")
 
@@ -19,7 +19,7 @@ def check_traits(method: Any) -> None:
         known = fits(value, hint) and (trait != "objectives" or {*value} <= {*_OBJECTIVES})
         if not known:
             raise TypeError(
-                f"`{trait}` of method {name!r} must be a value as in fcfl.server.method.Traits, "
+                f"`{trait}` of method {name!r} must be a value as in fcfl.methods.method.Traits, "
                 f"such as {getattr(Traits(), trait)!r}, got {value!r}."
             )
     options = [field.name for field in fields(method)] if is_dataclass(method) else []

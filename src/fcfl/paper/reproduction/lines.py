@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from fcfl.server.registry import METHODS
+from fcfl.methods.registry import METHODS
 
 Kind = Literal["theirs", "ours", "baseline"]
 Settings: TypeAlias = Mapping[str, object]  # of a run, as the experiment takes them

@@ -1,0 +1,296 @@
+r"""`method="private"`: the mean loss within every budget, from noisy sums in seven rounds.
+
+1. Counts, second moments and the gradient at zero give a model of the mean loss, and a first step
+   without budgets.
+2. Three rounds ask for the rates of decisions, for sums of scores, which with the gradient at zero
+   are the gradient, and with them for how smooth rates answer to the parameters; slopes of earlier
+   rounds count half as much with each round. How much more decisions answer than smooth rates is
+   learnt from what the steps did.
+3. The other rounds ask for rates only, and correct what the last step left.
+
+Then decisions are counted, on training and on held-out rows. The noise is the clients' own: the
+server asks for noisy sums and is told nothing else. What a release costs is fixed beforehand by
+`schedule`; of the noise it is known how large it is, so that bounds are tightened by it.
+"""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from fcfl._checks import check_count, check_params
+from fcfl._types import Matrix, Point, Reports, Request, Vector
+from fcfl.accountant import check_privacy, mu_of
+from fcfl.errors import ReportError
+from fcfl.methods.method import RoundInfo
+from fcfl.methods.private.estimates import (
+    DRIFT,
+    cells_behind,
+    curvature_estimate,
+    group_estimates,
+    row_estimate,
+    shrunk,
+)
+from fcfl.methods.private.private_state import PrivateState
+from fcfl.methods.private.private_step import (
+    Known,
+    margins,
+    noise_of_rows,
+    private_step,
+    usable_rows,
+)
+from fcfl.methods.private.schedule import Schedule
+from fcfl.problem.evaluation import Problem
+from fcfl.releases import Kind, cells_of, rates_of_a_row
+
+SLOPE = 1.5  # of the smooth decisions whose slopes are asked for
+LEAST_ROWS = 100.0  # of a group, for it to be compared
+L2 = 3e-4  # weight of |params|²/2 in the loss, at least
+KEPT = 0.5  # share of its weight that a round of slopes has after the next one
+
+
+@dataclass(frozen=True)
+class Private:
+    r"""Options of the private method.
+
+    Parameters
+    ----------
+    epsilon, delta
+        The privacy loss of each client over the whole run, evaluation included.
+    rounds
+        Rounds of training; after these decisions are counted.
+    least_rows
+        Noisy rows that a group needs at a client to be compared there.
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    rounds: int = 7
+    least_rows: float = LEAST_ROWS
+    name: str = "private"
+    state_class: ClassVar[type[PrivateState]] = PrivateState
+    objectives: ClassVar[tuple[str, ...]] = ("mean",)
+    is_private: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_privacy(self.epsilon, self.delta)
+        check_count("rounds", self.rounds)
+        if self.rounds < 2:
+            raise ValueError(f"`rounds` must be 2 or more for method 'private', got {self.rounds}.")
+
+    @property
+    def schedule(self) -> Schedule:
+        """What is asked in which round."""
+        return Schedule(mu_of(self.epsilon, self.delta), self.rounds)
+
+    def init(self, params: Vector, problem: Problem) -> PrivateState:
+        """Ask for counts, second moments and the gradient; it starts from zero."""
+        first = np.zeros(check_params(params).size)
+        state = PrivateState(problem, first, Request(()), "running", "", (0,))
+        return self._asked(state)
+
+    def _asked(self, state: PrivateState) -> PrivateState:
+        extras = self.schedule.releases(state.rounds[0])
+        point = Point(state.params, "values", extras=extras, sharpness=SLOPE)
+        return replace(state, request=Request((point,)))
+
+    def step(self, state: PrivateState, reports: Reports) -> tuple[PrivateState, RoundInfo]:
+        """Learn from the releases, and take the next step; after the last one, the decisions."""
+        taken = state.rounds[0]
+        heard = _Heard(state, reports)
+        if taken >= self.rounds:
+            return self._ended(state, heard)
+        shown = -np.inf
+        if taken == 0:
+            state = _met(state, heard)
+            slopes, over = np.zeros((0, state.params.size)), np.zeros(0)
+        else:
+            state, slopes, over = self._learnt(state, heard)
+            shown = float(over.max(initial=-np.inf))
+        step = private_step(state.curvature, state.gradient, slopes, over)
+        state = replace(state, params=state.params + step, last_step=step, rounds=(taken + 1,))
+        return self._asked(state), _info(taken + 1, shown, float(np.linalg.norm(step)))
+
+    def _learnt(self, state: PrivateState, heard: "_Heard") -> tuple[PrivateState, Matrix, Vector]:
+        """Gradient, slopes and violations after one more round, and the rows of the next step."""
+        known = heard.rates()
+        before = _row_slopes(state)
+        if heard.has("scores"):
+            state = _with_slopes(state, heard)
+            scores = heard.total("scores")[0] / state.n_rows.sum()
+            gradient = state.at_zero + scores + self._l2(state) * state.params
+        else:
+            gradient = state.gradient + state.curvature @ state.last_step
+        constraints = state.problem.constraints
+        measured = constraints.violations(known.rates)
+        noise = noise_of_rows(constraints, known.noise) ** 2
+        moved = before @ state.last_step
+        values, variances = _filtered(state, moved, measured, noise)
+        usable = usable_rows(constraints, known, self.least_rows)
+        answer = state.answer.learnt(
+            moved[usable] / state.answer.factor,
+            (measured - state.violations)[usable],
+            (state.variances + noise)[usable],
+        )
+        state = replace(
+            state, gradient=gradient, violations=values, variances=variances, answer=answer
+        )
+        bounds = margins(constraints, known, np.sqrt(variances))
+        return state, _row_slopes(state)[usable], (values + bounds)[usable]
+
+    def _l2(self, state: PrivateState) -> float:
+        return max(state.problem.l2, L2)
+
+    def _ended(self, state: PrivateState, heard: "_Heard") -> tuple[PrivateState, RoundInfo]:
+        message = (
+            f"All {self.rounds} rounds taken, each client with epsilon {self.epsilon:g} and delta "
+            f"{self.delta:g}."
+        )
+        constraints, decided = state.problem.constraints, heard.decisions()
+        values, variances = _filtered(
+            state,
+            _row_slopes(state) @ state.last_step,
+            constraints.violations(decided.rates),
+            noise_of_rows(constraints, decided.noise) ** 2,
+        )
+        variances = variances + noise_of_rows(constraints, decided.by_counts) ** 2
+        state = replace(
+            state,
+            violations=values,
+            variances=variances,
+            evaluation=heard.stacked("evaluation"),
+            held_out=heard.stacked("held_out"),
+            status="converged",
+            message=message,
+            rounds=(state.rounds[0] + 1,),
+        )
+        return state, _info(state.rounds[0], float("nan"), 0.0)
+
+    def fraction_done(self, state: PrivateState) -> float:
+        """The share of the exchanges that were made."""
+        return state.rounds[0] / (self.rounds + 1)
+
+
+@dataclass(frozen=True)
+class _Heard:
+    """The releases of one round."""
+
+    state: PrivateState
+    reports: Reports
+
+    @property
+    def point(self) -> Point:
+        return self.state.request.points[0]
+
+    def has(self, kind: Kind) -> bool:
+        return any(extra.kind == kind for extra in self.point.extras)  # type: ignore[attr-defined]
+
+    def stacked(self, kind: Kind) -> Matrix:
+        """One line per client."""
+        problem = self.state.problem
+        said = [self.reports[client][0].extras[kind] for client in problem.clients]
+        if kind in ("counts", "evaluation", "held_out"):
+            expected = len(cells_of(problem.rates, kind))
+            for client, cells in zip(problem.clients, said, strict=True):
+                if cells.size != expected:
+                    raise ReportError(
+                        f"Client {client!r} sent {cells.size} {kind}, expected {expected}."
+                    )
+        return np.array(said)
+
+    def total(self, kind: Kind) -> Vector:
+        return np.asarray(self.stacked(kind).sum(axis=0))
+
+    def noise(self, kind: Kind) -> float:
+        """Standard deviation of the noise of one client."""
+        (release,) = (extra for extra in self.point.extras if extra.kind == kind)  # type: ignore[attr-defined]
+        return float(release.noise_sd(self.state.problem.rates, self.point))  # type: ignore[attr-defined]
+
+    def rates(self) -> Known:
+        """Rates of decisions, stacked client by client."""
+        counts = np.maximum(self.state.group_counts, 1.0)
+        rates = np.clip(self.stacked("rates") / counts + 0.5, 0.0, 1.0)
+        noise = self.noise("rates") / counts
+        count_noise = np.tile(self.state.count_sd, len(counts))
+        return Known(rates.ravel(), noise.ravel(), counts.ravel(), count_noise)
+
+    def decisions(self) -> Known:
+        """Rates of decisions by the cells that are counted at the end."""
+        rates, cells = self.state.problem.rates, self.stacked("evaluation")
+        selected = np.array([group_estimates(rates, c, "evaluation", selected=True) for c in cells])
+        behind = np.array([group_estimates(rates, c, "evaluation") for c in cells])
+        found = np.clip(selected / np.maximum(behind, 1.0), 0.0, 1.0)
+        # A rate differs by the noise of its selected cells and by that of the others.
+        one_kind = np.ones(cells.shape[1])
+        n_cells = group_estimates(rates, one_kind, "evaluation", selected=True)
+        counts = np.maximum(self.state.group_counts, 1.0)
+        sd = self.noise("evaluation") * np.sqrt(n_cells)
+        noise = sd * np.hypot(found, 1.0 - found) / counts
+        count_noise = np.tile(self.state.count_sd, len(counts))
+        return Known(found.ravel(), noise.ravel(), counts.ravel(), count_noise)
+
+
+def _met(state: PrivateState, heard: _Heard) -> PrivateState:
+    """Counts, and a model of the mean loss at zero."""
+    rates = state.problem.rates
+    cells = heard.stacked("counts")
+    n_rows = np.array([row_estimate(rates, line) for line in cells])
+    counts = np.array([group_estimates(rates, line) for line in cells])
+    noise = heard.noise("moments") * np.sqrt(len(cells))
+    l2 = max(state.problem.l2, L2)
+    n, rows = state.params.size, len(state.problem.constraints.rows)
+    gradient = heard.total("gradient") / n_rows.sum()
+    return replace(
+        state,
+        n_rows=n_rows,
+        group_counts=counts.reshape(len(cells), len(rates)),
+        count_sd=heard.noise("counts") * np.sqrt(cells_behind(rates)),
+        curvature=curvature_estimate(heard.total("moments"), n_rows.sum(), noise, l2),
+        gradient=gradient,
+        at_zero=gradient,
+        slopes=np.zeros((len(cells), len(rates), n)),
+        violations=np.zeros(rows),
+        variances=np.full(rows, np.inf),
+    )
+
+
+def _with_slopes(state: PrivateState, heard: _Heard) -> PrivateState:
+    """The mean of all rounds' slopes, in which earlier rounds count half as much each."""
+    counts = np.maximum(state.group_counts, 1.0)
+    scale = SLOPE * np.sqrt(rates_of_a_row(state.problem.rates)) / 2.0
+    fresh = scale * heard.stacked("scores")[:, 1:] / counts[:, :, None]
+    weight = 1.0 + KEPT * state.slope_weight
+    old = (weight - 1.0) / weight
+    return replace(
+        state,
+        slopes=old * state.slopes + fresh / weight,
+        slope_weight=weight,
+        slope_noise=old**2 * state.slope_noise + 1.0 / weight**2,
+        slope_sd=scale * heard.noise("scores"),
+    )
+
+
+def _row_slopes(state: PrivateState) -> Matrix:
+    """Gradients of all rows' violations."""
+    counts = np.maximum(state.group_counts, 1.0)
+    noise = state.slope_noise * (state.slope_sd / counts) ** 2
+    flat = shrunk(state.slopes, counts, noise).reshape(-1, state.params.size)
+    return np.asarray(state.answer.factor * (state.problem.constraints.matrix @ flat))
+
+
+def _filtered(
+    state: PrivateState, moved: Vector, measured: Vector, noise: Vector
+) -> tuple[Vector, Vector]:
+    """Violations as measured, and as the last step should have made them: weighed by variance."""
+    if not np.isfinite(state.variances).all():
+        return measured, noise
+    expected = state.violations + moved
+    variance = state.variances + (DRIFT * moved) ** 2 + 1e-5
+    gain = variance / (variance + noise)
+    return expected + gain * (measured - expected), variance * (1.0 - gain)
+
+
+def _info(round: int, largest_violation: float, step: float) -> RoundInfo:
+    """Losses are not asked for: each would cost."""
+    nan = float("nan")
+    return RoundInfo(round, 1, "", nan, nan, largest_violation, step)

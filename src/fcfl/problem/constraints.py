@@ -1,0 +1,328 @@
+r"""Rules become linear rows over group rates; reports become violations and their gradients.
+
+.. math:: v = A r - b \le 0
+
+over the stacked rates r of all clients, in the order client by client. Rows that bound the same
+disparity (both signs, all pairs of groups) form a *block*; a block's violation is its largest row,
+which is the paper's :math:`|D_k| - \epsilon_k`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from fcfl._brief import brief_repr
+from fcfl._types import ClientId, Matrix, RateId, Vector
+from fcfl.rules import Rule, with_label
+
+FEASIBILITY_TOLERANCE = 1e-6  # a smooth violation up to this counts as met
+
+SHIFT = "shift"  # `Row.rule` of a row that is no budget: it limits how far a rate may shift
+
+_DENSE_ENTRIES = 100_000  # below this a dense matrix is faster than a sparse one
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One inequality, by name: ``weight_a * rate_a - rate_b <= bound``.
+
+    A difference has weight 1 and its budget as bound, a ratio its budget as weight and bound 0.
+    ``client`` is ``None`` for a rule over all clients' rows together; ``rule`` is "difference",
+    "ratio" or "shift" (see `fcfl.training.margins`), ``metric`` what is compared, ``kind`` the kind
+    of the two rates, and ``group_a`` and ``group_b`` are groups of ``attribute``.
+    """
+
+    client: ClientId | None
+    rule: str
+    metric: str
+    attribute: str
+    kind: str
+    group_a: str
+    group_b: str
+    budget: float
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """Averages over clients that several rows share.
+
+    ``weights`` has shape (rows, averages), ``averages`` shape (averages, columns): a row adds
+    ``weights @ averages @ rates`` to its own entries. Kept as two factors, because their product
+    has an entry for every pair of clients.
+    """
+
+    weights: Matrix
+    averages: Matrix
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Linear rows over the stacked rates (client by client), in sparse triples.
+
+    Row ``entry_row[i]`` of the matrix has ``entry_value[i]`` in column ``entry_column[i]``.
+    ``blocks[i]`` is the block of row ``i``; rows of a block are adjacent. With many clients nearly
+    all entries are zero: a client's rows touch its own rates only. Rows of estimates that are
+    shrunk towards an average over all clients add to that ``pooled``: sparse weights of the
+    averages in the rows, and of the stacked rates in the averages.
+    """
+
+    rows: tuple[Row, ...]
+    blocks: NDArray[np.int64]
+    bounds: Vector
+    entry_row: NDArray[np.int64]
+    entry_column: NDArray[np.int64]
+    entry_value: Vector
+    n_columns: int
+    pooled: Pooled | None = None
+
+    __repr__ = brief_repr
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def matrix(self) -> Any:
+        """The linear map from stacked rates to rows without what is pooled, dense when small."""
+        shape = (len(self.rows), self.n_columns)
+        triples = (self.entry_value, (self.entry_row, self.entry_column))
+        matrix = sparse.csr_array(triples, shape=shape)
+        return matrix.toarray() if shape[0] * shape[1] <= _DENSE_ENTRIES else matrix
+
+    @cached_property
+    def block_starts(self) -> NDArray[np.int64]:
+        """Index of the first row of each block."""
+        return np.flatnonzero(np.diff(self.blocks, prepend=-1))
+
+    def with_bounds(self, bounds: Vector) -> "Constraints":
+        """Return the same rows under other bounds."""
+        return replace(self, bounds=bounds)
+
+    def take(self, kept: NDArray[np.int64]) -> "Constraints":
+        """Return some of the rows, in the order given."""
+        place = np.full(len(self), -1)
+        place[kept] = np.arange(kept.size)
+        inside = np.flatnonzero(place[self.entry_row] >= 0)
+        _, blocks = np.unique(self.blocks[kept], return_inverse=True)
+        pooled = self.pooled
+        return Constraints(
+            rows=tuple(self.rows[i] for i in kept),
+            blocks=blocks.astype(np.int64),
+            bounds=self.bounds[kept],
+            entry_row=place[self.entry_row[inside]],
+            entry_column=self.entry_column[inside],
+            entry_value=self.entry_value[inside],
+            n_columns=self.n_columns,
+            pooled=None if pooled is None else replace(pooled, weights=pooled.weights[kept]),
+        )
+
+    def plus(self, others: "Constraints") -> "Constraints":
+        """Return these rows and then ``others``, which are not pooled."""
+        pooled = self.pooled
+        if pooled is not None:
+            none = np.zeros((len(others), pooled.weights.shape[1]))
+            pooled = replace(pooled, weights=np.vstack([pooled.weights, none]))
+        return Constraints(
+            rows=self.rows + others.rows,
+            blocks=np.append(self.blocks, self.blocks.max(initial=-1) + 1 + others.blocks),
+            bounds=np.append(self.bounds, others.bounds),
+            entry_row=np.append(self.entry_row, len(self) + others.entry_row),
+            entry_column=np.append(self.entry_column, others.entry_column),
+            entry_value=np.append(self.entry_value, others.entry_value),
+            n_columns=self.n_columns,
+            pooled=pooled,
+        )
+
+    def apply(self, rates: Vector) -> Vector:
+        """``matrix @ rates``: the rows' left-hand sides, or their change with the rates."""
+        left: Vector = self.matrix @ rates
+        if self.pooled is not None:
+            left = left + self.pooled.weights @ (self.pooled.averages @ rates)
+        return left
+
+    def violations(self, rates: Vector) -> Vector:
+        """``matrix @ rates - bounds``, feasible where ``<= 0``."""
+        return self.apply(rates) - self.bounds
+
+    def gradients(
+        self, rate_grad: Callable[[int], Vector], rows: NDArray[np.int64], n_params: int
+    ) -> Matrix:
+        """Gradients of the chosen rows, of shape (rows chosen, n_params).
+
+        ``rate_grad(column)`` gives the gradient of one rate; it is called only for those that the
+        rows touch.
+        """
+        chosen = self.matrix[rows]
+        if sparse.issparse(chosen):
+            touched = np.unique(chosen.indices)
+        else:
+            touched = np.flatnonzero(chosen.any(axis=0))
+        if self.pooled is not None and self.pooled.weights[rows].any():
+            touched = np.union1d(touched, np.flatnonzero(self.pooled.averages.any(axis=0)))
+        rates = np.array([rate_grad(int(column)) for column in touched])
+        rates = rates.reshape(touched.size, n_params)
+        gradients: Matrix = chosen[:, touched] @ rates
+        if self.pooled is not None:
+            averages = self.pooled.averages[:, touched] @ rates
+            gradients = gradients + self.pooled.weights[rows] @ averages
+        return gradients
+
+    def weigh_rates(self, row_weights: Vector) -> Vector:
+        """``matrix.T @ row_weights``: the net weight of each rate in a sum of rows."""
+        weights: Vector = self.matrix.T @ row_weights
+        if self.pooled is not None:
+            weights = weights + self.pooled.averages.T @ (self.pooled.weights.T @ row_weights)
+        return weights
+
+    def worst_rows(self, violations: Vector) -> NDArray[np.int64]:
+        """For each block the row with the largest violation, the first of equals."""
+        if len(self.rows) == 0:
+            return np.zeros(0, dtype=np.int64)
+        largest = np.maximum.reduceat(violations, self.block_starts)
+        candidates = np.flatnonzero(violations >= largest[self.blocks])
+        _, first = np.unique(self.blocks[candidates], return_index=True)
+        return candidates[first]
+
+
+@dataclass(frozen=True, slots=True)
+class _Population:
+    """Whose rates a row compares: one client's, or those of all clients' rows together.
+
+    ``shares[i, q]`` is the weight of client ``members[i]``'s rate ``q`` in that of the whole.
+    """
+
+    client: ClientId | None
+    counts: Vector
+    members: NDArray[np.int64]
+    shares: Matrix
+
+
+def _populations(
+    rule: Rule, clients: Sequence[ClientId], group_counts: Matrix
+) -> Iterator[_Population]:
+    """Whose rates a rule compares: each client's own, or for scope "global" those of all rows."""
+    if rule.scope == "global":
+        total = group_counts.sum(axis=0)
+        shares = group_counts / np.where(total > 0, total, 1.0)
+        yield _Population(None, total, np.arange(len(clients)), shares)
+        return
+    for position, (client, counts) in enumerate(zip(clients, group_counts, strict=True)):
+        yield _Population(client, counts, np.array([position]), np.ones((1, counts.size)))
+
+
+def build_constraints(
+    rules: Sequence[Rule],
+    clients: Sequence[ClientId],
+    rates: Sequence[RateId],
+    group_counts: Matrix,
+    min_group_rows: float | None = 1.0,
+) -> tuple[Constraints, tuple[str, ...]]:
+    """Rows of all rules, and a sentence for every group that has too few rows to be compared.
+
+    ``group_counts`` has one row per client and one column per rate. Each rule makes one block per
+    client with a budget, or one over all clients, with a row for every ordered pair of groups of
+    at least ``min_group_rows`` rows; None leaves their number to the rule.
+    """
+    builder = _Builder(len(rates), len(clients))
+    notes: dict[str, None] = {}
+    for rule in rules:
+        for population in _populations(rule, clients, group_counts):
+            budget = rule.budget_of(population.client)
+            if budget is None:
+                continue
+            builder.open_block()
+            least = rule.least_rows(population.client, min_group_rows)
+            for kind in rule.kinds:
+                columns = [
+                    (column, rate)
+                    for column, rate in enumerate(rates)
+                    if rate.kind == kind and rate.attribute == rule.attribute
+                ]
+                present = [(c, r) for c, r in columns if population.counts[c] >= least]
+                for column, rate in columns:
+                    if (column, rate) not in present:
+                        notes[_too_few(population.client, rate, population.counts[column])] = None
+                for (column_a, a), (column_b, b) in permutations(present, 2):
+                    names = (kind, a.group, b.group, budget)
+                    row = Row(population.client, rule.name, rule.metric, rule.attribute, *names)
+                    weight_a, weight_b, bound = rule.pair_row(budget)
+                    sides = ((column_a, weight_a), (column_b, weight_b))
+                    builder.add(row, bound, population, sides)
+    return builder.build(), tuple(notes)
+
+
+def name_of(row: Row) -> str:
+    """Return what a person calls a row: whose it is, and what it compares or limits."""
+    whose = "all clients together" if row.client is None else repr(row.client)
+    return f"{whose} ({'rate shift' if row.rule == SHIFT else row.metric}, {row.attribute})"
+
+
+def exceeded_by(constraints: Constraints, rates: Vector, tolerance: float) -> dict[str, float]:
+    """Return by how much rates exceed rows, by name; the largest of each name."""
+    found: dict[str, float] = {}
+    for row, over in zip(constraints.rows, constraints.violations(rates), strict=True):
+        if over > tolerance:
+            found[name_of(row)] = max(found.get(name_of(row), 0.0), float(over))
+    return found
+
+
+def no_rows(n_columns: int) -> Constraints:
+    """Return constraints without any rows."""
+    none, empty = np.zeros(0, dtype=np.int64), np.zeros(0)
+    return Constraints((), none, empty, none, none, empty, n_columns)
+
+
+def _too_few(client: ClientId | None, rate: RateId, n_rows: float) -> str:
+    """A sentence about a group that is left out."""
+    who = "The clients together have" if client is None else f"Client {client!r} has"
+    return (
+        f"{who} {n_rows:g} {'row' if n_rows == 1 else 'rows'}{with_label(rate.kind)} of "
+        f"{rate.attribute} = {rate.group!r}: "
+        "that group is left out of the comparison."
+    )
+
+
+class _Builder:
+    """Collects rows and their sparse entries; `build` makes the arrays of `Constraints`."""
+
+    def __init__(self, n_rates: int, n_clients: int) -> None:
+        self.n_rates = n_rates
+        self.n_columns = n_rates * n_clients
+        self.n_blocks = 0
+        self.rows: list[Row] = []
+        self.blocks: list[int] = []
+        self.bounds: list[float] = []
+        self.entries: list[tuple[int, int, float]] = []
+
+    def open_block(self) -> None:
+        """Start a new block; one that stayed empty does not count."""
+        self.n_blocks = self.blocks[-1] + 1 if self.blocks else 0
+
+    def add(
+        self, row: Row, bound: float, population: _Population, sides: Iterable[tuple[int, float]]
+    ) -> None:
+        for column, weight in sides:
+            for member, share in zip(population.members, population.shares[:, column], strict=True):
+                if share:
+                    place = int(member) * self.n_rates + column
+                    self.entries.append((len(self.rows), place, weight * float(share)))
+        self.rows.append(row)
+        self.blocks.append(self.n_blocks)
+        self.bounds.append(bound)
+
+    def build(self) -> Constraints:
+        triples = np.array(self.entries, dtype=np.float64).reshape(-1, 3)
+        return Constraints(
+            rows=tuple(self.rows),
+            blocks=np.array(self.blocks, dtype=np.int64),
+            bounds=np.array(self.bounds, dtype=np.float64),
+            entry_row=triples[:, 0].astype(np.int64),
+            entry_column=triples[:, 1].astype(np.int64),
+            entry_value=triples[:, 2].copy(),
+            n_columns=self.n_columns,
+        )

@@ -1,1 +1,0 @@
-"""What the server computes from reports; it never sees rows."""

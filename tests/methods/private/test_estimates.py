@@ -1,0 +1,191 @@
+"""What the server makes of noisy sums: schedule, curvature, shrinkage, margins, steps."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fcfl._types import RateId
+from fcfl.accountant import mu_of
+from fcfl.methods.private.estimates import (
+    DRIFT,
+    MOST_ANSWER,
+    Answer,
+    cells_behind,
+    curvature_estimate,
+    group_estimates,
+    row_estimate,
+    shrunk,
+)
+from fcfl.methods.private.private import Private
+from fcfl.methods.private.private_step import (
+    DEVIATIONS,
+    LONGEST,
+    MOST_MARGIN,
+    NEW_ROWS,
+    Known,
+    deviations,
+    margins,
+    noise_of_rows,
+    private_step,
+    usable_rows,
+)
+from fcfl.problem.constraints import build_constraints
+from fcfl.releases import cells_of
+from fcfl.rules import Difference, Ratio
+
+RATES = tuple(
+    RateId(kind, "sex", group) for kind in ("selection", "true_positive") for group in ("f", "m")
+)
+
+
+@pytest.mark.parametrize("rounds", [2, 4, 5, 7, 12])
+def test_all_releases_together_cost_the_whole_and_no_more(rounds):
+    method = Private(epsilon=2.0, rounds=rounds)
+    asked = [one for taken in range(rounds + 1) for one in method.schedule.releases(taken)]
+    for part in ("train", "test"):
+        squares = sum(one.mu**2 for one in asked if one.part == part)
+        assert squares == pytest.approx(mu_of(2.0, 1e-6) ** 2, rel=1e-12)
+
+
+def test_seven_rounds_ask_for_twelve_sums_and_two_counts_of_decisions():
+    schedule = Private().schedule
+    kinds = [[one.kind for one in schedule.releases(taken)] for taken in range(8)]
+    assert kinds[0] == ["counts", "moments", "gradient"]
+    assert kinds[1:4] == [["scores", "rates"]] * 3
+    assert kinds[4:7] == [["rates"]] * 3
+    assert kinds[7] == ["evaluation", "held_out"]
+
+
+def test_cells_add_up_to_groups():
+    cells = np.arange(1.0, 1 + len(cells_of(RATES, "evaluation")))
+    known = cells_of(RATES, "evaluation")
+    women = [c.group == "f" for c in known]
+    positive = [c.group == "f" and c.label == 1 for c in known]
+    assert group_estimates(RATES, cells, "evaluation")[0] == cells[women].sum()
+    assert group_estimates(RATES, cells, "evaluation")[2] == cells[positive].sum()
+    chosen = [c.group == "f" and c.label == 1 and bool(c.selected) for c in known]
+    assert group_estimates(RATES, cells, "evaluation", selected=True)[2] == cells[chosen].sum()
+    assert row_estimate(RATES, cells) == cells.sum()
+
+
+def test_curvature_without_noise_is_a_quarter_of_the_moments_and_with_noise_no_less():
+    X = np.random.default_rng(0).standard_normal((500, 4))
+    moments = (X.T @ X)[np.triu_indices(4)]
+    exact = curvature_estimate(moments, 500.0, 0.0, 0.01)
+    assert exact == pytest.approx(X.T @ X / 2000 + 0.01 * np.eye(4))
+    noisy = curvature_estimate(moments - 600.0, 500.0, 300.0, 0.01)
+    assert np.linalg.eigvalsh(noisy).min() >= 2 * 300.0 * 2 / 500 / 4
+
+
+def test_slopes_are_drawn_to_each_other_as_far_as_they_are_noise():
+    rng = np.random.default_rng(0)
+    truth = rng.standard_normal((1, 2, 50))
+    noisy = truth + 0.5 * rng.standard_normal((4, 2, 50))
+    counts, noise = np.full((4, 2), 100.0), np.full((4, 2), 0.25)
+    found = shrunk(noisy, counts, noise)
+    assert np.square(found - truth).mean() < 0.5 * np.square(noisy - truth).mean()
+    assert shrunk(noisy, counts, 0 * noise) == pytest.approx(noisy)
+    assert np.array_equal(shrunk(noisy[:1], counts[:1], noise[:1]), noisy[:1])
+
+
+def test_decisions_that_answer_twice_as_much_are_learnt_as_far_as_noise_lets_them_be():
+    """By the formula; without noise a few steps tell the factor, with much noise it stays one."""
+    p = np.array([0.2, -0.2, 0.1])
+    assert Answer().factor == 1.0
+    one = Answer().learnt(p, 2 * p, np.full(3, 0.01))
+    weights = p**2 / (0.01 + DRIFT**2 * p**2)
+    assert one.factor == pytest.approx(
+        (1 / DRIFT**2 + 2 * weights.sum()) / (1 / DRIFT**2 + weights.sum())
+    )
+    exact, noisy = Answer(), Answer()
+    for _ in range(20):
+        exact, noisy = exact.learnt(p, 2 * p, np.zeros(3)), noisy.learnt(p, 2 * p, np.full(3, 1e6))
+    assert exact.factor == pytest.approx(2.0, abs=0.02) and noisy.factor == pytest.approx(1.0)
+    nothing_before = Answer().learnt(p, 2 * p, np.full(3, np.inf))
+    assert nothing_before == Answer()
+    wild = Answer().learnt(p, 100 * p, np.zeros(3)), Answer().learnt(p, -100 * p, np.zeros(3))
+    assert [one.factor for one in wild] == [MOST_ANSWER, 1 / MOST_ANSWER]
+
+
+def constraints(rule):
+    return build_constraints([rule], ["a", "b"], RATES[:2], np.full((2, 2), 1e9))[0]
+
+
+def test_margins_are_for_99_of_100_new_tables_but_never_the_whole_budget():
+    rows = constraints(Difference("demographic_parity", "sex", 0.05))
+    known = Known(np.full(4, 0.2), np.full(4, 1e-3), np.full(4, 2e4), np.zeros(4))
+    spread = noise_of_rows(rows, known.noise)
+    assert spread == pytest.approx(np.full(4, np.sqrt(2) * 1e-3))
+    expected = stats.norm.ppf(0.99) * np.sqrt(2 * 1e-6 + 4 * 2 * 0.16 / 2e4)
+    assert margins(rows, known, spread) == pytest.approx(np.full(4, expected), rel=1e-3)
+    wanted, most = DEVIATIONS * np.sqrt(200 * 1e-6 + 4 * 2 * 0.16 / 2e4), MOST_MARGIN * 0.05
+    assert wanted > most  # what no margin makes sure is kept the less free, the more it would take
+    assert margins(rows, known, 10 * spread) == pytest.approx(np.full(4, most**2 / wanted))
+    tight = constraints(Difference("demographic_parity", "sex", 0.0))
+    assert margins(tight, known, spread) == pytest.approx(np.zeros(4))
+
+
+def test_new_rows_differ_by_noise_and_chance_as_much_as_is_said():
+    """Rates of a table, told with noise, and of a third as many other rows of the same people."""
+    rng, n, rate, sd = np.random.default_rng(0), 1200, 0.2, 6.0
+    told = (rng.binomial(n, rate, (100_000, 2)) + sd * rng.standard_normal((100_000, 2))) / n
+    new = rng.binomial(round(n * NEW_ROWS), rate, (100_000, 2)) / (n * NEW_ROWS)
+    off = (new - told) @ np.array([1.0, -1.0])
+    rows = constraints(Difference("demographic_parity", "sex", 0.2))
+    known = Known(np.full(4, rate), np.full(4, sd / n), np.full(4, float(n)), np.zeros(4))
+    said = deviations(rows, known, noise_of_rows(rows, known.noise))
+    assert said == pytest.approx(np.full(4, off.std()), rel=0.02)
+    kept = off <= margins(rows, known, noise_of_rows(rows, known.noise))[0]
+    assert kept.mean() == pytest.approx(0.99, abs=0.002)
+
+
+def test_small_groups_and_noisy_clients_are_not_held_to_budgets():
+    rows = constraints(Ratio("demographic_parity", "sex", 0.8))
+    known = Known(np.full(4, 0.2), np.array([1e-3, 1e-3, 0.3, 0.3]), np.full(4, 1e4), np.zeros(4))
+    assert usable_rows(rows, known, 100.0).tolist() == [True, True, False, False]
+    few = Known(known.rates, np.full(4, 1e-3), np.array([1e4, 50, 1e4, 1e4]), np.zeros(4))
+    assert usable_rows(rows, few, 100.0).tolist() == [False, False, True, True]
+
+
+def test_noise_of_counts_widens_margins_and_makes_clients_too_noisy():
+    """A rate is a noisy sum over a noisy count; simulated, it varies as it is said to."""
+    rng, n, rate, sd, count_sd = np.random.default_rng(0), 1000.0, 0.1, 5.0, 30.0
+    sums = (rate - 0.5) * n + sd * rng.standard_normal(100_000)
+    found = sums / (n + count_sd * rng.standard_normal(100_000)) + 0.5
+    known = Known(np.full(4, rate), np.full(4, sd / n), np.full(4, n), np.full(4, count_sd))
+    both = np.hypot(known.noise, known.by_counts)
+    assert found.std() == pytest.approx(both[0], rel=0.02)
+    rows = constraints(Difference("demographic_parity", "sex", 0.1))
+    spread = noise_of_rows(rows, known.noise)
+    chance = 4 * noise_of_rows(rows, np.sqrt(known.rates * (1 - known.rates) / n)) ** 2
+    noise = deviations(rows, known, spread) ** 2 - chance
+    assert noise == pytest.approx(noise_of_rows(rows, both) ** 2)
+    tight = constraints(Difference("demographic_parity", "sex", 0.015))
+    assert not usable_rows(tight, known, 100.0).any()
+    assert usable_rows(tight, replace(known, count_noise=np.zeros(4)), 100.0).all()
+
+
+def test_rows_behind_a_rate_are_known_as_well_as_the_cells_they_are_the_sum_of():
+    assert cells_behind(RATES[:2]).tolist() == [1, 1]
+    assert cells_behind(RATES).tolist() == [2, 2, 1, 1]  # by label, where a rate needs it
+
+
+def test_a_step_minimises_within_the_rows_and_is_never_too_long():
+    B, g = np.diag([1.0, 2.0]), np.array([-1.0, -2.0])
+    none = np.zeros((0, 2))
+    assert private_step(B, g, none, np.zeros(0)) == pytest.approx([1.0, 1.0])
+    bounded = private_step(B, g, np.array([[1.0, 0.0]]), np.array([-0.25]))
+    assert bounded == pytest.approx([0.25, 1.0], abs=1e-6)
+    far = private_step(1e-6 * B, g, none, np.zeros(0))
+    assert 0 < np.linalg.norm(far) <= LONGEST
+
+
+@pytest.mark.parametrize(
+    ("options", "name"), [({"epsilon": 0.0}, "epsilon"), ({"delta": 1.0}, "delta"),
+                          ({"rounds": 1}, "rounds")]
+)  # fmt: skip
+def test_options_that_make_no_sense_are_refused(options, name):
+    with pytest.raises(ValueError, match=f"`{name}`"):
+        Private(**options)

@@ -1,0 +1,70 @@
+"""The registry of methods, and what the package may ask of a method it has never seen."""
+
+from dataclasses import fields, is_dataclass
+
+import pytest
+
+from fcfl.federation.codec import reachable_classes
+from fcfl.methods.method import Traits, traits_of
+from fcfl.methods.registry import METHODS
+
+every_method = pytest.mark.parametrize("name", METHODS)
+
+
+@every_method
+def test_a_method_is_registered_under_its_own_name_with_its_state_class(name):
+    method = METHODS[name].method()
+    assert method.name == name == METHODS[name].name
+    assert is_dataclass(method.state_class)
+    assert method.state_class.__name__ in reachable_classes(method.state_class)
+
+
+def test_no_two_methods_share_a_state_class():
+    """Else a checkpoint of one could be resumed by the other."""
+    names = [one.method.state_class.__name__ for one in METHODS.values()]
+    assert len(set(names)) == len(names)
+
+
+@every_method
+def test_help_is_one_line_without_a_full_stop(name):
+    assert METHODS[name].help and "\n" not in METHODS[name].help
+    assert not METHODS[name].help.endswith(".")
+
+
+@every_method
+def test_traits_agree_with_the_options(name):
+    one = METHODS[name]
+    assert set(one.own_options) <= set(one.options)
+    assert {"name", "rounds", "step_size", "seed"}.isdisjoint(one.own_options)
+    assert ("temperature" in one.traits.objectives) == ("objective" in one.options)
+    rounds = one.method(rounds=(3,) * one.traits.n_stages if one.traits.n_stages > 1 else 3).rounds
+    assert rounds in (3, (3, 3))
+
+
+def test_budgets_are_enforced_by_three_methods_only():
+    enforcing = [name for name, one in METHODS.items() if one.traits.enforces_budgets]
+    assert enforcing == ["sqp", "two-stage", "private"]
+    assert METHODS["sqp"].traits.objectives == ("max", "mean", "temperature")
+    assert [name for name, one in METHODS.items() if one.traits.is_cross_validated] == ["sqp"]
+
+
+def test_a_method_of_ones_own_needs_no_base_class_and_states_only_what_differs():
+    class Plain:
+        """States nothing."""
+
+    class Own:
+        """States one trait for the class and one for the object."""
+
+        enforces_budgets = False
+
+        def __init__(self, n_references):
+            self.n_references = n_references
+
+    assert traits_of(Plain()) == traits_of(Plain) == Traits()
+    assert traits_of(Own(7)) == Traits(enforces_budgets=False, n_references=7)
+
+
+def test_the_registry_cannot_be_changed():
+    with pytest.raises(TypeError):
+        METHODS["mine"] = METHODS["sqp"]
+    assert {field.name for field in fields(METHODS["sqp"])} == {"method", "help"}
