@@ -24,12 +24,12 @@ from fcfl.engines.flower.app_folder import write_app
 from fcfl.engines.flower.certificates import make_certificates
 from fcfl.engines.flower.local_cluster import LocalCluster
 from fcfl.engines.processes import descendants
-from fcfl.federation.transport import InProcessTransport
 from fcfl.models.saved_model import load_model
 from fcfl.results import read_result
 from fcfl.runs import Experiment, run_experiment
 from fcfl.runs.site_config import config_text
 from fcfl.runs.site_run import run_sites
+from fcfl.sites.transport import InProcessTransport
 
 TOLERANCE = 1e-9
 MOST_ROUNDS = 40

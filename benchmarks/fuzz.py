@@ -24,22 +24,22 @@ import pandas as pd
 from fcfl._types import CurvatureWeights, Point, RateId, Request
 from fcfl.client.questions import Count, Evaluate, Setup
 from fcfl.errors import FCFLError
-from fcfl.federation.agreement import agree
 from fcfl.federation.arrivals import (
     check_counted,
     check_reports,
     check_site_introduction,
 )
 from fcfl.federation.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
-from fcfl.federation.exchange import checked
 from fcfl.federation.loop import Progress
-from fcfl.federation.messages import Ask, Introduce, Terms, decode_answer, encode_message
-from fcfl.federation.replying import reply_to
 from fcfl.federation.wire import MAGIC
 from fcfl.methods.sqp import SQP, SQPState
 from fcfl.models.linear import Linear
 from fcfl.problem.evaluation import build_problem
 from fcfl.rules import Difference
+from fcfl.sites.agreement import agree
+from fcfl.sites.exchange import checked
+from fcfl.sites.messages import Ask, Introduce, Terms, decode_answer, encode_message
+from fcfl.sites.site import reply_to
 
 MOST_MEMORY = 200.0  # MB
 STRANGE: tuple[Any, ...] = (

@@ -19,7 +19,6 @@ from fcfl.data import adult
 from fcfl.federation.federation import Federation
 from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
-from fcfl.federation.transport import InProcessTransport
 from fcfl.methods.sqp import SQP
 from fcfl.models.linear import Linear
 from fcfl.models.loss import LOSSES
@@ -29,6 +28,7 @@ from fcfl.results.evaluations import row_sections
 from fcfl.rules import Difference, rates_needed
 from fcfl.runs import Experiment, run_experiment
 from fcfl.runs.site_run import run_sites
+from fcfl.sites.transport import InProcessTransport
 from fcfl.training.fit import train
 
 L2 = 1e-3

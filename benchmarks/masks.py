@@ -31,10 +31,10 @@ import pandas as pd
 from benchmarks.masked_ends import compare_ends, compare_largest
 from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, RateId, Request, curvature_sum
 from fcfl.client.questions import Setup
-from fcfl.federation.messages import Terms
-from fcfl.federation.remote import RemoteFederation
-from fcfl.federation.transport import InProcessTransport
 from fcfl.models.linear import Linear
+from fcfl.sites.messages import Terms
+from fcfl.sites.remote import RemoteFederation
+from fcfl.sites.transport import InProcessTransport
 
 SIZES = ((5, 10), (5, 100), (5, 300), (20, 100), (50, 100))  # sites, features
 ROWS = 300

@@ -23,10 +23,10 @@ import torch
 
 from benchmarks.open_site import open_site
 from fcfl import FCFLClassifier
-from fcfl.federation.transport import InProcessTransport
 from fcfl.rules import Difference, Ratio
 from fcfl.runs import Experiment, run_experiment
 from fcfl.runs.site_run import run_sites
+from fcfl.sites.transport import InProcessTransport
 from fcfl.torch import TorchClient, train_module
 
 FILE = Path(__file__).parent / "results" / "recorded.json"

@@ -27,10 +27,6 @@ from fcfl.client.questions import Evaluate
 from fcfl.engines.flower.app_folder import write_app
 from fcfl.engines.flower.certificates import make_certificates
 from fcfl.engines.flower.local_cluster import LocalCluster
-from fcfl.federation.messages import Introduce, ToSite, decode_question
-from fcfl.federation.named_module import NamedModule
-from fcfl.federation.site_settings import Config
-from fcfl.federation.transport import InProcessTransport
 from fcfl.models.saved_model import load_model
 from fcfl.results import Result, read_result
 from fcfl.runs import Experiment
@@ -38,6 +34,10 @@ from fcfl.runs.opening import Opened, open_run
 from fcfl.runs.run import run_session
 from fcfl.runs.site_config import config_text
 from fcfl.runs.site_run import run_sites
+from fcfl.sites.messages import Introduce, ToSite, decode_question
+from fcfl.sites.named_module import NamedModule
+from fcfl.sites.settings import Config
+from fcfl.sites.transport import InProcessTransport
 from fcfl.training.rounds import Session
 
 MODULE = "benchmarks.wide_network:wide"
@@ -221,7 +221,7 @@ started = boot + ticks / os.sysconf("SC_CLK_TCK")
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from fcfl.engines.flower.client_app import from_record, to_record
-from fcfl.federation.replying import reply_to
+from fcfl.sites.site import reply_to
 
 app = ClientApp()
 

@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     from fcfl.errors import FCFLError
     from fcfl.estimator import FCFLClassifier
     from fcfl.federation.federation import Federation
-    from fcfl.federation.messages import Terms
-    from fcfl.federation.remote import RemoteFederation
-    from fcfl.federation.replying import reply_to
-    from fcfl.federation.transport import Reply, Transport
     from fcfl.methods.baselines.afl import AFL
     from fcfl.methods.baselines.agnostic_fair import AgnosticFair
     from fcfl.methods.baselines.fair_reg import FairReg
@@ -53,6 +49,10 @@ if TYPE_CHECKING:
     from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point
     from fcfl.results import Result
     from fcfl.rules import Difference, Ratio
+    from fcfl.sites.messages import Terms
+    from fcfl.sites.remote import RemoteFederation
+    from fcfl.sites.site import reply_to
+    from fcfl.sites.transport import Reply, Transport
     from fcfl.training.fit import train
     from fcfl.training.rounds import Session
     from fcfl.training.trained import Trained
@@ -69,10 +69,10 @@ _HOME = {
     "fcfl.errors": ("FCFLError",),
     "fcfl.estimator": ("FCFLClassifier",),
     "fcfl.federation.federation": ("Federation",),
-    "fcfl.federation.messages": ("Terms",),
-    "fcfl.federation.remote": ("RemoteFederation",),
-    "fcfl.federation.replying": ("reply_to",),
-    "fcfl.federation.transport": ("Reply", "Transport"),
+    "fcfl.sites.messages": ("Terms",),
+    "fcfl.sites.remote": ("RemoteFederation",),
+    "fcfl.sites.site": ("reply_to",),
+    "fcfl.sites.transport": ("Reply", "Transport"),
     "fcfl.models.linear": ("Linear",),
     "fcfl.models.loss": ("CrossEntropy", "Hinge", "Loss", "Squared"),
     "fcfl.models.model": ("Model", "Opaque"),

@@ -6,7 +6,8 @@ import pandas as pd
 from fcfl._types import RateId
 from fcfl.client.questions import Count, Setup
 from fcfl.data import Schema
-from fcfl.federation.messages import (
+from fcfl.models.linear import Linear
+from fcfl.sites.messages import (
     Agreement,
     Ask,
     Introduce,
@@ -14,8 +15,7 @@ from fcfl.federation.messages import (
     decode_answer,
     encode_message,
 )
-from fcfl.federation.replying import reply_to
-from fcfl.models.linear import Linear
+from fcfl.sites.site import reply_to
 
 TERMS = Terms("died", ("race",), test_size=0.3)
 

@@ -10,7 +10,7 @@ from curious_server import CuriousServer
 from fcfl._types import Point, Request
 from fcfl.client.questions import Evaluate
 from fcfl.extras import MIN_BATCH_ROWS, LocalTraining
-from fcfl.federation.messages import Ask, Refusal, encode_message
+from fcfl.sites.messages import Ask, Refusal, encode_message
 
 N_ROWS, N_TRAINED = 300, 210
 MEASURES = ("age", "pulse", "weight")

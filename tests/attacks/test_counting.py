@@ -9,7 +9,7 @@ from curious_server import TERMS, CuriousServer, patients
 
 from fcfl._types import Point, Request
 from fcfl.client.questions import Counted, Evaluate
-from fcfl.federation.messages import (
+from fcfl.sites.messages import (
     Ask,
     Introduce,
     Refusal,

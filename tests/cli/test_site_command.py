@@ -2,10 +2,10 @@
 
 import tomli_w
 
-from fcfl.federation.ledger import Entry, Ledger
-from fcfl.federation.site_rows import table_checksum
-from fcfl.federation.site_settings import SiteSettings
 from fcfl.limits import Limits
+from fcfl.sites.ledger import Entry, Ledger
+from fcfl.sites.rows import table_checksum
+from fcfl.sites.settings import SiteSettings
 from hospital import fcfl, only_error, stays, written
 
 

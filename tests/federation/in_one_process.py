@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from fcfl.federation.messages import decode_answer, encode_message
-from fcfl.federation.replying import reply_to
-from fcfl.federation.transport import InProcessTransport
 from fcfl.runs import Experiment, run_experiment
 from fcfl.runs.site_run import run_sites
+from fcfl.sites.messages import decode_answer, encode_message
+from fcfl.sites.site import reply_to
+from fcfl.sites.transport import InProcessTransport
 from hospital import stays, written
 
 BUDGET = {"label": "died", "sensitive": "race", "budget": "0.05", "min-group-rows": 1}

@@ -8,11 +8,11 @@ import pytest
 from in_one_process import BUDGET, hospitals, node_configs
 
 from fcfl.errors import AbsentClientError
-from fcfl.federation.transport import InProcessTransport
 from fcfl.runs import Experiment
 from fcfl.runs.budget_sweep import run_sweep
 from fcfl.runs.method_comparison import run_comparison
 from fcfl.runs.serving import serve
+from fcfl.sites.transport import InProcessTransport
 from fcfl.training.rounds import Session
 from hospital import stays, weights_of
 

@@ -14,8 +14,8 @@ import tomli_w
 from in_one_process import hospitals, node_configs
 from in_one_process import train as train_sites
 
-from fcfl.federation import exchange
 from fcfl.results import read_result
+from fcfl.sites import exchange
 from hospital import stays
 
 NAMES = ("east", "north", "south")

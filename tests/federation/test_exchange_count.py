@@ -13,12 +13,12 @@ from fcfl import Difference, FCFLClassifier
 from fcfl.errors import Interrupted
 from fcfl.federation.exchange_count import EXCHANGES, ExchangeCount, read_exchanges
 from fcfl.federation.federation import Federation
-from fcfl.federation.transport import InProcessTransport
 from fcfl.models.linear import Linear
 from fcfl.results import read_result
 from fcfl.runs import Experiment
 from fcfl.runs.budget_sweep import run_sweep
 from fcfl.runs.method_comparison import run_comparison
+from fcfl.sites.transport import InProcessTransport
 from fcfl.training.fit import train
 from fcfl.training.rounds import Session
 from helpers import simulated_clients

@@ -8,12 +8,12 @@ from in_one_process import hospitals, node_configs
 from in_one_process import train as train_sites
 
 from fcfl import SQP
-from fcfl.federation.named_module import NamedModule
-from fcfl.federation.transport import InProcessTransport
 from fcfl.methods.two_stage import TwoStage
 from fcfl.models.linear import Linear
 from fcfl.runs import Experiment
 from fcfl.runs.expected_cost import cost_sentence, typical_exchanges
+from fcfl.sites.named_module import NamedModule
+from fcfl.sites.transport import InProcessTransport
 from hospital import stays
 
 LINEAR = Linear(9)

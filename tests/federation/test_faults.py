@@ -12,8 +12,8 @@ from in_one_process import hospitals, node_configs
 
 from fcfl.engines.flower.local_cluster import PROXY, RUN, SUPERLINK, LocalCluster
 from fcfl.engines.local_processes import LocalProcesses
-from fcfl.federation.messages import Introduce, Refusal, Terms, decode_answer, encode_message
-from fcfl.federation.replying import reply_to
+from fcfl.sites.messages import Introduce, Refusal, Terms, decode_answer, encode_message
+from fcfl.sites.site import reply_to
 from hospital import stays
 
 ROOT = Path(__file__).parents[2]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from fcfl.federation.site_settings import SiteSettings
 from fcfl.limits import Limits
 from fcfl.policy_file import read_policy
 from fcfl.runs.site_config import SitesConfig
+from fcfl.sites.settings import SiteSettings
 from hospital import fcfl, stays, written
 
 pytest.importorskip("cryptography")

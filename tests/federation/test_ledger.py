@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from fcfl.errors import DataError
-from fcfl.federation.ledger import Entry, Ledger, LedgerError
 from fcfl.limits import Limits
+from fcfl.sites.ledger import Entry, Ledger, LedgerError
 
 HASH = "f" * 64
 

@@ -29,8 +29,8 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from fcfl.engines.flower.client_app import from_record, log_to_stderr, to_record
-from fcfl.federation.messages import Ask, decode_question
-from fcfl.federation.replying import reply_to
+from fcfl.sites.messages import Ask, decode_question
+from fcfl.sites.site import reply_to
 
 FAULTS = Path({faults!r})
 app = ClientApp()

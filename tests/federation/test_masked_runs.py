@@ -16,7 +16,10 @@ from fcfl.client.questions import Counted, Setup
 from fcfl.errors import AbsentClientError, DataError, FCFLError
 from fcfl.federation.federation import Federation
 from fcfl.federation.masks.mask_messages import MaskedAsk
-from fcfl.federation.messages import (
+from fcfl.models.linear import Linear
+from fcfl.policy_file import read_policy
+from fcfl.rules import Difference, rates_needed
+from fcfl.sites.messages import (
     Ask,
     Introduce,
     Terms,
@@ -24,14 +27,11 @@ from fcfl.federation.messages import (
     decode_question,
     encode_message,
 )
-from fcfl.federation.remote import RemoteFederation
-from fcfl.federation.replying import reply_to
-from fcfl.federation.site_rows import open_rows
-from fcfl.federation.site_settings import SiteSettings
-from fcfl.federation.transport import InProcessTransport, Reply
-from fcfl.models.linear import Linear
-from fcfl.policy_file import read_policy
-from fcfl.rules import Difference, rates_needed
+from fcfl.sites.remote import RemoteFederation
+from fcfl.sites.rows import open_rows
+from fcfl.sites.settings import SiteSettings
+from fcfl.sites.site import reply_to
+from fcfl.sites.transport import InProcessTransport, Reply
 from fcfl.training.rounds import Session
 from hospital import fcfl, only_error, stays
 

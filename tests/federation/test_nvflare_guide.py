@@ -17,7 +17,7 @@ from in_one_process import hospitals
 from stage import descendants, is_running
 
 from fcfl.engines.processes import free_port, signal_group
-from fcfl.federation.site_settings import SiteSettings
+from fcfl.sites.settings import SiteSettings
 from hospital import fcfl, result_of, start_process, stays
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "nvflare.md").read_text(encoding="utf-8")

@@ -24,9 +24,9 @@ from fcfl.engines.nvflare.kits import make_kits
 from fcfl.engines.nvflare.recovery import Patience, run_through_faults
 from fcfl.engines.nvflare.site_executor import SizeLimit, answer
 from fcfl.engines.nvflare.task_transport import JobAborted, TaskTransport, to_shareable
-from fcfl.federation.messages import Introduce, Refusal, Terms, decode_answer, encode_message
-from fcfl.federation.transport import InProcessTransport
 from fcfl.runs.site_config import CONFIG, SitesConfig
+from fcfl.sites.messages import Introduce, Refusal, Terms, decode_answer, encode_message
+from fcfl.sites.transport import InProcessTransport
 
 NAMES = ("north", "south")
 

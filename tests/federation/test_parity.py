@@ -9,16 +9,16 @@ from fcfl import train
 from fcfl.client.local_client import LocalClient
 from fcfl.errors import FCFLError
 from fcfl.federation.federation import Federation
-from fcfl.federation.messages import Terms
-from fcfl.federation.named_module import NamedModule
-from fcfl.federation.remote import RemoteFederation
-from fcfl.federation.site_rows import open_rows
-from fcfl.federation.site_settings import SiteSettings
-from fcfl.federation.transport import InProcessTransport
 from fcfl.methods.registry import METHODS
 from fcfl.methods.sqp import SQP
 from fcfl.models.linear import Linear
 from fcfl.rules import Difference
+from fcfl.sites.messages import Terms
+from fcfl.sites.named_module import NamedModule
+from fcfl.sites.remote import RemoteFederation
+from fcfl.sites.rows import open_rows
+from fcfl.sites.settings import SiteSettings
+from fcfl.sites.transport import InProcessTransport
 from hospital import stays
 
 NAMES = ("north", "south")

@@ -12,17 +12,17 @@ from fcfl._types import Point, Request
 from fcfl.accountant import mu_of
 from fcfl.client.questions import Count, Evaluate, Setup
 from fcfl.data.declared import read_declared
-from fcfl.federation import private_site
-from fcfl.federation.ledger import Entry, Ledger, LedgerError
-from fcfl.federation.messages import Ask, Introduce, Refusal, Terms, decode_answer, encode_message
-from fcfl.federation.remote import RemoteFederation
-from fcfl.federation.replying import reply_to
-from fcfl.federation.site_settings import SiteSettings
-from fcfl.federation.transport import InProcessTransport
 from fcfl.models.linear import Linear
 from fcfl.policy import Limits, PrivacyBudget
 from fcfl.releases import Release
 from fcfl.rules import Difference, rates_needed
+from fcfl.sites import private
+from fcfl.sites.ledger import Entry, Ledger, LedgerError
+from fcfl.sites.messages import Ask, Introduce, Refusal, Terms, decode_answer, encode_message
+from fcfl.sites.remote import RemoteFederation
+from fcfl.sites.settings import SiteSettings
+from fcfl.sites.site import reply_to
+from fcfl.sites.transport import InProcessTransport
 from hospital import fcfl, stays
 
 SCHEMA = """
@@ -119,8 +119,8 @@ def test_an_introduction_names_the_declared_and_reads_no_row(sites, monkeypatch)
     def unread(*_):
         raise AssertionError("a row was read")
 
-    monkeypatch.setattr("fcfl.federation.replying.open_rows", unread)
-    monkeypatch.setattr("fcfl.federation.site_rows.open_rows", unread)
+    monkeypatch.setattr("fcfl.sites.site.open_rows", unread)
+    monkeypatch.setattr("fcfl.sites.rows.open_rows", unread)
     said = asked(sites[0], Introduce(TERMS))
     assert said.levels == said.present == {"race": ("black", "white")}
     assert said.labels == ("no", "yes") and said.statistics is None
@@ -173,7 +173,7 @@ def test_an_answer_that_is_killed_is_counted_and_asked_again_it_counts_again(sit
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(private_site, "encoded_rows", killed)
+        patched.setattr(private, "encoded_rows", killed)
         with pytest.raises(KeyboardInterrupt):
             asked(config, question)
     folder = SiteSettings.from_node_config(config).ledger_folder
@@ -236,7 +236,7 @@ def test_one_row_more_at_a_site_changes_no_other_row(sites):
     def encoded(*more):
         settings.table.write_text("\n".join([header, *rows, *more, ""]))
         agreement = agreement_with(config)
-        parts = private_site._parts(settings, agreement, agreement.checksums[settings.name])
+        parts = private._parts(settings, agreement, agreement.checksums[settings.name])
         names = agreement.schema.feature_names
         lines = [np.column_stack([data.X, data.y, data.groups["race"]]) for data in parts]
         return names, [sorted(map(tuple, part.tolist())) for part in lines]
@@ -286,7 +286,7 @@ def test_rows_that_move_between_two_files_pay_for_both(sites, tmp_path):
 
 @pytest.mark.parametrize("torn", [b"half", b"x" * 40])
 def test_a_torn_key_is_made_anew_once(sites, torn):
-    key = SiteSettings.from_node_config(sites[0]).ledger_folder / private_site.KEY
+    key = SiteSettings.from_node_config(sites[0]).ledger_folder / private.KEY
     before = asked(sites[0], Introduce(TERMS)).checksum
     key.write_bytes(torn)
     first, second = (asked(sites[0], Introduce(TERMS)).checksum for _ in range(2))

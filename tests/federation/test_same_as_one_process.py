@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from in_one_process import hospitals, node_configs, train, train_joined
 
-from fcfl.federation.transport import InProcessTransport
 from fcfl.results import RowCounts, result_to_json
+from fcfl.sites.transport import InProcessTransport
 from hospital import stays, written
 
 NAMES = ("north", "south", "west")

@@ -15,10 +15,20 @@ from fcfl.data import Schema
 from fcfl.data.encoding import Category
 from fcfl.errors import DataError
 from fcfl.extras import DisclosedRows, KernelSums, LocalTraining, LossesByLabel
-from fcfl.federation import replying
-from fcfl.federation.agreement import agree
 from fcfl.federation.codec import same
-from fcfl.federation.messages import (
+from fcfl.federation.wire import pack
+from fcfl.limits import Limits
+from fcfl.models.gradient_spread import GradientSpread
+from fcfl.models.leave_one_out import LeaveOneOut
+from fcfl.models.linear import Linear
+from fcfl.models.loss import Hinge
+from fcfl.models.model import Opaque
+from fcfl.policy import check_rules_kept
+from fcfl.rules import Difference, Ratio
+from fcfl.sites import site
+from fcfl.sites.agreement import agree
+from fcfl.sites.guards import answer_size, check_question
+from fcfl.sites.messages import (
     _QUESTIONS,
     Agreement,
     Answer,
@@ -29,24 +39,14 @@ from fcfl.federation.messages import (
     decode_answer,
     encode_message,
 )
-from fcfl.federation.named_module import NamedModule
-from fcfl.federation.question_checks import answer_size, check_question
-from fcfl.federation.replying import (
+from fcfl.sites.named_module import NamedModule
+from fcfl.sites.rows import open_rows
+from fcfl.sites.settings import SiteSettings
+from fcfl.sites.site import (
     reply_to,
     without_cells,
 )
-from fcfl.federation.site_rows import open_rows
-from fcfl.federation.site_settings import SiteSettings
-from fcfl.federation.transport import InProcessTransport
-from fcfl.federation.wire import pack
-from fcfl.limits import Limits
-from fcfl.models.gradient_spread import GradientSpread
-from fcfl.models.leave_one_out import LeaveOneOut
-from fcfl.models.linear import Linear
-from fcfl.models.loss import Hinge
-from fcfl.models.model import Opaque
-from fcfl.policy import check_rules_kept
-from fcfl.rules import Difference, Ratio
+from fcfl.sites.transport import InProcessTransport
 from hospital import stays, written
 
 TERMS = Terms("died", ("race",))
@@ -89,7 +89,7 @@ def ask(question, path, tmp_path, **config):
 
 def ask_anew(*question):
     """The same of a process that was just started, as Flower does for every message."""
-    replying._KEPT.clear()
+    site._KEPT.clear()
     return ask(*question)
 
 
@@ -300,7 +300,7 @@ def test_an_unforeseen_error_leaves_the_site_as_its_kind_only(tmp_path, monkeypa
         raise AttributeError("secret cell")
 
     agreement = agreed(ask(Introduce(TERMS), a_table(tmp_path), tmp_path))
-    monkeypatch.setattr(replying, "answer", fail)
+    monkeypatch.setattr(site, "answer", fail)
     answer = ask(evaluate(agreement), a_table(tmp_path), tmp_path)
     assert answer == Refusal("Unexpected AttributeError; the site's log has the rest.")
 

@@ -11,16 +11,16 @@ import fcfl
 from fcfl._types import CurvatureWeights, Point, RateId, Request
 from fcfl.client.questions import Counted, Introduction, Setup
 from fcfl.errors import AbsentClientError, DataError, FCFLError, ReportError
-from fcfl.federation import exchange
-from fcfl.federation.messages import Refusal, Terms
-from fcfl.federation.remote import RemoteFederation
-from fcfl.federation.transport import InProcessTransport, Reply
 from fcfl.methods.sqp import SQP
 from fcfl.models.linear import Linear
 from fcfl.rules import Difference
 from fcfl.runs.folder import SETTINGS
 from fcfl.runs.site_config import SitesConfig
 from fcfl.runs.site_run import has_begun, run_sites
+from fcfl.sites import exchange
+from fcfl.sites.messages import Refusal, Terms
+from fcfl.sites.remote import RemoteFederation
+from fcfl.sites.transport import InProcessTransport, Reply
 from hospital import stays, weights_of
 
 NAMES = ("north", "south")

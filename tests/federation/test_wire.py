@@ -12,8 +12,8 @@ from hypothesis.extra import numpy as hnp
 from fcfl import _types
 from fcfl._types import CurvatureWeights, Point, Report, Request
 from fcfl.federation.codec import same
-from fcfl.federation.messages import _ANSWERS, _QUESTIONS
 from fcfl.federation.wire import MAGIC, WireError, pack, unpack
+from fcfl.sites.messages import _ANSWERS, _QUESTIONS
 
 CLASSES = {cls.__name__: cls for cls in (Request, Point, CurvatureWeights, Report)}
 ANY_FLOATS = hnp.arrays(

@@ -10,7 +10,7 @@ from fcfl.data import ClientData, Schema, Statistics
 from fcfl.data.encoding import Category
 from fcfl.data.statistics import CategorySummary, NumberSummary
 from fcfl.errors import DataError
-from fcfl.federation.withholding import (
+from fcfl.sites.withholding import (
     WITHHELD,
     ToldDecisions,
     told_features,

@@ -13,23 +13,23 @@ from in_one_process import OPEN, Spoiled, hospitals, node_configs, open_policy
 from fcfl.cli.over_sites import show_run
 from fcfl.client.questions import Vote
 from fcfl.errors import AbsentClientError
-from fcfl.federation.ledger import Ledger
-from fcfl.federation.messages import (
-    Ask,
-    Terms,
-    decode_answer,
-    decode_question,
-    encode_message,
-)
-from fcfl.federation.remote import RemoteFederation
-from fcfl.federation.replying import reply_to
-from fcfl.federation.transport import InProcessTransport
 from fcfl.preference import Ballot, Choices, Figures
 from fcfl.results.result_file import read_negotiation
 from fcfl.runs.serving import serve
 from fcfl.runs.site_config import CONFIG as WRITTEN
 from fcfl.runs.site_config import SitesConfig
 from fcfl.runs.site_run import has_begun
+from fcfl.sites.ledger import Ledger
+from fcfl.sites.messages import (
+    Ask,
+    Terms,
+    decode_answer,
+    decode_question,
+    encode_message,
+)
+from fcfl.sites.remote import RemoteFederation
+from fcfl.sites.site import reply_to
+from fcfl.sites.transport import InProcessTransport
 from hospital import COLUMNS, fcfl, stays
 
 PREFERENCES = {

@@ -8,15 +8,15 @@ from fcfl import FCFLClassifier, Linear
 from fcfl.client.questions import Count, Setup
 from fcfl.errors import DataError, FCFLError
 from fcfl.export.formats import model_as
-from fcfl.federation.messages import Ask, encode_message
-from fcfl.federation.question_checks import check_question
-from fcfl.federation.remote import RemoteFederation
 from fcfl.limits import Limits
 from fcfl.models.group_thresholds import GroupThresholds
 from fcfl.models.saved_model import load_model
 from fcfl.report.page import write_page
 from fcfl.results import read_result
 from fcfl.runs import Experiment, run_experiment
+from fcfl.sites.guards import check_question
+from fcfl.sites.messages import Ask, encode_message
+from fcfl.sites.remote import RemoteFederation
 from hospital import NAMES, fcfl, only_error, stays, written
 
 TABLE = {"client": "hospital", "label": "died", "sensitive": ("race",)}

@@ -6,11 +6,11 @@ from typing import Annotated
 from cyclopts import App, Parameter
 from rich.table import Table
 
-from fcfl.federation.ledger import PARTS, Ledger, Spent
-from fcfl.federation.site_rows import table_checksum
-from fcfl.federation.site_settings import SiteSettings
 from fcfl.limits import Limits
 from fcfl.policy import PrivacyBudget
+from fcfl.sites.ledger import PARTS, Ledger, Spent
+from fcfl.sites.rows import table_checksum
+from fcfl.sites.settings import SiteSettings
 
 from .commands import COMMANDS
 from .console import out_console, say
@@ -96,6 +96,6 @@ def mend(path: SiteFile, /) -> None:
 @app.command(help_epilogue="Example:\n\n  fcfl site key /srv/fcfl/site.toml")
 def key(path: SiteFile, /) -> None:
     """Print this site's public key for masked sums, which other sites may pin in their policy."""
-    from fcfl.federation.masks.masked_clients import site_public  # needs an extra
+    from fcfl.sites.masks import site_public  # needs an extra
 
     say(site_public(SiteSettings.from_file(path)))

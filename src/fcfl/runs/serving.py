@@ -3,8 +3,6 @@
 import logging
 from collections.abc import Callable
 
-from fcfl.federation.site_settings import Config
-from fcfl.federation.transport import Transport
 from fcfl.methods.method import RoundInfo
 from fcfl.report.negotiation_page import headline
 from fcfl.report.page import write_comparison_page, write_page
@@ -16,6 +14,8 @@ from fcfl.runs.negotiation_run import AGREED, run_negotiation
 from fcfl.runs.run import run_session
 from fcfl.runs.site_config import SitesConfig
 from fcfl.runs.site_run import Sites
+from fcfl.sites.settings import Config
+from fcfl.sites.transport import Transport
 from fcfl.training.rounds import Session
 
 log = logging.getLogger("fcfl")

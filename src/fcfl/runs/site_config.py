@@ -9,8 +9,6 @@ import tomli_w
 
 from fcfl._checks import check_count, check_keys, check_positive
 from fcfl._types import ClientId
-from fcfl.federation.messages import Terms
-from fcfl.federation.site_settings import Config, ConfigValue
 from fcfl.negotiation.negotiating import MOST, Procedure
 from fcfl.results.negotiation_result import VotingRule
 from fcfl.results.result_file import COMPARISON, NEGOTIATION, RESULT
@@ -19,6 +17,8 @@ from fcfl.runs.options import Setting, Written, check_fields, one_of, read_value
 from fcfl.runs.settings import Experiment
 from fcfl.runs.site_commands import BY, COMMANDS, FOR_SITES, check_command, check_negotiated
 from fcfl.runs.site_values import check_absolute, site_names, site_nodes
+from fcfl.sites.messages import Terms
+from fcfl.sites.settings import Config, ConfigValue
 
 TABLE = "sites"  # stands for a table in the settings of a run whose rows are elsewhere
 _OTHERWISE: dict[str, tuple[object, str]] = {  # defaults and help where `fcfl train` has others

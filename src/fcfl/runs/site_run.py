@@ -9,11 +9,6 @@ from fcfl import __version__
 from fcfl._types import ClientId
 from fcfl.client.questions import Introduction
 from fcfl.data._notes import label_note, without_advice
-from fcfl.federation.exchange import Traffic
-from fcfl.federation.named_module import NamedModule
-from fcfl.federation.remote import RemoteFederation
-from fcfl.federation.site_settings import Config
-from fcfl.federation.transport import Transport
 from fcfl.models.linear import Linear
 from fcfl.models.loss import as_loss, loss_notes
 from fcfl.models.model_file import Inputs
@@ -24,6 +19,11 @@ from fcfl.runs.opening import Opened, rules_of
 from fcfl.runs.run import Finished, run_session
 from fcfl.runs.settings import Experiment
 from fcfl.runs.site_config import SitesConfig
+from fcfl.sites.exchange import Traffic
+from fcfl.sites.named_module import NamedModule
+from fcfl.sites.remote import RemoteFederation
+from fcfl.sites.settings import Config
+from fcfl.sites.transport import Transport
 from fcfl.training.progress_share import OnRound
 from fcfl.training.rounds import Session
 

@@ -10,7 +10,7 @@ from fcfl._files import replace_file
 from fcfl.engines.flower.proxy import proxy_configuration
 from fcfl.engines.rehearsal_files import write_new
 from fcfl.errors import FCFLError
-from fcfl.federation.site_settings import ConfigValue
+from fcfl.sites.settings import ConfigValue
 
 FILES = (
     "pyproject.toml", "server_app.py", "client_app.py", "nginx.conf", "README.md", ".gitignore",

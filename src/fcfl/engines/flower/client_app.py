@@ -6,7 +6,7 @@ import sys
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fcfl.federation.replying import reply_to
+from fcfl.sites.site import reply_to
 
 PAYLOAD = "payload"
 RECORD = "arrays"

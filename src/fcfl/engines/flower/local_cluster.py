@@ -11,7 +11,7 @@ from fcfl.engines.flower.registration import register_key
 from fcfl.engines.local_processes import LocalProcesses
 from fcfl.engines.processes import HOST, free_port, listens, program
 from fcfl.errors import FCFLError
-from fcfl.federation.site_settings import Config
+from fcfl.sites.settings import Config
 
 CONNECTION = "rehearsal"
 SUPERLINK, RUN, PROXY = "(superlink)", "(run)", "(proxy)"  # sites may have any other name

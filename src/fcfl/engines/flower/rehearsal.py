@@ -6,7 +6,7 @@ from pathlib import Path
 from fcfl.engines.flower.local_cluster import LocalCluster
 from fcfl.engines.rehearsal_files import REHEARSAL
 from fcfl.errors import FCFLError
-from fcfl.federation.site_settings import Config
+from fcfl.sites.settings import Config
 
 CERTIFICATES = "certs"
 

@@ -8,8 +8,8 @@ from flwr.serverapp import Grid, ServerApp
 
 from fcfl.engines.flower.client_app import from_record, log_to_stderr, to_record
 from fcfl.errors import FCFLError
-from fcfl.federation.site_settings import Config
-from fcfl.federation.transport import Reply, Transport
+from fcfl.sites.settings import Config
+from fcfl.sites.transport import Reply, Transport
 
 log = logging.getLogger("fcfl")
 

@@ -11,7 +11,7 @@ from fcfl.engines.nvflare.local_flare import LocalFlare
 from fcfl.engines.nvflare.recovery import Patience, run_through_faults
 from fcfl.engines.processes import free_port
 from fcfl.engines.rehearsal_files import REHEARSAL
-from fcfl.federation.site_settings import Config
+from fcfl.sites.settings import Config
 
 _LOCAL = "localhost"  # a server of this name listens on 127.0.0.1 only
 _CACHE = "cache"

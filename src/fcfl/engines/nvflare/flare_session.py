@@ -16,7 +16,7 @@ from fcfl.engines.nvflare.job_folder import write_job
 from fcfl.engines.nvflare.kits import lead_name
 from fcfl.engines.nvflare.server_controller import ERROR, FAULT
 from fcfl.errors import FCFLError
-from fcfl.federation.site_settings import Config
+from fcfl.sites.settings import Config
 
 _LOGIN_SECONDS = 15.0
 _LOOK = 0.5  # seconds between looks at a job

@@ -9,7 +9,7 @@ import tomli_w
 from fcfl.engines.nvflare.kit_policies import CONTROLLER, EXECUTOR
 from fcfl.engines.nvflare.server_controller import SETTINGS
 from fcfl.engines.nvflare.task_transport import TASK
-from fcfl.federation.site_settings import Config
+from fcfl.sites.settings import Config
 
 JOB = "fcfl"
 _REQUEST_SECONDS = 0.05  # how often a site asks for its next task; the engine's own is 2

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fcfl.engines.rehearsal_files import write_new
 from fcfl.errors import FCFLError
-from fcfl.federation.site_settings import ConfigValue
+from fcfl.sites.settings import ConfigValue
 
 SETTINGS = "settings.toml"
 FILES = (SETTINGS, "README.md", ".gitignore")

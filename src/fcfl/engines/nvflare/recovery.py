@@ -12,7 +12,7 @@ from fcfl.engines.nvflare.flare_session import (
 )
 from fcfl.engines.nvflare.server_controller import ERROR, FAULT
 from fcfl.errors import FCFLError
-from fcfl.federation.site_settings import Config
+from fcfl.sites.settings import Config
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from nvflare.apis.signal import Signal
 
 from fcfl.engines.nvflare.task_transport import JobAborted, TaskTransport
 from fcfl.errors import AbsentClientError, FCFLError
-from fcfl.federation.site_settings import Config
-from fcfl.federation.transport import Transport
+from fcfl.sites.settings import Config
+from fcfl.sites.transport import Transport
 
 SETTINGS = "fcfl.toml"  # the run config, in the server's part of the job
 ERROR, FAULT = "error: ", "fault: "  # in the log: the run cannot go on, or could be resumed

@@ -13,9 +13,9 @@ from nvflare.apis.signal import Signal
 
 from fcfl.engines.nvflare.task_transport import PAYLOAD, TASK, from_shareable, to_shareable
 from fcfl.errors import DataError
-from fcfl.federation.messages import Answer, Refusal, encode_message
-from fcfl.federation.replying import reply_to
-from fcfl.federation.site_settings import Config
+from fcfl.sites.messages import Answer, Refusal, encode_message
+from fcfl.sites.settings import Config
+from fcfl.sites.site import reply_to
 
 SITE_FILE = "site.toml"  # in the kit's folder `local`, which no job can write
 

@@ -12,7 +12,7 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 
-from fcfl.federation.transport import Reply
+from fcfl.sites.transport import Reply
 
 TASK = "fcfl"
 PAYLOAD = "payload"

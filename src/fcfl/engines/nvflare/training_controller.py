@@ -3,11 +3,11 @@
 import logging
 
 from fcfl.engines.nvflare.server_controller import ServerController
-from fcfl.federation.site_settings import Config
-from fcfl.federation.transport import Transport
 from fcfl.runs.serving import serve
 from fcfl.runs.site_config import SitesConfig
 from fcfl.runs.site_run import has_begun
+from fcfl.sites.settings import Config
+from fcfl.sites.transport import Transport
 
 log = logging.getLogger("fcfl")
 

@@ -13,15 +13,15 @@ from fcfl.client.local_client import LocalClient
 from fcfl.client.questions import Counted, Introduction, Setup, Vote
 from fcfl.data import ClientData
 from fcfl.errors import DataError
-from fcfl.federation.withholding import (
+from fcfl.models.rates import hard_selection
+from fcfl.preference import Ballot, Preference
+from fcfl.rules import Rule
+from fcfl.sites.withholding import (
     Decisions,
     ToldDecisions,
     told_rates,
     without_small_groups,
 )
-from fcfl.models.rates import hard_selection
-from fcfl.preference import Ballot, Preference
-from fcfl.rules import Rule
 
 
 class GuardedClient:

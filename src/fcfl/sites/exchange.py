@@ -9,7 +9,8 @@ from fcfl._types import ClientId
 from fcfl.client.questions import Introduction
 from fcfl.errors import AbsentClientError, FCFLError, ReportError
 from fcfl.federation.exchange_count import ExchangeCount
-from fcfl.federation.messages import (
+from fcfl.federation.wire import WireError
+from fcfl.sites.messages import (
     Answer,
     Introduce,
     Refusal,
@@ -19,8 +20,7 @@ from fcfl.federation.messages import (
     decode_answer,
     encode_message,
 )
-from fcfl.federation.transport import Reply, Transport
-from fcfl.federation.wire import WireError
+from fcfl.sites.transport import Reply, Transport
 
 PAUSE = 0.1  # seconds between looks into the mailbox
 _LOOK = 1.0  # seconds between looks for nodes that come and go

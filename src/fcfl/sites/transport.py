@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from fcfl.federation.replying import reply_to
-from fcfl.federation.site_settings import Config
+from fcfl.sites.settings import Config
+from fcfl.sites.site import reply_to
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,20 @@ from fcfl._types import Request, Vector
 from fcfl.client.local_client import Client
 from fcfl.client.questions import Evaluate, Introduction, Question, Setup, Vote
 from fcfl.errors import DataError, FCFLError
-from fcfl.federation.agreement import run_id
 from fcfl.federation.federation import answer
-from fcfl.federation.guarded_client import GuardedClient
-from fcfl.federation.ledger import Entry, Ledger
 from fcfl.federation.masks.mask_messages import MaskedAsk, MaskQuestion
-from fcfl.federation.messages import (
+from fcfl.policy import check_rules_kept
+from fcfl.sites.agreement import run_id
+from fcfl.sites.guarded_client import GuardedClient
+from fcfl.sites.guards import (
+    check_question,
+    check_split,
+    check_vote,
+    leave_one_out_of,
+    params_of,
+)
+from fcfl.sites.ledger import Entry, Ledger
+from fcfl.sites.messages import (
     Agreement,
     Answer,
     Ask,
@@ -30,29 +38,21 @@ from fcfl.federation.messages import (
     decode_question,
     encode_message,
 )
-from fcfl.federation.private_site import (
+from fcfl.sites.private import (
     answer_privately,
     check_private_question,
     introduce_privately,
     private_checksum,
     split_of,
 )
-from fcfl.federation.question_checks import (
-    check_question,
-    check_split,
-    check_vote,
-    leave_one_out_of,
-    params_of,
-)
-from fcfl.federation.site_rows import (
+from fcfl.sites.rows import (
     encoded_rows,
     open_rows,
     rows_checksum,
     table_checksum,
 )
-from fcfl.federation.site_settings import Config, SiteSettings
-from fcfl.federation.withholding import withheld_statistics
-from fcfl.policy import check_rules_kept
+from fcfl.sites.settings import Config, SiteSettings
+from fcfl.sites.withholding import withheld_statistics
 
 log = logging.getLogger("fcfl")
 _QUOTED = re.compile(r"(?<!\w)'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
@@ -139,7 +139,8 @@ def _answer_masked(
     client: Client | None,
     checksum: str,
 ) -> Any:
-    from fcfl.federation.masks.masked_clients import answer_masked, site_holder  # needs an extra
+    from fcfl.federation.masks.masked_clients import answer_masked
+    from fcfl.sites.masks import site_holder  # needs an extra
 
     run = run_id(agreement)
     if asked.terms.run != run:
@@ -253,7 +254,7 @@ def _introduce(terms: Terms, settings: SiteSettings, table_sha256: str) -> Intro
 
 
 def _mask_key(settings: SiteSettings) -> str:
-    from fcfl.federation.masks.masked_clients import site_public  # needs an extra
+    from fcfl.sites.masks import site_public  # needs an extra
 
     return site_public(settings)
 

@@ -19,10 +19,10 @@ from fcfl.data.coded_features import CodedFeatures
 from fcfl.data.declared import Declared
 from fcfl.data.single_rows import federate_declared
 from fcfl.federation.codec import Arrays, encode
-from fcfl.federation.messages import Agreement, Terms
-from fcfl.federation.site_settings import SiteSettings
 from fcfl.federation.wire import WireError, pack, unpack
-from fcfl.federation.withholding import told_features, withheld_statistics
+from fcfl.sites.messages import Agreement, Terms
+from fcfl.sites.settings import SiteSettings
+from fcfl.sites.withholding import told_features, withheld_statistics
 
 _FORM = b"rows-3"
 

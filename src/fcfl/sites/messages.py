@@ -30,7 +30,6 @@ from fcfl.federation.masks.mask_messages import (
     SumTerms,
     Unmask,
 )
-from fcfl.federation.named_module import NamedModule
 from fcfl.federation.wire import WireError, pack, unpack, unpack_tree
 from fcfl.models import loss
 from fcfl.models.gradient_spread import GradientSpread
@@ -40,6 +39,7 @@ from fcfl.policy import PrivacyBudget
 from fcfl.preference import Ballot, Choices, Figures
 from fcfl.releases import Release
 from fcfl.rules import Rule
+from fcfl.sites.named_module import NamedModule
 
 
 @dataclass(frozen=True)

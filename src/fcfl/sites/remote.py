@@ -9,15 +9,15 @@ from fcfl._types import ClientId, Extra, Reports, Request
 from fcfl.client.questions import Evaluate, Introduction, Question
 from fcfl.errors import FCFLError
 from fcfl.extras import LocalTraining
-from fcfl.federation.agreement import agree, run_id
 from fcfl.federation.arrivals import KnownCounts, check_site_introduction
-from fcfl.federation.exchange import Exchange, Traffic
 from fcfl.federation.exchange_count import ExchangeCount
 from fcfl.federation.federation import Check, Federation
 from fcfl.federation.masks.mask_messages import MaskedAsk, MaskQuestion, SumTerms
-from fcfl.federation.messages import EXTRAS, Agreement, Ask, Terms
 from fcfl.federation.summing import CheckReports
-from fcfl.federation.transport import Transport
+from fcfl.sites.agreement import agree, run_id
+from fcfl.sites.exchange import Exchange, Traffic
+from fcfl.sites.messages import EXTRAS, Agreement, Ask, Terms
+from fcfl.sites.transport import Transport
 
 
 class RemoteFederation(Federation):

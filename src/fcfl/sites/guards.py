@@ -10,13 +10,13 @@ from fcfl._types import ClientId, Extra, Matrix, Point, RateId, Vector
 from fcfl.client.questions import Evaluate, OnRows, Vote
 from fcfl.errors import DataError
 from fcfl.extras import LocalTraining
-from fcfl.federation.messages import EXTRAS, Agreement, Terms
-from fcfl.federation.named_module import NamedModule
 from fcfl.limits import Limits
 from fcfl.models.gradient_spread import GradientSpread
 from fcfl.models.leave_one_out import LeaveOneOut
 from fcfl.models.linear import Linear
 from fcfl.models.loss import LOSSES
+from fcfl.sites.messages import EXTRAS, Agreement, Terms
+from fcfl.sites.named_module import NamedModule
 
 MOST_RATES = 2000
 MOST_MODELS = 20  # whose leave-one-out losses are summed at once; training compares ten

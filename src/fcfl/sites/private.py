@@ -12,10 +12,10 @@ from fcfl.data.declared import Declared, read_declared, split_by_content
 from fcfl.errors import DataError
 from fcfl.federation.federation import answer
 from fcfl.federation.locked_file import locked, write_anew
-from fcfl.federation.messages import Agreement, Terms
-from fcfl.federation.site_rows import encoded_rows, rows_checksum
-from fcfl.federation.site_settings import SiteSettings
 from fcfl.policy import PrivacyBudget
+from fcfl.sites.messages import Agreement, Terms
+from fcfl.sites.rows import encoded_rows, rows_checksum
+from fcfl.sites.settings import SiteSettings
 
 log = logging.getLogger("fcfl")
 KEY = "checksum.key"  # in the ledger's folder; it never leaves the site

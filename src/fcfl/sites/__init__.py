@@ -1,0 +1,1 @@
+"""Sites that keep their rows: messages, transports, what a site answers, and its journal."""
