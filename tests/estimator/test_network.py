@@ -88,7 +88,7 @@ def test_weights_are_saved_as_safetensors_and_read_into_the_same_architecture(fi
 
 def test_what_a_network_cannot_do_is_said():
     X, y, site, group = rows(n_rows=60)
-    with pytest.raises(ValueError, match="it is not cross-validated"):
+    with pytest.raises(ValueError, match="`l2` and `objective`"):
         FCFLClassifier(0.05, model=network(), l2="auto").fit(X, y, sensitive_features=group)
     two_outputs = nn.Linear(3, 2)
     with pytest.raises(ValueError, match="one logit per row"):

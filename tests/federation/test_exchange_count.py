@@ -167,9 +167,10 @@ def test_a_run_that_is_stopped_while_choosing_continues_the_count(tmp_path, aske
 
     with pytest.raises(KeyboardInterrupt):
         train(federation(), Linear(4), (PARITY,), session=Session(tmp_path, on_round=stop))
-    assert sum(read_exchanges(tmp_path).values()) == sum(asked.values()) < 20
+    before = sum(asked.values())
+    assert sum(read_exchanges(tmp_path).values()) == before
     trained = train(federation(), Linear(4), (PARITY,), session=Session(tmp_path, resume=True))
-    assert sum(trained.exchanges.values()) == sum(asked.values()) > 20
+    assert sum(trained.exchanges.values()) == sum(asked.values()) > before
     assert sum(read_exchanges(tmp_path).values()) == sum(asked.values())
 
 

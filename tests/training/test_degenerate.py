@@ -91,6 +91,16 @@ def test_clients_that_are_too_small_are_judged_together():
     assert found.rows == (DegenerateRows(None, "nobody", 200, 30, 0),)
 
 
+def test_pooled_rows_are_named_where_one_client_is_just_beyond_the_limit():
+    """Advice from one client's rows alone would select too many at the others."""
+    rare, nearly = counts(4, 66, 2800), counts(7, 52, 2800)
+    found = find_degenerate(Linear(1), {"a": nearly, "b": rare})
+    assert found.rows == (DegenerateRows(None, "nobody", 5600, 118, 11),)
+    usual = counts(800, 900, 2800)
+    found = find_degenerate(Linear(1), {"a": usual, "b": rare})
+    assert [one.client for one in found.rows] == ["b"]
+
+
 @pytest.mark.parametrize("n_rows", [2_000, 100_000])
 @pytest.mark.parametrize("spread", [0.3, 1.0, 3.0])
 @pytest.mark.parametrize("rate", [0.001, 0.02, 0.1, 0.4, 0.97])

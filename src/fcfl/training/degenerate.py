@@ -28,14 +28,17 @@ def find_degenerate(
 ) -> Degenerate | None:
     """Return the finding for a model by the counts of its decisions, None if it is useful.
 
-    ``noise`` is how far counts of one client may be off. Rows of all clients together are judged
-    where no single client's are.
+    ``noise`` is how far counts of one client may be off. The finding is about
+
+    1. the clients judged by their own rows, if there are any,
+    2. all clients together, if their pooled rows are judged so and some client alone is not:
+       advice then serves all of them.
     """
     own = [_judged(name, counts, noise) for name, counts in train.items()]
     found = [one for one in own if one is not None]
-    if not found:
+    if len(found) < len(own):
         together = _judged(None, pool_counts(train.values()), noise * math.sqrt(len(train)))
-        found = [] if together is None else [together]
+        found = found if together is None else [together]
     return Degenerate(tuple(found), model.threshold) if found else None
 
 
