@@ -25,7 +25,7 @@ from fcfl.negotiation.frontier import dominated, merits
 from fcfl.negotiation.negotiating import Procedure, negotiate
 from fcfl.negotiation.voters import Voters
 from fcfl.preference import Preference
-from fcfl.results.negotiation_result import VOTING_RULES, Negotiation, Offer
+from fcfl.results.negotiation import VOTING_RULES, Negotiation, Offer
 from fcfl.rules import Difference
 
 LADDER = (0.3, 0.15, 0.08, 0.03)

@@ -1,11 +1,15 @@
 """Files written in one step: a reader sees the old one or the new one, never half of either."""
 
-import json
-import math
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
+
+from fcfl.errors import DataError
+
+T = TypeVar("T")
 
 
 def replace_file(path: Path, content: bytes, *, keep: Path | None = None) -> None:
@@ -40,16 +44,30 @@ def _sync_folder(folder: Path) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON in one step; numbers that are not finite become null."""
-    text = json.dumps(_finite(content), indent=1, ensure_ascii=False, allow_nan=False)
-    replace_file(path, (text + "\n").encode())
+    """Write dataclasses or plain data as JSON in one step; nan and infinity become null."""
+    text = msgspec.json.format(to_json(content), indent=1)
+    replace_file(path, text + b"\n")
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+def to_json(content: Any) -> bytes:
+    """Return dataclasses or plain data as JSON in one line; nan and infinity become null."""
+    return msgspec.json.encode(content, enc_hook=_plain_number)
+
+
+def read_json(path: Path, kind: type[T]) -> T:
+    """Read a file into a dataclass, with every type checked.
+
+    Keys that the dataclass does not have are skipped. A `DataError` names the file and the key that
+    is wrong.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except msgspec.DecodeError as error:
+        raise DataError(f"{str(path)!r} cannot be read: {error}.") from None
+
+
+def _plain_number(value: Any) -> Any:
+    """Return a numpy number as one of Python's."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON.")

@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fcfl.audit.predictions import Cell
+from fcfl.audit.predictions import Cell, CellCounts
 from fcfl.cards.rate_tables import rate_tables
 from fcfl.cards.suppression import Sum, hidden_sums
-from fcfl.results.cell_counts import CellCounts
 
 LEAST = 11
 

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from fcfl._files import read_json
 from fcfl.negotiation import bargaining
 from fcfl.report.negotiation_page import headline
-from fcfl.results.result_file import read_negotiation
+from fcfl.results.negotiation import Negotiation
 from fcfl.runs import Experiment, run_experiment
 from hospital import COLUMNS, fcfl, only_error, stays, written
 
@@ -31,7 +32,7 @@ def negotiated(tmp_path_factory):
 
 def test_it_writes_what_was_found_a_page_and_a_policy(negotiated):
     folder, outcome = negotiated
-    found = read_negotiation(folder / "out" / "negotiation.json")
+    found = read_json(folder / "out" / "negotiation.json", Negotiation)
     assert found.clients == ("north", "south", "west") and found.part == "test"
     assert 3 <= len(found.offers) <= 14
     assert found.agreed in found.on_ballot
@@ -44,7 +45,7 @@ def test_it_writes_what_was_found_a_page_and_a_policy(negotiated):
 
 def test_the_policy_file_trains_to_the_figures_that_were_promised(negotiated):
     folder, _ = negotiated
-    found = read_negotiation(folder / "out" / "negotiation.json")
+    found = read_json(folder / "out" / "negotiation.json", Negotiation)
     words = shlex.split(found.command)
     assert words[:2] == ["fcfl", "train"] and words[-2:] == ["--confidence", "0"]
     assert words[words.index("--policy") + 1] == str(folder / "out" / "agreed.toml")
@@ -81,7 +82,7 @@ def test_a_negotiation_that_is_stopped_goes_on_to_the_same_end(negotiated, monke
     )
     assert fcfl("negotiate", folder / "stays.csv", *options, "--resume").exit_code == 0
     whole, resumed = (
-        read_negotiation(folder / place / "negotiation.json") for place in ("out", "stopped")
+        read_json(folder / place / "negotiation.json", Negotiation) for place in ("out", "stopped")
     )
     command = whole.command.replace(str(folder / "out"), str(folder / "stopped"))
     assert resumed == replace(whole, command=command)

@@ -16,7 +16,8 @@ from in_one_process import hospitals, open_policy, train_joined
 from stage import command_line, descendants, is_running
 from test_deployment import adult_files
 
-from fcfl.results.result_file import read_negotiation
+from fcfl._files import read_json
+from fcfl.results.negotiation import Negotiation
 from hospital import COLUMNS, fcfl, result_of, start_process, stays, weights_of
 
 pytest.importorskip("nvflare")
@@ -122,7 +123,7 @@ def test_sites_negotiate_as_one_table_does_and_keep_their_preferences(tmp_path):
     )  # fmt: skip
     assert outcome.exit_code == 0, outcome.output
     apart, joined = (
-        read_negotiation(tmp_path / place / "negotiation.json") for place in ("out", "joined")
+        read_json(tmp_path / place / "negotiation.json", Negotiation) for place in ("out", "joined")
     )
     assert len(apart.offers) == 4
     assert replace(apart, table="", command="") == replace(joined, table="", command="")

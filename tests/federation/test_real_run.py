@@ -1,13 +1,14 @@
 """One run on real processes: TLS, node keys, two sites, and three nodes that may not come in."""
 
+import json
 import sys
 
 import pytest
 from in_one_process import hospitals, train_joined
 from stage import descendants, is_running, staged
 
+from fcfl._files import to_json
 from fcfl.engines.flower.certificates import make_certificates
-from fcfl.results import result_to_json
 from hospital import result_of, stays, weights_of
 
 pytest.importorskip("flwr")
@@ -48,7 +49,7 @@ def test_a_real_run_is_the_run_of_one_process_and_keeps_others_out(tmp_path):
     joined = train_joined(files, tmp_path / "joined", **plain)
     result = result_of(tmp_path / "out")
     assert weights_of(tmp_path / "out") == weights_of(tmp_path / "joined")
-    assert result["clients"] == result_to_json(joined.result)["clients"]
+    assert result["clients"] == json.loads(to_json(joined.result.clients))
     assert result["exchanges"]["total"] >= 6
     assert (tmp_path / "out" / "report.html").exists()
     assert not [line for line in told if "calls itself" in line]

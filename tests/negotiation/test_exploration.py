@@ -14,7 +14,7 @@ from fcfl.negotiation.exploration import Exploration
 from fcfl.negotiation.frontier import ALIKE, dominated, merits, worth_a_vote
 from fcfl.negotiation.negotiating import Procedure, check_ladder, default_ladder, negotiate
 from fcfl.negotiation.prediction import optimistic
-from fcfl.results.negotiation_result import Offer, View
+from fcfl.results.negotiation import Offer, View
 
 CLIENTS = ("a", "b", "c")
 LADDER = (0.3, 0.1, 0.05, 0.01)

@@ -1,7 +1,7 @@
 """What a negotiation has trained outlasts the process that trained it."""
 
 from fcfl.negotiation.memory import Alone, Entry, Free, Memory
-from fcfl.results.negotiation_result import Offer, View
+from fcfl.results.negotiation import Offer, View
 
 VIEW = View(0.1 + 0.2, 0.5, 1 / 3, (0.7, 0.9), None)
 OFFER = Offer({"a": 0.1, "b": 0.05}, {"a": VIEW, "b": VIEW}, {"a": 1e-17}, True, "because")

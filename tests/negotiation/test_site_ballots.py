@@ -10,11 +10,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "federation"))
 
 from in_one_process import OPEN, Spoiled, hospitals, node_configs, open_policy
 
+from fcfl._files import read_json
 from fcfl.cli.over_sites import show_run
 from fcfl.client.questions import Vote
 from fcfl.errors import AbsentClientError
 from fcfl.preference import Ballot, Choices, Figures
-from fcfl.results.result_file import read_negotiation
+from fcfl.results.negotiation import Negotiation
 from fcfl.runs.serving import serve
 from fcfl.runs.site_config import CONFIG as WRITTEN
 from fcfl.runs.site_config import SitesConfig
@@ -83,7 +84,9 @@ def negotiated(tmp_path_factory):
 
 def test_sites_agree_on_what_one_table_agrees_on(negotiated):
     folder, _ = negotiated
-    apart, joined = (read_negotiation(folder / w / "negotiation.json") for w in ("apart", "joined"))
+    apart, joined = (
+        read_json(folder / w / "negotiation.json", Negotiation) for w in ("apart", "joined")
+    )
     assert apart.command.startswith('run config command="train" budgets="" policy="')
     assert replace(apart, table="", command="") == replace(joined, table="", command="")
     assert apart.budgets == (0.2, 0.08, 0.02)
@@ -101,9 +104,11 @@ def test_a_rehearsal_shows_what_was_agreed_and_can_go_on(negotiated, capsys):
     assert "what everybody gets" in shown and 'run config command="train"' in shown
     assert has_begun(run)
     heard = len(tapped.heard)
-    before = read_negotiation(run.written)
+    before = read_json(run.written, Negotiation)
     serve(tapped, {**given, "resume": True})
-    assert read_negotiation(run.written) == before  # nothing is trained again: sites only vote
+    assert (
+        read_json(run.written, Negotiation) == before
+    )  # nothing is trained again: sites only vote
     again = {type(decode_question(c).question) for _, c, q in tapped.heard[heard:] if asks(c, q)}
     assert again == {Vote}
 

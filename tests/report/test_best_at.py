@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from fcfl.report.method_tables import best_sentence
 from fcfl.report.sweep_views import sweep_view
-from fcfl.results import Comparison, MethodRun, MethodSummary, OverSeeds, SweepPoint
-from fcfl.results.judged import Judged
+from fcfl.results import Comparison
+from fcfl.results.many_runs import Judged, MethodRun, MethodSummary, OverSeeds, SweepPoint
 
 
 def line(method, kept, all_rows, largest, lowest):

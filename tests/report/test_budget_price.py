@@ -3,13 +3,13 @@
 from html import unescape
 
 import pytest
-from simulated import client, judged, parsed, result, write
 
 from fcfl.report.budget_price import price_in_steps, steps_sentence
 from fcfl.report.page import write_page
 from fcfl.report.terminal import leading_sentences, summary_sentences
 from fcfl.report.words import title_of, trained_sentence
 from fcfl.results.findings import exceeded_budgets, findings_of, warnings_of
+from simulated import client, judged, parsed, result, write
 
 NAMES = ("north", "south")
 PRICES = [

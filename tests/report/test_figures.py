@@ -9,13 +9,13 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated import ROUNDS, client, judged, result
-from simulated import parsed as read
 
 from fcfl.report.claims import claims_of
 from fcfl.report.figures import Dot, claim_axis, claim_scale, claim_strip, scatter, shortened
 from fcfl.report.path_figure import path_figure, thinned
 from fcfl.report.svg import MARKS, Scale, mark, nice_range, nice_step, tag
+from simulated import ROUNDS, client, judged, result
+from simulated import parsed as read
 
 BAD_NAME = "<script>alert('1')</script>&\"☃"
 

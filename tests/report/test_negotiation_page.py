@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
+from fcfl._files import read_json, write_json
 from fcfl.negotiation.frontier import worth_a_vote
 from fcfl.negotiation.negotiating import costs_around
 from fcfl.negotiation.voting import elect_by_all
 from fcfl.policy_file import read_policy
 from fcfl.preference import Choices, Preference
 from fcfl.report.negotiation_page import headline, render_negotiation
-from fcfl.results.negotiation_result import Negotiation, Offer, View
-from fcfl.results.result_file import read_negotiation, write_negotiation
+from fcfl.results.negotiation import Negotiation, Offer, View
 from fcfl.rules import Difference
 from fcfl.runs.negotiation_run import policy_text
 
@@ -116,8 +116,8 @@ def test_why_nash_has_no_winner_is_told():
 
 def test_a_negotiation_survives_its_file(tmp_path):
     found = simulated()
-    write_negotiation(tmp_path / "negotiation.json", found)
-    assert read_negotiation(tmp_path / "negotiation.json") == found
+    write_json(tmp_path / "negotiation.json", found)
+    assert read_json(tmp_path / "negotiation.json", Negotiation) == found
 
 
 def test_the_policy_file_says_what_was_agreed(tmp_path):

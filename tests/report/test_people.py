@@ -1,12 +1,12 @@
 """What is said to people: counts, who is selected more often, what would decide."""
 
 import pytest
-from simulated import client, judged, parsed, result, two_clients, write
 
 from fcfl.report.claims import claims_of
 from fcfl.report.page import run_view, write_page
 from fcfl.report.people import next_steps, people_sentence, people_sentences, rows_needed
 from fcfl.results import read_run
+from simulated import client, judged, parsed, result, two_clients, write
 
 
 def claim_of(*entries, **more):

@@ -5,12 +5,12 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from simulated import HISTORY, SWEEP, client, judged, result, two_clients, write
 
 from fcfl.errors import DataError
 from fcfl.report.page import PAGE, write_comparison, write_page
 from fcfl.report.views import MOST_SHOWN
 from fcfl.results import read_run, short_names
+from simulated import HISTORY, SWEEP, client, judged, result, two_clients, write
 
 BAD_NAME = "<script>alert(1)</script>"
 
@@ -166,19 +166,6 @@ def test_a_run_without_held_out_rows_or_labels_still_has_a_page(tmp_path):
     assert "Accuracy and disparity of each client" not in page.headings
 
 
-def test_a_result_of_an_older_version_is_shown_without_verdicts(tmp_path):
-    content = two_clients(schema=1)
-    del content["audit"], content["settings"], content["notes"]
-    for who in [*content["clients"].values(), content["global"]]:
-        for name in ("train", "test"):
-            who[name].pop("accuracy_interval")
-            for entry in who[name]["disparities"]:
-                entry.update(low=None, high=None, verdict=None, smallest_verifiable=None)
-    assert page_of(write_page(write(tmp_path, content))).headings[0] == (
-        "2 budgets set, not judged on held-out rows."
-    )
-
-
 def test_the_headline_of_a_sweep_is_the_trade_off(tmp_path):
     page = page_of(write_page(write(tmp_path, two_clients(), HISTORY, [*reversed(SWEEP)])))
     assert page.headings[0] == (
@@ -235,9 +222,9 @@ def test_folders_have_short_names_that_differ(tmp_path):
     ("text", "sentence"),
     [
         (None, "There is no result in"),
-        ('{"schema": 1,', "is not whole JSON"),
-        ("[1]", "must hold a JSON object, got list"),
-        ('{"schema": 7, "clients": {}}', "must be a result of schema 1 or 2, got 7"),
+        ('{"method": "sqp",', "result.json' cannot be read"),
+        ("[1]", "result.json' cannot be read"),
+        ('{"method": "sqp", "clients": {}}', "status"),
     ],
 )
 def test_a_folder_without_a_result_is_told(tmp_path, text, sentence):

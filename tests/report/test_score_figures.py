@@ -3,14 +3,15 @@
 import numpy as np
 import pandas as pd
 import pytest
-from simulated import client, judged, parsed, result
 from sklearn.metrics import roc_auc_score
 from sklearn.metrics import roc_curve as by_sklearn
 
 from fcfl.client.score_counts import N_BINS, count_scores, pool_scores
 from fcfl.report.score_figures import area, calibration_points, roc_curve, score_views
-from fcfl.results import GroupScores, read_run
+from fcfl.results import read_run
+from fcfl.results.result import GroupScores
 from hospital import fcfl, stays, written
+from simulated import client, judged, parsed, result
 
 RNG = np.random.default_rng(0)
 SCORES = RNG.beta(2, 3, 40_000)

@@ -13,7 +13,8 @@ from fcfl.audit.verdicts import judge
 from fcfl.report.page import write_page
 from fcfl.report.people import told_shares
 from fcfl.report.terminal import summary_sentences
-from fcfl.results import GroupCount, read_result
+from fcfl.results import read_result
+from fcfl.results.result import GroupCount
 from fcfl.rules import Difference
 from fcfl.runs.audit_run import run_audit
 from fcfl.runs.audit_settings import AuditSettings

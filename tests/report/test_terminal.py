@@ -20,17 +20,8 @@ from fcfl.report.terminal import (
     result_tables,
 )
 from fcfl.report.words import finding_sentences, number, plain, title_of, trained_sentence
-from fcfl.results import (
-    ClientResult,
-    Disparity,
-    EvaluationCounts,
-    Exchanges,
-    Overall,
-    Part,
-    Result,
-    RowCounts,
-    WorstClient,
-)
+from fcfl.results import ClientResult, Disparity, Exchanges, Part, Result, RowCounts
+from fcfl.results.result import WorstClient
 
 
 def entry(value, budget, rule="difference", attribute="race", **more):
@@ -48,12 +39,17 @@ def simulated_result(clients, together=()):
         for name, (loss, entries) in clients.items()
     }
     worst = max(clients, key=lambda name: clients[name][0])
+    exceeded = {
+        f"{name!r} ({one.metric}, {one.attribute})": one.value - one.budget
+        for name, (_, entries) in clients.items()
+        for one in entries
+        if None not in (one.value, one.budget) and one.value > one.budget
+    }
     return Result(
         method="two-stage", status="stopped", message="All rounds taken.", rounds={},
-        evaluations=EvaluationCounts(), bytes_from_clients=0, seconds=None, kkt_residual=None,
-        l2=0.0, objective="max", seed=0, fcfl_version="0.0", clients=found,
+        exceeded=exceeded, objective="max", fcfl_version="0.0", clients=found,
         worst_client=WorstClient(worst, clients[worst][0], 0.75),
-        overall=Overall(part(0.5, together), part(0.5, together)),
+        overall=ClientResult(RowCounts(70, 30), part(0.5, together), part(0.5, together)),
     )  # fmt: skip
 
 
@@ -167,7 +163,8 @@ def test_a_run_of_five_clients_fits_a_small_screen():
         for name, client in result.clients.items()
     }  # fmt: skip
     assert len(shown(result).splitlines()) <= 20
-    text = shown(replace(result, clients=prices))
+    over = {f"{name!r} (demographic_parity, race)": 0.0112 for name in prices}
+    text = shown(result.replace(clients=prices, exceeded=over))
     assert "Exit code 3" in text and len(text.splitlines()) <= 24
 
 
@@ -178,9 +175,9 @@ def test_the_share_selected_is_on_the_screen_where_it_is_known():
         name: replace(client, test=replace(client.test, selected=11, positives=20))
         for name, client in result.clients.items()
     }
-    text = shown(replace(result, clients=counted))
+    text = shown(result.replace(clients=counted))
     assert text.count("0.367") == 2 and "lected" in text and "posi-" not in text
-    wide = shown(replace(result, clients=counted), width=100)
+    wide = shown(result.replace(clients=counted), width=100)
     assert wide.count("0.367") == 2 and wide.count("0.667") == 2 and "posi-" in wide
 
 
@@ -228,6 +225,6 @@ def test_a_missing_number_is_a_dash():
 def test_the_cost_is_told_by_phase_and_only_where_clients_were_asked():
     result = simulated_result({"north": (0.5, ())})
     assert "xchanges" not in shown(result)
-    result = replace(result, exchanges=Exchanges.of({"meet": 2, "fit": 1200, "other": 1}))
+    result = result.replace(exchanges=Exchanges.of({"meet": 2, "fit": 1200, "other": 1}))
     told = " ".join(shown(result).split())
     assert "Exchanges with all clients: 1,203 (2 to meet, 1,200 to train, 1 other)." in told

@@ -3,7 +3,6 @@
 import io
 
 from rich.console import Console
-from simulated import client, judged, parsed, part, result, write
 
 from fcfl.report.claims import claims_of
 from fcfl.report.page import write_page
@@ -17,6 +16,7 @@ from fcfl.report.views import (
     training_lines,
 )
 from fcfl.report.words import finding_sentences, price_sentence, trained_sentence, verdict_sentence
+from simulated import client, judged, parsed, part, result, write
 
 
 def shown(*things):

@@ -1,7 +1,6 @@
 """What is said of a verdict, and in which order."""
 
 import pytest
-from simulated import client, judged, parsed, result, two_clients
 
 from fcfl.report.claims import by_rule, claims_of, count_verdicts, worst_first
 from fcfl.report.words import (
@@ -12,6 +11,7 @@ from fcfl.report.words import (
     verdict_sentence,
     worst_sentence,
 )
+from simulated import client, judged, parsed, result, two_clients
 
 
 def test_every_budget_is_counted_under_its_verdict():

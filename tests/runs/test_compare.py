@@ -6,7 +6,7 @@ import pytest
 
 from fcfl.errors import Interrupted
 from fcfl.methods.registry import METHODS
-from fcfl.results import OverSeeds
+from fcfl.results.many_runs import OverSeeds
 from fcfl.runs.compared_runs import MAJORITY, over_seeds
 from fcfl.runs.method_comparison import COMPARED, for_method, parse_methods, run_comparison
 from fcfl.runs.opening import open_table

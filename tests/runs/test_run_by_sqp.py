@@ -5,8 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from fcfl._files import read_json
 from fcfl.errors import Interrupted
-from fcfl.results import read_run, read_sweep
+from fcfl.results import read_run
+from fcfl.results.many_runs import Sweep
 from fcfl.runs import Experiment, run_experiment
 from fcfl.runs.budget_sweep import parse_budgets, run_sweep
 from fcfl.training.open_settings import L2_GRID
@@ -126,7 +128,7 @@ def test_a_sweep_tightens_and_keeps_every_budget(table, tmp_path):
         assert point.budgets_met == (point.largest_train_disparity <= point.budget + 1e-9)
         assert (tmp_path / "sweep" / point.folder / "result.json").exists()
     stored = json.loads((tmp_path / "sweep" / "sweep.json").read_text())
-    assert read_sweep(tmp_path / "sweep" / "sweep.json").points == points
+    assert read_json(tmp_path / "sweep" / "sweep.json", Sweep).points == points
     whole = json.loads((tmp_path / "sweep" / "result.json").read_text())
     assert whole["sweep"] == stored["points"]
     assert [point["budget"] for point in stored["points"]] == [0.2, 0.05, 0.01]

@@ -12,17 +12,8 @@ from fcfl.cli import sweep as sweeping
 from fcfl.federation.checkpoint import checkpoint_path
 from fcfl.methods.smooth_max import smooth_max
 from fcfl.models.saved_model import load_model
-from fcfl.results import (
-    ClientResult,
-    Disparity,
-    EvaluationCounts,
-    Overall,
-    Part,
-    Result,
-    RowCounts,
-    WorstClient,
-    read_result,
-)
+from fcfl.results import ClientResult, Disparity, Part, Result, RowCounts, read_result
+from fcfl.results.result import WorstClient
 from fcfl.runs import Experiment, Finished, run_experiment
 from fcfl.runs.budget_sweep import AFRESH, FROM_BEFORE, _better, objective, run_sweep
 from fcfl.training.rounds import Session
@@ -100,10 +91,10 @@ def simulated(loss, excess):
     part = Part(loss, disparities=(entry,))
     clients = {"a": ClientResult(RowCounts(9, 0), part, Part())}
     result = Result(
-        method="sqp", status="converged", message="", rounds={}, evaluations=EvaluationCounts(),
-        bytes_from_clients=0, seconds=None, kkt_residual=None, l2=0.0, objective="max", seed=0,
+        method="sqp", status="converged", message="", rounds={}, objective="max",
+        exceeded={"'a' (demographic_parity, race)": excess} if excess > 0 else {},
         fcfl_version="0", worst_client=WorstClient("a", loss, None), clients=clients,
-        overall=Overall(part, Part()),
+        overall=ClientResult(RowCounts(9, 0), part, Part()),
     )  # fmt: skip
     return Finished(None, result, np.zeros(2))
 
@@ -133,7 +124,7 @@ def test_the_objective_is_what_was_trained(table, tmp_path):
     square = finished.params @ finished.params
     value = smooth_max(np.array(losses) + 0.005 * square, 0.3)[0] - 0.3 * np.log(3)
     assert objective(finished) == pytest.approx(value, abs=1e-12)
-    largest = objective(replace(finished, result=replace(finished.result, objective="max")))
+    largest = objective(replace(finished, result=finished.result.replace(objective="max")))
     assert largest == pytest.approx(max(losses) + 0.005 * square, abs=1e-12)
 
 

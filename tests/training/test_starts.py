@@ -14,7 +14,7 @@ from fcfl.federation.federation import Federation
 from fcfl.federation.loop import Progress, run
 from fcfl.models.linear import Linear
 from fcfl.problem.evaluation import build_problem
-from fcfl.results import DataSource, Start
+from fcfl.results.result import DataSource, Start
 from fcfl.rules import rates_needed
 from fcfl.training.rounds import Session
 from fcfl.training.starts import BETTER, TOLERANCE, Screened, best_of

@@ -71,6 +71,18 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
+class CellCounts:
+    """The content of ``cells.json``: rows by client and combination of groups.
+
+    ``attributes`` name the entries of each cell's ``groups``. Two cells may have the same groups,
+    where these are not known or not compared.
+    """
+
+    attributes: tuple[str, ...]
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CountedPredictions:
     """Every client's counts.
 

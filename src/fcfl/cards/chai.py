@@ -145,7 +145,7 @@ def _metrics(
 
 def _accuracies(result: Result, least: int) -> Iterator[tuple[str, object]]:
     rows, part = client_rows(result, least), result.judged_part
-    for name, client in (("", result.all_rows), *result.clients.items()):
+    for name, client in (("", result.overall), *result.clients.items()):
         found = client.part(part)
         yield (
             f"Accuracy, {name or 'all rows'}",

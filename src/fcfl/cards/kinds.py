@@ -4,6 +4,8 @@ from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
 
+from fcfl._files import read_json
+from fcfl.audit.predictions import CellCounts
 from fcfl.cards.annex_iv import annex_iv_card
 from fcfl.cards.chai import chai_card
 from fcfl.cards.facts import Facts
@@ -11,8 +13,7 @@ from fcfl.cards.ll144 import ll144_card
 from fcfl.cards.rate_tables import RateTables, rate_tables, tables_of_result
 from fcfl.errors import DataError, FCFLError
 from fcfl.results import Result, read_run
-from fcfl.results.cell_counts import CELLS
-from fcfl.results.result_file import RESULT, read_cells
+from fcfl.results.files import CELLS, RESULT
 
 SUFFIX = {"ll144": "md", "chai": "xml", "annex-iv": "md", "skops": "md"}
 
@@ -42,5 +43,5 @@ def make_card(folder: Path, kind: str, facts: Facts, least: int, today: date) ->
 def _tables(folder: Path, result: Result, least: int) -> RateTables:
     path = folder / CELLS
     if path.exists():
-        return rate_tables(read_cells(path), least)
+        return rate_tables(read_json(path, CellCounts), least)
     return tables_of_result(result, least)

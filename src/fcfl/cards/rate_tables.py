@@ -4,11 +4,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from fcfl.audit.intervals import ratio_interval
-from fcfl.audit.predictions import Cell
+from fcfl.audit.predictions import Cell, CellCounts
 from fcfl.cards.suppression import Sum, hidden_sums
 from fcfl.errors import FCFLError
 from fcfl.results import Result
-from fcfl.results.cell_counts import CellCounts
 
 SMALL_SHARE = 0.02  # of all rows: below it a category may be left out of impact ratios
 ALPHA = 0.05
@@ -69,7 +68,7 @@ def tables_of_result(result: Result, least: int = 0) -> RateTables:
     part = result.judged_part
     total = sum(client.rows.of(part) for client in result.clients.values())
     found: dict[str, RateTables] = {}
-    for entry in result.all_rows.part(part).disparities:
+    for entry in result.overall.part(part).disparities:
         groups = [group for group in entry.groups if group.rate == "selection"]
         if entry.attribute in found or not groups:
             continue

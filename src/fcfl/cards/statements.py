@@ -28,7 +28,7 @@ def client_rows(result: Result, least: int) -> dict[str, int | None]:
 def client_table(result: Result, least: int) -> Iterator[tuple[str, ...]]:
     """Accuracy of every client and of all rows together."""
     rows, part = client_rows(result, least), result.judged_part
-    for name, client in (*result.clients.items(), ("", result.all_rows)):
+    for name, client in (*result.clients.items(), ("", result.overall)):
         found = client.part(part)
         bounds = found.accuracy_interval or (None, None)
         yield (

@@ -13,7 +13,7 @@ from fcfl.negotiation.negotiating import MOST, Procedure
 from fcfl.report.negotiation_page import headline
 from fcfl.report.page import PAGE
 from fcfl.report.words import number, plain
-from fcfl.results.negotiation_result import Negotiation, VotingRule
+from fcfl.results.negotiation import Negotiation, VotingRule
 from fcfl.runs import Experiment
 from fcfl.runs.budget_sweep import parse_budgets
 from fcfl.runs.negotiation_run import (

@@ -6,11 +6,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from fcfl._files import read_json
 from fcfl.report.method_tables import methods_table
 from fcfl.report.terminal import print_result
 from fcfl.results import read_comparison, read_result
 from fcfl.results.findings import findings_of
-from fcfl.results.result_file import read_negotiation
+from fcfl.results.negotiation import Negotiation
 from fcfl.runs.site_config import SitesConfig
 from fcfl.runs.site_run import has_begun
 
@@ -47,7 +48,7 @@ def show_run(run: SitesConfig) -> None:
             raise SystemExit(FAILED)
         return
     if run.command == "negotiate":
-        show_negotiation(read_negotiation(run.written))
+        show_negotiation(read_json(run.written, Negotiation))
         return
     result = read_result(run.written)
     if result.sweep:

@@ -10,7 +10,7 @@ from fcfl.report.page import write_comparison, write_comparison_page, write_page
 from fcfl.report.sweep_views import tradeoff_sentence
 from fcfl.report.terminal import print_result, runs_table
 from fcfl.results import read_comparison, read_results, read_run
-from fcfl.results.result_file import COMPARISON
+from fcfl.results.files import COMPARISON
 
 from .console import out_console, say
 from .sweep import curve_table

@@ -11,7 +11,8 @@ from fcfl.report.layout import Column, fitted_table
 from fcfl.report.page import write_page
 from fcfl.report.sweep_views import tradeoff_sentence
 from fcfl.report.words import number
-from fcfl.results import Sweep, SweepPoint
+from fcfl.results import Sweep
+from fcfl.results.many_runs import SweepPoint
 from fcfl.runs import Experiment
 from fcfl.runs.budget_sweep import check_sweep, parse_budgets, run_sweep
 from fcfl.runs.settings import DATA

@@ -42,7 +42,7 @@ from fcfl.models.linear import Linear
 from fcfl.models.loss import HALF, Loss, as_loss
 from fcfl.models.model import Model
 from fcfl.policy import PrivacyBudget
-from fcfl.results import DataSource
+from fcfl.results.result import DataSource
 from fcfl.rules import Rule
 from fcfl.training.fit import train
 from fcfl.training.margins import Pooling

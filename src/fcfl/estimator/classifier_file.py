@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fcfl._files import replace_file
+from fcfl._files import replace_file, write_json
 from fcfl.audit import Audit, Estimate, Evidence, PartAudit
 from fcfl.errors import DataError
 from fcfl.federation.codec import decode, encode
@@ -24,9 +24,8 @@ from fcfl.models.loss import LOSSES, as_loss
 from fcfl.models.model import Model
 from fcfl.models.model_file import MODEL, Inputs, read_model_file, whole_model
 from fcfl.models.saved_model import load_model
-from fcfl.results import Disparity, Result, read_run, write_result
-from fcfl.results.result_file import RESULT
-from fcfl.results.run_folder import HISTORY
+from fcfl.results import Disparity, Result, read_run
+from fcfl.results.files import HISTORY, RESULT
 from fcfl.rules import Difference, Ratio, Rule
 
 _KIND = "fcfl-classifier-3"
@@ -67,7 +66,7 @@ def write_classifier(classifier: Any, folder: Path) -> None:
         for info in classifier.history_:
             rounds.append(info)
     replace_file(folder / _FILE, (json.dumps(content, indent=1) + "\n").encode())
-    write_result(folder / RESULT, classifier.result_)  # last, as a run does
+    write_json(folder / RESULT, classifier.result_)  # last, as a run does
 
 
 def _trained_model(classifier: Any) -> tuple[Model, Any]:

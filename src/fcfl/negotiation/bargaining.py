@@ -15,9 +15,9 @@ from fcfl._types import ClientId, Vector
 from fcfl.federation.federation import Federation
 from fcfl.models.model import Model
 from fcfl.negotiation.memory import Alone, Entry, Free, Memory
-from fcfl.results.client_result import ClientResult, PartName
 from fcfl.results.evaluations import row_sections
-from fcfl.results.negotiation_result import Offer, View
+from fcfl.results.negotiation import Offer, View
+from fcfl.results.result import ClientResult, PartName
 from fcfl.rules import Difference
 from fcfl.training.fit import train
 from fcfl.training.trained import Trained

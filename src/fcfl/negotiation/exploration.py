@@ -13,7 +13,7 @@ from math import prod
 
 from fcfl._types import ClientId
 from fcfl.negotiation.prediction import Levels, optimistic
-from fcfl.results.negotiation_result import Offer
+from fcfl.results.negotiation import Offer
 
 SHARES = (0.75, 0.5, 0.25)  # of the disparity that a client has without budgets
 AT_ONCE = 4  # trained before the next vote

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcfl._types import Matrix, Vector
-from fcfl.results.negotiation_result import Offer
+from fcfl.results.negotiation import Offer
 
 ALIKE = 0.0025  # offers that differ by no more for anybody count as one
 

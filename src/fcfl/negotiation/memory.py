@@ -1,16 +1,16 @@
 """What a negotiation has trained so far: a line on disk for each model, as soon as it is there."""
 
-import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fcfl._files import replace_file
+import msgspec
+
+from fcfl._files import replace_file, to_json
 from fcfl._types import ClientId
-from fcfl.results.client_result import PartName
-from fcfl.results.json_fields import JsonError, from_json, omitted, to_json
-from fcfl.results.negotiation_result import Offer, View
+from fcfl.results.negotiation import Offer, View
+from fcfl.results.result import PartName
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Alone:
 class Entry:
     """One model that was trained: one of the three."""
 
-    free: Free | None = field(default=None, metadata=omitted())
-    alone: Alone | None = field(default=None, metadata=omitted())
-    offer: Offer | None = field(default=None, metadata=omitted())
+    free: Free | None = None
+    alone: Alone | None = None
+    offer: Offer | None = None
 
 
 class Memory:
@@ -93,7 +93,7 @@ class Memory:
 
 
 def _as_line(entry: Entry) -> str:
-    return json.dumps(to_json(entry), ensure_ascii=False) + "\n"
+    return to_json(entry).decode() + "\n"
 
 
 def _read_entries(path: Path) -> list[Entry]:
@@ -101,7 +101,7 @@ def _read_entries(path: Path) -> list[Entry]:
     entries = []
     for line in path.read_bytes().split(b"\n"):
         try:
-            entries.append(from_json(Entry, json.loads(line)))
-        except (JsonError, ValueError):
+            entries.append(msgspec.json.decode(line, type=Entry))
+        except msgspec.DecodeError:
             continue
     return entries

@@ -12,14 +12,7 @@ from fcfl.negotiation.frontier import dominated, merits
 from fcfl.negotiation.memory import Free
 from fcfl.negotiation.prediction import Levels
 from fcfl.negotiation.voters import Outcome, Voters
-from fcfl.results.negotiation_result import (
-    VOTING_RULES,
-    Cost,
-    Negotiation,
-    Offer,
-    View,
-    VotingRule,
-)
+from fcfl.results.negotiation import VOTING_RULES, Cost, Negotiation, Offer, View, VotingRule
 from fcfl.rules import Difference
 
 LADDER_SHARES = (1.0, 0.5, 0.25, 0.1)  # of the largest disparity that a client has without budgets

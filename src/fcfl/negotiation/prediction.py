@@ -6,7 +6,7 @@ from itertools import chain
 import numpy as np
 
 from fcfl._types import ClientId, Matrix
-from fcfl.results.negotiation_result import Offer, View
+from fcfl.results.negotiation import Offer, View
 
 Levels = tuple[int, ...]
 """A combination: for each client the position of its budget on the ladder, the loosest first."""

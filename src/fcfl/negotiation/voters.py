@@ -10,7 +10,7 @@ from fcfl.negotiation.frontier import worth_a_vote
 from fcfl.negotiation.memory import Alone, Free
 from fcfl.negotiation.voting import elect_by_all, leaders
 from fcfl.preference import Ballot, Choices
-from fcfl.results.negotiation_result import Election, Offer, View, VotingRule
+from fcfl.results.negotiation import Election, Offer, View, VotingRule
 
 LEADERS = 8  # offers of each rule that must be trained, not predicted
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from fcfl._types import ClientId
 from fcfl.preference import Ballot
-from fcfl.results.negotiation_result import VOTING_RULES, Election, VotingRule
+from fcfl.results.negotiation import VOTING_RULES, Election, VotingRule
 
 _TIE = 1e-12
 

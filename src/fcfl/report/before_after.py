@@ -83,5 +83,5 @@ def _line(
 
 
 def _accuracy(result: Result, claim: Claim) -> float | None:
-    who = result.all_rows if claim.is_together else result.clients[claim.client]
+    who = result.overall if claim.is_together else result.clients[claim.client]
     return who.part(result.judged_part).accuracy

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fcfl.results import PriceStep, Result, Share
-from fcfl.results.ways_out import times_as_many
+from fcfl.results import Result
+from fcfl.results.findings import times_as_many
+from fcfl.results.result import PriceStep, Share
 
 from .words import listed, trained_sentence
 

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from fcfl.results import ClientResult, Disparity, Expected, GroupCount, PartName, Result
-from fcfl.results.judgeable import ENOUGH
+from fcfl.results import ClientResult, Disparity, Forecast, Result
+from fcfl.results.many_runs import ENOUGH
+from fcfl.results.result import GroupCount, PartName
 
 VERDICTS = ("exceeded", "undetermined", "met", "not compared", "unconstrained", "not judged")
 
@@ -55,7 +56,7 @@ class Claim:
     run: str = ""
     groups: tuple[GroupCount, ...] = ()
     left_out: tuple[GroupCount, ...] = ()
-    expected: Expected | None = None
+    expected: Forecast | None = None
 
     @property
     def smallest(self) -> GroupCount | None:
@@ -117,7 +118,7 @@ def claims_of(result: Result, run: str = "") -> list[Claim]:
         for claim in _claims(name, client, result, run)
     ]
     if len(result.clients) > 1:
-        found += _claims(result.name_of_all, result.all_rows, result, run, is_together=True)
+        found += _claims(result.name_of_all, result.overall, result, run, is_together=True)
     return found
 
 

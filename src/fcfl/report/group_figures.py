@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from fcfl.results import GroupCount
-from fcfl.results.group_rates import rate_interval
+from fcfl.results.result import GroupCount
 
 from .claims import Claim
 from .figures import STRIP_HEIGHT, box, claim_axis
@@ -59,7 +58,7 @@ def rates_views(claims: Sequence[Claim]) -> tuple[RatesView, ...]:
 
 
 def _strip(group: GroupCount, ident: str) -> RateStrip:
-    found = rate_interval(group)
+    found = group.interval
     low, high = found if found is not None else (None, None)
     parts = [line(WHOLE.at(t), 0, WHOLE.at(t), STRIP_HEIGHT, "grid") for t in WHOLE.ticks(5)]
     rate = group.selected / group.rows

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from markupsafe import Markup
 from rich.table import Table
 
-from fcfl.results import Comparison, MethodRun, MethodSummary, OverSeeds
-from fcfl.results.judgeable import ENOUGH
-from fcfl.results.method_runs import MAJORITY
+from fcfl.results import Comparison
+from fcfl.results.many_runs import ENOUGH, MAJORITY, MethodRun, MethodSummary, OverSeeds
 
 from .claims import part_called
 from .figures import Dot, scatter

@@ -14,14 +14,7 @@ from markupsafe import Markup
 
 from fcfl._types import ClientId
 from fcfl.preference import Ballot
-from fcfl.results.negotiation_result import (
-    Cost,
-    Election,
-    Negotiation,
-    Offer,
-    View,
-    VotingRule,
-)
+from fcfl.results.negotiation import Cost, Election, Negotiation, Offer, View, VotingRule
 
 from .claims import part_called
 from .figures import Dot, scatter

@@ -8,17 +8,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fcfl._files import replace_file
 from fcfl.errors import DataError
-from fcfl.results import (
-    Comparison,
-    Result,
-    RunFolder,
-    read_comparison,
-    read_results,
-    read_run,
-)
+from fcfl.results import Comparison, Result, RunFolder, read_comparison, read_results, read_run
+from fcfl.results.files import COMPARISON
 from fcfl.results.findings import Finding, findings_of
-from fcfl.results.judgeable import ENOUGH
-from fcfl.results.result_file import COMPARISON
+from fcfl.results.many_runs import ENOUGH
 
 from .before_after import ChangeView, change_view
 from .budget_price import BudgetPrice, price_in_steps

@@ -4,8 +4,9 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import permutations
 
-from fcfl.results import GroupCount, Result
+from fcfl.results import Result
 from fcfl.results.findings import findings_of, warnings_of
+from fcfl.results.result import GroupCount
 
 from .claims import Claim, claims_of, first_claim
 from .words import capitalised, number, plain

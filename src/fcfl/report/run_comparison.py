@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from fcfl.results import Result
-from fcfl.results.judgeable import judge
-from fcfl.results.judged import Judged
+from fcfl.results.many_runs import Judged, judge
 
 from .claims import Claim, by_rule, claims_of, count_verdicts
 from .figures import Dot, scatter

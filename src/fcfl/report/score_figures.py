@@ -6,8 +6,9 @@ from itertools import accumulate, pairwise
 
 from markupsafe import Markup
 
-from fcfl.results import GroupScores, Result
-from fcfl.results.judgeable import ENOUGH
+from fcfl.results import Result
+from fcfl.results.many_runs import ENOUGH
+from fcfl.results.result import GroupScores
 
 from .figures import shortened
 from .svg import Scale, label, line, picture, stretched_line, text
@@ -52,7 +53,7 @@ class ScoreView:
 def score_views(result: Result) -> tuple[ScoreView, ...]:
     """One view for each attribute whose scores were counted."""
     found: dict[str, list[GroupScores]] = {}
-    for one in result.all_rows.part(result.judged_part).scores:
+    for one in result.overall.part(result.judged_part).scores:
         found.setdefault(one.attribute, []).append(one)
     return tuple(
         _view(attribute, groups, index) for index, (attribute, groups) in enumerate(found.items())

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from fcfl.results import SweepPoint
-from fcfl.results.judgeable import ENOUGH
+from fcfl.results.many_runs import ENOUGH, SweepPoint
 
 from .claims import part_called
 from .figures import Dot, scatter

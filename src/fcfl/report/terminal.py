@@ -8,12 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fcfl.results import ClientResult, Disparity, Part, Result
-from fcfl.results.findings import (
-    exceeded_budgets,
-    findings_of,
-    trained_value,
-    warnings_of,
-)
+from fcfl.results.findings import exceeded_budgets, findings_of, warnings_of
 
 from .budget_price import steps_sentence
 from .claims import RuleName, claims_of, rule_of, shown_verdict
@@ -46,7 +41,7 @@ STYLES = {"met": "green", "exceeded": "bold red", "undetermined": "yellow"}
 def result_tables(result: Result, width: int = 80) -> Iterator[Table]:
     """Yield one table of at most ``width`` cells for each rule, the worst-served client first."""
     clients = by_loss(result.clients)[:MOST_CLIENTS]
-    together, part = result.all_rows, result.judged_part
+    together, part = result.overall, result.judged_part
     entries = [*clients[0][1].part(part).disparities, *together.part(part).disparities]
     lines = [*clients, (result.name_of_all, together)] if len(clients) > 1 else clients
     for rule in dict.fromkeys(map(rule_of, entries)):
@@ -91,7 +86,7 @@ def _columns(
         yield Column("train\nloss", losses, rank=5)
     yield Column("accu-\nracy", [number(one.accuracy, 3) for one in judged], rank=3)
     if not is_audit and part == "test":
-        trained = [trained_value(_entry(client.train, rule)) for _, client in lines]
+        trained = [_entry(client.train, rule).trained for _, client in lines]
         yield Column(f"train\n{value}", [number(found, 3) for found in trained], rank=4)
     yield Column(value if is_audit else f"{part}\n{value}", [number(e.value, 3) for e in entries])
     yield Column("interval", [_short_interval(entry) for entry in entries], rank=2)

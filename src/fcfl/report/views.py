@@ -6,17 +6,8 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from fcfl._types import LABEL_OF
-from fcfl.results import (
-    ClientResult,
-    Disparity,
-    GroupCount,
-    Part,
-    PartName,
-    Result,
-    RoundInfo,
-    RowCounts,
-)
-from fcfl.results.findings import trained_value
+from fcfl.results import ClientResult, Disparity, Part, Result, RoundInfo, RowCounts
+from fcfl.results.result import GroupCount, PartName
 
 from .claims import Claim, RuleName, by_rule, claims_of, rule_of
 from .figures import Dot, claim_axis, claim_scale, claim_strip, price_bar, scatter
@@ -121,7 +112,7 @@ class TrainingLine:
     @property
     def value(self) -> float | None:
         """The disparity of decisions."""
-        return trained_value(self.entry)
+        return self.entry.trained
 
 
 def rule_views(grouped: Mapping[RuleName, Sequence[Claim]]) -> tuple[RuleView, ...]:
@@ -214,7 +205,7 @@ def _everybody(result: Result) -> Iterator[tuple[str, ClientResult]]:
     """All clients, and all rows together where there are several."""
     yield from result.clients.items()
     if len(result.clients) > 1:
-        yield result.name_of_all, result.all_rows
+        yield result.name_of_all, result.overall
 
 
 def _groups(entries: Sequence[Disparity]) -> dict[tuple[str, str, str], GroupCount]:
@@ -239,7 +230,7 @@ def client_lines(result: Result) -> Iterator[ClientLine]:
     for name in sorted(clients, key=worst_first):
         yield _client_line(name, clients[name], part)
     if len(clients) > 1:
-        yield _client_line(result.name_of_all, result.all_rows, part)
+        yield _client_line(result.name_of_all, result.overall, part)
 
 
 def _client_line(name: str, client: ClientResult, part: PartName) -> ClientLine:
@@ -261,5 +252,5 @@ def training_lines(result: Result) -> list[TrainingLine]:
         TrainingLine(name, rule_of(entry), entry)
         for name, client in _everybody(result)
         for entry in client.train.disparities
-        if trained_value(entry) is not None
+        if entry.trained is not None
     ]

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from fcfl.results import PoolingSummary, Result
-from fcfl.results.findings import exceeded_budgets, findings_of, trained_value, warnings_of
+from fcfl.results import Result
+from fcfl.results.findings import exceeded_budgets, findings_of, warnings_of
+from fcfl.results.result import PoolingSummary
 
 from .claims import Claim, claims_of, count_verdicts, first_claim, rows_called
 
@@ -209,7 +210,7 @@ def trained_sentence(result: Result) -> str:
         return "No budget was set."
     if result.pooling is not None:
         return _kept_by_estimates(result, result.pooling, len(given))
-    known = [entry for entry in given if trained_value(entry) is not None]
+    known = [entry for entry in given if entry.trained is not None]
     met = len(known) - sum(one.entry is not None for one in exceeded_budgets(result))
     sentence = f"{met} of {_budgets(len(given))} met on the training rows"
     if len(known) < len(given):

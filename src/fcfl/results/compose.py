@@ -1,4 +1,4 @@
-"""Counts, reports, audits, prices and a method's last state, put together as a `Result`."""
+"""Compose a `Result` from the results of clients, a method's last state, and prices."""
 
 import platform
 from collections.abc import Mapping, Sequence
@@ -12,19 +12,15 @@ from fcfl import __version__
 from fcfl._types import ClientId
 from fcfl.federation.loop import Tally
 from fcfl.methods.method import State
-from fcfl.models.group_thresholds import GroupThresholds
-from fcfl.problem.evaluation import Evaluation, Problem
+from fcfl.problem.evaluation import Evaluation
 from fcfl.problem.prices import Price, budget_prices, price_of
 
-from .client_result import ClientResult, Part
-from .degenerate import Degenerate
 from .evaluations import RowSections
 from .result import (
-    DataSource,
     EvaluationCounts,
     Exchanges,
+    Part,
     Result,
-    Selection,
     Start,
     objective_name,
 )
@@ -33,10 +29,10 @@ WEIGHT_SHOWN = 1e-3  # share in the worst loss above which a client is named
 
 
 def has_prices(state: State) -> bool:
-    """Whether a method's state says what budgets cost: multipliers, and who the worst clients are.
+    """Return whether a method's state has prices of budgets.
 
-    A state says so with ``prices``, one multiplier for each constraint row, and ``worst_weights``,
-    one weight for each client.
+    Such a state has ``prices``, one multiplier for each constraint row, and ``worst_weights``, one
+    weight for each client.
     """
     return hasattr(state, "prices") and hasattr(state, "worst_weights")
 
@@ -45,102 +41,66 @@ def compose_result(
     rows: RowSections,
     state: State,
     *,
-    method: str,
-    l2: float,
-    objective: str | float | None,
-    seed: int,
-    start: str,
-    starts: Sequence[Start] | None = None,
-    rounds: Sequence[int] | None = None,
-    settings: Mapping[str, object],
-    data: DataSource,
     cost: Tally,
     exchanges: Mapping[str, int],
-    notes: Sequence[str] = (),
-    selection: Selection | None = None,
-    threshold: float | None = None,
-    thresholds: GroupThresholds | None = None,
-    degenerate: Degenerate | None = None,
+    objective: str | float | None,
+    settings: Mapping[str, object],
+    start: str,
+    starts: Sequence[Start] = (),
+    rounds: Sequence[int] | None = None,
+    **facts: Any,
 ) -> Result:
-    """Everything ``result.json`` says of a training run but prices; see `with_prices`.
+    """Return the result of a training run, without prices; see `with_prices`.
 
     Parameters
     ----------
-    rows : what the trained model does for each client; see `row_sections`
+    rows : result of the trained model for each client; see `row_sections`
     state : the method's last state
-    objective : "max", "mean" or a temperature (infinite: the mean), None for other methods
-    start : the name of the start, such as "zero"
-    starts : what became of several, by default of this one
-    rounds : rounds of each stage, by default those of the state
-    settings : the run's options by name; those that are None are left out
-    threshold : the probability from which on rows are selected
-    thresholds : those of decisions, where they are by client and group
-    degenerate : set if the model selects nearly nobody or nearly everybody
     cost : of training, to each client and to all of them
     exchanges : requests to all clients, by phase
+    objective : "max", "mean" or a temperature (infinite: the mean), None for other methods
+    settings : the run's options by name; those that are None are left out
+    start : the name of the start, such as "zero"
+    starts : the losses of several, by default of this one
+    rounds : rounds of each stage, by default those of the state
+    facts : all other fields of `Result`
     """
+    losses = [who.train.loss for who in rows.clients.values() if who.train.loss is not None]
+    only = Start(start, max(losses, default=None), sum(losses) / len(losses) if losses else None)
+    kkt, problem = getattr(state, "kkt", None), state.problem
+    own_best = None
+    if problem.own_best_losses is not None:
+        own_best = dict(zip(problem.clients, problem.own_best_losses.tolist(), strict=True))
     return Result(
-        method=method,
         status=state.status,
         message=state.message,
         rounds={f"stage{i + 1}": count for i, count in enumerate(rounds or state.rounds)},
         exchanges=Exchanges.of(exchanges),
         evaluations=EvaluationCounts(cost.values, cost.gradients, cost.curvatures),
         bytes_from_clients=cost.bytes_from_clients,
-        seconds=None,
-        kkt_residual=_finite(getattr(state, "kkt", None)),
-        l2=l2,
+        kkt_residual=None if kkt is None or not np.isfinite(kkt) else float(kkt),
         objective=objective_name(objective),
-        own_best_losses=_own_best_losses(state.problem),
-        selection=selection,
-        threshold=threshold,
-        thresholds=thresholds,
-        degenerate=degenerate,
-        seed=seed,
+        own_best_losses=own_best,
         fcfl_version=__version__,
         worst_client=rows.worst_client,
         clients=rows.clients,
         overall=rows.overall,
-        starts=tuple(starts or (_start(start, rows.clients),)),
+        starts=tuple(starts) or (only,),
         audit=rows.audit,
-        settings=_written(settings),
-        data=data,
+        settings={
+            key: "mean" if key == "objective" and value == np.inf else value
+            for key, value in settings.items()
+            if value is not None
+        },
         versions=versions(),
-        notes=tuple(notes),
+        **facts,
     )
 
 
-def _written(settings: Mapping[str, object]) -> dict[str, object]:
-    """Settings that are given; an infinite temperature, which JSON has not, by its name."""
-    return {
-        key: "mean" if key == "objective" and value == np.inf else value
-        for key, value in settings.items()
-        if value is not None
-    }
-
-
-def _finite(value: float | None) -> float | None:
-    return None if value is None or not np.isfinite(value) else float(value)
-
-
-def _own_best_losses(problem: Problem) -> dict[ClientId, float] | None:
-    """The lowest loss each client could have on its own, where losses count from there."""
-    if problem.own_best_losses is None:
-        return None
-    return dict(zip(problem.clients, problem.own_best_losses.tolist(), strict=True))
-
-
-def _start(name: str, clients: Mapping[ClientId, ClientResult]) -> Start:
-    losses = [client.train.loss for client in clients.values() if client.train.loss is not None]
-    if not losses:
-        return Start(name, None, None)
-    return Start(name, max(losses), sum(losses) / len(losses))
-
-
 def with_prices(result: Result, state: Any, at: Evaluation) -> Result:
-    """What each budget costs, also at each disparity of training rows, and who pays.
+    """Return the result with the price of each budget, also at its disparity, and who pays.
 
-    ``at`` is the problem evaluated at ``state.params``. Nothing for methods without prices.
+    ``at`` is the problem evaluated at ``state.params``. Methods without prices leave it unchanged.
     """
     if not has_prices(state):
         return result
@@ -151,8 +111,7 @@ def with_prices(result: Result, state: Any, at: Evaluation) -> Result:
         for name, client in result.clients.items()
     }
     overall = replace(result.overall, train=_priced(result.overall.train, None, prices))
-    return replace(
-        result,
+    return result.replace(
         clients=clients,
         overall=overall,
         prices=tuple(prices),
@@ -169,7 +128,7 @@ def _priced(part: Part, client: ClientId | None, prices: Sequence[Price]) -> Par
 
 
 def versions() -> dict[str, str]:
-    """What computed a result."""
+    """Return the versions that computed a result."""
     packages = ("numpy", "scipy", "pandas")
     python = platform.python_version()
     return {"fcfl": __version__, "python": python} | {name: version(name) for name in packages}

@@ -1,7 +1,7 @@
-"""Hard counts and smooth reports of clients' rows, and what a result says of them."""
+"""Results of clients and of all rows together, from hard counts and smooth reports."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,26 +16,23 @@ from fcfl.audit.performance import Counted, pool
 from fcfl.client.counts import Counts
 from fcfl.rules import Rule
 
-from .client_result import (
-    PARTS,
+from .result import (
+    AuditSection,
     ClientResult,
     Disparity,
-    Expected,
     GroupCount,
     GroupScores,
     Interval,
-    Overall,
     Part,
     PartName,
     RowCounts,
     WorstClient,
 )
-from .result import AuditSection
 
 
 @dataclass(frozen=True)
 class AuditTerms:
-    """How sure the intervals of a result are, and which groups are too small to compare."""
+    """Confidence of the intervals of a result, and which groups are too small to compare."""
 
     confidence: float = 0.95
     simultaneous: Simultaneous = "bonferroni"
@@ -51,7 +48,7 @@ class AuditTerms:
         trained_counts: Mapping[ClientId, Vector] | None = None,
         part: PartName = "train",
     ) -> Audit:
-        """Hold counts against rules on these terms; training rows may decide what is compared."""
+        """Audit counts on these terms; training rows may decide which groups are compared."""
         return audit_clients(
             rules,
             rates,
@@ -65,7 +62,7 @@ class AuditTerms:
         )
 
     def section(self, audit: Audit) -> AuditSection:
-        """The sentence on intervals, and the numbers in it."""
+        """Return the sentence on intervals, and the numbers in it."""
         return AuditSection(
             self.confidence, self.simultaneous, self.min_group_rows, audit.statement
         )
@@ -75,7 +72,7 @@ class AuditTerms:
 class Evaluations:
     """Hard counts of every client and part, and its smooth report on training rows.
 
-    ``drifts`` are by how much each client's rates will differ on new rows, where that is known.
+    ``drifts`` are the expected changes of each client's rates on new rows, where they are known.
     """
 
     rates: tuple[RateId, ...]
@@ -90,69 +87,105 @@ class Evaluations:
 
     @cached_property
     def audits(self) -> Mapping[PartName, Audit]:
-        """What the rows of each part can support."""
-        parts = {"train": self.train, "test": self.test}
+        """The audit of each part."""
         trained = {client: counts.group_counts for client, counts in self.train.items()}
-        audit = self.terms.audit
-        return {p: audit(self.rules, self.rates, parts[p], trained, p) for p in PARTS}
+        return {
+            "train": self.terms.audit(self.rules, self.rates, self.train, trained, "train"),
+            "test": self.terms.audit(self.rules, self.rates, self.test, trained, "test"),
+        }
 
 
 @dataclass(frozen=True)
 class RowSections:
-    """The parts of a result that speak of rows."""
+    """The parts of a result that depend on rows."""
 
     worst_client: WorstClient
     clients: Mapping[ClientId, ClientResult]
-    overall: Overall
+    overall: ClientResult
     audit: AuditSection | None = None
 
 
 def row_sections(evaluations: Evaluations) -> RowSections:
-    """What each client got and all rows together, with intervals and verdicts."""
-    clients = _client_results(evaluations)
-    held_out = any(counts.n_rows for counts in evaluations.test.values())
-    judged = evaluations.audits["test" if held_out else "train"]
-    return RowSections(
-        worst_by_loss(clients), clients, _overall(evaluations), evaluations.terms.section(judged)
-    )
-
-
-def _client_results(evaluations: Evaluations) -> dict[ClientId, ClientResult]:
-    train, test = evaluations.audits["train"], evaluations.audits["test"]
-    found = {}
-    for client, counts in evaluations.train.items():
-        held_out = evaluations.test[client]
-        trained = part_of(counts, train.clients[client], train.client_rules, evaluations.rates)
-        if not counts.n_rows:  # a client without rows to count, which reports a loss all the same
-            trained = replace(trained, loss=evaluations.reports[client].loss)
-        report = evaluations.reports[client]
-        found[client] = ClientResult(
-            RowCounts(counts.n_rows, held_out.n_rows),
-            _with_smooth(
-                trained, client, train.client_rules, evaluations, report.rates, report.group_counts
-            ),
-            part_of(held_out, test.clients[client], test.client_rules, evaluations.rates),
+    """Return the result of each client and of all rows together, with intervals and verdicts."""
+    rates, test = evaluations.rates, evaluations.audits["test"]
+    clients = {
+        client: ClientResult(
+            RowCounts(counts.n_rows, evaluations.test[client].n_rows),
+            _trained_part(evaluations, client),
+            part_of(evaluations.test[client], test.clients[client], test.client_rules, rates),
         )
-    return found
+        for client, counts in evaluations.train.items()
+    }
+    held_out = pool(evaluations.test.values())
+    overall = ClientResult(
+        RowCounts(pool(evaluations.train.values()).n_rows, held_out.n_rows),
+        _trained_part(evaluations, None),
+        part_of(held_out, test.overall, test.global_rules, rates, with_scores=True),
+    )
+    judged = evaluations.audits["test" if held_out.n_rows else "train"]
+    return RowSections(worst_by_loss(clients), clients, overall, evaluations.terms.section(judged))
 
 
-def _overall(evaluations: Evaluations) -> Overall:
-    """The same for all clients' rows together."""
-    train, test = evaluations.audits["train"], evaluations.audits["test"]
-    counts, held_out = pool(evaluations.train.values()), pool(evaluations.test.values())
-    trained = part_of(counts, train.overall, train.global_rules, evaluations.rates)
-    rates, rows = _pooled_rates(list(evaluations.reports.values()))
-    judged = part_of(held_out, test.overall, test.global_rules, evaluations.rates)
-    trained = _with_smooth(trained, None, train.global_rules, evaluations, rates, rows)
-    return Overall(with_scores(trained, counts), with_scores(judged, held_out))
+def _trained_part(evaluations: Evaluations, client: ClientId | None) -> Part:
+    """Return training rows with smooth disparities and forecasts; None: all rows together."""
+    audit, drifts = evaluations.audits["train"], evaluations.drifts
+    drift: Vector | None
+    if client is None:
+        counts, audited = pool(evaluations.train.values()), audit.overall
+        rules, reports = audit.global_rules, evaluations.reports
+        rows = np.array([report.group_counts for report in reports.values()])
+        smooth = _pooled(np.array([report.rates for report in reports.values()]), rows)
+        drift = None if drifts is None else _pooled(np.array([drifts[c] for c in reports]), rows)
+        rows = rows.sum(axis=0)
+    else:
+        counts, audited = evaluations.train[client], audit.clients[client]
+        rules, report = audit.client_rules, evaluations.reports[client]
+        smooth, rows = report.rates, report.group_counts
+        drift = None if drifts is None else drifts[client]
+    part = part_of(counts, audited, rules, evaluations.rates, with_scores=client is None)
+    if client is not None and not counts.n_rows:  # no rows to count, but a loss is reported
+        part = replace(part, loss=evaluations.reports[client].loss)
+    decided = np.asarray(counts.group_selected / np.maximum(counts.group_counts, 1.0))
+    entries = []
+    for rule, entry in zip(rules, part.disparities, strict=True):
+        least = rule.least_rows(client, evaluations.terms.min_group_rows)
+        compared = compare(rule, evaluations.rates, rows, least)
+        budget = rule.budget_of(client)
+        expected = None
+        if counts.n_rows:
+            expected = forecast(rule, compared, smooth, decided, rows, budget, drifts=drift)
+        value = disparity_value(rule, compared, smooth * rows, rows)
+        entries.append(replace(entry, smooth=value, expected=expected))
+    return replace(part, disparities=tuple(entries))
 
 
-def with_scores(part: Part, counts: Counted) -> Part:
-    """The part with its rows by group, label and predicted probability, where they are told."""
-    if isinstance(counts, Selections):
-        return part
-    return replace(
-        part,
+def _pooled(rates: Vector, rows: Vector) -> Vector:
+    """Return rates over all clients' rows together, from one row of the arrays for each client."""
+    return np.asarray((rows * rates).sum(axis=0) / np.maximum(rows.sum(axis=0), 1.0))
+
+
+def part_of(
+    counts: Counted,
+    audited: PartAudit,
+    rules: Sequence[Rule],
+    rates: Sequence[RateId],
+    *,
+    with_scores: bool = False,
+) -> Part:
+    """Return the counts of one client's rows with the audit of them."""
+    labelled = None if isinstance(counts, Selections) or not counts.n_rows else counts
+    loss = np.nan if labelled is None else labelled.loss_sum / labelled.n_rows
+    scores = labelled.scores if labelled is not None and with_scores else ()
+    return Part(
+        None if np.isnan(loss) else loss,
+        *_share(audited.accuracy),
+        *_share(audited.balanced_accuracy),
+        tuple(
+            _disparity(rule, evidence, counts, rates)
+            for rule, evidence in zip(rules, audited.disparities, strict=True)
+        ),
+        selected=counts.n_selected if counts.n_rows else None,
+        positives=None if labelled is None else labelled.n_positive,
         scores=tuple(
             GroupScores(
                 one.attribute,
@@ -160,32 +193,15 @@ def with_scores(part: Part, counts: Counted) -> Part:
                 tuple(map(int, one.negatives)),
                 tuple(map(int, one.positives)),
             )
-            for one in counts.scores
+            for one in scores
             if one.n_rows
         ),
     )
 
 
-def part_of(
-    counts: Counted, audited: PartAudit, rules: Sequence[Rule], rates: Sequence[RateId]
-) -> Part:
-    """One client's rows: what was counted, and what that supports."""
-    entries = zip(rules, audited.disparities, strict=True)
-    positives = None if isinstance(counts, Selections) else counts.n_positive
-    return Part(
-        _mean_loss(counts),
-        *_share(audited.accuracy),
-        *_share(audited.balanced_accuracy),
-        tuple(disparity(rule, evidence, counts, rates) for rule, evidence in entries),
-        selected=counts.n_selected if counts.n_rows else None,
-        positives=positives if counts.n_rows else None,
-    )
-
-
-def disparity(
+def _disparity(
     rule: Rule, evidence: Evidence, counts: Counted, rates: Sequence[RateId]
 ) -> Disparity:
-    """A rule's hard value, its interval, its verdict, its groups."""
     groups = tuple(
         GroupCount(
             rate.kind,
@@ -212,97 +228,14 @@ def disparity(
     )
 
 
-def _with_smooth(
-    part: Part,
-    client: ClientId | None,
-    rules: Sequence[Rule],
-    evaluations: Evaluations,
-    smooth_rates: Vector,
-    rows: Vector,
-) -> Part:
-    """A part of training rows with the smooth disparities, and with what to expect on new rows."""
-    decided = _decided(evaluations, client)
-    entries = tuple(
-        replace(
-            entry,
-            smooth=_smooth(rule, client, smooth_rates, rows, evaluations),
-            expected=_expected(rule, client, smooth_rates, decided, rows, evaluations),
-        )
-        for entry, rule in zip(part.disparities, rules, strict=True)
-    )
-    return replace(part, disparities=entries)
-
-
-def _mean_loss(counts: Counted) -> float | None:
-    told = None if isinstance(counts, Selections) or not counts.n_rows else counts.loss_sum
-    return None if told is None or np.isnan(told) else told / counts.n_rows
-
-
 def _share(estimate: Estimate | None) -> tuple[float | None, Interval | None]:
     if estimate is None:
         return None, None
     return estimate.value, (estimate.low, estimate.high)
 
 
-def _smooth(
-    rule: Rule,
-    client: ClientId | None,
-    smooth_rates: Vector,
-    rows: Vector,
-    evaluations: Evaluations,
-) -> float | None:
-    """The smooth disparity between the groups that are compared."""
-    least = rule.least_rows(client, evaluations.terms.min_group_rows)
-    compared = compare(rule, evaluations.rates, rows, least)
-    return disparity_value(rule, compared, smooth_rates * rows, rows)
-
-
-def _expected(
-    rule: Rule,
-    client: ClientId | None,
-    smooth_rates: Vector,
-    decided: Vector | None,
-    rows: Vector,
-    evaluations: Evaluations,
-) -> Expected | None:
-    if decided is None:
-        return None
-    least = rule.least_rows(client, evaluations.terms.min_group_rows)
-    compared = compare(rule, evaluations.rates, rows, least)
-    budget, drifts = rule.budget_of(client), _drifts(evaluations, client)
-    found = forecast(rule, compared, smooth_rates, decided, rows, budget, drifts=drifts)
-    return None if found is None else Expected(**asdict(found))
-
-
-def _decided(evaluations: Evaluations, client: ClientId | None) -> Vector | None:
-    """Hard rates of training rows, None for a client without rows to count."""
-    counts = pool(evaluations.train.values()) if client is None else evaluations.train[client]
-    if not counts.n_rows:
-        return None
-    return np.asarray(counts.group_selected / np.maximum(counts.group_counts, 1.0))
-
-
-def _drifts(evaluations: Evaluations, client: ClientId | None) -> Vector | None:
-    """By how much rates will differ on new rows: one client's, or those of all rows together."""
-    drifts = evaluations.drifts
-    if drifts is None:
-        return None
-    if client is not None:
-        return drifts[client]
-    reports = evaluations.reports.items()
-    return _pooled_rates([replace(report, rates=drifts[name]) for name, report in reports])[0]
-
-
-def _pooled_rates(reports: Sequence[Report]) -> tuple[Vector, Vector]:
-    """Smooth rates over all clients' rows together, and the rows behind each."""
-    rows = np.array([report.group_counts for report in reports])
-    rates = np.array([report.rates for report in reports])
-    together: Vector = rows.sum(axis=0)
-    return (rows * rates).sum(axis=0) / np.maximum(together, 1.0), together
-
-
 def worst_by_loss(clients: Mapping[ClientId, ClientResult]) -> WorstClient:
-    """Who is served worst: the largest training loss; nobody where no loss was told."""
+    """Return the client with the largest training loss, or nobody where no loss is known."""
     if all(client.train.loss is None for client in clients.values()):
         return WorstClient(None, None, None)
     name = max(clients, key=lambda client: clients[client].train.loss or 0.0)

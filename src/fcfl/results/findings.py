@@ -1,4 +1,4 @@
-"""What makes a run end with exit code 3, and what its first line warns of.
+"""Reasons for exit code 3 and warnings of the first line, each with advice.
 
 A run ends with exit code 3 if its model is degenerate, if it selects fewer than half as many rows
 as without budgets, or if it exceeds training budgets or limits on rates.
@@ -10,23 +10,93 @@ from dataclasses import dataclass
 from fcfl._types import ClientId
 from fcfl.problem.constraints import FEASIBILITY_TOLERANCE, Row, name_of
 
-from .client_result import Disparity
-from .result import Result
-from .ways_out import ways_out
+from .result import Disparity, Result
 
 ROUNDING = 1e-9  # disparities of counts are exact up to this
 MOST_LOST = 0.05  # accuracy on training rows that a run may lose without a warning
 LEAST_SELECTED = 0.5  # share of those selected without budgets; below, a run ends with exit code 3
 MOST_NAMED = 3  # budgets that a finding lists; the table of training rows has all
+HUNDREDTH = 0.01  # by which a budget is relaxed in a sentence
+LEAST_NAMED = 0.005  # accuracy that margins must cost before leaving them out is advised
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A reason for exit code 3, or a warning.
+
+    ``headline`` is a clause without a full stop, such as "1 of 5 budgets is exceeded". ``named``
+    are a few words for each item, ``details`` the same with all numbers, and ``advice`` is a
+    sentence on what to do.
+    """
+
+    headline: str
+    named: tuple[str, ...]
+    details: tuple[str, ...]
+    advice: str
+
+    @property
+    def stated(self) -> str:
+        """What is wrong, and where, without a full stop."""
+        return f"{self.headline}: {', '.join(self.named)}" if self.named else self.headline
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong, where, and what to do about it."""
+        return f"{self.stated}. {self.advice}"
+
+
+def findings_of(result: Result) -> tuple[Finding, ...]:
+    """Return every reason for exit code 3, the most severe first; a run without any succeeded."""
+    return (*_on_degenerate(result), *_on_collapse(result), *_on_exceeded(result))
+
+
+def warnings_of(result: Result) -> tuple[Finding, ...]:
+    """Return warnings for the first line of a run, though its exit code is 0."""
+    price = result.price
+    if price is None or price.lost <= MOST_LOST or has_collapsed(result):
+        return ()
+    what = "budgets cost" if result.margins is None else "budgets and margins cost"
+    headline = f"{what} {100 * price.lost:.1f} points of accuracy on training rows"
+    return (Finding(headline, (), (), ways_out(result)),)
+
+
+def _on_degenerate(result: Result) -> Iterator[Finding]:
+    """Report a model that selects nearly nobody; cards list details, so small counts are none."""
+    found = result.degenerate
+    if found is not None:
+        yield Finding(found.headline, tuple(found.named), (), found.way_out("--threshold "))
+
+
+def has_collapsed(result: Result) -> bool:
+    """Return whether the model selects fewer than half as many training rows as without budgets."""
+    price = result.price
+    if price is None:
+        return False
+    return price.with_margins.selected < LEAST_SELECTED * price.without_budgets.selected
+
+
+def _on_collapse(result: Result) -> Iterator[Finding]:
+    price = result.price
+    if price is not None and has_collapsed(result):
+        shares = (
+            f"{price.without_budgets.selected:.1%} without budgets",
+            f"{price.with_budgets.selected:.1%} with budgets",
+            f"{price.with_margins.selected:.1%} at the end",
+        )
+        headline = "the model selects fewer than half as many training rows as without budgets"
+        yield Finding(headline, shares, shares, ways_out(result))
+
+
+# --- exceeded budgets -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ExceededBudget:
-    """What is exceeded on training rows by a client, or by all rows together (``client`` None).
+    """A budget or a limit exceeded on training rows by a client, or by all rows (``client`` None).
 
-    ``name`` is what a table calls them. ``entry`` is the disparity of the budget, None for a limit
-    on rate shifts. With ``is_estimate`` the client's own rows keep the budget or cannot tell, and
-    its estimate over all clients exceeds it.
+    ``name`` is the client's name in tables. ``entry`` is the disparity of the budget, None for a
+    limit on rate shifts. With ``is_estimate`` the client's own rows keep the budget or cannot tell,
+    and its estimate over all clients exceeds it.
     """
 
     client: ClientId | None
@@ -36,151 +106,61 @@ class ExceededBudget:
     is_estimate: bool = False
 
     @property
-    def what(self) -> str:
-        """The attribute of a budget, or that a rate has shifted."""
+    def brief(self) -> str:
+        """Client, attribute and excess."""
         if self.entry is None:
-            return "rate shift"
-        return self.entry.attribute + (", estimated" if self.is_estimate else "")
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A reason for exit code 3.
-
-    ``headline`` is a clause without a full stop, such as "1 of 5 budgets is exceeded". ``named``
-    are a few words for each thing that is wrong, ``details`` the same with all numbers, and
-    ``advice`` is a sentence on what to do.
-    """
-
-    headline: str
-    named: tuple[str, ...]
-    details: tuple[str, ...]
-    advice: str
+            return f"{self.name} by {self.excess:.2g}"
+        what = self.entry.attribute + (", estimated" if self.is_estimate else "")
+        return f"{self.name} ({what}, by {self.excess:.2g})"
 
     @property
-    def sentence(self) -> str:
-        """What is wrong, where, and what to do about it."""
-        return f"{self.stated}. {self.advice}"
-
-    @property
-    def stated(self) -> str:
-        """What is wrong, and where, without a full stop."""
-        return f"{self.headline}: {', '.join(self.named)}" if self.named else self.headline
-
-
-def findings_of(result: Result) -> tuple[Finding, ...]:
-    """Return every reason for exit code 3, the most severe first; a run without any succeeded."""
-    return (*_on_degenerate(result), *_on_collapse(result), *_on_exceeded(result))
-
-
-def warnings_of(result: Result) -> tuple[Finding, ...]:
-    """Return what the first line of a run must warn of, though its exit code is 0."""
-    price = result.price
-    if price is None or price.lost <= MOST_LOST or has_collapsed(result):
-        return ()
-    what = "budgets cost" if result.margins is None else "budgets and margins cost"
-    headline = f"{what} {100 * price.lost:.1f} points of accuracy on training rows"
-    return (Finding(headline, (), (), ways_out(result)),)
-
-
-def has_collapsed(result: Result) -> bool:
-    """Whether the model selects fewer than half as many training rows as without budgets."""
-    price = result.price
-    if price is None:
-        return False
-    return price.with_margins.selected < LEAST_SELECTED * price.without_budgets.selected
-
-
-def _on_collapse(result: Result) -> Iterator[Finding]:
-    """Report a model that selects fewer than half as many rows as the one without budgets."""
-    price = result.price
-    if price is None or not has_collapsed(result):
-        return
-    before, after = price.without_budgets.selected, price.with_margins.selected
-    shares = f"{before:.1%} without budgets", f"{price.with_budgets.selected:.1%} with budgets"
-    yield Finding(
-        "the model selects fewer than half as many training rows as without budgets",
-        (*shares, f"{after:.1%} at the end"),
-        (*shares, f"{after:.1%} at the end"),
-        ways_out(result),
-    )
-
-
-def trained_value(entry: Disparity) -> float | None:
-    """Return the disparity of decisions on training rows, or the smooth one if none were counted.
-
-    The synthetic problem has no rows: training measures its rates by a formula.
-    """
-    return entry.smooth if entry.value is None else entry.value
-
-
-def is_exceeded(entry: Disparity) -> bool:
-    """Whether an entry of training rows exceeds its budget.
-
-    Counts are exact, so their tolerance is rounding. Smooth values are met to the tolerance of
-    training.
-    """
-    value = trained_value(entry)
-    if value is None or entry.budget is None:
-        return False
-    gap = entry.budget - value if entry.rule == "ratio" else value - entry.budget
-    return gap > (FEASIBILITY_TOLERANCE if entry.value is None else ROUNDING)
+    def detail(self) -> str:
+        """Client, excess, rule, value and budget."""
+        entry, found = self.entry, f"{self.name} by {self.excess:.2g}"
+        if entry is None or entry.budget is None:
+            return found
+        value = "its estimate" if self.is_estimate else f"{entry.trained or 0.0:.3g}"
+        what = f"{entry.metric.replace('_', ' ')} {entry.rule} by {entry.attribute}"
+        return f"{found} ({what} {value}, budget {entry.budget:g})"
 
 
 def exceeded_budgets(result: Result) -> tuple[ExceededBudget, ...]:
-    """Return what is exceeded on training rows, the largest excess first.
-
-    A run states it (`Result.exceeded`): a budget is no finding where a client's rows cannot tell
-    and the estimate keeps it. Without that statement every training disparity decides. An audit has
-    no training rows, so that none of its budgets is here.
-    """
-    found = _exceeded_entries(result) if result.exceeded is None else _stated(result)
-    return tuple(sorted(found, key=lambda one: -one.excess))
+    """Return the disparities behind `Result.exceeded`, the largest excess first."""
+    return tuple(sorted(_exceeded(result), key=lambda one: -one.excess))
 
 
-def _exceeded_entries(result: Result) -> Iterator[ExceededBudget]:
-    for client, entry in result.training_disparities():
-        if is_exceeded(entry):
-            name = result.name_of_all if client is None else client
-            yield ExceededBudget(client, name, _excess(entry), entry)
-
-
-def _excess(entry: Disparity) -> float:
-    return abs((trained_value(entry) or 0.0) - (entry.budget or 0.0))
-
-
-def _stated(result: Result) -> Iterator[ExceededBudget]:
-    """Find the disparities behind the names in `Result.exceeded`; limits on rates have none."""
+def _exceeded(result: Result) -> Iterator[ExceededBudget]:
     entries: dict[str, list[tuple[ClientId | None, Disparity]]] = {}
     for client, entry in result.training_disparities():
         if entry.budget is not None:
-            called = name_of(_row(client, entry.rule, entry.metric, entry.attribute))
-            entries.setdefault(called, []).append((client, entry))
-    for called, excess in (result.exceeded or {}).items():
-        if called not in entries:
+            row = Row(client, entry.rule, entry.metric, entry.attribute, "", "", "", 0.0)
+            entries.setdefault(name_of(row), []).append((client, entry))
+    pooling = result.pooling
+    for called, excess in result.exceeded.items():
+        if called not in entries:  # a limit on rate shifts
             yield ExceededBudget(None, called, excess)
             continue
         own = [(client, entry) for client, entry in entries[called] if is_exceeded(entry)]
         for client, entry in own or entries[called][:1]:
             name = result.name_of_all if client is None else client
-            pooling = result.pooling
-            tells = client is None or pooling is None or client in pooling.own_rows_decide
-            if own and tells:
-                yield ExceededBudget(client, name, _excess(entry), entry)
+            if client is None or pooling is None or client in pooling.own_rows_decide:
+                by = abs((entry.trained or 0.0) - (entry.budget or 0.0)) if own else excess
+                yield ExceededBudget(client, name, by, entry)
             else:
-                yield ExceededBudget(client, name, excess, entry, is_estimate=not tells)
+                yield ExceededBudget(client, name, excess, entry, is_estimate=True)
 
 
-def _row(client: ClientId | None, rule: str, metric: str, attribute: str) -> Row:
-    return Row(client, rule, metric, attribute, "", "", "", 0.0)
+def is_exceeded(entry: Disparity) -> bool:
+    """Return whether an entry of training rows exceeds its budget.
 
-
-def _on_degenerate(result: Result) -> Iterator[Finding]:
-    """Report a model that selects nearly nobody; cards list details, so small counts are none."""
-    found = result.degenerate
-    if found is not None:
-        advice = found.way_out("--threshold ")
-        yield Finding(found.headline, tuple(found.named), (), advice)
+    Counts are exact, so their tolerance is rounding. Smooth values are met to the tolerance of
+    training.
+    """
+    value = entry.trained
+    if value is None or entry.budget is None:
+        return False
+    gap = entry.budget - value if entry.rule == "ratio" else value - entry.budget
+    return gap > (FEASIBILITY_TOLERANCE if entry.value is None else ROUNDING)
 
 
 def _on_exceeded(result: Result) -> Iterator[Finding]:
@@ -189,21 +169,18 @@ def _on_exceeded(result: Result) -> Iterator[Finding]:
     if budgets:
         given = sum(entry.budget is not None for _, entry in result.training_disparities())
         of = "1 budget" if given == 1 else f"{len(budgets)} of {given} budgets"
-        verb = "is" if len(budgets) == 1 else "are"
-        named = [f"{one.name} ({one.what}, by {one.excess:.2g})" for one in budgets]
         yield Finding(
-            f"{of} {verb} exceeded on the training rows",
-            _first(named),
-            _first(list(map(_phrase, budgets))),
+            f"{of} {'is' if len(budgets) == 1 else 'are'} exceeded on the training rows",
+            _first([one.brief for one in budgets]),
+            _first([one.detail for one in budgets]),
             _advice(result, budgets),
         )
-    limits = [one for one in found if one.entry is None]
+    limits = _first([one.brief for one in found if one.entry is None])
     if limits:
-        named = [f"{one.name} by {one.excess:.2g}" for one in limits]
         yield Finding(
             "rates shift further from those without budgets than allowed",
-            _first(named),
-            _first(named),
+            limits,
+            limits,
             "To keep the limit, allow a larger --max-rate-shift or a larger --budget.",
         )
 
@@ -213,28 +190,76 @@ def _first(listed: Sequence[str]) -> tuple[str, ...]:
     return (*listed[:MOST_NAMED], *((f"{left} more",) if left > 0 else ()))
 
 
-def _phrase(one: ExceededBudget) -> str:
-    entry = one.entry
-    if entry is None or entry.budget is None:
-        return f"{one.name} by {one.excess:.2g}"
-    value = "its estimate" if one.is_estimate else f"{trained_value(entry) or 0.0:.3g}"
-    what = f"{entry.metric.replace('_', ' ')} {entry.rule} by {entry.attribute}"
-    return f"{one.name} by {one.excess:.2g} ({what} {value}, budget {entry.budget:g})"
-
-
 def _advice(result: Result, found: Sequence[ExceededBudget]) -> str:
     """Name the options that apply to this run."""
     is_of_clients = all(one.client is not None for one in found)
     is_of_one = len({one.entry.attribute for one in found if one.entry is not None}) == 1
-    may_choose_thresholds = is_of_clients and is_of_one and result.thresholds is None
     options = ["allow a larger --budget"]
     if result.method not in ("sqp", "private"):
         options.append("train with --method sqp, which enforces budgets on decisions")
-    elif result.method == "sqp" and may_choose_thresholds:
+    elif result.method == "sqp" and is_of_clients and is_of_one and result.thresholds is None:
         options.append("choose thresholds by group with --thresholds group")
     if len(result.clients) > 1 and is_of_clients:
         options.append("compare all clients' rows together with --scope global")
     comma = "," if len(options) > 2 else ""
-    first = ", ".join(options[:-1]) + f"{comma} or " if options[:-1] else ""
-    either = first + options[-1]
-    return f"To meet {'this budget' if len(found) == 1 else 'these budgets'}, {either}."
+    either = ", ".join(options[:-1]) + f"{comma} or " if options[:-1] else ""
+    these = "this budget" if len(found) == 1 else "these budgets"
+    return f"To meet {these}, {either}{options[-1]}."
+
+
+# --- what lowers the price ------------------------------------------------------------------------
+
+
+def ways_out(result: Result) -> str:
+    """Return a sentence with every way to lower the price: measured, estimated, or unquantified."""
+    ways = [_larger_budget(result), _smaller_margins(result), _more_rows(result)]
+    is_global = any(entry.budget is not None for entry in result.overall.train.disparities)
+    if len(result.clients) > 1 and not is_global:
+        ways.append("--scope global")
+    if result.threshold is not None:
+        ways.append(f"another --threshold than {result.threshold:g}")
+    ways = [way for way in ways if way]
+    listed = f"{'; '.join(ways[:-1])}; or {ways[-1]}" if len(ways) > 1 else ways[0]
+    return f"What would help: {listed}."
+
+
+def _larger_budget(result: Result) -> str:
+    """Return the budget with the largest shadow price, and what a hundredth of it saves."""
+    dear = max(result.prices, key=lambda price: price.value, default=None)
+    if dear is None or dear.value <= 0:
+        return "looser budgets"
+    whose = result.name_of_all if dear.client is None else dear.client
+    is_ratio = dear.rule == "ratio"
+    loosened, more = ("a smaller --ratio", "less") if is_ratio else ("a larger --budget", "more")
+    return (
+        f"{loosened} ({HUNDREDTH:g} {more} for {whose}, {dear.attribute}, would lower the training "
+        f"objective by about {HUNDREDTH * dear.value:.2g})"
+    )
+
+
+def _smaller_margins(result: Result) -> str:
+    """Return the accuracy that training without margins had."""
+    price = result.price
+    if price is None or result.margins is None:
+        return ""
+    regained = price.with_budgets.accuracy - price.with_margins.accuracy
+    if regained < LEAST_NAMED:
+        return ""
+    return f"a smaller --confidence (0 regains {100 * regained:.1f} points of accuracy)"
+
+
+def _more_rows(result: Result) -> str:
+    """Return the client that is shortest of rows, and how many times as many it needs."""
+    short = {} if result.margins is None else result.margins.rows_short
+    if not short:
+        return "more rows"
+    known = [(times, client) for client, times in short.items() if times is not None]
+    if not known:
+        return ""
+    times, client = max(known)
+    return f"more rows (about {times_as_many(times)} times as many for {client})"
+
+
+def times_as_many(times: float) -> str:
+    """Write a factor with two digits, or as a whole number."""
+    return f"{times:.2g}" if times < 10 else f"{times:,.0f}"

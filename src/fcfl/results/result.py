@@ -1,47 +1,159 @@
-"""What a run or an audit found out: the dataclasses of ``result.json``, schema 2.
+"""The dataclasses of ``result.json``: what a run or an audit found.
 
-Fields have the names of the keys in the file; `Result.overall` alone is called ``global`` there.
+Every key of the file has the name of a field; `Result.overall` alone is called ``global`` there.
 """
 
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+import msgspec
 
 from fcfl._types import ClientId
 from fcfl.audit.auditing import FailOn, Simultaneous
+from fcfl.audit.forecast import Forecast
+from fcfl.audit.verdicts import Verdict
 from fcfl.models.group_thresholds import GroupThresholds
 from fcfl.models.loss import HALF
 from fcfl.problem.prices import Price
 
-from .client_result import ClientResult, Disparity, Overall, PartName, RowCounts, WorstClient
-from .degenerate import Degenerate
-from .json_fields import key_of, omitted
-from .summary import summary_of
-from .sweep_curve import SweepPoint
+from .many_runs import SweepPoint
 
-SCHEMA = 2
-
+PartName = Literal["train", "test"]
 Status = Literal["running", "converged", "stopped", "infeasible", "failed", "audited"]
 Objective: TypeAlias = Literal["max", "mean"] | float
+Interval: TypeAlias = tuple[float, float]
+Whom: TypeAlias = Literal["nobody", "everybody"]
 
 
-def objective_name(setting: str | float | None) -> Objective | None:
-    """What is minimised over clients, as a result says it: an infinite temperature is the mean."""
-    if setting is None or setting in ("max", "mean"):
-        return setting  # type: ignore[return-value]
-    return "mean" if math.isinf(float(setting)) else float(setting)
+# --- one client -----------------------------------------------------------------------------------
 
 
-def objective_setting(objective: Objective) -> float | Literal["max"]:
-    """The same as a temperature that a method takes."""
-    return math.inf if objective == "mean" else objective
+@dataclass(frozen=True)
+class GroupCount:
+    """Rows of one group, and how many of them the model selects.
+
+    A group that is not ``is_compared`` has too few rows: no value, interval or verdict depends on
+    it.
+    """
+
+    rate: str
+    group: str
+    rows: int
+    selected: int
+    is_compared: bool = True
+
+    @property
+    def interval(self) -> Interval | None:
+        """Wilson's interval of the share selected, None without rows."""
+        from fcfl.audit.intervals import proportion_interval  # imports scipy
+
+        return proportion_interval(self.selected, self.rows)
+
+
+@dataclass(frozen=True)
+class Disparity:
+    """One rule on one client's rows, or on all rows together.
+
+    ``value`` is of hard decisions. ``smooth`` is what training bounds; it and ``expected`` exist on
+    training rows only. ``price`` is None where the method has no multipliers.
+    """
+
+    metric: str
+    attribute: str
+    rule: str
+    value: float | None
+    smooth: float | None = None
+    low: float | None = None
+    high: float | None = None
+    budget: float | None = None
+    expected: Forecast | None = None
+    verdict: Verdict = "unconstrained"
+    price: float | None = None
+    smallest_verifiable: float | None = None
+    groups: tuple[GroupCount, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def trained(self) -> float | None:
+        """The value of decisions, or the smooth one if no rows were counted.
+
+        The synthetic problem has no rows: training measures its rates by a formula.
+        """
+        return self.smooth if self.value is None else self.value
+
+
+@dataclass(frozen=True)
+class GroupScores:
+    """Rows of a group with each label, by predicted probability in equal bins from 0 to 1."""
+
+    attribute: str
+    group: str
+    negatives: tuple[int, ...]
+    positives: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Performance and disparities on training rows or held-out rows; empty without rows.
+
+    ``selected`` and ``positives`` count rows that the model selects and that have the positive
+    label. ``scores`` are of all rows together, where every client reports them.
+    """
+
+    loss: float | None = None
+    accuracy: float | None = None
+    accuracy_interval: Interval | None = None
+    balanced_accuracy: float | None = None
+    balanced_accuracy_interval: Interval | None = None
+    disparities: tuple[Disparity, ...] = ()
+    selected: int | None = None
+    positives: int | None = None
+    scores: tuple[GroupScores, ...] = ()
+
+
+@dataclass(frozen=True)
+class RowCounts:
+    """Rows of a client."""
+
+    train: int
+    test: int
+
+    def of(self, part: PartName) -> int:
+        """Return the rows of one part."""
+        return self.train if part == "train" else self.test
+
+
+@dataclass(frozen=True)
+class ClientResult:
+    """The result of one client, or of all clients' rows together."""
+
+    rows: RowCounts
+    train: Part
+    test: Part
+
+    def part(self, name: PartName) -> Part:
+        """Return the result on training rows, or on those held out."""
+        return self.train if name == "train" else self.test
+
+
+@dataclass(frozen=True)
+class WorstClient:
+    """The client served worst; all None where no losses and labels are known."""
+
+    name: ClientId | None
+    train_loss: float | None
+    test_accuracy: float | None
+
+
+# --- one run --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class EvaluationCounts:
-    """How many points each client evaluated, by what was asked about them."""
+    """Number of points each client evaluated, by what was requested."""
 
     value: int = 0
     gradient: int = 0
@@ -50,7 +162,7 @@ class EvaluationCounts:
 
 @dataclass(frozen=True)
 class Exchanges:
-    """Requests that all clients answered, by what they were made for."""
+    """Requests that all clients answered, by phase of the run."""
 
     total: int = 0
     by_phase: Mapping[str, int] = field(default_factory=dict)
@@ -67,7 +179,7 @@ class Exchanges:
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionLine:
-    """One setting that was tried, by held-out losses: of all rows, and of who is served worst."""
+    """Held-out losses of one setting that was tried: the worst client's and the mean."""
 
     l2: float
     objective: Objective
@@ -83,7 +195,7 @@ class Selection:
 
     l2: float
     objective: Objective
-    chosen: SelectionLine | None = field(default=None, metadata=omitted())
+    chosen: SelectionLine | None = None
     table: tuple[SelectionLine, ...] = ()
     sentence: str
 
@@ -98,7 +210,7 @@ class Share:
 
 @dataclass(frozen=True)
 class PriceStep:
-    """What one of the models of a run does on training rows: overall, and for each client."""
+    """Accuracy and share selected of one of a run's models: overall, and for each client."""
 
     accuracy: float
     selected: float
@@ -107,10 +219,10 @@ class PriceStep:
 
 @dataclass(frozen=True)
 class PriceOfBudgets:
-    """What budgets cost, and what margins cost beside them.
+    """The cost of budgets, and of margins in addition.
 
     ``lost`` is the accuracy lost in all. With a decision threshold P other than one half it weighs
-    a wrong decision by 2 (1 - P) for a row with label 1 and by 2 P for one with label 0: else
+    a wrong decision by 2 (1 - P) for a row with label 1 and by 2 P for one with label 0: otherwise
     selecting nobody would look cheap.
     """
 
@@ -125,8 +237,8 @@ class MarginSummary:
     """The confidence that margins were made for, and where rows do not support it.
 
     ``cut_to`` is the confidence that was reached within the limit on accuracy, None where it is
-    the one asked for. ``rows_short`` is how many times its rows each client would need that
-    has too few, None where no number of rows suffices.
+    the one requested. ``rows_short`` is the factor by which each client's rows are too few, None
+    where no number of rows suffices.
     """
 
     confidence: float
@@ -136,7 +248,7 @@ class MarginSummary:
 
 @dataclass(frozen=True)
 class PoolingSummary:
-    """Which budgets are kept by estimates over clients, and who differs from the others.
+    """Which budgets are kept by estimates over clients, and which clients are outliers.
 
     ``spread`` is the standard deviation between clients of each comparison, ``weights`` the least
     weight of each client's own rows in its estimates. ``own_rows_decide`` are the clients whose own
@@ -153,16 +265,113 @@ class PoolingSummary:
 
 @dataclass(frozen=True)
 class Start:
-    """Where training started, and the clients' training losses where it ended from there."""
+    """A start of training, and the clients' training losses where training ended from there."""
 
     start: str
     worst_loss: float | None
     mean_loss: float | None
 
 
+# The rule of the project's contract: with 20 rows of a label, selecting none of them by chance has
+# a probability below .01 for any model that finds a fourth of them (.75 ** 20 = .003).
+LEAST_LABELLED = 20  # rows with the label in question
+FEW, FEW_SHARE = 5.0, 0.1  # selected rows, and their share of the labelled ones, that are too few
+MOST_DEGENERATE = 3  # clients that a sentence names
+
+
+def degenerate_side(
+    selected: float, positives: float, n_rows: float, noise: float = 0.0
+) -> Whom | None:
+    """Return whom a model selects, where that is nearly nobody or nearly everybody.
+
+    1. "nobody": at least 20 rows have label 1, and at most 5 rows, or a tenth as many as have the
+       label, are selected.
+    2. "everybody": the same of label 0 and of the rows that are not selected.
+
+    Counts that may be off by ``noise`` must be beyond these limits by as much.
+    """
+
+    def is_side(decided: float, labelled: float) -> bool:
+        return labelled >= LEAST_LABELLED and decided <= max(FEW, FEW_SHARE * labelled)
+
+    if is_side(selected + noise, positives - noise):
+        return "nobody"
+    return "everybody" if is_side(n_rows - selected + noise, n_rows - positives - noise) else None
+
+
+@dataclass(frozen=True)
+class DegenerateRows:
+    """Training rows of which nearly nobody or nearly everybody is selected.
+
+    ``client`` is None for all clients' rows together.
+    """
+
+    client: ClientId | None
+    whom: Whom
+    rows: int
+    positives: int
+    selected: int
+
+
+@dataclass(frozen=True)
+class Degenerate:
+    """A model that selects nearly nobody or nearly everybody: it keeps any budget and is useless.
+
+    ``threshold`` is the one it was trained at. At ``advised_threshold`` the same scores select
+    ``would_select`` of these rows, about as many as have label 1; None if no threshold does.
+    """
+
+    rows: tuple[DegenerateRows, ...]
+    threshold: float
+    advised_threshold: float | None = None
+    would_select: int | None = None
+
+    @property
+    def positives(self) -> int:
+        """The rows with label 1 among those in question."""
+        return sum(one.positives for one in self.rows)
+
+    @property
+    def headline(self) -> str:
+        """State who is selected, as a clause without counts."""
+        sides = dict.fromkeys(one.whom for one in self.rows)
+        return f"the model selects nearly {' or nearly '.join(sides)}"
+
+    @property
+    def named(self) -> list[str]:
+        """Return the counts of a few clients."""
+        listed = [
+            f"{one.selected:,} of {one.rows:,} training rows at "
+            f"{'all clients together' if one.client is None else one.client} "
+            f"({one.positives:,} have the label)"
+            for one in self.rows[:MOST_DEGENERATE]
+        ]
+        more = len(self.rows) - MOST_DEGENERATE
+        return [*listed, f"{more} more"] if more > 0 else listed
+
+    @property
+    def in_python(self) -> str:
+        """Return the sentences of a warning in Python."""
+        found = f"{self.headline}: {', '.join(self.named)}."
+        return f"{found[0].upper()}{found[1:]} {self.way_out('threshold=')}"
+
+    def way_out(self, option: str) -> str:
+        """State what to do; ``option`` is how a threshold is given: ``--threshold`` and a space."""
+        if self.advised_threshold is None or self.would_select is None:
+            return (
+                "Such a model keeps budgets on equal rates and is of no use. Try another decision "
+                f"threshold ({option.strip()}), a smaller l2, a larger budget, or more rows."
+            )
+        return (
+            f"At a decision threshold of {self.advised_threshold:g} instead of {self.threshold:g} "
+            f"its scores select {self.would_select:,} of these rows; {self.positives:,} have the "
+            f"label. Train with {option}{self.advised_threshold:g}."
+        )
+
+
 @dataclass(frozen=True)
 class AuditSection:
-    """How sure the intervals are, which groups are too small, and for an audit its gate."""
+    """Confidence of the intervals, groups that are too small, and the gate of an audit."""
 
     confidence: float
     simultaneous: Simultaneous
@@ -178,12 +387,12 @@ class DataSource:
 
     table: str
     sha256: str
-    policy_sha256: str | None = field(default=None, metadata=omitted())
+    policy_sha256: str | None = None
 
 
 @dataclass(frozen=True)
 class PrivacyLoss:
-    """What one client's reports may have disclosed about a row."""
+    """Bound on what one client's reports disclose about a row."""
 
     epsilon: float
     delta: float
@@ -200,7 +409,7 @@ class Privacy:
 
 @dataclass(frozen=True)
 class SiteDeployment:
-    """What a site insisted on, and its traffic: messages, bytes each way, its slowest answer."""
+    """A site's conditions and traffic: messages, bytes each way, its slowest response."""
 
     policy_sha256: str | None
     min_group_rows: float
@@ -214,7 +423,7 @@ class SiteDeployment:
 
 @dataclass(frozen=True)
 class Deployment:
-    """A run over sites that keep their rows: what it cost on the wire."""
+    """Traffic of a run over sites that keep their rows."""
 
     budgets_met: bool
     bytes_to_sites: int
@@ -222,21 +431,20 @@ class Deployment:
     sites: Mapping[ClientId, SiteDeployment]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """Everything ``result.json`` says.
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of ``result.json``.
 
     ``settings`` are the run's options by name. ``own_best_losses`` are given where losses count
     from there; ``prices``, most expensive first, and ``worst_clients``, the clients that pay with
-    their weights, by methods that know them; ``sweep`` only in the folder of a sweep. Rows are
-    selected from a probability of ``threshold`` on, None for an audit; ``thresholds`` are given
-    where decisions are by client and group. ``degenerate`` is given if the model selects nearly
-    nobody or nearly everybody.
+    their weights, by methods with multipliers; ``sweep`` only in the folder of a sweep.
 
-    ``exceeded`` says by how much decisions on training rows exceed what they must keep, by name:
+    Rows are selected from a probability of ``threshold`` on, None for an audit; ``thresholds`` are
+    given where decisions are by client and group. ``degenerate`` is given if the model selects
+    nearly nobody or nearly everybody.
+
+    ``exceeded`` is by how much decisions on training rows exceed what they must keep, by name:
     budgets on the own rows of clients whose rows can tell, estimates over clients for the others,
-    and limits on rate shifts. Empty if they keep everything; None for an audit and in files of
-    schema 1.
+    and limits on rate shifts.
     """
 
     method: str
@@ -244,45 +452,53 @@ class Result:
     message: str
     rounds: Mapping[str, int]
     exchanges: Exchanges = Exchanges()
-    evaluations: EvaluationCounts
-    bytes_from_clients: int
-    seconds: float | None
-    kkt_residual: float | None
-    l2: float | None
-    objective: Objective | None
+    evaluations: EvaluationCounts = EvaluationCounts()
+    bytes_from_clients: int = 0
+    seconds: float | None = None
+    kkt_residual: float | None = None
+    l2: float | None = None
+    objective: Objective | None = None
     own_best_losses: Mapping[ClientId, float] | None = None
     selection: Selection | None = None
     threshold: float | None = None
-    thresholds: GroupThresholds | None = field(default=None, metadata=omitted())
-    degenerate: Degenerate | None = field(default=None, metadata=omitted())
-    seed: int | None
+    thresholds: GroupThresholds | None = None
+    degenerate: Degenerate | None = None
+    seed: int | None = None
     fcfl_version: str
     worst_client: WorstClient
     clients: Mapping[ClientId, ClientResult]
-    overall: Overall = field(metadata=key_of("global"))
+    overall: ClientResult = msgspec.field(name="global")
     starts: tuple[Start, ...] = ()
-    exceeded: Mapping[str, float] | None = field(default=None, metadata=omitted())
+    exceeded: Mapping[str, float] = {}
     price: PriceOfBudgets | None = None
     margins: MarginSummary | None = None
     pooling: PoolingSummary | None = None
     privacy: Privacy | None = None
-    audit: AuditSection | None = field(default=None, metadata=omitted())
-    prices: tuple[Price, ...] = field(default=(), metadata=omitted())
-    worst_clients: Mapping[ClientId, float] = field(default_factory=dict, metadata=omitted())
-    settings: Mapping[str, object] = field(default_factory=dict)
+    audit: AuditSection | None = None
+    prices: tuple[Price, ...] = ()
+    worst_clients: Mapping[ClientId, float] = {}
+    settings: Mapping[str, Any] = {}
     data: DataSource | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = {}
     notes: tuple[str, ...] = ()
-    deployment: Deployment | None = field(default=None, metadata=omitted())
-    sweep: tuple[SweepPoint, ...] = field(default=(), metadata=omitted())
+    deployment: Deployment | None = None
+    sweep: tuple[SweepPoint, ...] = ()
 
     def __repr__(self) -> str:
-        """Method, status, exchanges, and a line for each disparity of the first clients."""
+        """Return method, status, exchanges, and a line for each disparity of the first clients."""
+        from .summary import summary_of  # reads results
+
         return summary_of(self).text
 
     def _repr_html_(self) -> str:
-        """The same as a table, for notebooks."""
+        """Return the same as a table, for notebooks."""
+        from .summary import summary_of
+
         return summary_of(self).html
+
+    def replace(self, **changes: Any) -> "Result":
+        """Return a copy with some fields changed."""
+        return msgspec.structs.replace(self, **changes)
 
     @property
     def chosen_threshold(self) -> float | None:
@@ -300,13 +516,6 @@ class Result:
         return "test" if any(who.rows.test for who in self.clients.values()) else "train"
 
     @property
-    def all_rows(self) -> ClientResult:
-        """All clients' rows together, as if they were one client's."""
-        rows = [client.rows for client in self.clients.values()]
-        total = RowCounts(sum(r.train for r in rows), sum(r.test for r in rows))
-        return ClientResult(total, self.overall.train, self.overall.test)
-
-    @property
     def name_of_all(self) -> str:
         """The name of all rows together: one that no client has."""
         name = "all rows"
@@ -314,10 +523,26 @@ class Result:
             name += " together"
         return name
 
+    @property
+    def everybody(self) -> Mapping[str, ClientResult]:
+        """All clients, and all rows together where there are several clients."""
+        together = {self.name_of_all: self.overall} if len(self.clients) > 1 else {}
+        return {**self.clients, **together}
+
     def training_disparities(self) -> Iterator[tuple[ClientId | None, Disparity]]:
-        """Every disparity on training rows with its client, None for all rows together."""
-        for name, client in self.clients.items():
+        """Yield every disparity on training rows with its client, None for all rows together."""
+        for name, client in (*self.clients.items(), (None, self.overall)):
             for entry in client.train.disparities:
                 yield name, entry
-        for entry in self.overall.train.disparities:
-            yield None, entry
+
+
+def objective_name(setting: str | float | None) -> Objective | None:
+    """Return what is minimised over clients; an infinite temperature is the mean."""
+    if setting is None or setting in ("max", "mean"):
+        return setting  # type: ignore[return-value]
+    return "mean" if math.isinf(float(setting)) else float(setting)
+
+
+def objective_setting(objective: Objective) -> float | Literal["max"]:
+    """Return the same as a temperature that a method takes."""
+    return math.inf if objective == "mean" else objective

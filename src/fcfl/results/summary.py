@@ -2,13 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any
 
-from .client_result import ClientResult, PartName
-
-if TYPE_CHECKING:
-    from .result import Result
+from .findings import findings_of, warnings_of
+from .result import ClientResult, PartName, Result
 
 MOST_LINES = 8  # of clients and their disparities, in text
 MOST_ROWS = 40  # in a notebook
@@ -18,7 +14,7 @@ _TEMPLATE = """\
 <div class="fcfl-result">
 <p><b>{{ head }}</b>{% for line in findings %}<br>{{ line }}{% endfor %}</p>
 <table>
-<caption>{{ caption }}</caption>
+<caption>Decisions on {{ rows }}</caption>
 <thead><tr>{% for name in headings %}<th scope="col">{{ name }}</th>{% endfor %}</tr></thead>
 <tbody>{% for line in lines %}
 <tr><th scope="row">{{ line[0] }}</th>
@@ -30,11 +26,11 @@ _TEMPLATE = """\
 
 @dataclass(frozen=True)
 class Summary:
-    """What is shown of a result: a line for each disparity of each client."""
+    """A heading, findings, and a line for each disparity of each client."""
 
     head: str
     findings: tuple[str, ...]
-    part: str
+    part: PartName
     lines: tuple[tuple[str, ...], ...]
 
     @property
@@ -47,22 +43,22 @@ class Summary:
             for line in shown
         ]
         more = self._more(MOST_LINES)
-        told = [self.head, *self.findings, *table, *([f"  {more}"] if more else [])]
-        return "\n".join(line.rstrip() for line in told)
+        every = [self.head, *self.findings, *table, *([f"  {more}"] if more else [])]
+        return "\n".join(line.rstrip() for line in every)
 
     @property
     def html(self) -> str:
         """The summary as a table; every cell is escaped."""
-        return str(
-            _template().render(
-                head=self.head,
-                findings=self.findings,
-                caption="Decisions on "
-                + ("held-out rows" if self.part == "test" else "training rows"),
-                headings=_HEADINGS,
-                lines=self.lines[:MOST_ROWS],
-                more=self._more(MOST_ROWS),
-            )
+        from jinja2 import Environment, StrictUndefined
+
+        template = Environment(autoescape=True, undefined=StrictUndefined).from_string(_TEMPLATE)
+        return template.render(
+            head=self.head,
+            findings=self.findings,
+            rows="held-out rows" if self.part == "test" else "training rows",
+            headings=_HEADINGS,
+            lines=self.lines[:MOST_ROWS],
+            more=self._more(MOST_ROWS),
         )
 
     def _more(self, most: int) -> str:
@@ -70,25 +66,14 @@ class Summary:
         return f"… and {left} more lines: see `clients`." if left > 0 else ""
 
 
-@cache
-def _template() -> Any:
-    from jinja2 import Environment, StrictUndefined
-
-    return Environment(autoescape=True, undefined=StrictUndefined).from_string(_TEMPLATE)
-
-
-def summary_of(result: "Result") -> Summary:
-    """Return what is shown of a result, the clients in its order and all rows together last."""
-    from .findings import findings_of, warnings_of  # reads results
-
-    part = result.judged_part
-    who = list(result.clients.items())
-    everybody = [(result.name_of_all, result.all_rows)] if len(who) > 1 else []
-    lines = [line for name, client in (*who, *everybody) for line in _lines(name, client, part)]
+def summary_of(result: Result) -> Summary:
+    """Return the summary of a result, the clients in its order and all rows together last."""
+    part, n_clients = result.judged_part, len(result.clients)
+    lines = [line for name, who in result.everybody.items() for line in _lines(name, who, part)]
     facts = [result.method, result.status]
     if result.exchanges.total:
         facts.append(f"{result.exchanges.total:,} exchanges")
-    facts.append("1 client" if len(who) == 1 else f"{len(who):,} clients")
+    facts.append("1 client" if n_clients == 1 else f"{n_clients:,} clients")
     findings = tuple(f"{one.stated}." for one in (*findings_of(result), *warnings_of(result)))
     return Summary(", ".join(facts), findings, part, tuple(lines))
 
@@ -102,7 +87,7 @@ def _lines(name: str, client: ClientResult, part: PartName) -> Iterator[tuple[st
     for entry in judged.disparities:
         what = f"{entry.metric} {entry.rule}, {entry.attribute}".replace("_", " ")
         budget = "–" if entry.budget is None else f"{entry.budget:.4g}"
-        yield (*first, what, _number(entry.value), budget, str(entry.verdict or "–"))
+        yield (*first, what, _number(entry.value), budget, entry.verdict)
         first = ("", "", "", "")
 
 

@@ -14,27 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from fcfl import __version__
+from fcfl._files import write_json
 from fcfl._types import ClientId
 from fcfl.audit import Audit, CountedPredictions, PredictionColumns, count_predictions, gate
 from fcfl.audit.performance import pool
+from fcfl.audit.predictions import CellCounts
 from fcfl.data import read_table
 from fcfl.policy import Policy
 from fcfl.policy_file import read_policy
-from fcfl.results import (
-    ClientResult,
-    DataSource,
-    EvaluationCounts,
-    Overall,
-    Part,
-    Result,
-    RowCounts,
-    WorstClient,
-    write_result,
-)
-from fcfl.results.cell_counts import CELLS, CellCounts
+from fcfl.results import ClientResult, Part, Result, RowCounts
 from fcfl.results.compose import versions
-from fcfl.results.evaluations import AuditTerms, RowSections, part_of, with_scores
-from fcfl.results.result_file import RESULT, write_cells
+from fcfl.results.evaluations import AuditTerms, RowSections, part_of
+from fcfl.results.files import CELLS, RESULT
+from fcfl.results.result import DataSource, WorstClient
 from fcfl.rules import Difference, Ratio, Rule, check_budget_clients
 from fcfl.runs.audit_settings import AuditSettings
 from fcfl.runs.budgets import for_every_client
@@ -64,11 +56,12 @@ def run_audit(settings: AuditSettings, folder: Path) -> Audited:
     notes = (*counted.notes, *audit.notes())
     section = replace(terms.section(audit), fail_on=settings.fail_on, failures=failures)
     rows = replace(_row_sections(audit, counted), audit=section)
-    result = replace(_result(settings, policy, rows), notes=notes, seconds=time.monotonic() - began)
+    result = _result(settings, policy, rows)
+    result = result.replace(notes=notes, seconds=time.monotonic() - began)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        write_cells(folder / CELLS, CellCounts(tuple(counted.levels), counted.cells))
-        write_result(folder / RESULT, result)
+        write_json(folder / CELLS, CellCounts(tuple(counted.levels), counted.cells))
+        write_json(folder / RESULT, result)
     return Audited(folder, result, failures, notes)
 
 
@@ -125,8 +118,8 @@ def _row_sections(audit: Audit, counted: CountedPredictions) -> RowSections:
         for client, counts in counted.counts.items()
     }
     together = pool(counted.counts.values())
-    judged = part_of(together, audit.overall, audit.global_rules, rates)
-    overall = Overall(Part(), with_scores(judged, together))
+    judged = part_of(together, audit.overall, audit.global_rules, rates, with_scores=True)
+    overall = ClientResult(RowCounts(0, together.n_rows), Part(), judged)
     return RowSections(_worst_client(clients), clients, overall)
 
 
@@ -146,13 +139,6 @@ def _result(settings: AuditSettings, policy: Policy | None, rows: RowSections) -
         status="audited",
         message="" if rows.audit is None else rows.audit.statement,
         rounds={},
-        evaluations=EvaluationCounts(),
-        bytes_from_clients=0,
-        seconds=None,
-        kkt_residual=None,
-        l2=None,
-        objective=None,
-        seed=None,
         fcfl_version=__version__,
         worst_client=rows.worst_client,
         clients=rows.clients,

@@ -8,17 +8,18 @@ from pathlib import Path
 
 import numpy as np
 
+from fcfl._files import write_json
 from fcfl._types import Vector
 from fcfl.federation.checkpoint import checkpoint_path
 from fcfl.methods.registry import METHODS
 from fcfl.methods.sqp.subproblem import Target
 from fcfl.models.model import PARAMS
 from fcfl.models.saved_model import load_model
-from fcfl.results import Exchanges, PartName, Result, Sweep, SweepPoint, read_result, write_result
-from fcfl.results.findings import exceeded_budgets, has_collapsed, trained_value
-from fcfl.results.judgeable import judge
-from fcfl.results.result import objective_setting
-from fcfl.results.result_file import RESULT, SWEEP, write_sweep
+from fcfl.results import Exchanges, Result, Sweep, read_result
+from fcfl.results.files import RESULT, SWEEP
+from fcfl.results.findings import exceeded_budgets, has_collapsed
+from fcfl.results.many_runs import SweepPoint, judge
+from fcfl.results.result import PartName, objective_setting
 from fcfl.runs.budgets import read_share
 from fcfl.runs.folder import SETTINGS, check_folder, prepare_folder, writing
 from fcfl.runs.opening import Opener, open_run
@@ -75,8 +76,8 @@ def run_sweep(
             experiment = _settled(experiment, finished.result)
         asked = asked.plus(finished.result.exchanges)
         points = (*points, _point(value, finished, relative=relative))
-        write_sweep(folder / SWEEP, Sweep(points))
-    write_result(folder / RESULT, replace(finished.result, exchanges=asked, sweep=points))
+        write_json(folder / SWEEP, Sweep(points))
+    write_json(folder / RESULT, finished.result.replace(exchanges=asked, sweep=points))
     return Sweep(points)
 
 
@@ -176,7 +177,7 @@ def _run_twice(
     with writing(folder):
         unfinished = shutil.ignore_patterns(RESULT)
         shutil.copytree(kept.folder, folder, ignore=unfinished, dirs_exist_ok=True)
-        write_result(folder / RESULT, result)  # last: it says that the point is finished
+        write_json(folder / RESULT, result)  # last: it says that the point is finished
         _remove_tries(folder)
     return replace(kept, folder=folder, result=result)
 
@@ -264,7 +265,7 @@ def _point(value: float, finished: Finished, *, relative: bool) -> SweepPoint:
 def _largest(result: Result, part: PartName) -> float | None:
     """The largest difference of any client, of decisions."""
     values = [
-        trained_value(entry)
+        entry.trained
         for client in result.clients.values()
         for entry in client.part(part).disparities
         if entry.rule == "difference"

@@ -13,21 +13,20 @@ from fcfl.client.counts import Counts
 from fcfl.client.questions import Setup
 from fcfl.federation.history import read_history
 from fcfl.methods.registry import METHODS
-from fcfl.results import (
+from fcfl.results import ClientResult, Comparison, Result
+from fcfl.results.files import HISTORY
+from fcfl.results.many_runs import (
+    MAJORITY,
     ClientOverSeeds,
-    ClientResult,
     ClientRun,
-    Comparison,
+    Judged,
     MethodRun,
     MethodSummary,
     OverSeeds,
-    PartName,
-    Result,
+    judge,
+    largest_difference,
 )
-from fcfl.results.judgeable import judge, largest_difference
-from fcfl.results.judged import Judged
-from fcfl.results.method_runs import MAJORITY
-from fcfl.results.run_folder import HISTORY
+from fcfl.results.result import PartName
 from fcfl.runs.opening import Opened
 from fcfl.training.client_rules import rules_in_force
 
@@ -54,7 +53,7 @@ def summarise(folder: Path, result: Result) -> MethodRun:
         part=part,
         worst_client=worst,
         worst_accuracy=None if worst is None else known[worst],
-        accuracy=result.all_rows.part(part).accuracy,
+        accuracy=result.overall.part(part).accuracy,
         worst_train_loss=result.worst_client.train_loss,
         largest_client=largest,
         largest_disparity=entry.value if entry else None,

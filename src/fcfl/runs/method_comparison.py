@@ -5,17 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from fcfl._checks import check_choice
+from fcfl._files import write_json
 from fcfl.errors import AbsentClientError, FCFLError, Interrupted
 from fcfl.federation.checkpoint import checkpoint_path
 from fcfl.federation.exchange_count import read_exchanges
 from fcfl.methods.registry import METHODS
-from fcfl.results import (
-    Comparison,
-    MethodRun,
-    read_result,
-)
-from fcfl.results.result_file import COMPARISON, RESULT, write_comparison_file
-from fcfl.results.run_folder import PLAIN
+from fcfl.results import Comparison, read_result
+from fcfl.results.files import COMPARISON, PLAIN, RESULT
+from fcfl.results.many_runs import MethodRun
 from fcfl.runs.compared_runs import compare_runs, majority_run, summarise
 from fcfl.runs.folder import SETTINGS, is_same_run, prepare_folder
 from fcfl.runs.opening import Opener, open_run
@@ -84,7 +81,7 @@ def run_comparison(
         if runs[-1].status == "failed":
             session.on_message(f"{folder.name} failed: {runs[-1].message}")
         comparison = compare_runs(experiment.table, runs, majority)
-        write_comparison_file(place / COMPARISON, comparison)
+        write_json(place / COMPARISON, comparison)
     return comparison
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import tomli_w
 
 from fcfl._checks import did_you_mean
-from fcfl._files import replace_file
+from fcfl._files import replace_file, write_json
 from fcfl._types import ClientId
 from fcfl.errors import DataError
 from fcfl.negotiation.bargaining import Bargain
@@ -17,8 +17,8 @@ from fcfl.policy import Policy
 from fcfl.policy_file import read_policy
 from fcfl.report.negotiation_page import write_negotiation_page
 from fcfl.report.page import PAGE
-from fcfl.results.negotiation_result import Negotiation
-from fcfl.results.result_file import NEGOTIATION, write_negotiation
+from fcfl.results.files import NEGOTIATION
+from fcfl.results.negotiation import Negotiation
 from fcfl.rules import Difference
 from fcfl.runs import Experiment
 from fcfl.runs.folder import check_folder, check_free_folder, prepare_folder, writing
@@ -110,7 +110,7 @@ def _memory(experiment: Experiment, checksum: str, session: Session) -> Memory:
 
 
 def _written(found: Negotiation, folder: Path) -> Negotiation:
-    write_negotiation(folder / NEGOTIATION, found)
+    write_json(folder / NEGOTIATION, found)
     if found.agreed is not None:
         replace_file(folder / AGREED, policy_text(found).encode())
     write_negotiation_page(found, folder / PAGE)

@@ -31,7 +31,7 @@ from fcfl.models.model import Model, Opaque
 from fcfl.models.model_file import Inputs
 from fcfl.policy import PrivacyBudget
 from fcfl.policy_file import read_policy
-from fcfl.results import Deployment
+from fcfl.results.result import Deployment
 from fcfl.rules import Rule
 from fcfl.runs.data_settings import MAX_CLIENTS, DataSettings
 from fcfl.runs.privacy_settings import check_one_file

@@ -7,11 +7,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fcfl._files import write_json
 from fcfl._types import Vector
 from fcfl.errors import CheckpointError, FCFLError, Interrupted
-from fcfl.results import DataSource, Result, write_result
+from fcfl.results import Result
+from fcfl.results.files import RESULT
 from fcfl.results.findings import exceeded_budgets
-from fcfl.results.result_file import RESULT
+from fcfl.results.result import DataSource
 from fcfl.runs.folder import check_folder, prepare_folder, writing
 from fcfl.runs.opening import Opened, Opener, open_run
 from fcfl.runs.settings import Experiment
@@ -134,12 +136,12 @@ def _run_opened(
         )
         start = experiment.start if first_params is None else GIVEN
         result = _result(trained, experiment, opened, start)
-        result = replace(result, seconds=time.monotonic() - began)
+        result = result.replace(seconds=time.monotonic() - began)
         inputs = opened.inputs
         if inputs is not None:
             inputs = replace(inputs, thresholds=trained.thresholds)
         opened.model.write(trained.params, folder, inputs)
-        write_result(folder / RESULT, result)
+        write_json(folder / RESULT, result)
     return Finished(folder, result, trained.params)
 
 
@@ -155,7 +157,7 @@ def _result(trained: Trained, experiment: Experiment, opened: Opened, start: str
     )
     if opened.deployment is None:
         return result
-    return replace(result, deployment=opened.deployment(not exceeded_budgets(result)))
+    return result.replace(deployment=opened.deployment(not exceeded_budgets(result)))
 
 
 def _told_checksum(experiment: Experiment, opened: Opened) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from fcfl.methods.registry import METHODS
 from fcfl.negotiation.negotiating import MOST, Procedure
-from fcfl.results.negotiation_result import VotingRule
+from fcfl.results.negotiation import VotingRule
 from fcfl.runs.budget_sweep import check_sweep
 from fcfl.runs.method_comparison import COMPARED, check_compared
 from fcfl.runs.settings import Experiment

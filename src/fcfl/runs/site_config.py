@@ -10,8 +10,8 @@ import tomli_w
 from fcfl._checks import check_count, check_keys, check_positive
 from fcfl._types import ClientId
 from fcfl.negotiation.negotiating import MOST, Procedure
-from fcfl.results.negotiation_result import VotingRule
-from fcfl.results.result_file import COMPARISON, NEGOTIATION, RESULT
+from fcfl.results.files import COMPARISON, NEGOTIATION, RESULT
+from fcfl.results.negotiation import VotingRule
 from fcfl.runs.budgets import budget_text
 from fcfl.runs.options import Setting, Written, check_fields, one_of, read_value, settings_of
 from fcfl.runs.settings import Experiment

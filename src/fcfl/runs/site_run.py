@@ -12,7 +12,7 @@ from fcfl.data._notes import label_note, without_advice
 from fcfl.models.linear import Linear
 from fcfl.models.loss import as_loss, loss_notes
 from fcfl.models.model_file import Inputs
-from fcfl.results import Deployment, SiteDeployment
+from fcfl.results.result import Deployment, SiteDeployment
 from fcfl.runs.expected_cost import cost_sentence
 from fcfl.runs.folder import SETTINGS, is_same_run
 from fcfl.runs.opening import Opened, rules_of

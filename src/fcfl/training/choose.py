@@ -25,8 +25,7 @@ from fcfl.federation.federation import Bound
 from fcfl.methods.sqp.sqp_state import SQPState
 from fcfl.models.leave_one_out import LeaveOneOut
 from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point
-from fcfl.results import Selection, SelectionLine
-from fcfl.results.result import objective_name
+from fcfl.results.result import Selection, SelectionLine, objective_name
 from fcfl.training.open_settings import Candidate, OpenSettings
 from fcfl.training.progress_share import OnRound
 from fcfl.training.together import Lane, ask_together, run_together

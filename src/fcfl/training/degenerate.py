@@ -13,7 +13,7 @@ from fcfl.client.counts import Counts, pool_counts
 from fcfl.errors import FCFLError
 from fcfl.models.loss import HALF
 from fcfl.models.model import Model, at_threshold
-from fcfl.results.degenerate import Degenerate, DegenerateRows, degenerate_side
+from fcfl.results.result import Degenerate, DegenerateRows, degenerate_side
 from fcfl.training.stages import Run
 
 MOST_COUNTS = 10  # thresholds tried; 4 to 7 were enough for label rates from .001 to .4

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from fcfl._files import read_json, write_json
 from fcfl._types import ClientId, Matrix, Point, Reports, Vector
 from fcfl.errors import ReportError
 from fcfl.federation.loop import Progress
@@ -26,7 +27,8 @@ from fcfl.methods.method_checks import next_state
 from fcfl.models.gradient_spread import GradientSpread
 from fcfl.problem.constraints import FEASIBILITY_TOLERANCE, Constraints, exceeded_by
 from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point
-from fcfl.results import (
+from fcfl.results.findings import times_as_many
+from fcfl.results.result import (
     MarginSummary,
     PoolingSummary,
     PriceOfBudgets,
@@ -34,10 +36,8 @@ from fcfl.results import (
     Selection,
     Share,
     Start,
+    objective_setting,
 )
-from fcfl.results.result import objective_setting
-from fcfl.results.result_file import read_selection, write_selection
-from fcfl.results.ways_out import times_as_many
 from fcfl.rules import Rule, with_label, without_budgets
 from fcfl.training.choose import choose, inverse_factor, loss_curvature
 from fcfl.training.margins import (
@@ -272,9 +272,9 @@ class _Solving:
                 run.clients, problem, run.method, settings, start, session.on_round
             )
         if path is not None and session.resume and path.exists():
-            selection = read_selection(path)
+            selection = read_json(path, Selection)
         elif path is not None:
-            write_selection(path, selection)
+            write_json(path, selection)
         session.on_message(selection.sentence)
         method = with_objective(run.method, objective_setting(selection.objective))
         self.run = replace(run, method=method, l2=float(selection.l2))

@@ -13,7 +13,7 @@ from fcfl.federation.federation import Bound
 from fcfl.methods.sqp import SQPState
 from fcfl.methods.sqp.sqp_state import target_of
 from fcfl.problem.evaluation import evaluate_point
-from fcfl.results import Start
+from fcfl.results.result import Start
 from fcfl.training.progress_share import OnRound
 from fcfl.training.together import Lane, ask_together, run_together
 

@@ -1,7 +1,7 @@
 """What training leaves: the model, every round, and what the model does for each client."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Literal
 
@@ -13,11 +13,19 @@ from fcfl.models.group_thresholds import GroupThresholds
 from fcfl.models.model import Model
 from fcfl.problem.evaluation import Evaluation
 from fcfl.problem.prices import Price, budget_prices
-from fcfl.results import DataSource, Result, Selection, Start
+from fcfl.results import Result
 from fcfl.results.compose import compose_result, has_prices, with_prices
-from fcfl.results.degenerate import Degenerate
 from fcfl.results.evaluations import Evaluations, row_sections
-from fcfl.results.result import MarginSummary, PoolingSummary, PriceOfBudgets, Privacy
+from fcfl.results.result import (
+    DataSource,
+    Degenerate,
+    MarginSummary,
+    PoolingSummary,
+    PriceOfBudgets,
+    Privacy,
+    Selection,
+    Start,
+)
 from fcfl.results.summary import Summary, summary_of
 from fcfl.rules import Rule
 from fcfl.training.stages import Stage
@@ -160,7 +168,7 @@ class Trained:
             objective=self.objective,
             seed=seed,
             rounds=self.rounds,
-            starts=self.starts or None,
+            starts=self.starts,
             start=start,
             settings=settings,
             data=data,
@@ -172,8 +180,7 @@ class Trained:
             thresholds=self.thresholds,
             degenerate=self.degenerate,
         )
-        result = replace(
-            result,
+        result = result.replace(
             exceeded=dict(self.exceeded),
             price=self.price,
             margins=self.margins,

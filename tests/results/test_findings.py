@@ -3,13 +3,13 @@
 from html import unescape
 
 import pytest
-from simulated import client, judged, parsed, result, write
 
 from fcfl.report.page import write_page
 from fcfl.report.people import next_steps
 from fcfl.report.words import standing, title_of, verdict_sentence
 from fcfl.results import Disparity
 from fcfl.results.findings import exceeded_budgets, findings_of, is_exceeded
+from simulated import client, judged, parsed, result, write
 
 
 def entry(value, budget, rule="difference", smooth=None):

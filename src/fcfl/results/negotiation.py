@@ -1,4 +1,4 @@
-"""What clients could agree on: the dataclasses of ``negotiation.json``."""
+"""The dataclasses of ``negotiation.json``: offers, ballots and winners."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Literal
 from fcfl._types import ClientId
 from fcfl.preference import Ballot, Figures
 
-from .client_result import Interval, PartName
+from .result import Interval, PartName
 
 VotingRule = Literal["approval", "borda", "nash"]
 VOTING_RULES: tuple[VotingRule, ...] = ("approval", "borda", "nash")

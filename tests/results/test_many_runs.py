@@ -1,9 +1,9 @@
 """What can be judged beside others: all rows together, and clients with enough people."""
 
 import pytest
-from simulated import client, judged, parsed, result
 
-from fcfl.results.judgeable import ENOUGH, judge
+from fcfl.results.many_runs import ENOUGH, judge
+from simulated import client, judged, parsed, result
 
 LARGE = (("a", 200, 60), ("b", 200, 50))
 

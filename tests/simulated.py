@@ -2,7 +2,9 @@
 
 import json
 
-from fcfl.results import RoundInfo, result_from_json
+import msgspec
+
+from fcfl.results import Result, RoundInfo
 
 
 def judged(
@@ -48,7 +50,7 @@ def client(*entries, rows=54, loss=0.5, accuracy=0.75):
 def result(clients, together=(), **more):
     worst = max(clients, key=lambda name: clients[name]["train"]["loss"])
     return {
-        "schema": 2, "method": "sqp", "status": "converged", "message": "Done.",
+        "method": "sqp", "status": "converged", "message": "Done.",
         "rounds": {"stage1": 3, "stage2": 2},
         "evaluations": {"value": 1, "gradient": 5, "curvature": 0}, "bytes_from_clients": 12345,
         "seconds": 1.5, "kkt_residual": 1e-7, "l2": 0.001, "objective": "max", "selection": None,
@@ -59,7 +61,13 @@ def result(clients, together=(), **more):
             "test_accuracy": clients[worst]["test"]["accuracy"],
         },
         "clients": clients,
-        "global": {"train": part(list(together)), "test": part(list(together))},
+        "global": {
+            "rows": {
+                key: sum(who["rows"][key] for who in clients.values()) for key in ("train", "test")
+            },
+            "train": part(list(together)),
+            "test": part(list(together)),
+        },
         "audit": {
             "confidence": 0.95, "simultaneous": "bonferroni", "min_group_rows": 1,
             "statement": "Two-sided intervals that hold together.",
@@ -73,7 +81,22 @@ def result(clients, together=(), **more):
 
 def parsed(content):
     """The result that the file would be read as."""
-    return result_from_json(json.loads(json.dumps(content)))
+    return msgspec.convert(with_exceeded(content), Result)
+
+
+def with_exceeded(content):
+    """The same with what training disparities exceed, unless that is given."""
+    found = {}
+    everybody = {repr(name): who for name, who in content["clients"].items()}
+    for name, who in (everybody | {"all clients together": content["global"]}).items():
+        for entry in who["train"]["disparities"]:
+            value, budget = entry["value"], entry["budget"]
+            if value is None or budget is None:
+                continue
+            excess = budget - value if entry["rule"] == "ratio" else value - budget
+            if excess > 1e-9:
+                found[f"{name} ({entry['metric']}, {entry['attribute']})"] = excess
+    return {"exceeded": found} | content
 
 
 def two_clients(**more):
@@ -89,7 +112,7 @@ def two_clients(**more):
 
 def write(folder, content, history=(), sweep=None):
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "result.json").write_text(json.dumps(content), encoding="utf-8")
+    (folder / "result.json").write_text(json.dumps(with_exceeded(content)), encoding="utf-8")
     if history:
         lines = "".join(json.dumps(line) + "\n" for line in history)
         (folder / "history.jsonl").write_text(lines, encoding="utf-8")

@@ -1,19 +1,25 @@
-"""Result folders, read back: everything a report says comes from these files."""
+"""Result files and folders: the only place where their JSON is read and written."""
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fcfl._files import read_json
 from fcfl.errors import DataError
 from fcfl.federation.history import read_history
 from fcfl.methods.method import RoundInfo
 
+from .many_runs import Comparison, Sweep, SweepPoint
 from .result import Result
-from .result_file import RESULT, SWEEP, read_result, read_sweep
-from .sweep_curve import SweepPoint
 
+RESULT = "result.json"
+SELECTION = "selection.json"
 HISTORY = "history.jsonl"
+SWEEP = "sweep.json"
+COMPARISON = "comparison.json"
+NEGOTIATION = "negotiation.json"
+CELLS = "cells.json"
 PLAIN = "fedavg"
 
 
@@ -31,10 +37,20 @@ class RunFolder:
     plain: Result | None = None
 
 
-def read_run(folder: Path) -> RunFolder:
-    """Read ``result.json``, ``history.jsonl`` and ``sweep.json``; one of result and sweep must be.
+def read_result(path: Path) -> Result:
+    """Read ``result.json``; a `DataError` names the file and the key that is wrong."""
+    return read_json(path, Result)
 
-    A torn last line of the history is passed over, as a run that was stopped leaves it.
+
+def read_comparison(path: Path) -> Comparison:
+    """Read ``comparison.json``."""
+    return read_json(path, Comparison)
+
+
+def read_run(folder: Path) -> RunFolder:
+    """Read ``result.json``, ``history.jsonl`` and ``sweep.json``; a result or a sweep is required.
+
+    A torn last line of the history, as a stopped run leaves it, is skipped.
     """
     path, sweep, history = folder / RESULT, folder / SWEEP, folder / HISTORY
     if not path.exists() and not sweep.exists():
@@ -44,13 +60,13 @@ def read_run(folder: Path) -> RunFolder:
         folder,
         result,
         tuple(read_history(history)) if history.exists() else (),
-        read_sweep(sweep).points if sweep.exists() else (),
+        read_json(sweep, Sweep).points if sweep.exists() else (),
         None if result is None else _plain_run(folder, result),
     )
 
 
 def _plain_run(folder: Path, result: Result) -> Result | None:
-    """Plain FedAvg on the same rows, as `fcfl demo` and `fcfl compare` leave it."""
+    """Return plain FedAvg on the same rows, as `fcfl demo` and `fcfl compare` leave it."""
     for place in (folder / PLAIN, folder.parent / PLAIN):
         path = place / RESULT
         if place == folder or result.method == PLAIN or not path.exists():
@@ -63,7 +79,7 @@ def _plain_run(folder: Path, result: Result) -> Result | None:
 
 
 def read_results(folders: Sequence[Path]) -> dict[str, Result]:
-    """Results by a short name of their folders, in the order given."""
+    """Read results by a short name of their folders, in the order given."""
     found = {}
     for name, folder in zip(short_names(folders), folders, strict=True):
         run = read_run(folder)
@@ -74,7 +90,7 @@ def read_results(folders: Sequence[Path]) -> dict[str, Result]:
 
 
 def short_names(folders: Sequence[Path]) -> list[str]:
-    """The last parts of paths, as many as tell them apart."""
+    """Return the last parts of paths, as many as distinguish them."""
     paths = [Path(os.path.normpath(folder.absolute())) for folder in folders]
     for count in range(1, max(len(path.parts) for path in paths) + 1):
         names = ["/".join(path.parts[-count:]) for path in paths]

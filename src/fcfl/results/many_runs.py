@@ -1,0 +1,246 @@
+"""Several runs on the same rows: the dataclasses of ``sweep.json`` and ``comparison.json``.
+
+Runs are compared by all rows together and by clients with enough people. At a client with 18 people
+one decision moves a rate by a tenth, which is no evidence about a model: such a client keeps its
+budget and its verdict, but does not decide how models compare.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING, Literal
+
+from fcfl._types import ClientId
+from fcfl.rules import LEAST_ROWS
+
+if TYPE_CHECKING:
+    from .result import ClientResult, Disparity, PartName, Result
+
+ENOUGH = int(LEAST_ROWS[0])  # people in every group that is compared
+MAJORITY = "majority"  # the line of everybody getting the more frequent label
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """Differences of group rates and accuracy on held-out rows, where there are any.
+
+    ``accuracy`` and the share ``selected`` are of all rows together. ``all_rows`` is the largest
+    difference over all rows together, with its interval. ``median``, ``largest``,
+    ``lowest_accuracy`` and how many of ``n_budgets`` budgets are ``kept`` are of ``clients``, those
+    with enough people. All other clients are in ``too_small``.
+    """
+
+    all_rows: float | None = None
+    low: float | None = None
+    high: float | None = None
+    accuracy: float | None = None
+    selected: float | None = None
+    median: float | None = None
+    largest: float | None = None
+    lowest_accuracy: float | None = None
+    kept: int = 0
+    n_budgets: int = 0
+    clients: tuple[ClientId, ...] = ()
+    too_small: tuple[ClientId, ...] = ()
+
+    @property
+    def keeps(self) -> str:
+        """How many budgets decisions keep, such as ``5/6``."""
+        return f"{self.kept}/{self.n_budgets}" if self.n_budgets else "–"
+
+
+def judge(result: "Result") -> Judged:
+    """Return how a result compares with others; if no client has enough people, by all clients."""
+    part, together = result.judged_part, result.overall
+    enough = [name for name, who in result.clients.items() if has_enough(who, part)]
+    clients = enough or list(result.clients)
+    parts = [result.clients[name].part(part) for name in clients]
+    largest = [largest_difference(result.clients[name], part) for name in clients]
+    values = [entry.value for entry in largest if entry is not None and entry.value is not None]
+    limited = [
+        (entry.value, entry.budget, entry.rule == "ratio")
+        for one in parts
+        for entry in one.disparities
+        if entry.value is not None and entry.budget is not None
+    ]
+    difference, pooled, rows = (
+        largest_difference(together, part),
+        together.part(part),
+        together.rows.of(part),
+    )
+    return Judged(
+        all_rows=None if difference is None else difference.value,
+        low=None if difference is None else difference.low,
+        high=None if difference is None else difference.high,
+        accuracy=pooled.accuracy,
+        selected=None if pooled.selected is None or not rows else pooled.selected / rows,
+        median=median(values) if values else None,
+        largest=max(values, default=None),
+        lowest_accuracy=min((p.accuracy for p in parts if p.accuracy is not None), default=None),
+        kept=sum(v >= budget if is_ratio else v <= budget for v, budget, is_ratio in limited),
+        n_budgets=len(limited),
+        clients=tuple(clients),
+        too_small=tuple(name for name in result.clients if name not in clients),
+    )
+
+
+def has_enough(client: "ClientResult", part: "PartName") -> bool:
+    """Return whether two groups or more are compared, each with enough people."""
+    entries = client.part(part).disparities
+    sizes = [group.rows for entry in entries for group in entry.groups if group.is_compared]
+    measured = all(entry.value is not None for entry in entries)
+    return bool(sizes) and measured and min(sizes) >= ENOUGH
+
+
+def largest_difference(client: "ClientResult", part: "PartName") -> "Disparity | None":
+    """Return a client's largest difference of group rates; ratios are not comparable."""
+    found = [e for e in client.part(part).disparities if e.rule != "ratio" and e.value is not None]
+    return max(found, key=lambda entry: entry.value or 0.0, default=None)
+
+
+# --- a sweep --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepPoint:
+    """One run of a sweep.
+
+    Its budget is ``budget``, or ``relative``: a share of the disparity without budgets. A point
+    that was trained twice has the exchanges of both runs. A point is ``degenerate`` if its model
+    selects nearly nobody, nearly everybody, or fewer than half as many rows as without budgets.
+    """
+
+    budget: float | None = None
+    relative: float | None = None
+    status: str
+    budgets_met: bool
+    degenerate: bool = False
+    exchanges: int
+    worst_client: str | None
+    worst_client_train_loss: float | None
+    worst_client_test_accuracy: float | None
+    test_accuracy: float | None
+    largest_train_disparity: float | None
+    largest_test_disparity: float | None
+    folder: str
+    judged: Judged = field(default_factory=Judged)
+
+    @property
+    def value(self) -> float | None:
+        """The budget, in the terms of its sweep."""
+        return self.budget if self.relative is None else self.relative
+
+    @property
+    def is_success(self) -> bool:
+        """Whether budgets are met by a model that selects neither nobody nor everybody."""
+        return self.budgets_met and not self.degenerate
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A run for each budget, the loosest first."""
+
+    points: tuple[SweepPoint, ...]
+
+
+# --- a comparison of methods ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ClientRun:
+    """One client in one run; ``value`` is its largest difference of group rates."""
+
+    accuracy: float | None = None
+    value: float | None = None
+    verdict: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodRun:
+    """One method with one seed; ``part`` is None for a run that failed.
+
+    ``still_moving`` states how much the last rounds changed in a run that stopped before it
+    converged.
+    """
+
+    folder: str
+    method: str
+    seed: int
+    status: str
+    message: str
+    part: Literal["train", "test"] | None = None
+    worst_client: ClientId | None = None
+    worst_accuracy: float | None = None
+    accuracy: float | None = None
+    worst_train_loss: float | None = None
+    largest_client: ClientId | None = None
+    largest_disparity: float | None = None
+    low: float | None = None
+    high: float | None = None
+    verdicts: Mapping[str, int] = field(default_factory=dict)
+    exchanges: int | None = None
+    bytes_from_clients: int | None = None
+    seconds: float | None = None
+    clients: Mapping[ClientId, ClientRun] = field(default_factory=dict)
+    judged: Judged = field(default_factory=Judged)
+    still_moving: str = ""
+
+
+@dataclass(frozen=True)
+class OverSeeds:
+    """A mean, the ends of its interval, and the standard deviation, where there are several."""
+
+    mean: float | None = None
+    low: float | None = None
+    high: float | None = None
+    sd: float | None = None
+
+
+@dataclass(frozen=True)
+class ClientOverSeeds:
+    """One client over all seeds of a method."""
+
+    accuracy: OverSeeds
+    disparity: OverSeeds
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodSummary:
+    """One method over all its seeds.
+
+    ``all_rows`` is the difference over all rows together, ``selected`` the share of them that is
+    selected; ``median``, ``largest``, ``lowest_accuracy`` and the budgets ``kept`` are of clients
+    with enough people (`Judged`).
+    """
+
+    method: str
+    what: str
+    seeds: tuple[int, ...]
+    failed: int
+    worst_accuracy: OverSeeds
+    accuracy: OverSeeds
+    worst_train_loss: OverSeeds
+    largest_disparity: OverSeeds
+    exchanges: OverSeeds
+    bytes_from_clients: OverSeeds
+    seconds: OverSeeds
+    verdicts: Mapping[str, int]
+    clients: Mapping[ClientId, ClientOverSeeds]
+    all_rows: OverSeeds = OverSeeds()
+    median: OverSeeds = OverSeeds()
+    largest: OverSeeds = OverSeeds()
+    lowest_accuracy: OverSeeds = OverSeeds()
+    selected: OverSeeds = OverSeeds()
+    kept: int = 0
+    n_budgets: int = 0
+    too_small: tuple[ClientId, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The content of ``comparison.json``."""
+
+    table: str
+    confidence_over_seeds: float
+    methods: tuple[MethodSummary, ...]
+    runs: tuple[MethodRun, ...]
