@@ -18,7 +18,7 @@ from hospital import result_of, stays, weights_of, written
 
 TABLE = {"client": "hospital", "label": "died", "sensitive": ("race",), "min_group_rows": 1}
 RESULT_KEYS = {
-    "schema", "method", "status", "message", "rounds", "evaluations", "bytes_from_clients",
+    "method", "status", "message", "rounds", "evaluations", "bytes_from_clients",
     "seconds", "kkt_residual", "l2", "objective", "selection", "seed", "fcfl_version",
     "worst_client", "clients", "global",
 }  # fmt: skip

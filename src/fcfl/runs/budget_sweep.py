@@ -173,7 +173,7 @@ def _run_twice(
     kept, why = _better(experiment, warm, cold)
     session.on_message(f"{folder.name}: {why}")
     both = warm.result.exchanges.plus(cold.result.exchanges)
-    result = replace(kept.result, exchanges=both, notes=(*kept.result.notes, why))
+    result = kept.result.replace(exchanges=both, notes=(*kept.result.notes, why))
     with writing(folder):
         unfinished = shutil.ignore_patterns(RESULT)
         shutil.copytree(kept.folder, folder, ignore=unfinished, dirs_exist_ok=True)
