@@ -4,10 +4,12 @@ BIN := .venv/bin
 # Tests start a hundred processes: what they import is compiled once, whatever the machine's habit.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help venv demo test plain test-deployment lint docs docs-check docs-outputs release-check bench clean
+.PHONY: help venv demo test test-all paper plain test-deployment lint docs docs-check docs-outputs release-check bench clean
 help:
 	@echo "make demo   train on Adult under a budget of .05 per client, beside plain FedAvg"
-	@echo "make test   the whole test suite"
+	@echo "make test   the tests for every change"
+	@echo "make test-all  every test but those of real processes, with those of the paper"
+	@echo "make paper  the paper's tables, figures and baselines: fcfl reproduce, fcfl data eicu"
 	@echo "make plain  fresh installations without our pins: each Python present, and the lowest versions"
 	@echo "make test-deployment  both engines over real processes: faults, TLS, keys; 3/4 of an hour"
 	@echo "make lint   ruff, mypy --strict, import contracts"
@@ -27,7 +29,7 @@ PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-c
 
 venv: .venv/ready
 .venv/ready: .venv/core
-	$(PIP) -e '.[adult,torch,flower,nvflare,paper,export,xlsx,docs,dev]'
+	$(PIP) -e '.[adult,torch,flower,nvflare,export,xlsx,docs,dev]'
 	touch $@
 
 demo: .venv/core
@@ -35,6 +37,15 @@ demo: .venv/core
 
 test: venv
 	$(BIN)/python -m pytest -n 2 --dist loadscope
+
+# A distribution of its own, in paper/; nothing else needs it.
+paper: .venv/paper
+.venv/paper: .venv/ready paper/pyproject.toml
+	$(PIP) -e ./paper
+	touch $@
+
+test-all: paper
+	$(BIN)/python -m pytest -n 2 --dist loadscope --all tests paper/tests
 
 # Needs no environment of its own: it makes and removes one for each Python.
 plain:
@@ -48,6 +59,7 @@ lint: venv
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	cd paper && PYTHONPATH=src ../$(BIN)/lint-imports
 
 docs: venv
 	$(BIN)/python -m sphinx -W --keep-going -b html -d docs/_build/read docs docs/_build/html

@@ -17,9 +17,9 @@ from benchmarks.reports import report_and_autograd, server_and_clients
 
 BENCHMARKS = {"report": report_and_autograd, "server": server_and_clients}
 STUDIES = (
-    "baselines", "coverage", "eicu", "exchanges", "flower", "fuzz", "growth", "losses", "masks",
+    "coverage", "exchanges", "flower", "fuzz", "growth", "losses", "masks",
     "mlp", "negotiation", "privacy", "promise", "published", "qp", "recorded", "resplits",
-    "round_cost", "rounds", "scale", "sites", "startup", "table_2", "thresholds",
+    "round_cost", "rounds", "scale", "sites", "startup", "thresholds",
 )  # fmt: skip
 
 

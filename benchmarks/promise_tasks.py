@@ -4,10 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
+import pandas as pd
+
 from benchmarks.promise_laws import LAWS, Population
-from fcfl.data import ClientData, Columns, FederatedTable, federate
+from fcfl.data import ClientData, Columns, FederatedTable, federate, load_adult_frames
 from fcfl.data.adult import adult, adult_5
-from fcfl.paper.reproduction.run_tables import pooled_adult
 from fcfl.rules import Difference, Rule
 
 BUDGET = 0.05
@@ -33,6 +35,16 @@ class Task:
     def is_small(self) -> bool:
         """Whether kept budgets count all groups, however few training rows they have."""
         return self.name in SMALL
+
+
+def pooled_adult(sensitive: str) -> pd.DataFrame:
+    """Return all rows of Adult with the paper's eight columns, clients PhD and non-PhD."""
+    frame = pd.concat(load_adult_frames(), ignore_index=True)
+    text = frame.select_dtypes(exclude="number").columns
+    table = frame[text].assign(client=np.where(frame["education"] == "Doctorate", "phd", "non-phd"))
+    if sensitive != "race":
+        return table
+    return table.assign(race=np.where(frame["race"] == "White", "White", "Non-White"))
 
 
 def adult_again(attribute: str, seed: int) -> Task:

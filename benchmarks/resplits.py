@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fcfl.paper.reproduction.run_tables import pooled_adult
+from benchmarks.promise_tasks import pooled_adult
 from fcfl.runs import Experiment, run_experiment
 
 PLAIN: dict[str, Any] = {"confidence": 0.0, "starts": 1}  # settings are compared, not margins

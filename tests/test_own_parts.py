@@ -37,8 +37,8 @@ PUBLIC = {
     "count_rows", "pool_counts", "Model", "Linear", "Opaque", "Request", "Point",
     "Report", "Reports", "CurvatureWeights", "Extra", "RateId", "Vector", "Matrix",
     "Problem", "Evaluation", "evaluate_point", "RoundInfo", "Status", "describe_round",
-    "Difference", "Ratio", "SQP", "TwoStage", "FedAvg", "FairReg", "QFFL", "AFL", "MMPF",
-    "AgnosticFair", "FedMGDA", "FairFed", "FedFB", "FCFLClassifier", "Loss", "CrossEntropy",
+    "Difference", "Ratio", "SQP", "TwoStage", "FedAvg", "FairReg", "QFFL", "AFL",
+    "FCFLClassifier", "Loss", "CrossEntropy",
     "Hinge", "Squared", "Result", "FCFLError",
     "__version__",
 }  # fmt: skip

@@ -20,9 +20,7 @@ SECTIONS = {
         "Opaque", "Loss", "CrossEntropy", "Hinge", "Squared",
     ),
     "Our methods": ("SQP", "TwoStage"),
-    "Baselines": (
-        "FedAvg", "FairReg", "QFFL", "AFL", "MMPF", "AgnosticFair", "FedMGDA", "FairFed", "FedFB",
-    ),
+    "Baselines": ("FedAvg", "FairReg", "QFFL", "AFL"),
 }  # fmt: skip
 REST = "For methods, clients and transports of your own"
 

@@ -32,13 +32,8 @@ if TYPE_CHECKING:
     from fcfl.estimator import FCFLClassifier
     from fcfl.federation.federation import Federation
     from fcfl.methods.baselines.afl import AFL
-    from fcfl.methods.baselines.agnostic_fair import AgnosticFair
     from fcfl.methods.baselines.fair_reg import FairReg
-    from fcfl.methods.baselines.fairfed import FairFed
     from fcfl.methods.baselines.fedavg import FedAvg
-    from fcfl.methods.baselines.fedfb import FedFB
-    from fcfl.methods.baselines.fedmgda import FedMGDA
-    from fcfl.methods.baselines.mmpf import MMPF
     from fcfl.methods.baselines.q_ffl import QFFL
     from fcfl.methods.method import RoundInfo, Status, describe_round
     from fcfl.methods.sqp.sqp import SQP
@@ -79,13 +74,8 @@ _HOME = {
     "fcfl.results": ("Result",),
     "fcfl.rules": ("Difference", "Ratio"),
     "fcfl.methods.baselines.afl": ("AFL",),
-    "fcfl.methods.baselines.agnostic_fair": ("AgnosticFair",),
     "fcfl.methods.baselines.fair_reg": ("FairReg",),
-    "fcfl.methods.baselines.fairfed": ("FairFed",),
     "fcfl.methods.baselines.fedavg": ("FedAvg",),
-    "fcfl.methods.baselines.fedfb": ("FedFB",),
-    "fcfl.methods.baselines.fedmgda": ("FedMGDA",),
-    "fcfl.methods.baselines.mmpf": ("MMPF",),
     "fcfl.methods.baselines.q_ffl": ("QFFL",),
     "fcfl.methods.method": ("RoundInfo", "Status", "describe_round"),
     "fcfl.problem.evaluation": ("Evaluation", "Problem", "evaluate_point"),
@@ -99,10 +89,8 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "AFL",
-    "MMPF",
     "QFFL",
     "SQP",
-    "AgnosticFair",
     "Client",
     "ClientData",
     "Counted",
@@ -114,11 +102,8 @@ __all__ = [
     "Extra",
     "FCFLClassifier",
     "FCFLError",
-    "FairFed",
     "FairReg",
     "FedAvg",
-    "FedFB",
-    "FedMGDA",
     "Federation",
     "Hinge",
     "Introduction",

@@ -60,7 +60,6 @@ def federation(seed=0):
         {**PLAIN, "excess_loss": True},
         {**PLAIN, "thresholds": "group", "confidence": 0.8},
         {**PLAIN, "starts": 3, "confidence": 0.9},
-        {"method": "agnostic-fair", "min_group_rows": 1},
         {"method": "fedavg"},
     ],
 )

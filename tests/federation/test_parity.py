@@ -13,6 +13,7 @@ from fcfl.methods.registry import METHODS
 from fcfl.methods.sqp import SQP
 from fcfl.models.linear import Linear
 from fcfl.rules import Difference
+from fcfl.runs.site_commands import FOR_SITES
 from fcfl.sites.messages import Terms
 from fcfl.sites.named_module import NamedModule
 from fcfl.sites.remote import RemoteFederation
@@ -24,7 +25,6 @@ from hospital import stays
 NAMES = ("north", "south")
 TERMS = Terms("died", ("race",))
 RULES = (Difference("demographic_parity", "race", 0.1),)
-SITES_REFUSE = ("agnostic-fair",)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def assert_same(sites, clients, model, **options):
     return one
 
 
-@pytest.mark.parametrize("name", [m for m in METHODS if m not in (*SITES_REFUSE, "private")])
+@pytest.mark.parametrize("name", FOR_SITES)
 def test_every_method_ends_at_the_same_bits(both, name):
     sites, clients = both
     assert_same(sites, clients, Linear(sites.agreement.schema.n_features), method=short(name))
@@ -80,13 +80,6 @@ def test_batches_are_drawn_the_same_at_sites_as_in_process(both, name):
     ended = assert_same(sites, clients, model, method=method)
     whole = trained(clients, model, method=replace(method, batch_rows=0))
     assert ended.params.tobytes() != whole.params.tobytes()
-
-
-@pytest.mark.parametrize("name", SITES_REFUSE)
-def test_a_method_that_asks_too_much_of_single_rows_is_refused_by_name(both, name):
-    sites, _ = both
-    with pytest.raises(FCFLError, match=r"asks for `\w+`, which tells too much of single rows"):
-        trained(sites, Linear(sites.agreement.schema.n_features), method=short(name))
 
 
 @pytest.mark.parametrize(
@@ -126,29 +119,6 @@ def test_a_path_that_makes_no_module_is_one_sentence(path, sentence):
     pytest.importorskip("torch")
     with pytest.raises(FCFLError, match=sentence):
         NamedModule(path, 3).start()
-
-
-def test_a_site_is_told_the_weights_of_no_other(both):
-    """FedFB weighs groups of every client; a site gets its own weights only."""
-    sites, _ = both
-    asked = []
-    transport = sites._exchange._transport
-    answer = transport.answer
-
-    def listen(content, config):
-        asked.append((config["name"], content))
-        return answer(content, config)
-
-    transport.answer = listen
-    try:
-        model = Linear(sites.agreement.schema.n_features)
-        trained(sites, model, method=short("fedfb"))
-    finally:
-        transport.answer = answer
-    assert any(b"LocalTraining" in content for _, content in asked)
-    for name, content in asked:
-        other = b"south" if name == "north" else b"north"
-        assert other not in content
 
 
 def test_choosing_at_the_sites_chooses_the_same(both):

@@ -66,7 +66,7 @@ def test_what_is_given_arrives():
         ("relative", "0.5", "`relative` belongs to command 'sweep', got 'train'"),
         ("most", 5, "`by` and `most` belong to command 'negotiate', got 'train'"),
         ("methods", "sqp,afl", "`methods` belong to command 'compare', got 'train'"),
-        ("method", "agnostic-fair", "it asks them for the features of 50 of their rows"),
+        ("method", "mmpf", "in the distribution fcfl-paper|with the distribution fcfl-paper"),
     ],
 )
 def test_what_does_not_fit_is_told_by_its_key(key, value, sentence):
@@ -107,7 +107,6 @@ def test_a_module_is_named_by_its_import_path():
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"command": "compare", "methods": "sqp,agnostic-fair"}, "does not run over sites"),
         ({"command": "compare", "methods": "sqp,sgd"}, "`methods` must be one of sqp, two-stage"),
         ({"command": "compare", "method": "afl"}, "`method` must be left out in a comparison"),
         (PRIVATE | {"command": "sweep", "budgets": "0.2"}, "`privacy` must be left out of a sweep"),
@@ -126,8 +125,7 @@ def test_keys_that_do_not_fit_the_command_are_told(given, sentence):
 
 def test_a_comparison_is_of_all_methods_that_sites_answer_each_with_its_own_rounds():
     run = SitesConfig.from_run_config(GIVEN | {"command": "compare"})
-    others = ("agnostic-fair", "private")
-    assert run.methods == tuple(name for name in METHODS if name not in others)
+    assert run.methods == FOR_SITES
     assert run.experiment.rounds is None and run.experiment.l2 == 0.003
     sweep = SitesConfig.from_run_config(GIVEN | {"command": "sweep", "relative": "1,0.5"})
     assert sweep.swept == ((1.0, 0.5), True)

@@ -145,7 +145,7 @@ def test_a_gradient_method_starts_every_point_afresh(table, tmp_path):
 
 def test_an_exceeded_budget_is_shown_and_is_exit_code_3_also_when_read_back(table, tmp_path):
     folder = tmp_path / "sweep"
-    command = ("sweep", table, *COLUMNS, "--method", "fedfb", "--budgets", "0.3,0.1")
+    command = ("sweep", table, *COLUMNS, "--method", "fedavg", "--budgets", "0.3,0.1")
     for more in ((), ("--resume",)):
         outcome = fcfl(*command, "--out", folder, *more)
         assert outcome.exit_code == 3, outcome.output

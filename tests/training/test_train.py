@@ -452,12 +452,6 @@ def test_a_method_that_enforces_no_budgets_says_so():
     assert train(federation(), Linear(4), (PARITY,), method=method).notes == ()
 
 
-def test_rows_that_are_disclosed_are_told():
-    trained = train(federation(), Linear(4), (PARITY,), method="agnostic-fair")
-    count = trained.at.problem.references.shape[0]
-    assert f"{count} training rows are reference points: the server sees them." in trained.notes
-
-
 # --- absence --------------------------------------------------------------------------------------
 
 
@@ -519,12 +513,6 @@ def test_who_is_absent_is_named_with_the_reason_once():
     ("answers", "alone", "options", "what"),
     [
         (9, 0, {"excess_loss": True, "objective": "max"}, "how a model of its own does"),
-        (
-            1,
-            0,
-            {"method": "agnostic-fair", "objective": None},
-            "which rows are reference points",
-        ),
     ],
 )
 def test_nobody_is_left_out_of_what_comes_before_the_rounds(answers, alone, options, what):

@@ -1,8 +1,12 @@
 """All commands by name, in the order in which a person meets them.
 
 ``fcfl --help`` shows these lines without importing a command: pandas, SciPy and scikit-learn take
-seconds that nobody who asks for help should wait.
+seconds that nobody who asks for help should wait. Another distribution adds a command as an entry
+point of the group ``fcfl.commands``, or a command of ``fcfl data`` under a name with ``data.``
+before; its line is the summary of the distribution.
 """
+
+from importlib.metadata import entry_points
 
 from cyclopts import App, Parameter
 
@@ -26,7 +30,6 @@ COMMANDS = {
     "nvflare": "Train where rows never leave their owner, over NVIDIA FLARE.",
     "site": "A site's own side: its limits, and the ledger of what it has answered.",
     "data": "List the built-in data sets, or describe one: rows, groups, label rates.",
-    "reproduce": "Reproduce tables and figures of the paper, theirs and ours side by side.",
 }
 
 
@@ -53,4 +56,8 @@ def make_app(asked: str = "") -> App:
     for place, (name, line) in enumerate(COMMANDS.items()):
         help = None if name == asked else line
         app.command(f"fcfl.cli.{name}:app", name=name, help=help, sort_key=place)
+    for entry in entry_points(group="fcfl.commands"):
+        if "." not in entry.name:
+            help = entry.dist.metadata["Summary"] if entry.dist and entry.name != asked else None
+            app.command(entry.value, name=entry.name, help=help, sort_key=len(COMMANDS))
     return app

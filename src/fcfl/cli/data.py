@@ -1,5 +1,6 @@
 """fcfl data: list and describe data sets."""
 
+from importlib.metadata import entry_points
 from typing import Annotated
 
 from cyclopts import App
@@ -11,22 +12,25 @@ from fcfl.runs import Experiment
 from fcfl.runs.opening import open_table
 from fcfl.runs.settings import DATA
 
-from . import eicu
 from .console import asking, note, out_console, say
 from .settings import NOTHING, Given, table_argument, takes
 from .train import experiment_of
 
 _SYNTHETIC = "Two non-convex objectives in 20 dimensions (the paper, section 5.2), no rows"
-_EICU = "Hospital stays, from your own copy of the tables: fcfl data eicu --help"
+_ADDED = {
+    entry.name.removeprefix("data."): entry.value
+    for entry in entry_points(group="fcfl.commands")
+    if entry.name.startswith("data.")
+}
 
 
 app = App(
     name="data",
     help_epilogue="Examples:\n\n  fcfl data\n\n  fcfl data adult --sensitive sex\n\n"
-    "  fcfl data a.csv --client site --label died --sensitive race\n\n"
-    "  fcfl data eicu --help",
+    "  fcfl data a.csv --client site --label died --sensitive race",
 )
-app.command(eicu.app)
+for _name, _app in _ADDED.items():
+    app.command(_app, name=_name)
 
 
 @app.default
@@ -35,11 +39,7 @@ def data(
     *table: Annotated[str, table_argument("Leave it out to list the built-in sets.")],
     given: Given = NOTHING,
 ) -> None:
-    """List the built-in data sets, or describe one: rows, groups, label rates.
-
-    fcfl data eicu DIR makes a table of hospital stays from the eICU tables; it
-    has options of its own.
-    """
+    """List the built-in data sets, or describe one: rows, groups, label rates."""
     if not table:
         _list_sets()
         return
@@ -52,7 +52,8 @@ def data(
 
 def _list_sets() -> None:
     sets = Grid.grid(padding=(0, 2))
-    for name, what in {**BUILTIN, "synthetic": _SYNTHETIC, "eicu": _EICU}.items():
+    added = {name: f"Made from your own files: fcfl data {name} --help" for name in _ADDED}
+    for name, what in {**BUILTIN, "synthetic": _SYNTHETIC, **added}.items():
         sets.add_row(f"[bold]{name}[/]", what)
     out_console.print(sets, "\nDescribe one with: fcfl data NAME", highlight=False)
 

@@ -6,7 +6,7 @@ from typing import Any
 from fcfl._checks import check_choice
 from fcfl._types import ClientId
 from fcfl.methods.private import Private
-from fcfl.methods.registry import METHODS
+from fcfl.methods.registry import METHODS, check_method
 from fcfl.policy import PrivacyBudget
 from fcfl.rules import RATE_KINDS, Difference, Ratio, Rule
 from fcfl.runs.budget_settings import BudgetSettings
@@ -25,7 +25,7 @@ def method_of(classifier: Any, seed: int) -> Any:
         if classifier.rounds is not None:
             raise ValueError("`rounds` is an option of the method object: leave it out here.")
         return classifier.method
-    registered = METHODS[check_choice("method", classifier.method, METHODS)]
+    registered = METHODS[check_method("method", classifier.method)]
     options: dict[str, object] = {"seed": seed} if "seed" in registered.options else {}
     if classifier.rounds is not None:
         counts = (

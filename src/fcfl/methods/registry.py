@@ -1,22 +1,20 @@
 """All methods by name: the class, one line of help, and what the rest of the package may ask.
 
 To add a method, write its module, import its class and add it to the list. A method of one's own
-that is passed as an object needs no entry.
+that is passed as an object needs no entry. Another distribution adds a method as an entry point of
+the group ``fcfl.methods``: a class with a class attribute ``help``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any
 
+from fcfl._checks import check_choice
 from fcfl.methods.baselines.afl import AFL
-from fcfl.methods.baselines.agnostic_fair import AgnosticFair
 from fcfl.methods.baselines.fair_reg import FairReg
-from fcfl.methods.baselines.fairfed import FairFed
 from fcfl.methods.baselines.fedavg import FedAvg
-from fcfl.methods.baselines.fedfb import FedFB
-from fcfl.methods.baselines.fedmgda import FedMGDA
-from fcfl.methods.baselines.mmpf import MMPF
 from fcfl.methods.baselines.q_ffl import QFFL
 from fcfl.methods.method import Traits, traits_of
 from fcfl.methods.private import Private
@@ -97,30 +95,29 @@ _ALL = (
     Registered(
         AFL, "the worst mixture of clients, by descent and ascent; does not enforce budgets"
     ),
-    Registered(
-        MMPF, "the worst client's loss, by reweighting whole fits; does not enforce budgets"
-    ),
-    Registered(
-        AgnosticFair,
-        "the loss and covariance under the worst reweighting of rows; discloses 50 rows, does not "
-        "enforce budgets",
-    ),
-    Registered(
-        FedMGDA,
-        "every client's loss, until one could only gain at another's cost; does not enforce "
-        "budgets",
-    ),
-    Registered(
-        FairFed,
-        "reweighted local losses, averaged by how near each client's disparity is to that of all "
-        "rows; does not enforce budgets",
-    ),
-    Registered(
-        FedFB,
-        "losses whose weights steer the selection rates of all rows together; does not enforce "
-        "budgets",
-    ),
 )
 
-METHODS: Mapping[str, Registered] = MappingProxyType({one.name: one for one in _ALL})
+_PAPER = ("mmpf", "agnostic-fair", "fedmgda", "fairfed", "fedfb")  # in a distribution of their own
+
+
+def _installed() -> Iterator[Registered]:
+    """Return the methods that other distributions add."""
+    for entry in entry_points(group="fcfl.methods"):
+        method = entry.load()
+        yield Registered(method, method.help)
+
+
+METHODS: Mapping[str, Registered] = MappingProxyType(
+    {one.name: one for one in (*_ALL, *_installed())}
+)
 """All methods, in the order in which help lists them."""
+
+
+def check_method(argument: str, name: str) -> str:
+    """Return ``name`` if a method is registered under it; else raise `ValueError`."""
+    if name in _PAPER and name not in METHODS:
+        raise ValueError(
+            f"`{argument}` {name!r} is a baseline that only the paper compares. Install it with "
+            "the distribution fcfl-paper: `make paper` in a clone of the repository."
+        )
+    return check_choice(argument, name, METHODS)

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fcfl._checks import check_choice
 from fcfl._files import write_json
 from fcfl.errors import AbsentClientError, FCFLError, Interrupted
 from fcfl.federation.checkpoint import checkpoint_path
 from fcfl.federation.exchange_count import read_exchanges
-from fcfl.methods.registry import METHODS
+from fcfl.methods.registry import METHODS, check_method
 from fcfl.results import Comparison, read_result
 from fcfl.results.files import COMPARISON, PLAIN, RESULT
 from fcfl.results.many_runs import MethodRun
@@ -43,7 +42,7 @@ def check_compared(name: str) -> None:
             f"Method {name!r} is not compared: its clients add noise, those of the others do not. "
             "Train it by itself: fcfl train --privacy epsilon=E,delta=D"
         )
-    check_choice("methods", name, COMPARED)
+    check_method("methods", name)
 
 
 def run_comparison(

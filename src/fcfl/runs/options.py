@@ -99,10 +99,10 @@ class Setting:
             raise ValueError(f"`{name}` must be true or false, got {value!r}.")
         if self.types == (tuple[str, ...],):
             check_words(name, value)
-        if self.choices:
-            check_choice(name, value, self.choices)
         for check in self.checks:
             check(name, value)
+        if self.choices:
+            check_choice(name, value, self.choices)
 
 
 def settings_of(settings: Any) -> Mapping[str, Setting]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from fcfl._checks import check_non_negative, check_starts, is_number
 from fcfl.accountant import check_privacy
-from fcfl.methods.registry import METHODS
+from fcfl.methods.registry import METHODS, check_method
 from fcfl.models.loss import HALF, LOSSES, CrossEntropy, as_loss
 from fcfl.models.model import check_threshold
 from fcfl.runs.options import Written, one_of, words
@@ -91,7 +91,7 @@ class TrainingSettings:
     GROUP: ClassVar = TRAINING
 
     _: KW_ONLY
-    method: Annotated[str, one_of(METHODS, help=_methods_help())] = "sqp"
+    method: Annotated[str, one_of(METHODS, help=_methods_help()), check_method] = "sqp"
     """The method."""
     published: bool = False
     """Run two-stage as the authors' code does."""

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fcfl._checks import check_choice, check_non_negative
+from fcfl._checks import check_non_negative
 from fcfl.methods.method import traits_of
-from fcfl.methods.registry import METHODS
+from fcfl.methods.registry import METHODS, check_method
 from fcfl.models.model import Model
 
 MAX_ACCURACY_LOSS = 0.02  # that margins may cost on training rows, by default
@@ -52,7 +52,7 @@ def as_method(method: Any) -> Any:
     """A method by its name with its default options, or the object that is given."""
     if not isinstance(method, str):
         return method
-    return METHODS[check_choice("method", method, METHODS)].method()
+    return METHODS[check_method("method", method)].method()
 
 
 def has_objective(method: Any) -> bool:

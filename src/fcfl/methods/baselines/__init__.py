@@ -5,23 +5,13 @@ all methods by name.
 """
 
 from .afl import AFL
-from .agnostic_fair import AgnosticFair
 from .fair_reg import FairReg
-from .fairfed import FairFed
 from .fedavg import FedAvg
-from .fedfb import FedFB
-from .fedmgda import FedMGDA
-from .mmpf import MMPF
 from .q_ffl import QFFL
 
 __all__ = [
     "AFL",
-    "MMPF",
     "QFFL",
-    "AgnosticFair",
-    "FairFed",
     "FairReg",
     "FedAvg",
-    "FedFB",
-    "FedMGDA",
 ]

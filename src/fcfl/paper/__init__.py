@@ -1,1 +1,0 @@
-"""The paper again: its tables, figures and clinical data."""
