@@ -13,11 +13,11 @@ import numpy as np
 from scipy.optimize import minimize
 
 from benchmarks.flower import adult as adult_frame
+from benchmarks.in_process import InProcess
 from benchmarks.open_site import open_site
 from fcfl._types import Point, Request, Vector
 from fcfl.data import adult
 from fcfl.federation.federation import Federation
-from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
 from fcfl.methods.sqp import SQP
 from fcfl.models.linear import Linear

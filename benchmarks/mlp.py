@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from benchmarks.in_process import InProcess
 from fcfl import SQP, Difference
 from fcfl._types import Point, Request, Vector
 from fcfl.client.counts import Counts, count_rows
 from fcfl.data import ClientData, FederatedTable, load_builtin
-from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
 from fcfl.methods.method import RoundInfo
 from fcfl.models.linear import linear_logits

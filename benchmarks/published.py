@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.in_process import InProcess
 from fcfl._types import Point, Request
 from fcfl.client.counts import count_rows
 from fcfl.data import adult
-from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
 from fcfl.methods.two_stage.two_stage import TwoStage
 from fcfl.models.linear import linear_logits

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks import Measured
+from benchmarks.in_process import InProcess
 from fcfl._types import Point, Request
 from fcfl.data import adult
-from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, admit
 from fcfl.methods.two_stage.two_stage import TwoStage
 from fcfl.models.linear_rows import linear_rows

@@ -27,11 +27,11 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import minimize
 
+from benchmarks.in_process import InProcess
 from fcfl import SQP, Difference
 from fcfl._types import Point, Request, Vector
 from fcfl.data import adult, adult_5
 from fcfl.data.client_data import ClientData
-from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
 from fcfl.models.linear_rows import linear_rows
 from fcfl.problem.evaluation import Evaluation, Problem, build_problem, evaluate_point

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.in_process import InProcess
 from fcfl import SQP, Difference, TwoStage
 from fcfl._types import Point, Request, Vector
 from fcfl.data import adult
-from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
 from fcfl.methods.sqp.quasi_newton import no_memory
 from fcfl.methods.sqp.subproblem import Target, kkt_residual, solve_step

@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.in_process import InProcess
 from benchmarks.round_counts import MOST, Posed, drawn, evaluated, settings
 from fcfl import SQP
 from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, Report, Request, Vector
-from fcfl.federation.in_process import InProcess
 from fcfl.methods.sqp.damping import Damping, first_damping
 from fcfl.methods.sqp.elastic import find_step, step_within_slack
 from fcfl.methods.sqp.lagrangian import (

@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 import numpy as np
+from benchmarks.in_process import InProcess
 
 from fcfl import SQP, Difference, TwoStage
 from fcfl._types import Point, Request, Vector
@@ -17,7 +18,6 @@ from fcfl.client.counts import count_rows
 from fcfl.data import Columns, FederatedTable, federate
 from fcfl.data.adult import GROUPS, adult_schema
 from fcfl.data.adult_files import load_adult_frames
-from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
 from fcfl.methods.baselines import AFL, QFFL, FedAvg
 from fcfl.models.linear import linear_logits

@@ -402,7 +402,7 @@ def test_a_folder_without_a_whole_classifier_is_refused(tmp_path):
     for content, sentence in (
         ("{", "is not a whole classifier"),
         ('{"kind": "fcfl-linear-1"}', "holds a 'fcfl-linear-1'"),
-        ('{"kind": "fcfl-classifier-3"}', "is not a whole classifier"),
+        ('{"kind": "fcfl-classifier-4"}', "is not a whole classifier"),
     ):
         path.write_text(content)
         with pytest.raises(DataError, match=sentence):

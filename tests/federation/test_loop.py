@@ -2,11 +2,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmarks.in_process import InProcess
 
 from fcfl._types import CurvatureWeights, Point, Request
 from fcfl.errors import AbsentClientError, ReportError
 from fcfl.federation.arrivals import check_reports
-from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, Tally, admit, run
 from fcfl.methods.baselines.fedavg import FedAvg, FedAvgState
 from fcfl.methods.two_stage.two_stage import TwoStage

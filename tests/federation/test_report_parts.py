@@ -9,8 +9,8 @@ from fcfl._report_checks import check_report, part_missing
 from fcfl._types import Point, Report
 from fcfl.errors import ReportError
 from fcfl.extras import KernelSums, LocalTraining, LossesByLabel
-from fcfl.federation.codec import decode, encode, reachable_classes
 from fcfl.federation.loop import Progress, run
+from fcfl.federation.serialise import Serialiser
 from fcfl.methods.baselines import FedAvg
 from fcfl.models.gradient_spread import GradientSpread
 from fcfl.models.linear_rows import linear_rows
@@ -76,7 +76,6 @@ def test_an_absent_clients_last_local_model_stands_in():
 
 @pytest.mark.parametrize("part", POINTS)
 def test_requests_and_reports_survive_the_codec(part):
-    classes = reachable_classes(Point, Report)
+    serialiser = Serialiser(Point | Report)
     for value in (POINTS[part], answer(POINTS[part])):
-        tree, arrays = encode(value, classes)
-        assert identical(decode(tree, arrays, classes), value)
+        assert identical(serialiser.load(serialiser.dump(value)), value)

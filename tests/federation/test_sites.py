@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from struct import pack
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ CHANGES = {
     "a short gradient": ({"loss_grad": np.zeros(2)}, r"`loss_grad` of shape \(2,\)"),
     "no curvature": ({"curvature": None}, "no `curvature`, which was asked for"),
     "negative rows": ({"n_rows": -3.0}, "a row count of -3.0"),
-    "text for a loss": ({"loss": "low"}, "`loss` of a Report is 'low'"),
+    "text for a loss": ({"loss": "low"}, r"content\[0\].loss"),
     "a loss below zero": ({"loss": -5.0}, "a loss of -5.0; it must lie between 0"),
     "a huge loss": ({"loss": 1e300}, "a loss of 1e"),
     "a huge gradient": ({"loss_grad": 1e300}, "magnitude 1e.300 in `loss_grad`"),
@@ -128,11 +129,11 @@ def test_a_run_with_a_refused_answer_stops_by_name_and_can_be_resumed(files, tmp
     ("change", "reason"),
     [
         (lambda answer: replace(answer, name="north"), "of site 'south' answered as 'north'"),
-        (lambda answer: replace(answer, name=5), "`name` of a Answer is 5"),
-        (lambda answer: b"nonsense", "no message of fcfl"),
+        (lambda answer: replace(answer, name=5), "$.name"),
+        (lambda answer: b"nonsense", "was not written by fcfl"),
         (lambda answer: replace(answer, content=()), "sent 0 reports for a request of"),
-        (lambda answer: replace(answer, content=None), "`content` of a Answer is None"),
-        (lambda answer: replace(answer, content=({},) * 5), "`content` of a Answer is ({}"),
+        (lambda answer: replace(answer, content=None), "$.content"),
+        (lambda answer: replace(answer, content=({},) * 5), "$.content[0]"),
         (
             lambda answer: replace(answer, content=Introduction("south", {}, {})),
             "sent one Introduction, expected a tuple of reports",
@@ -203,7 +204,7 @@ def test_counts_that_cannot_be_are_refused_by_name(files, tmp_path, change):
     sentence = (
         r"Client 'south' did not say how the model does on its rows: its answer was refused: "
         r"(Client 'south' sent invalid counts of its (training|held-out) rows\.|The message "
-        r"cannot be read \(`\w+` of a Count\w+ is .*\)\.) Resume when it is back\.$"
+        r"cannot be read \(.*\$\.content\.train.*\)\.) Resume when it is back\.$"
     )
     transport = spoiled(files, tmp_path, from_answer(1, with_counts(change)))
     with pytest.raises(AbsentClientError, match=sentence):
@@ -211,8 +212,8 @@ def test_counts_that_cannot_be_are_refused_by_name(files, tmp_path, change):
 
 
 def test_a_count_beyond_all_numbers_is_refused_by_name(files, tmp_path):
-    change = with_counts(lambda c: {"train": replace(c.train, true_negative=10**400)})
-    sentence = r"Client 'south' .*`true_negative` of a Counts is 10+"
+    change = with_counts(lambda c: {"train": replace(c.train, true_negative=2**63)})
+    sentence = r"Client 'south' .*(invalid counts|true_negative)"
     with pytest.raises(AbsentClientError, match=sentence):
         train(spoiled(files, tmp_path, from_answer(1, change)), tmp_path / "out", NAMES)
 
@@ -220,20 +221,20 @@ def test_a_count_beyond_all_numbers_is_refused_by_name(files, tmp_path):
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"labels": (1, 2)}, "`labels`"),
-        ({"levels": {"race": (3,)}}, "`levels`"),
-        ({"present": {"race": (3,)}}, "`present`"),
-        ({"version": 3}, "`version`"),
+        ({"labels": (1, 2)}, "content.labels"),
+        ({"levels": {"race": (3,)}}, "content.levels"),
+        ({"present": {"race": (3,)}}, "content.present"),
+        ({"version": 3}, "content.version"),
         ({"min_group_rows": 0}, "Client 'south' sent invalid policy counts"),
-        ({"withhold_below": 0.5}, "`withhold_below`"),
-        ({"policy_sha256": 7}, "`policy_sha256`"),
-        ({"rules": ("none",)}, "`rules`"),
+        ({"withhold_below": 0.5}, "content.withhold_below"),
+        ({"policy_sha256": 7}, "content.policy_sha256"),
+        ({"rules": ("none",)}, "content.rules"),
         ({"statistics": None}, "Client 'south' sent invalid statistics"),
-        ({"statistics": Refusal("none")}, "`statistics`"),
-        ({"checksum": 5}, "`checksum`"),
-        ({"labels": 5}, "`labels`"),
-        ({"levels": None}, "`levels`"),
-        ({"rules": None}, "`rules`"),
+        ({"statistics": Refusal("none")}, "content.statistics"),
+        ({"checksum": 5}, "content.checksum"),
+        ({"labels": 5}, "content.labels"),
+        ({"levels": None}, "content.levels"),
+        ({"rules": None}, "content.rules"),
     ],
     ids=str,
 )
@@ -519,8 +520,8 @@ def test_a_site_is_told_nothing_of_the_others(files, tmp_path):
     transport = Listening(node_configs(files, tmp_path))
     train(transport, tmp_path / "out", NAMES, budget="north=0.0625,south=0.03125")
     for name, budget, other, others in (
-        ("north", b"0.0625", b"south", b"0.03125"),
-        ("south", b"0.03125", b"north", b"0.0625"),
+        ("north", pack(">d", 0.0625), b"south", pack(">d", 0.03125)),
+        ("south", pack(">d", 0.03125), b"north", pack(">d", 0.0625)),
     ):
         assert len(messages[name]) > 3
         assert any(budget in message for message in messages[name])

@@ -4,7 +4,7 @@ from dataclasses import fields, is_dataclass
 
 import pytest
 
-from fcfl.federation.codec import reachable_classes
+from fcfl.federation.serialise import Serialiser
 from fcfl.methods.method import Traits, traits_of
 from fcfl.methods.registry import METHODS
 
@@ -16,7 +16,7 @@ def test_a_method_is_registered_under_its_own_name_with_its_state_class(name):
     method = METHODS[name].method()
     assert method.name == name == METHODS[name].name
     assert is_dataclass(method.state_class)
-    assert method.state_class.__name__ in reachable_classes(method.state_class)
+    assert method.state_class.__name__ in Serialiser(method.state_class).classes
 
 
 def test_no_two_methods_share_a_state_class():

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from benchmarks.in_process import InProcess
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
 from by_slsqp import solve_by_slsqp
 from fcfl._types import CurvatureWeights, Point, Request
-from fcfl.federation.in_process import InProcess
 from fcfl.methods.sqp import SQP
 from fcfl.models.linear import Linear
 from fcfl.models.linear_rows import linear_rows

@@ -292,7 +292,7 @@ def assert_nothing_torn(folder):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs resource limits")
-@pytest.mark.parametrize(("n_bytes", "rounds"), [(3000, "4,4"), (3000, "200,200"), (2000, "20,20")])
+@pytest.mark.parametrize(("n_bytes", "rounds"), [(1800, "4,4"), (1800, "20,20")])
 def test_a_full_disk_is_told_and_leaves_nothing_torn(tmp_path, n_bytes, rounds):
     process = run_with_largest_file(n_bytes, tmp_path, rounds)
     notes = [line for line in process.said.splitlines() if "checkpoint" in line]

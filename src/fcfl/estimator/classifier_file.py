@@ -15,8 +15,8 @@ import numpy as np
 from fcfl._files import replace_file, write_json
 from fcfl.audit import Audit, Estimate, Evidence, PartAudit
 from fcfl.errors import DataError
-from fcfl.federation.codec import decode, encode
 from fcfl.federation.history import History
+from fcfl.federation.serialise import Serialiser, plain
 from fcfl.methods.method import RoundInfo
 from fcfl.methods.registry import METHODS
 from fcfl.models.linear import Linear
@@ -28,16 +28,16 @@ from fcfl.results import Disparity, Result, read_run
 from fcfl.results.files import HISTORY, RESULT
 from fcfl.rules import Difference, Ratio, Rule
 
-_KIND = "fcfl-classifier-3"
+_KIND = "fcfl-classifier-4"
 _FILE = "classifier.json"
-_CLASSES: dict[str, type] = {
-    cls.__name__: cls
-    for cls in (
+_STATE = Serialiser(
+    Any,
+    also=(
         *(Difference, Ratio, RoundInfo, Audit, PartAudit, Estimate, Evidence),
         *(registered.method for registered in METHODS.values()),
         *LOSSES.values(),
-    )
-}
+    ),
+)
 _LEARNED = ("rules_", "levels_", "audit_", "n_features_in_")
 
 
@@ -46,14 +46,14 @@ def write_classifier(classifier: Any, folder: Path) -> None:
     settings = {**classifier.get_params(deep=False), "model": None}
     if isinstance(settings["budget"], list):
         settings["budget"] = tuple(settings["budget"])
-    if type(settings["method"]) not in (str, *_CLASSES.values()):  # of the caller's own
+    if type(settings["method"]) not in (str, *_STATE.classes.values()):  # of the caller's own
         settings["method"] = settings["method"].name
     loss = as_loss("loss", settings["loss"])
     if type(loss) not in LOSSES.values():
         raise ValueError(f"`loss` must be one of fcfl's own to be saved, got {loss!r}.")
     learned = {name: getattr(classifier, name) for name in _LEARNED if hasattr(classifier, name)}
     names = getattr(classifier, "feature_names_in_", None)
-    state, _ = encode({"settings": settings, "learned": learned}, _CLASSES)
+    state = plain({"settings": settings, "learned": learned}, _STATE.classes)
     content = {
         "kind": _KIND,
         "feature_names": None if names is None else names.tolist(),
@@ -150,7 +150,7 @@ def _from_own_file(cls: Any, path: Path, model: Any) -> Any:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["kind"] != _KIND:
             raise DataError(f"{str(path)!r} holds a {content['kind']!r}, not a {_KIND!r}.")
-        state = decode(content["state"], {}, _CLASSES)
+        state = _STATE.restore(content["state"])
         classifier = cls(**{**state["settings"], "model": model})
         for name, value in state["learned"].items():
             setattr(classifier, name, value)

@@ -1,26 +1,18 @@
 """A run's progress on disk: written atomically, with a checksum, the previous one kept.
 
-A checkpoint is one file: a line with a magic word and the SHA-256 of what follows, then the value
-as `wire` packs it, without pickle.
-
-The classes that may be written and built again are those of `Progress` and whatever the type hints
-of the method's state class mention. So a method brings all that its checkpoint needs, and a file
-can make nothing else.
+A checkpoint is the value as `serialise` writes it behind its SHA-256. It can build the classes of
+`Progress`, and those that the type hints of the method's state class mention.
 """
 
-import hashlib
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from fcfl._files import replace_file
 from fcfl.errors import CheckpointError
-from fcfl.federation.codec import decode, reachable_classes
 from fcfl.federation.loop import Progress
-from fcfl.federation.wire import WireError, pack, unpack_tree
-
-_MAGIC = b"fcfl-checkpoint-2"
-_UNREADABLE = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+from fcfl.federation.serialise import TAG, Serialiser, WireError, peek, seal, unseal
 
 
 class OtherMethodError(CheckpointError):
@@ -36,12 +28,12 @@ class Loaded:
 
 
 def checkpoint_path(folder: Path) -> Path:
-    """Where a run's newest checkpoint lies."""
+    """Return the path of a run's newest checkpoint."""
     return folder / "checkpoint.fcfl"
 
 
 def previous_path(folder: Path) -> Path:
-    """Where the one before it lies."""
+    """Return the path of the checkpoint before it."""
     return folder / "checkpoint.previous.fcfl"
 
 
@@ -51,8 +43,19 @@ def save_checkpoint(folder: Path, progress: Progress[Any]) -> None:
     The newest one becomes the previous one, unless it is torn: then the previous one stays.
     """
     newest = checkpoint_path(folder)
-    keep = previous_path(folder) if _is_whole(newest, type(progress.state)) else None
-    replace_file(newest, _pack(progress), keep=keep)
+    state_class: Any = type(progress.state)
+    serialiser = _serialiser(state_class)
+    content = serialiser.dump(progress)
+    try:
+        serialiser.load(content)
+    except WireError as error:
+        raise TypeError(f"Cannot write a checkpoint that could be read back: {error}") from error
+    try:
+        _read(newest, state_class)
+        keep = previous_path(folder)
+    except (CheckpointError, OSError):
+        keep = None
+    replace_file(newest, seal(content), keep=keep)
 
 
 def load_checkpoint(folder: Path, state_class: type) -> Loaded:
@@ -65,68 +68,40 @@ def load_checkpoint(folder: Path, state_class: type) -> Loaded:
     if not newest.exists() and not previous.exists():
         raise CheckpointError(f"There is no checkpoint in {str(folder)!r}; start without resuming.")
     try:
-        return Loaded(_unpack(newest, state_class))
+        return Loaded(_read(newest, state_class))
     except OtherMethodError:
         raise
     except CheckpointError as error:
         if not previous.exists():
             raise
         warning = f"{error} The previous checkpoint is used."
-        return Loaded(_unpack(previous, state_class), warning)
+        return Loaded(_read(previous, state_class), warning)
 
 
-def _pack(progress: Progress[Any]) -> bytes:
-    content = pack(progress, _classes(type(progress.state)))
-    return b"%s %s\n%s" % (_MAGIC, hashlib.sha256(content).hexdigest().encode(), content)
+@cache
+def _serialiser(state_class: Any) -> Serialiser:
+    return Serialiser(Progress[state_class])
 
 
-def _classes(state_class: type) -> dict[str, type]:
-    """The classes that a checkpoint of a method with this state may hold, by name."""
-    return reachable_classes(Progress, state_class)
-
-
-def _is_whole(path: Path, state_class: type) -> bool:
-    """Whether a checkpoint could be read back."""
-    try:
-        _unpack(path, state_class)
-    except (CheckpointError, OSError):
-        return False
-    return True
-
-
-def _unpack(path: Path, state_class: type) -> Progress[Any]:
+def _read(path: Path, state_class: Any) -> Progress[Any]:
     if not path.is_file():
         what = "is not a file" if path.exists() else "is missing"
         raise CheckpointError(f"The checkpoint {str(path)!r} {what}.")
-    head, _, content = path.read_bytes().partition(b"\n")
-    magic, _, checksum = head.partition(b" ")
-    if magic != _MAGIC or hashlib.sha256(content).hexdigest().encode() != checksum:
+    content = unseal(path.read_bytes())
+    if content is None:
         raise CheckpointError(f"The checkpoint {str(path)!r} is torn: its checksum does not match.")
-    try:
-        tree, arrays = unpack_tree(content)
-        _check_state(path, tree, state_class)
-        progress = decode(tree, arrays, _classes(state_class))
-    except OtherMethodError:
-        raise
-    except (WireError, *_UNREADABLE) as error:
-        raise CheckpointError(
-            f"The checkpoint {str(path)!r} was written by another version of fcfl, or of the "
-            f"method's own {state_class.__name__} ({error})."
-        ) from error
-    if not isinstance(progress, Progress):
-        raise CheckpointError(f"The checkpoint {str(path)!r} holds no run.")
-    return progress
-
-
-def _check_state(path: Path, tree: Any, state_class: type) -> None:
-    """Refuse a run of another method before anything of it is built."""
-    if not isinstance(tree, dict) or tree.get("type") != Progress.__name__:
-        return
-    state = tree["fields"].get("state")
-    written, wanted = state.get("type") if isinstance(state, dict) else None, state_class.__name__
-    if isinstance(written, str) and written != wanted:
+    written, expected = peek(content, "state", TAG), state_class.__name__
+    if written not in (None, expected):
         raise OtherMethodError(
             f"The checkpoint {str(path)!r} was written by method "
-            f"{written.removesuffix('State')!r} (its state is a {written}); this run's method has "
-            f"a {wanted}. Resume with the method it began with."
+            f"{str(written).removesuffix('State')!r} (its state is a {written}); this run's method "
+            f"has a {expected}. Resume with the method it began with."
         )
+    try:
+        progress: Progress[Any] = _serialiser(state_class).load(content)
+    except WireError as error:
+        raise CheckpointError(
+            f"The checkpoint {str(path)!r} was written by another version of fcfl, or of the "
+            f"method's own {expected} ({error})."
+        ) from error
+    return progress

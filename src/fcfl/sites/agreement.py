@@ -10,7 +10,7 @@ from fcfl.data._cells import alike_notes, look_alikes
 from fcfl.data.encoding import EMPTY
 from fcfl.data.roles import label_pair
 from fcfl.errors import DataError
-from fcfl.federation.masks.mask_messages import digest
+from fcfl.federation.serialise import digest
 from fcfl.sites.messages import Agreement, Terms
 
 _TOO_RARE = f"{EMPTY}, or all its values are too rare for the sites to name (`withhold-below`),"

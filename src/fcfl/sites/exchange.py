@@ -9,7 +9,7 @@ from fcfl._types import ClientId
 from fcfl.client.questions import Introduction
 from fcfl.errors import AbsentClientError, FCFLError, ReportError
 from fcfl.federation.exchange_count import ExchangeCount
-from fcfl.federation.wire import WireError
+from fcfl.federation.serialise import WireError
 from fcfl.sites.messages import (
     Answer,
     Introduce,

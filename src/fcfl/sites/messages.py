@@ -1,44 +1,32 @@
 """All that crosses the wire: questions of the server, and the answers of a site, as bytes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, is_dataclass
-from typing import TypeAlias, get_args
+from dataclasses import dataclass
+from typing import TypeAlias
 
-from fcfl import _types
 from fcfl._types import ClientId, Report
-from fcfl.client.counts import Counts
 from fcfl.client.questions import (
-    Count,
     Counted,
-    Evaluate,
     Introduction,
     Question,
-    Setup,
-    Vote,
 )
-from fcfl.data import Columns, encoding, statistics
+from fcfl.data import Columns
 from fcfl.data.encoding import Schema
 from fcfl.data.own_table import SITE
 from fcfl.extras import LocalTraining, LossesByLabel
 from fcfl.federation.masks.mask_messages import (
     MaskedAnswer,
-    MaskedAsk,
     MaskQuestion,
-    PrepareMasks,
     Revealed,
     SumKey,
-    SumTerms,
-    Unmask,
 )
-from fcfl.federation.wire import WireError, pack, unpack, unpack_tree
-from fcfl.models import loss
+from fcfl.federation.serialise import Serialiser, peek
 from fcfl.models.gradient_spread import GradientSpread
 from fcfl.models.leave_one_out import LeaveOneOut
 from fcfl.models.linear import Linear
-from fcfl.policy import PrivacyBudget
-from fcfl.preference import Ballot, Choices, Figures
+from fcfl.models.loss import LOSSES
+from fcfl.preference import Ballot
 from fcfl.releases import Release
-from fcfl.rules import Rule
 from fcfl.sites.named_module import NamedModule
 
 
@@ -116,57 +104,27 @@ ToSite: TypeAlias = Introduce | Ask
 EXTRAS = (LocalTraining, LossesByLabel, GradientSpread, LeaveOneOut, Release)
 """What sites answer beyond losses, rates and curvature: sums over many rows, as gradients are."""
 
-_VALUES: tuple[type, ...] = (
-    *(Terms, Agreement, Counts, Setup, Linear, NamedModule, Choices, Figures, *EXTRAS),
-    *(PrivacyBudget, SumTerms, SumKey, *get_args(Rule)),
-    *(
-        cls
-        for module in (_types, encoding, statistics, loss)  # points and reports, columns, losses
-        for cls in vars(module).values()
-        if isinstance(cls, type) and is_dataclass(cls)
-    ),
-)
-_QUESTIONS: dict[str, type] = {
-    cls.__name__: cls
-    for cls in (
-        *(Introduce, Ask, Evaluate, Count, Vote),
-        *(PrepareMasks, MaskedAsk, Unmask, *_VALUES),
-    )
-}
-_ANSWERS: dict[str, type] = {
-    cls.__name__: cls
-    for cls in (
-        *(Answer, Introduction, Counted, Ballot, Refusal),
-        *(MaskedAnswer, Revealed, *_VALUES),
-    )
-}
+_QUESTIONS = Serialiser(Introduce | Ask, also=(Linear, NamedModule, *EXTRAS, *LOSSES.values()))
+_ANSWERS = Serialiser(Answer)
 
 
 def encode_message(message: ToSite | Answer) -> bytes:
-    """A message as bytes."""
-    return pack(message, _QUESTIONS | _ANSWERS)
+    """Return a message as bytes."""
+    return (_ANSWERS if isinstance(message, Answer) else _QUESTIONS).dump(message)
 
 
 def decode_question(message: bytes) -> ToSite:
-    """What the server asks."""
-    question = unpack(message, _QUESTIONS, strict=True)
-    if not isinstance(question, ToSite):
-        raise WireError(f"Expected a question, got {type(question).__name__}.")
+    """Return the server's request; raise `WireError` for any other bytes."""
+    question: ToSite = _QUESTIONS.load(message)
     return question
 
 
 def decode_answer(message: bytes) -> Answer:
-    """What a site answers; its parts have their types, not yet their sense."""
-    answer = unpack(message, _ANSWERS, strict=True)
-    if not isinstance(answer, Answer):
-        raise WireError(f"Expected an answer, got {type(answer).__name__}.")
+    """Return a site's answer, whose parts have their types but are not checked otherwise."""
+    answer: Answer = _ANSWERS.load(message)
     return answer
 
 
 def claimed_name(message: bytes) -> ClientId | None:
-    """The name in an answer that cannot be read otherwise, so that its sender can be told of."""
-    try:
-        name = unpack_tree(message, strict=True)[0]["fields"]["name"]
-    except (WireError, KeyError, TypeError):
-        return None
-    return name if isinstance(name, str) else None
+    """Return the name in an answer that cannot be read otherwise, to report its sender."""
+    return peek(message, "name")

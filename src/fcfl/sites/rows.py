@@ -4,7 +4,6 @@ That process pays for what it imports, so nothing of the server is imported here
 """
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,13 +17,14 @@ from fcfl.data import ClientData, OwnTable, Schema, open_own_table
 from fcfl.data.coded_features import CodedFeatures
 from fcfl.data.declared import Declared
 from fcfl.data.single_rows import federate_declared
-from fcfl.federation.codec import Arrays, encode
-from fcfl.federation.wire import WireError, pack, unpack
+from fcfl.federation.serialise import WIRE, Array, Serialiser, WireError, digest, seal, unseal
 from fcfl.sites.messages import Agreement, Terms
 from fcfl.sites.settings import SiteSettings
 from fcfl.sites.withholding import told_features, withheld_statistics
 
-_FORM = b"rows-3"
+Arrays = dict[str, Array]
+
+_ROWS = Serialiser(Arrays)
 
 Part = Literal["train", "test"]
 
@@ -41,7 +41,7 @@ def table_checksum(settings: SiteSettings) -> str:
 
 def rows_checksum(table: str, terms: Terms) -> str:
     """Identifies the site's files, by their checksum, and how they are split."""
-    return hashlib.sha256((json.dumps(encode(terms)[0]) + table).encode()).hexdigest()
+    return digest((terms, table))
 
 
 def open_rows(settings: SiteSettings, terms: Terms) -> OwnTable:
@@ -80,7 +80,8 @@ def encoded_rows(settings: SiteSettings, agreement: Agreement, checksum: str) ->
     """
     folder = settings.cache_folder
     whose = hashlib.sha256(repr((settings.name, str(settings.table))).encode()).hexdigest()[:12]
-    path = folder / f"{whose}-{_key(agreement, checksum, settings.withhold_below)}.rows"
+    encoding = (agreement.schema, agreement.labels, agreement.levels, settings.withhold_below)
+    path = folder / f"{whose}-{digest((WIRE, checksum, encoding))[:32]}.rows"
     stored = _read(path)
     if stored is None:
         stored = (
@@ -95,26 +96,13 @@ def encoded_rows(settings: SiteSettings, agreement: Agreement, checksum: str) ->
     return EncodedRows(stored)
 
 
-def _key(agreement: Agreement, checksum: str, least: int) -> str:
-    parts = (agreement.schema, agreement.labels, dict(agreement.levels), least)
-    digest = hashlib.sha256(_FORM + checksum.encode())
-    digest.update(json.dumps(encode(parts)[0]).encode())
-    return digest.hexdigest()[:32]
-
-
 def _read(path: Path) -> Arrays | None:
-    """The arrays of a file whose checksum fits; of any other, or of none, nothing."""
+    """Return the arrays of a whole file, or None."""
     try:
-        head, _, content = path.read_bytes().partition(b"\n")
-        if head != _head(content):
-            return None
-        return dict(unpack(content, {}))
+        content = unseal(path.read_bytes())
+        return None if content is None else dict(_ROWS.load(content))
     except (OSError, WireError):
         return None
-
-
-def _head(content: bytes) -> bytes:
-    return b"%s %s" % (_FORM, hashlib.sha256(content).hexdigest().encode())
 
 
 def _encode(settings: SiteSettings, agreement: Agreement) -> Arrays:
@@ -187,10 +175,9 @@ def _write(path: Path, arrays: Arrays) -> None:
     """Keep the arrays, readable by this account only."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
-    content = pack(arrays, {})
     try:
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(_head(content) + b"\n" + content)
+            file.write(seal(_ROWS.dump(arrays)))
         os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)

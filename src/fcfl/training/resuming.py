@@ -12,8 +12,8 @@ from fcfl.federation.checkpoint import (
     load_checkpoint,
     previous_path,
 )
-from fcfl.federation.codec import same
 from fcfl.federation.loop import Progress
+from fcfl.federation.serialise import same
 from fcfl.methods.method import traits_of
 from fcfl.problem.constraints import Constraints, Row
 from fcfl.problem.evaluation import Problem

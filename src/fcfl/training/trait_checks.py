@@ -3,7 +3,8 @@
 from dataclasses import fields, is_dataclass
 from typing import Any, get_type_hints
 
-from fcfl.federation.codec import fits
+import msgspec
+
 from fcfl.methods.method import Traits, traits_of
 from fcfl.methods.private import Private
 from fcfl.methods.sqp.sqp import SQP
@@ -16,7 +17,7 @@ def check_traits(method: Any) -> None:
     traits, name = traits_of(method), method.name
     for trait, hint in get_type_hints(Traits).items():
         value = getattr(traits, trait)
-        known = fits(value, hint) and (trait != "objectives" or {*value} <= {*_OBJECTIVES})
+        known = _fits(value, hint) and (trait != "objectives" or {*value} <= {*_OBJECTIVES})
         if not known:
             raise TypeError(
                 f"`{trait}` of method {name!r} must be a value as in fcfl.methods.method.Traits, "
@@ -34,6 +35,14 @@ def check_traits(method: Any) -> None:
         )
     if traits.is_private and not isinstance(method, Private):
         _refuse(name, "is_private", "needs a class derived from method 'private'")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Return whether a value has a type; a list is no tuple."""
+    try:
+        return bool(msgspec.convert(value, hint) == value)
+    except msgspec.ValidationError:
+        return False
 
 
 def _refuse(name: str, trait: str, needs: str) -> None:

@@ -1,11 +1,11 @@
 """Problems for baselines: simulated clients, with the rates and reference rows a method needs."""
 
 import numpy as np
+from benchmarks.in_process import InProcess
 from scipy.optimize import minimize
 
 from fcfl._types import Point, Request
 from fcfl.data.client_data import ClientData
-from fcfl.federation.in_process import InProcess
 from fcfl.methods.method import traits_of
 from fcfl.methods.registry import METHODS
 from fcfl.models.linear_rows import linear_rows

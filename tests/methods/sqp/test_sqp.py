@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from benchmarks.in_process import InProcess
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -17,7 +18,6 @@ from fcfl.data.adult import adult
 from fcfl.data.client_data import ClientData
 from fcfl.data.synthetic import CLIENT, SyntheticClient
 from fcfl.errors import DataError
-from fcfl.federation.in_process import InProcess
 from fcfl.methods.baselines.fedavg import FedAvg
 from fcfl.methods.sqp.sqp import SQP
 from fcfl.problem.constraints import Constraints, Row

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmarks.in_process import InProcess
 from scipy.optimize import minimize
 
 from fcfl._types import Point, Report, Request
 from fcfl.data.synthetic import CLIENT, SyntheticClient
-from fcfl.federation.in_process import InProcess
 from fcfl.methods.sqp import subproblem
 from fcfl.methods.sqp.merit import merit_of_rows
 from fcfl.methods.sqp.quasi_newton import Exact, no_memory

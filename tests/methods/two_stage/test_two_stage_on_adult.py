@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from benchmarks.in_process import InProcess
 from benchmarks.published import FIGURES, is_near, reproduce
 
 from fcfl._types import Point, Request
 from fcfl.data import adult
 from fcfl.errors import DataError
-from fcfl.federation.in_process import InProcess
 from fcfl.federation.loop import Progress, run
 from fcfl.methods.two_stage.two_stage import TwoStage
 from fcfl.models.linear_rows import linear_rows

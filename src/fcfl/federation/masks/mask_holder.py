@@ -35,9 +35,9 @@ from fcfl.federation.masks.mask_messages import (
     SumKey,
     SumTerms,
     Unmask,
-    digest,
 )
 from fcfl.federation.masks.shamir import split_secret
+from fcfl.federation.serialise import digest
 from fcfl.mask_policy import MaskPolicy
 
 WEIGHT_RANGE = 8.0  # the most that a client's loss, or its rates, may weigh beside another's loss

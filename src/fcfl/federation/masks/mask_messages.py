@@ -3,8 +3,6 @@
 Nothing here needs `cryptography`: a site that masks nothing need not have it.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from functools import cached_property
@@ -15,7 +13,7 @@ from numpy.typing import NDArray
 
 from fcfl._types import ClientId, Point, Report
 from fcfl.client.questions import Counted, Evaluate, OnRows, Setup
-from fcfl.federation.codec import encode
+from fcfl.federation.serialise import digest
 
 Bytes: TypeAlias = NDArray[np.uint8]
 
@@ -160,13 +158,3 @@ class Revealed:
     """One share for each client of a sum: of its self-mask, or of its key if it dropped out."""
 
     shares: Mapping[ClientId, Bytes]
-
-
-def digest(value: object) -> str:
-    """SHA-256 of a value, the same at every client."""
-    tree, arrays = encode(value)
-    found = hashlib.sha256(json.dumps(tree, sort_keys=True).encode())
-    for array in arrays.values():
-        found.update(f"{array.dtype.str} {array.shape}".encode())
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()
