@@ -34,9 +34,9 @@ from fcfl.accountant import epsilon_of
 from fcfl.client.discrete_gaussian import discrete_gaussian
 from fcfl.client.private_client import PrivateClient
 from fcfl.client.private_rows import PrivateRows, private_rows, with_noise
-from fcfl.data.adult import adult_5
+from fcfl.data.builtin import adult_5
 from fcfl.data.client_data import ClientData
-from fcfl.data.declared import split_by_content
+from fcfl.data.private_rows import split_by_content
 from fcfl.methods.private import Private
 from fcfl.policy import PrivacyBudget
 from fcfl.releases import NORM, Release

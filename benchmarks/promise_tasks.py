@@ -9,7 +9,7 @@ import pandas as pd
 
 from benchmarks.promise_laws import LAWS, Population
 from fcfl.data import ClientData, Columns, FederatedTable, federate, load_adult_frames
-from fcfl.data.adult import adult, adult_5
+from fcfl.data.builtin import adult, adult_5
 from fcfl.rules import Difference, Rule
 
 BUDGET = 0.05

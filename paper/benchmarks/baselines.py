@@ -16,8 +16,7 @@ from fcfl import SQP, Difference, TwoStage
 from fcfl._types import Point, Request, Vector
 from fcfl.client.counts import count_rows
 from fcfl.data import Columns, FederatedTable, federate
-from fcfl.data.adult import GROUPS, adult_schema
-from fcfl.data.adult_files import load_adult_frames
+from fcfl.data.builtin import GROUPS, adult_schema, load_adult_frames
 from fcfl.federation.loop import Progress, run
 from fcfl.methods.baselines import AFL, QFFL, FedAvg
 from fcfl.models.linear import linear_logits

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 
 from fcfl.data import FederatedTable, load_adult_frames
-from fcfl.data.adult import GROUPS, adult_schema
+from fcfl.data.builtin import GROUPS, adult_schema
 from fcfl.data.roles import Columns
 from fcfl.data.table import federate
 from fcfl.federation.federation import Federation

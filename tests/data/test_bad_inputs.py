@@ -51,7 +51,7 @@ FILES = {
     "a name twice": (CSV.replace("sex", "x", 1), "'x' occurs twice"),
     "a name twice beside spaces": (CSV.replace("sex", " x ", 1), "'x' occurs twice"),
     "a long row": (CSV + "a,f,1,yes,7\n", "line 62 has 5 cells instead of 4"),
-    "a long first row": (CSV.replace("\na,f,", "\na,f,0,", 1), "first row has more cells"),
+    "a long first row": (CSV.replace("\na,f,", "\na,f,0,", 1), "line 2 has 5 cells instead of 4"),
     "an open quote": (CSV.replace("\nb,", '\n"b,', 1), "quote in row 2 is never closed"),
     "an open quote at the end": (CSV + 'a,f,1,"yes\n', "quote in row 61"),
     "one column": (b"a b c\n1 2 3\n", "'site'"),
@@ -146,7 +146,7 @@ def test_files_that_do_not_fit_together(tmp_path):
     assert "'x'" in sentence
     frame(x="u").to_csv(tmp_path / "b.csv", index=False)
     sentence = only_error(fcfl("data", tmp_path, "--label", "y", "--sensitive", "sex"))
-    assert "'x' is a number at client 'a' and text at client 'b'" in sentence
+    assert "'x' is a number in file 'a' and text in file 'b'" in sentence
 
 
 # --- the estimator --------------------------------------------------------------------------------

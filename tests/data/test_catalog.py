@@ -4,7 +4,7 @@ import pytest
 
 from fcfl import data
 from fcfl.data import BUILTIN, describe, federate, load_builtin
-from fcfl.data.catalog import GroupDescription
+from fcfl.data.builtin import GroupDescription
 from fcfl.errors import DataError
 
 needs_adult = pytest.mark.skipif(

@@ -7,11 +7,10 @@ import pandas as pd
 import pytest
 
 from fcfl.data import Columns, federate, read_table
-from fcfl.data._cells import look_alikes
-from fcfl.data._notes import on_command_line, without_advice
-from fcfl.data.cell_formats import written_numbers
-from fcfl.data.csv_files import dialect_of
+from fcfl.data.cells import look_alikes, written_numbers
+from fcfl.data.lint import on_command_line, without_advice
 from fcfl.data.roles import label_pair, labelled_rows
+from fcfl.data.rows import dialect_of
 from fcfl.errors import DataError
 
 
@@ -222,7 +221,7 @@ def test_options_in_notes_are_python_or_command_line():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_codes_are_told_from_counts_ages_and_amounts(seed):
-    from fcfl.data.column_choice import _may_be_codes
+    from fcfl.data.lint import may_be_codes
 
     rng = np.random.default_rng(seed)
     listed = rng.choice(np.arange(1, 1000), 300, replace=False)
@@ -245,7 +244,7 @@ def test_codes_are_told_from_counts_ages_and_amounts(seed):
         "weight": rng.normal(80, 15, 20_000).round(1),
     }
     found = {
-        name: _may_be_codes(pd.Series(values, name=name))
+        name: may_be_codes(pd.Series(values, name=name))
         for name, values in {**codes, **numbers}.items()
     }
     assert [name for name, is_code in found.items() if is_code] == list(codes)

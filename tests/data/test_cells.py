@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcfl.data._cells import kind_of, named_columns, numbers, text_of, texts
+from fcfl.data.cells import kind_of, named_columns, numbers, text_of, texts
 from fcfl.errors import DataError
 
 

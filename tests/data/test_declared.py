@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from fcfl.data.adult import declared_schema
-from fcfl.data.declared import read_declared, split_by_content
+from fcfl.data.private_rows import read_declared, split_by_content
 from fcfl.errors import DataError
 from helpers import TWO_ATTRIBUTES, simulated_data
 
@@ -63,8 +62,3 @@ def test_where_a_row_goes_depends_on_that_row_alone():
     assert 0.2 < len(whole) / 400 < 0.4
     assert {tuple(row) for row in split_by_content(data, 0.3, 6)[1].X} != whole
     assert split_by_content(data, 0.0, 5)[1].n_rows == 0
-
-
-def test_the_census_columns_are_declared():
-    names = declared_schema(("sex",)).feature_names
-    assert "age" in names and "workclass=Private" in names and "sex=Male" not in names

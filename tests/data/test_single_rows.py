@@ -6,10 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcfl.data.declared import read_declared
-from fcfl.data.own_table import SITE
+from fcfl.data.private_rows import federate_declared, read_declared
 from fcfl.data.roles import Columns
-from fcfl.data.single_rows import federate_declared
+from fcfl.data.table import SITE
 from fcfl.errors import DataError
 
 SCHEMA = """
@@ -113,8 +112,9 @@ def test_types_of_a_parquet_file_hold_cell_by_cell(tmp_path, declared):
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        ('"07,-,true,61,1.5,0', "Line 2 .* has a quote that does not end there"),
-        ("07,-,true,61,1,5,0", "Line 2 .* has 7 cells instead of 6"),
+        ('"07,-,true,61,1.5,0', "a quote in row 1 is never closed"),
+        ('"07,-\n",true,61,1.5,0', "line 2 has a quote that does not end there"),
+        ("07,-,true,61,1,5,0", "line 2 has 7 cells instead of 6"),
         ("07,-", "is empty in 1 row"),
     ],
 )

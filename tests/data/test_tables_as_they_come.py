@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from fcfl.data import Choices, Columns, choose_columns, read_table, read_tables, table_files
-from fcfl.data._cells import Texts
-from fcfl.data.giveaways import giveaway
+from fcfl.data.cells import Texts
+from fcfl.data.lint import giveaway
 from fcfl.errors import DataError
 
 ROLES = Columns("site", "y", ("sex",))
@@ -128,7 +128,7 @@ def test_levels_with_one_row_each_say_nothing():
 # --- codes ----------------------------------------------------------------------------------------
 
 
-def test_numbers_that_may_be_codes_are_noted_until_somebody_says_what_they_are():
+def test_numbers_thatmay_be_codes_are_noted_until_somebody_says_what_they_are():
     more = {
         "sector": np.resize([1, 2, 5], 200),
         "zip_code": 10_000 + ROWS // 2,

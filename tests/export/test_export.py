@@ -6,7 +6,6 @@ import pytest
 from scipy.special import expit
 
 from fcfl.data import Category, Number, Schema, load_adult_frames
-from fcfl.data.adult import _with_degree, _with_groups
 from fcfl.export.coefficient_table import INTERCEPT, THRESHOLD, coefficient_table
 from fcfl.export.formats import model_as
 from fcfl.models.linear import Linear
@@ -28,7 +27,7 @@ def adult(tmp_path_factory):
     )  # fmt: skip
     assert outcome.exit_code == 0, outcome.output
     rows = pd.concat(load_adult_frames(), ignore_index=True)
-    return load_model(folder), _with_degree(_with_groups(rows, ("race",))), folder
+    return load_model(folder), rows, folder
 
 
 def by_onnx(content, cells):

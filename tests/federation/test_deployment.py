@@ -12,7 +12,7 @@ from in_one_process import hospitals, open_policy, train_joined
 from stage import descendants, is_running, staged
 
 from fcfl.data import load_adult_frames
-from fcfl.data.adult import GROUPS
+from fcfl.data.builtin import GROUPS
 from fcfl.engines.flower.local_cluster import RUN, SUPERLINK
 from fcfl.engines.processes import signal_group
 from hospital import fcfl, result_of, start_process, stays, weights_of

@@ -11,7 +11,7 @@ from in_one_process import hospitals, node_configs, open_policy, train
 from fcfl._types import Point, Request
 from fcfl.accountant import mu_of
 from fcfl.client.questions import Count, Evaluate, Setup
-from fcfl.data.declared import read_declared
+from fcfl.data.private_rows import read_declared
 from fcfl.models.linear import Linear
 from fcfl.policy import Limits, PrivacyBudget
 from fcfl.releases import Release

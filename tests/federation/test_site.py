@@ -12,7 +12,7 @@ from fcfl._types import CurvatureWeights, Point, RateId, Report, Request
 from fcfl.client.local_client import LocalClient
 from fcfl.client.questions import Count, Counted, Evaluate, Introduction, Setup
 from fcfl.data import Schema
-from fcfl.data.encoding import Category
+from fcfl.data.schema import Category
 from fcfl.errors import DataError
 from fcfl.extras import DisclosedRows, KernelSums, LocalTraining, LossesByLabel
 from fcfl.federation.serialise import Serialiser, same

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from fcfl._types import RateId
 from fcfl.data import ClientData, Schema, Statistics
-from fcfl.data.encoding import Category
-from fcfl.data.statistics import CategorySummary, NumberSummary
+from fcfl.data.schema import Category, CategorySummary, NumberSummary
 from fcfl.errors import DataError
 from fcfl.sites.withholding import (
     WITHHELD,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from fcfl.data.catalog import ClientDescription, GroupDescription
+from fcfl.data.builtin import ClientDescription, GroupDescription
 from fcfl.report.layout import short_names
 from fcfl.report.terminal import (
     MOST_CLIENTS,

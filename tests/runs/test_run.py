@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcfl.data.csv_files import Dialect
+from fcfl.data.rows import Dialect
 from fcfl.errors import CheckpointError, DataError, FCFLError
 from fcfl.federation.checkpoint import checkpoint_path, load_checkpoint, previous_path
 from fcfl.methods.two_stage import TwoStageState

@@ -161,7 +161,7 @@ def test_resuming_a_finished_run_changes_nothing(whole):
     process = resumed(whole)
     after = {path.name: path.read_bytes() for path in whole.iterdir()}
     assert process.said.splitlines() == [
-        "note: Empty cells: 'age' 329, 'ward' 285. That a cell is empty is used.",
+        "note: Empty cells: 'age' 329, 'ward' 285. Whether a cell is empty becomes a feature.",
         "note: Label 'died': 'yes' is the positive value, 'no' the other.",
         "note: Method 'two-stage' trains with the plain budgets: `--confidence` 0.9 has no margins "
         "there, and budgets may be exceeded on new rows.",

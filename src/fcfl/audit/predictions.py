@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fcfl._checks import did_you_mean
 from fcfl._types import LABEL_OF, ClientId, RateId, RateKind, Vector
 from fcfl.client.counts import Counts
-from fcfl.data._cells import Column, Frame, Texts, named_columns, numbers, text_of, texts
+from fcfl.data.cells import Column, Frame, Texts, named_columns, numbers, text_of, texts
 from fcfl.data.roles import Columns, Roles, ordered_pair, read_roles
 from fcfl.errors import DataError
 from fcfl.policy import compare_only

@@ -1,4 +1,4 @@
-"""Which columns say client, label and group, and what they say."""
+"""Columns with a role (client, label, sensitive) and their cells."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,18 @@ from fcfl._checks import did_you_mean, first_of
 from fcfl._types import Vector
 from fcfl.errors import DataError
 
-from ._cells import Column, Frame, Texts, add_note, kind_of, look_alikes, parsed, text_of, texts
+from .cells import (
+    Column,
+    Frame,
+    Texts,
+    add_note,
+    check_columns,
+    kind_of,
+    look_alikes,
+    parsed,
+    text_of,
+    texts,
+)
 from .client_data import Codes
 
 MAX_NUMERIC_GROUPS = 20
@@ -22,12 +33,11 @@ _NO = {
     "fail", "failure", "absent", "control", "nein", "non", "não", "nao",
 }  # fmt: skip
 _NOT = ("not ", "not-", "no ", "non-", "non ", "un")
-_ONE_LABEL = "Add rows with the other value, or choose another label."
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The part each column plays; all others are features.
+    """The role of each column; all others are features.
 
     Parameters
     ----------
@@ -69,7 +79,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Per row: client, label and groups; codes point into the sorted names."""
+    """Client, label and groups of each row; codes point into the sorted names."""
 
     client: Texts
     y: Vector
@@ -79,13 +89,9 @@ class Roles:
 
 
 def check_roles(frame: Frame, columns: Columns) -> None:
-    """Refuse a table without one of the named columns."""
+    """Raise `DataError` if the table lacks one of the named columns."""
     for role, name in columns.roles():
-        if name not in frame.columns:
-            raise DataError(
-                f"`{role}` must be a column of the table, got {name!r}. "
-                f"{did_you_mean(name, frame.columns)}"
-            )
+        check_columns(frame, [name], role)
 
 
 def read_roles(
@@ -94,16 +100,30 @@ def read_roles(
     levels: Mapping[str, Sequence[str]] | None = None,
     labels: tuple[str, str] | None = None,
 ) -> Roles:
-    """Read the columns with a role. ``levels`` and ``labels`` are found unless they are given."""
-    client = read_clients(frame[columns.client])
-    label = texts(frame[columns.label])
-    _check_labelled(label, client, columns.label)
+    """Read the columns with a role; ``levels`` and ``labels`` come from the cells unless given."""
+    client, label = read_clients(frame[columns.client]), texts(frame[columns.label])
+    empty = np.bincount(client.codes[label.codes < 0], minlength=len(client.levels))
+    if empty.any():
+        worst = int(empty.argmax())
+        others = int(empty.sum() - empty[worst])
+        elsewhere = f" and in {_rows(others)} of other clients" if others else ""
+        raise DataError(
+            f"Label column {columns.label!r} is empty in {_rows(int(empty[worst]))} of client "
+            f"{client.levels[worst]!r}{elsewhere}. Fill them in or remove these rows; "
+            "to train, `--drop-unlabelled` leaves them out."
+        )
     pair = labels or label_pair(label.levels, columns)
-    given = levels or {}
-    found = {name: read_groups(frame[name], given.get(name)) for name in columns.sensitive}
+    strange = [value for value in label.levels if value not in pair]
+    if strange:
+        raise DataError(
+            f"Label column {columns.label!r} must hold {pair[0]!r} or {pair[1]!r}, got "
+            f"{strange[0]!r}."
+        )
+    y = np.array([value == pair[1] for value in label.levels], dtype=np.float64)[label.codes]
+    found = {name: read_groups(frame[name], (levels or {}).get(name)) for name in columns.sensitive}
     return Roles(
         client,
-        _binary(label, pair, columns.label),
+        y,
         {name: groups.codes for name, groups in found.items()},
         {name: groups.levels for name, groups in found.items()},
         pair,
@@ -111,7 +131,7 @@ def read_roles(
 
 
 def read_clients(column: Column) -> Texts:
-    """Whose row it is; nobody's is refused."""
+    """Read the client of each row; raise `DataError` if a cell is empty."""
     clients = texts(column)
     empty = int((clients.codes < 0).sum())
     if empty:
@@ -124,23 +144,38 @@ def read_clients(column: Column) -> Texts:
     return clients
 
 
-def cell_texts(column: Column) -> list[str | None]:
-    """Each cell as clients and groups are read, None where it is empty."""
+def read_groups(column: Column, given: Sequence[str] | None = None) -> Texts:
+    """Read the groups of one sensitive column, as codes into ``given`` if these are agreed."""
+    kind_of(column)  # raises on dates
     found = texts(column)
-    return [None if code < 0 else found.levels[code] for code in found.codes]
-
-
-def _check_labelled(label: Texts, client: Texts, name: str) -> None:
-    empty = np.bincount(client.codes[label.codes < 0], minlength=len(client.levels))
-    if empty.any():
-        worst = int(empty.argmax())
-        others = int(empty.sum() - empty[worst])
-        elsewhere = f" and in {_rows(others)} of other clients" if others else ""
+    if not found.levels and given is None:
+        raise DataError(f"Sensitive column {column.name!r} is empty in every row. Choose another.")
+    if len(found.levels) > MAX_NUMERIC_GROUPS and not np.isnan(parsed(found.levels)).any():
         raise DataError(
-            f"Label column {name!r} is empty in {_rows(int(empty[worst]))} of client "
-            f"{client.levels[worst]!r}{elsewhere}. Fill them in or remove these rows; "
-            "to train, `--drop-unlabelled` leaves them out."
+            f"Sensitive column {column.name!r} is a number with {len(found.levels)} distinct "
+            f"values, more than {MAX_NUMERIC_GROUPS}. Bin it first, for example into age bands."
         )
+    if given is None:
+        return found
+    position = {level: code for code, level in enumerate(given)}
+    for level in found.levels:
+        if level not in position:
+            raise DataError(
+                f"Sensitive column {column.name!r} has the unknown group {level!r}. "
+                f"{did_you_mean(level, given)}"
+            )
+    lookup = np.array([position[level] for level in found.levels] + [-1], dtype=np.int32)
+    return Texts(lookup[found.codes], tuple(given))
+
+
+def known_groups(frame: Frame, levels: Mapping[str, Sequence[str]]) -> Frame:
+    """Return the frame with the cells of unknown groups emptied."""
+    columns = {}
+    for name, known in levels.items():
+        found = texts(frame[name])
+        kept = [level if level in known else None for level in found.levels]
+        columns[name] = np.array([*kept, None], dtype=object)[found.codes]
+    return frame.assign(**columns)
 
 
 def labelled_rows(frame: Frame, label: str) -> Frame:
@@ -159,19 +194,24 @@ def _rows(count: int) -> str:
     return "1 row" if count == 1 else f"{count} rows"
 
 
+# --- which label is positive ----------------------------------------------------------------------
+
+
 def label_pair(values: tuple[str, ...], columns: Columns) -> tuple[str, str]:
     """Return the negative and the positive value of the label."""
     alike = look_alikes(values)
-    if alike:
-        raise DataError(
-            f"Label column {columns.label!r} must have two values, got {len(values)}: {alike}. "
+    if alike or len(values) != 2:
+        what = alike or first_of(map(repr, values), 5)
+        advice = (
             "Write equal values alike."
+            if alike
+            else "Map them to 0 and 1."
+            if len(values) > 2
+            else "Add rows with the other value, or choose another label."
         )
-    if len(values) != 2:
         raise DataError(
-            f"Label column {columns.label!r} must have two values, got {len(values)}: "
-            f"{first_of(map(repr, values), 5)}. "
-            + ("Map them to 0 and 1." if len(values) > 2 else _ONE_LABEL)
+            f"Label column {columns.label!r} must have two values, got {len(values)}: {what}. "
+            f"{advice}"
         )
     if columns.positive is None:
         return ordered_pair(values)
@@ -186,60 +226,19 @@ def label_pair(values: tuple[str, ...], columns: Columns) -> tuple[str, str]:
 
 def ordered_pair(values: Sequence[str]) -> tuple[str, str]:
     """Return two values, the positive one last: by meaning, else by size, else by letters."""
-    negative, positive = pair_by_meaning(values) or sorted(values, key=_number_or_text)
+
+    def size_and_letters(value: str) -> tuple[float, str]:
+        number = float(parsed([value])[0])
+        return (0.0 if np.isnan(number) else number), value
+
+    negative, positive = pair_by_meaning(values) or sorted(values, key=size_and_letters)
     return negative, positive
 
 
 def pair_by_meaning(values: Sequence[str]) -> tuple[str, str] | None:
-    """Return (negative, positive) where words such as yes, denied or "not …" show it."""
+    """Return (negative, positive) if words such as yes, denied or "not …" show it."""
     for negative, positive in (values, values[::-1]):
         no, yes = negative.casefold(), positive.casefold()
         if (no in _NO and yes in _YES) or no in [prefix + yes for prefix in _NOT]:
             return negative, positive
     return None
-
-
-def _number_or_text(value: str) -> tuple[float, str]:
-    """Return a key that sorts numbers by size and texts, which are 0, by letters."""
-    number = float(parsed([value])[0])
-    return (0.0 if np.isnan(number) else number), value
-
-
-def _binary(label: Texts, pair: tuple[str, str], name: str) -> Vector:
-    strange = [value for value in label.levels if value not in pair]
-    if strange:
-        raise DataError(
-            f"Label column {name!r} must hold {pair[0]!r} or {pair[1]!r}, got {strange[0]!r}."
-        )
-    is_positive = np.array([value == pair[1] for value in label.levels], dtype=np.float64)
-    return is_positive[label.codes]
-
-
-def read_groups(column: Column, given: Sequence[str] | None = None) -> Texts:
-    """The groups of one sensitive column, as codes into ``given`` where these are agreed."""
-    kind_of(column)  # raises on dates
-    found = texts(column)
-    if not found.levels and given is None:
-        raise DataError(f"Sensitive column {column.name!r} is empty in every row. Choose another.")
-    if len(found.levels) > MAX_NUMERIC_GROUPS and _all_numbers(found.levels):
-        raise DataError(
-            f"Sensitive column {column.name!r} is a number with {len(found.levels)} distinct "
-            f"values, more than {MAX_NUMERIC_GROUPS}. Bin it first, for example into age bands."
-        )
-    return found if given is None else _recode(found, tuple(given), str(column.name))
-
-
-def _all_numbers(levels: tuple[str, ...]) -> bool:
-    return not np.isnan(parsed(levels)).any()
-
-
-def _recode(found: Texts, levels: tuple[str, ...], name: str) -> Texts:
-    """Return the same texts as codes into the agreed ``levels``."""
-    for level in found.levels:
-        if level not in levels:
-            raise DataError(
-                f"Sensitive column {name!r} has the unknown group {level!r}. "
-                f"{did_you_mean(level, levels)}"
-            )
-    lookup = np.array([levels.index(level) for level in found.levels] + [-1], dtype=np.int32)
-    return Texts(lookup[found.codes], levels)

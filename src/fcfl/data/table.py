@@ -1,6 +1,7 @@
 """A table with a client column becomes a federation: training and test rows of each client."""
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,20 +14,25 @@ from fcfl._random import client_seed
 from fcfl._types import ClientId, Vector
 from fcfl.errors import DataError
 
-from ._cells import NOTES, Frame, Texts, cells_of, named_columns
-from ._notes import data_notes
+from .cells import NOTES, Frame, Texts, cells_of, named_columns, texts
 from .client_data import ClientData, Index, stable_order, stratified_split
-from .encoding import MAX_LEVELS, Cells, Schema
-from .roles import Columns, Roles, check_roles, read_roles
-from .statistics import (
+from .lint import data_notes, unsuitable_columns
+from .roles import Columns, Roles, check_roles, known_groups, labelled_rows, read_roles
+from .rows import read_table
+from .schema import (
+    MAX_LEVELS,
+    Cells,
     NumberSummary,
+    Schema,
     Statistics,
     Summary,
     merge_numbers,
     summarise,
     summarise_cells,
+    withhold,
 )
 
+SITE = "(site)"  # the client column of a site's own table, which needs none of its own
 _MANY_STRATA = 1 << 20
 _UNNAMED = re.compile(r"Unnamed: \d+|__index_level_\d+__|")
 
@@ -64,12 +70,18 @@ class _Part:
     rows: Index
     bounds: Index
 
+    @classmethod
+    def of(cls, roles: Roles, rows: Index) -> "_Part":
+        codes = roles.client.codes[rows]
+        sizes = np.bincount(codes, minlength=len(roles.client.levels))
+        return cls(rows[stable_order(codes)], np.append(0, np.cumsum(sizes)))
+
     def of_client(self, code: int) -> Index:
         return self.rows[self.bounds[code] : self.bounds[code + 1]]
 
 
 def feature_columns(frame: Frame, columns: Columns) -> list[str]:
-    """Names of the columns without a role; columns without a name are left out."""
+    """Return the names of the columns without a role; columns without a name are left out."""
     roles = set(columns.names)
     names = (str(name) for name in frame.columns)
     return [name for name in names if name not in roles and not _UNNAMED.fullmatch(name)]
@@ -100,25 +112,43 @@ def federate(
     schema : Schema, optional
         By default agreed from the clients' statistics of their training rows.
     levels, labels : optional
-        Groups of each sensitive column, and (negative, positive), where they are agreed already.
+        Groups of each sensitive column, and (negative, positive), if they are agreed already.
     max_levels : how many levels of a column become features, the most frequent ones
-        Others count as unknown, which a note says.
+        Others count as unknown, which a note reports.
     """
     frames = [named_columns(part) for part in (frame, test_frame) if part is not None]
     for part in frames:
         check_roles(part, columns)
     roles_frame = pd.concat([part[columns.names] for part in frames], ignore_index=True)
     roles = read_roles(roles_frame, columns, levels, labels)
-    in_test = _in_test(roles, len(frames[0]), None if test_frame is not None else test_size, seed)
-    train, test = _trained_part(roles, ~in_test), _part(roles, np.flatnonzero(in_test))
+    in_test = np.arange(roles.y.size) >= len(frames[0])
+    if test_frame is None:
+        in_test |= _held_out(roles, test_size, seed)
+    train = _Part.of(roles, np.flatnonzero(~in_test))
+    test = _Part.of(roles, np.flatnonzero(in_test))
+    idle = np.flatnonzero(np.diff(train.bounds) == 0)
+    if idle.size:
+        raise DataError(
+            f"Client {roles.client.levels[idle[0]]!r} has test rows but no training rows. "
+            "Remove it from the test table or add training rows."
+        )
     known: dict[str, Vector | Texts] = {}
     if schema is None:
         names = feature_columns(frames[0], columns)
-        known, statistics = _read_features(frames[0], names, roles, train)
-        schema = _agree_schema(statistics, names, max_levels)
+        known = {name: cells_of(frames[0][name]) for name in names}
+        statistics = Statistics({name: _summary(name, known[name], train) for name in names})
+        schema = Schema.from_statistics({"all clients": statistics}, max_levels)
         del statistics
-    else:
-        _check_schema(schema, columns)
+        if not schema.columns:
+            raise DataError(
+                "The table must have at least one feature column that varies, besides client, "
+                f"label, sensitive and dropped columns, got {names or 'none'}."
+            )
+    for column in schema.columns:
+        if column.name in columns.names:
+            raise DataError(
+                f"`schema` must not use column {column.name!r}, which has a role of its own."
+            )
     parts = [schema.read(frames[0], known), *map(schema.read, frames[1:])]
     del known
     cells = parts[0] if len(parts) == 1 else tuple(map(np.concatenate, zip(*parts, strict=True)))
@@ -139,13 +169,10 @@ def federate(
     )
 
 
-def _in_test(roles: Roles, n_given: int, test_size: float | None, seed: int) -> NDArray[np.bool_]:
-    """Mark the test rows: those of the second table, or each client's share of the only one."""
-    marked = np.arange(roles.y.size) >= n_given
-    if test_size is None:
-        return marked
-    strata = strata_of(roles)
-    everyone = _part(roles, np.arange(roles.y.size))
+def _held_out(roles: Roles, test_size: float, seed: int) -> NDArray[np.bool_]:
+    """Mark each client's share of test rows."""
+    marked = np.zeros(roles.y.size, dtype=bool)
+    strata, everyone = _strata(roles), _Part.of(roles, np.arange(roles.y.size))
     for code, client in enumerate(roles.client.levels):
         rows = everyone.of_client(code)
         _, held_out = stratified_split(strata[rows], test_size, client_seed(seed, client))
@@ -153,95 +180,27 @@ def _in_test(roles: Roles, n_given: int, test_size: float | None, seed: int) -> 
     return marked
 
 
-def strata_of(roles: Roles) -> Index:
-    """One code for each combination of label and groups."""
+def _strata(roles: Roles) -> Index:
+    """Return one code for each combination of label and groups."""
     code = roles.y.astype(np.intp)
-    most = 2
+    n_strata = 2
     for name, groups in roles.groups.items():
         code = code * (len(roles.levels[name]) + 1) + groups + 1
-        most *= len(roles.levels[name]) + 1
-        if most > _MANY_STRATA:  # keeps many attributes from overflowing
+        n_strata *= len(roles.levels[name]) + 1
+        if n_strata > _MANY_STRATA:  # keeps many attributes from overflowing
             code = np.unique(code, return_inverse=True)[1]
-            most = int(code.max(initial=0)) + 1
+            n_strata = int(code.max(initial=0)) + 1
     return code
 
 
-def _part(roles: Roles, rows: Index) -> _Part:
-    codes = roles.client.codes[rows]
-    sizes = np.bincount(codes, minlength=len(roles.client.levels))
-    return _Part(rows[stable_order(codes)], np.append(0, np.cumsum(sizes)))
-
-
-def _trained_part(roles: Roles, mask: NDArray[np.bool_]) -> _Part:
-    """The training rows, of which every client has some."""
-    train = _part(roles, np.flatnonzero(mask))
-    idle = np.flatnonzero(np.diff(train.bounds) == 0)
-    if idle.size:
-        raise DataError(
-            f"Client {roles.client.levels[idle[0]]!r} has test rows but no training rows. "
-            "Remove it from the test table or add training rows."
-        )
-    return train
-
-
-def _check_schema(schema: Schema, columns: Columns) -> None:
-    """Refuse a given schema that would learn from the label, the client or a group."""
-    for column in schema.columns:
-        if column.name in columns.names:
-            raise DataError(
-                f"`schema` must not use column {column.name!r}, which has a role of its own."
-            )
-
-
-def _read_features(
-    frame: Frame, names: list[str], roles: Roles, train: _Part
-) -> tuple[dict[str, Vector | Texts], dict[ClientId, Statistics]]:
-    """The feature columns, each read once, and what the training rows say about them.
-
-    Only what clients must be told apart for is done client by client: columns of Python objects,
-    which may be numbers at one and text at another, and columns that cannot be read.
-    """
-    if all(frame[name].dtype != object for name in names):
-        try:
-            known = {name: cells_of(frame[name]) for name in names}
-            pooled = {name: _pooled(name, cells, train) for name, cells in known.items()}
-            return known, {"all clients": Statistics(pooled)}
-        except DataError:
-            pass  # told below, with the client's name
-    statistics = {
-        client: _summarise(frame.iloc[train.of_client(code)], names, client)
-        for code, client in enumerate(roles.client.levels)
-    }
-    return {}, statistics
-
-
-def _pooled(name: str, cells: Vector | Texts, train: _Part) -> Summary:
-    """Summary of all clients' cells: of numbers client by client, as sites would send them."""
+def _summary(name: str, cells: Vector | Texts, train: _Part) -> Summary:
+    """Summarise all clients' cells; numbers client by client, as sites would send them."""
     if isinstance(cells, Texts):
         return summarise_cells(name, Texts(cells.codes[train.rows], cells.levels))
     values = cells[train.rows]
     sizes = zip(train.bounds[:-1], train.bounds[1:], strict=True)
     summaries = [summarise_cells(name, values[first:last]) for first, last in sizes]
     return merge_numbers(part for part in summaries if isinstance(part, NumberSummary))
-
-
-def _agree_schema(
-    statistics: Mapping[ClientId, Statistics], names: list[str], max_levels: int
-) -> Schema:
-    schema = Schema.from_statistics(statistics, max_levels)
-    if not schema.columns:
-        raise DataError(
-            "The table must have at least one feature column that varies, besides client, "
-            f"label, sensitive and dropped columns, got {names or 'none'}."
-        )
-    return schema
-
-
-def _summarise(rows: Frame, features: list[str], client: ClientId) -> Statistics:
-    try:
-        return summarise(rows, features)
-    except DataError as error:
-        raise DataError(f"Client {client!r}: {error}") from None
 
 
 def _client_data(
@@ -272,3 +231,93 @@ def _checksum(
             kind = "<f8" if column.dtype.kind == "f" else "<i8"
             digest.update((column[part.rows] + 0).astype(kind, copy=False).data)
     return digest.hexdigest()
+
+
+# --- one site's own table -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class OwnTable:
+    """Training and held-out rows of one site, split and summarised at the site.
+
+    ``labels`` are the label's values here, ``levels`` the groups of each sensitive column with how
+    many rows each has.
+    """
+
+    name: ClientId
+    columns: Columns
+    train: Frame
+    test: Frame
+    labels: tuple[str, ...]
+    levels: Mapping[str, Mapping[str, int]]
+
+    def statistics(self, least: int = 1) -> Statistics:
+        """Summarise the training rows' features, without what fewer than ``least`` rows have."""
+        return withhold(summarise(self.train, feature_columns(self.train, self.columns)), least)
+
+    def unsuitable(self) -> tuple[str, ...]:
+        """Return notes on identifiers, dates and columns that give the label away, for the site."""
+        try:
+            return unsuitable_columns(pd.concat([self.train, self.test]), self.columns)
+        except DataError:
+            return ()  # cells that cannot be used raise where they are encoded
+
+    def groups(self, least: int = 1) -> dict[str, tuple[str, ...]]:
+        """Return the groups of each sensitive column that have at least so many rows here."""
+        return {
+            name: tuple(level for level, rows in counts.items() if rows >= least)
+            for name, counts in self.levels.items()
+        }
+
+    def encode(
+        self, schema: Schema, levels: Mapping[str, Sequence[str]], labels: tuple[str, str]
+    ) -> FederatedTable:
+        """Encode the rows as all sites have agreed; unknown groups count as none."""
+        train, test = (known_groups(part, levels) for part in (self.train, self.test))
+        return federate(
+            train,
+            self.columns,
+            test_size=0.0,
+            test_frame=test if len(test) else None,
+            schema=schema,
+            levels=levels,
+            labels=labels,
+        )
+
+
+def open_own_table(
+    path: str | os.PathLike[str],
+    name: ClientId,
+    columns: Columns,
+    *,
+    test_path: str | os.PathLike[str] | None = None,
+    test_size: float = 0.3,
+    seed: int = 0,
+    drop_unlabelled: bool = False,
+) -> OwnTable:
+    """Read a site's table and hold out test rows, the same ones as if it were part of a larger one.
+
+    ``columns.client`` must be `SITE`. With ``test_path`` the rows there are held out, and no other.
+    """
+    frames = []
+    for place in (path, test_path):
+        if place is not None:
+            frame = read_table(place, text=columns.sensitive)
+            if SITE in frame.columns:
+                raise DataError(f"Column {SITE!r} must not be in the table. Rename it.")
+            frame = frame.assign(**{SITE: name})
+            check_roles(frame, columns)
+            frames.append(labelled_rows(frame, columns.label) if drop_unlabelled else frame)
+    labels = tuple(sorted({v for frame in frames for v in texts(frame[columns.label]).levels}))
+    levels: dict[str, dict[str, int]] = {column: {} for column in columns.sensitive}
+    for frame in frames:
+        for column, counts in levels.items():
+            for level, count in texts(frame[column]).counts().items():
+                counts[level] = counts.get(level, 0) + count
+    if test_path is not None:
+        return OwnTable(name, columns, frames[0], frames[1], labels, levels)
+    # With one value here, which of the two it is does not matter to the split.
+    pair = (labels[0], "") if len(labels) == 1 else None
+    roles = read_roles(frames[0], columns, labels=pair)
+    train, test = stratified_split(_strata(roles), test_size, client_seed(seed, name))
+    return OwnTable(name, columns, frames[0].iloc[train], frames[0].iloc[test], labels, levels)

@@ -12,9 +12,9 @@ from sklearn.utils.validation import validate_data
 
 from fcfl._checks import check_count
 from fcfl._types import ClientId, Vector
-from fcfl.data._cells import look_alikes
-from fcfl.data.arrow_frames import as_pandas
+from fcfl.data.cells import look_alikes
 from fcfl.data.client_data import ClientData
+from fcfl.data.rows import as_pandas
 from fcfl.estimator.fitted import FittedClassifier
 from fcfl.estimator.inputs import (
     CLIENTS,

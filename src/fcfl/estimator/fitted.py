@@ -11,8 +11,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fcfl._types import Vector
 from fcfl.audit import Audit
-from fcfl.data.arrow_frames import as_pandas
-from fcfl.data.encoding import Schema
+from fcfl.data.rows import as_pandas
+from fcfl.data.schema import Schema
 from fcfl.estimator.audited_rows import audit_rows
 from fcfl.estimator.classifier_file import read_classifier, write_classifier
 from fcfl.estimator.inputs import features_of

@@ -13,9 +13,9 @@ from scipy import sparse
 from fcfl._report_checks import LARGEST
 from fcfl._types import ClientId, Vector
 from fcfl.data import ClientData
-from fcfl.data._cells import alike_notes, check_names, numbers
-from fcfl.data.arrow_frames import as_pandas
+from fcfl.data.cells import alike_notes, check_names, numbers
 from fcfl.data.roles import pair_by_meaning, read_clients, read_groups
+from fcfl.data.rows import as_pandas
 from fcfl.errors import DataError
 
 ONLY_CLIENT = "all rows"

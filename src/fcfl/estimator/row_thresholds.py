@@ -3,7 +3,7 @@
 from typing import Any
 
 from fcfl._types import Vector
-from fcfl.data.roles import cell_texts
+from fcfl.data.cells import cell_texts
 from fcfl.estimator.inputs import ONLY_CLIENT, client_column, sensitive_as_in_fit
 from fcfl.models.loss import as_loss
 from fcfl.models.model import check_threshold

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from fcfl.data.encoding import Category
+from fcfl.data.schema import Category
 from fcfl.models.saved_model import SavedModel
 
 INTERCEPT, THRESHOLD = "(intercept)", "(threshold)"

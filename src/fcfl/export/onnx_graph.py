@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from fcfl._types import Vector
-from fcfl.data.encoding import Category, Number
+from fcfl.data.schema import Category, Number
 from fcfl.models.model_file import Label, distinct_names
 from fcfl.models.saved_model import SavedModel
 

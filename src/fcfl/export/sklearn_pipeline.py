@@ -16,7 +16,7 @@ from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from fcfl.data.encoding import Category, Number
+from fcfl.data.schema import Category, Number
 from fcfl.models.saved_model import SavedModel
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fcfl._files import replace_file
-from fcfl.data.encoding import Number, Schema
+from fcfl.data.schema import Number, Schema
 from fcfl.errors import DataError, FCFLError
 from fcfl.models.group_thresholds import GroupThresholds
 

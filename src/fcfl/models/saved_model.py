@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcfl._types import Vector
-from fcfl.data.encoding import Category, Number
+from fcfl.data.schema import Category, Number
 from fcfl.errors import DataError
 from fcfl.models.linear import Linear
 from fcfl.models.model_file import Inputs, model_path, read_model_file, whole_model

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from torch import Tensor
 
-from fcfl.data._cells import texts
+from fcfl.data.cells import texts
 from fcfl.data.client_data import ClientData
 from fcfl.data.coded_features import CodedFeatures
 from fcfl.errors import DataError

@@ -30,7 +30,7 @@ from .words import number as number
 from .words import plain as plain
 
 if TYPE_CHECKING:  # a report reads results; of a data set it only shows a description
-    from fcfl.data.catalog import ClientDescription
+    from fcfl.data.builtin import ClientDescription
 
 MOST_CLIENTS = 40  # rows shown; the rest is in result.json
 MOST_PRICES = 2

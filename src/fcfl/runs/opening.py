@@ -16,11 +16,11 @@ from fcfl.data import (
     read_tables,
     table_files,
 )
-from fcfl.data._notes import on_command_line
-from fcfl.data.catalog import ORIGINAL_SPLIT
-from fcfl.data.encoding import MAX_LEVELS
+from fcfl.data.builtin import ORIGINAL_SPLIT
+from fcfl.data.lint import on_command_line
 from fcfl.data.roles import check_roles, labelled_rows
-from fcfl.data.several_files import FILE
+from fcfl.data.rows import FILE
+from fcfl.data.schema import MAX_LEVELS
 from fcfl.data.synthetic import start as synthetic_start
 from fcfl.errors import DataError, ManyClients
 from fcfl.federation.federation import Federation

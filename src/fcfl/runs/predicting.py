@@ -13,12 +13,9 @@ from numpy.typing import NDArray
 from fcfl._checks import did_you_mean, first_of
 from fcfl._types import Vector
 from fcfl.data import Category, Schema, read_table, table_files
-from fcfl.data._cells import NOTES, texts
-from fcfl.data._notes import without_advice
-from fcfl.data.csv_files import Dialect
-from fcfl.data.roles import cell_texts
-from fcfl.data.several_files import FILE, client_of
-from fcfl.data.table_files import read_as_written
+from fcfl.data.cells import NOTES, cell_texts, texts
+from fcfl.data.lint import without_advice
+from fcfl.data.rows import FILE, Dialect, client_of, read_as_written
 from fcfl.errors import DataError
 from fcfl.models.linear import Linear
 from fcfl.models.model import at_threshold

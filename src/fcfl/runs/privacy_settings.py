@@ -1,7 +1,7 @@
 """Settings that a private run does not have, and refuses rather than ignores."""
 
-from fcfl.data.catalog import ORIGINAL_SPLIT
-from fcfl.data.several_files import table_files
+from fcfl.data.builtin import ORIGINAL_SPLIT
+from fcfl.data.rows import table_files
 from fcfl.errors import DataError
 from fcfl.runs.budget_settings import BudgetSettings
 from fcfl.runs.data_settings import DataSettings

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from fcfl.data import BUILTIN, Columns, FederatedTable, load_builtin
-from fcfl.data.declared import read_declared, split_by_content
-from fcfl.data.single_rows import federate_declared
+from fcfl.data.private_rows import federate_declared, read_declared, split_by_content
 from fcfl.errors import DataError
 from fcfl.runs.data_settings import DataSettings
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from fcfl import __version__
 from fcfl._types import ClientId
 from fcfl.client.questions import Introduction
-from fcfl.data._notes import label_note, without_advice
+from fcfl.data.lint import label_note, without_advice
 from fcfl.models.linear import Linear
 from fcfl.models.loss import as_loss, loss_notes
 from fcfl.models.model_file import Inputs

@@ -6,9 +6,9 @@ from dataclasses import replace
 from fcfl._types import ClientId
 from fcfl.client.questions import Introduction
 from fcfl.data import Schema
-from fcfl.data._cells import alike_notes, look_alikes
-from fcfl.data.encoding import EMPTY
+from fcfl.data.cells import alike_notes, look_alikes
 from fcfl.data.roles import label_pair
+from fcfl.data.schema import EMPTY
 from fcfl.errors import DataError
 from fcfl.federation.serialise import digest
 from fcfl.sites.messages import Agreement, Terms

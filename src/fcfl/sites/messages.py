@@ -11,8 +11,8 @@ from fcfl.client.questions import (
     Question,
 )
 from fcfl.data import Columns
-from fcfl.data.encoding import Schema
-from fcfl.data.own_table import SITE
+from fcfl.data.schema import Schema
+from fcfl.data.table import SITE
 from fcfl.extras import LocalTraining, LossesByLabel
 from fcfl.federation.masks.mask_messages import (
     MaskedAnswer,

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from fcfl._types import RateId, Vector
 from fcfl.data import ClientData, Schema, Statistics
-from fcfl.data.encoding import Category
-from fcfl.data.statistics import CategorySummary, NumberSummary, Summary
+from fcfl.data.schema import Category, CategorySummary, NumberSummary, Summary
 from fcfl.errors import DataError
 from fcfl.federation.locked_file import append, locked
 

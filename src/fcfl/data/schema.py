@@ -1,0 +1,418 @@
+"""How raw columns become features, agreed among clients from summed statistics."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import reduce
+from itertools import accumulate
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fcfl._checks import first_of, is_count, is_finite
+from fcfl._types import ClientId, Vector
+from fcfl.errors import DataError
+
+from .cells import (
+    Frame,
+    Kind,
+    Texts,
+    alike_notes,
+    cells_of,
+    check_columns,
+    kind_of,
+    named_columns,
+    numbers,
+    parsed,
+    text_of,
+    texts,
+)
+from .client_data import Features
+from .coded_features import FeatureLayout, code_cells
+
+Cells: TypeAlias = NDArray[Any]  # float64 numbers with NaN, or int32 positions in a block, or -1
+
+MAX_LEVELS = 100
+EMPTY = "is empty"  # in a note
+_MOSTLY = 0.9  # share of numbers from which on a text column may be one of numbers, and is noted
+_MIN_NUMBERS = 10  # numbers that such a column needs
+_MIN_DISTINCT = 3  # different numbers that it needs: fewer may be codes
+_NAMED = 5  # unused levels that a note names
+
+
+# --- one column -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number, standardised; an empty cell becomes the mean and may set an indicator."""
+
+    kind: ClassVar[Kind] = "number"
+    name: str
+    mean: float
+    scale: float
+    has_missing: bool = False
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features that this column becomes."""
+        return (self.name, f"{self.name} missing")[: 1 + self.has_missing]
+
+    def cells(self, frame: Frame, known: Vector | Texts | None = None) -> Cells:
+        """Return the column as numbers, NaN where empty; ``known`` is used if it has numbers."""
+        return known if isinstance(known, np.ndarray) else numbers(frame[self.name])
+
+    def numbers(self, cells: Cells) -> list[Vector]:
+        """Return the standardised cells, 0 where they are empty."""
+        standard = (cells - self.mean) / self.scale
+        standard[np.isnan(cells)] = 0.0
+        return [standard]
+
+    @property
+    def coded(self) -> tuple[tuple[int, int], ...]:
+        """Offset and width of the codes among the column's features: the indicator, if any."""
+        return ((1, 1),) if self.has_missing else ()
+
+    def codes(self, cells: Cells) -> list[Cells]:
+        """Return which cells are empty, if that is a feature."""
+        return [np.where(np.isnan(cells), 0, -1)] if self.has_missing else []
+
+
+@dataclass(frozen=True, slots=True)
+class Category:
+    """A category, one feature per level; a level never seen in training gives all zeros."""
+
+    kind: ClassVar[Kind] = "category"
+    name: str
+    levels: tuple[str, ...]
+    has_missing: bool = False
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features that this column becomes."""
+        names = [f"{self.name}={level}" for level in self.levels]
+        return (*names, f"{self.name} missing") if self.has_missing else tuple(names)
+
+    def cells(self, frame: Frame, known: Vector | Texts | None = None) -> Cells:
+        """Return the position of each cell in the block of features, -1 for none of them.
+
+        ``known`` is used if it has text.
+        """
+        if isinstance(known, Texts):
+            found = known
+        else:
+            kind_of(frame[self.name])  # raises on dates
+            found = texts(frame[self.name])
+        position = {text_of(level): code for code, level in enumerate(self.levels)}
+        missing = len(self.levels) if self.has_missing else -1
+        lookup = [position.get(level, -1) for level in found.levels] + [missing]
+        return np.array(lookup, dtype=np.int32)[found.codes]
+
+    def numbers(self, cells: Cells) -> list[Vector]:
+        """Return nothing: all features are codes."""
+        return []
+
+    @property
+    def coded(self) -> tuple[tuple[int, int], ...]:
+        """Offset and width of the codes among the column's features: all of them."""
+        return ((0, len(self.feature_names)),)
+
+    def codes(self, cells: Cells) -> list[Cells]:
+        """Return each cell's position among the column's features."""
+        return [cells]
+
+
+# --- what a client reports about its columns ------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NumberSummary:
+    """Count, mean and sum of squared deviations ``m2`` of the cells that hold a number."""
+
+    kind: ClassVar[Kind] = "number"
+    n: int = 0
+    mean: float = 0.0
+    m2: float = 0.0
+    missing: int = 0
+
+    def is_valid(self) -> bool:
+        """Return whether some cells could have this summary."""
+        counts = is_count(self.n) and is_count(self.missing)
+        return counts and is_finite(self.mean) and is_finite(self.m2) and self.m2 >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class CategorySummary:
+    """Counts of the levels."""
+
+    kind: ClassVar[Kind] = "category"
+    counts: Mapping[str, int]
+    missing: int = 0
+
+    @property
+    def n(self) -> int:
+        """Number of cells that hold a level."""
+        return sum(self.counts.values())
+
+    def is_valid(self) -> bool:
+        """Return whether some cells could have this summary."""
+        are_texts = all(isinstance(level, str) for level in self.counts)
+        return are_texts and all(map(is_count, (*self.counts.values(), self.missing)))
+
+
+Summary: TypeAlias = NumberSummary | CategorySummary
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """One client's summary of each column, in the order of its table."""
+
+    columns: Mapping[str, Summary]
+
+
+def summarise(frame: Frame, columns: Sequence[str]) -> Statistics:
+    """Summarise the named columns of one client's rows."""
+    frame = named_columns(frame)
+    check_columns(frame, columns)
+    return Statistics({name: summarise_cells(name, cells_of(frame[name])) for name in columns})
+
+
+def summarise_cells(name: str, cells: Vector | Texts) -> Summary:
+    """Summarise one column's cells."""
+    if isinstance(cells, Texts):
+        counts = {level: count for level, count in cells.counts().items() if count}
+        return CategorySummary(counts, int((cells.codes < 0).sum()))
+    known = cells[~np.isnan(cells)]
+    missing = cells.size - known.size
+    if not known.size:
+        return NumberSummary(missing=missing)
+    with np.errstate(over="ignore", invalid="ignore"):
+        # Taken from the first value, so that a constant column has m2 exactly 0.
+        shifted = known - known[0]
+        centre = shifted.mean()
+        m2 = float(np.square(shifted - centre).sum())
+    if not np.isfinite(m2):
+        raise DataError(f"Column {name!r} has values too large to standardise. Rescale or drop it.")
+    return NumberSummary(known.size, float(known[0] + centre), m2, missing)
+
+
+def withhold(statistics: Statistics, least: int) -> Statistics:
+    """Return the statistics without what fewer than ``least`` rows stand behind.
+
+    Rarer levels are not named, a number known in fewer rows counts as unknown in all, and fewer
+    empty cells count as none.
+    """
+    kept: dict[str, Summary] = {}
+    for name, summary in statistics.columns.items():
+        missing = summary.missing if summary.missing >= least else 0
+        if isinstance(summary, CategorySummary):
+            counts = {level: count for level, count in summary.counts.items() if count >= least}
+            kept[name] = CategorySummary(counts, missing)
+        else:
+            kept[name] = replace(
+                summary if summary.n >= least else NumberSummary(), missing=missing
+            )
+    return Statistics(kept)
+
+
+def merge_numbers(parts: Iterable[NumberSummary]) -> NumberSummary:
+    """Return the summary of the pooled cells (update of Chan, Golub and LeVeque)."""
+
+    def merge_two(a: NumberSummary, b: NumberSummary) -> NumberSummary:
+        missing = a.missing + b.missing
+        if a.n == 0 or b.n == 0:
+            return replace(b if a.n == 0 else a, missing=missing)
+        n = a.n + b.n
+        shift = b.mean - a.mean
+        m2 = a.m2 + b.m2 + shift * shift * (a.n * b.n / n)
+        return NumberSummary(n, a.mean + shift * (b.n / n), m2, missing)
+
+    return reduce(merge_two, parts, NumberSummary())
+
+
+def merge_categories(parts: Iterable[CategorySummary]) -> CategorySummary:
+    """Return the summary of the pooled cells, levels sorted."""
+    counts: Counter[str] = Counter()
+    missing = 0
+    for part in parts:
+        counts.update(part.counts)
+        missing += part.missing
+    return CategorySummary(dict(sorted(counts.items())), missing)
+
+
+# --- all columns ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The columns that become features, in order, and notes about them for the user."""
+
+    columns: tuple[Number | Category, ...]
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def from_statistics(
+        cls, statistics: Mapping[ClientId, Statistics], max_levels: int = MAX_LEVELS
+    ) -> "Schema":
+        """Agree on an encoding from each client's statistics.
+
+        The result does not depend on the order of the clients, and equals that of the pooled
+        table up to rounding.
+        """
+        if not statistics:
+            raise ValueError("`statistics` must hold at least one client, got none.")
+        clients = sorted(statistics)
+        names = list(statistics[clients[0]].columns)
+        for client in clients:
+            differing = sorted(set(names) ^ set(statistics[client].columns))
+            if differing:
+                raise DataError(
+                    f"Clients {clients[0]!r} and {client!r} must have the same columns, but only "
+                    f"one of them has {', '.join(map(repr, differing[:5]))}. Rename, add or drop "
+                    "columns."
+                )
+        columns, notes = [], []
+        for name in names:
+            parts = {client: statistics[client].columns[name] for client in clients}
+            column, note = _agree(name, parts, max_levels)
+            columns += [column] if column else []
+            notes += [note] if note else []
+            if isinstance(column, Category):
+                notes += alike_notes(f"Column {name!r}: levels", column.levels)
+        return cls(tuple(columns), tuple(notes))
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features, in order."""
+        return tuple(name for column in self.columns for name in column.feature_names)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return len(self.feature_names)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether most entries are zero: a column sets one of its features in each row."""
+        return 2 * len(self.columns) < self.n_features
+
+    @property
+    def layout(self) -> FeatureLayout:
+        """Places of the columns' codes and numbers among the features."""
+        starts = accumulate((len(column.feature_names) for column in self.columns), initial=0)
+        at = list(zip(self.columns, starts, strict=False))
+        coded = [(start + offset, width) for one, start in at for offset, width in one.coded]
+        firsts, widths = zip(*coded, strict=True) if coded else ((), ())
+        of_numbers = tuple(start for one, start in at if one.kind == "number")
+        return FeatureLayout(self.n_features, firsts, widths, of_numbers)
+
+    def transform(self, frame: Frame) -> Features:
+        """Encode a table: as codes where most entries are zero, else an ndarray."""
+        return self.encode(self.read(frame), len(frame))
+
+    def read(
+        self, frame: Frame, known: Mapping[str, Vector | Texts] | None = None
+    ) -> tuple[Cells, ...]:
+        """Read the columns from a table, before scaling; ``known`` has columns read already."""
+        frame = named_columns(frame)
+        check_columns(frame, [column.name for column in self.columns])
+        return tuple(column.cells(frame, (known or {}).get(column.name)) for column in self.columns)
+
+    def encode(self, cells: Sequence[Cells], n_rows: int) -> Features:
+        """Turn cells into features."""
+        pairs = list(zip(self.columns, cells, strict=True))
+        codes = [part for column, values in pairs for part in column.codes(values)]
+        standard = [part for column, values in pairs for part in column.numbers(values)]
+        X = code_cells(self.layout, codes, standard, n_rows)
+        return X if self.is_sparse else X.toarray()
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the schema as plain JSON values."""
+        columns = [{"kind": column.kind, **asdict(column)} for column in self.columns]
+        for column in columns:
+            if "levels" in column:
+                column["levels"] = list(column["levels"])
+        return {"columns": columns, "notes": list(self.notes)}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> "Schema":
+        """Rebuild a schema from ``to_dict``."""
+        columns: list[Number | Category] = []
+        for entry in plain["columns"]:
+            fields = {key: value for key, value in entry.items() if key != "kind"}
+            if entry["kind"] == "number":
+                columns.append(Number(**fields))
+            elif entry["kind"] == "category":
+                columns.append(Category(**{**fields, "levels": tuple(fields["levels"])}))
+            else:
+                raise DataError(f"`kind` must be 'number' or 'category', got {entry['kind']!r}.")
+        return cls(tuple(columns), tuple(plain.get("notes", ())))
+
+
+def _agree(
+    name: str, parts: Mapping[ClientId, Summary], max_levels: int
+) -> tuple[Number | Category | None, str | None]:
+    """Return a column's encoding, None if it is left out, and a note if there is one."""
+    first = {part.kind: client for client, part in reversed([*parts.items()]) if part.n}
+    if len(first) == 2:
+        raise DataError(
+            f"Column {name!r} is a number at client {first['number']!r} and text at client "
+            f"{first['category']!r}. Make it the same at both, or drop it."
+        )
+    filled = [part for part in parts.values() if part.n]
+    if not filled:
+        return None, f"Column {name!r} {EMPTY} and was left out."
+    has_missing = any(part.missing for part in parts.values())
+    if isinstance(filled[0], CategorySummary):
+        categories = (part for part in filled if isinstance(part, CategorySummary))
+        return _category(name, merge_categories(categories).counts, has_missing, max_levels)
+    total = merge_numbers(part for part in filled if isinstance(part, NumberSummary))
+    scale = math.sqrt(total.m2 / total.n)
+    if scale > 0:
+        return Number(name, total.mean, scale, has_missing), None
+    level = text_of(total.mean)
+    if not has_missing:
+        return None, _constant(name, level)
+    note = f"Column {name!r} is {level} or empty and is used as a category."
+    return Category(name, (level,), True), note
+
+
+def _category(
+    name: str, counts: Mapping[str, int], has_missing: bool, max_levels: int
+) -> tuple[Category | None, str | None]:
+    if len(counts) == 1 and not has_missing:
+        return None, _constant(name, next(iter(counts)))
+    mostly = _mostly_numbers(name, counts)
+    if len(counts) <= max_levels:
+        return Category(name, tuple(counts), has_missing), mostly
+    ordered = sorted(counts, key=lambda level: (-counts[level], level))
+    frequent, others = ordered[:max_levels], ordered[max_levels:]
+    rows, named = sum(counts[level] for level in others), first_of(map(repr, others), _NAMED)
+    note = (
+        f"Column {name!r} has {len(counts)} levels; the {max_levels} most frequent are used and "
+        f"the others count as unknown: {named}, in {rows} of {sum(counts.values())} "
+        "training rows."
+    )
+    advice = mostly or "Drop it if it is an identifier (`max_levels=` uses more levels)."
+    return Category(name, tuple(sorted(frequent)), has_missing), f"{note} {advice}"
+
+
+def _mostly_numbers(name: str, counts: Mapping[str, int]) -> str | None:
+    """Return a note if a few cells make text of what may be a column of numbers."""
+    values, cells = parsed(tuple(counts)), np.array(list(counts.values()))
+    known = np.isfinite(values)
+    n_known, n_cells = int(cells[known].sum()), int(cells.sum())
+    is_likely = n_known >= max(_MIN_NUMBERS, _MOSTLY * n_cells)
+    if known.all() or not is_likely or len(np.unique(values[known])) < _MIN_DISTINCT:
+        return None
+    others = [repr(level) for level, is_one in zip(counts, known, strict=True) if not is_one]
+    return (
+        f"Column {name!r} is taken as text because of {first_of(others, 1)}; {n_known} of "
+        f"{n_cells} cells are numbers. If it is a number, correct the others or leave them empty."
+    )
+
+
+def _constant(name: str, value: str) -> str:
+    return f"Column {name!r} is {value!r} in every training row and was left out."
