@@ -11,7 +11,7 @@ help:
 	@echo "make test-all  every test but those of real processes, with those of the paper"
 	@echo "make paper  the paper's tables, figures and baselines: fcfl reproduce, fcfl data eicu"
 	@echo "make plain  fresh installations without our pins: each Python present, and the lowest versions"
-	@echo "make test-deployment  both engines over real processes: faults, TLS, keys; 3/4 of an hour"
+	@echo "make test-deployment  both engines over real processes: faults, TLS, guides; half an hour"
 	@echo "make lint   ruff, mypy --strict, import contracts"
 	@echo "make docs   the documentation as a site, in docs/_build"
 	@echo "make docs-check  every block of Start and the guides; make docs-outputs writes what they print"
@@ -52,7 +52,7 @@ plain:
 	$(PYTHON) -m benchmarks.plain_installs
 
 test-deployment: venv
-	$(BIN)/python -m pytest -m deployment tests/federation
+	$(BIN)/python -m pytest -m deployment tests/engines
 
 lint: venv
 	$(BIN)/ruff check .

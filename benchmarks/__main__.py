@@ -17,7 +17,7 @@ from benchmarks.reports import report_and_autograd, server_and_clients
 
 BENCHMARKS = {"report": report_and_autograd, "server": server_and_clients}
 STUDIES = (
-    "coverage", "exchanges", "flower", "fuzz", "growth", "losses", "masks",
+    "coverage", "exchanges", "fuzz", "growth", "losses", "many_sites", "masks",
     "mlp", "negotiation", "privacy", "promise", "published", "qp", "recorded", "resplits",
     "round_cost", "rounds", "scale", "sites", "startup", "thresholds",
 )  # fmt: skip

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import minimize
 
-from benchmarks.flower import adult as adult_frame
 from benchmarks.in_process import InProcess
+from benchmarks.many_sites import adult as adult_frame
 from benchmarks.open_site import open_site
 from fcfl._types import Point, Request, Vector
 from fcfl.data import adult

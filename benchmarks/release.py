@@ -34,7 +34,7 @@ USES = {
     "adult": "fcfl data adult",
     "torch": "python -c 'import fcfl.torch, torch; torch.zeros(1)'",
     "flower": "fcfl flower new app --sites a,b,c --label repaid --sensitive sex --budget 0.1 "
-    "&& fcfl flower certs app --sites a,b,c --host localhost",
+    "&& flwr build --app app && python -c 'import fcfl.engines.flower.server_app'",
     "masks": f"{TRAIN} --masked",
     "nvflare": "fcfl nvflare new flare --sites a,b,c --label repaid --sensitive sex --budget 0.1 "
     "&& fcfl nvflare provision flare --sites a,b,c --host localhost",

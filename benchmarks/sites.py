@@ -1,13 +1,11 @@
 """Two real sites with TLS against one process: the same bits, and what an exchange costs.
 
 `python -m benchmarks.sites adult` trains Adult (race, budget 0.05) with everything left to
-cross-validation, `module` a torch module of about 10⁵ weights, over each engine in turn, all
-processes on 127.0.0.1. Exits 1 unless chosen settings and parameters are those of one process.
-`where` says where the time of an exchange over Flower goes.
+cross-validation, `module` a torch module of about 10⁵ weights, by messages alone and over NVIDIA
+FLARE, all processes on 127.0.0.1. Exits 1 unless settings and parameters are those of one process.
 """
 
 import argparse
-import json
 import os
 import signal
 import sys
@@ -16,23 +14,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.flower import adult, simulated, write_tables
+from benchmarks.many_sites import adult, simulated, write_tables
 from benchmarks.open_site import open_site
 from fcfl.client.questions import Evaluate
-from fcfl.engines.flower.app_folder import write_app
-from fcfl.engines.flower.certificates import make_certificates
-from fcfl.engines.flower.local_cluster import LocalCluster
 from fcfl.models.saved_model import load_model
 from fcfl.results import Result, read_result
 from fcfl.runs import Experiment
 from fcfl.runs.opening import Opened, open_run
 from fcfl.runs.run import run_session
-from fcfl.runs.site_config import config_text
 from fcfl.runs.site_run import run_sites
 from fcfl.sites.messages import Introduce, ToSite, decode_question
 from fcfl.sites.named_module import NamedModule
@@ -50,31 +43,6 @@ OF_CASE: dict[str, dict[str, object]] = {
 Engine = Callable[[Path, Config, Mapping[str, Mapping[str, str]]], None]
 
 ROOT = Path(__file__).parents[1]
-
-
-def over_flower(folder: Path, config: Config, sites: Mapping[str, Mapping[str, str]]) -> None:
-    """A SuperLink and a SuperNode for each site, with TLS, node keys and bound names."""
-    app = folder / "app"
-    write_app(app, config_text(config))
-    run_app(folder, app, sites)
-
-
-def run_app(folder: Path, app: Path, sites: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
-    """Run it, showing what it says; each site's node."""
-    make_certificates(app / "certs", list(sites))
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    began = time.monotonic()
-    with LocalCluster(folder / "local_cluster", app / "certs") as cluster:
-        cluster.start_superlink()
-        nodes = {name: cluster.register(name) for name in sites}
-        for name, site in sites.items():
-            cluster.start_site(name, site)
-        bound = ",".join(f"{name}={node}" for name, node in nodes.items())
-        for line in cluster.run(app, {"nodes": bound}):
-            _, marker, sentence = line.partition("fcfl: ")
-            if marker:
-                print(f"  {time.monotonic() - began:6.1f} s  {sentence}", flush=True)
-    return nodes
 
 
 class Sorted(InProcessTransport):
@@ -112,7 +80,7 @@ def over_messages(folder: Path, config: Config, sites: Mapping[str, Mapping[str,
 
 def over_nvflare(folder: Path, config: Config, sites: Mapping[str, Mapping[str, str]]) -> None:
     """Kits, a server and a node for each site, as `fcfl nvflare up` starts them."""
-    from fcfl.engines.nvflare.flare_rehearsal import rehearse_flare
+    from fcfl.engines.nvflare.rehearsal import rehearse
 
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     began = time.monotonic()
@@ -120,12 +88,11 @@ def over_nvflare(folder: Path, config: Config, sites: Mapping[str, Mapping[str, 
     def show(sentence: str) -> None:
         print(f"  {time.monotonic() - began:6.1f} s  {sentence}", flush=True)
 
-    rehearse_flare(folder, sites, config, show)
+    rehearse(folder / "rehearsal", sites, config, show)
 
 
 ENGINES: dict[str, Engine] = {
     "messages": over_messages,
-    "flower": over_flower,
     "nvflare": over_nvflare,
 }
 
@@ -181,96 +148,9 @@ def measure(case: str, engine: str, folder: Path) -> bool:
     return chosen[0] == chosen[1] and ours.tobytes() == other.tobytes()
 
 
-TIMED_SERVER = """
-import json, time
-from fcfl.engines.flower.server_app import server_app
-from fcfl.runs.serving import serve
-
-
-class Timed:
-    def __init__(self, transport, path):
-        self.transport, self.path, self.of = transport, path, {{}}
-
-    def nodes(self):
-        return self.transport.nodes()
-
-    def note(self, *what):
-        with open(self.path, "a") as file:
-            file.write(json.dumps(what) + "\\n")
-
-    def send(self, node, content, seconds):
-        began = time.time()
-        message_id = self.transport.send(node, content, seconds)
-        self.of[message_id] = node, began
-        return message_id
-
-    def receive(self, message_ids):
-        for reply in self.transport.receive(message_ids):
-            self.note(*self.of[reply.message_id], time.time())
-            yield reply
-
-
-app = server_app(lambda transport, config: serve(Timed(transport, {server!r}), config))
-"""
-TIMED_CLIENT = """
-import json, os, time
-from pathlib import Path
-boot = next(float(l.split()[1]) for l in open("/proc/stat") if l.startswith("btime"))
-ticks = float(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-started = boot + ticks / os.sysconf("SC_CLK_TCK")
-from flwr.app import Context, Message
-from flwr.clientapp import ClientApp
-from fcfl.engines.flower.client_app import from_record, to_record
-from fcfl.sites.site import reply_to
-
-app = ClientApp()
-
-
-@app.query()
-def answer(message: Message, context: Context) -> Message:
-    began = time.time()
-    content = reply_to(from_record(message.content), context.node_config)
-    with open({client!r}, "a") as file:
-        name = context.node_config["name"]
-        file.write(json.dumps([name, started, began, time.time()]) + "\\n")
-    return Message(to_record(content), reply_to=message)
-"""
-
-
-def parts_of(sent: list[list], done: list[list], name_of: Mapping[int, str]) -> list[list[float]]:
-    """Each message's seconds, from what the server and the sites noted."""
-    parts: list[list[float]] = []
-    for node, began, ended in sent:
-        own = [one[1:] for one in done if one[0] == name_of[node]]
-        within = [times for times in own if began < times[0] and times[2] < ended]
-        parts += [[b - a for a, b in pairwise([began, *times, ended])] for times in within]
-    return parts
-
-
-def where(folder: Path) -> None:
-    """The parts of an exchange over Flower, in seconds, of two sites with 400 rows each."""
-    files = write_tables(simulated(2), folder)
-    config = {"sites": ",".join(files), "out": str(folder / "out"), **SETTINGS}
-    config |= {"rounds": "4,2", "confidence": 0.0, "starts": 1, "l2": 0.003}
-    app, notes = folder / "app", {name: str(folder / name) for name in ("server", "client")}
-    write_app(app, config_text(config))
-    (app / "server_app.py").write_text(TIMED_SERVER.format(server=notes["server"]))
-    (app / "client_app.py").write_text(TIMED_CLIENT.format(client=notes["client"]))
-    sites = {name: open_site(name, path, folder / name) for name, path in files.items()}
-    name_of = {node: name for name, node in run_app(folder, app, sites).items()}
-    sent = [json.loads(line) for line in Path(notes["server"]).read_text().splitlines()]
-    done = [json.loads(line) for line in Path(notes["client"]).read_text().splitlines()]
-    parts = parts_of(sent, done, name_of)
-    names = ("until the site has the message and a process", "that process's imports",
-             "the answer itself", "until the server has it")  # fmt: skip
-    for name, seconds in zip(names, np.median(parts, axis=0), strict=True):
-        print(f"  {seconds:6.2f} s  {name}")
-    print(f"  {np.median(np.sum(parts, axis=1)):6.2f} s  in all, medians of {len(parts)} messages")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sites", description=__doc__)
-    parser.add_argument("case", nargs="?", choices=[*OF_CASE, "where"], default="adult")
+    parser.add_argument("case", nargs="?", choices=[*OF_CASE], default="adult")
     parser.add_argument("--engine", choices=[*ENGINES], help="by default all of them, in turn")
     options = parser.parse_args()
     if os.environ.get("OPENBLAS_NUM_THREADS") != "1":  # read when numpy is imported
@@ -281,9 +161,6 @@ def main() -> int:
     holds = True
     for engine in [options.engine] if options.engine else ENGINES:
         with tempfile.TemporaryDirectory() as place:
-            if options.case == "where":
-                where(Path(place))
-                break
             holds &= measure(options.case, engine, Path(place))
     return int(not holds)
 

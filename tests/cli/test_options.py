@@ -121,7 +121,7 @@ def test_names_in_errors_and_notes_are_those_that_were_typed(tmp_path):
     assert "`--budget north=…`" in told
     assert "TABLE" in only_error(fcfl("audit", "--client", "a", "--prediction", "b"), 2)
     assert "--prediction" in only_error(fcfl("audit", table, "--client", "a"), 2)
-    assert "--set" in only_error(fcfl("flower", "up", tmp_path, "--sites", "a=b", "--set"), 2)
+    assert "--set" in only_error(fcfl("nvflare", "up", tmp_path, "--sites", "a=b", "--set"), 2)
 
 
 @pytest.mark.parametrize("budget", ["5%", "hospital=5%", "0.1,north=5 %"])

@@ -26,38 +26,33 @@ RUN = [name for name in PAGES if FENCE.search(PAGES[name])]
 
 # Blocks typed in by tests of their own, on machines that are folders: words they begin with, and
 # the test that has them.
-GUIDES = "tests/federation/test_guide_followed.py", "tests/federation/test_nvflare_guide.py"
+GUIDES = "tests/engines/test_guides.py"
 HERE = "tests/docs/test_page_blocks.py"
 RELEASE = "benchmarks/release.py"  # `pip install` of the wheel, with every extra
 FOLLOWED = {
+    "sites": {'name = "north"': GUIDES, "withhold-below": GUIDES, "fcfl site status": GUIDES},
     "deployment": {
-        "pip install 'fcfl[flower]'\nfcfl flower new": "tests/federation/test_rehearsals.py",
-        "apt-get install nginx": GUIDES[0],
-        "export FLWR_HOME": GUIDES[0],
+        "pip install 'fcfl[flower]'": GUIDES,
+        'name = "north"': GUIDES,
+        "flower-superlink": GUIDES,
+        "[superlink]": GUIDES,
+        "flwr run app here --stream\n": GUIDES,
         "ssh-keygen": HERE,
-        "[superlink]": GUIDES[0],
-        "fcfl flower register": GUIDES[0],
-        "pip install 'fcfl[flower]'": RELEASE,
-        'name = "north"': GUIDES[0],
-        "withhold-below": GUIDES[0],
-        "# /etc/systemd/system": GUIDES[0],
-        "fcfl site status": GUIDES[0],
-        "flwr run app hospitals --stream\n": GUIDES[0],
-        "flwr run app hospitals --stream --run-config": HERE,
+        "flwr run app here --stream --run-config": HERE,
     },
     "nvflare": {
-        "pip install 'fcfl[nvflare]'\nfcfl nvflare new": GUIDES[1],
-        "mkdir -p": GUIDES[1],
-        "/srv/fcfl/app/kits/server/startup": GUIDES[1],
+        "pip install 'fcfl[nvflare]'\nfcfl nvflare new": GUIDES,
+        "mkdir -p": GUIDES,
+        "/srv/fcfl/app/kits/server/startup": GUIDES,
         "pip install 'fcfl[nvflare]'": RELEASE,
-        'name = "north"': GUIDES[1],
-        "/srv/fcfl/north/startup": GUIDES[1],
-        "fcfl nvflare status": GUIDES[1],
-        "fcfl nvflare stop": GUIDES[1],
+        'name = "north"': GUIDES,
+        "/srv/fcfl/north/startup": GUIDES,
+        "fcfl nvflare status": GUIDES,
+        "fcfl nvflare stop": GUIDES,
     },
     "negotiation": {
         "fcfl nvflare run project --set command=negotiate": (
-            "tests/federation/test_nvflare_deployment.py"
+            "tests/engines/test_nvflare_deployment.py"
         ),
     },
     "own-method": {
@@ -129,11 +124,7 @@ def test_the_files_of_the_pages_are_read(tmp_path):
 
 def test_the_settings_of_runs_over_sites_are_settings(tmp_path):
     (block,) = [b for b in indented(PAGES["deployment"]) if "--run-config" in b]
-    (new,) = [
-        line
-        for line in indented(PAGES["deployment"])[0].splitlines()
-        if line.startswith("fcfl flower new")
-    ]
+    (new,) = re.findall(r"^    (fcfl flower new .*)$", PAGES["deployment"], re.MULTILINE)
     app = tmp_path / "app"
     assert fcfl(*(app if w == "app" else w for w in shlex.split(new)[1:])).exit_code == 0
     table = tomllib.loads((app / "pyproject.toml").read_text(encoding="utf-8"))
@@ -142,7 +133,7 @@ def test_the_settings_of_runs_over_sites_are_settings(tmp_path):
     for line in block.splitlines():
         changed = tomllib.loads(re.sub(r'(?<=") (?=\w+=)', "\n", shlex.split(line)[-1]))
         commands.append(SitesConfig.from_run_config(settings | changed).command)
-    assert commands == ["compare", "sweep"]
+    assert commands == ["train", "compare", "sweep"]
 
 
 def test_a_site_may_make_its_own_key(tmp_path):
@@ -150,7 +141,8 @@ def test_a_site_may_make_its_own_key(tmp_path):
         pytest.skip("there is no ssh-keygen")
     serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
     (block,) = [b for b in indented(PAGES["deployment"]) if b.startswith("ssh-keygen")]
-    subprocess.run(["bash", "-c", block], cwd=tmp_path, check=True, capture_output=True)
+    (keygen,) = [line for line in block.splitlines() if line.startswith("ssh-keygen")]
+    subprocess.run(["bash", "-c", keygen], cwd=tmp_path, check=True, capture_output=True)
     key = serialization.load_ssh_public_key((tmp_path / "north.pub").read_bytes())
     assert key.curve.name == "secp384r1"
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from in_one_process import BUDGET, hospitals, node_configs
 
 from fcfl.errors import AbsentClientError
 from fcfl.runs import Experiment
@@ -15,6 +14,7 @@ from fcfl.runs.serving import serve
 from fcfl.sites.transport import InProcessTransport
 from fcfl.training.rounds import Session
 from hospital import stays, weights_of
+from in_one_process import BUDGET, hospitals, node_configs
 
 NAMES = ("east", "north", "south", "west")
 COMPARE = {"command": "compare", "methods": "sqp,fair-reg,afl", "rounds": "5,3", "starts": 1}

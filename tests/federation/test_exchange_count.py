@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from in_one_process import hospitals, node_configs
-from in_one_process import train as train_sites
 
 from fcfl import Difference, FCFLClassifier
 from fcfl.errors import Interrupted
@@ -23,6 +21,8 @@ from fcfl.training.fit import train
 from fcfl.training.rounds import Session
 from helpers import simulated_clients
 from hospital import stays
+from in_one_process import hospitals, node_configs
+from in_one_process import train as train_sites
 
 PARITY = Difference("demographic_parity", "race", budget=0.05)
 REQUESTS = ("introduce", "report", "count", "choose_thresholds", "vote")

@@ -4,8 +4,6 @@ import re
 from dataclasses import replace
 
 import pytest
-from in_one_process import hospitals, node_configs
-from in_one_process import train as train_sites
 
 from fcfl import SQP
 from fcfl.methods.two_stage import TwoStage
@@ -15,6 +13,8 @@ from fcfl.runs.expected_cost import cost_sentence, typical_exchanges
 from fcfl.sites.named_module import NamedModule
 from fcfl.sites.transport import InProcessTransport
 from hospital import stays
+from in_one_process import hospitals, node_configs
+from in_one_process import train as train_sites
 
 LINEAR = Linear(9)
 DEFAULT = Experiment("adult", sensitive=("sex",), budget=0.05)

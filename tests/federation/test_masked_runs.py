@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from in_one_process import hospitals, node_configs, open_policy
-from in_one_process import train as train_sites
 
 from fcfl import train
 from fcfl._types import Point, Request
@@ -34,6 +32,8 @@ from fcfl.sites.site import reply_to
 from fcfl.sites.transport import InProcessTransport, Reply
 from fcfl.training.rounds import Session
 from hospital import fcfl, only_error, stays
+from in_one_process import hospitals, node_configs, open_policy
+from in_one_process import train as train_sites
 
 pytest.importorskip("cryptography")
 

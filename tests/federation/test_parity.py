@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from in_one_process import hospitals, node_configs, open_policy
 
 from fcfl import train
 from fcfl.client.local_client import LocalClient
@@ -21,6 +20,7 @@ from fcfl.sites.rows import open_rows
 from fcfl.sites.settings import SiteSettings
 from fcfl.sites.transport import InProcessTransport
 from hospital import stays
+from in_one_process import hospitals, node_configs, open_policy
 
 NAMES = ("north", "south")
 TERMS = Terms("died", ("race",))

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tomli_w
-from in_one_process import hospitals, node_configs, open_policy, train
 
 from fcfl._types import Point, Request
 from fcfl.accountant import mu_of
@@ -24,6 +23,7 @@ from fcfl.sites.settings import SiteSettings
 from fcfl.sites.site import reply_to
 from fcfl.sites.transport import InProcessTransport
 from hospital import fcfl, stays
+from in_one_process import hospitals, node_configs, open_policy, train
 
 SCHEMA = """
 label = ["no", "yes"]

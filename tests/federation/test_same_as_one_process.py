@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from in_one_process import hospitals, node_configs, train, train_joined
 
 from fcfl._files import to_json
 from fcfl.results import RowCounts
 from fcfl.sites.transport import InProcessTransport
 from hospital import stays, written
+from in_one_process import hospitals, node_configs, train, train_joined
 
 NAMES = ("north", "south", "west")
 DIFFERENT = {"seconds", "settings", "data", "deployment"}

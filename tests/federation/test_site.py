@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from in_one_process import hospitals, node_configs, open_policy, train
 
 from fcfl._types import CurvatureWeights, Point, RateId, Report, Request
 from fcfl.client.local_client import LocalClient
@@ -47,6 +46,7 @@ from fcfl.sites.site import (
 )
 from fcfl.sites.transport import InProcessTransport
 from hospital import stays, written
+from in_one_process import hospitals, node_configs, open_policy, train
 
 TERMS = Terms("died", ("race",))
 POLICY = """

@@ -6,7 +6,6 @@ from struct import pack
 
 import numpy as np
 import pytest
-from in_one_process import Spoiled, hospitals, node_configs, train
 
 import fcfl
 from fcfl._types import CurvatureWeights, Point, RateId, Request
@@ -23,6 +22,7 @@ from fcfl.sites.messages import Refusal, Terms
 from fcfl.sites.remote import RemoteFederation
 from fcfl.sites.transport import InProcessTransport, Reply
 from hospital import stays, weights_of
+from in_one_process import Spoiled, hospitals, node_configs, train
 
 NAMES = ("north", "south")
 CHANGES = {

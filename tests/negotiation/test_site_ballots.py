@@ -1,17 +1,11 @@
 """A negotiation over sites: the same agreement as with all rows here, and only ballots leave."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "federation"))
-
-from in_one_process import OPEN, Spoiled, hospitals, node_configs, open_policy
-
 from fcfl._files import read_json
-from fcfl.cli.over_sites import show_run
+from fcfl.cli.nvflare import show_run
 from fcfl.client.questions import Vote
 from fcfl.errors import AbsentClientError
 from fcfl.preference import Ballot, Choices, Figures
@@ -32,6 +26,7 @@ from fcfl.sites.remote import RemoteFederation
 from fcfl.sites.site import reply_to
 from fcfl.sites.transport import InProcessTransport
 from hospital import COLUMNS, fcfl, stays
+from in_one_process import OPEN, Spoiled, hospitals, node_configs, open_policy
 
 PREFERENCES = {
     "north": "[preference]\ndisparity-per-accuracy = 3.25\n",

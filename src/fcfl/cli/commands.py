@@ -26,8 +26,8 @@ COMMANDS = {
     "sweep": "Train under one budget after another: what each tightening costs.",
     "compare": "Run several methods on the same rows, from the same start, with the same model.",
     "negotiate": "Which budgets could all clients live with? Try combinations, and vote.",
-    "flower": "Train where rows never leave their owner, over Flower.",
     "nvflare": "Train where rows never leave their owner, over NVIDIA FLARE.",
+    "flower": "Write the app with which a Flower SuperLink trains over its sites.",
     "site": "A site's own side: its limits, and the ledger of what it has answered.",
     "data": "List the built-in data sets, or describe one: rows, groups, label rates.",
 }

@@ -1,50 +1,58 @@
 """fcfl nvflare: train where rows stay with their owner, over NVIDIA FLARE."""
 
 import shlex
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter, validators
 from rich.table import Table
 
-from fcfl.engines.nvflare.kit_names import AUTHORITY, KITS, LEAD, check_path, check_sites
-from fcfl.engines.nvflare.project_folder import read_settings, write_project
-from fcfl.engines.rehearsal_files import (
-    REHEARSAL,
-    check_installed,
-    default_out,
-    named_files,
-    node_configs,
-)
+from fcfl._files import read_json
 from fcfl.errors import FCFLError, Interrupted
+from fcfl.report.method_tables import methods_table
+from fcfl.report.terminal import print_result
+from fcfl.results import read_comparison, read_result
+from fcfl.results.findings import findings_of
+from fcfl.results.negotiation import Negotiation
 from fcfl.runs import Experiment
-from fcfl.runs.site_config import (
-    SitesConfig,
-    config_text,
-    parse_settings,
-    run_config,
-)
+from fcfl.runs.site_config import SitesConfig, parse_settings, run_config
+from fcfl.runs.site_run import has_begun
 from fcfl.runs.site_values import site_names
+from fcfl.sites.settings import ConfigValue
 
 from .commands import COMMANDS
-from .console import flag, out_console, say, usage
-from .over_sites import (
-    Folder,
-    Setting,
-    SiteFiles,
-    SitePolicy,
-    Sites,
-    command_to_go_on,
-    show_run,
-)
+from .console import FAILED, INFEASIBLE, command_line, out_console, say, usage
+from .negotiate import show_negotiation
+from .over_sites import Folder, Replace, Sites, check_installed, write_app
 from .settings import NOTHING, AtLeastOne, Given, Overwrite, Resume, takes
+from .sweep import curve_table
 from .train import check_resume
 
 app = App(name="nvflare", help=COMMANDS["nvflare"])
 
-_NOT_HERE = ("nodes",)  # names are bound to certificates, nothing is to be set
+_SETTINGS = "settings.toml"
+_HEAD = "# Every key can be set for one run: fcfl nvflare run FOLDER --set KEY=VALUE\n"
+_IGNORED = "authority/\nkits/\nrehearsal/\nruns/\n"
 _SHOWN = 5  # jobs in a status
 
+SiteFiles = Annotated[
+    str, Parameter(metavar="NAME=FILE,…", help="Every site with its CSV, Parquet or xlsx file.")
+]
+SitePolicy = Annotated[
+    str, Parameter(metavar="NAME=FILE,…", help="Policy files of sites that have one.")
+]
+SetKeys = Annotated[
+    tuple[str, ...],
+    Parameter(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Any other key of the settings; may be repeated.",
+        show_default=False,
+    ),
+]
 Host = Annotated[
     str,
     Parameter(
@@ -59,7 +67,7 @@ Port = Annotated[
     ),
 ]
 Tries = Annotated[AtLeastOne, Parameter(help="How often a run is submitted, faults included.")]
-Wait = Annotated[float, Parameter(metavar="SECONDS", help="How long to wait for whoever is away.")]
+Wait = Annotated[float, Parameter(metavar="SECONDS", help="How long to wait for absent sites.")]
 
 
 @app.command(
@@ -73,20 +81,20 @@ def new(
     *,
     given: Given = NOTHING,
     sites: Sites = "",
-    overwrite: Annotated[bool, flag("Replace the files of an existing project.")] = False,
+    overwrite: Replace = False,
 ) -> None:
-    """Write the folder of a project: settings with comments, and a README.
+    """Write the folder of an app: settings with comments.
 
-    What is not given here can be filled in later, in settings.toml.
+    Settings that are not given here can be filled in later, in settings.toml.
     """
-    with usage():
-        names = site_names("sites", sites) if sites else ()
-    config = {"out": default_out(folder)} | run_config({**given, "sites": names})
-    check_sites(names)
-    text = config_text(config, without=_NOT_HERE)
-    for path in write_project(folder, text, overwrite=overwrite):
-        say(f"wrote {path}")
-    named = shlex.quote(",".join(names) or "north,south")
+    named = write_app(
+        folder,
+        lambda text: {_SETTINGS: _HEAD + text, ".gitignore": _IGNORED},
+        given,
+        sites,
+        overwrite=overwrite,
+        without=("nodes",),  # certificates bind the names
+    )
     where = shlex.quote(str(folder))
     say(f"Next: fcfl nvflare provision {where} --sites {named} --host server.example.org")
 
@@ -98,14 +106,13 @@ def new(
 def provision(folder: Folder, /, *, sites: Sites, host: Host, port: Port = 8002) -> None:
     """Make a kit for the server, for each site and for the lead, in FOLDER/kits.
 
-    Kits that are there are kept, so that a site can be added later. A kit has its own key
+    Existing kits are kept, so that a site can be added later. A kit has its own key
     and closed policies: no code comes with a job, only fcfl's own classes run, logs stay.
     Give each site its kit and nothing else; FOLDER/authority has the CA's key and stays.
     """
     _check_engine()
-    from fcfl.engines.nvflare.kits import make_kits
+    from fcfl.engines.nvflare.kits import AUTHORITY, KITS, make_kits
 
-    check_path(folder)
     with usage():
         names = site_names("sites", sites)
     made = make_kits(folder, names, host, port)
@@ -130,8 +137,8 @@ def up(
     sites: SiteFiles,
     given: Given = NOTHING,
     timing: Given = NOTHING,
-    site_policy: SitePolicy = None,
-    setting: Setting = (),
+    site_policy: SitePolicy = "",
+    setting: SetKeys = (),
     out: Annotated[
         Path | None, Parameter(help="Folder to write. Default: FOLDER/runs/rehearsal.")
     ] = None,
@@ -148,26 +155,29 @@ def up(
     """
     _check_engine()
     check_resume(resume, overwrite)
-    from fcfl.engines.nvflare.flare_rehearsal import rehearse_flare
+    from fcfl.engines.nvflare.kits import check_sites
+    from fcfl.engines.nvflare.rehearsal import rehearse
 
     with usage():
-        files = named_files("sites", sites)
+        files, policies = _files("sites", sites), _files("site-policy", site_policy)
         own = {
             "sites": tuple(files),
-            "out": (out or folder / "runs" / REHEARSAL).absolute(),
+            "out": (out or folder / "runs" / "rehearsal").absolute(),
             "resume": resume,
             "overwrite": overwrite,
         }
-        config = read_settings(folder) | parse_settings(setting)
+        config = _read_settings(folder) | parse_settings(setting)
         config |= run_config({**given, **timing, **own})
         run = SitesConfig.from_run_config(config)
-        nodes = node_configs(files, named_files("site-policy", site_policy or ""), folder)
+        for name in policies:
+            if name not in files:
+                raise ValueError(f"`site-policy` names {name!r}, which is not among `sites`.")
     check_sites(list(files))
-    try:
-        rehearse_flare(folder, nodes, config, say)
-    except KeyboardInterrupt:
-        how = command_to_go_on(run)
-        raise Interrupted(f"Stopped. Continue with: {how}") from None
+    nodes = {name: {"name": name, "table": str(path)} for name, path in files.items()}
+    for name, path in policies.items():
+        nodes[name]["policy"] = str(path)
+    with _resumable(run):
+        rehearse(folder / "rehearsal", nodes, config, say)
     show_run(run)
 
 
@@ -179,33 +189,29 @@ def run(
     folder: Folder,
     /,
     *,
-    setting: Setting = (),
+    setting: SetKeys = (),
     tries: Tries = 5,
     wait: Wait = 600.0,
     resume: Resume = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Train over the sites, with the lead's kit; after a fault, go on by itself.
+    """Train over the sites, with the lead's kit; continue after a fault.
 
-    Waits for all sites, submits a job and shows what it says. Where a site, the job or the
+    Waits for all sites, submits a job and shows its log. If a site, the job or the
     server was killed, it waits until they are back and submits again with resume: the model
-    is the same. Ctrl-C stops the run.
+    is the same. A site's refusal ends the run. Ctrl-C stops the run.
     """
     _check_engine()
     check_resume(resume, overwrite)
-    from fcfl.engines.nvflare.flare_session import Flare
-    from fcfl.engines.nvflare.recovery import Patience, run_through_faults
+    from fcfl.engines.nvflare.kits import KITS, LEAD
+    from fcfl.engines.nvflare.lead import Flare
 
     with usage():
-        config = read_settings(folder) | parse_settings(setting)
+        config = _read_settings(folder) | parse_settings(setting)
         config |= {"resume": resume, "overwrite": overwrite}
         checked = SitesConfig.from_run_config(config)
-    try:
-        with Flare(folder / KITS / LEAD) as flare:
-            run_through_faults(flare, checked.sites, config, Patience(tries, wait), say)
-    except KeyboardInterrupt:
-        how = command_to_go_on(checked)
-        raise Interrupted(f"Stopped. Continue with: {how}") from None
+    with _resumable(checked), Flare(folder / KITS / LEAD) as flare:
+        flare.train(checked.sites, config, tries=tries, seconds=wait, on_message=say)
     if checked.written.exists():
         show_run(checked)
     else:
@@ -216,36 +222,97 @@ def run(
 def status(folder: Folder, /) -> None:
     """Show which sites are connected, and the last runs."""
     _check_engine()
-    from fcfl.engines.nvflare.flare_session import Flare
+    from fcfl.engines.nvflare.kits import KITS, LEAD
+    from fcfl.engines.nvflare.lead import Flare
 
     with Flare(folder / KITS / LEAD) as flare:
-        found = flare.status()
-    say(f"Connected: {', '.join(found.sites) or 'no site'}")
-    if not found.jobs:
+        sites, jobs = flare.sites(), flare.jobs()
+    say(f"Connected: {', '.join(sites) or 'no site'}")
+    if not jobs:
         say("No run was submitted.")
         return
-    table = Table(box=None, pad_edge=False)
-    for heading in ("run", "status", "submitted"):
-        table.add_column(heading)
-    for job in found.jobs[:_SHOWN]:
+    table = Table("run", "status", "submitted", box=None, pad_edge=False)
+    for job in jobs[:_SHOWN]:
         table.add_row(job.job_id, job.status, job.submitted)
     out_console.print(table)
 
 
 @app.command(help_epilogue="Example:\n\n  fcfl nvflare stop app")
 def stop(folder: Folder, /) -> None:
-    """Stop the run that is under way; its checkpoint stays, and `run --resume` goes on."""
+    """Stop the run that is under way; its checkpoint is kept, and `run --resume` continues."""
     _check_engine()
-    from fcfl.engines.nvflare.flare_session import Flare
+    from fcfl.engines.nvflare.kits import KITS, LEAD
+    from fcfl.engines.nvflare.lead import Flare
 
     with Flare(folder / KITS / LEAD) as flare:
-        at_work = [job for job in flare.status().jobs if not job.is_over]
-        for job in at_work:
-            flare.abort(job.job_id)
-            say(f"stopped {job.job_id}")
-    if not at_work:
+        running = [job.job_id for job in flare.jobs() if not job.is_over]
+        for job_id in running:
+            flare.abort(job_id)
+            say(f"stopped {job_id}")
+    if not running:
         raise FCFLError("No run is under way.")
 
 
 def _check_engine() -> None:
     check_installed("nvflare", "nvflare", "NVIDIA FLARE")
+
+
+def _read_settings(folder: Path) -> dict[str, ConfigValue]:
+    path = folder / _SETTINGS
+    if not path.exists():
+        raise FCFLError(f"There is no app in {str(folder)!r}. Make it: fcfl nvflare new")
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FCFLError(f"{str(path)!r} is not TOML: {error}.") from None
+
+
+def _files(option: str, text: str) -> dict[str, Path]:
+    """Read ``north=a.csv,south=b.csv`` as absolute paths of existing files."""
+    found: dict[str, Path] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, _, path = (piece.strip() for piece in part.partition("="))
+        if not (name and path):
+            raise ValueError(f"`{option}` must be NAME=FILE, separated by commas, got {part!r}.")
+        if name in found:
+            raise ValueError(f"`{option}` must name every site once, got {name!r} twice.")
+        found[name] = Path(path).absolute()
+        if not found[name].is_file():
+            raise ValueError(f"`{option}`: there is no file {path!r}.")
+    return found
+
+
+@contextmanager
+def _resumable(run: SitesConfig) -> Iterator[None]:
+    """When stopped, end with the command as it was given, and --resume if the run has begun."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typed = ["fcfl", *command_line]
+        if has_begun(run):
+            typed = [word for word in typed if word not in ("--resume", "--overwrite")]
+            typed.append("--resume")
+        raise Interrupted(f"Stopped. Continue with: {shlex.join(typed)}") from None
+
+
+def show_run(run: SitesConfig) -> None:
+    """Print what the command of the same name prints, with its exit code."""
+    say(f"Written to {run.folder}")
+    if run.command == "compare":
+        comparison = read_comparison(run.written)
+        out_console.print(methods_table(comparison, out_console.width), "")
+        if any(one.part is None for one in comparison.runs):
+            raise SystemExit(FAILED)
+        return
+    if run.command == "negotiate":
+        show_negotiation(read_json(run.written, Negotiation))
+        return
+    result = read_result(run.written)
+    if result.sweep:
+        out_console.print(curve_table(result.sweep))
+        is_success = all(point.is_success for point in result.sweep)
+    else:
+        print_result(out_console, result)
+        is_success = not findings_of(result)
+    if not is_success:
+        raise SystemExit(INFEASIBLE)

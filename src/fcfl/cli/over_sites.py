@@ -1,69 +1,55 @@
-"""What commands of both engines have in common: options, the result, how to go on."""
+"""Options and files that the commands of both engines share."""
 
-import shlex
+import importlib.util
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from fcfl._files import read_json
-from fcfl.report.method_tables import methods_table
-from fcfl.report.terminal import print_result
-from fcfl.results import read_comparison, read_result
-from fcfl.results.findings import findings_of
-from fcfl.results.negotiation import Negotiation
-from fcfl.runs.site_config import SitesConfig
-from fcfl.runs.site_run import has_begun
+from fcfl.errors import FCFLError
+from fcfl.runs.site_config import config_text, run_config
+from fcfl.runs.site_values import site_names
 
-from .console import FAILED, INFEASIBLE, command_line, out_console, say
-from .negotiate import show_negotiation
-from .sweep import curve_table
+from .console import flag, say, usage
+from .settings import Given
 
 Folder = Annotated[Path, Parameter(help="Folder of the app.")]
 Sites = Annotated[str, Parameter(metavar="NAME,…", help="Names of all sites, separated by commas.")]
-SiteFiles = Annotated[
-    str, Parameter(metavar="NAME=FILE,…", help="Every site with its CSV, Parquet or xlsx file.")
-]
-SitePolicy = Annotated[
-    str | None, Parameter(metavar="NAME=FILE,…", help="Policy files of sites that have one.")
-]
-Setting = Annotated[
-    tuple[str, ...],
-    Parameter(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Any other key of the settings; may be repeated.",
-        show_default=False,
-    ),
-]
+Replace = Annotated[bool, flag("Replace the files of an existing app.")]
 
 
-def show_run(run: SitesConfig) -> None:
-    """What the command of the same name shows; its exit code, too."""
-    say(f"Written to {run.folder}")
-    if run.command == "compare":
-        comparison = read_comparison(run.written)
-        out_console.print(methods_table(comparison, out_console.width), "")
-        if any(one.part is None for one in comparison.runs):
-            raise SystemExit(FAILED)
-        return
-    if run.command == "negotiate":
-        show_negotiation(read_json(run.written, Negotiation))
-        return
-    result = read_result(run.written)
-    if result.sweep:
-        out_console.print(curve_table(result.sweep))
-        met = all(point.is_success for point in result.sweep)
-    else:
-        print_result(out_console, result)
-        met = not findings_of(result)
-    if not met:
-        raise SystemExit(INFEASIBLE)
+def write_app(
+    folder: Path,
+    files_of: Callable[[str], Mapping[str, str]],
+    given: Given,
+    sites: str,
+    *,
+    overwrite: bool,
+    without: tuple[str, ...] = (),
+) -> str:
+    """Write the files of an app around its settings; return the names of its sites as text."""
+    with usage():
+        names = site_names("sites", sites) if sites else ()
+        out = (folder / "runs" / "run").absolute()
+        config = run_config({**given, "sites": names, "out": out})
+    if folder.exists() and not folder.is_dir():
+        raise FCFLError(f"{str(folder)!r} is a file; an app needs a folder.")
+    files = files_of(config_text(config, without=without))
+    present = [name for name in files if (folder / name).exists()]
+    if present and not overwrite:
+        raise FCFLError(
+            f"{str(folder / present[0])!r} already exists. Choose another folder, or pass "
+            "`--overwrite`."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_text(content, encoding="utf-8")
+        say(f"wrote {folder / name}")
+    return ",".join(names) or "north,south"
 
 
-def command_to_go_on(run: SitesConfig) -> str:
-    """The command as it was given, with --resume where the run has begun to write its folder."""
-    if not has_begun(run):
-        return shlex.join(["fcfl", *command_line])
-    kept = (word for word in command_line if word not in ("--resume", "--overwrite"))
-    return shlex.join(["fcfl", *kept, "--resume"])
+def check_installed(package: str, extra: str, engine: str) -> None:
+    """Raise if an engine is missing, with the command that installs it."""
+    if importlib.util.find_spec(package) is None:
+        raise FCFLError(f"This needs {engine}, which is not installed: pip install 'fcfl[{extra}]'")

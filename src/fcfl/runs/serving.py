@@ -1,7 +1,8 @@
-"""What a server app does: train, compare methods or budgets, negotiate; and write the page."""
+"""Run a command over sites: train, compare methods or budgets, negotiate; write the page."""
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from fcfl.methods.method import RoundInfo
 from fcfl.report.negotiation_page import headline
@@ -13,7 +14,7 @@ from fcfl.runs.method_comparison import run_comparison
 from fcfl.runs.negotiation_run import AGREED, run_negotiation
 from fcfl.runs.run import run_session
 from fcfl.runs.site_config import SitesConfig
-from fcfl.runs.site_run import Sites
+from fcfl.runs.site_run import Sites, has_begun
 from fcfl.sites.settings import Config
 from fcfl.sites.transport import Transport
 from fcfl.training.rounds import Session
@@ -22,8 +23,15 @@ log = logging.getLogger("fcfl")
 
 
 def serve(transport: Transport, config: Config) -> None:
-    """Run as the config says; the log has a line for every round."""
+    """Run the command of the config; log a line for every round.
+
+    `resume` continues a run that has begun and begins it otherwise: who submits a run again after
+    a fault need not see the server's disk.
+    """
     run = SitesConfig.from_run_config(config)
+    if run.resume and not has_begun(run):
+        log.info("There is nothing to resume in %s: the run begins.", run.folder)
+        run = replace(run, resume=False)
     sites = Sites(transport, run, log.info)
     session = Session(run.folder, run.resume, _log_round, log.info, run.max_age)
     _COMMANDS[run.command](run, sites, session)
@@ -39,8 +47,8 @@ def _train(run: SitesConfig, sites: Sites, session: Session) -> None:
 
 
 def _compare(run: SitesConfig, sites: Sites, session: Session) -> None:
-    """Several methods over the same sites, as `fcfl compare` does with one table."""
-    seeds = [run.experiment.seed]  # another would split the sites' rows in another way
+    """Compare methods over the same sites, as `fcfl compare` does with one table."""
+    seeds = [run.experiment.seed]  # another seed would split the sites' rows differently
     comparison = run_comparison(run.experiment, run.methods, seeds, session, sites.open)
     finished = [one.folder for one in comparison.runs if one.part is not None]
     for name in finished:
@@ -52,7 +60,7 @@ def _compare(run: SitesConfig, sites: Sites, session: Session) -> None:
 
 
 def _sweep(run: SitesConfig, sites: Sites, session: Session) -> None:
-    """One budget after another over the same sites, as `fcfl sweep` does with one table."""
+    """Train under one budget after another, as `fcfl sweep` does with one table."""
     values, relative = run.swept
     curve = run_sweep(
         run.experiment,
@@ -69,7 +77,7 @@ def _sweep(run: SitesConfig, sites: Sites, session: Session) -> None:
 
 
 def _negotiate(run: SitesConfig, sites: Sites, session: Session) -> None:
-    """Budgets that the sites could live with: their preferences stay, only ballots leave them."""
+    """Find budgets that all sites accept; only ballots leave the sites, no preferences."""
     found = run_negotiation(
         run.experiment,
         run.procedure,
@@ -82,14 +90,13 @@ def _negotiate(run: SitesConfig, sites: Sites, session: Session) -> None:
 
 
 def _agreed(run: SitesConfig, found: Negotiation) -> str:
-    """The run config that trains the agreement, whatever the engine."""
+    """Return the run config that trains the agreement, whatever the engine."""
     objective = f'"{found.objective}"' if isinstance(found.objective, str) else found.objective
     policy = f'policy="{run.folder / AGREED}" l2={found.l2:g} objective={objective}'
     return f'run config command="train" budgets="" {policy} confidence="0"'
 
 
 def _log_end(what: str, met: bool, run: SitesConfig) -> None:
-    """Say how it ended."""
     outcome = "met" if met else "exceeded"
     log.info("%s %s on the training rows. Written to %s", what, outcome, run.folder)
 

@@ -88,7 +88,7 @@ class SitesConfig:
     most: Annotated[int, check_count] = MOST
     """negotiate: combinations trained at most; each costs a site about one of its counts."""
     nodes: Annotated[Mapping[ClientId, int] | None, Written("NAME=ID,…", read=site_nodes)] = None
-    """Each site's node, NAME=ID, from `fcfl flower register`: no other may use its name."""
+    """Flower: each site's node, NAME=ID, by `flwr supernode list`; no other may use its name."""
     module: str | None = None
     """A torch module instead of a linear model, as package.module:function, which is installed
     at the server and at every site."""
@@ -109,7 +109,7 @@ class SitesConfig:
         if unbound:
             raise ValueError(
                 f"`nodes` must have the node of every site, or of none; {unbound[0]!r} has none. "
-                "Write it: fcfl flower register"
+                "`flwr supernode list` shows them."
             )
         check_command(
             *(self.command, self.experiment, self.methods, self.budgets, self.relative),

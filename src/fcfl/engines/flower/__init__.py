@@ -1,4 +1,4 @@
-"""Sites with rows of their own, asked over Flower.
+"""Flower as the engine: two apps for an existing SuperLink (docs/deployment.md).
 
-Only ``client_app`` and ``server_app`` import Flower; the rest helps to deploy and to rehearse.
+Only `client_app` and `server_app` import Flower.
 """

@@ -1,15 +1,15 @@
-"""The Flower app of the server: the transport over a Grid, and a loop that somebody else wrote."""
+"""The ServerApp: train over the sites that a Grid reaches."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 
 from flwr.app import Context, Message, MessageType
 from flwr.serverapp import Grid, ServerApp
 
 from fcfl.engines.flower.client_app import from_record, log_to_stderr, to_record
 from fcfl.errors import FCFLError
-from fcfl.sites.settings import Config
-from fcfl.sites.transport import Reply, Transport
+from fcfl.runs.serving import serve
+from fcfl.sites.transport import Reply
 
 log = logging.getLogger("fcfl")
 
@@ -23,18 +23,21 @@ _LOST = {
 
 
 class GridTransport:
-    """Messages over Flower's Grid, with a life of their own and without its three-second naps."""
+    """Carry messages over a Grid; each has a time-to-live, and replies are polled directly.
+
+    Polling directly avoids the 3 s sleep of `Grid.send_and_receive`.
+    """
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
         self._unsent: set[str] = set()
 
     def nodes(self) -> Collection[int]:
-        """SuperNodes that are connected."""
+        """Return the ids of the connected SuperNodes."""
         return set(self._grid.get_node_ids())
 
     def send(self, node: int, content: bytes, seconds: float) -> str:
-        """Push one message whose answer is worth nothing after ``seconds``."""
+        """Push one message that expires after ``seconds``."""
         message = Message(to_record(content), node, MessageType.QUERY, ttl=seconds)
         sent = [message_id for message_id in self._grid.push_messages([message]) if message_id]
         if not sent:
@@ -43,13 +46,11 @@ class GridTransport:
         return sent[0]
 
     def receive(self, message_ids: Collection[str]) -> Iterable[Reply]:
-        """Pull what has arrived."""
+        """Pull the replies that have arrived."""
         for message_id in self._unsent.intersection(message_ids):
             self._unsent.remove(message_id)
             yield Reply(message_id, None, "the SuperLink did not take it.", True)
-        under_way = [
-            message_id for message_id in message_ids if not message_id.startswith("unsent")
-        ]
+        under_way = [key for key in message_ids if not key.startswith("unsent")]
         if under_way:
             yield from map(_reply, self._grid.pull_messages(under_way))
 
@@ -63,20 +64,15 @@ def _reply(message: Message) -> Reply:
     return Reply(message_id, None, f"{why} (Flower's code {code}).", code not in _APP_FAILED)
 
 
-Main = Callable[[Transport, Config], None]
+app = ServerApp()
 
 
-def server_app(main: Main) -> ServerApp:
-    """A ServerApp that calls ``main`` with transport and run config; an error is one line."""
-    app = ServerApp()
-
-    @app.main()
-    def run(grid: Grid, context: Context) -> None:
-        log_to_stderr()
-        try:
-            main(GridTransport(grid), context.run_config)
-        except (FCFLError, ValueError) as error:
-            log.error("error: %s", " ".join(str(error).split()))
-            raise
-
-    return app
+@app.main()
+def run(grid: Grid, context: Context) -> None:
+    """Run the command of the run config; log an error as one line."""
+    log_to_stderr()
+    try:
+        serve(GridTransport(grid), context.run_config)
+    except (FCFLError, ValueError) as error:
+        log.error("error: %s", " ".join(str(error).split()))
+        raise

@@ -1,4 +1,6 @@
-"""Sites with rows of their own, asked over NVIDIA FLARE.
+"""NVIDIA FLARE as the engine, the recommended one (docs/nvflare.md).
 
-Only modules of this package import nvflare; `TaskTransport` is the engine behind our `Transport`.
+`kits` makes what each machine needs, `lead` starts and follows runs, `server` and `site` are the
+two parts of a job, and `rehearsal` runs all of them on one machine. No other package imports
+nvflare.
 """

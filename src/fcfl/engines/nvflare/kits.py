@@ -1,16 +1,18 @@
-"""Startup kits: what the server, each site and the person who starts runs need, closed by default.
+"""Startup kits: what the server, each site and the lead need, closed by default.
 
-NVIDIA FLARE's own provisioning makes keys and certificates. What it leaves open is closed here: a
-kit's policies let a job name our classes, and bring no code of its own.
+NVIDIA FLARE's own provisioning makes keys and certificates. The policies that it leaves open are
+replaced: a job may name only our classes, and it cannot bring code.
 """
 
 import contextlib
 import io
 import json
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from nvflare.lighter.constants import CtxKey
 from nvflare.lighter.entity import participant_from_dict
@@ -20,29 +22,66 @@ from nvflare.lighter.impl.workspace import WorkspaceBuilder
 from nvflare.lighter.provisioner import Provisioner
 from nvflare.lighter.spec import Project
 
-from fcfl.engines.nvflare.kit_names import (
-    AUTHORITY,
-    KITS,
-    LEAD,
-    SERVER,
-    check_host,
-    check_sites,
-)
-from fcfl.engines.nvflare.kit_policies import close_kit, place_stores
+from fcfl.engines.nvflare.site import SITE_FILE
 from fcfl.errors import FCFLError
+from fcfl.limits import Limits
 
-PROJECT = "fcfl"
-_LEAD_NAME = "lead@fcfl.invalid"
+KITS, AUTHORITY = "kits", "authority"  # the second has the CA's key and stays where it is
+SERVER, LEAD = "server", "lead"  # kits beside those of the sites
+CONTROLLER = "fcfl.engines.nvflare.server.TrainingController"
+EXECUTOR = "fcfl.engines.nvflare.site.SiteExecutor"
+_FILTER = "fcfl.engines.nvflare.site.SizeLimit"
+
 _ORG = "fcfl"
+_LEAD_NAME = "lead@fcfl.invalid"
 _DAYS = 730
+_SITE_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
+_HOST = re.compile(
+    r"(?=.{1,63}$)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9-]*[A-Za-z0-9])*"
+)
+
+# The lead may start, stop and watch runs, and read a run's log at the server. No other role may do
+# anything, and nobody may bring code, run commands at a site or read its files.
+_ALLOWED = ("submit_job", "manage_job", "view")
+_AT_SERVER = ("get_job_log",)
+_FORBIDDEN = (
+    *("byoc", "shell_commands", "operate", "clone_job", "download_job"),
+    "server-predeployed-flwr",
+)
+
+# Loggers of the engine that write a dozen lines for each task.
+_NOISY = (
+    "nvflare.apis.impl.wf_comm_server",
+    "nvflare.private.fed.server.server_runner",
+    "nvflare.private.fed.server.server_commands",
+    "nvflare.private.fed.client.client_runner",
+    "nvflare.private.fed.client.communicator",
+)
+
+_SITE = """\
+# Settings of this site; no job can change them. All paths are absolute.
+name = "{name}"
+table = "/srv/fcfl/{name}.csv"        # CSV, Parquet or xlsx; read here, never sent
+ledger = "/srv/fcfl/ledger"          # every request it has answered: fcfl site status
+# policy = "/srv/fcfl/policy.toml"   # what this site requires, and its limits
+# cache = "/srv/fcfl/cache"          # encoded rows; default ~/.cache/fcfl
+# test-table = "/srv/fcfl/later.csv" # held-out rows; default: a part of the table
+"""
 
 
 def make_kits(folder: Path, sites: Sequence[str], host: str, port: int) -> dict[str, Path]:
-    """Make the kits that are missing in ``folder``/kits; one that is there is kept."""
+    """Make the kits that are missing in ``folder``/kits, and keep the others."""
     check_sites(sites)
-    check_host(host)
+    check_path(folder)
+    if not _HOST.fullmatch(host):
+        raise FCFLError(f"`--host` must be the server's name or address, got {host!r}.")
     place = folder / KITS
-    _check_same_server(place, host, port)
+    if (place / SERVER).exists() and server_address(place / SERVER) != (host, port):
+        known = ":".join(map(str, server_address(place / SERVER)))
+        raise FCFLError(
+            f"The kits in {str(place)!r} are for the server {known}, not {host}:{port}. Remove "
+            "that folder to make all of them again."
+        )
     missing = [name for name in (SERVER, LEAD, *sites) if not (place / name).exists()]
     if not missing:
         return {}
@@ -52,7 +91,8 @@ def make_kits(folder: Path, sites: Sequence[str], host: str, port: int) -> dict[
         place.mkdir(parents=True, exist_ok=True)
         for name in missing:
             original = made / {SERVER: host, LEAD: _LEAD_NAME}.get(name, name)
-            close_kit(original, name, is_server=name == SERVER, is_site=name in sites)
+            if name != LEAD:
+                _close(original, name)
             shutil.copytree(original, place / name)
         if SERVER in missing:
             place_stores(place / SERVER)
@@ -62,33 +102,48 @@ def make_kits(folder: Path, sites: Sequence[str], host: str, port: int) -> dict[
     return {name: place / name for name in missing}
 
 
-def lead_name(kit: Path) -> str:
-    """The user in the kit of the person who starts runs."""
-    admin = json.loads((kit / "startup" / "fed_admin.json").read_text(encoding="utf-8"))
-    return str(admin["admin"]["username"])
+def check_sites(sites: Sequence[str]) -> None:
+    """Raise if a name cannot be that of a certificate and a folder."""
+    for site in sites:
+        if not _SITE_NAME.fullmatch(site) or site.lower() in (SERVER, LEAD):
+            raise FCFLError(
+                f"The site's name {site!r} cannot be that of a kit: use letters, digits, - and _, "
+                f"and neither {SERVER!r} nor {LEAD!r}."
+            )
+
+
+def check_path(folder: Path) -> None:
+    """Raise if the path has a space, at which NVIDIA FLARE would split it."""
+    if re.search(r"\s", str(folder.absolute())):
+        raise FCFLError(
+            f"NVIDIA FLARE cannot run in {str(folder.absolute())!r}: the path has a space in it. "
+            "Choose another folder."
+        )
 
 
 def server_address(kit: Path) -> tuple[str, int]:
-    """Host and port in a server's kit."""
-    table = json.loads((kit / "startup" / "fed_server.json").read_text(encoding="utf-8"))
+    """Return host and port of a server's kit."""
+    table = _read(kit / "startup" / "fed_server.json")
     host, _, port = str(table["servers"][0]["service"]["target"]).rpartition(":")
     return host, int(port)
 
 
-def _check_same_server(place: Path, host: str, port: int) -> None:
-    if not (place / SERVER).exists():
-        return
-    known = server_address(place / SERVER)
-    if known != (host, port):
-        raise FCFLError(
-            f"The kits in {str(place)!r} are for the server {known[0]}:{known[1]}, not "
-            f"{host}:{port}. Remove that folder to make all of them again."
-        )
+def place_stores(kit: Path) -> None:
+    """Keep a server's jobs in its own folder: /tmp would lose them, and others could read them.
+
+    NVIDIA FLARE needs absolute paths, so a kit that was moved needs this again.
+    """
+    path = kit / "local" / "resources.json"
+    text = path.read_text(encoding="utf-8")
+    for store in ("snapshot-storage", "jobs-storage"):
+        here = json.dumps(str((kit / "stores" / store).absolute()))
+        text = re.sub(rf'"/[^"]*/{store}"', here.replace("\\", r"\\"), text)
+    path.write_text(text, encoding="utf-8")
 
 
 def _provision(place: Path, sites: Sequence[str], host: str, port: int) -> Path:
-    """The folder of fresh kits as NVIDIA FLARE makes them; certificates made before are kept."""
-    project = Project(name=PROJECT, description="fcfl", props={"api_version": 3})
+    """Return the folder of new kits as NVIDIA FLARE makes them; earlier certificates are kept."""
+    project = Project(name="fcfl", description="fcfl", props={"api_version": 3})
     server = {"name": host, "type": "server", "org": _ORG, "fed_learn_port": port}
     lead = {"name": _LEAD_NAME, "type": "admin", "org": _ORG, "role": "lead"}
     clients = [{"name": site, "type": "client", "org": _ORG} for site in sites]
@@ -99,11 +154,46 @@ def _provision(place: Path, sites: Sequence[str], host: str, port: int) -> Path:
         StaticFileBuilder(config_folder="config", require_signed_jobs=True),
         CertBuilder(root_valid_days=_DAYS),
     ]
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         context = Provisioner(str(place.absolute()), builders).provision(project)
     made = context.get(CtxKey.CURRENT_PROD_DIR)
     if context.get(CtxKey.BUILD_ERROR) or not made:
-        lines = [line for line in said.getvalue().splitlines() if line.strip()]
-        raise FCFLError(f"NVIDIA FLARE made no kits: {lines[-1] if lines else 'it said nothing'}")
+        lines = [line for line in output.getvalue().splitlines() if line.strip()]
+        raise FCFLError(f"NVIDIA FLARE made no kits: {lines[-1] if lines else 'no output'}")
     return Path(made)
+
+
+def _close(kit: Path, name: str) -> None:
+    """Put strict policies beside NVIDIA FLARE's defaults, which they replace."""
+    local, is_server = kit / "local", name == SERVER
+    allowed = (*_ALLOWED, *_AT_SERVER) if is_server else _ALLOWED
+    forbidden = _FORBIDDEN if is_server else (*_FORBIDDEN, *_AT_SERVER)
+    rights = {**dict.fromkeys(allowed, "any"), **dict.fromkeys(forbidden, "none")}
+    permissions = {"format_version": "1.0", "permissions": {"lead": rights}}
+    _write(local / "authorization.json", permissions)
+    logs = _read(local / "log_config.json.default")
+    logs["loggers"] |= {logger: {"level": "WARNING"} for logger in _NOISY}
+    _write(local / "log_config.json", logs)
+    resources = _read(local / "resources.json.default")
+    resources["class_list_enforcement_mode"] = "enforce"
+    resources["class_allow_list"] = [CONTROLLER] if is_server else [EXECUTOR, _FILTER]
+    if not is_server:
+        resources["allow_log_streaming"] = False
+        resources["components"] = [
+            component for component in resources["components"] if "log" not in component["id"]
+        ]
+        limit = {"path": _FILTER, "args": {"most_mb": Limits().largest_answer_mb}}
+        scope = {"name": "fcfl", "properties": {}, "task_result_filters": [limit]}
+        _write(local / "privacy.json", {"scopes": [scope], "default_scope": "fcfl"})
+        (local / "privacy.json.sample").unlink(missing_ok=True)
+        (local / SITE_FILE).write_text(_SITE.replace("{name}", name), encoding="utf-8")
+    _write(local / "resources.json", resources)
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _write(path: Path, content: object) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

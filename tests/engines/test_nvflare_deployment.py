@@ -1,36 +1,36 @@
-"""NVIDIA FLARE over real processes: bits, closed doors, faults; ``pytest -m deployment``."""
+"""NVIDIA FLARE with real processes: numbers, rejected jobs, faults; `pytest -m deployment`."""
 
 # ruff: noqa: T201
 
 import json
-import os
 import re
-import signal
 import sys
 import time
 from contextlib import contextmanager
 from dataclasses import replace
 
+import numpy as np
+import pandas as pd
 import pytest
-from in_one_process import hospitals, open_policy, train_joined
-from stage import command_line, descendants, is_running
-from test_deployment import adult_files
+from fcfl.data.adult import GROUPS
 
 from fcfl._files import read_json
+from fcfl.data import load_adult_frames
 from fcfl.results.negotiation import Negotiation
 from hospital import COLUMNS, fcfl, result_of, start_process, stays, weights_of
+from in_one_process import hospitals, open_policy, train_joined
 
 pytest.importorskip("nvflare")
-from fcfl.engines.nvflare.flare_session import Flare
-from fcfl.engines.nvflare.job_folder import write_job
+import psutil
+
 from fcfl.engines.nvflare.kits import make_kits
-from fcfl.engines.nvflare.local_flare import SERVER_PROCESS, LocalFlare
-from fcfl.engines.processes import free_port
+from fcfl.engines.nvflare.lead import Flare, write_job
+from fcfl.engines.nvflare.rehearsal import SERVER_PROCESS, LocalFlare, free_port
 
 pytestmark = [
     pytest.mark.deployment,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # nvflare's own, of aiohttp
-    pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc"),
+    pytest.mark.skipif(sys.platform != "linux", reason="reads command lines of processes"),
 ]
 RUN = {"label": "died", "sensitive": "race", "budget": "0.05", "min-group-rows": 1}
 
@@ -65,7 +65,7 @@ def site_file(folder, name, table, wish=""):
 
 
 def run_job(server, files, config):
-    """Submit, follow, and print what it says."""
+    """Submit, follow, and print the log."""
     began = time.monotonic()
     job = server.submit(list(files), config)
     told = []
@@ -74,7 +74,20 @@ def run_job(server, files, config):
         told.append(line)
         print(f"{time.monotonic() - began:6.1f} {line}")
 
-    return server.follow(job, show), told
+    return server.follow(job, list(files), 120, show), told
+
+
+def adult_files(folder):
+    """Both original files together, doctorates and others, categories only, race in two groups."""
+    frame = pd.concat(load_adult_frames(), ignore_index=True).select_dtypes(exclude="number")
+    frame["race"] = frame["race"].where(frame["race"] == "White", GROUPS["race"][1])
+    frame["client"] = (frame["education"] == "Doctorate").map({True: "phd", False: "non-phd"})
+    frame.to_csv(folder / "joined.csv", index=False)
+    files = {}
+    for name, rows in frame.groupby("client"):
+        files[name] = folder / f"{name}.csv"
+        rows.drop(columns="client").to_csv(files[name], index=False)
+    return files
 
 
 def test_adult_at_two_sites_is_the_model_of_one_process_and_names_are_the_certificates(tmp_path):
@@ -88,7 +101,7 @@ def test_adult_at_two_sites_is_the_model_of_one_process_and_names_are_the_certif
         }  # fmt: skip
         ended, _ = run_job(server, files, config)
         assert ended.error == ""
-        assert server.status().sites == ("non-phd", "phd")
+        assert server.sites() == ("non-phd", "phd")
         log = local.log(SERVER_PROCESS).read_text(errors="replace")
     refused = re.findall(r"authenticated as '?stranger'? but claimed[^\n]*", log)
     print(refused[:1])
@@ -152,10 +165,10 @@ def spoiled_job(folder, files, change):
 
 def submit_folder(server, job):
     """Submit a folder as it is, and wait for its end."""
-    job_id = server._ask(lambda link: link.submit_job(str(job)))
+    job_id = server._ask(lambda session: session.submit_job(str(job)))
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
-        meta = server._ask(lambda link: link.get_job_meta(job_id))
+        meta = server._ask(lambda session: session.get_job_meta(job_id))
         if str(meta["status"]).startswith("FINISHED"):
             return meta
         time.sleep(0.5)
@@ -237,36 +250,82 @@ def test_kill_of_a_site_the_servers_job_and_the_server_ends_in_the_same_bits(tmp
             run.stdout.close()
             run.stderr.close()
     assert not faults
-    assert sum("Going on as soon as" in line for line in told) == 4
+    assert sum("Continuing as soon as" in line for line in told) == 4
     assert weights_of(app / "runs" / "run") == weights_of(tmp_path / "joined")
 
 
 def kill_site(local, files, app):
     print("SIGKILL to the site in the south, with all it has started; then started again")
-    local.kill("south")
-    for pid in list(local._offspring):
-        with_nvflare = "worker_process" in command_line(pid)
-        if with_nvflare and is_running(pid):
-            os.kill(pid, signal.SIGKILL)
+    local.stop("south", kill=True)
     local.start_site("south", site_file(app, "south", files["south"]))
 
 
+def kill_job(process, module):
+    """SIGKILL to the job process that a server or a site has started."""
+    children = process.children(recursive=True)
+    (job,) = [child for child in children if module in " ".join(child.cmdline())]
+    print(f"SIGKILL to the job process {job.pid}")
+    job.kill()
+
+
 def kill_sites_job(local, files, app):
-    site = local.processes["north"].pid
-    (pid,) = [pid for pid in descendants(site) if "worker_process" in command_line(pid)]
-    print(f"SIGKILL to the job process {pid} of the site in the north")
-    os.kill(pid, signal.SIGKILL)
+    kill_job(local.processes["north"], "worker_process")
 
 
 def kill_servers_job(local, files, app):
-    server = local.processes[SERVER_PROCESS].pid
-    (pid,) = [pid for pid in descendants(server) if "runner_process" in command_line(pid)]
-    print(f"SIGKILL to the server's job process {pid}")
-    os.kill(pid, signal.SIGKILL)
+    kill_job(local.processes[SERVER_PROCESS], "runner_process")
 
 
 def kill_server(local, files, app):
     print("SIGKILL to the server, with all it has started; then started again")
-    local.kill(SERVER_PROCESS)
+    local.stop(SERVER_PROCESS, kill=True)
     time.sleep(3)
     local.start_server()
+
+
+def test_three_sites_sum_under_masks(tmp_path):
+    pytest.importorskip("cryptography")
+    files = hospitals(tmp_path, stays(300, hospitals=("east", "mid", "north")))
+    short = {"rounds": "4,4", "confidence": 0.0, "starts": 1, "masked": True}
+    given = {"sites": ",".join(files), "out": str(tmp_path / "out"), **RUN, **short}
+    with flare(tmp_path, files) as (_, server):
+        ended, told = run_job(server, files, given)
+    assert ended.error == "", told[-3:]
+    train_joined(files, tmp_path / "joined", rounds=(4, 4), confidence=0.0, starts=1)
+    theirs, ours = (weights_of(tmp_path / place) for place in ("out", "joined"))
+    apart = [float(theirs[key]) - float(ours[key]) for key in ours]
+    assert np.abs(apart).max() < 1e-8
+
+
+def test_a_rehearsal_stopped_twice_leaves_no_process_and_resumes(tmp_path):
+    files = hospitals(tmp_path, stays(300, hospitals=("north", "south")))
+    app = tmp_path / "app"
+    made = ("--sites", "north,south", "--label", "died", "--sensitive", "race", "--budget", "0.05")
+    assert fcfl("nvflare", "new", app, *made).exit_code == 0
+    policy = open_policy(tmp_path)
+    sites = ("--sites", ",".join(f"{name}={path}" for name, path in files.items()))
+    own = ("--site-policy", ",".join(f"{name}={policy}" for name in files))
+    short = ("--set", "rounds=60,60", "--set", "method=two-stage", "--set", "confidence=0")
+    up = ("nvflare", "up", app, *sites, *own, *short, "--set", "min-group-rows=1")
+    process = start_process(*up)
+    started = []
+    try:
+        for line in process.stdout:
+            print(line.rstrip())
+            if line.startswith("round 3:"):
+                started = psutil.Process(process.pid).children(recursive=True)
+                process.terminate()
+                time.sleep(0.3)
+                process.terminate()
+        assert process.wait(60) == 1
+        said = process.stderr.read()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+    assert "Stopped. Continue with: fcfl nvflare up" in said and said.count("\n") == 1
+    assert len(started) >= 5 and not [one for one in started if one.is_running()]
+    outcome = fcfl(*up, "--resume")
+    print(outcome.output)
+    assert outcome.exit_code in (0, 3) and "round 1:" not in outcome.output

@@ -4,49 +4,30 @@ The introduction is an exchange of its own: each site gets one message in it. A 
 again belongs to the exchange it repeats, and is not counted a second time.
 """
 
-import threading
 from collections import Counter
 from importlib.util import find_spec
-from types import SimpleNamespace
 
 import pytest
-import tomli_w
-from in_one_process import hospitals, node_configs
-from in_one_process import train as train_sites
 
 from fcfl.results import read_result
 from fcfl.sites import exchange
 from hospital import stays
+from in_one_process import hospitals, node_configs
+from in_one_process import train as train_sites
 
 NAMES = ("east", "north", "south")
 GIVEN = {"l2": "0.003", "objective": "10", "confidence": 0.0}
 
 
-class Tasks:
-    """NVIDIA FLARE's part: a Task reaches our executor, in a thread of its own."""
-
+class FlareTasks:
     def __init__(self, configs, folder):
         pytest.importorskip("nvflare")
-        from fcfl.engines.nvflare.site_executor import SITE_FILE, SiteExecutor
-        from fcfl.engines.nvflare.task_transport import TaskTransport
+        from flare_tasks import Tasks
 
-        self.sent, self.folder, self.executor = Counter(), folder / "flare", SiteExecutor()
-        for config in configs.values():
-            place = self.folder / config["name"]
-            place.mkdir(parents=True)
-            (place / SITE_FILE).write_text(tomli_w.dumps(config), encoding="utf-8")
-        self.transport = TaskTransport(sorted(one["name"] for one in configs.values()), self.send)
+        from fcfl.engines.nvflare.server import TaskTransport
 
-    def send(self, task, name):
-        self.sent[name] += 1
-        place = SimpleNamespace(get_site_config_dir=lambda: str(self.folder / name))
-        context = SimpleNamespace(get_identity_name=lambda: name, get_workspace=lambda: place)
-
-        def work():
-            result = self.executor.execute(task.name, task.data, context, None)
-            task.result_received_cb(SimpleNamespace(result=result), None)
-
-        threading.Thread(target=work).start()
+        tasks = Tasks(configs, folder / "sites")
+        self.sent, self.transport = tasks.sent, TaskTransport(tasks.names, tasks.send)
 
 
 class Queries:
@@ -93,7 +74,7 @@ class Queries:
         return [self.replies.pop(key) for key in message_ids if key in self.replies]
 
 
-ENGINES = {"flower": Queries, "nvflare": Tasks}
+ENGINES = {"flower": Queries, "nvflare": FlareTasks}
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,288 @@
+"""The lead's side: submit a run as a job, follow it, and submit it again after a fault."""
+
+import contextlib
+import io
+import json
+import re
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tomli_w
+from nvflare.fuel.flare_api import api_spec
+from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
+
+from fcfl.engines.nvflare.kits import CONTROLLER, EXECUTOR
+from fcfl.engines.nvflare.server import ERROR, FAULT, SETTINGS
+from fcfl.engines.nvflare.site import TASK
+from fcfl.errors import FCFLError
+from fcfl.sites.settings import Config
+
+_JOB = "fcfl"
+_REQUEST_SECONDS = 0.05  # between a site's requests for a task; NVIDIA FLARE's default is 2
+_SYNC_SECONDS = 600.0  # until a site gives up on the server; a busy machine needs more than 60
+_LOGIN_SECONDS = 15.0
+_POLL_SECONDS = 0.5
+_SILENT_SECONDS = 30.0  # after which a site counts as disconnected; NVIDIA FLARE waits for 600
+_OUR_LINE = re.compile(r" - fcfl - [A-Z]+ - (?:\[[^\]]*\] - )?(.*)$")
+_REJECTED = (
+    api_spec.AuthenticationError, api_spec.AuthorizationError, api_spec.InvalidJobDefinition,
+    api_spec.JobNotFound,
+)  # fmt: skip
+
+LOST = "lost in a restart"
+
+OnMessage = Callable[[str], None]
+Found = TypeVar("Found")
+
+
+class ServerUnreachable(FCFLError):
+    """The server does not answer at the moment."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job in the server's list; one that is listed but not running was lost in a restart."""
+
+    job_id: str
+    status: str
+    submitted: str
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self.status.startswith("FINISHED") or self.status == LOST
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a job ended: ``error`` is empty if it ended well; a fault is worth another try."""
+
+    error: str = ""
+    is_fault: bool = False
+
+
+class Flare:
+    """A server, reached with a lead's kit; a lost connection is made again."""
+
+    def __init__(self, kit: Path) -> None:
+        if not (kit / "startup" / "fed_admin.json").exists():
+            raise FCFLError(f"There is no lead's kit in {str(kit)!r}: fcfl nvflare provision")
+        self._kit = kit
+        self._session: Session | None = None
+
+    def __enter__(self) -> "Flare":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._disconnect()
+
+    def train(
+        self,
+        sites: Sequence[str],
+        config: Config,
+        *,
+        tries: int,
+        seconds: float,
+        on_message: OnMessage,
+    ) -> None:
+        """Run to the end; after a fault wait for all sites and submit again with `resume`.
+
+        An error of the run itself, such as a site's refusal, ends it at once.
+        """
+        self.wait_for_sites(sites, seconds)
+        running = [job.job_id for job in self.jobs() if not job.is_over]
+        if running:
+            raise FCFLError(
+                f"The run {running[0]} is under way. Wait for its end, or stop it: fcfl nvflare "
+                "stop"
+            )
+        for left in reversed(range(tries)):
+            job_id = self.submit(sites, config)
+            try:
+                ended = self.follow(job_id, sites, seconds, on_message)
+            except KeyboardInterrupt:
+                self.abort(job_id)
+                raise
+            if not ended.error:
+                return
+            if not (ended.is_fault and left):
+                raise FCFLError(ended.error)
+            on_message(f"{ended.error} Continuing as soon as the server and all sites are there.")
+            self.wait_for_sites(sites, seconds)
+            config = {**config, "resume": True, "overwrite": False}
+
+    def sites(self) -> tuple[str, ...]:
+        """Return the names of the connected sites."""
+        now = time.time()
+        return self._ask(
+            lambda session: tuple(
+                sorted(
+                    client.name
+                    for client in session.get_connected_client_list()
+                    if now - (client.last_connect_time or 0) < _SILENT_SECONDS
+                )
+            )
+        )
+
+    def jobs(self) -> list[Job]:
+        """Return all jobs, the newest first."""
+        running, listed = self._ask(
+            lambda session: (
+                {job.job_id for job in session.get_system_info().job_info},
+                session.list_jobs(reverse=True),
+            )
+        )
+        jobs = []
+        for one in listed:
+            job_id, status = str(one.get("job_id", "?")), str(one.get("status", "?"))
+            is_lost = status == "RUNNING" and job_id not in running
+            jobs.append(Job(job_id, LOST if is_lost else status, str(one.get("submit_time", "?"))))
+        return jobs
+
+    def wait_for_sites(self, sites: Sequence[str], seconds: float) -> None:
+        """Wait until all sites are connected, also while the server is away."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                connected = self.sites()
+            except ServerUnreachable:
+                if time.monotonic() > deadline:
+                    raise
+                connected = ()
+            missing = [site for site in sites if site not in connected]
+            if not missing:
+                return
+            if time.monotonic() > deadline:
+                raise FCFLError(
+                    f"Not connected after {seconds:g} s: {', '.join(missing)}. Start the kit "
+                    "there: startup/sub_start.sh"
+                )
+            time.sleep(_POLL_SECONDS)
+
+    def submit(self, sites: Sequence[str], config: Config) -> str:
+        """Submit a job, signed with the kit's key; return its id."""
+        with tempfile.TemporaryDirectory() as place:
+            job = write_job(Path(place), sites, config)
+            return str(self._ask(lambda session: session.submit_job(str(job))))
+
+    def follow(
+        self, job_id: str, sites: Sequence[str], seconds: float, on_message: OnMessage
+    ) -> Ended:
+        """Pass on the lines of a run until it ends, also over a lost connection."""
+        shown = 0
+        while True:
+            try:
+                meta = self._ask(lambda session: session.get_job_meta(job_id))
+                lines = self._lines(job_id)
+            except ServerUnreachable as away:
+                self.wait_for_sites(sites, seconds)
+                known = {job.job_id: job.status for job in self.jobs()}
+                if known.get(job_id, LOST) == LOST:
+                    return Ended(str(away), is_fault=True)
+                continue
+            for line in lines[shown:]:
+                if not line.startswith((ERROR, FAULT)):  # reported as the end
+                    on_message(line)
+            shown = max(shown, len(lines))
+            if str(meta.get("status", "")).startswith("FINISHED"):
+                return _ended(meta, lines)
+            time.sleep(_POLL_SECONDS)
+
+    def abort(self, job_id: str) -> None:
+        """Stop a job; one that has ended is left as it is."""
+        with contextlib.suppress(Exception):
+            self._ask(lambda session: session.abort_job(job_id))
+
+    def _lines(self, job_id: str) -> list[str]:
+        """Return the lines that our code has logged in a job so far."""
+        logs = self._ask(lambda session: session.get_job_logs(job_id, target="server"))
+        text = str(logs.get("logs", {}).get("server", ""))
+        return [found.group(1) for line in text.splitlines() if (found := _OUR_LINE.search(line))]
+
+    def _ask(self, request: Callable[[Session], Found]) -> Found:
+        try:
+            with _quiet():
+                if self._session is None:
+                    admin = self._kit / "startup" / "fed_admin.json"
+                    user = json.loads(admin.read_text(encoding="utf-8"))["admin"]["username"]
+                    kit = str(self._kit.absolute())
+                    self._session = new_secure_session(user, kit, timeout=_LOGIN_SECONDS)
+                return request(self._session)
+        except Exception as error:  # the engine raises a dozen types, some of them bare
+            self._disconnect()
+            sentence = " ".join(str(error).split()) or type(error).__name__
+            if isinstance(error, _REJECTED):
+                raise FCFLError(f"The server rejects this: {sentence}") from None
+            raise ServerUnreachable(
+                f"The server does not answer: {sentence.rstrip('.')}."
+            ) from None
+
+    def _disconnect(self) -> None:
+        if self._session is not None:
+            with _quiet(), contextlib.suppress(Exception):
+                self._session.close()
+        self._session = None
+
+
+def _quiet() -> contextlib.AbstractContextManager[Any]:
+    """Keep the engine's prints off the screen."""
+    return contextlib.redirect_stdout(io.StringIO())
+
+
+def _ended(meta: Any, lines: Sequence[str]) -> Ended:
+    for line in reversed(lines):
+        if line.startswith(ERROR):
+            return Ended(line.removeprefix(ERROR))
+        if line.startswith(FAULT):
+            return Ended(line.removeprefix(FAULT), is_fault=True)
+    if meta["status"] == "FINISHED:COMPLETED":
+        return Ended()
+    if meta["status"] == "FINISHED:ABORTED":
+        return Ended("The run was stopped; its checkpoint is kept. Continue with `--resume`.")
+    detail = [str(part) for part in meta.get("job_deploy_detail", []) if not part.endswith(": OK")]
+    if detail:
+        is_fault = any("no reply" in part for part in detail)
+        return Ended(f"The job was not accepted: {'; '.join(detail)}.", is_fault)
+    return Ended(
+        f"The engine ended the job as {meta['status']} without a reason; see the logs of the "
+        "server and the sites.",
+        is_fault=True,
+    )
+
+
+def write_job(folder: Path, sites: Sequence[str], config: Config) -> Path:
+    """Write a job for these sites: names of our classes, and settings for the server only."""
+    job = folder / _JOB
+    server = {
+        "format_version": 2,
+        "server": {"heart_beat_timeout": 600, "task_request_interval": _REQUEST_SECONDS},
+        "workflows": [{"id": _JOB, "path": CONTROLLER, "args": {}}],
+        "components": [],
+    }
+    site = {
+        "format_version": 2,
+        "max_runner_sync_timeout": _SYNC_SECONDS,
+        "executors": [{"tasks": [TASK], "executor": {"path": EXECUTOR, "args": {}}}],
+        "components": [],
+    }
+    meta = {
+        "name": _JOB,
+        "resource_spec": {},
+        "min_clients": len(sites),
+        "mandatory_clients": list(sites),
+        "deploy_map": {"at-server": ["server"], "at-sites": list(sites)},
+    }
+    files = {
+        "meta.json": json.dumps(meta, indent=2),
+        "at-server/config/config_fed_server.json": json.dumps(server, indent=2),
+        f"at-server/config/{SETTINGS}": tomli_w.dumps(config),
+        "at-sites/config/config_fed_client.json": json.dumps(site, indent=2),
+    }
+    for name, text in files.items():
+        (job / name).parent.mkdir(parents=True, exist_ok=True)
+        (job / name).write_text(text, encoding="utf-8")
+    return job
