@@ -12,10 +12,10 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from fcfl.data.adult import GROUPS
 
 from fcfl._files import read_json
 from fcfl.data import load_adult_frames
+from fcfl.data.builtin import GROUPS
 from fcfl.results.negotiation import Negotiation
 from hospital import COLUMNS, fcfl, result_of, start_process, stays, weights_of
 from in_one_process import hospitals, open_policy, train_joined
