@@ -10,7 +10,6 @@ from sphinx.util.docutils import SphinxDirective
 
 import fcfl
 from fcfl.cli.commands import COMMANDS, make_app
-from fcfl.estimator.fitted import FittedClassifier
 from fcfl.report.glossary import GLOSSARY
 
 SECTIONS = {
@@ -98,8 +97,6 @@ def _documented(name: str) -> str:
     public = getattr(fcfl, name)
     if inspect.isclass(public):
         options = ["   :members:", f"   :exclude-members: {', '.join(_ROUTING)}"]
-        if issubclass(public, FittedClassifier):  # of ours, not of scikit-learn's own bases
-            options.append("   :inherited-members: ClassifierMixin, BaseEstimator")
         return "\n".join([f".. autoclass:: fcfl.{name}", *options])
     if inspect.isfunction(public):
         return f".. autofunction:: fcfl.{name}"

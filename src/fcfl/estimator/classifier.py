@@ -1,56 +1,62 @@
 """`FCFLClassifier`: one binary classifier for many clients, each with a disparity budget."""
 
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fcfl._checks import check_count
 from fcfl._types import ClientId, Vector
-from fcfl.data.cells import look_alikes
-from fcfl.data.client_data import ClientData
+from fcfl.audit import Audit, audit_clients
+from fcfl.client.counts import count_rows
+from fcfl.data.cells import cell_texts, look_alikes
 from fcfl.data.rows import as_pandas
-from fcfl.estimator.fitted import FittedClassifier
-from fcfl.estimator.inputs import (
+from fcfl.federation.federation import Federation
+from fcfl.models.group_thresholds import Thresholds
+from fcfl.models.linear import Linear, linear_logits
+from fcfl.models.loss import HALF, Loss, as_loss
+from fcfl.models.model import Model, check_threshold
+from fcfl.models.rates import hard_selection
+from fcfl.policy import PrivacyBudget
+from fcfl.results.result import DataSource
+from fcfl.rules import Rule, rates_needed
+from fcfl.training.fit import train
+from fcfl.training.margins import Pooling
+from fcfl.training.open_settings import MAX_ACCURACY_LOSS
+
+from .inputs import (
     CLIENTS,
+    ONLY_CLIENT,
     advice,
     check_labelled,
     check_sizes,
     client_column,
     features_of,
-    row_weights,
-    rows_checksum,
-    sensitive_columns,
-    split_by_client,
-    warn_of_names,
-)
-from fcfl.estimator.parameters import (
     is_masked,
     method_of,
     open_settings_of,
     privacy_of,
+    row_weights,
+    rows_checksum,
     rules_of,
+    sensitive_columns,
+    split_by_client,
+    warn_of_names,
 )
-from fcfl.federation.federation import Federation
-from fcfl.models.group_thresholds import Thresholds
-from fcfl.models.linear import Linear
-from fcfl.models.loss import HALF, Loss, as_loss
-from fcfl.models.model import Model
-from fcfl.policy import PrivacyBudget
-from fcfl.results.result import DataSource
-from fcfl.rules import Rule
-from fcfl.training.fit import train
-from fcfl.training.margins import Pooling
-from fcfl.training.open_settings import MAX_ACCURACY_LOSS
-from fcfl.training.trained import Trained
+from .saved import read_classifier, write_classifier
 
 
-class FCFLClassifier(FittedClassifier):
+@dataclass(repr=False, eq=False)  # scikit-learn's own are used
+class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Binary classifier whose group rates keep each client's budget on the training rows.
 
     A linear model by default (logistic regression with an L2 penalty), or any torch module with
@@ -168,56 +174,34 @@ class FCFLClassifier(FittedClassifier):
     ('KKT residual', 2)
     """
 
-    def __init__(
-        self,
-        budget: float | Mapping[ClientId, float] | Rule | Sequence[Rule] | None = None,
-        *,
-        metric: str = "demographic_parity",
-        scope: Literal["client", "global", "both"] = "client",
-        method: Any = "sqp",
-        l2: float | Literal["auto"] | None = None,
-        objective: float | Literal["max", "mean", "auto"] | None = None,
-        loss: str | Loss = "cross-entropy",
-        excess_loss: bool = False,
-        rounds: int | tuple[int, int] | None = None,
-        confidence: float | None = None,
-        max_accuracy_loss: float = MAX_ACCURACY_LOSS,
-        max_rate_shift: float | None = None,
-        pooling: Pooling = "auto",
-        new_rows: float | None = None,
-        min_group_rows: float | None = None,
-        starts: int | None = None,
-        threshold: float = HALF,
-        thresholds: Thresholds = "common",
-        privacy: PrivacyBudget | Mapping[str, float] | None = None,
-        masked: bool = False,
-        model: Any = None,
-        random_state: Any = 0,
-        verbose: bool | None = None,
-    ) -> None:
-        self.budget = budget
-        self.metric = metric
-        self.scope = scope
-        self.method = method
-        self.l2 = l2
-        self.objective = objective
-        self.loss = loss
-        self.excess_loss = excess_loss
-        self.rounds = rounds
-        self.confidence = confidence
-        self.max_accuracy_loss = max_accuracy_loss
-        self.max_rate_shift = max_rate_shift
-        self.pooling = pooling
-        self.new_rows = new_rows
-        self.min_group_rows = min_group_rows
-        self.starts = starts
-        self.threshold = threshold
-        self.thresholds = thresholds
-        self.privacy = privacy
-        self.masked = masked
-        self.model = model
-        self.random_state = random_state
-        self.verbose = verbose
+    budget: float | Mapping[ClientId, float] | Rule | Sequence[Rule] | None = None
+    _: KW_ONLY
+    metric: str = "demographic_parity"
+    scope: Literal["client", "global", "both"] = "client"
+    method: Any = "sqp"
+    l2: float | Literal["auto"] | None = None
+    objective: float | Literal["max", "mean", "auto"] | None = None
+    loss: str | Loss = "cross-entropy"
+    excess_loss: bool = False
+    rounds: int | tuple[int, int] | None = None
+    confidence: float | None = None
+    max_accuracy_loss: float = MAX_ACCURACY_LOSS
+    max_rate_shift: float | None = None
+    pooling: Pooling = "auto"
+    new_rows: float | None = None
+    min_group_rows: float | None = None
+    starts: int | None = None
+    threshold: float = HALF
+    thresholds: Thresholds = "common"
+    privacy: PrivacyBudget | Mapping[str, float] | None = None
+    masked: bool = False
+    model: Any = None
+    random_state: Any = 0
+    verbose: bool | None = None
+
+    # Only thresholds by group need these beyond `fit`: they are routed there on request.
+    __metadata_request__predict: ClassVar = {"clients": False, "sensitive_features": False}
+    __metadata_request__score: ClassVar = {"clients": False, "sensitive_features": False}
 
     def fit(
         self,
@@ -249,7 +233,7 @@ class FCFLClassifier(FittedClassifier):
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
         check_sizes(X, getattr(self, "feature_names_in_", None))
         labels = self._encode_labels(y)
-        weights = row_weights(sample_weight, labels)
+        weights = row_weights(sample_weight, X, labels)
         sensitive = sensitive_columns(sensitive_features, len(labels))
         parts = split_by_client(X, labels, client_column(clients, len(labels)), sensitive, weights)
         warn_of_names(self.classes_, parts)
@@ -259,10 +243,10 @@ class FCFLClassifier(FittedClassifier):
         check_count("random_state", int(seed))
         method = method_of(self, int(seed))
         l2, objective = open_settings_of(self)
-        clients = Federation.from_rows(parts, privacy=privacy_of(self))
+        federation = Federation.from_rows(parts, privacy=privacy_of(self))
         trained = train(
-            clients.masked() if is_masked(self) else clients,
-            self._model(X.shape[1]),
+            federation.masked() if is_masked(self) else federation,
+            self._untrained(X.shape[1]),
             rules_of(self, list(sensitive), list(parts)),
             method=method,
             l2=l2,
@@ -279,7 +263,30 @@ class FCFLClassifier(FittedClassifier):
             seed=int(seed),
             verbose=self.verbose,
         )
-        self._learn(trained, parts, int(seed))
+        self._take_params(trained.params)
+        self.schema_ = None
+        self.thresholds_ = trained.thresholds
+        self._client_column = CLIENTS
+        self.clients_ = tuple(parts)
+        self.rules_ = trained.rules
+        self.levels_ = dict(next(iter(parts.values())).levels)
+        self.history_ = trained.history
+        plain = (str, int, float, bool, tuple, Mapping)
+        self.result_ = trained.result(
+            seed=int(seed),
+            start="zero" if self.model is None else "module",
+            settings={
+                name: value if isinstance(value, plain) else repr(value)
+                for name, value in self.get_params(deep=False).items()
+                if value is not None and name not in ("model", "verbose")
+            },
+            data=DataSource(
+                "rows in memory", rows_checksum(parts) if trained.privacy is None else "not told"
+            ),
+        )
+        self.prices_ = self.result_.prices
+        self.audit_ = trained.evaluations.audits["train"]
+        self.n_iter_ = self.result_.n_rounds
         if trained.status != "converged" and self.rounds is None:
             warnings.warn(advice(trained.message, X), ConvergenceWarning, stacklevel=2)
         if trained.degenerate is not None:
@@ -302,7 +309,7 @@ class FCFLClassifier(FittedClassifier):
             )
         return codes.astype(np.float64)
 
-    def _model(self, n_features: int) -> Model:
+    def _untrained(self, n_features: int) -> Model:
         loss = as_loss("loss", self.loss)
         if self.model is None:
             return Linear(n_features, loss=loss, threshold=self.threshold)
@@ -310,32 +317,165 @@ class FCFLClassifier(FittedClassifier):
 
         return TorchModule(self.model, loss=loss, threshold=self.threshold)
 
-    def _learn(self, trained: Trained, parts: Mapping[ClientId, ClientData], seed: int) -> None:
-        self._take_params(trained.params)
-        self.schema_ = None
-        self.thresholds_ = trained.thresholds
-        self._client_column = CLIENTS
-        self.clients_ = tuple(parts)
-        self.rules_ = trained.rules
-        self.levels_ = dict(next(iter(parts.values())).levels)
-        self.history_ = trained.history
-        told = trained.privacy is None
-        self.result_ = trained.result(
-            seed=seed,
-            start="zero" if self.model is None else "module",
-            settings=self._written_settings(),
-            data=DataSource("rows in memory", rows_checksum(parts) if told else "not told"),
-        )
-        self.prices_ = self.result_.prices
-        self.audit_ = trained.evaluations.audits["train"]
-        self.n_iter_ = self.result_.n_rounds
+    def _take_params(self, params: Vector) -> None:
+        """Set what prediction uses from the flat parameters."""
+        if self.model is None:
+            self.coef_, self.intercept_ = params[None, :-1].copy(), params[-1:].copy()
+        else:
+            from fcfl.models.torch_params import as_network
 
-    def _written_settings(self) -> dict[str, object]:
-        """The parameters as a result shows them."""
-        plain = (str, int, float, bool, tuple, Mapping)
-        given = {k: v for k, v in self.get_params(deep=False).items() if v is not None}
-        return {
-            k: v if isinstance(v, plain) else repr(v)
-            for k, v in given.items()
-            if k not in ("model", "verbose")
-        }
+            self.module_ = as_network(self.model).restored(params)
+
+    def _trained(self) -> tuple[Model, Vector]:
+        """Return the fitted model and its flat parameters."""
+        loss = as_loss("loss", self.loss)
+        if self.model is None:
+            params = np.append(self.coef_, self.intercept_)
+            return Linear(params.size - 1, loss=loss, threshold=self.threshold), params
+        from fcfl.models.torch_module import TorchModule
+
+        trained = TorchModule(self.module_, loss=loss, threshold=self.threshold)
+        return trained, trained.start()
+
+    def decision_function(self, X: Any) -> Vector:
+        """Return the logit of each row. `predict` compares it with the logit of ``threshold``."""
+        check_is_fitted(self)
+        if self.schema_ is None:
+            X = features_of(X)
+            X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        else:
+            X = self.schema_.transform(as_pandas(X))
+        if self.model is None:
+            return linear_logits(X, np.append(self.coef_, self.intercept_))
+        from fcfl.models.torch_module import TorchModule
+
+        trained = TorchModule(self.module_)
+        return trained.logits(trained.start(), X)
+
+    @property
+    def predict_proba(self) -> Callable[[Any], Any]:
+        """Return probabilities of both classes, as a function of X, if the loss has them."""
+        loss = as_loss("loss", self.loss)
+        if not loss.has_probabilities:
+            raise AttributeError(
+                f"`predict_proba` needs a loss with probabilities, got loss={loss.name!r}: its "
+                "scores are not probabilities. Use `decision_function`."
+            )
+
+        def predict_proba(X: Any) -> Any:
+            probability = loss.scores(self.decision_function(X))
+            return np.column_stack([1.0 - probability, probability])
+
+        return predict_proba
+
+    def predict(self, X: Any, *, clients: Any = None, sensitive_features: Any = None) -> Any:
+        """Return the class of each row.
+
+        A row is in the second class from a probability of ``threshold`` on. With
+        ``thresholds="group"`` the logit from which on it is depends on the row's client and group,
+        as in `fit`. A client or group with too few training rows has the common threshold.
+        Otherwise both arguments are ignored.
+        """
+        logits = self.decision_function(X)
+        cuts = self._cut + self._row_thresholds(logits.size, clients, sensitive_features)
+        return self.classes_[hard_selection(logits, cuts).astype(np.intp)]
+
+    @property
+    def _cut(self) -> float:
+        """The logit of the decision threshold."""
+        return check_threshold(self.threshold, as_loss("loss", self.loss))
+
+    def _row_thresholds(self, n_rows: int, clients: Any, sensitive_features: Any) -> Vector | float:
+        """Return the threshold of each row above the cut, 0 for an unknown client or group."""
+        if self.thresholds_ is None:
+            return 0.0
+        given = {"sensitive_features": sensitive_features}
+        if self.clients_ != (ONLY_CLIENT,):
+            given["clients"] = clients
+        for name, value in given.items():
+            if value is None:
+                raise ValueError(
+                    f"`{name}` must be given to `predict` and `score`: this classifier was fitted "
+                    "with thresholds='group' and decides by client and group."
+                )
+        attribute = self.thresholds_.attribute
+        groups = sensitive_columns(sensitive_features, n_rows, [attribute])[attribute]
+        owners = cell_texts(client_column(clients, n_rows))
+        found: Vector = self.thresholds_.of_rows(owners, cell_texts(groups))[0]
+        return found
+
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        clients: Any = None,
+        sensitive_features: Any = None,
+    ) -> float:
+        """Return the share of rows whose class is predicted rightly; arguments as in `predict`."""
+        predicted = self.predict(X, clients=clients, sensitive_features=sensitive_features)
+        return float(accuracy_score(y, predicted, sample_weight=sample_weight))
+
+    def audit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        clients: Any = None,
+        sensitive_features: Any = None,
+        confidence: float = 0.95,
+    ) -> Audit:
+        """Return rates, intervals and verdicts of these rows, against the budgets of `fit`."""
+        logits = self.decision_function(X)
+        found = np.isin(y, self.classes_)
+        if not np.all(found):
+            strange = str(np.asarray(y)[~found][0])
+            raise ValueError(f"`y` must hold the classes of `fit`, got {strange!r}.")
+        labels = (np.asarray(y) == self.classes_[1]).astype(np.float64)
+        sensitive = sensitive_columns(sensitive_features, labels.size, self.levels_)
+        parts = split_by_client(
+            logits[:, None],
+            labels,
+            client_column(clients, labels.size),
+            sensitive,
+            levels=self.levels_,
+        )
+        rules = [  # without budgets of clients that have no rows here
+            replace(rule, budget={c: rule.budget[c] for c in parts if c in rule.budget})
+            if isinstance(rule.budget, Mapping)
+            else rule
+            for rule in self.rules_
+        ]
+        rates, loss = rates_needed(rules, self.levels_), as_loss("loss", self.loss)
+        counts = {}
+        for client, data in parts.items():
+            own = 0.0 if self.thresholds_ is None else self.thresholds_.of_data(client, data)
+            counts[client] = count_rows(data.X[:, 0], data, rates, self._cut + own, loss)
+        # Intervals show what few rows support; a minimum is only for what steers training.
+        least = 1.0 if self.min_group_rows is None else self.min_group_rows
+        return audit_clients(rules, rates, counts, confidence=confidence, min_group_rows=least)
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted classifier to a folder like a run's, without pickle.
+
+        ``fcfl predict``, ``fcfl report`` and ``fcfl export`` read it, too.
+        """
+        check_is_fitted(self)
+        write_classifier(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path, *, model: Any = None) -> Self:
+        """Read a folder that `save` or ``fcfl train`` wrote.
+
+        ``model`` is a module of the same architecture, for a network. A classifier of a run of the
+        command line takes tables with the run's columns as ``X``, and has no ``audit_``.
+        """
+        classifier: Self = read_classifier(cls, Path(path), model)
+        return classifier
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.sparse = True
+        return tags

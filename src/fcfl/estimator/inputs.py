@@ -1,15 +1,16 @@
-"""What `fit` is given beside X and y: whose rows they are, their groups, their weights."""
+"""Arguments of the classifier: rows, clients, groups and weights of `fit`, and its parameters."""
 
 import hashlib
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.utils.validation import _check_sample_weight
 
+from fcfl._checks import check_choice
 from fcfl._report_checks import LARGEST
 from fcfl._types import ClientId, Vector
 from fcfl.data import ClientData
@@ -17,11 +18,19 @@ from fcfl.data.cells import alike_notes, check_names, numbers
 from fcfl.data.roles import pair_by_meaning, read_clients, read_groups
 from fcfl.data.rows import as_pandas
 from fcfl.errors import DataError
+from fcfl.methods.private import Private
+from fcfl.methods.registry import METHODS, check_method
+from fcfl.policy import PrivacyBudget
+from fcfl.rules import RATE_KINDS, Difference, Ratio, Rule
+from fcfl.runs.budget_settings import BudgetSettings
+from fcfl.runs.options import check_fields
+from fcfl.runs.privacy_settings import check_left_out
 
 ONLY_CLIENT = "all rows"
 CLIENTS = "clients"
 UNNAMED = "sensitive_feature"
-UNEVEN = 100.0  # times that one column may be larger than another before it is worth a word
+NETWORK_OBJECTIVE = 1.0  # settings of a network are not chosen
+UNEVEN = 100.0  # ratio of the largest values of two columns from which on to advise scaling
 
 
 def features_of(X: Any) -> Any:
@@ -53,8 +62,7 @@ def features_of(X: Any) -> Any:
 
 def check_sizes(X: Any, names: Sequence[str] | None) -> None:
     """Raise if a feature is so large that its sum of squares exceeds what a report may hold."""
-    largest = abs(X).max(axis=0)
-    sizes = largest.toarray().ravel() if sparse.issparse(largest) else np.asarray(largest)
+    sizes = largest_values(X)
     worst = int(sizes.argmax())
     if X.shape[0] and sizes[worst] > np.sqrt(LARGEST / X.shape[0]):
         name = f"x{worst}" if names is None else names[worst]
@@ -89,44 +97,42 @@ def warn_of_names(classes: Any, parts: Mapping[ClientId, ClientData]) -> None:
         warnings.warn(note, UserWarning, stacklevel=3)
 
 
-def sensitive_columns(given: Any, n_rows: int) -> dict[str, pd.Series]:
-    """The sensitive features by name: a frame's columns, a series' name, or numbered ones."""
-    if given is None:
-        return {}
+def sensitive_columns(
+    given: Any, n_rows: int, names: Iterable[str] | None = None
+) -> dict[str, pd.Series]:
+    """Return the sensitive features by name: a frame's columns, a series' name, or numbered ones.
+
+    ``names`` are those of `fit`; none of them may be missing, and no other is returned.
+    """
     given = as_pandas(given)
-    if isinstance(given, pd.DataFrame):
+    if given is None:
+        columns: dict[str, pd.Series] = {}
+    elif isinstance(given, pd.DataFrame):
         columns = {str(name): given[name] for name in given.columns}
     elif isinstance(given, Mapping):
         columns = {str(name): pd.Series(list(column)) for name, column in given.items()}
     elif isinstance(given, pd.Series):
         columns = {UNNAMED if given.name is None else str(given.name): given}
     else:
-        columns = _columns_of_array(np.asarray(given, dtype=object))
+        array = np.asarray(given, dtype=object)
+        if array.ndim not in (1, 2):
+            raise ValueError(
+                f"`sensitive_features` must have one or two dimensions, got {array.ndim}."
+            )
+        numbered = {f"{UNNAMED}_{i}": column for i, column in enumerate(array.T)}
+        plain = {UNNAMED: array} if array.ndim == 1 else numbered
+        columns = {name: pd.Series(column).infer_objects() for name, column in plain.items()}
     for name, column in columns.items():
         _check_length(f"sensitive_features[{name!r}]", len(column), n_rows)
-    return {name: column.rename(name) for name, column in columns.items()}
-
-
-def sensitive_as_in_fit(given: Any, n_rows: int, names: Iterable[str]) -> dict[str, pd.Series]:
-    """Those of the sensitive features that `fit` had; none may be missing."""
-    columns = sensitive_columns(given, n_rows)
-    for name in names:
+    wanted = columns if names is None else names
+    for name in wanted:
         if name not in columns:
             raise ValueError(f"`sensitive_features` must have {name!r}, as in `fit`.")
-    return {name: columns[name] for name in names}
-
-
-def _columns_of_array(array: NDArray[Any]) -> dict[str, pd.Series]:
-    if array.ndim == 1:
-        return {UNNAMED: pd.Series(array).infer_objects()}
-    if array.ndim != 2:
-        raise ValueError(f"`sensitive_features` must have one or two dimensions, got {array.ndim}.")
-    columns = (pd.Series(column).infer_objects() for column in array.T)
-    return {f"{UNNAMED}_{i}": column for i, column in enumerate(columns)}
+    return {name: columns[name].rename(name) for name in wanted}
 
 
 def client_column(given: Any, n_rows: int) -> pd.Series:
-    """Whose row it is; without ``clients`` all rows are one client's."""
+    """Return the client of each row; without ``clients`` all rows are one client's."""
     if given is None:
         return pd.Series([ONLY_CLIENT] * n_rows, name=CLIENTS)
     given = as_pandas(given)
@@ -135,21 +141,11 @@ def client_column(given: Any, n_rows: int) -> pd.Series:
     return column.infer_objects().rename(CLIENTS)
 
 
-def row_weights(given: Any, labels: Vector) -> Vector | None:
-    """One weight per row; both classes must keep some."""
+def row_weights(given: Any, X: Any, labels: Vector) -> Vector | None:
+    """Return one weight per row, None without weights; both classes must keep some."""
     if given is None:
         return None
-    weights = np.asarray(given, dtype=np.float64)
-    if weights.ndim == 0:
-        weights = np.full(labels.size, weights)
-    if weights.ndim != 1:
-        raise ValueError(f"`sample_weight` must have one dimension, got {weights.ndim}.")
-    _check_length("sample_weight", weights.size, labels.size)
-    wrong = ~(np.isfinite(weights) & (weights >= 0))
-    if wrong.any():
-        raise ValueError(
-            f"`sample_weight` must be zero or positive numbers, got {weights[wrong][0]:g}."
-        )
+    weights: Vector = _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
     if np.unique(labels[weights > 0]).size < 2:
         raise ValueError(
             "`sample_weight` must leave rows of both classes of `y`, got zero for all rows of one "
@@ -173,7 +169,7 @@ def split_by_client(
     weights: Vector | None = None,
     levels: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[ClientId, ClientData]:
-    """Every client's rows, its name in sorted order; groups as codes into ``levels``.
+    """Return each client's rows, clients in sorted order; groups as codes into ``levels``.
 
     Rows of weight zero are left out. The others' weights are scaled to one on average, so that
     they count like rows.
@@ -203,29 +199,134 @@ def split_by_client(
 
 
 def rows_checksum(parts: Mapping[ClientId, ClientData]) -> str:
-    """Identifies the rows, their owners and their groups."""
+    """Return a hash of the rows, their clients and their groups."""
     digest = hashlib.sha256()
     for name, data in parts.items():
         digest.update(name.encode())
-        for array in _arrays(data):
+        X = data.X
+        arrays = [X.data, X.indices, X.indptr] if sparse.issparse(X) else [X]
+        arrays += [data.y, *data.groups.values()]
+        arrays += [] if data.weights is None else [data.weights]
+        for array in arrays:
             digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 
 
-def _arrays(data: ClientData) -> Iterator[Any]:
-    X = data.X
-    yield from (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,)
-    yield data.y
-    yield from data.groups.values()
-    if data.weights is not None:
-        yield data.weights
+def largest_values(X: Any) -> Vector:
+    """Return the largest absolute value of each column."""
+    largest = abs(X).max(axis=0)
+    return largest.toarray().ravel() if sparse.issparse(largest) else np.asarray(largest)
 
 
 def advice(message: str, X: Any) -> str:
-    """Why training did not converge, and what may help where columns differ much in size."""
-    largest = abs(X).max(axis=0)
-    sizes = largest.toarray().ravel() if sparse.issparse(largest) else largest
+    """Add to the reason of not converging what may help if columns differ much in size."""
+    sizes = largest_values(X)
     sizes = sizes[sizes > 0]
     if not sizes.size or sizes.max() <= UNEVEN * sizes.min():
         return message
     return f"{message} Scale the columns of X, for instance with StandardScaler."
+
+
+# --- parameters -----------------------------------------------------------------------------------
+
+
+def method_of(classifier: Any, seed: int) -> Any:
+    """The method as an object, or its name where it has no option set."""
+    privacy = privacy_of(classifier)
+    if privacy is not None:
+        return _private_method(classifier, privacy)
+    if not isinstance(classifier.method, str):
+        if classifier.rounds is not None:
+            raise ValueError("`rounds` is an option of the method object: leave it out here.")
+        return classifier.method
+    registered = METHODS[check_method("method", classifier.method)]
+    options: dict[str, object] = {"seed": seed} if "seed" in registered.options else {}
+    if classifier.rounds is not None:
+        counts = (
+            (classifier.rounds,) if isinstance(classifier.rounds, int) else tuple(classifier.rounds)
+        )
+        options["rounds"] = registered.stage_rounds(counts)
+    return registered.method(**options)
+
+
+def privacy_of(classifier: Any) -> PrivacyBudget | None:
+    """Epsilon and delta of each client, where noise is asked for."""
+    given: Any = classifier.privacy
+    if given is None or isinstance(given, PrivacyBudget):
+        return given
+    if not isinstance(given, Mapping) or set(given) != {"epsilon", "delta"}:
+        raise ValueError(
+            f"`privacy` must be {{'epsilon': E, 'delta': D}} or a PrivacyBudget, got {given!r}."
+        )
+    return PrivacyBudget(**given)
+
+
+def _private_method(classifier: Any, privacy: PrivacyBudget) -> Private:
+    if classifier.method not in ("sqp", "private"):
+        raise ValueError(
+            f"`method` must be left out or 'private' with `privacy`, got {classifier.method!r}."
+        )
+    check_left_out(classifier)
+    least = {} if classifier.min_group_rows is None else {"least_rows": classifier.min_group_rows}
+    rounds = {} if classifier.rounds is None else {"rounds": classifier.rounds}
+    return Private(privacy.epsilon, privacy.delta, **least, **rounds)
+
+
+def is_masked(classifier: Any) -> bool:
+    """Whether sums are masked; refused where a method has none, or has noise instead."""
+    if not isinstance(classifier.masked, bool):
+        raise ValueError(f"`masked` must be True or False, got {classifier.masked!r}.")
+    if classifier.masked and classifier.privacy is not None:
+        raise ValueError(
+            "`masked` must be left out with `privacy`: each client's sums have noise already."
+        )
+    if (
+        classifier.masked
+        and classifier.method != "sqp"
+        and not hasattr(classifier.method, "curvature")
+    ):
+        raise ValueError(
+            f"`masked` belongs to method 'sqp', got {classifier.method!r}, without curvature."
+        )
+    return bool(classifier.masked)
+
+
+def open_settings_of(classifier: Any) -> tuple[Any, Any]:
+    """``l2`` and ``objective``; by its name a method leaves what is not given open."""
+    l2, objective = classifier.l2, classifier.objective
+    if classifier.privacy is not None:
+        return l2, objective
+    by_name = isinstance(classifier.method, str)
+    if classifier.model is not None:
+        if "auto" in (l2, objective):
+            raise ValueError(
+                "`l2` and `objective` must be numbers (or 'max') for a torch module: they are "
+                "not chosen for it."
+            )
+        if objective is None and by_name and METHODS[classifier.method].traits.is_cross_validated:
+            objective = NETWORK_OBJECTIVE
+    elif by_name and objective is None and not classifier.excess_loss:
+        objective = "auto" if METHODS[classifier.method].traits.is_cross_validated else None
+    return l2, objective
+
+
+def rules_of(classifier: Any, attributes: list[str], clients: list[ClientId]) -> tuple[Rule, ...]:
+    """What is compared, and how much may differ."""
+    budget: Any = classifier.budget
+    if budget is not None and not attributes:
+        raise ValueError("`budget` needs `sensitive_features` in `fit`: the groups to compare.")
+    check_choice("metric", classifier.metric, RATE_KINDS)
+    if isinstance(budget, (Difference, Ratio)):
+        return (budget,)
+    if isinstance(budget, (list, tuple)):
+        strange = [rule for rule in budget if not isinstance(rule, (Difference, Ratio))]
+        if strange:
+            raise ValueError(
+                "`budget` must be a number, a mapping or rules such as Difference(...), got "
+                f"{strange[0]!r} in a sequence."
+            )
+        return tuple(budget)
+    settings = BudgetSettings(metric=classifier.metric, budget=budget, scope=classifier.scope)
+    check_fields(settings)
+    settings.check_budgets_fit()
+    return settings.make_rules(attributes, clients)

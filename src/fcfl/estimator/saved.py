@@ -19,9 +19,7 @@ from fcfl.federation.history import History
 from fcfl.federation.serialise import Serialiser, plain
 from fcfl.methods.method import RoundInfo
 from fcfl.methods.registry import METHODS
-from fcfl.models.linear import Linear
 from fcfl.models.loss import LOSSES, as_loss
-from fcfl.models.model import Model
 from fcfl.models.model_file import MODEL, Inputs, read_model_file, whole_model
 from fcfl.models.saved_model import load_model
 from fcfl.results import Disparity, Result, read_run
@@ -60,24 +58,13 @@ def write_classifier(classifier: Any, folder: Path) -> None:
         "state": state,
     }
     folder.mkdir(parents=True, exist_ok=True)
-    model, params = _trained_model(classifier)
+    model, params = classifier._trained()
     model.write(params, folder, _inputs_of(classifier))
     with History(folder / HISTORY) as rounds:
         for info in classifier.history_:
             rounds.append(info)
     replace_file(folder / _FILE, (json.dumps(content, indent=1) + "\n").encode())
     write_json(folder / RESULT, classifier.result_)  # last, as a run does
-
-
-def _trained_model(classifier: Any) -> tuple[Model, Any]:
-    loss, threshold = as_loss("loss", classifier.loss), classifier.threshold
-    if classifier.model is None:
-        params = np.append(classifier.coef_, classifier.intercept_)
-        return Linear(params.size - 1, loss=loss, threshold=threshold), params
-    from fcfl.models.torch_module import TorchModule
-
-    trained = TorchModule(classifier.module_, loss=loss, threshold=threshold)
-    return trained, trained.start()
 
 
 def _inputs_of(classifier: Any) -> Inputs:
