@@ -21,7 +21,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 OWN = ("own_method", "own_client", "own_transport")
 BY_NAME = """
 import sys
-from fcfl.runs.method_comparison import COMPARED
+from fcfl.runs.many_runs import COMPARED
 from hospital import fcfl
 print(fcfl(*sys.argv[1:]).exit_code, "penalty" in COMPARED)
 """

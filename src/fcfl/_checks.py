@@ -78,7 +78,7 @@ def check_share(name: str, value: float) -> float:
     return float(value)
 
 
-def check_starts(name: str, value: int) -> int:
+def check_at_least_one(name: str, value: int) -> int:
     """Return ``value`` when it is a whole number, 1 or more."""
     if not is_count(value) or value < 1:
         raise ValueError(f"`{name}` must be a whole number of at least 1, got {value!r}.")

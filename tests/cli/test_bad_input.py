@@ -158,13 +158,14 @@ def test_a_table_that_is_not_there_is_told(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("adult", "--client", "x"), "The built-in set 'adult' knows its columns; leave `--client"),
-        (("adult", "--drop", "age"), "The built-in set 'adult' knows its columns; leave `--drop"),
-        (("synthetic", "--label", "y"), "The built-in set 'synthetic' knows its columns; leave"),
-        (("synthetic", "--sensitive", "y"), "The synthetic problem has no columns; leave `--sens"),
-        (("synthetic", "--ratio", "0.8"), "The synthetic problem takes one number as `--budget`"),
-        (("synthetic", "--budget", "a=0.8"), "The synthetic problem takes one number as `--budg"),
-        (("synthetic", "--relative-budget", "0.8"), "The synthetic problem has no relative budg"),
+        (("adult", "--client", "x"), "`--client`"),
+        (("adult", "--drop", "age"), "`--drop`"),
+        (("synthetic", "--label", "y"), "`--label`"),
+        (("synthetic", "--sensitive", "y"), "`--sensitive`"),
+        (("synthetic", "--ratio", "0.8"), "`--ratio`"),
+        (("synthetic", "--budget", "a=0.8"), "`--budget`"),
+        (("synthetic", "--relative-budget", "0.8"), "`--relative-budget`"),
+        (("synthetic", "--loss", "hinge"), "`--loss`"),
     ],
 )
 def test_options_that_would_be_ignored_are_refused(tmp_path, arguments, sentence):

@@ -207,14 +207,16 @@ def test_without_budgets_the_exit_code_is_0(tmp_path):
         (["train", "t.csv", "--client", "c", "--label", "y"], "A table needs --sensitive: the"),
         (["data", "t.csv", "--label", "y"], "A table needs --client and --sensitive: the names"),
         (["train", "adult", "--resume", "--overwrite"], "Give --resume or --overwrite, not both."),
-        (
-            ["train", "--resume", "--out", "d", "--budget", "0.1"],
-            "--resume takes the settings from 'd'; leave `--budget` out.",
-        ),
     ],
 )
 def test_wrong_usage_gives_exit_code_2_and_a_sentence(arguments, sentence):
     assert only_error(fcfl(*arguments), code=2).startswith(sentence)
+
+
+def test_resume_takes_the_settings_of_the_folder(trained):
+    assert "`--budget`" in only_error(
+        fcfl("train", "--resume", "--out", trained, "--budget", "0.1"), code=2
+    )
 
 
 def test_unknown_options_are_wrong_usage():

@@ -10,7 +10,6 @@ from fcfl.cli.settings import takes
 from fcfl.runs.options import (
     Written,
     check_fields,
-    check_table_keys,
     plain_table,
     read_table,
     settings_of,
@@ -89,13 +88,12 @@ def test_values_are_checked(wrong):
 def test_the_same_fields_are_keys_of_a_file():
     table = plain_table(Tea("garden", minutes=4.0))
     assert table == {"table": "garden", "minutes": 4.0, "with-what": (), "milk": False}
-    assert Tea(**read_table(Tea, {"table": "x", "minutes": "2", "with_what": ["a,b"]})) == Tea(
-        "x", minutes=2.0, with_what=("a,b",)
-    )
+    given = {"table": "x", "minutes": "2", "with_what": ["a,b"]}
+    assert Tea(**read_table(Tea, given, "")) == Tea("x", minutes=2.0, with_what=("a,b",))
     with pytest.raises(ValueError, match="`sugar`"):
-        check_table_keys(Tea, {"sugar": 1}, "'tea.toml'")
+        read_table(Tea, {"sugar": 1}, "'tea.toml'")
     with pytest.raises(ValueError, match="`table`"):
-        check_table_keys(Tea, {"milk": True}, "'tea.toml'")
+        read_table(Tea, {"milk": True}, "'tea.toml'")
 
 
 def test_a_command_takes_fields_by_name_or_group():

@@ -8,8 +8,7 @@ import pytest
 
 from fcfl.errors import AbsentClientError
 from fcfl.runs import Experiment
-from fcfl.runs.budget_sweep import run_sweep
-from fcfl.runs.method_comparison import run_comparison
+from fcfl.runs.many_runs import run_comparison, run_sweep
 from fcfl.runs.serving import serve
 from fcfl.sites.transport import InProcessTransport
 from fcfl.training.rounds import Session

@@ -14,8 +14,7 @@ from fcfl.federation.federation import Federation
 from fcfl.models.linear import Linear
 from fcfl.results import read_result
 from fcfl.runs import Experiment
-from fcfl.runs.budget_sweep import run_sweep
-from fcfl.runs.method_comparison import run_comparison
+from fcfl.runs.many_runs import run_comparison, run_sweep
 from fcfl.sites.transport import InProcessTransport
 from fcfl.training.fit import train
 from fcfl.training.rounds import Session

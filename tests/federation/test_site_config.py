@@ -77,7 +77,7 @@ def test_what_does_not_fit_is_told_by_its_key(key, value, sentence):
 
 def test_settings_may_be_left_to_cross_validation_at_the_sites():
     run = SitesConfig.from_run_config(GIVEN | {"l2": "auto", "objective": "auto"})
-    assert run.experiment.wants_selection
+    assert run.experiment.open_settings.is_open
 
 
 @pytest.mark.parametrize("name", [name for name in FOR_SITES if name != "sqp"])

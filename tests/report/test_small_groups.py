@@ -16,8 +16,7 @@ from fcfl.report.terminal import summary_sentences
 from fcfl.results import read_result
 from fcfl.results.result import GroupCount
 from fcfl.rules import Difference
-from fcfl.runs.audit_run import run_audit
-from fcfl.runs.audit_settings import AuditSettings
+from fcfl.runs.audit_run import AuditSettings, run_audit
 from hospital import fcfl
 
 BUDGET, LEAST = 0.05, 20

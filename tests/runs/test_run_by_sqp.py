@@ -10,7 +10,7 @@ from fcfl.errors import Interrupted
 from fcfl.results import read_run
 from fcfl.results.many_runs import Sweep
 from fcfl.runs import Experiment, run_experiment
-from fcfl.runs.budget_sweep import parse_budgets, run_sweep
+from fcfl.runs.many_runs import run_sweep
 from fcfl.training.open_settings import L2_GRID
 from fcfl.training.rounds import Session
 from fcfl.training.solve import _Enforcing
@@ -162,12 +162,6 @@ def test_a_sweep_that_cannot_be_is_refused(table, tmp_path, options, sentence):
     experiment = Experiment(table, **TABLE, **options)
     with pytest.raises(ValueError, match=sentence):
         run_sweep(experiment, [0.1] if options else [], Session(tmp_path), relative=False)
-
-
-def test_budgets_of_a_sweep_are_numbers():
-    assert parse_budgets("0.2, 0.1,") == (0.2, 0.1)
-    with pytest.raises(ValueError, match=r"such as 0\.2,0\.1,0\.05, got 'a'"):
-        parse_budgets("a")
 
 
 def test_what_is_done_never_falls_back(table, tmp_path, monkeypatch):

@@ -222,15 +222,6 @@ def test_a_run_with_relative_budgets_can_be_stopped_in_both_halves(tmp_path):
     assert_same_run(parts.folder, whole.folder)
 
 
-def test_a_misspelt_column_is_told_before_other_settings(tmp_path):
-    table = written(stays(), tmp_path / "stays.csv")
-    command = ("train", table, *SHORT, "--client", "hospital", "--label", "died")
-    out = ("--out", tmp_path / "run")
-    assert fcfl(*command, "--sensitive", "race", *out).exit_code == 0
-    told = only_error(fcfl(*command, "--sensitive", "rase", *out))
-    assert "must be a column of the table, got 'rase'. Did you mean 'race'?" in told
-
-
 def test_resuming_with_other_settings_or_rows_is_refused(tmp_path):
     table = written(stays(), tmp_path / "stays.csv")
     command = ("train", table, *COLUMNS, *SHORT, "--out", tmp_path / "run")

@@ -15,7 +15,7 @@ from fcfl.models.saved_model import load_model
 from fcfl.results import ClientResult, Disparity, Part, Result, RowCounts, read_result
 from fcfl.results.result import WorstClient
 from fcfl.runs import Experiment, Finished, run_experiment
-from fcfl.runs.budget_sweep import AFRESH, FROM_BEFORE, _better, objective, run_sweep
+from fcfl.runs.many_runs import AFRESH, FROM_BEFORE, better_of, objective, run_sweep
 from fcfl.training.rounds import Session
 from hospital import COLUMNS, fcfl, only_error, result_of, stays, weights_of, written
 
@@ -112,9 +112,8 @@ def simulated(loss, excess):
     ],
 )
 def test_of_two_runs_the_lower_objective_within_budgets_is_kept(warm, cold, kept):
-    experiment = Experiment("t.csv", **TABLE, l2=0.0, objective="max")
     runs = {"warm": simulated(*warm), "cold": simulated(*cold)}
-    assert _better(experiment, **runs)[0] is runs[kept]
+    assert better_of(**runs)[0] is runs[kept]
 
 
 def test_the_objective_is_what_was_trained(table, tmp_path):

@@ -7,8 +7,7 @@ from cyclopts import App, Parameter
 
 from fcfl.report.page import write_page
 from fcfl.report.terminal import print_result
-from fcfl.runs.audit_run import run_audit
-from fcfl.runs.audit_settings import AuditSettings
+from fcfl.runs.audit_run import AuditSettings, run_audit
 from fcfl.runs.options import settings_of
 
 from .console import GATE_FAILED, WrongUsage, err_console, note, out_console, say, usage

@@ -8,7 +8,7 @@ from cyclopts import App, Parameter
 
 from fcfl.results import Comparison
 from fcfl.runs import Experiment
-from fcfl.runs.method_comparison import COMPARED, parse_methods, run_comparison
+from fcfl.runs.many_runs import COMPARED, read_methods, run_comparison
 from fcfl.runs.settings import DATA
 from fcfl.training.rounds import Session
 
@@ -68,7 +68,7 @@ def compare(
     Exit codes: 0 done, 1 an error, also of a single method, 2 wrong usage.
     """
     with usage():
-        names = parse_methods(methods)
+        names = read_methods(methods)
     settings = experiment_of(table, given)
     if settings.table == "synthetic":
         raise WrongUsage("The synthetic problem has no rows to compare methods on.")

@@ -28,7 +28,7 @@ from fcfl.errors import FCFLError, Interrupted, ManyClients
 
 if TYPE_CHECKING:
     from fcfl.methods.method import RoundInfo
-    from fcfl.runs.data_settings import DataSettings
+    from fcfl.runs.settings import DataSettings
 
 Found = TypeVar("Found")
 Settings = TypeVar("Settings", bound="DataSettings")
@@ -80,13 +80,6 @@ def as_typed(sentence: str) -> str:
         return f"`{names[name]} {key}=…`" if key else f"`{names[name]}`"
 
     return re.sub(r"`([\w-]+)(?:\['([^`]*)'\])?`", option, sentence)
-
-
-def words(text: str | None) -> tuple[str, ...]:
-    """Names separated by commas."""
-    from fcfl.runs.options import words as split
-
-    return split("", text or "")
 
 
 def say(sentence: str) -> None:
@@ -173,9 +166,11 @@ def saying_how_to_resume(folder: Path, overwrite: bool = False) -> Iterator[None
 
 @contextmanager
 def usage() -> Iterator[None]:
-    """A bad option value is wrong usage: exit code 2."""
+    """Turn a bad option value into wrong usage, exit code 2; a bad table is exit code 1."""
     try:
         yield
+    except FCFLError:
+        raise
     except (ValueError, TypeError) as error:
         raise WrongUsage(str(error)) from None
 

@@ -15,17 +15,16 @@ from fcfl.report.page import PAGE
 from fcfl.report.words import number, plain
 from fcfl.results.negotiation import Negotiation, VotingRule
 from fcfl.runs import Experiment
-from fcfl.runs.budget_sweep import parse_budgets
 from fcfl.runs.negotiation_run import (
     AGREED,
     MIN_GROUP_ROWS,
-    check_clients,
     read_policies,
     run_negotiation,
 )
 from fcfl.runs.opening import Opened, open_run
 from fcfl.runs.options import chosen
 from fcfl.runs.settings import DATA
+from fcfl.runs.text_values import read_numbers
 from fcfl.training.rounds import Session
 
 from .console import (
@@ -106,15 +105,13 @@ def negotiate(
     """
     check_resume(resume, overwrite)
     with usage():
-        ladder = None if budgets is None else parse_budgets(budgets)
+        ladder = None if budgets is None else read_numbers("budgets", budgets)
         procedure = Procedure(ladder, by, most)
     settings = experiment_of(table, {**given, "min_group_rows": min_group_rows})
     folder = out or run_folder(settings.table, "negotiation")
 
     def opener(settings: Experiment) -> Opened:
         opened = open_run(settings)
-        with usage():
-            check_clients(opened.federation.names)
         given = read_policies(policies, opened.federation.names)
         return replace(opened, federation=opened.federation.under(given))
 

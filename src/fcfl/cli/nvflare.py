@@ -20,7 +20,7 @@ from fcfl.results.negotiation import Negotiation
 from fcfl.runs import Experiment
 from fcfl.runs.site_config import SitesConfig, parse_settings, run_config
 from fcfl.runs.site_run import has_begun
-from fcfl.runs.site_values import site_names
+from fcfl.runs.text_values import read_sites
 from fcfl.sites.settings import ConfigValue
 
 from .commands import COMMANDS
@@ -114,7 +114,7 @@ def provision(folder: Folder, /, *, sites: Sites, host: Host, port: Port = 8002)
     from fcfl.engines.nvflare.kits import AUTHORITY, KITS, make_kits
 
     with usage():
-        names = site_names("sites", sites)
+        names = read_sites("sites", sites)
     made = make_kits(folder, names, host, port)
     for name, path in made.items():
         say(f"wrote {path}  (private, for {name} only)")

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from fcfl.errors import FCFLError
 from fcfl.runs.site_config import config_text, run_config
-from fcfl.runs.site_values import site_names
+from fcfl.runs.text_values import read_sites
 
 from .console import flag, say, usage
 from .settings import Given
@@ -30,7 +30,7 @@ def write_app(
 ) -> str:
     """Write the files of an app around its settings; return the names of its sites as text."""
     with usage():
-        names = site_names("sites", sites) if sites else ()
+        names = read_sites("sites", sites) if sites else ()
         out = (folder / "runs" / "run").absolute()
         config = run_config({**given, "sites": names, "out": out})
     if folder.exists() and not folder.is_dir():

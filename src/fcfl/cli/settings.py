@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal, Required, TypedDict, TypeVar
 
 from cyclopts import Group, Parameter, validators
 
-from fcfl.runs.data_settings import DATA
 from fcfl.runs.options import Setting, chosen, settings_of
-from fcfl.runs.settings import BUDGETS, TRAINING, Experiment
+from fcfl.runs.settings import BUDGETS, DATA, TRAINING, Experiment
 
 from .console import flag
 

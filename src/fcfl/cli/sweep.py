@@ -14,8 +14,9 @@ from fcfl.report.words import number
 from fcfl.results import Sweep
 from fcfl.results.many_runs import SweepPoint
 from fcfl.runs import Experiment
-from fcfl.runs.budget_sweep import check_sweep, parse_budgets, run_sweep
+from fcfl.runs.many_runs import check_sweep, run_sweep
 from fcfl.runs.settings import DATA
+from fcfl.runs.text_values import read_numbers
 from fcfl.training.rounds import Session
 
 from .console import (
@@ -85,7 +86,7 @@ def sweep(
     is_relative = relative is not None
     settings = experiment_of(table, given)
     with usage():
-        values = parse_budgets(budgets or relative or "")
+        values = read_numbers("budgets", budgets or relative or "")
         check_sweep(settings, values, relative=is_relative)
     folder = out or run_folder(settings.table, "sweep")
     with saying_how_to_resume(folder, overwrite), progress_bar("sweep") as on_round:

@@ -13,8 +13,8 @@ from fcfl.report.page import PAGE, write_page
 from fcfl.report.terminal import print_result
 from fcfl.results.findings import findings_of
 from fcfl.runs import Experiment, Finished, run_experiment
-from fcfl.runs.folder import MAY_CHANGE, SETTINGS
-from fcfl.runs.opening import columns_missing
+from fcfl.runs.folder import SETTINGS, may_change_on_resume
+from fcfl.runs.opening import check_columns_named
 
 from .console import (
     INFEASIBLE,
@@ -111,10 +111,8 @@ def experiment_of(table: Sequence[str], given: Given) -> Experiment:
         raise WrongUsage("Name a table: a CSV, Parquet or xlsx file, or a built-in set.")
     with usage():
         settings = Experiment(",".join(table), **given)
-    is_table = "." in settings.table or Path(settings.table).exists()
-    missing = columns_missing(settings) if is_table else None
-    if missing:
-        raise WrongUsage(missing)
+        if "." in settings.table or Path(settings.table).exists():
+            check_columns_named(settings)
     return settings
 
 
@@ -122,11 +120,14 @@ def _settings_to_resume(given: Given, out: Path | None) -> Experiment:
     """Return the settings in the folder, with those that may change on resume."""
     if out is None:
         raise WrongUsage("--resume without a table needs --out.")
-    for name in given:
-        if name not in MAY_CHANGE:
-            raise WrongUsage(f"--resume takes the settings from {str(out)!r}; leave `{name}` out.")
     path = out / SETTINGS
     if not path.exists():
         raise FCFLError(f"There is no run to resume in {str(out)!r}.")
     with usage():
-        return replace(Experiment.from_toml(path), **given)
+        stored = Experiment.from_toml(path)
+        for name in given:
+            if name not in may_change_on_resume(stored):
+                raise WrongUsage(
+                    f"--resume takes the settings from {str(out)!r}; leave `{name}` out."
+                )
+        return replace(stored, **given)

@@ -22,9 +22,8 @@ from fcfl.methods.private import Private
 from fcfl.methods.registry import METHODS, check_method
 from fcfl.policy import PrivacyBudget
 from fcfl.rules import RATE_KINDS, Difference, Ratio, Rule
-from fcfl.runs.budget_settings import BudgetSettings
 from fcfl.runs.options import check_fields
-from fcfl.runs.privacy_settings import check_left_out
+from fcfl.runs.settings import BudgetSettings, check_private
 
 ONLY_CLIENT = "all rows"
 CLIENTS = "clients"
@@ -266,7 +265,7 @@ def _private_method(classifier: Any, privacy: PrivacyBudget) -> Private:
         raise ValueError(
             f"`method` must be left out or 'private' with `privacy`, got {classifier.method!r}."
         )
-    check_left_out(classifier)
+    check_private(classifier)
     least = {} if classifier.min_group_rows is None else {"least_rows": classifier.min_group_rows}
     rounds = {} if classifier.rounds is None else {"rounds": classifier.rounds}
     return Private(privacy.epsilon, privacy.delta, **least, **rounds)

@@ -1,22 +1,23 @@
 """Audit a table of any model's predictions and write a result folder.
 
-The folder's ``result.json`` is that of a training run with what an audit knows: ``method`` is
-``"audit"``, ``status`` is ``"audited"`` (an extension of the contract's statuses: nothing was
-trained, so nothing converged), every audited row is in the part ``"test"``, the part ``"train"``
-is empty, and ``audit`` also has the gate and the sentences of what failed it.
+The folder's ``result.json`` is that of a training run with the fields of an audit: ``method`` is
+``"audit"`` and ``status`` is ``"audited"``. Every audited row is in the part ``"test"``, the part
+``"train"`` is empty, and ``audit`` also has the gate and the sentences of what failed it.
 """
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, ClassVar
 
 from fcfl import __version__
+from fcfl._checks import check_at_least_one, check_fraction
 from fcfl._files import write_json
 from fcfl._types import ClientId
 from fcfl.audit import Audit, CountedPredictions, PredictionColumns, count_predictions, gate
+from fcfl.audit.auditing import FailOn, Simultaneous
 from fcfl.audit.performance import pool
 from fcfl.audit.predictions import CellCounts
 from fcfl.data import read_table
@@ -27,10 +28,69 @@ from fcfl.results.compose import versions
 from fcfl.results.evaluations import AuditTerms, RowSections, part_of
 from fcfl.results.files import CELLS, RESULT
 from fcfl.results.result import DataSource, WorstClient
-from fcfl.rules import Difference, Ratio, Rule, check_budget_clients
-from fcfl.runs.audit_settings import AuditSettings
-from fcfl.runs.budgets import for_every_client
+from fcfl.rules import Rule, check_budget_clients
 from fcfl.runs.folder import check_free_folder, writing
+from fcfl.runs.options import Written, check_fields
+from fcfl.runs.settings import DATA, Budget, BudgetSettings, Column, Columns, Metric, RateRatio
+
+
+@dataclass(frozen=True)
+class AuditedTable:
+    """The table with predictions, and the roles of its columns."""
+
+    GROUP: ClassVar = DATA
+
+    table: str
+    """CSV, Parquet or xlsx file with any model's predictions."""
+    _: KW_ONLY
+    client: Column
+    """Column that names the client of a row."""
+    prediction: Column
+    """Column with predicted classes, or scores."""
+    sensitive: Columns = ()
+    """Columns whose groups are compared, separated by commas."""
+    label: Column | None = None
+    """Column with the correct answer. Not needed for selection rates."""
+    positive: Annotated[str | None, Written("VALUE")] = None
+    """Value that counts as selected. Default: the last one."""
+    threshold: float | None = None
+    """Predictions are scores; this much or more is selected."""
+
+
+@dataclass(frozen=True)
+class AuditSettings(AuditedTable):
+    """What is audited and how; every field has the name of its command-line option."""
+
+    GROUP: ClassVar = "Audit"
+
+    _: KW_ONLY
+    metric: Metric = "demographic_parity"
+    """Rates that are compared."""
+    budget: Budget | None = None
+    """Largest difference of group rates: 0.05 or 5%; by client: north=0.05,south=0.1; for all
+    but one: 0.05,south=0.1."""
+    ratio: RateRatio | None = None
+    """Smallest ratio of group rates; 0.8 is the four-fifths rule."""
+    policy: Annotated[str | None, Written("FILE")] = None
+    """TOML file with rules, instead of --metric and budgets."""
+    confidence: Annotated[float, Written("SHARE"), check_fraction] = 0.95
+    """Confidence of the intervals, of all of them together."""
+    simultaneous: Simultaneous = "bonferroni"
+    """bonferroni: all intervals hold together; none: each on its own."""
+    min_group_rows: Annotated[int | None, check_at_least_one] = None
+    """Groups with fewer rows are left out, and named."""
+    fail_on: Annotated[FailOn | None, Written("VERDICT")] = None
+    """Exit with code 4 where a budget is exceeded, or also where that is undetermined."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        given = [name for name in ("budget", "ratio", "policy") if getattr(self, name) is not None]
+        if self.fail_on is not None and not given:
+            raise ValueError("`fail_on` requires a budget or a policy.")
+        if self.policy is not None and given != ["policy"]:
+            raise ValueError(f"Give `policy` or `{given[0]}`, not both.")
+        if self.policy is None and not self.sensitive:
+            raise ValueError("`sensitive` must name the columns whose groups are compared.")
 
 
 @dataclass(frozen=True)
@@ -50,7 +110,8 @@ def run_audit(settings: AuditSettings, folder: Path) -> Audited:
     policy = None if settings.policy is None else read_policy(settings.policy)
     counted = _count(settings, policy)
     rules = _rules(settings, policy, list(counted.counts))
-    terms = _terms(settings, policy)
+    least = settings.min_group_rows or (1 if policy is None else policy.min_group_rows)
+    terms = AuditTerms(settings.confidence, settings.simultaneous, least)
     audit = terms.audit(rules, counted.rates, counted.counts)
     failures = () if settings.fail_on is None else gate(audit, settings.fail_on)
     notes = (*counted.notes, *audit.notes())
@@ -67,47 +128,33 @@ def run_audit(settings: AuditSettings, folder: Path) -> Audited:
 
 def _count(settings: AuditSettings, policy: Policy | None) -> CountedPredictions:
     """Read the columns that have a role, and count them by client and group."""
-    sensitive = settings.sensitive or tuple(_attributes(policy))
+    rules = () if policy is None else policy.policy_rules
     columns = PredictionColumns(
-        settings.client, settings.prediction, sensitive, settings.label, settings.positive
+        settings.client,
+        settings.prediction,
+        settings.sensitive or tuple(dict.fromkeys(found.rule.attribute for found in rules)),
+        settings.label,
+        settings.positive,
     )
     frame = read_table(settings.table, text=(columns.client, *columns.sensitive))
     groups = {} if policy is None else policy.groups
     return count_predictions(frame, columns, threshold=settings.threshold, groups=groups)
 
 
-def _attributes(policy: Policy | None) -> Iterator[str]:
-    if policy is not None:
-        yield from dict.fromkeys(found.rule.attribute for found in policy.policy_rules)
-
-
 def _rules(
     settings: AuditSettings, policy: Policy | None, clients: Sequence[ClientId]
 ) -> tuple[Rule, ...]:
-    """The policy's rules, or a difference, a ratio or both for each attribute."""
+    """Return the policy's rules, or a difference, a ratio or both for each attribute."""
     if policy is not None:
         return policy.rules(clients)
-    budget = settings.budget
-    if isinstance(budget, Mapping):
-        budget = for_every_client(budget, clients)
-    rules: list[Rule] = []
-    metric: Any = settings.metric
-    for attribute in settings.sensitive:
-        if settings.ratio is None or budget is not None:
-            rules.append(Difference(metric, attribute, budget))
-        if settings.ratio is not None:
-            rules.append(Ratio(metric, attribute, settings.ratio))
+    budgets = BudgetSettings(metric=settings.metric, budget=settings.budget, ratio=settings.ratio)
+    rules = budgets.make_rules(settings.sensitive, clients)
     check_budget_clients(rules, clients)
-    return tuple(rules)
-
-
-def _terms(settings: AuditSettings, policy: Policy | None) -> AuditTerms:
-    least = settings.min_group_rows or (1 if policy is None else policy.min_group_rows)
-    return AuditTerms(settings.confidence, settings.simultaneous, least)
+    return rules
 
 
 def _row_sections(audit: Audit, counted: CountedPredictions) -> RowSections:
-    """The parts of the result that speak of rows: all are judged, none were trained on."""
+    """Return the parts of the result about rows: all are judged, none were trained on."""
     rules, rates = audit.client_rules, counted.rates
     clients = {
         client: ClientResult(
@@ -120,20 +167,17 @@ def _row_sections(audit: Audit, counted: CountedPredictions) -> RowSections:
     together = pool(counted.counts.values())
     judged = part_of(together, audit.overall, audit.global_rules, rates, with_scores=True)
     overall = ClientResult(RowCounts(0, together.n_rows), Part(), judged)
-    return RowSections(_worst_client(clients), clients, overall)
-
-
-def _worst_client(clients: Mapping[ClientId, ClientResult]) -> WorstClient:
-    """Who is served worst: the lowest accuracy; nobody is known to be without labels."""
     accuracies = {name: client.test.accuracy for name, client in clients.items()}
     known = {name: value for name, value in accuracies.items() if value is not None}
-    name = min(known, key=known.__getitem__, default=None)
-    return WorstClient(name, None, None if name is None else known[name])
+    worst = min(known, key=known.__getitem__, default=None)  # without labels there is none
+    lowest = None if worst is None else known[worst]
+    return RowSections(WorstClient(worst, None, lowest), clients, overall)
 
 
 def _result(settings: AuditSettings, policy: Policy | None, rows: RowSections) -> Result:
-    """A result of which training says nothing."""
-    sha256 = None if policy is None else policy.sha256
+    """Return a result without the fields of training."""
+    with open(settings.table, "rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     return Result(
         method="audit",
         status="audited",
@@ -145,11 +189,6 @@ def _result(settings: AuditSettings, policy: Policy | None, rows: RowSections) -
         overall=rows.overall,
         audit=rows.audit,
         settings={k: v for k, v in asdict(settings).items() if v not in (None, ())},
-        data=DataSource(settings.table, _sha256(Path(settings.table)), sha256),
+        data=DataSource(settings.table, sha256, None if policy is None else policy.sha256),
         versions=versions(),
     )
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

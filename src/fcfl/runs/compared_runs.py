@@ -13,7 +13,7 @@ from fcfl.client.counts import Counts
 from fcfl.client.questions import Setup
 from fcfl.federation.history import read_history
 from fcfl.methods.registry import METHODS
-from fcfl.results import ClientResult, Comparison, Result
+from fcfl.results import Comparison, Result
 from fcfl.results.files import HISTORY
 from fcfl.results.many_runs import (
     MAJORITY,
@@ -26,24 +26,33 @@ from fcfl.results.many_runs import (
     judge,
     largest_difference,
 )
-from fcfl.results.result import PartName
 from fcfl.runs.opening import Opened
 from fcfl.training.client_rules import rules_in_force
 
 CONFIDENCE = 0.95  # of the intervals over seeds
+_OF_RUN = (
+    *("worst_accuracy", "accuracy", "worst_train_loss", "largest_disparity", "exchanges"),
+    *("bytes_from_clients", "seconds"),
+)
+_OF_JUDGED = ("all_rows", "median", "largest", "lowest_accuracy", "selected")
 _WHAT_MAJORITY = "Everybody gets the label that is more frequent in training; nothing is trained"
 
 
 def summarise(folder: Path, result: Result) -> MethodRun:
-    """What a comparison says of one run, on held-out rows where there are any."""
+    """Return what a comparison shows of one run, on held-out rows where there are any."""
     part = result.judged_part
-    clients = {name: _client_run(client, part) for name, client in result.clients.items()}
-    known = {c: run.accuracy for c, run in clients.items() if run.accuracy is not None}
-    worst = min(known, key=known.__getitem__, default=None)
-    shown = {c: largest_difference(client, part) for c, client in result.clients.items()}
-    measured = {c: entry.value for c, entry in shown.items() if entry and entry.value is not None}
-    largest = max(measured, key=measured.__getitem__, default=None)
-    entry = None if largest is None else shown[largest]
+    clients, entries = {}, {}
+    for name, client in result.clients.items():
+        found, entry = client.part(part), largest_difference(client, part)
+        clients[name] = ClientRun(found.accuracy)
+        if entry is not None:
+            entries[name] = entry
+            clients[name] = ClientRun(found.accuracy, entry.value, entry.verdict)
+    accuracies = {c: run.accuracy for c, run in clients.items() if run.accuracy is not None}
+    worst = min(accuracies, key=accuracies.__getitem__, default=None)
+    values = {c: run.value for c, run in clients.items() if run.value is not None}
+    largest = max(values, key=values.__getitem__, default=None)
+    every = [entry for who in result.clients.values() for entry in who.part(part).disparities]
     return MethodRun(
         folder=folder.name,
         method=result.method,
@@ -52,14 +61,14 @@ def summarise(folder: Path, result: Result) -> MethodRun:
         message=result.message,
         part=part,
         worst_client=worst,
-        worst_accuracy=None if worst is None else known[worst],
+        worst_accuracy=None if worst is None else accuracies[worst],
         accuracy=result.overall.part(part).accuracy,
         worst_train_loss=result.worst_client.train_loss,
         largest_client=largest,
-        largest_disparity=entry.value if entry else None,
-        low=entry.low if entry else None,
-        high=entry.high if entry else None,
-        verdicts=_verdicts(result, part),
+        largest_disparity=None if largest is None else values[largest],
+        low=None if largest is None else entries[largest].low,
+        high=None if largest is None else entries[largest].high,
+        verdicts=dict(Counter(entry.verdict for entry in every)),
         exchanges=result.exchanges.total,
         bytes_from_clients=result.bytes_from_clients,
         seconds=result.seconds,
@@ -67,12 +76,6 @@ def summarise(folder: Path, result: Result) -> MethodRun:
         judged=judge(result),
         still_moving=_still_moving(folder, result),
     )
-
-
-def _client_run(client: ClientResult, part: PartName) -> ClientRun:
-    entry = largest_difference(client, part)
-    accuracy = client.part(part).accuracy
-    return ClientRun(accuracy, entry.value, entry.verdict) if entry else ClientRun(accuracy)
 
 
 def _still_moving(folder: Path, result: Result) -> str:
@@ -90,29 +93,23 @@ def _still_moving(folder: Path, result: Result) -> str:
     return f"worst loss still changed by {change:.2g} in the last {rounds}{residual}"
 
 
-def _verdicts(result: Result, part: PartName) -> dict[str, int]:
-    clients = result.clients.values()
-    return dict(Counter(entry.verdict for who in clients for entry in who.part(part).disparities))
-
-
 def majority_run(opened: Opened, seed: int) -> MethodRun:
-    """Everybody gets the label that is more frequent in training: no group differs from another.
+    """Return the result of giving everybody the more frequent label in training.
 
-    How frequent either is follows from what clients count of any model, here of zeros. Its
-    exchanges include those that checked the budgets before the first run.
+    No group differs from another then. How frequent each label is follows from the counts of any
+    model, here of zeros. Its exchanges include those that checked the budgets before the first run.
     """
     rules = rules_in_force(opened.rules, opened.federation.introduce())
     setup = Setup(opened.model, (), rules)
     with opened.federation.phase("check"):
-        said = opened.federation.count(setup, np.zeros(opened.model.n_params))
-    train, test = ({c: getattr(one, part) for c, one in said.items()} for part in ("train", "test"))
-    positive = {c: one.true_positive + one.false_negative for c, one in train.items()}
-    label = sum(positive.values()) / sum(one.n_rows for one in train.values()) >= 0.5
-    judged = {c: one for c, one in test.items() if one.n_rows} or train
-    right = {c: _n_labelled(one, label) for c, one in judged.items() if one.n_rows}
-    accuracy = {name: count / judged[name].n_rows for name, count in right.items()}
+        counted = opened.federation.count(setup, np.zeros(opened.model.n_params))
+    train = {name: one.train for name, one in counted.items() if one.train.n_rows}
+    test = {name: one.test for name, one in counted.items() if one.test.n_rows}
+    label = _share_labelled(list(train.values()), True) >= 0.5
+    judged = test or train
+    accuracy = {name: _share_labelled([one], label) for name, one in judged.items()}
     worst = min(accuracy, key=accuracy.__getitem__)
-    overall = sum(right.values()) / sum(judged[name].n_rows for name in right)
+    overall = _share_labelled(list(judged.values()), label)
     return MethodRun(
         folder="",
         method=MAJORITY,
@@ -131,9 +128,11 @@ def majority_run(opened: Opened, seed: int) -> MethodRun:
     )
 
 
-def _n_labelled(counts: Counts, label: bool) -> int:
-    positive = counts.true_positive + counts.false_negative
-    return positive if label else counts.n_rows - positive
+def _share_labelled(counts: Sequence[Counts], label: bool) -> float:
+    """Return the share of rows that have this label."""
+    n_rows = sum(one.n_rows for one in counts)
+    positive = sum(one.n_positive for one in counts)
+    return (positive if label else n_rows - positive) / n_rows
 
 
 def _among(run: MethodRun, clients: Sequence[str]) -> MethodRun:
@@ -164,39 +163,26 @@ def compare_runs(
 
 
 def _over_seeds(method: str, runs: Sequence[MethodRun]) -> MethodSummary:
-    """Means over seeds, each with an interval where there are several."""
-    names = dict.fromkeys(name for run in runs for name in run.clients)
+    """Return means over seeds, each with an interval if there are several."""
+    found = {name: over_seeds([getattr(run, name) for run in runs]) for name in _OF_RUN}
+    found |= {name: over_seeds([getattr(run.judged, name) for run in runs]) for name in _OF_JUDGED}
+    clients = {}
+    for name in dict.fromkeys(name for run in runs for name in run.clients):
+        one = [run.clients.get(name, ClientRun()) for run in runs]
+        clients[name] = ClientOverSeeds(
+            over_seeds([run.accuracy for run in one]), over_seeds([run.value for run in one])
+        )
     return MethodSummary(
         method=method,
         what=_WHAT_MAJORITY if method == MAJORITY else METHODS[method].help,
         seeds=tuple(run.seed for run in runs),
         failed=sum(run.status == "failed" for run in runs),
-        worst_accuracy=over_seeds([run.worst_accuracy for run in runs]),
-        accuracy=over_seeds([run.accuracy for run in runs]),
-        worst_train_loss=over_seeds([run.worst_train_loss for run in runs]),
-        largest_disparity=over_seeds([run.largest_disparity for run in runs]),
-        exchanges=over_seeds([run.exchanges for run in runs]),
-        bytes_from_clients=over_seeds([run.bytes_from_clients for run in runs]),
-        seconds=over_seeds([run.seconds for run in runs]),
         verdicts=dict(sum((Counter(run.verdicts) for run in runs), Counter())),
-        clients={
-            name: _client_over_seeds([run.clients.get(name, ClientRun()) for run in runs])
-            for name in names
-        },
-        all_rows=over_seeds([run.judged.all_rows for run in runs]),
-        median=over_seeds([run.judged.median for run in runs]),
-        largest=over_seeds([run.judged.largest for run in runs]),
-        lowest_accuracy=over_seeds([run.judged.lowest_accuracy for run in runs]),
-        selected=over_seeds([run.judged.selected for run in runs]),
+        clients=clients,
         kept=sum(run.judged.kept for run in runs),
         n_budgets=sum(run.judged.n_budgets for run in runs),
         too_small=tuple(dict.fromkeys(name for run in runs for name in run.judged.too_small)),
-    )
-
-
-def _client_over_seeds(runs: Sequence[ClientRun]) -> ClientOverSeeds:
-    return ClientOverSeeds(
-        over_seeds([run.accuracy for run in runs]), over_seeds([run.value for run in runs])
+        **found,
     )
 
 

@@ -59,8 +59,8 @@ def typical_exchanges(experiment: Experiment, method: Any, model: Model) -> tupl
     enforced = "margins" if confidence or confidence is None else "budgets"
     if not (experiment.is_constrained or experiment.policy):
         enforced = "nothing"
-    is_max = experiment.objective_or_default == "max"
-    measured = EXCHANGES.get((experiment.wants_selection, is_max, enforced))
+    settings = experiment.open_settings
+    measured = EXCHANGES.get((settings.is_open, settings.objective == "max", enforced))
     if measured is None or not experiment.masked:
         return measured
     return round(measured[0] * MASKED[0]), round(measured[1] * MASKED[1])

@@ -1,4 +1,4 @@
-"""Negotiate over clients that were opened, and write the folder of what was found."""
+"""Negotiate over clients that were opened, and write the folder of the result."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,9 +20,9 @@ from fcfl.report.page import PAGE
 from fcfl.results.files import NEGOTIATION
 from fcfl.results.negotiation import Negotiation
 from fcfl.rules import Difference
-from fcfl.runs import Experiment
 from fcfl.runs.folder import check_folder, check_free_folder, prepare_folder, writing
 from fcfl.runs.opening import Opener
+from fcfl.runs.settings import Experiment
 from fcfl.training.rounds import Session
 
 MIN_GROUP_ROWS = 30
@@ -32,7 +32,7 @@ FITS = "fits.jsonl"
 
 
 def read_policies(folder: Path | None, clients: Sequence[ClientId]) -> dict[ClientId, Policy]:
-    """Policy files of clients, each named ``CLIENT.toml``; whoever has none is like all others."""
+    """Read the clients' policy files, each ``CLIENT.toml``; a client may have none."""
     if folder is None:
         return {}
     if not folder.is_dir():
@@ -47,12 +47,6 @@ def read_policies(folder: Path | None, clients: Sequence[ClientId]) -> dict[Clie
     return policies
 
 
-def check_clients(clients: Sequence[ClientId]) -> None:
-    """Refuse to negotiate alone."""
-    if len(clients) < 2:
-        raise ValueError(f"A negotiation needs two clients or more, got {len(clients)}.")
-
-
 def run_negotiation(
     experiment: Experiment,
     procedure: Procedure,
@@ -64,63 +58,57 @@ def run_negotiation(
 ) -> Negotiation:
     """Negotiate, and write ``negotiation.json``, the page and, if agreed, the policy file.
 
-    Each model is kept in the folder as soon as it is trained, for a session that resumes; the
-    procedure and the clients' policies may be others then. ``command`` says how the agreement is
-    trained.
+    Each model is stored as soon as it is trained, for a session that resumes; the procedure and
+    the clients' policies may differ then. ``command`` returns how the agreement is trained.
     """
-    folder, resume = session.required_folder, session.resume
+    folder, computed = session.required_folder, session.required_folder / COMPUTED
     check_free_folder(folder)
-    check_folder(experiment, folder / COMPUTED, resume=resume, overwrite=overwrite)
+    check_folder(experiment, computed, resume=session.resume, overwrite=overwrite)
     opened = opener(experiment)
     for sentence in opened.notes:
         session.on_message(sentence)
-    check_clients(opened.federation.names)
+    if len(opened.federation.names) < 2:
+        raise DataError(f"A negotiation needs two clients or more, got {opened.federation.names}.")
     with writing(folder):
-        memory = _memory(experiment, opened.checksum, session)
+        if not session.resume:
+            _clear(folder, session.on_message)
+        prepare_folder(experiment, opened.checksum, replace(session, folder=computed))
+        settings = experiment.open_settings
         bargain = Bargain(
             opened.federation,
             opened.model,
             tuple(rule for rule in opened.rules if isinstance(rule, Difference)),
-            experiment.l2_or_default,
-            experiment.objective_or_default,
+            settings.l2,
+            settings.objective,
             float(experiment.min_group_rows or MIN_GROUP_ROWS),
             experiment.seed,
-            memory,
+            Memory(computed / FITS),
         )
-        table, on_message = experiment.table, session.on_message
-        found = negotiate(bargain, procedure, table=table, on_message=on_message)
-        trains = "" if found.agreed is None else command(experiment, found)
-        return _written(replace(found, command=trains), folder)
+        found = negotiate(bargain, procedure, table=experiment.table, on_message=session.on_message)
+        if found.agreed is not None:
+            found = replace(found, command=command(experiment, found))
+            replace_file(folder / AGREED, policy_text(found).encode())
+        write_json(folder / NEGOTIATION, found)
+        write_negotiation_page(found, folder / PAGE)
+        return found
 
 
-def _memory(experiment: Experiment, checksum: str, session: Session) -> Memory:
-    """What was trained, by an earlier process too where the session goes on."""
-    folder, on_message = session.required_folder, session.on_message
-    place = folder / COMPUTED
-    if not session.resume:
-        if (place / FITS).exists() and not (folder / NEGOTIATION).exists():
-            on_message(
-                f"The unfinished negotiation in {str(folder)!r} starts again; `--resume` would "
-                "continue it."
-            )
-        for path in (place / FITS, *(folder / name for name in (NEGOTIATION, AGREED, PAGE))):
-            path.unlink(missing_ok=True)
-    prepare_folder(experiment, checksum, place, resume=session.resume, on_message=on_message)
-    return Memory(place / FITS)
-
-
-def _written(found: Negotiation, folder: Path) -> Negotiation:
-    write_json(folder / NEGOTIATION, found)
-    if found.agreed is not None:
-        replace_file(folder / AGREED, policy_text(found).encode())
-    write_negotiation_page(found, folder / PAGE)
-    return found
+def _clear(folder: Path, on_message: Callable[[str], None]) -> None:
+    """Delete an earlier negotiation."""
+    fits = folder / COMPUTED / FITS
+    if fits.exists() and not (folder / NEGOTIATION).exists():
+        on_message(
+            f"The unfinished negotiation in {str(folder)!r} starts again; `--resume` would "
+            "continue it."
+        )
+    for path in (fits, *(folder / name for name in (NEGOTIATION, AGREED, PAGE))):
+        path.unlink(missing_ok=True)
 
 
 def policy_text(negotiation: Negotiation) -> str:
-    """The agreed budgets as a policy file that `fcfl train --policy` takes."""
+    """Return the agreed budgets as a policy file that `fcfl train --policy` takes."""
     if negotiation.agreed is None:
-        raise DataError("Nothing was agreed on: there is no combination to write.")
+        raise DataError("There is no agreement to write.")
     agreed = negotiation.offers[negotiation.agreed].budgets
     rules = [
         {

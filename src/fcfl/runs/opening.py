@@ -18,6 +18,7 @@ from fcfl.data import (
 )
 from fcfl.data.builtin import ORIGINAL_SPLIT
 from fcfl.data.lint import on_command_line
+from fcfl.data.private_rows import federate_declared, read_declared, split_by_content
 from fcfl.data.roles import check_roles, labelled_rows
 from fcfl.data.rows import FILE
 from fcfl.data.schema import MAX_LEVELS
@@ -26,32 +27,41 @@ from fcfl.errors import DataError, ManyClients
 from fcfl.federation.federation import Federation
 from fcfl.methods.method import traits_of
 from fcfl.models.linear import Linear
-from fcfl.models.loss import CROSS_ENTROPY, HALF, as_loss, loss_notes
+from fcfl.models.loss import as_loss, loss_notes
 from fcfl.models.model import Model, Opaque
 from fcfl.models.model_file import Inputs
 from fcfl.policy import PrivacyBudget
 from fcfl.policy_file import read_policy
 from fcfl.results.result import Deployment
 from fcfl.rules import Rule
-from fcfl.runs.data_settings import MAX_CLIENTS, DataSettings
-from fcfl.runs.privacy_settings import check_one_file
-from fcfl.runs.private_opening import open_private
-from fcfl.runs.settings import Experiment
-from fcfl.runs.synthetic_client import RULE, SYNTHETIC, SyntheticParty
+from fcfl.runs.settings import MAX_CLIENTS, DataSettings, Experiment, check_left_out
+from fcfl.runs.synthetic import RULE, SYNTHETIC, SyntheticParty
 
-_OF_TABLES = (
-    *("client", "label", "positive", "drop", "features", "keep", "categorical", "numeric"),
-    *("missing", "drop_unlabelled", "max_levels", "max_clients", "schema"),
-)  # options that a built-in set would silently ignore
+_OF_TABLES = dict.fromkeys(
+    (
+        *("client", "label", "positive", "drop", "features", "keep", "categorical", "numeric"),
+        *("missing", "drop_unlabelled", "max_levels", "max_clients", "schema"),
+    ),
+    "its columns are known",
+)
+_OF_ROWS = _OF_TABLES | {
+    "sensitive": "it has no columns",
+    "resplit": "it has no rows",
+    "ratio": "it compares one number with zero",
+    "relative_budget": "it has no model without budgets",
+    "loss": "it has a loss of its own",
+    "threshold": "it decides nothing",
+    "masked": "it has one client, no sum",
+}
 
 
 @dataclass(frozen=True)
 class Opened:
-    """Clients that answer, a model and rules; ``inputs`` are the columns that the model takes.
+    """Clients that can be asked, a model and rules; ``inputs`` are the model's columns.
 
     ``checksum`` identifies the rows, their split and their columns. ``notes`` are what a person
-    should know about the table. A ``method`` replaces the experiment's own. Where clients are
-    elsewhere, ``deployment`` says what the run has cost since it was opened.
+    should know about the table. A ``method`` replaces the experiment's own. For clients elsewhere,
+    ``deployment`` returns what the run has cost since it was opened.
     """
 
     federation: Federation
@@ -71,40 +81,36 @@ Opener = Callable[[Experiment], Opened]
 """From settings to clients, wherever their rows are."""
 
 
-@dataclass(frozen=True)
-class Rules:
-    """Rules of a run, from its options or from its policy file."""
-
-    rules: tuple[Rule, ...]
-    groups: Mapping[str, Sequence[str]] | None = None
-    min_group_rows: int | None = None
-    policy_sha256: str | None = None
-
-
 def rules_of(
     experiment: Experiment,
     attributes: Sequence[str],
     clients: Sequence[ClientId],
     levels: Mapping[str, Sequence[str]],
-) -> Rules:
-    """The rules that the settings ask for."""
+) -> dict[str, Any]:
+    """Return the fields of `Opened` that the options or the policy file determine."""
     least = experiment.min_group_rows
     if experiment.policy is None:
-        return Rules(experiment.make_rules(attributes, clients), min_group_rows=least)
+        return {"rules": experiment.make_rules(attributes, clients), "min_group_rows": least}
     policy = read_policy(experiment.policy)
     if least is None and policy.min_group_rows > 1:
         least = policy.min_group_rows
-    found = policy.rules(clients), policy.levels(dict(levels))
-    return Rules(*found, least, policy.sha256)
+    return {
+        "rules": policy.rules(clients),
+        "groups": policy.levels(dict(levels)),
+        "min_group_rows": least,
+        "policy_sha256": policy.sha256,
+    }
 
 
 def open_run(experiment: Experiment) -> Opened:
-    """Load what the experiment names: a table, a built-in set or the synthetic problem."""
+    """Load the experiment's table, built-in set or synthetic problem."""
     if experiment.table == SYNTHETIC:
         return _open_synthetic(experiment)
-    table = open_table(experiment) if experiment.privacy is None else _open_declared(experiment)
-    budget = None if experiment.privacy is None else PrivacyBudget(**experiment.privacy)
-    asked = rules_of(experiment, table.columns.sensitive, table.clients, table.levels)
+    budget = None
+    if experiment.privacy is None:
+        table = open_table(experiment)
+    else:
+        table, budget = _open_private(experiment), PrivacyBudget(**experiment.privacy)
     loss = as_loss("loss", experiment.loss)
     federation = Federation.from_rows(table.train, table.test, privacy=budget)
     return Opened(
@@ -112,7 +118,6 @@ def open_run(experiment: Experiment) -> Opened:
         model=Linear(
             table.schema.n_features, experiment.start, experiment.seed, loss, experiment.threshold
         ),
-        rules=asked.rules,
         checksum=table.checksum,
         inputs=Inputs(
             table.schema,
@@ -122,32 +127,18 @@ def open_run(experiment: Experiment) -> Opened:
             missing=experiment.missing,
         ),
         notes=(*table.notes, *loss_notes(loss)),
-        groups=asked.groups,
-        min_group_rows=asked.min_group_rows,
-        policy_sha256=asked.policy_sha256,
+        **rules_of(experiment, table.columns.sensitive, table.clients, table.levels),
     )
 
 
 def _open_synthetic(experiment: Experiment) -> Opened:
-    """One client without rows; ``zero`` starts within the budget, ``uniform`` outside."""
-    if isinstance(experiment.budget, Mapping) or experiment.ratio is not None:
-        raise DataError("The synthetic problem takes one number as `--budget`, no ratio.")
-    if experiment.relative_budget is not None:
-        raise DataError("The synthetic problem has no relative budget; give `--budget`.")
-    if experiment.loss != CROSS_ENTROPY.name:
-        raise DataError("The synthetic problem has a loss of its own; leave `--loss` out.")
-    if experiment.threshold != HALF:
-        raise DataError("The synthetic problem decides nothing; leave `--threshold` out.")
-    if experiment.masked:
-        raise DataError("The synthetic problem has one client, no sum; leave `--masked` out.")
-    if experiment.sensitive:
-        raise DataError("The synthetic problem has no columns; leave `--sensitive` out.")
-    if experiment.resplit:
-        raise DataError("The synthetic problem has no rows; leave `--resplit` out.")
+    """Open one client without rows; ``zero`` starts within the budget, ``uniform`` outside."""
+    check_left_out(experiment, _OF_ROWS, "with the synthetic problem")
+    if isinstance(experiment.budget, Mapping):
+        raise DataError("`budget` must be one number for the synthetic problem, which is a client.")
     traits = traits_of(experiment.make_method())
     if traits.rate_kinds or traits.n_references:
         raise DataError(f"The synthetic problem has no rows, which {experiment.method!r} needs.")
-    _check_columns_left_out(experiment)
     first = synthetic_start(feasible=experiment.start == "zero", seed=experiment.seed)
     return Opened(
         federation=Federation({SYNTHETIC: SyntheticParty()}),
@@ -159,38 +150,49 @@ def _open_synthetic(experiment: Experiment) -> Opened:
 
 
 def open_table(settings: DataSettings) -> FederatedTable:
-    """A built-in set by name, else a table with the named columns."""
+    """Read a built-in set by name, else a table with the named columns."""
     table = settings.table
     if settings.schema is not None:
-        raise DataError("`--schema` belongs to `fcfl train --privacy`; leave it out here.")
+        raise DataError("`schema` belongs to `fcfl train --privacy`; leave it out here.")
     if table in BUILTIN:
-        return _open_builtin(settings)
+        _check_builtin(settings)
+        if settings.test_size != 0.3 and not settings.resplit and table in ORIGINAL_SPLIT:
+            raise DataError(
+                f"`test_size` must be left out with {table!r}, which has a split of its own, got "
+                f"{settings.test_size:g}. Split its rows again with `--resplit`."
+            )
+        return load_builtin(
+            table,
+            sensitive=settings.sensitive or None,
+            seed=settings.seed,
+            test_size=settings.test_size,
+            resplit=settings.resplit,
+        )
     if settings.resplit:
-        raise DataError("`--resplit` is for the built-in set adult; a table is always split.")
+        raise DataError("`resplit` is for the built-in set adult; a table is always split.")
     paths = table_files(table)
     if "." not in table and not paths[0].exists():
         known = [*BUILTIN, SYNTHETIC]
         raise DataError(
             f"There is no file and no built-in set {table!r}. {did_you_mean(table, known)}"
         )
-    missing = columns_missing(settings)
-    if missing:
-        raise DataError(missing)
-    columns = Columns(
-        settings.client or FILE,
-        str(settings.label),
-        settings.sensitive,
-        settings.drop,
-        settings.positive,
+    check_columns_named(settings)
+    columns = replace(_columns(settings), client=settings.client or FILE)
+    frame = read_tables(
+        paths,
+        text=(columns.client, *columns.sensitive, *settings.categorical),
+        missing=settings.missing,
+        are_clients=columns.client == FILE,
     )
-    text = (columns.client, *columns.sensitive, *settings.categorical)
-    is_by_file = columns.client == FILE
-    frame = read_tables(paths, text=text, missing=settings.missing, are_clients=is_by_file)
     check_roles(frame, columns)
     if settings.drop_unlabelled:
         frame = labelled_rows(frame, columns.label)
     frame, columns = choose_columns(frame, columns, settings.choices)
-    _check_number_of_clients(frame[columns.client].nunique(), settings)
+    count = frame[columns.client].nunique()
+    if count > (settings.max_clients or MAX_CLIENTS):
+        if settings.client is None:
+            raise ManyClients(f"There are {count:,} files, whose names are the clients", count)
+        raise ManyClients(f"Column {settings.client!r} names {count:,} clients", count)
     federation = federate(
         frame,
         columns,
@@ -201,60 +203,83 @@ def open_table(settings: DataSettings) -> FederatedTable:
     return replace(federation, notes=tuple(map(on_command_line, federation.notes)))
 
 
-def _open_builtin(settings: DataSettings) -> FederatedTable:
-    _check_columns_left_out(settings)
-    if not settings.resplit and settings.table in ORIGINAL_SPLIT and settings.test_size != 0.3:
-        raise DataError(
-            f"`--test-size` {settings.test_size:g} does not apply to {settings.table!r}, which has "
-            "a split of its own. Split its rows anew with `--resplit`."
-        )
-    return load_builtin(
-        settings.table,
-        sensitive=settings.sensitive or None,
-        seed=settings.seed,
-        test_size=settings.test_size,
-        resplit=settings.resplit,
+def _columns(settings: DataSettings) -> Columns:
+    return Columns(
+        str(settings.client),
+        str(settings.label),
+        settings.sensitive,
+        settings.drop,
+        settings.positive,
     )
 
 
-def _check_number_of_clients(count: int, settings: DataSettings) -> None:
-    most = settings.max_clients or MAX_CLIENTS
-    if count > most and settings.client is None:
-        raise ManyClients(f"There are {count:,} files, whose names are the clients", count)
-    if count > most:
-        raise ManyClients(f"Column {settings.client!r} names {count:,} clients", count)
-
-
-def _open_declared(settings: DataSettings) -> FederatedTable:
-    """Rows of a private run."""
-    if settings.table in BUILTIN:
-        _check_columns_left_out(settings)
-    else:
-        check_one_file(settings)
-    missing = columns_missing(settings)
-    if missing:
-        raise DataError(missing)
-    return open_private(settings)
-
-
-def columns_missing(settings: DataSettings) -> str | None:
-    """A sentence when a table is named without the columns it needs."""
+def check_columns_named(settings: DataSettings) -> None:
+    """Raise `ValueError` if a table is given without the columns it needs."""
     if settings.table in (*BUILTIN, SYNTHETIC):
-        return None
+        return
     several = len(table_files(settings.table)) > 1
     needed = ("label", "sensitive") if several else ("client", "label", "sensitive")
     absent = [f"--{name}" for name in needed if not getattr(settings, name)]
-    if not absent:
-        return None
-    options = " and ".join(filter(None, [", ".join(absent[:-1]), absent[-1]]))
-    return f"A table needs {options}: the names of its columns."
+    if absent:
+        options = " and ".join(filter(None, [", ".join(absent[:-1]), absent[-1]]))
+        raise ValueError(f"A table needs {options}: the names of its columns.")
 
 
-def _check_columns_left_out(settings: DataSettings) -> None:
-    """Refuse options that a built-in set would silently ignore."""
-    for option in _OF_TABLES:
-        if getattr(settings, option) not in (None, (), False):
-            flag = option.replace("_", "-")
+def _check_builtin(settings: DataSettings) -> None:
+    check_left_out(settings, _OF_TABLES, f"with the built-in set {settings.table!r}")
+
+
+def _open_private(settings: DataSettings) -> FederatedTable:
+    """Read rows of which nothing is disclosed: columns are declared, each row is split by itself.
+
+    Notes about the rows are left out.
+    """
+    if settings.table in BUILTIN:
+        _check_builtin(settings)
+        table = load_builtin(
+            settings.table,
+            sensitive=settings.sensitive or None,
+            seed=settings.seed,
+            test_size=0.0,
+            declared=True,
+        )
+    else:
+        table = _declared_table(settings)
+    if not any(data.n_rows for data in table.test.values()):  # a split of its own is kept
+        parts = {
+            client: split_by_content(data, settings.test_size, settings.seed)
+            for client, data in table.train.items()
+        }
+        table = replace(
+            table,
+            train={client: train for client, (train, _) in parts.items()},
+            test={client: test for client, (_, test) in parts.items()},
+        )
+    return replace(table, notes=())
+
+
+def _declared_table(settings: DataSettings) -> FederatedTable:
+    paths = table_files(settings.table)
+    if len(paths) > 1:
+        raise DataError(
+            f"`privacy` takes a table in one file whose column `client` names the clients, got "
+            f"{len(paths)} files in {settings.table!r}. Join them, or let each be a site."
+        )
+    check_columns_named(settings)
+    if settings.schema is None:
+        raise DataError(
+            "`privacy` needs `--schema FILE`, which declares labels, groups and columns: nothing "
+            "of them may be read off private rows. docs/privacy.md has an example."
+        )
+    declared = read_declared(settings.schema)
+    for name in settings.sensitive:
+        if name not in declared.levels:
             raise DataError(
-                f"The built-in set {settings.table!r} knows its columns; leave `--{flag}` out."
+                f"`sensitive` must be declared under [groups] in {settings.schema!r}, got {name!r}."
             )
+    return federate_declared(
+        settings.table,
+        _columns(settings),
+        declared,
+        drop_unlabelled=settings.drop_unlabelled,
+    )

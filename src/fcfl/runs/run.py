@@ -1,24 +1,28 @@
-"""Run an experiment and write its folder; stopped half way, it goes on from its checkpoint."""
+"""Run an experiment and write its folder; an interrupted run resumes from its checkpoint."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from fcfl._files import write_json
 from fcfl._types import Vector
-from fcfl.errors import CheckpointError, FCFLError, Interrupted
-from fcfl.results import Result
+from fcfl.errors import Interrupted
+from fcfl.models.model import PARAMS
+from fcfl.models.saved_model import load_model
+from fcfl.results import Result, read_result
 from fcfl.results.files import RESULT
 from fcfl.results.findings import exceeded_budgets
 from fcfl.results.result import DataSource
-from fcfl.runs.folder import check_folder, prepare_folder, writing
+from fcfl.runs.folder import SETTINGS, check_folder, is_same_run, prepare_folder, writing
 from fcfl.runs.opening import Opened, Opener, open_run
 from fcfl.runs.settings import Experiment
 from fcfl.training.fit import check_rules, train
 from fcfl.training.margins import Pooling
+from fcfl.training.open_settings import open_settings
 from fcfl.training.progress_share import OnRound, OverPhases
 from fcfl.training.rounds import Session
 from fcfl.training.stages import Run
@@ -37,7 +41,7 @@ class Finished:
 
     @property
     def budgets_met(self) -> bool:
-        """Whether decisions on the training rows meet every budget that can be compared."""
+        """Whether hard rates on the training rows keep every budget that can be compared."""
         return not exceeded_budgets(self.result)
 
 
@@ -53,17 +57,10 @@ def run_experiment(
 ) -> Finished:
     """Train and write ``result.json``, ``model.json``, ``history.jsonl`` and the settings.
 
-    ``on_round`` is called after every round with its info and the share of everything that is
-    done, choosing settings and later turns included; ``on_message`` gets
-    sentences a person should read. ``first_params`` replaces the experiment's own start.
+    ``on_round`` is called after every round with its info and the share of all work that is done;
+    ``on_message`` gets sentences a person should read. ``first_params`` replaces the experiment's
+    own start.
     """
-    try:
-        check_folder(experiment, folder, resume=resume, overwrite=overwrite)
-    except CheckpointError:
-        raise
-    except FCFLError:
-        open_run(experiment)  # a misspelt column is told before "other settings"
-        raise
     session = Session(folder, resume, on_round, on_message)
     return run_session(experiment, session, overwrite=overwrite, first_params=first_params)
 
@@ -76,64 +73,24 @@ def run_session(
     overwrite: bool = False,
     first_params: Vector | None = None,
 ) -> Finished:
-    """The same as the session says it, with the rows wherever ``opener`` finds them."""
+    """Run an experiment in the session's folder, with the clients that ``opener`` returns."""
     began, folder = time.monotonic(), session.required_folder
-    if session.on_round is not None:
-        session = replace(session, on_round=OverPhases(session.on_round))
     check_folder(experiment, folder, resume=session.resume, overwrite=overwrite)
     opened = opener(experiment)
     for note in opened.notes:
         session.on_message(note)
-    return _run_opened(experiment, opened, session, began, first_params)
-
-
-def _run_opened(
-    experiment: Experiment,
-    opened: Opened,
-    session: Session,
-    began: float,
-    first_params: Vector | None,
-) -> Finished:
-    """Train what was opened and write the folder."""
-    folder = session.required_folder
+    on_round = None if session.on_round is None else OverPhases(session.on_round)
 
     def begin(run: Run) -> None:
         """Check the budgets against the groups before anything is written."""
         if experiment.privacy is None:
             relative = experiment.relative_budget is not None
             run.check_comparable(relative=relative, pooling=_pooling(experiment))
-        prepare_folder(
-            experiment,
-            opened.checksum,
-            folder,
-            resume=session.resume,
-            on_message=session.on_message,
-        )
+        prepare_folder(experiment, opened.checksum, session)
 
     with writing(folder), resumable():
-        trained = train(
-            opened.federation,
-            opened.model,
-            opened.rules,
-            method=experiment.make_method() if opened.method is None else opened.method,
-            l2=_unless_alone(experiment.l2_or_default, opened, 0.0),
-            objective=_unless_alone(experiment.objective_or_default, opened, "max"),
-            confidence=experiment.confidence,
-            relative_budget=experiment.relative_budget,
-            excess_loss=experiment.excess_loss,
-            min_group_rows=opened.min_group_rows,
-            max_accuracy_loss=experiment.max_accuracy_loss,
-            max_rate_shift=experiment.max_rate_shift,
-            pooling=experiment.pooling,
-            new_rows=experiment.new_rows,
-            starts=experiment.starts,
-            thresholds=experiment.thresholds,
-            groups=opened.groups,
-            seed=experiment.seed,
-            start=first_params,
-            session=replace(session, on_met=begin),
-            verbose=False,  # the command line has a bar of its own
-        )
+        session = replace(session, on_round=on_round, on_met=begin)
+        trained = _train(experiment, opened, session, first_params)
         start = experiment.start if first_params is None else GIVEN
         result = _result(trained, experiment, opened, start)
         result = result.replace(seconds=time.monotonic() - began)
@@ -145,14 +102,89 @@ def _run_opened(
     return Finished(folder, result, trained.params)
 
 
+def run_or_read(
+    experiment: Experiment,
+    session: Session,
+    rows_sha256: str,
+    *,
+    opener: Opener = open_run,
+    overwrite: bool = False,
+    first_params: Vector | None = None,
+) -> Finished:
+    """Run one of many experiments; if the session resumes, only what is not finished.
+
+    ``rows_sha256`` identifies the rows; a run with others is not resumed. With ``overwrite`` a run
+    with other settings starts again, and so does one that ended with other ``rounds``.
+    """
+    folder = session.required_folder
+    is_done, settings = (folder / RESULT).exists(), folder / SETTINGS
+    resume = session.resume and settings.exists()
+    if resume and overwrite:
+        stored = Experiment.from_toml(settings)
+        ended_otherwise = is_done and stored.rounds != experiment.rounds
+        resume = is_same_run(stored, experiment) and not ended_otherwise
+    session = replace(session, resume=resume)
+    if resume and is_done:
+        check_folder(experiment, folder, resume=True, overwrite=False)
+        prepare_folder(experiment, rows_sha256, session)
+        plain = folder / PARAMS  # of the synthetic problem, which has no model
+        params = np.loadtxt(plain, ndmin=1) if plain.exists() else load_model(folder).params
+        return Finished(folder, read_result(folder / RESULT), params)
+    return run_session(
+        experiment,
+        session,
+        opener=opener,
+        overwrite=overwrite and not resume,
+        first_params=first_params,
+    )
+
+
+def _train(
+    experiment: Experiment, opened: Opened, session: Session, first_params: Vector | None
+) -> Trained:
+    """Train with the settings of the experiment."""
+    settings = open_settings(
+        experiment.method,
+        opened.model,
+        experiment.l2,
+        experiment.objective,
+        excess_loss=experiment.excess_loss,
+    )
+    return train(
+        opened.federation,
+        opened.model,
+        opened.rules,
+        method=experiment.make_method() if opened.method is None else opened.method,
+        l2=settings.l2,
+        objective=settings.objective,
+        confidence=experiment.confidence,
+        relative_budget=experiment.relative_budget,
+        excess_loss=experiment.excess_loss,
+        min_group_rows=opened.min_group_rows,
+        max_accuracy_loss=experiment.max_accuracy_loss,
+        max_rate_shift=experiment.max_rate_shift,
+        pooling=experiment.pooling,
+        new_rows=experiment.new_rows,
+        starts=experiment.starts,
+        thresholds=experiment.thresholds,
+        groups=opened.groups,
+        seed=experiment.seed,
+        start=first_params,
+        session=session,
+        verbose=False,  # the command line has a progress bar of its own
+    )
+
+
 def _result(trained: Trained, experiment: Experiment, opened: Opened, start: str) -> Result:
-    """What is written of the run, with the settings that were chosen."""
-    settled = replace(experiment, l2=trained.l2, objective=trained.objective)
+    """Return what is written of the run, with the settings that were chosen."""
+    checksum = opened.checksum
+    if experiment.privacy is not None:  # it would confirm a guess of all rows
+        checksum = "not told: the rows are private"
     result = trained.result(
         seed=experiment.seed,
         start=start,
-        settings=asdict(settled),
-        data=DataSource(experiment.table, _told_checksum(experiment, opened), opened.policy_sha256),
+        settings=asdict(replace(experiment, l2=trained.l2, objective=trained.objective)),
+        data=DataSource(experiment.table, checksum, opened.policy_sha256),
         notes=opened.notes,
     )
     if opened.deployment is None:
@@ -160,18 +192,8 @@ def _result(trained: Trained, experiment: Experiment, opened: Opened, start: str
     return result.replace(deployment=opened.deployment(not exceeded_budgets(result)))
 
 
-def _told_checksum(experiment: Experiment, opened: Opened) -> str:
-    """That of the rows; of private ones it would tell whether a guess at all of them is right."""
-    return opened.checksum if experiment.privacy is None else "not told: the rows are private"
-
-
-def _unless_alone(setting: Any, opened: Opened, otherwise: Any) -> Any:
-    """A setting; where the model has its own L2 weight, nothing is left to be chosen."""
-    return otherwise if setting == "auto" and opened.model.default_l2 is not None else setting
-
-
 def check_groups(experiment: Experiment, opened: Opened) -> None:
-    """Refuse budgets where no two groups can be compared, before anything is written."""
+    """Raise `DataError` if no two groups can be compared, before anything is written."""
     check_rules(
         opened.federation,
         opened.model,
@@ -186,13 +208,13 @@ def check_groups(experiment: Experiment, opened: Opened) -> None:
 
 
 def _pooling(experiment: Experiment) -> Pooling:
-    """Whether comparisons may be pooled; thresholds by group never are."""
+    """Return whether comparisons may be pooled; thresholds by group never are."""
     return "none" if experiment.thresholds == "group" else experiment.pooling
 
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Stopped outside the rounds, as while choosing settings, a run can be resumed too."""
+    """Turn Ctrl-C outside the rounds, as while settings are chosen, into `Interrupted`."""
     try:
         yield
     except KeyboardInterrupt:

@@ -9,8 +9,7 @@ from fcfl.report.negotiation_page import headline
 from fcfl.report.page import write_comparison_page, write_page
 from fcfl.results.findings import findings_of
 from fcfl.results.negotiation import Negotiation
-from fcfl.runs.budget_sweep import run_sweep
-from fcfl.runs.method_comparison import run_comparison
+from fcfl.runs.many_runs import run_comparison, run_sweep
 from fcfl.runs.negotiation_run import AGREED, run_negotiation
 from fcfl.runs.run import run_session
 from fcfl.runs.site_config import SitesConfig

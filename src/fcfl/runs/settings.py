@@ -1,111 +1,377 @@
-"""What a run is made of, as one frozen value that is also a TOML file."""
+"""What a run is made of, as one frozen value that is also a TOML file.
+
+A class for each group of settings, and `Experiment`, which has them all. A field is an option of
+the command line with its docstring as help, and a key of the file: see ``fcfl.runs.options``.
+"""
 
 import math
 import tomllib
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import tomli_w
 
-from fcfl._checks import check_keys
-from fcfl.methods.registry import METHODS, Registered
-from fcfl.methods.two_stage import TwoStage
-from fcfl.runs.budget_settings import BUDGETS, BudgetSettings
-from fcfl.runs.budgets import EVERYONE_ELSE, for_every_client, parse_budget
-from fcfl.runs.data_settings import DATA, DataSettings
-from fcfl.runs.options import check_fields, check_table_keys, plain_table, read_table
-from fcfl.runs.privacy_settings import check_left_out
-from fcfl.runs.training_settings import TRAINING, TrainingSettings
+from fcfl._checks import (
+    check_at_least_one,
+    check_confidence,
+    check_count,
+    check_keys,
+    check_positive,
+    check_share,
+)
+from fcfl._types import ClientId
+from fcfl.accountant import check_privacy
+from fcfl.data import BUILTIN, Choices
+from fcfl.data.builtin import ORIGINAL_SPLIT
+from fcfl.methods.registry import METHODS, check_method
+from fcfl.models.group_thresholds import Thresholds
+from fcfl.models.loss import HALF, LOSSES, CrossEntropy, as_loss
+from fcfl.models.model import check_threshold
+from fcfl.rules import RATE_KINDS, Difference, Ratio, Rule, Scope
+from fcfl.runs.options import (
+    Written,
+    check_fields,
+    one_of,
+    plain_table,
+    read_table,
+    settings_of,
+)
+from fcfl.runs.text_values import (
+    check_budgets,
+    for_every_client,
+    read_budget,
+    read_options,
+    read_privacy,
+    read_rounds,
+)
+from fcfl.training.open_settings import (
+    MAX_ACCURACY_LOSS,
+    OpenSettings,
+    check_open_settings,
+    open_settings,
+)
 
-__all__ = [
-    "BUDGETS",
-    "DATA",
-    "EVERYONE_ELSE",
-    "METHODS",
-    "TRAINING",
-    "Experiment",
-    "for_every_client",
-    "parse_budget",
+DATA, BUDGETS, TRAINING = "Data", "Budgets", "Training"  # headings in --help
+MAX_CLIENTS = 1000
+
+Column = Annotated[str, Written("COLUMN")]
+Columns = Annotated[tuple[str, ...], Written("COLUMN,…")]
+Metric = Annotated[str, one_of(RATE_KINDS)]
+Budget = Annotated[
+    float | Mapping[ClientId, float], Written("BUDGET", read=read_budget), check_budgets
 ]
+RateRatio = Annotated[float, Written("RATIO"), check_share]
+Objective = float | Literal["max", "mean", "auto"]
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """The table, the roles of its columns, and how its rows are split."""
+
+    GROUP: ClassVar = DATA
+
+    table: Annotated[
+        str,
+        Written(
+            help="CSV, Parquet or xlsx file, several of them, a folder with one for each client, "
+            f"or a built-in set: {', '.join([*BUILTIN, 'synthetic'])}."
+        ),
+    ]
+    """The table."""
+    _: KW_ONLY
+    client: Column | None = None
+    """Column that names the client of a row. Default for several files: their names."""
+    label: Column | None = None
+    """Column to predict; it has two values."""
+    sensitive: Columns = ()
+    """Columns whose groups are compared, separated by commas."""
+    positive: Annotated[str | None, Written("VALUE")] = None
+    """Label value that counts as 1. Default: that which means yes, larger number or last text."""
+    drop: Columns = ()
+    """Columns to leave out, separated by commas."""
+    features: Columns = ()
+    """The only columns to use as features. Default: all without another role."""
+    keep: Columns = ()
+    """Columns to use although they look like an identifier, a date or the label itself."""
+    categorical: Columns = ()
+    """Columns whose numbers are codes: one feature for each value."""
+    numeric: Columns = ()
+    """Columns to use as numbers."""
+    missing: Annotated[tuple[str, ...] | None, Written("TEXT,…")] = None
+    """Cells that count as empty, separated by commas. Default: ?, -, . and other usual marks."""
+    drop_unlabelled: bool = False
+    """Leave out rows without a label."""
+    max_levels: Annotated[int | None, check_at_least_one] = None
+    """Levels of a column that are used, the most frequent ones. Default: 100."""
+    max_clients: Annotated[int | None, check_at_least_one] = None
+    """Largest number of clients that needs no confirmation. Default: 1,000."""
+    resplit: bool = False
+    """Split the rows of adult again, by --seed and --test-size, not as they were published."""
+    schema: Annotated[str | None, Written("FILE")] = None
+    """File that declares labels, groups and columns; for --privacy, which reads none off rows."""
+    seed: Annotated[int, check_count] = 0
+    """Seed of the split and of a random start."""
+    test_size: Annotated[float, Written("SHARE"), check_confidence] = 0.3
+    """Share of each client's rows to hold out."""
+
+    @property
+    def choices(self) -> Choices:
+        """The settings of single columns."""
+        return Choices(self.features, self.keep, self.categorical, self.numeric)
+
+
+@dataclass(frozen=True)
+class BudgetSettings:
+    """The metric and its budgets.
+
+    ``budget`` is a number for every client or one per client, the key ``"*"`` standing for all
+    others. ``relative_budget`` w gives every client w times the disparity it has without budgets.
+    """
+
+    GROUP: ClassVar = BUDGETS
+
+    _: KW_ONLY
+    metric: Metric = "demographic_parity"
+    """Rates that are compared."""
+    budget: Budget | None = None
+    """Largest difference of group rates: 0.05 or 5%; by client: north=0.05,south=0.1; for all
+    but one: 0.05,south=0.1."""
+    relative_budget: Annotated[float | None, Written("SHARE"), check_positive] = None
+    """Budgets as a share of the disparity each client has without budgets."""
+    ratio: RateRatio | None = None
+    """Smallest ratio of group rates; 0.8 is the four-fifths rule."""
+    scope: Literal["client", "global", "both"] = "client"
+    """client: budgets hold on each client's rows; global: on all rows together."""
+    policy: Annotated[str | None, Written("FILE")] = None
+    """TOML file with rules and budgets, instead of --metric, --budget, --ratio and --scope."""
+    confidence: Annotated[float | None, Written("SHARE"), check_confidence] = None
+    """How sure to be that each budget holds for new people, as far as a client's rows allow:
+    training uses tighter bounds. 0 trains with the budgets as they are. Default: 0.9."""
+    max_accuracy_loss: Annotated[float, Written("X"), check_share] = MAX_ACCURACY_LOSS
+    """Accuracy on training rows that margins may cost beside the budgets."""
+    max_rate_shift: Annotated[float | None, Written("X"), check_share] = None
+    """How far the rate of all clients together may shift from the model without budgets.
+    Default: 0.05; no limit with --confidence 0."""
+    pooling: Literal["auto", "none"] = "auto"
+    """auto: with eight clients or more, a client with few rows keeps its budget by an estimate
+    that borrows from the others. none: always by its own rows."""
+    new_rows: Annotated[float | None, Written("N"), check_positive] = None
+    """Keep budgets on samples of N rows of each client. Default: in its population."""
+    min_group_rows: Annotated[int | None, check_count] = None
+    """Rows that a group needs at a client to be compared there. Default: 30, more for a
+    budget below 0.05, 100 at most."""
+    thresholds: Thresholds = "common"
+    """group: one score for everybody, decision thresholds by client and group that keep the
+    budgets. The attribute is then used for every decision, which some laws forbid. common:
+    one threshold for everybody."""
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether any budget is given."""
+        return any(b is not None for b in (self.budget, self.relative_budget, self.ratio))
+
+    def check_budgets_fit(self) -> None:
+        """Raise `ValueError` if budgets contradict each other or the scope."""
+        if self.relative_budget is not None and (self.budget is not None or self.ratio is not None):
+            other = "budget" if self.budget is not None else "ratio"
+            raise ValueError(f"Give `{other}` or `relative_budget`, not both.")
+        if self.policy is not None and (self.is_constrained or self.scope != "client"):
+            raise ValueError("Give a `policy` or budgets and scope, not both.")
+        needs_client = {
+            "`relative_budget` needs": self.relative_budget is not None,
+            "`thresholds` 'group' needs": self.thresholds == "group",
+            "Budgets by client need": isinstance(self.budget, Mapping),
+        }
+        for what, is_given in needs_client.items():
+            if is_given and self.scope != "client":
+                raise ValueError(f"{what} scope 'client', got {self.scope!r}.")
+
+    def make_rules(
+        self, attributes: Sequence[str], clients: Sequence[ClientId]
+    ) -> tuple[Rule, ...]:
+        """Return one rule per attribute and scope, and another one if a ratio is given."""
+        rules: list[Rule] = []
+        scopes: tuple[Scope, ...] = ("client", "global") if self.scope == "both" else (self.scope,)
+        metric: Any = self.metric
+        budget = self.budget
+        if isinstance(budget, Mapping):
+            budget = for_every_client(budget, clients)
+        for attribute in attributes:
+            for scope in scopes:
+                if self.ratio is None or budget is not None:
+                    rules.append(Difference(metric, attribute, budget, scope))
+                if self.ratio is not None:
+                    rules.append(Ratio(metric, attribute, self.ratio, scope))
+        return tuple(rules)
+
+
+def _methods_help() -> str:
+    return " ".join(f"{name}: {one.help}." for name, one in METHODS.items())
+
+
+def _check_privacy(name: str, value: Any) -> None:
+    if not isinstance(value, Mapping) or set(value) != {"epsilon", "delta"}:
+        raise ValueError(f"`{name}` must be epsilon=E,delta=D, got {value!r}.")
+    check_privacy(value["epsilon"], value["delta"])
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """The method, its options and what it minimises.
+
+    ``published`` takes the behaviour of the authors' public code where it differs from their
+    paper. ``l2`` and ``objective`` are by default chosen by cross-validation for sqp, 0 and the
+    method's own for the others. ``excess_loss`` compares what each client loses beyond its own
+    best model, for clients whose labels are not equally hard to predict. ``options`` are numbers
+    that only the chosen method has, such as ``{"q": 10}``; docs/baselines.md lists them.
+    """
+
+    GROUP: ClassVar = TRAINING
+
+    _: KW_ONLY
+    method: Annotated[str, one_of(METHODS, help=_methods_help()), check_method] = "sqp"
+    """The method."""
+    published: bool = False
+    """Run two-stage as the authors' code does."""
+    step_size: float | None = None
+    """Longest gradient step."""
+    rounds: Annotated[tuple[int, ...] | None, Written("N[,N]", read=read_rounds)] = None
+    """Maximum number of rounds; for sqp and two-stage two counts: 800,1500."""
+    options: Annotated[
+        Mapping[str, int | float] | None,
+        Written("NAME=X", read=read_options, flag="--option", repeated=True),
+    ] = None
+    """Setting that only one method has, such as q=10 or local-epochs=5; may be repeated."""
+    l2: Annotated[float | Literal["auto"] | None, Written("X|auto")] = None
+    """Weight of |params|²/2 in every loss; auto (default for sqp): chosen by
+    leave-one-out losses."""
+    objective: Annotated[Objective | None, Written("max|mean|X|auto")] = None
+    """max: the largest loss (the paper); mean: the mean loss; X: a smooth maximum, near the
+    mean when large; auto (default for sqp): chosen with --l2."""
+    loss: Annotated[str, one_of(LOSSES)] = CrossEntropy.name
+    """Loss of a row: cross-entropy; hinge, smoothed (its scores are not probabilities);
+    squared error."""
+    threshold: Annotated[float, Written("P")] = HALF
+    """Probability from which on a row is selected: group rates are taken there. Lower it for a
+    rare label. Not for the hinge loss."""
+    curvature: Literal["auto", "exact", "lbfgs"] = "auto"
+    """For sqp: exact, lbfgs, or auto by size."""
+    masked: bool = False
+    """Sum the clients' curvatures, and counts and rates that only rules of scope global
+    compare, under masks: the server sees no single client's. Needs the masks extra, and
+    three clients or more."""
+    protects: Literal["all", "worst"] = "all"
+    """Whose loss the second stage may not raise: all clients' or the worst one's only."""
+    excess_loss: bool = False
+    """Compare what clients lose beyond their own best model, not their losses; l2 0.001
+    and objective max unless given."""
+    start: Literal["zero", "uniform"] = "zero"
+    """First parameters; uniform is random."""
+    starts: Annotated[int | None, check_at_least_one] = None
+    """How many starts to compare, for sqp: the best is kept. Default: 1; 2 if --l2 and
+    --objective are given."""
+    privacy: Annotated[
+        Mapping[str, float] | None,
+        Written("epsilon=E,delta=D", read=read_privacy),
+        _check_privacy,
+    ] = None
+    """Noise on all that clients report, so that each loses at most this much of a row's
+    privacy: epsilon=2,delta=1e-6. The method is then 'private'."""
+
+    def check_not_private(self, what: str) -> None:
+        """Raise `ValueError` if a run that trains several times is private."""
+        if self.privacy is not None:
+            raise ValueError(
+                f"`privacy` must be left out of a {what}: each of its runs spends its own epsilon, "
+                "and their sum is in no result. Train once: fcfl train --privacy"
+            )
+
+    def check_method_fits(self) -> None:
+        """Raise `ValueError` if the method does not have one of the settings."""
+        check_threshold(self.threshold, as_loss("loss", self.loss))
+        registered = METHODS[self.method]
+        if registered.traits.is_private != (self.privacy is not None):
+            raise ValueError(
+                f"`privacy` and method 'private' belong together, got method {self.method!r}"
+                f"{' without' if self.privacy is None else ' with'} `privacy`. Example: "
+                "--privacy epsilon=2,delta=1e-6"
+            )
+        if self.privacy is not None and self.masked:
+            raise ValueError(
+                "`masked` must be left out with `privacy`: each client's sums have noise already."
+            )
+        check_open_settings(
+            registered.method, self.l2, self.objective, excess_loss=self.excess_loss
+        )
+        belongs = {
+            "curvature": ("method 'sqp'", "curvature" in registered.options),
+            "masked": ("method 'sqp'", "curvature" in registered.options),
+            "protects": ("methods with two stages", "protects" in registered.options),
+            "step_size": ("the gradient methods", "step_size" in registered.options),
+            "published": ("method 'two-stage'", hasattr(registered.method, "published")),
+        }
+        for name, (whose, fits) in belongs.items():
+            if not fits and getattr(self, name) != settings_of(TrainingSettings)[name].default:
+                raise ValueError(f"`{name}` belongs to {whose}, got {self.method!r}.")
+        if self.published and self.protects != "all":
+            raise ValueError("`protects` must be 'all' with `published`, as in that code.")
+        if self.options and not registered.takes_options:
+            raise ValueError(
+                f"`options` must be left out with method {self.method!r}, which has settings of "
+                "its own for them: see fcfl train --help"
+            )
+        where = f"the options of method {self.method!r}"
+        check_keys(self.options or {}, registered.own_options, where)
+
+    @property
+    def open_settings(self) -> OpenSettings:
+        """The L2 weight and the objective of a linear model, or that they are to be chosen."""
+        return open_settings(
+            self.method, None, self.l2, self.objective, excess_loss=self.excess_loss
+        )
 
 
 @dataclass(frozen=True)
 class Experiment(TrainingSettings, BudgetSettings, DataSettings):
-    """Settings of one run: its data, its budgets, its training.
-
-    Every field has the name of its command-line option and of its key in a TOML file.
-    """
+    """Settings of one run: its data, its budgets, its training."""
 
     def __post_init__(self) -> None:
         if self.objective == math.inf:  # a smooth maximum becomes the mean in the limit
             object.__setattr__(self, "objective", "mean")
-        if self.privacy is not None and self.method == "sqp":  # by default: --privacy chooses it
+        if self.privacy is not None and self.method == "sqp":  # the default; --privacy replaces it
             object.__setattr__(self, "method", "private")
         check_fields(self)
         self.check_budgets_fit()
         self.check_method_fits()
         if self.privacy is not None:
-            check_left_out(self)
+            check_private(self)
         self.make_method()
 
-    def settled(self, l2: float, objective: float | Literal["max", "mean"]) -> "Experiment":
-        """The same with what was left open chosen."""
-        return replace(self, l2=l2, objective=objective)
-
-    @property
-    def _registered(self) -> Registered:
-        return METHODS[self.method]
-
     def make_method(self) -> Any:
-        """The method with its options."""
-        chosen, options = self._registered.method, self._shared_options()
-        if self.published and chosen is not TwoStage:
-            raise ValueError(f"`published` belongs to method 'two-stage', got {self.method!r}.")
-        if self.options and not self._registered.takes_options:
-            raise ValueError(
-                f"`options` must be left out with method {self.method!r}, which has settings of "
-                "its own for them: see fcfl train --help"
-            )
-        if self.published:
-            if self.protects != "all":
-                raise ValueError("`protects` must be 'all' with `published`, as in that code.")
-            return chosen.published(**{"step_size": 0.03, **self._step_options()})
-        given = dict(self.options or {})
-        check_keys(given, self._registered.own_options, f"the options of method {self.method!r}")
-        return chosen(**options | given)
-
-    def _shared_options(self) -> dict[str, object]:
-        """The settings of a run that are also options of the method."""
-        known, options = self._registered.options, self._step_options()
-        if self.privacy is not None:
-            options |= self.privacy
-            if self.min_group_rows is not None:
-                options["least_rows"] = float(self.min_group_rows)
-        if "curvature" in known:
-            options["curvature"] = self.curvature
-        if "protects" in known:
-            options["protects"] = self.protects
-        if "objective" in known:
-            objective = self.objective_or_default
-            options["objective"] = "max" if objective == "auto" else objective
-        return options
-
-    def _step_options(self) -> dict[str, object]:
-        """Step size and rounds, as the method takes them."""
-        options: dict[str, object] = {}
+        """Return the method with its options."""
+        registered = METHODS[self.method]
+        steps: dict[str, object] = {}
         if self.step_size is not None:
-            if "step_size" not in self._registered.options:
-                raise ValueError(
-                    f"`step_size` belongs to the gradient methods, got method {self.method!r}."
-                )
-            options["step_size"] = self.step_size
+            steps["step_size"] = self.step_size
         if self.rounds is not None:
-            options["rounds"] = self._registered.stage_rounds(self.rounds)
-        return options
+            steps["rounds"] = registered.stage_rounds(self.rounds)
+        method: Any = registered.method
+        if self.published:
+            return method.published(**{"step_size": 0.03, **steps})
+        shared: dict[str, object] = {"curvature": self.curvature, "protects": self.protects}
+        objective = self.open_settings.objective
+        shared["objective"] = "max" if objective == "auto" else objective
+        if self.privacy is not None:
+            shared |= self.privacy
+            if self.min_group_rows is not None:
+                shared["least_rows"] = float(self.min_group_rows)
+        shared = {name: value for name, value in shared.items() if name in registered.options}
+        return method(**shared, **steps, **(self.options or {}))
 
     def to_toml(self) -> str:
-        """The settings as a TOML file; what is unset is left out."""
+        """Return the settings as a TOML file; what is unset is left out."""
         return "# Settings of an fcfl run.\n\n" + tomli_w.dumps(plain_table(self))
 
     @classmethod
@@ -115,8 +381,39 @@ class Experiment(TrainingSettings, BudgetSettings, DataSettings):
             table = tomllib.loads(path.read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"Cannot read the settings {str(path)!r}: {error}.") from None
-        check_table_keys(cls, table, repr(str(path)))
         try:
-            return cls(**read_table(cls, table))
+            return cls(**read_table(cls, table, repr(str(path))))
         except (TypeError, ValueError) as error:
             raise ValueError(f"The settings {str(path)!r} do not fit: {error}") from None
+
+
+_DECLARED = "columns, levels and labels are declared by the schema"
+_BY_NOISE = "bounds are tightened by the size of the noise"
+_NOT_PRIVATE = {
+    **dict.fromkeys(("positive", "drop", "features", "keep", "categorical", "numeric"), _DECLARED),
+    **dict.fromkeys(("missing", "max_levels"), _DECLARED),
+    "max_clients": "clients are not counted beforehand",
+    "resplit": "rows are split by their content",
+    **dict.fromkeys(("confidence", "max_accuracy_loss", "max_rate_shift"), _BY_NOISE),
+    **dict.fromkeys(("pooling", "new_rows"), _BY_NOISE),
+    **dict.fromkeys(("start", "starts"), "there is one fit, from zero"),
+}  # settings that a private run does not have, and why
+
+
+def check_private(settings: object) -> None:
+    """Raise `ValueError` for a setting without effect in a private run."""
+    has_split = getattr(settings, "table", None) in ORIGINAL_SPLIT
+    split = {"test_size": "this set has a split of its own"} if has_split else {}
+    check_left_out(settings, _NOT_PRIVATE | split, "with `privacy`")
+
+
+def check_left_out(settings: object, reasons: Mapping[str, str], what: str) -> None:
+    """Raise `ValueError` for a setting that would be ignored; ``reasons`` are by setting.
+
+    ``settings`` may have some of the fields of `Experiment` only.
+    """
+    for name, why in reasons.items():
+        default = settings_of(Experiment)[name].default
+        value = getattr(settings, name, default)
+        if value != default:
+            raise ValueError(f"`{name}` must be left out {what}, got {value!r}: {why}.")

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from fcfl.methods.registry import METHODS
 from fcfl.negotiation.negotiating import MOST, Procedure
 from fcfl.results.negotiation import VotingRule
-from fcfl.runs.budget_sweep import check_sweep
-from fcfl.runs.method_comparison import COMPARED, check_compared
+from fcfl.runs.many_runs import COMPARED, check_compared, check_sweep
 from fcfl.runs.settings import Experiment
 
 COMMANDS = ("train", "compare", "sweep", "negotiate")

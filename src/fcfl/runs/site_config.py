@@ -12,13 +12,21 @@ from fcfl._types import ClientId
 from fcfl.negotiation.negotiating import MOST, Procedure
 from fcfl.results.files import COMPARISON, NEGOTIATION, RESULT
 from fcfl.results.negotiation import VotingRule
-from fcfl.runs.budgets import budget_text
-from fcfl.runs.options import Setting, Written, check_fields, one_of, read_value, settings_of
+from fcfl.runs.options import Setting, Written, check_fields, one_of, settings_of
 from fcfl.runs.settings import Experiment
 from fcfl.runs.site_commands import BY, COMMANDS, FOR_SITES, check_command, check_negotiated
-from fcfl.runs.site_values import check_absolute, site_names, site_nodes
+from fcfl.runs.text_values import read_nodes, read_sites, write_pairs
 from fcfl.sites.messages import Terms
 from fcfl.sites.settings import Config, ConfigValue
+
+
+def _check_absolute(name: str, path: str | Path) -> None:
+    if not Path(path).is_absolute():
+        raise ValueError(
+            f"`{name}` must be an absolute path, got {str(path)!r}: the server's app runs in a "
+            "folder of its own."
+        )
+
 
 TABLE = "sites"  # stands for a table in the settings of a run whose rows are elsewhere
 _OTHERWISE: dict[str, tuple[object, str]] = {  # defaults and help where `fcfl train` has others
@@ -43,18 +51,8 @@ _OF_RUN = (  # settings of `fcfl train` that a run over sites has, in the order 
     *("metric", "budget", "relative_budget", "ratio", "scope", "policy", "confidence"),
     *("max_accuracy_loss", "max_rate_shift", "pooling", "new_rows"),
     *("min_group_rows", "method", "published", "step_size", "rounds", "options"),
-    *(
-        "l2",
-        "objective",
-        "loss",
-        "threshold",
-        "curvature",
-        "masked",
-        "protects",
-        "excess_loss",
-        "starts",
-    ),
-    "privacy",
+    *("l2", "objective", "loss", "threshold", "curvature", "masked", "protects", "excess_loss"),
+    *("starts", "privacy"),
 )
 _OF_SQP = ("rounds", "l2", "objective")  # whose defaults in `_OTHERWISE` are those of the method
 _WHERE = "the run config"
@@ -66,9 +64,9 @@ class SitesConfig:
 
     experiment: Experiment
     _: KW_ONLY
-    sites: Annotated[tuple[ClientId, ...], Written("NAME,…", read=site_names)]
+    sites: Annotated[tuple[ClientId, ...], Written("NAME,…", read=read_sites)]
     """Names of all sites, separated by commas; the run waits for every one of them."""
-    out: Annotated[Path, Written("FOLDER"), check_absolute]
+    out: Annotated[Path, Written("FOLDER", read=lambda _, text: Path(text)), _check_absolute]
     """Absolute path of the folder to write at the server."""
     command: Annotated[str, one_of(COMMANDS)] = "train"
     """What to do, as the command of the same name: train, compare, sweep, negotiate."""
@@ -87,7 +85,7 @@ class SitesConfig:
     """negotiate: the rule whose winner is written."""
     most: Annotated[int, check_count] = MOST
     """negotiate: combinations trained at most; each costs a site about one of its counts."""
-    nodes: Annotated[Mapping[ClientId, int] | None, Written("NAME=ID,…", read=site_nodes)] = None
+    nodes: Annotated[Mapping[ClientId, int] | None, Written("NAME=ID,…", read=read_nodes)] = None
     """Flower: each site's node, NAME=ID, by `flwr supernode list`; no other may use its name."""
     module: str | None = None
     """A torch module instead of a linear model, as package.module:function, which is installed
@@ -206,11 +204,11 @@ def config_text(given: Config, *, without: Collection[str] = ()) -> str:
 
 
 def _read(one: Setting, value: object) -> Any:
-    """One value of a run config; empty text is the default where there is one."""
+    """Return one value of a run config; empty text is the default where there is one."""
     value = value.strip() if isinstance(value, str) else value
     if value == "" and one.default is not MISSING:
         return _default_of(one)
-    return read_value(one, value, one.key)
+    return one.from_toml(value)
 
 
 def _default_of(one: Setting) -> Any:
@@ -225,12 +223,8 @@ def _help_of(one: Setting) -> str:
 def _write(value: object) -> ConfigValue:
     if isinstance(value, (bool, int, float)):
         return value
-    if isinstance(value, Mapping) and all(type(part) is int for part in value.values()):
-        return ",".join(f"{name}={part}" for name, part in value.items())
-    if isinstance(value, Mapping) and set(value) == {"epsilon", "delta"}:
-        return ",".join(f"{name}={part!r}" for name, part in value.items())
     if isinstance(value, Mapping):
-        return budget_text(value)
+        return write_pairs(value)
     if isinstance(value, (tuple, list)):
         return ",".join(map(str, value))
     return "" if value is None else str(value)
@@ -241,7 +235,7 @@ def _check_columns(given: Mapping[str, object]) -> None:
     if not given["label"] or not given["sensitive"]:
         raise ValueError("`label` and `sensitive` must name columns of every site's table.")
     if given["policy"] is not None:
-        check_absolute("policy", Path(str(given["policy"])))
+        _check_absolute("policy", str(given["policy"]))
 
 
 def _keys() -> dict[str, Setting]:

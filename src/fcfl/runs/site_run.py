@@ -97,7 +97,6 @@ def open_sites(
 ) -> Opened:
     """Sites that have agreed on columns, as what is trained: a linear model, or a module."""
     agreement = sites.agreement
-    asked = rules_of(experiment, agreement.terms.sensitive, sites.names, agreement.levels)
     loss = as_loss("loss", experiment.loss)
     model: Linear | NamedModule = Linear(
         agreement.schema.n_features, loss=loss, threshold=experiment.threshold
@@ -113,7 +112,6 @@ def open_sites(
     return Opened(
         federation=sites,
         model=model,
-        rules=asked.rules,
         checksum=hashlib.sha256(checksums.encode()).hexdigest(),
         inputs=Inputs(agreement.schema, agreement.labels, agreement.terms.label),
         notes=(
@@ -122,9 +120,7 @@ def open_sites(
             *loss_notes(loss),
             *_about_versions(sites.introductions),
         ),
-        groups=asked.groups,
-        min_group_rows=asked.min_group_rows,
-        policy_sha256=asked.policy_sha256,
+        **rules_of(experiment, agreement.terms.sensitive, sites.names, agreement.levels),
     )
 
 

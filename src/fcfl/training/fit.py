@@ -13,13 +13,13 @@ from typing import Any, Literal
 import numpy as np
 
 from fcfl._checks import (
+    check_at_least_one,
     check_choice,
     check_confidence,
     check_non_negative,
     check_params,
     check_positive,
     check_share,
-    check_starts,
 )
 from fcfl._types import ClientId, Point, Vector
 from fcfl.client.questions import Counted, Setup
@@ -137,7 +137,7 @@ def train(
     if new_rows is not None:
         check_positive("new_rows", new_rows)
     if starts is not None:
-        check_starts("starts", starts)
+        check_at_least_one("starts", starts)
     check_choice("pooling", pooling, ("auto", "none"))
     session = replace(session, on_message=_once(session.on_message))
     model = at_threshold(model, threshold)

@@ -110,28 +110,29 @@ def check_open_settings(
 
 def open_settings(
     method: Any,
-    model: Model,
+    model: Model | None,
     l2: float | Literal["auto"] | None,
     objective: float | Literal["max", "mean", "auto"] | None,
     *,
     excess_loss: bool,
 ) -> OpenSettings:
-    """What is given, and what is left to choose.
+    """Return what is given, and what is left to choose; without a ``model``, for a linear one.
 
     A network has a default L2 weight: choosing needs the features of rows.
     """
     how = as_method(method)
-    if model.default_l2 is not None and "auto" in (l2, objective):
+    default_l2 = None if model is None else model.default_l2
+    if default_l2 is not None and "auto" in (l2, objective):
         raise ValueError("`l2` and `objective` 'auto' need a linear model: give numbers.")
     check_open_settings(how, l2, objective, excess_loss=excess_loss)
     chooses = traits_of(how).is_cross_validated and not excess_loss
     weight: Any = l2
     if weight is None:
         weight = EXCESS_L2 if excess_loss else "auto" if chooses else 0.0
-        if traits_of(how).is_cross_validated and model.default_l2 is not None:
-            weight = model.default_l2
+        if traits_of(how).is_cross_validated and default_l2 is not None:
+            weight = default_l2
     target: Any = objective
     if target is None:
-        is_left_open = chooses and isinstance(method, str) and model.default_l2 is None
+        is_left_open = chooses and isinstance(method, str) and default_l2 is None
         target = "auto" if is_left_open else getattr(how, "objective", None)
     return OpenSettings(weight, target)

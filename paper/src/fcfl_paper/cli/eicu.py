@@ -19,7 +19,6 @@ from fcfl.cli.console import (
     say,
     usage,
     was_given,
-    words,
 )
 
 if TYPE_CHECKING:
@@ -106,6 +105,7 @@ def eicu(
     if simulated:
         _simulate(dir, hospitals, stays, seed)
         return
+    from fcfl.runs.text_values import words
     from fcfl_paper.eicu import Options, check_out
 
     with usage():

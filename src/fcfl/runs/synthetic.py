@@ -21,18 +21,18 @@ RULE = Difference("demographic_parity", ATTRIBUTE)
 
 
 class SyntheticParty:
-    """Answers for two formulas instead of rows."""
+    """A client that evaluates two formulas instead of rows."""
 
     def __init__(self) -> None:
         self.formulas = SyntheticClient()
 
     def introduce(self) -> Introduction:
-        """One attribute with two groups."""
+        """Return one attribute with two groups."""
         levels = {ATTRIBUTE: GROUPS}
         return Introduction(SYNTHETIC, levels, levels)
 
     def report(self, setup: Setup, points: Sequence[Point]) -> tuple[Report, ...]:
-        """The two objectives at each point."""
+        """Return the two objectives at each point."""
         return tuple(self._report(point) for point in points)
 
     def _report(self, point: Point) -> Report:
@@ -40,17 +40,17 @@ class SyntheticParty:
         if weights is not None:
             first = CurvatureWeights(weights.loss, weights.rates[:1])
             point = replace(point, curvature_weights={SYNTHETIC: first})
-        said = self.formulas.report(point)
-        grads = said.rate_grads
+        report = self.formulas.report(point)
+        grads = report.rate_grads
         return replace(
-            said,
+            report,
             group_counts=np.ones(2),
-            rates=np.append(said.rates, 0.0),
+            rates=np.append(report.rates, 0.0),
             rate_grads=None if grads is None else np.vstack([grads, np.zeros(grads.shape[1])]),
         )
 
     def count(self, setup: Setup, params: Vector) -> Counted:
-        """There are no rows to count."""
+        """Return counts of no rows."""
         none = Counts(0, 0, 0, 0, 0.0, np.zeros(2), np.zeros(2))
-        said = self._report(Point(params))
-        return Counted(said, none, none, self._report(Point(params, "decisions")).rates)
+        hard = self._report(Point(params, "decisions")).rates
+        return Counted(self._report(Point(params)), none, none, hard)
