@@ -1,7 +1,6 @@
-"""What only some baselines ask of a client, and how it answers: the extension point of `Point`.
+"""Questions of some baselines beyond losses and rates: the extension point of `Point`.
 
-A site over a network answers none of these: they can tell more of single rows than losses and
-rates do.
+Sites over a network answer `LocalTraining` only; `DisclosedRows` would send rows.
 """
 
 import hashlib
@@ -55,18 +54,14 @@ class LocalTraining(Extra):
 
     An epoch visits all rows once, in batches of at least ``batch_rows`` (0: all rows at once), as
     many and as equal in size as that allows; see `split_batches`. A client that merges identical
-    rows counts distinct ones. ``l2`` is the weight of ``|params|**2 / 2`` in the loss.
-    ``set_weights[client]``, of shape (2, rates), is added to the weight 1 of the rows behind each
-    rate: its first line for rows with label 0, its second for rows with label 1. It may differ
-    from zero only where all rows behind the rate have that label. The answer is ``local_params``,
-    where the client ends.
+    rows counts distinct ones. ``l2`` is the weight of ``|params|**2 / 2`` in the loss. The answer
+    is ``local_params``, where the client ends.
     """
 
     epochs: int
     step_size: float
     batch_rows: int = 0
     l2: float = 0.0
-    set_weights: Mapping[ClientId, Matrix] | None = None
 
     def __post_init__(self) -> None:
         check_batch_rows(self.batch_rows)
@@ -78,63 +73,6 @@ class LocalTraining(Extra):
     def shapes(self, point: Point, n_rates: int) -> dict[str, tuple[int, ...]]:
         """As many numbers as there are parameters."""
         return {"local_params": (point.params.size,)}
-
-
-@dataclass(frozen=True)
-class LossesByLabel(Extra):
-    """``set_losses``: the mean loss of the rows behind each rate if their label were 0, and 1."""
-
-    def answer(self, rows: RowsUnderModel, point: Point) -> dict[str, Matrix]:
-        """Two lines, one column per rate."""
-        losses = rows.loss.by_label(rows.logits(point.params))
-        counts = np.where(rows.group_counts > 0, rows.group_counts, 1.0)
-        return {"set_losses": (losses @ rows.member_counts) / counts}
-
-    def shapes(self, point: Point, n_rates: int) -> dict[str, tuple[int, ...]]:
-        """Two lines, one column per rate."""
-        return {"set_losses": (2, n_rates)}
-
-
-@dataclass(frozen=True)
-class KernelSums(Extra):
-    """Sums over rows weighed by a Gaussian kernel around reference points.
-
-    Row i has the kernel values ``K[i, j] = exp(-|x_i - references[j]|**2 / (2 * bandwidth**2))``
-    and the weight ``weights @ K[i]``. ``sets`` are positions of rates, whose rows are those of a
-    group; ``centres`` the share of each group in all rows. ``kernel_sums`` has one column per
-    reference point: sums over rows i of ``K[i, j]`` times the loss, times 1, and for each set
-    times ``(s_i - centre) * logit``; ``kernel_grads`` the gradients of the weighted sum of losses
-    and of each set's last sum.
-    """
-
-    references: Matrix
-    bandwidth: float
-    sets: tuple[int, ...]
-    centres: Vector
-    weights: Vector
-
-    def answer(self, rows: RowsUnderModel, point: Point) -> dict[str, Matrix]:
-        """The sums, and their gradients where the point wants gradients."""
-        kernel = gaussian_kernel(rows.features, self.references, self.bandwidth)
-        logits = rows.logits(point.params)
-        losses = rows.loss.items(logits, rows.row_counts, rows.positive_counts)
-        centred = rows.member_counts[:, list(self.sets)] - rows.row_counts[:, None] * self.centres
-        sums = kernel_sums(kernel, rows.row_counts, losses, centred, logits)
-        if not point.wants_gradients:
-            return {"kernel_sums": sums}
-        slopes = rows.loss.slopes(logits, rows.row_counts, rows.positive_counts)
-        pulls = np.column_stack([slopes, centred])
-        grads = rows.pull_back(point.params, pulls * (kernel @ self.weights)[:, None])
-        return {"kernel_sums": sums, "kernel_grads": grads}
-
-    def shapes(self, point: Point, n_rates: int) -> dict[str, tuple[int, ...]]:
-        """One column per reference point; one line per gradient."""
-        shapes: dict[str, tuple[int, ...]] = {
-            "kernel_sums": (2 + len(self.sets), self.references.shape[0])
-        }
-        if point.wants_gradients:
-            shapes["kernel_grads"] = (1 + len(self.sets), point.params.size)
-        return shapes
 
 
 @dataclass(frozen=True)
@@ -222,43 +160,3 @@ def seed_of_rows(content: Iterable[NDArray[Any]]) -> int:
     for part in content:
         digest.update(np.ascontiguousarray(part).tobytes())
     return int.from_bytes(digest.digest(), "big")
-
-
-def set_weights_of(training: LocalTraining, client: ClientId, n_rates: int) -> Matrix:
-    """What each set adds to the weight of its rows with label 0, then with label 1."""
-    given = (training.set_weights or {}).get(client)
-    if given is None:
-        return np.zeros((2, n_rates))
-    if given.shape != (2, n_rates):
-        raise ValueError(
-            f"`set_weights` must have shape {(2, n_rates)} for client {client!r}, "
-            f"got {given.shape}."
-        )
-    return given
-
-
-def gaussian_kernel(X: Any, references: Matrix, bandwidth: float) -> Matrix:
-    r""":math:`K_{ij} = \exp(-|x_i - r_j|^2 / 2\sigma^2)`, shape (rows, references)."""
-    if references.shape[1] != X.shape[1]:
-        raise ValueError(
-            f"`references` must have {X.shape[1]} columns, as the rows have, "
-            f"got {references.shape[1]}."
-        )
-    squares = X.multiply(X).sum(axis=1) if sparse.issparse(X) else np.einsum("ij,ij->i", X, X)
-    distances = np.asarray(squares).ravel()[:, None] - 2.0 * (X @ references.T)
-    distances += np.einsum("ij,ij->i", references, references)
-    kernel: Matrix = np.exp(-np.maximum(distances, 0.0) / (2.0 * bandwidth**2))
-    return kernel
-
-
-def kernel_sums(
-    kernel: Matrix, row_counts: Vector, losses: Vector, centred: Matrix, logits: Vector
-) -> Matrix:
-    """Sums for each reference point: of losses, of rows, and of each set's centred logits.
-
-    ``losses`` are summed over the rows an item stands for; ``centred[i, s]`` is the sum of
-    ``s_i - centre`` over them.
-    """
-    facts = np.column_stack([losses, row_counts, centred * logits[:, None]])
-    sums: Matrix = facts.T @ kernel
-    return sums

@@ -148,18 +148,3 @@ def test_a_forged_batch_size_is_refused(server, size):
     object.__setattr__(training, "batch_rows", size)
     said = server.send(encode_message(server.question(training)))
     assert isinstance(said, Refusal) and "`batch_rows`" in said.sentence
-
-
-def test_weights_of_groups_read_no_row_of_a_closed_site(server):
-    """A batch, or a group's rows with one label, may be a single row of those that weigh."""
-    by_label = ("true_positive", "false_positive")
-    weights = np.zeros((2, 4))
-    weights[1, :2] = -1.0
-    allowed = LocalTraining(1, STEP, set_weights={"north": weights})
-    assert not isinstance(server.ask(server.question(allowed, kinds=by_label)), Refusal)
-    batches = LocalTraining(1, STEP, MIN_BATCH_ROWS, set_weights={"north": weights})
-    said = server.ask(server.question(batches, kinds=by_label))
-    assert isinstance(said, Refusal) and "`set_weights`" in said.sentence
-    cell = LocalTraining(1, STEP, set_weights={"north": weights[:, :2]})
-    said = server.ask(server.question(cell, kinds=("selection",)))
-    assert isinstance(said, Refusal) and "`set_weights`" in said.sentence

@@ -8,7 +8,7 @@ import pytest
 from fcfl._report_checks import check_report, part_missing
 from fcfl._types import Point, Report
 from fcfl.errors import ReportError
-from fcfl.extras import KernelSums, LocalTraining, LossesByLabel
+from fcfl.extras import LocalTraining
 from fcfl.federation.loop import Progress, run
 from fcfl.federation.serialise import Serialiser
 from fcfl.methods.baselines import FedAvg
@@ -17,13 +17,9 @@ from fcfl.models.linear_rows import linear_rows
 from helpers import RACE, all_rates, identical, pose, simulated_clients, simulated_data, zeros_for
 
 RATES = all_rates(RACE)
-QUESTION = KernelSums(np.zeros((3, 4)), 1.0, (0,), np.zeros(1), np.ones(3))
 POINTS = {
     "local_params": Point(np.zeros(5), extras=(LocalTraining(1, 0.1),)),
-    "set_losses": Point(np.zeros(5), extras=(LossesByLabel(),)),
     "gradient_spread": Point(np.zeros(5), extras=(GradientSpread(np.eye(5)),)),
-    "kernel_sums": Point(np.zeros(5), extras=(QUESTION,)),
-    "kernel_grads": Point(np.zeros(5), "gradients", extras=(QUESTION,)),
 }
 
 
@@ -56,10 +52,7 @@ def test_what_an_old_report_lacks_is_named(part):
     assert part_missing(answer(POINTS[part]), [POINTS[part]]) is None
     words = {
         "local_params": "local params",
-        "set_losses": "set losses",
         "gradient_spread": "gradient spread",
-        "kernel_sums": "kernel sums",
-        "kernel_grads": "gradients",
     }
     assert part_missing(plain, [Point(np.zeros(5)), POINTS[part]]) == words[part]
 

@@ -66,7 +66,6 @@ def test_what_is_given_arrives():
         ("relative", "0.5", "`relative` belongs to command 'sweep', got 'train'"),
         ("most", 5, "`by` and `most` belong to command 'negotiate', got 'train'"),
         ("methods", "sqp,afl", "`methods` belong to command 'compare', got 'train'"),
-        ("method", "mmpf", "in the distribution fcfl-paper|with the distribution fcfl-paper"),
     ],
 )
 def test_what_does_not_fit_is_told_by_its_key(key, value, sentence):
@@ -129,3 +128,9 @@ def test_a_comparison_is_of_all_methods_that_sites_answer_each_with_its_own_roun
     assert run.experiment.rounds is None and run.experiment.l2 == 0.003
     sweep = SitesConfig.from_run_config(GIVEN | {"command": "sweep", "relative": "1,0.5"})
     assert sweep.swept == ((1.0, 0.5), True)
+
+
+def test_a_method_whose_requests_sites_reject_raises(monkeypatch):
+    monkeypatch.setattr(METHODS["afl"].method, "over_sites", False, raising=False)
+    with pytest.raises(ValueError, match="`method` 'afl' does not run over sites"):
+        SitesConfig.from_run_config(GIVEN | {"method": "afl"})

@@ -1,10 +1,13 @@
 """The registry of methods, and what the package may ask of a method it has never seen."""
 
 from dataclasses import fields, is_dataclass
+from types import SimpleNamespace
 
 import pytest
 
 from fcfl.federation.serialise import Serialiser
+from fcfl.methods import registry
+from fcfl.methods.baselines import FedAvg
 from fcfl.methods.method import Traits, traits_of
 from fcfl.methods.registry import METHODS
 
@@ -68,3 +71,21 @@ def test_the_registry_cannot_be_changed():
     with pytest.raises(TypeError):
         METHODS["mine"] = METHODS["sqp"]
     assert {field.name for field in fields(METHODS["sqp"])} == {"method", "help"}
+
+
+def test_a_method_of_the_paper_that_is_not_installed_names_its_distribution(monkeypatch):
+    monkeypatch.setattr(registry, "METHODS", {"sqp": METHODS["sqp"]})
+    with pytest.raises(ValueError, match=r"`method` 'mmpf'.*fcfl-paper"):
+        registry.check_method("method", "mmpf")
+    with pytest.raises(ValueError, match="`method` must be one of sqp, got 'none'"):
+        registry.check_method("method", "none")
+
+
+def test_an_entry_point_adds_a_method(monkeypatch):
+    class Own(FedAvg):
+        help = "a method of another distribution"
+
+    entry = SimpleNamespace(load=lambda: Own)
+    monkeypatch.setattr(registry, "entry_points", lambda group: [entry])
+    (added,) = registry._installed()
+    assert (added.method, added.help) == (Own, Own.help)

@@ -4,21 +4,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import expit
 
 from fcfl._types import Point
 from fcfl.data.client_data import ClientData
 from fcfl.extras import (
     MIN_BATCH_ROWS,
     LocalTraining,
-    LossesByLabel,
-    set_weights_of,
     split_batches,
     train_locally,
 )
 from fcfl.models.linear_rows import linear_rows
-from fcfl.models.rates import rate_members
-from helpers import RACE, all_rates, assert_derivative, simulated_data
+from helpers import RACE, all_rates, simulated_data
 
 RATES = all_rates(RACE)
 
@@ -26,16 +22,6 @@ RATES = all_rates(RACE)
 def local_params(client, start, **options):
     options = {"epochs": 1, "step_size": 0.3, **options}
     return client.report(Point(start, extras=(LocalTraining(**options),))).extras["local_params"]
-
-
-def some_set_weights(seed):
-    """Weights for the label cells: zero for the selection rates."""
-    added = np.zeros((2, len(RATES)))
-    rng = np.random.default_rng(seed)
-    for q, rate in enumerate(RATES):
-        if rate.kind != "selection":
-            added[int(rate.kind == "true_positive"), q] = rng.uniform(-1, 2)
-    return added
 
 
 @pytest.mark.parametrize("as_sparse", [False, True])
@@ -49,24 +35,6 @@ def test_full_batch_epochs_are_gradient_steps(as_sparse, epochs):
         params = params - 0.3 * gradient
     np.testing.assert_allclose(
         local_params(client, start, epochs=epochs, l2=0.1), params, rtol=1e-12
-    )
-
-
-def test_weighted_rows_give_the_gradient_of_the_weighted_loss():
-    data = simulated_data(1)
-    client = linear_rows("a", data, RATES)
-    added = some_set_weights(0)
-    weights = 1.0 + (rate_members(data, RATES) * added[data.y.astype(int)]).sum(axis=1)
-    start = np.random.default_rng(1).standard_normal(5)
-
-    def loss(params):
-        logits = data.X @ params[:-1] + params[-1]
-        return weights @ (np.logaddexp(0, logits) - data.y * logits) / data.n_rows
-
-    moved = local_params(client, start, set_weights={"a": added, "b": -added})
-    assert_derivative((start - moved) / 0.3, loss, start)
-    np.testing.assert_array_equal(
-        local_params(client, start, set_weights={"b": added}), local_params(client, start)
     )
 
 
@@ -173,23 +141,3 @@ def test_rows_with_weights_of_their_own_count_by_them():
         local_params(linear_rows("a", d, RATES), np.zeros(5), epochs=3) for d in (twice, weighted)
     ]
     np.testing.assert_allclose(*ends, rtol=1e-12)
-
-
-def test_set_weights_of_a_wrong_shape_are_refused():
-    training = LocalTraining(1, 0.1, set_weights={"a": np.zeros((2, 3))})
-    with pytest.raises(ValueError, match=r"`set_weights` must have shape \(2, 4\) for client 'a'"):
-        set_weights_of(training, "a", 4)
-
-
-def test_losses_by_set_are_the_mean_losses_under_either_label():
-    data = simulated_data(6)
-    client = linear_rows("a", data, RATES)
-    params = np.random.default_rng(0).standard_normal(5)
-    report = client.report(Point(params, extras=(LossesByLabel(),)))
-    logits = data.X @ params[:-1] + params[-1]
-    members = rate_members(data, RATES)
-    for label in (0, 1):
-        losses = -np.log(expit(logits if label else -logits))
-        expected = losses @ members / members.sum(axis=0)
-        np.testing.assert_allclose(report.extras["set_losses"][label], expected, rtol=1e-10)
-    assert report.nbytes == client.report(Point(params)).nbytes + 8 * 2 * len(RATES)

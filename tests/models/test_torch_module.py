@@ -12,7 +12,7 @@ from torch import nn
 from fcfl._types import CurvatureWeights, Point, RateId
 from fcfl.data.client_data import ClientData
 from fcfl.errors import DataError, ReportError
-from fcfl.extras import KernelSums, LocalTraining, LossesByLabel, train_locally
+from fcfl.extras import LocalTraining, train_locally
 from fcfl.models.linear_rows import linear_rows
 from fcfl.models.torch_module import TorchModule
 from fcfl.models.torch_params import as_network
@@ -70,10 +70,9 @@ def test_a_linear_layer_is_the_closed_form(seed, batch_rows, as_sparse, weighted
     module = nn.Linear(data.n_features, 1, dtype=torch.float64)
     network = torch_rows("a", data, RATES, module, batch_rows=batch_rows)
     weights = {"a": weights_for(seed)}
-    point = Point(params, "curvature", weights, extras=(LossesByLabel(),))
+    point = Point(params, "curvature", weights)
     closed, ours = linear_rows("a", data, RATES).report(point), network.report(point)
     assert_reports_agree(closed, ours, 1e-12)
-    np.testing.assert_allclose(ours.extras["set_losses"], closed.extras["set_losses"], rtol=1e-12)
 
 
 def test_only_what_is_asked_for_is_sent():
@@ -324,20 +323,6 @@ def test_local_training_takes_the_same_steps_as_a_linear_model(batch_rows):
     )
 
 
-def test_local_training_weighs_sets_as_the_linear_client_does():
-    data = simulated_data(1, levels=TWO_ATTRIBUTES)
-    added = np.random.default_rng(0).random((2, len(RATES)))
-    for column, rate in enumerate(RATES):
-        added[:, column] *= (rate.kind == "false_positive", rate.kind == "true_positive")
-    training = LocalTraining(4, 0.1, set_weights={"a": added})
-    point = Point(np.full(5, 0.1), extras=(training,))
-    ours = torch_rows("a", data, RATES, nn.Linear(4, 1).double()).report(point)
-    closed = linear_rows("a", data, RATES).report(point)
-    np.testing.assert_allclose(
-        ours.extras["local_params"], closed.extras["local_params"], rtol=1e-12
-    )
-
-
 # --- what is refused ---
 
 
@@ -450,9 +435,6 @@ def test_what_a_network_cannot_answer_is_refused():
     params = large.network.first_params()
     with pytest.raises(ValueError, match=r"must be 'lbfgs' above 2000 parameters, .* of 2401\."):
         ask(large, params, "curvature")
-    question = KernelSums(np.zeros((1, 4)), 1.0, (), np.zeros(0), np.ones(1))
-    with pytest.raises(ValueError, match=r"Client 'a' holds a torch module, which has no kernel"):
-        large.report(Point(params, extras=(question,)))
     small = torch_rows("a", data, (), nn.Linear(4, 1))
     with pytest.raises(ValueError, match=r"^`curvature_weights` must name client 'a'"):
         small.report(Point(np.zeros(5), "curvature"))

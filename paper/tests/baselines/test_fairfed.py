@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from on_rows import different_clients, odd_clients, pose_for
 
 from fcfl._types import Point, Request
-from fcfl.methods.baselines.iterate import cells
 from fcfl.models.rates import rate_members
 from fcfl.problem.evaluation import evaluate_point
 from fcfl.rules import Difference
@@ -18,6 +17,7 @@ from fcfl_paper.baselines.fairfed import (
     pooled,
     reweighing,
 )
+from fcfl_paper.baselines.questions import cells
 from helpers import RACE, simulated_clients, simulated_data, train, zeros_for
 
 

@@ -69,9 +69,9 @@ def test_disclosed_rows_are_noted():
     assert f"{count} training rows are reference points: the server sees them." in trained.notes
 
 
-def test_sites_answer_all_but_agnostic_fair():
-    assert {"mmpf", "fedmgda", "fairfed", "fedfb"} < set(FOR_SITES)
-    assert "agnostic-fair" not in FOR_SITES
+def test_only_methods_that_request_what_sites_send_run_over_sites():
+    names = {"mmpf", "fedmgda", "fairfed", "fedfb", "agnostic-fair"}
+    assert names & set(FOR_SITES) == {"mmpf", "fedmgda"}
 
 
 def test_a_client_that_leaves_before_its_first_local_model_stops_the_run():

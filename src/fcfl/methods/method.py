@@ -113,6 +113,8 @@ class Traits:
         Rates that it needs besides those that the rules compare.
     n_references
         Rows that are disclosed to the server as reference points.
+    over_sites
+        Whether sites over a network answer all that it requests.
     is_private
         Whether it asks for noisy sums only: nothing else is then asked of clients, before or after.
     """
@@ -124,6 +126,7 @@ class Traits:
     n_stages: int = 1
     rate_kinds: tuple[RateKind, ...] = ()
     n_references: int = 0
+    over_sites: bool = True
     is_private: bool = False
 
 

@@ -16,7 +16,7 @@ from fcfl._checks import check_curvature_weights
 from fcfl._types import ClientId, Matrix, Point, RateId, Report, Vector
 from fcfl.data.client_data import ClientData
 from fcfl.data.coded_features import CodedFeatures
-from fcfl.extras import Items, LocalTraining, seed_of_rows, set_weights_of, train_locally
+from fcfl.extras import Items, LocalTraining, seed_of_rows, train_locally
 from fcfl.models.compiled import kernels
 from fcfl.models.curvature_sum import CurvatureSum
 from fcfl.models.gradient_spread import GradientSpread
@@ -213,20 +213,17 @@ class LinearRows:
     def train_locally(self, params: Vector, training: LocalTraining) -> Vector:
         """Steps on items: each distinct row once with label 0 and once with label 1."""
         n_distinct = self.row_counts.size
-        added = set_weights_of(training, self.name, self.group_counts.size) @ self.member_counts.T
         counts = np.concatenate([self.row_counts - self.positive_counts, self.positive_counts])
-        weights = counts + added.ravel()
-        totals, positives = weights.reshape(2, -1).sum(axis=0), weights[n_distinct:]
         there = np.flatnonzero(counts > 0)
 
         def summed_gradient(params: Vector, items: Items | None) -> Any:
             if items is None:
-                pull = self.loss.slopes(self.logits(params), totals, positives)
+                pull = self.loss.slopes(self.logits(params), self.row_counts, self.positive_counts)
                 return pull_back_all(self.products, pull[:, None])[0]
             label, place = np.divmod(there[items], n_distinct)
             batch = products_of(self.products.X[place])
             slopes = self.loss.slope_each(all_logits(batch, params), label)
-            pull = weights[there[items]] * slopes
+            pull = counts[there[items]] * slopes
             return pull_back_all(batch, pull[:, None])[0]
 
         own_seed = lambda: self._own_seed  # noqa: E731 - a pass over the rows

@@ -20,7 +20,7 @@ from fcfl._checks import check_curvature_weights
 from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, RateId, Report, Vector
 from fcfl.data.client_data import ClientData
 from fcfl.errors import ReportError
-from fcfl.extras import Items, LocalTraining, seed_of_rows, set_weights_of, train_locally
+from fcfl.extras import Items, LocalTraining, seed_of_rows, train_locally
 from fcfl.models.gradient_spread import GradientSpread
 from fcfl.models.loss import Loss
 from fcfl.models.rates import (
@@ -190,9 +190,7 @@ class TorchRows:
         return logits
 
     def train_locally(self, params: Vector, training: LocalTraining) -> Vector:
-        """Steps on rows, each with its weight and what its sets add to it."""
-        added = set_weights_of(training, self.name, self.group_counts.size) @ self.member_counts.T
-        weights = self.row_counts + np.where(self.data.y == 1.0, added[1], added[0])
+        """Take steps on rows, each with its weight."""
 
         def summed_gradient(params: Vector, items: Items | None) -> Vector:
             rows = np.arange(self.data.n_rows) if items is None else items
@@ -202,7 +200,7 @@ class TorchRows:
                 some = rows[first : first + self.batch_rows]
                 outputs = self.network.forward(leaves, self.network.rows(self.data.X, some))
                 slopes = self.loss.slope_each(self._finite(outputs), self.data.y[some])
-                pull = weights[some] * slopes
+                pull = self.row_counts[some] * slopes
                 total += self.network.pull_back(outputs, leaves, pull[None])[0]
             return total
 

@@ -15,7 +15,7 @@ _NEGOTIATED = (
     *("drop", "drop-unlabelled", "seed", "test-size", "metric", "min-group-rows", "l2"),
     *("objective", "loss", "module", "site-timeout", "resume", "overwrite", "out"),
 )  # keys of a negotiation; others must be left at their defaults
-FOR_SITES = tuple(name for name in COMPARED if not METHODS[name].traits.n_references)
+FOR_SITES = tuple(name for name in COMPARED if METHODS[name].traits.over_sites)
 
 
 def check_command(
@@ -67,10 +67,8 @@ def check_negotiated(given: Mapping[str, object], defaults: Mapping[str, object]
 
 def _check_method(name: str) -> None:
     """Refuse a method whose questions tell too much of single rows."""
-    n_rows = METHODS[name].traits.n_references
-    if n_rows:
+    if not METHODS[name].traits.over_sites:
         raise ValueError(
-            f"Method {name!r} does not run over sites: it asks them for the features of {n_rows} "
-            f"of their rows, and rows never leave. Choose of {', '.join(FOR_SITES)}, or train "
-            "where all rows are in one place."
+            f"`method` {name!r} does not run over sites: it requests more than they send. Choose "
+            f"of {', '.join(FOR_SITES)}, or train where all rows are in one place."
         )

@@ -146,30 +146,15 @@ def _check_extra(extra: Extra, point: Point, rates: Sequence[RateId], limits: Li
     if isinstance(extra, LeaveOneOut):
         _check_leave_one_out(extra, point.params.size, limits)
     if isinstance(extra, LocalTraining):
-        _check_training(extra, rates, limits)
+        _check_training(extra)
 
 
-def _check_training(extra: LocalTraining, rates: Sequence[RateId], limits: Limits) -> None:
-    """Refuse training that could single out rows; `LocalTraining` refuses small batches itself."""
-    steps_fit = 1 <= extra.epochs <= MOST_EPOCHS and 0 < extra.step_size <= MOST_STEP
-    weights = list((extra.set_weights or {}).values())
-    largest = max((float(np.abs(one).max(initial=0.0)) for one in weights), default=0.0)
-    if not (steps_fit and largest <= limits.largest_parameter):
+def _check_training(extra: LocalTraining) -> None:
+    """Reject too long training; `LocalTraining` rejects small batches itself."""
+    if not (1 <= extra.epochs <= MOST_EPOCHS and 0 < extra.step_size <= MOST_STEP):
         raise DataError(
-            f"A site trains for at most {MOST_EPOCHS} epochs, with steps up to {MOST_STEP:g} and "
-            f"`set_weights` up to {limits.largest_parameter:g}, got {extra.epochs} epochs, "
-            f"{extra.step_size:g} and {largest:g}."
-        )
-    if weights and extra.batch_rows:  # a batch may have one row of the group whose weight is not 0
-        raise DataError(
-            "A site that weighs groups (`set_weights`) trains on all rows at once. Train with "
-            f"batch_rows = 0, got {extra.batch_rows}."
-        )
-    by_label = np.array([[r.kind == "false_positive", r.kind == "true_positive"] for r in rates])
-    if any(one.shape == by_label.T.shape and one[~by_label.T].any() for one in weights):
-        raise DataError(
-            "`set_weights` may differ from zero for rows with label 0 behind false positive rates "
-            "and for rows with label 1 behind true positive rates only."
+            f"A site trains for at most {MOST_EPOCHS} epochs, with steps up to {MOST_STEP:g}, got "
+            f"{extra.epochs} epochs and {extra.step_size:g}."
         )
 
 

@@ -13,7 +13,7 @@ from fcfl.client.questions import (
 from fcfl.data import Columns
 from fcfl.data.schema import Schema
 from fcfl.data.table import SITE
-from fcfl.extras import LocalTraining, LossesByLabel
+from fcfl.extras import LocalTraining
 from fcfl.federation.masks.mask_messages import (
     MaskedAnswer,
     MaskQuestion,
@@ -101,7 +101,7 @@ class Refusal:
 
 ToSite: TypeAlias = Introduce | Ask
 
-EXTRAS = (LocalTraining, LossesByLabel, GradientSpread, LeaveOneOut, Release)
+EXTRAS = (LocalTraining, GradientSpread, LeaveOneOut, Release)
 """What sites answer beyond losses, rates and curvature: sums over many rows, as gradients are."""
 
 _QUESTIONS = Serialiser(Introduce | Ask, also=(Linear, NamedModule, *EXTRAS, *LOSSES.values()))

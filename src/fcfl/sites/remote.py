@@ -5,14 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NoReturn, Self
 
-from fcfl._types import ClientId, Extra, Reports, Request
+from fcfl._types import ClientId, Reports
 from fcfl.client.questions import Evaluate, Introduction, Question
 from fcfl.errors import FCFLError
-from fcfl.extras import LocalTraining
 from fcfl.federation.arrivals import KnownCounts, check_site_introduction
 from fcfl.federation.exchange_count import ExchangeCount
 from fcfl.federation.federation import Check, Federation
-from fcfl.federation.masks.mask_messages import MaskedAsk, MaskQuestion, SumTerms
+from fcfl.federation.masks.mask_messages import MaskQuestion, SumTerms
 from fcfl.federation.summing import CheckReports
 from fcfl.sites.agreement import agree, run_id
 from fcfl.sites.exchange import Exchange, Traffic
@@ -110,7 +109,7 @@ class RemoteFederation(Federation):
         return answers
 
     def _for_sites(self, question: Question | MaskQuestion) -> Callable[[ClientId], Ask]:
-        return lambda name: Ask(_for_site(name, self.agreement), _own_extras(name, question))
+        return lambda name: Ask(_for_site(name, self.agreement), question.for_client(name))
 
     def _threshold_clients(self) -> NoReturn:
         """Sites do not answer this yet."""
@@ -140,26 +139,3 @@ def _check_extras(question: Evaluate) -> None:
                     f"The method asks for `{type(extra).__name__}`, which tells too much of single "
                     "rows: sites do not answer it. Choose another method."
                 )
-
-
-def _own_extras(name: ClientId, question: Question | MaskQuestion) -> Question | MaskQuestion:
-    """The question for one site, without the weights of others."""
-    question = question.for_client(name)
-    if isinstance(question, MaskedAsk) and isinstance(question.question, Evaluate):
-        return replace(question, question=_without_others(name, question.question))
-    return _without_others(name, question) if isinstance(question, Evaluate) else question
-
-
-def _without_others(name: ClientId, question: Evaluate) -> Evaluate:
-    points = tuple(
-        replace(point, extras=tuple(_own_weights(name, extra) for extra in point.extras))
-        for point in question.request.points
-    )
-    return replace(question, request=Request(points))
-
-
-def _own_weights(name: ClientId, extra: Extra) -> Extra:
-    if not isinstance(extra, LocalTraining) or extra.set_weights is None:
-        return extra
-    own = extra.set_weights.get(name)
-    return replace(extra, set_weights=None if own is None else {name: own})

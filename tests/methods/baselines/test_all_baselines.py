@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from on_rows import BASELINES, RULES, finish, odd_clients, pose_for, short
 
-from fcfl._types import Point, Request
-from fcfl.extras import KernelSums
 from fcfl.federation.checkpoint import load_checkpoint, save_checkpoint
 from fcfl.federation.loop import Progress, run
 from fcfl.methods.registry import METHODS
@@ -189,14 +187,3 @@ def test_parameters_that_are_no_finite_vector_are_refused(name):
     for params in ([[0.0]], "zero", [0.0, np.inf]):
         with pytest.raises(ValueError, match=r"^`params` must be (a vector|finite)"):
             method.init(params, problem)
-
-
-def test_a_request_carries_no_row_but_the_references():
-    """A request is parameters and numbers for all; only agnostic-fair's holds rows."""
-    for name in BASELINES:
-        method = short(name)
-        problem, runtime = pose_for(method, simulated_clients(0, levels=RACE))
-        request = method.init(zeros_for(runtime), problem).request
-        assert isinstance(request, Request) and isinstance(request.points[0], Point)
-        asks_kernel = any(isinstance(e, KernelSums) for e in request.points[0].extras)
-        assert asks_kernel == (name == "agnostic-fair")

@@ -13,10 +13,11 @@ from scipy.optimize import linprog
 from fcfl._checks import check_count, check_non_negative, check_params, check_positive
 from fcfl._types import Matrix, Point, RateKind, Reports, Request, Vector
 from fcfl.errors import SolverError
-from fcfl.extras import KernelSums
 from fcfl.methods.baselines.iterate import Iterate, after_round, check_steps
 from fcfl.methods.method import RoundInfo, describe_round
 from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point
+
+from .questions import KernelSums
 
 _SLACK_PRICE = 1e3  # of covariance beyond its bound, both scaled to a largest entry of one
 
@@ -52,6 +53,7 @@ class AgnosticFair:
         "not enforce budgets"
     )
     enforces_budgets: ClassVar[bool] = False
+    over_sites: ClassVar[bool] = False
     rate_kinds: ClassVar[tuple[RateKind, ...]] = ("selection",)
 
     def __post_init__(self) -> None:

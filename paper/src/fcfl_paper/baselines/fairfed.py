@@ -12,17 +12,16 @@ from fcfl._checks import check_non_negative, check_params
 from fcfl._types import ClientId, Matrix, Point, RateKind, Report, Reports, Request, Vector
 from fcfl.methods.baselines.iterate import (
     Iterate,
-    Positions,
     after_round,
-    cells,
     check_local,
     local_models,
     local_training,
     row_shares,
-    signed_gaps,
 )
 from fcfl.methods.method import RoundInfo, describe_round
 from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point
+
+from .questions import Positions, WeightedTraining, cells
 
 
 @dataclass(frozen=True)
@@ -56,6 +55,7 @@ class FairFed:
         "all rows; does not enforce budgets"
     )
     enforces_budgets: ClassVar[bool] = False
+    over_sites: ClassVar[bool] = False
     rate_kinds: ClassVar[tuple[RateKind, ...]] = ("false_positive", "true_positive")
 
     def __post_init__(self) -> None:
@@ -97,7 +97,7 @@ class FairFed:
         what = "The average and its weights stand" if still else None
         state = after_round(state, at, taken, self.rounds, stationary=what)
         if state.status == "running":
-            local = local_training(self, problem, state.set_weights)
+            local = WeightedTraining(local_training(self, problem), state.set_weights)
             state = replace(state, request=Request((Point(onward, extras=(local,)),)))
         return state, describe_round(at, round=taken, stage=1, step=self.step_size)
 
@@ -124,6 +124,21 @@ def disparity_distances(at: Evaluation) -> Vector:
         if np.isfinite(gaps).any():
             distances[k] = np.nanmax(gaps)
     return distances
+
+
+def signed_gaps(report: Report, problem: Problem) -> Vector:
+    """Rate of a group minus that of a later one, for every compared pair; nan where one is absent.
+
+    With two groups and one metric this is the one signed disparity.
+    """
+    rates = np.where(report.group_counts > 0, report.rates, np.nan)
+    pairs = [
+        (a, b)
+        for compared in problem.comparisons
+        for i, a in enumerate(compared)
+        for b in compared[i + 1 :]
+    ]
+    return np.array([rates[a] - rates[b] for a, b in pairs])
 
 
 def pooled(reports: tuple[Report, ...]) -> Report:

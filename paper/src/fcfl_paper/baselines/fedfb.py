@@ -11,11 +11,9 @@ import numpy as np
 
 from fcfl._checks import check_params, check_positive
 from fcfl._types import Matrix, Point, RateKind, Reports, Request, Vector
-from fcfl.extras import LossesByLabel
 from fcfl.methods.baselines.iterate import (
     Iterate,
     after_round,
-    cells,
     check_local,
     local_models,
     local_training,
@@ -23,6 +21,8 @@ from fcfl.methods.baselines.iterate import (
 )
 from fcfl.methods.method import RoundInfo, describe_round
 from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point
+
+from .questions import LossesByLabel, WeightedTraining, cells
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ class FedFB:
         "enforce budgets"
     )
     enforces_budgets: ClassVar[bool] = False
+    over_sites: ClassVar[bool] = False
     rate_kinds: ClassVar[tuple[RateKind, ...]] = ("false_positive", "true_positive")
 
     def __post_init__(self) -> None:
@@ -79,7 +80,8 @@ class FedFB:
         added = np.zeros((2, problem.n_rates))
         negative, positive = cells(problem)
         added[0, negative], added[1, positive] = negatives - 1.0, 1.0 - negatives
-        local = local_training(self, problem, dict.fromkeys(problem.clients, added))
+        weights = dict.fromkeys(problem.clients, added)
+        local = WeightedTraining(local_training(self, problem), weights)
         return Request((Point(params, extras=(local, LossesByLabel())),))
 
     def step(self, state: FedFBState, reports: Reports) -> tuple[FedFBState, RoundInfo]:

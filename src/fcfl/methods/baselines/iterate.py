@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcfl._checks import check_count, check_non_negative, check_positive
-from fcfl._types import ClientId, Matrix, Point, Report, Reports, Request, Vector
+from fcfl._types import Matrix, Point, Reports, Request, Vector
 from fcfl.extras import LocalTraining, check_batch_rows
 from fcfl.methods.method import Status
 from fcfl.problem.evaluation import Evaluation, Problem
@@ -90,16 +90,13 @@ def row_shares(problem: Problem) -> Vector:
     return shares
 
 
-def local_training(
-    method: Local, problem: Problem, set_weights: dict[ClientId, Matrix] | None = None
-) -> LocalTraining:
+def local_training(method: Local, problem: Problem) -> LocalTraining:
     """What a client is to do before the next answer."""
     return LocalTraining(
         epochs=method.local_epochs,
         step_size=method.step_size,
         batch_rows=method.batch_rows,
         l2=problem.l2,
-        set_weights=set_weights,
     )
 
 
@@ -128,21 +125,6 @@ def project_to_simplex(point: Vector) -> Vector:
     return shares
 
 
-def signed_gaps(report: Report, problem: Problem) -> Vector:
-    """Rate of a group minus that of a later one, for every compared pair; nan where one is absent.
-
-    With two groups and one metric this is the one signed disparity.
-    """
-    rates = np.where(report.group_counts > 0, report.rates, np.nan)
-    pairs = [
-        (a, b)
-        for compared in problem.comparisons
-        for i, a in enumerate(compared)
-        for b in compared[i + 1 :]
-    ]
-    return np.array([rates[a] - rates[b] for a, b in pairs])
-
-
 def disparity_and_gradient(at: Evaluation, client: int) -> tuple[float, Vector]:
     """Sum over comparisons of the largest minus the smallest smooth rate, and its gradient."""
     report, total, gradient = at.reports[client], 0.0, np.zeros(at.params.size)
@@ -156,18 +138,3 @@ def disparity_and_gradient(at: Evaluation, client: int) -> tuple[float, Vector]:
             total += float(report.rates[high] - report.rates[low])
             gradient += report.rate_grads[high] - report.rate_grads[low]
     return total, gradient
-
-
-def cells(problem: Problem) -> tuple[Positions, Positions]:
-    """Positions of the (label 0, group) and (label 1, group) rates of the first attribute."""
-    first = next((rate.attribute for rate in problem.rates), None)
-    found = [
-        [i for i, r in enumerate(problem.rates) if (r.kind, r.attribute) == (kind, first)]
-        for kind in ("false_positive", "true_positive")
-    ]
-    if not found[0] or len(found[0]) != len(found[1]):
-        raise ValueError(
-            "`problem` must have the true- and false-positive rates of each group for this "
-            "method; pass its `rate_kinds` to `rates_needed`."
-        )
-    return np.array(found[0]), np.array(found[1])

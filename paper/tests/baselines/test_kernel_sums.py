@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from fcfl._types import Point
-from fcfl.extras import KernelSums, gaussian_kernel
 from fcfl.models.linear_rows import linear_rows
 from fcfl.models.rates import rate_members
+from fcfl_paper.baselines.questions import KernelSums, gaussian_kernel
 from helpers import RACE, all_rates, assert_derivative, simulated_data
 
 RATES = all_rates(RACE)
