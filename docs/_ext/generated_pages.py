@@ -1,6 +1,8 @@
 """Pages made from the program itself: commands and options, public names, the glossary."""
 
 import inspect
+import re
+from importlib.resources import files
 from typing import Any, ClassVar
 
 from cyclopts import App
@@ -10,7 +12,6 @@ from sphinx.util.docutils import SphinxDirective
 
 import fcfl
 from fcfl.cli.commands import COMMANDS, make_app
-from fcfl.report.glossary import GLOSSARY
 
 SECTIONS = {
     "To train": ("train", "FCFLClassifier", "Difference", "Ratio", "Trained", "Session", "Result"),
@@ -110,7 +111,9 @@ class Glossary(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """A definition list."""
-        text = "\n\n".join(f"{word}\n: {meaning}" for word, meaning in GLOSSARY)
+        page = files("fcfl.report").joinpath("templates/glossary.html").read_text(encoding="utf-8")
+        words = re.findall(r"<dt>(.*)</dt><dd>(.*)</dd>", page)
+        text = "\n\n".join(f"{word}\n: {meaning}" for word, meaning in words)
         return self.parse_text_to_nodes(text)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from fcfl._files import read_json
 from fcfl.negotiation import bargaining
-from fcfl.report.negotiation_page import headline
+from fcfl.report.negotiation import headline
 from fcfl.results.negotiation import Negotiation
 from fcfl.runs import Experiment, run_experiment
 from hospital import COLUMNS, fcfl, only_error, stays, written

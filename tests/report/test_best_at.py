@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from fcfl.report.method_tables import best_sentence
-from fcfl.report.sweep_views import sweep_view
+from fcfl.report.comparisons import best_sentence, sweep_notes
 from fcfl.results import Comparison
 from fcfl.results.many_runs import Judged, MethodRun, MethodSummary, OverSeeds, SweepPoint
 
@@ -68,7 +67,7 @@ def test_a_sweep_calls_its_rows_what_they_are():
         largest_train_disparity=None, largest_test_disparity=None, folder="1",
         judged=Judged(kept=1, n_budgets=2),
     )  # fmt: skip
-    (sentence,) = sweep_view([point]).sentences
+    (sentence,) = sweep_notes([point])
     assert "decisions on training rows keep 1 of 2 budgets" in sentence
-    (sentence,) = sweep_view([replace(point, test_accuracy=0.7)]).sentences
+    (sentence,) = sweep_notes([replace(point, test_accuracy=0.7)])
     assert "decisions on held-out rows keep 1 of 2 budgets" in sentence

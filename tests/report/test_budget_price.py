@@ -1,13 +1,20 @@
 """What budgets cost: on the screen, on the page, in the first line and in the exit code."""
 
+import re
 from html import unescape
 
 import pytest
 
-from fcfl.report.budget_price import price_in_steps, steps_sentence
 from fcfl.report.page import write_page
 from fcfl.report.terminal import leading_sentences, summary_sentences
-from fcfl.report.words import title_of, trained_sentence
+from fcfl.report.words import (
+    kept_by,
+    price_notes,
+    rows_needed,
+    steps_sentence,
+    title_of,
+    trained_sentence,
+)
 from fcfl.results.findings import exceeded_budgets, findings_of, warnings_of
 from simulated import client, judged, parsed, result, write
 
@@ -101,14 +108,17 @@ def test_three_steps_are_on_the_screen_and_two_without_margins():
 
 def test_the_page_has_a_line_for_each_client(tmp_path):
     content = run(*DEAR, short={"north": 3.2}, pooling=POOLING)
-    view = price_in_steps(parsed(content))
-    assert [line.client for line in view.lines] == ["north", "south", "all rows"]
-    north, south, _ = view.lines
-    assert (north.rows_needed, north.is_odd) == ("3.2 times", True)
-    assert "0.30" in north.kept_by and south.kept_by == "own rows"
+    found = parsed(content)
+    assert (rows_needed(found, "north"), rows_needed(found, "south")) == ("3.2 times", "")
+    assert kept_by(found, "south") == "own rows" and kept_by(found, "all rows") == ""
+    assert "0.30" in kept_by(found, "north") and "differs" in kept_by(found, "north")
     page = unescape(write_page(write(tmp_path, content)).read_text(encoding="utf-8"))
     assert "What budgets cost" in page and "differs from the others" in page
-    for sentence in view.sentences:
+    assert (
+        len(re.findall(r'<tr><th scope="row">(?:north|south|all rows)</th><td class="n">0.8', page))
+        == 3
+    )
+    for sentence in price_notes(found):
         assert sentence in page
 
 
@@ -125,16 +135,14 @@ def test_a_client_for_which_no_number_of_rows_suffices_is_named_without_a_number
     content = run(*DEAR, short={"north": None, "south": 3.2})
     (warning,) = warnings_of(parsed(content))
     assert "3.2 times as many for south" in warning.advice
-    view = price_in_steps(parsed(content))
-    assert view.lines[0].rows_needed == "no number suffices"
-    assert any("the rows of 2 clients" in sentence for sentence in view.sentences)
+    assert rows_needed(parsed(content), "north") == "no number suffices"
+    assert any("the rows of 2 clients" in sentence for sentence in price_notes(parsed(content)))
     (warning,) = warnings_of(parsed(run(*DEAR, short={"north": None})))
     assert "more rows" not in warning.advice
 
 
 def test_pages_without_a_price_have_no_such_table(tmp_path):
     content = run(*DEAR, price=None)
-    assert price_in_steps(parsed(content)) is None
     assert "What budgets cost" not in write_page(write(tmp_path, content)).read_text("utf-8")
 
 

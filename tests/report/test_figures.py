@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fcfl.report.claims import claims_of
-from fcfl.report.figures import Dot, claim_axis, claim_scale, claim_strip, scatter, shortened
-from fcfl.report.path_figure import path_figure, thinned
+from fcfl.report.figures import axis, claim_scale, claim_strip
+from fcfl.report.plots import Dot, path_figure, scatter, shortened, thinned
 from fcfl.report.svg import MARKS, Scale, mark, nice_range, nice_step, tag
 from simulated import ROUNDS, client, judged, result
 from simulated import parsed as read
@@ -82,7 +82,7 @@ def test_beyond_a_ratios_budget_is_below_it():
 def test_a_scale_holds_all_it_shows_and_begins_at_no_disparity(numbers, rule, ends):
     scale = claim_scale([one_claim(*numbers, rule=rule)])
     assert (scale.low, scale.high) == pytest.approx(ends)
-    parsed(claim_axis(scale))
+    parsed(axis(scale))
 
 
 def test_what_cannot_be_measured_has_no_mark():
@@ -103,7 +103,7 @@ def test_figures_are_named_and_described_for_those_who_do_not_see_them():
     figures = [
         claim_strip(one_claim(0.1, 0.0, 0.2, 0.1, "met", name=BAD_NAME), Scale(0, 1), "s"),
         scatter("t", "Title", dots, ("difference", "accuracy"), budget=0.15),
-        path_figure("p", "loss", ROUNDS, "worst_loss"),
+        path_figure(ROUNDS, "worst_loss"),
     ]
     for figure in map(parsed, figures):
         assert figure.get("role") == "img"
@@ -138,9 +138,9 @@ def test_a_thinned_line_keeps_its_extremes_and_its_end(values):
 
 
 def test_the_path_shows_stages_and_survives_gaps():
-    figure = parsed(path_figure("p", "loss", ROUNDS, "worst_loss"))
+    figure = parsed(path_figure(ROUNDS, "worst_loss"))
     texts = [element.text for element in figure.iter("text")]
     assert "stage 1" in texts and "stage 2" in texts
     gaps = [replace(info, worst_loss=math.nan) for info in ROUNDS]
-    assert path_figure("p", "loss", gaps, "worst_loss") is None
-    parsed(path_figure("p", "loss", [*gaps[:4], ROUNDS[4]], "worst_loss"))
+    assert path_figure(gaps, "worst_loss") is None
+    parsed(path_figure([*gaps[:4], ROUNDS[4]], "worst_loss"))

@@ -14,7 +14,8 @@ from fcfl.negotiation.negotiating import costs_around
 from fcfl.negotiation.voting import elect_by_all
 from fcfl.policy_file import read_policy
 from fcfl.preference import Choices, Preference
-from fcfl.report.negotiation_page import headline, render_negotiation
+from fcfl.report.negotiation import headline
+from fcfl.report.page import render_negotiation
 from fcfl.results.negotiation import Negotiation, Offer, View
 from fcfl.rules import Difference
 from fcfl.runs.negotiation_run import policy_text
@@ -111,7 +112,7 @@ def test_why_nash_has_no_winner_is_told():
     )
     kept = {c: replace(ballot, gains=()) for c, ballot in found.ballots.items()}
     silent = replace(lost, ballots=kept)
-    assert "none: somebody does not tell its gains" in render_negotiation(silent)
+    assert "none: somebody does not report its gains" in render_negotiation(silent)
 
 
 def test_a_negotiation_survives_its_file(tmp_path):

@@ -3,8 +3,14 @@
 import pytest
 
 from fcfl.report.claims import claims_of
-from fcfl.report.page import run_view, write_page
-from fcfl.report.people import next_steps, people_sentence, people_sentences, rows_needed
+from fcfl.report.page import write_page
+from fcfl.report.words import (
+    detail_sentences,
+    next_steps,
+    people_needed,
+    people_sentence,
+    title_of,
+)
 from fcfl.results import read_run
 from simulated import client, judged, parsed, result, two_clients, write
 
@@ -50,10 +56,10 @@ def test_the_first_sentence_is_not_about_the_client_with_the_fewest_people():
     few = judged(0.4, 0.0, 0.9, 0.05, "undetermined", groups=(("a", 5, 4), ("b", 5, 2)))
     more = judged(0.1, 0.0, 0.2, 0.05, "undetermined", groups=(("a", 60, 40), ("b", 60, 34)))
     both = parsed(result({"tiny": client(few), "north": client(more)}))
-    assert people_sentences(both)[0].startswith("At north, 40 of 60 a people")
+    assert detail_sentences(both)[0].startswith("At north, 40 of 60 a people")
     over = judged(0.9, 0.6, 1.0, 0.05, "exceeded", groups=(("a", 5, 5), ("b", 5, 0)))
     both = parsed(result({"tiny": client(over), "north": client(more)}))
-    assert people_sentences(both)[0].startswith("At tiny, 5 of 5 a people")
+    assert detail_sentences(both)[0].startswith("At tiny, 5 of 5 a people")
 
 
 def test_equal_rates_favour_nobody_and_one_group_gives_no_sentence():
@@ -62,7 +68,7 @@ def test_equal_rates_favour_nobody_and_one_group_gives_no_sentence():
     named = people_sentence(claim_of(same))
     assert all(f"{group.group} people" in named for group in claim_of(same).groups)
     alone = judged(None, None, None, 0.1, "undetermined", groups=(("a", 30, 10),))
-    assert people_sentences(parsed(result({"a": client(alone)}))) == []
+    assert people_sentence(claim_of(alone)) == ""
 
 
 def test_one_group_alone_is_not_undetermined():
@@ -70,8 +76,7 @@ def test_one_group_alone_is_not_undetermined():
     other = judged(0.0, 0.0, 0.1, 0.2, "met")
     found = parsed(result({"a": client(alone), "b": client(other)}))
     assert [claim.verdict for claim in claims_of(found)[:2]] == ["not compared", "met"]
-    view = run_view(found)
-    assert view.title == (
+    assert title_of(found) == (
         "1 of 2 budgets shown to be met on held-out rows, 1 has no two groups to compare."
     )
 
@@ -80,7 +85,7 @@ def test_a_value_near_its_budget_is_not_called_too_few_people():
     near = judged(0.046, 0.031, 0.059, 0.05, "undetermined", smallest=0.017)
     few = judged(0.15, 0.0, 0.38, 0.05, "undetermined", smallest=0.2)
     found = parsed(result({"near": client(near), "few": client(few)}))
-    assert run_view(found).title == (
+    assert title_of(found) == (
         "0 of 2 budgets shown to be met on held-out rows, 1 is too near the budget to tell, 1 has "
         "too few people to tell."
     )
@@ -92,11 +97,11 @@ def test_a_value_near_its_budget_is_not_called_too_few_people():
 def test_rows_needed_grow_with_the_square_of_what_is_missing():
     base = {"groups": (("a", 100, 30), ("b", 400, 90))}
     half = judged(0.0, 0.0, 0.2, 0.1, "undetermined", smallest=0.2, **base)
-    assert rows_needed(claim_of(half)) == pytest.approx(400)
+    assert people_needed(claim_of(half)) == pytest.approx(400)
     ratio = judged(1.0, 0.7, 1.0, 0.9, "undetermined", rule="ratio", smallest=0.6, **base)
-    assert rows_needed(claim_of(ratio)) == pytest.approx(1600)
+    assert people_needed(claim_of(ratio)) == pytest.approx(1600)
     enough = judged(0.09, 0.0, 0.12, 0.1, "undetermined", smallest=0.05, **base)
-    assert rows_needed(claim_of(enough)) is None
+    assert people_needed(claim_of(enough)) is None
 
 
 def test_next_steps_say_what_would_decide():

@@ -7,8 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from fcfl.errors import DataError
-from fcfl.report.page import PAGE, write_comparison, write_page
-from fcfl.report.views import MOST_SHOWN
+from fcfl.report.page import MOST_SHOWN, PAGE, write_comparison, write_page
 from fcfl.results import read_run, short_names
 from simulated import HISTORY, SWEEP, client, judged, result, two_clients, write
 

@@ -7,11 +7,12 @@ from sklearn.metrics import roc_auc_score
 from sklearn.metrics import roc_curve as by_sklearn
 
 from fcfl.client.score_counts import N_BINS, count_scores, pool_scores
-from fcfl.report.score_figures import area, calibration_points, roc_curve, score_views
+from fcfl.report.page import write_page
+from fcfl.report.plots import area, calibration_points, roc_curve, score_line, score_plots
 from fcfl.results import read_run
 from fcfl.results.result import GroupScores
 from hospital import fcfl, stays, written
-from simulated import client, judged, parsed, result
+from simulated import client, judged, parsed, result, write
 
 RNG = np.random.default_rng(0)
 SCORES = RNG.beta(2, 3, 40_000)
@@ -61,19 +62,20 @@ def test_calibrated_scores_lie_on_the_diagonal():
     assert np.mean(apart) < 0.05
 
 
-def test_groups_with_few_people_of_a_label_have_no_curve():
-    found = parsed(result({"north": client(judged(0.1, 0.0, 0.2, 0.05, "met"))}))
+def test_groups_with_few_people_of_a_label_have_no_curve(tmp_path):
     scores = [
         {"attribute": "race", "group": "a", "negatives": [30] * 20, "positives": [30] * 20},
         {"attribute": "race", "group": "b", "negatives": [30] * 20, "positives": [1] * 20},
     ]
     content = result({"north": client(judged(0.1, 0.0, 0.2, 0.05, "met"))})
     content["global"]["test"]["scores"] = scores
-    (view,) = score_views(parsed(content))
-    assert view.too_small == ("b",) and view.roc is not None
-    assert view.lines[0].auc == pytest.approx(0.5) and view.lines[1].auc is None
-    assert view.lines[1].share == pytest.approx(20 / 620)
-    assert score_views(found) == ()
+    a, b = parsed(content).overall.test.scores
+    assert score_line(a).auc == pytest.approx(0.5) and score_line(b).auc is None
+    assert score_line(b).share == pytest.approx(20 / 620)
+    assert "a: area" in score_plots((a, b), "0")[0] and "b: area" not in score_plots((a, b), "0")[0]
+    assert score_plots((b,), "0") is None
+    page = write_page(write(tmp_path, content)).read_text(encoding="utf-8")
+    assert "so no curve: b." in page
 
 
 def test_a_run_and_an_audit_of_its_scores_count_the_same(tmp_path):

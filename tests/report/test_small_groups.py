@@ -11,8 +11,8 @@ import pytest
 from fcfl._types import RateId
 from fcfl.audit.verdicts import judge
 from fcfl.report.page import write_page
-from fcfl.report.people import told_shares
 from fcfl.report.terminal import summary_sentences
+from fcfl.report.words import distinct_shares
 from fcfl.results import read_result
 from fcfl.results.result import GroupCount
 from fcfl.rules import Difference
@@ -173,7 +173,7 @@ def check_people(text, counts):
     pair = [
         GroupCount("selection", group, *found["selection", group]) for group in (told[3], told[5])
     ]
-    assert (told[2], told[4]) == told_shares(*pair)
+    assert (told[2], told[4]) == distinct_shares(*pair)
     assert pair[0].selected * pair[1].rows >= pair[1].selected * pair[0].rows
     few = re.search(r"([\d,]+) people are too few to tell", text)
     assert few is None or number(few[1]) == min(n for n, _ in found.values())

@@ -5,8 +5,7 @@ from html import unescape
 import pytest
 
 from fcfl.report.page import write_page
-from fcfl.report.people import next_steps
-from fcfl.report.words import standing, title_of, verdict_sentence
+from fcfl.report.words import next_steps, standing, title_of, verdict_sentence
 from fcfl.results import Disparity
 from fcfl.results.findings import exceeded_budgets, findings_of, is_exceeded
 from simulated import client, judged, parsed, result, write

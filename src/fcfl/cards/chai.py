@@ -160,7 +160,7 @@ def _accuracies(result: Result, least: int) -> Iterator[tuple[str, object]]:
 
 def _disparities(result: Result, tables: RateTables | None) -> Iterator[tuple[str, object]]:
     for claim in claims_of(result):
-        yield f"{claim.of}, {claim.client}", claim_json(claim)
+        yield f"{claim.entry.title}, {claim.client}", claim_json(claim)
     for table in () if tables is None else tables.tables:
         for line in (*table.lines, *table.small):
             counts = {"rows": line.rows, "selected": line.selected, "rate": line.rate}

@@ -89,7 +89,7 @@ def _cells(line: RateLine) -> tuple[str, ...]:
         count(line.selected),
         share(line.rate),
         share(line.impact_ratio),
-        interval(line.low, line.high),
+        "–" if line.low is None or line.high is None else interval((line.low, line.high)),
     )
 
 

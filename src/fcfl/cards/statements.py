@@ -30,12 +30,11 @@ def client_table(result: Result, least: int) -> Iterator[tuple[str, ...]]:
     rows, part = client_rows(result, least), result.judged_part
     for name, client in (*result.clients.items(), ("", result.overall)):
         found = client.part(part)
-        bounds = found.accuracy_interval or (None, None)
         yield (
             md(name) or "all rows",
             count(rows[name]),
             share(found.accuracy),
-            interval(*bounds),
+            interval(found.accuracy_interval),
             share(found.balanced_accuracy),
         )
 
@@ -45,10 +44,10 @@ def claim_table(result: Result) -> Iterator[tuple[str, ...]]:
     for claim in claims_of(result):
         yield (
             md(claim.client),
-            md(str(claim.of)),
-            share(claim.value),
-            interval(claim.low, claim.high),
-            "–" if claim.budget is None else f"{claim.budget:g}",
+            md(claim.entry.title),
+            share(claim.entry.value),
+            interval(claim.entry.interval),
+            "–" if claim.entry.budget is None else f"{claim.entry.budget:g}",
             claim.verdict,
         )
 
@@ -56,10 +55,10 @@ def claim_table(result: Result) -> Iterator[tuple[str, ...]]:
 def claim_json(claim: Claim) -> dict[str, object]:
     """The same as plain data."""
     return {
-        "value": claim.value,
-        "low": claim.low,
-        "high": claim.high,
-        "budget": claim.budget,
+        "value": claim.entry.value,
+        "low": claim.entry.low,
+        "high": claim.entry.high,
+        "budget": claim.entry.budget,
         "verdict": claim.verdict,
     }
 

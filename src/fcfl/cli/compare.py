@@ -84,7 +84,7 @@ def compare(
 
 def _show(comparison: Comparison, folder: Path) -> None:
     """A page for every finished run and one for all; a failed run fails the command."""
-    from fcfl.report.method_tables import methods_sentences, methods_table
+    from fcfl.report.comparisons import methods_sentences, methods_table
     from fcfl.report.page import write_comparison, write_page
 
     finished = [folder / run.folder for run in comparison.runs if run.part is not None]

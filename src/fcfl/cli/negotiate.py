@@ -10,7 +10,7 @@ from rich.table import Table as Grid
 
 from fcfl.models.loss import HALF
 from fcfl.negotiation.negotiating import MOST, Procedure
-from fcfl.report.negotiation_page import headline
+from fcfl.report.negotiation import headline
 from fcfl.report.page import PAGE
 from fcfl.report.words import number, plain
 from fcfl.results.negotiation import Negotiation, VotingRule

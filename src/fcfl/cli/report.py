@@ -5,9 +5,8 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from fcfl.report.method_tables import methods_sentences, methods_table
+from fcfl.report.comparisons import methods_sentences, methods_table, tradeoff_sentence
 from fcfl.report.page import write_comparison, write_comparison_page, write_page
-from fcfl.report.sweep_views import tradeoff_sentence
 from fcfl.report.terminal import print_result, runs_table
 from fcfl.results import read_comparison, read_results, read_run
 from fcfl.results.files import COMPARISON

@@ -7,9 +7,9 @@ from typing import Annotated
 from cyclopts import App, Parameter
 from rich.table import Table as Grid
 
+from fcfl.report.comparisons import tradeoff_sentence
 from fcfl.report.layout import Column, fitted_table
 from fcfl.report.page import write_page
-from fcfl.report.sweep_views import tradeoff_sentence
 from fcfl.report.words import number
 from fcfl.results import Sweep
 from fcfl.results.many_runs import SweepPoint

@@ -1,4 +1,4 @@
-"""A little SVG: elements with everything escaped, scales in per cent, marks by verdict.
+"""SVG elements with everything escaped, scales in per cent, and marks by verdict.
 
 Positions along the page are per cent and sizes are pixels, so a figure fills any width and its
 text keeps its size.
@@ -21,7 +21,7 @@ MARKS = {
 
 
 def tag(name: str, *children: str | Markup, **attributes: object) -> Markup:
-    """``<name attribute="…">children</name>``; ``class_`` is ``class``, ``_`` is ``-``."""
+    """Return ``<name attribute="…">children</name>``; ``class_`` is ``class``, ``_`` is ``-``."""
     written = Markup("").join(
         Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), value)
         for key, value in attributes.items()
@@ -32,7 +32,7 @@ def tag(name: str, *children: str | Markup, **attributes: object) -> Markup:
 
 
 def picture(ident: str, title: str, description: str, height: float, *parts: Markup) -> Markup:
-    """A figure of the full width with a name and a description for those who do not see it."""
+    """Return a figure of the full width with a name and a description for screen readers."""
     return tag(
         "svg",
         tag("title", title, id=f"{ident}-title"),
@@ -56,12 +56,12 @@ class Scale:
     end: float = 98.0
 
     def at(self, value: float) -> float:
-        """The place of a value; what lies outside is put at the end."""
+        """Return the place of a value, clipped to the ends."""
         share = (value - self.low) / (self.high - self.low)
         return round(self.start + min(max(share, 0.0), 1.0) * (self.end - self.start), 3)
 
     def ticks(self, count: int = 5) -> list[float]:
-        """Round values within the scale."""
+        """Return round values within the scale."""
         step = nice_step((self.high - self.low) / count)
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
@@ -69,36 +69,36 @@ class Scale:
 
 
 def nice_step(least: float) -> float:
-    """The smallest of 1, 2, 5 times a power of ten that is at least ``least``."""
+    """Return the smallest of 1, 2, 5 times a power of ten that is at least ``least``."""
     power = 10.0 ** math.floor(math.log10(least))
     return next(m * power for m in (1.0, 2.0, 5.0, 10.0) if m * power >= least * (1 - 1e-9))
 
 
 def nice_range(values: Sequence[float], *, margin: float = 0.06) -> tuple[float, float]:
-    """Bounds around values, never of no width."""
+    """Return bounds around values, wider than 0."""
     low, high = min(values), max(values)
     spread = max((high - low) * margin, abs(high) * 1e-3, 1e-6)
     return low - spread, high + spread
 
 
 def label(value: float) -> str:
-    """A tick's label without needless digits."""
+    """Return a tick's label without needless digits."""
     return f"{value:.6g}".replace("-", "−")
 
 
 def percent(value: float) -> str:
-    """A position across the figure."""
+    """Return a position across the figure."""
     return f"{value:g}%"
 
 
 def mark(verdict: str, x: float, y: float, colour: str | None = None) -> Markup:
-    """A verdict's shape at (per cent, pixels), in its colour or another class's."""
+    """Return a verdict's shape at (per cent, pixels), in its colour or another class's."""
     shape = tag("path", d=MARKS[verdict], class_=f"mark {colour or css_class(verdict)}")
     return tag("svg", shape, x=percent(x), y=f"{y:g}", overflow="visible")
 
 
 def icon(verdict: str) -> Markup:
-    """A verdict's shape beside its word."""
+    """Return a verdict's shape to stand beside its word."""
     shape = tag("path", d=MARKS[verdict], class_=f"mark {css_class(verdict)}")
     return tag(
         "svg", shape, class_="icon", width="18", height="18", viewBox="-9 -9 18 18",
@@ -107,26 +107,34 @@ def icon(verdict: str) -> Markup:
 
 
 def css_class(verdict: str) -> str:
-    """A verdict as a class of the style sheet."""
+    """Return a verdict as a class of the style sheet."""
     return "v-" + verdict.replace(" ", "-")
 
 
 def text(x: float, y: float, words: str, *, anchor: str = "start", dx: float = 0) -> Markup:
-    """Words at (per cent, pixels)."""
+    """Return words at (per cent, pixels)."""
     return tag("text", words, x=percent(x), y=f"{y:g}", dx=f"{dx:g}", text_anchor=anchor)
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
-    """A line between two points in (per cent, pixels)."""
+    """Return a line between two points in (per cent, pixels)."""
     return tag(
         "line", x1=percent(x1), y1=f"{y1:g}", x2=percent(x2), y2=f"{y2:g}", class_=class_
     )  # fmt: skip
 
 
+def box(start: float, end: float, y: float, height: float, class_: str) -> Markup:
+    """Return a bar between two places in per cent."""
+    width = percent(round(max(end - start, 0.0), 3))
+    return tag(
+        "rect", x=percent(start), y=f"{y:g}", width=width, height=f"{height:g}", class_=class_
+    )
+
+
 def stretched_line(
     places: Sequence[tuple[float, float]], height: float, class_: str = "line"
 ) -> Markup:
-    """A line through (per cent, pixels) over the whole figure; its stroke is not stretched."""
+    """Return a line through (per cent, pixels) over the figure; its stroke is not stretched."""
     points = " ".join(f"{x:g},{y:g}" for x, y in places)
     drawn = tag("polyline", points=points, class_=class_, vector_effect="non-scaling-stroke")
     return tag(

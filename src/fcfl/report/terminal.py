@@ -1,4 +1,4 @@
-"""A result on the screen: tables that fit its width, and a few sentences that sum them up."""
+"""A result on the screen: tables that fit its width, and sentences that sum them up."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -9,25 +9,24 @@ from rich.text import Text
 
 from fcfl.results import ClientResult, Disparity, Part, Result
 from fcfl.results.findings import exceeded_budgets, findings_of, warnings_of
+from fcfl.results.many_runs import judge
 
-from .budget_price import steps_sentence
-from .claims import RuleName, claims_of, rule_of, shown_verdict
+from .claims import Claim, claims_of, count_verdicts, first_claim
 from .layout import EXTRA, Column, fitted_table
-from .people import people_sentences
-from .run_comparison import run_line
-from .views import claims_with_price
 from .words import (
-    cost_sentence,
+    exchanges_called,
+    number,
+    people_sentence,
+    plain,
     prices_sentence,
     privacy_sentences,
     served_sentence,
     share,
+    steps_sentence,
     trained_sentence,
     unknown_worst,
     verdict_sentence,
 )
-from .words import number as number
-from .words import plain as plain
 
 if TYPE_CHECKING:  # a report reads results; of a data set it only shows a description
     from fcfl.data.builtin import ClientDescription
@@ -40,17 +39,17 @@ STYLES = {"met": "green", "exceeded": "bold red", "undetermined": "yellow"}
 
 def result_tables(result: Result, width: int = 80) -> Iterator[Table]:
     """Yield one table of at most ``width`` cells for each rule, the worst-served client first."""
-    clients = by_loss(result.clients)[:MOST_CLIENTS]
-    together, part = result.overall, result.judged_part
-    entries = [*clients[0][1].part(part).disparities, *together.part(part).disparities]
-    lines = [*clients, (result.name_of_all, together)] if len(clients) > 1 else clients
-    for rule in dict.fromkeys(map(rule_of, entries)):
-        budgets = {_entry(client.part(part), rule).budget for _, client in lines}
-        shared = budgets - {None}
-        is_shared = len(shared) <= 1 and _entry(clients[0][1].part(part), rule).budget in shared
-        title = f"{_trained_as(result)}: {rule}"
-        if is_shared:
-            title += f", budget {shared.pop():g}"
+    clients, part = by_loss(result.clients)[:MOST_CLIENTS], result.judged_part
+    lines = [*clients, (result.name_of_all, result.overall)] if len(clients) > 1 else clients
+    every = [*clients[0][1].part(part).disparities, *result.overall.part(part).disparities]
+    trained_as = result.method
+    if result.chosen_threshold is not None:
+        trained_as += f", threshold {result.chosen_threshold:g}"
+    for rule in {entry.title: entry for entry in every}.values():
+        budgets = [_entry(client.part(part), rule).budget for _, client in lines]
+        shared = set(budgets) - {None}
+        is_shared = len(shared) == 1 and budgets[0] is not None
+        title = f"{trained_as}: {rule.title}" + (f", budget {budgets[0]:g}" if is_shared else "")
         columns = [
             column
             for column in _columns(lines, rule, result)
@@ -59,16 +58,10 @@ def result_tables(result: Result, width: int = 80) -> Iterator[Table]:
         yield fitted_table(title, columns, width, last=len(lines) - len(clients))
 
 
-def _trained_as(result: Result) -> str:
-    """The method, and the decision threshold where it is not one half."""
-    chosen = result.chosen_threshold
-    return result.method if chosen is None else f"{result.method}, threshold {chosen:g}"
-
-
 def _columns(
-    lines: Sequence[tuple[str, ClientResult]], rule: RuleName, result: Result
+    lines: Sequence[tuple[str, ClientResult]], rule: Disparity, result: Result
 ) -> Iterator[Column]:
-    """Yield what is told of each client; an audit has trained nothing."""
+    """Yield what is known of each client; an audit has no training."""
     part, is_audit = result.judged_part, result.method == "audit"
     judged = [client.part(part) for _, client in lines]
     entries = [_entry(one, rule) for one in judged]
@@ -90,30 +83,27 @@ def _columns(
         yield Column(f"train\n{value}", [number(found, 3) for found in trained], rank=4)
     yield Column(value if is_audit else f"{part}\n{value}", [number(e.value, 3) for e in entries])
     yield Column("interval", [_short_interval(entry) for entry in entries], rank=2)
-    yield Column("budget", [_budget(entry) for entry in entries])
+    limits = ["–" if entry.budget is None else f"{entry.budget:.4g}" for entry in entries]
+    yield Column("budget", limits)
     yield Column("verdict", [_verdict(entry) for entry in entries], is_number=False)
 
 
 def _verdict(entry: Disparity) -> Text:
-    verdict = shown_verdict(entry)
+    verdict = Claim("", entry, None, 0).verdict
     is_judged = verdict in STYLES or verdict == "not compared"
     return Text(verdict, STYLES.get(verdict, "")) if is_judged else Text("–")
 
 
 def _short_interval(entry: Disparity) -> str:
-    if entry.low is None or entry.high is None:
+    if entry.interval is None:
         return "–"
-    return "–".join(f"{end:.3f}".removeprefix("0") for end in (entry.low, entry.high))
+    return "–".join(f"{end:.3f}".removeprefix("0") for end in entry.interval)
 
 
-def _budget(entry: Disparity) -> str:
-    return "–" if entry.budget is None else f"{entry.budget:.4g}"
-
-
-def _entry(part: Part, rule: RuleName) -> Disparity:
-    """What the part says of a rule; where it says nothing, nothing is known."""
+def _entry(part: Part, rule: Disparity) -> Disparity:
+    """Return the part's disparity by a rule, one without values if there is none."""
     unknown = Disparity(rule.metric, rule.attribute, rule.rule, None)
-    return next((entry for entry in part.disparities if rule_of(entry) == rule), unknown)
+    return next((entry for entry in part.disparities if entry.title == rule.title), unknown)
 
 
 def by_loss(clients: Mapping[str, ClientResult]) -> list[tuple[str, ClientResult]]:
@@ -127,7 +117,7 @@ def by_loss(clients: Mapping[str, ClientResult]) -> list[tuple[str, ClientResult
 
 
 def print_result(console: Console, result: Result) -> None:
-    """What is wrong, the tables, what the judged rows say, and how training ended."""
+    """Print findings, tables, verdicts, and how training ended."""
     for sentence in leading_sentences(result):
         console.print(sentence, markup=False, highlight=False)
     for table in result_tables(result, console.width):
@@ -140,7 +130,7 @@ def print_result(console: Console, result: Result) -> None:
 
 
 def leading_sentences(result: Result) -> list[str]:
-    """Return the reasons for exit code 3, and what budgets cost where that is much."""
+    """Return the reasons for exit code 3, and the cost of budgets where it is high."""
     return [
         *(f"Exit code 3: {plain(one.sentence)}" for one in findings_of(result)),
         *(f"Warning: {plain(one.sentence)}" for one in warnings_of(result)),
@@ -148,31 +138,41 @@ def leading_sentences(result: Result) -> list[str]:
 
 
 def summary_sentences(result: Result) -> list[str]:
-    """Return what the page says on its first screen, what budgets cost, and how the run ended."""
-    served = served_sentence(result) or unknown_worst(result)
+    """Return the sentences of the page's first screen, the cost, and how the run ended."""
+    served, first = served_sentence(result) or unknown_worst(result), first_claim(result)
     is_met = not exceeded_budgets(result)
     sentences = [f"{served} {trained_sentence(result)}".strip() if is_met else served]
-    if any(claim.verdict in STYLES for claim in claims_of(result)):
-        sentences += [verdict_sentence(result), *people_sentences(result)]
-    sentences += [steps_sentence(result)]
-    sentences += [prices_sentence(claims_with_price(result)[:MOST_PRICES], result)]
-    sentences += [result.message, cost_sentence(result) or "", *privacy_sentences(result)]
+    if first is not None and any(claim.verdict in STYLES for claim in claims_of(result)):
+        sentences += [verdict_sentence(result), people_sentence(first)]
+    exchanges = exchanges_called(result)
+    sentences += [
+        steps_sentence(result),
+        prices_sentence(result, MOST_PRICES),
+        result.message,
+        f"Exchanges with all clients: {exchanges}." if exchanges else "",
+        *privacy_sentences(result),
+    ]
     return [sentence for sentence in sentences if sentence]
 
 
 def runs_table(results: Mapping[str, Result], width: int = 80) -> Table:
     """Return several runs in one line each."""
-    runs = [run_line(name, result) for name, result in results.items()]
-    counts = [Column(heading, [str(run.counts[verdict]) for run in runs])
-              for heading, verdict in _COUNTED.items()]  # fmt: skip
+    runs = [(result.worst_client, judge(result)) for result in results.values()]
+    counts = [
+        count_verdicts(claim for claim in claims_of(result) if claim.entry.budget is not None)
+        for result in results.values()
+    ]
     columns = [
-        Column("run", [run.name for run in runs], is_name=True),
-        Column("worst\nserved", [run.worst_client for run in runs], is_name=True),
-        Column("its train\nloss", [number(run.train_loss) for run in runs], rank=3),
-        Column("se-\nlected", [number(run.judged.selected, 3) for run in runs], rank=2),
-        Column("lowest\naccuracy", [number(run.lowest_accuracy, 3) for run in runs], rank=1),
-        Column("largest\ndifference", [number(run.largest, 3) for run in runs]),
-        *counts,
+        Column("run", list(results), is_name=True),
+        Column("worst\nserved", [worst.name or "–" for worst, _ in runs], is_name=True),
+        Column("its train\nloss", [number(worst.train_loss) for worst, _ in runs], rank=3),
+        Column("se-\nlected", [number(one.selected, 3) for _, one in runs], rank=2),
+        Column("lowest\naccuracy", [number(one.lowest_accuracy, 3) for _, one in runs], rank=1),
+        Column("largest\ndifference", [number(one.largest, 3) for _, one in runs]),
+        *[
+            Column(heading, [str(count[verdict]) for count in counts])
+            for heading, verdict in _COUNTED.items()
+        ],
     ]
     return fitted_table("Runs", columns, width)
 
@@ -196,8 +196,8 @@ def comparison_table(results: Mapping[str, Result], width: int = 80) -> Table:
         Column("client", [name for name, _ in clients], is_name=True),
         Column("rows", list(map(str, rows)), rank=1),
         *[
-            Column(f"{what}\n{label}", list(map(told, found, rows)), rank=2 * (what == "selected"))
-            for what, told in measured.items()
+            Column(f"{what}\n{label}", list(map(shown, found, rows)), rank=2 * (what == "selected"))
+            for what, shown in measured.items()
             for label, found in tests.items()
         ],
         Column("budget", budgets),
@@ -213,8 +213,8 @@ def federation_table(name: str, clients: Sequence["ClientDescription"], width: i
         for position, group in enumerate(client.groups)
     ]
 
-    def of_client(told: Callable[["ClientDescription"], str]) -> list[str]:
-        return ["" if client is None else told(client) for client, _ in lines]
+    def of_client(shown: Callable[["ClientDescription"], str]) -> list[str]:
+        return ["" if client is None else shown(client) for client, _ in lines]
 
     groups = [group for _, group in lines]
     columns = [

@@ -1,16 +1,33 @@
-"""Sentences about a result. A budget is met, exceeded or undetermined; nothing is ever more."""
+"""Sentences about a result, for page, terminal and cards.
+
+A budget is met, exceeded or undetermined; no stronger word is used.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import permutations
 
 from fcfl.results import Result
-from fcfl.results.findings import exceeded_budgets, findings_of, warnings_of
-from fcfl.results.result import PoolingSummary
+from fcfl.results.findings import exceeded_budgets, findings_of, times_as_many, warnings_of
+from fcfl.results.result import GroupCount, Interval, PoolingSummary
 
-from .claims import Claim, claims_of, count_verdicts, first_claim, rows_called
+from .claims import (
+    Claim,
+    claims_of,
+    claims_with_price,
+    count_verdicts,
+    first_claim,
+    rows_called,
+)
 
 MOST_LISTED = 12  # clients whose own rows exceed a budget
-MOST_NAMED = 3  # clients of the same privacy loss that are spelled out
+MOST_NAMED = 3  # clients of the same privacy loss, or with the same next step
+MOST_STEPS = 3  # open claims with a step of their own
+AMONG = {
+    "selection": "",
+    "true_positive": " of those with a positive label",
+    "false_positive": " of those with a negative label",
+}
 _PHASES = {
     "meet": "to meet",
     "reference": "to train without budgets",
@@ -27,43 +44,78 @@ _PHASES = {
 }
 
 
+# --- numbers and names ----------------------------------------------------------------------------
+
+
 def number(value: float | None, digits: int = 4) -> str:
-    """A number for a table, a dash where there is none; only nothing is 0."""
+    """Return a number for a table, a dash for None; only 0 itself is shown as 0."""
     if value is None or not math.isfinite(value):
         return "–"
-    told = f"{value:.{digits}f}"
-    return f"<{10**-digits:.{digits}f}" if value > 0 and not float(told) else told
+    shown = f"{value:.{digits}f}"
+    return f"<{10**-digits:.{digits}f}" if value > 0 and not float(shown) else shown
 
 
 def share(count: int | None, rows: int) -> str:
     """Return a share with three decimals; only nobody is 0 and only everybody is 1."""
     if count is None or not rows:
         return "–"
-    told = f"{count / rows:.3f}"
-    if told == "0.000" and count:
+    shown = f"{count / rows:.3f}"
+    if shown == "0.000" and count:
         return "<.001"
-    return ">.999" if told == "1.000" and count < rows else told
+    return ">.999" if shown == "1.000" and count < rows else shown
+
+
+def interval(bounds: Interval | tuple[None, None] | None, digits: int = 3) -> str:
+    """Return both ends, a dash where there is no interval."""
+    if bounds is None or bounds[0] is None or bounds[1] is None:
+        return "–"
+    return f"{bounds[0]:.{digits}f} to {bounds[1]:.{digits}f}"
 
 
 def plain(name: str) -> str:
-    """A name as it is, but without characters that would steer a terminal or a line of text."""
+    """Return a name without characters that would control a terminal or a line of text."""
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in name)
 
 
-def interval(low: float | None, high: float | None, digits: int = 3) -> str:
-    """Both ends, a dash where there is no interval."""
-    if low is None or high is None:
-        return "–"
-    return f"{low:.{digits}f} to {high:.{digits}f}"
+def listed(names: Sequence[str], most: int = MOST_LISTED) -> str:
+    """Return the first names of several, and how many more there are."""
+    left = len(names) - most
+    shown = plain(", ".join(names[:most]))
+    return f"{shown} and {left} more" if left > 0 else shown
+
+
+def capitalised(sentence: str) -> str:
+    """Return a sentence that begins with a capital letter."""
+    return sentence[:1].upper() + sentence[1:]
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _has(count: int) -> str:
+    return f"{count} has" if count == 1 else f"{count} have"
+
+
+# --- the headline ---------------------------------------------------------------------------------
+
+
+def title_of(result: Result) -> str:
+    """Return the headline: reasons for exit code 3, a high price, or the verdicts on budgets."""
+    found = findings_of(result)
+    if found:
+        reasons = "; ".join(plain(finding.headline) for finding in found)
+        return f"{capitalised(reasons)} (exit code 3)."
+    warned = [capitalised(plain(f"{one.headline}. ")) for one in warnings_of(result)]
+    return "".join(warned) + verdict_sentence(result)
 
 
 def verdict_sentence(result: Result) -> str:
-    """What is known of the budgets on the judged rows: shown to be met, exceeded, or not known."""
-    claims = [claim for claim in claims_of(result) if claim.budget is not None]
+    """Return how many budgets are shown to be met, exceeded or left open by the judged rows."""
+    claims = [claim for claim in claims_of(result) if claim.entry.budget is not None]
     if not claims:
         return "No budget was set: disparities are measured, not judged."
-    counts = count_verdicts(claims)
-    given = "1 budget" if len(claims) == 1 else f"{len(claims)} budgets"
+    counts, given = count_verdicts(claims), _counted(len(claims), "budget")
     if counts["not judged"]:
         return f"{given} set, not judged on {rows_called(result)}."
     known = [f"{counts['met']} of {given} shown to be met on {rows_called(result)}"]
@@ -79,106 +131,6 @@ def verdict_sentence(result: Result) -> str:
     return ", ".join(known) + "."
 
 
-def _has(count: int) -> str:
-    return f"{count} has" if count == 1 else f"{count} have"
-
-
-def worst_sentence(result: Result) -> str | None:
-    """The claim that matters most, with its rows and its interval."""
-    first = first_claim(result)
-    return None if first is None else claim_sentence(first)
-
-
-def claim_sentence(claim: Claim) -> str:
-    """``phd: budget 0.05 undetermined on 181 rows (smallest group 24), …``."""
-    who, what = plain(claim.client), plain(claim.of.in_words)
-    if claim.value is None:
-        return f"{who}: {what} cannot be measured, fewer than two groups have enough rows."
-    on = f"on {_rows(claim.rows)}"
-    if claim.smallest_group is not None:
-        on += f" (smallest group {claim.smallest_group:,})"
-    found = f"{what} is {number(claim.value, 3)}"
-    if claim.low is not None:
-        found += f", interval {interval(claim.low, claim.high)}"
-    if claim.budget is None:
-        return f"{who}: {found} {on}; no budget."
-    return f"{who}: budget {claim.budget:g} {claim.verdict} {on}: {found}.{_reach(claim)}"
-
-
-def _reach(claim: Claim) -> str:
-    """What the rows could show at all, where they decide nothing."""
-    if claim.verdict != "undetermined" or claim.smallest_verifiable is None:
-        return ""
-    side = "above" if claim.of.is_ratio else "below"
-    return f" These rows cannot verify a budget {side} {claim.smallest_verifiable:.3f}."
-
-
-def served_sentence(result: Result) -> str | None:
-    """Who is served worst, where that is known."""
-    worst = result.worst_client
-    if worst.name is None:
-        return None
-    facts = []
-    if worst.train_loss is not None:
-        facts.append(f"training loss {number(worst.train_loss)}")
-    if worst.test_accuracy is not None:
-        rows = "accuracy" if result.method == "audit" else "test accuracy"
-        facts.append(f"{rows} {number(worst.test_accuracy)}")
-    return f"Worst served: {', '.join([plain(worst.name), *facts])}."
-
-
-def price_sentence(claim: Claim, result: Result) -> str:
-    """What one hundredth of a budget costs."""
-    whose = f"the budget over {claim.client}" if claim.is_together else f"{claim.client}'s budget"
-    saved = 0.01 * (claim.price or 0.0)
-    return (
-        f"Relaxing {plain(whose)} ({plain(claim.of.in_words)}) by 0.01 would lower "
-        f"{minimised(result)} by about {saved:.2g}."
-    )
-
-
-def prices_sentence(claims: Sequence[Claim], result: Result) -> str:
-    """Return what one hundredth of each of several budgets costs, in one sentence."""
-    if not claims:
-        return ""
-    attributes = {claim.of for claim in claims}
-    each = [
-        f"{plain(claim.client)} {0.01 * (claim.price or 0.0):.2g}"
-        + (f" ({plain(claim.of.in_words)})" if len(attributes) > 1 else "")
-        for claim in claims
-    ]
-    return (
-        f"Relaxing one budget by 0.01 would lower {minimised(result)} by about: {', '.join(each)}."
-    )
-
-
-def minimised(result: Result) -> str:
-    """What training minimises, and so what prices are paid in."""
-    kind = "excess training loss" if result.own_best_losses else "training loss"
-    if result.objective in (None, "max"):
-        return f"the worst client's {kind}"
-    what = "mean" if result.objective == "mean" else "soft maximum"
-    return f"the {what} of the clients' {kind}es"
-
-
-# --- training rows --------------------------------------------------------------------------------
-
-
-def title_of(result: Result) -> str:
-    """Return the headline: reasons for exit code 3, a high price, or what is known of budgets."""
-    found = findings_of(result)
-    if found:
-        reasons = "; ".join(plain(finding.headline) for finding in found)
-        return f"{capitalised(reasons)} (exit code 3)."
-    warned = [capitalised(plain(f"{one.headline}. ")) for one in warnings_of(result)]
-    return "".join(warned) + verdict_sentence(result)
-
-
-def capitalised(sentence: str) -> str:
-    """Return a sentence that begins with a capital letter."""
-    return sentence[:1].upper() + sentence[1:]
-
-
 def finding_sentences(result: Result) -> list[str]:
     """Return one sentence for each reason for exit code 3 and each warning, with all details."""
     return [
@@ -187,67 +139,205 @@ def finding_sentences(result: Result) -> list[str]:
     ]
 
 
-def threshold_sentence(result: Result) -> str | None:
-    """State from which score on rows are selected; an audit does not know it."""
+def standing(result: Result) -> str:
+    """Return reasons for exit code 3, warnings and the verdicts on budgets, for a card."""
+    return " ".join([*finding_sentences(result), verdict_sentence(result)])
+
+
+def detail_sentences(result: Result) -> list[str]:
+    """Return the sentences under the headline of a page."""
+    first, verdicts = first_claim(result), verdict_sentence(result)
+    found = [
+        verdicts if verdicts != title_of(result) else "",
+        "" if first is None else people_sentence(first),
+        "" if first is None else claim_sentence(first),
+        served_sentence(result),
+        threshold_sentence(result),
+    ]
+    return [sentence for sentence in found if sentence]
+
+
+def claim_sentence(claim: Claim) -> str:
+    """Return ``phd: budget 0.05 undetermined on 181 rows (smallest group 24): …``."""
+    who, entry, smallest = plain(claim.client), claim.entry, claim.smallest
+    what = plain(entry.in_words)
+    if entry.value is None:
+        return f"{who}: {what} cannot be measured, fewer than two groups have enough rows."
+    on = f"on {_counted(claim.rows, 'row')}"
+    if smallest is not None:
+        on += f" (smallest group {smallest.rows:,})"
+    found = f"{what} is {number(entry.value, 3)}"
+    if entry.low is not None:
+        found += f", interval {interval(entry.interval)}"
+    if entry.budget is None:
+        return f"{who}: {found} {on}; no budget."
+    sentence = f"{who}: budget {entry.budget:g} {claim.verdict} {on}: {found}."
+    if claim.verdict == "undetermined" and entry.smallest_verifiable is not None:
+        side = "above" if entry.is_ratio else "below"
+        reach = f"{entry.smallest_verifiable:.3f}"
+        sentence += f" These rows cannot verify a budget {side} {reach}."
+    return sentence
+
+
+def served_sentence(result: Result) -> str:
+    """Return the client served worst, empty if it is not known."""
+    worst = result.worst_client
+    if worst.name is None:
+        return ""
+    facts = [plain(worst.name)]
+    if worst.train_loss is not None:
+        facts.append(f"training loss {number(worst.train_loss)}")
+    if worst.test_accuracy is not None:
+        rows = "accuracy" if result.method == "audit" else "test accuracy"
+        facts.append(f"{rows} {number(worst.test_accuracy)}")
+    return f"Worst served: {', '.join(facts)}."
+
+
+def unknown_worst(result: Result) -> str:
+    """Return why no client is named as served worst."""
+    if result.privacy is not None:
+        return "The client served worst is not known: clients that add noise report no losses."
+    return "The client served worst is not known without labels."
+
+
+def threshold_sentence(result: Result) -> str:
+    """Return the score from which rows are selected; empty for an audit."""
     if result.threshold is None:
-        return None
+        return ""
     if result.thresholds is not None:
         return f"People are selected by client and group, near a score of {result.threshold:g}."
     return f"People are selected from a score of {result.threshold:g} on."
 
 
-def standing(result: Result) -> str:
-    """Return reasons for exit code 3, warnings and what is known of the budgets, for a card."""
-    return " ".join([*finding_sentences(result), verdict_sentence(result)])
+# --- training rows, price, margins, cost ----------------------------------------------------------
 
 
 def trained_sentence(result: Result) -> str:
-    """Return how many budgets are met on the training rows; nothing for an audit."""
+    """Return how many budgets are met on the training rows; empty for an audit."""
     if result.method == "audit":
         return ""
     given = [entry for _, entry in result.training_disparities() if entry.budget is not None]
     if not given:
         return "No budget was set."
+    n_exceeded = sum(one.entry is not None for one in exceeded_budgets(result))
     if result.pooling is not None:
-        return _kept_by_estimates(result, result.pooling, len(given))
-    known = [entry for entry in given if entry.trained is not None]
-    met = len(known) - sum(one.entry is not None for one in exceeded_budgets(result))
-    sentence = f"{met} of {_budgets(len(given))} met on the training rows"
-    if len(known) < len(given):
-        sentence += f", {_has(len(given) - len(known))} no two groups to compare"
-    return f"{sentence}."
+        return _kept_by_estimates(result.pooling, len(given) - n_exceeded, len(given))
+    n_unknown = sum(entry.trained is None for entry in given)
+    met = len(given) - n_unknown - n_exceeded
+    sentence = f"{met} of {_counted(len(given), 'budget')} met on the training rows"
+    return (
+        f"{sentence}, {_has(n_unknown)} no two groups to compare." if n_unknown else sentence + "."
+    )
 
 
-def _budgets(n: int) -> str:
-    return "1 budget" if n == 1 else f"{n} budgets"
-
-
-def _kept_by_estimates(result: Result, pooling: PoolingSummary, n_given: int) -> str:
-    """Return how many budgets are met, by what, and whose own rows exceed theirs."""
-    met = n_given - sum(one.entry is not None for one in exceeded_budgets(result))
-    n_clients, n_own = len(pooling.weights), len(pooling.own_rows_decide)
+def _kept_by_estimates(pooling: PoolingSummary, n_met: int, n_given: int) -> str:
     sentence = (
-        f"{met} of {_budgets(n_given)} met on the training rows: {n_own} of {n_clients} clients "
-        "are judged by their own rows, the others by estimates over all clients"
+        f"{n_met} of {_counted(n_given, 'budget')} met on the training rows: "
+        f"{len(pooling.own_rows_decide)} of {len(pooling.weights)} clients are judged by their own "
+        "rows, the others by estimates over all clients."
     )
     over = pooling.exceed_on_own_rows
-    if not over:
+    if over:
+        exceed = "exceeds" if len(over) == 1 else "exceed"
+        sentence += f" Of these, {listed(over)} {exceed} a budget on their own training rows."
+    return sentence
+
+
+def steps_sentence(result: Result) -> str:
+    """Return accuracy and share selected on training rows in three steps, in one sentence."""
+    price = result.price
+    if price is None:
+        return ""
+    steps = [price.without_budgets, price.with_budgets]
+    if result.margins is not None:
+        steps.append(price.with_margins)
+    accuracy = " → ".join(f"{one.accuracy:.3f}" for one in steps)
+    selected = " → ".join(f"{one.selected:.3f}" for one in steps)
+    last = " → with margins" if result.margins is not None else ""
+    return f"Training rows, without budgets → with{last}: accuracy {accuracy}, selected {selected}."
+
+
+def margin_sentence(result: Result) -> str:
+    """Return the confidence that margins were made for, and whether rows suffice."""
+    margins = result.margins
+    if margins is None:
+        return ""
+    made = f"{margins.confidence:g}"
+    if margins.cut_to is not None:
+        cut = f"{margins.cut_to:g}" if margins.cut_to else "0 (there are none)"
+        made = f"{cut} instead of {made}"
+    sentence = f"Margins are made for {made} confidence"
+    n = len(margins.rows_short)
+    if not n:
         return f"{sentence}."
-    exceed = "exceeds" if len(over) == 1 else "exceed"
-    return f"{sentence}. Of these, {listed(over)} {exceed} a budget on their own training rows."
+    whose = "1 client are" if n == 1 else f"{n} clients are"
+    return f"{sentence}; the rows of {whose} too few for it, and have smaller margins."
 
 
-def listed(names: Sequence[str]) -> str:
-    """Return the first names of several, and how many more there are."""
-    left = len(names) - MOST_LISTED
-    shown = plain(", ".join(names[:MOST_LISTED]))
-    return f"{shown} and {left} more" if left > 0 else shown
+def price_notes(result: Result) -> list[str]:
+    """Return sentences on margins, on budgets kept by estimates, and on outliers."""
+    found = [margin_sentence(result)]
+    if result.pooling is not None:
+        found.append(trained_sentence(result))
+        if result.pooling.odd:
+            found.append(
+                f"Estimates may be too low for {listed(result.pooling.odd)}: more than chance "
+                "separates them from the other clients."
+            )
+    return [sentence for sentence in found if sentence]
 
 
-def cost_sentence(result: Result) -> str | None:
-    """Return how many exchanges the run took and what for; None if clients were not asked."""
-    parts = exchanges_called(result)
-    return f"Exchanges with all clients: {parts}." if parts else None
+def rows_needed(result: Result, client: str) -> str:
+    """Return how many times its rows a client needs for the confidence, empty if they suffice."""
+    short = {} if result.margins is None else result.margins.rows_short
+    if client not in short:
+        return ""
+    times = short[client]
+    return "no number suffices" if times is None else f"{times_as_many(times)} times"
+
+
+def kept_by(result: Result, client: str) -> str:
+    """Return whether a client's own rows or an estimate keep its budgets, empty if unknown."""
+    pooling = result.pooling
+    if pooling is None or client not in pooling.weights:
+        return ""
+    is_own = client in pooling.own_rows_decide
+    found = "own rows" if is_own else f"estimate, own rows weigh {pooling.weights[client]:.2f}"
+    return f"{found}; differs from the others" if client in pooling.odd else found
+
+
+def minimised(result: Result) -> str:
+    """Return what training minimises, which prices are measured in."""
+    kind = "excess training loss" if result.own_best_losses else "training loss"
+    if result.objective in (None, "max"):
+        return f"the worst client's {kind}"
+    what = "mean" if result.objective == "mean" else "soft maximum"
+    return f"the {what} of the clients' {kind}es"
+
+
+def price_sentence(claim: Claim, result: Result) -> str:
+    """Return the price of one hundredth of a budget."""
+    whose = f"the budget over {claim.client}" if claim.is_together else f"{claim.client}'s budget"
+    return (
+        f"Relaxing {plain(whose)} ({plain(claim.entry.in_words)}) by 0.01 would lower "
+        f"{minimised(result)} by about {0.01 * (claim.price or 0.0):.2g}."
+    )
+
+
+def prices_sentence(result: Result, most: int) -> str:
+    """Return the price of one hundredth of the most expensive budgets, in one sentence."""
+    claims = claims_with_price(result)[:most]
+    if not claims:
+        return ""
+    is_one = len({claim.entry.title for claim in claims}) == 1
+    each = [
+        f"{plain(claim.client)} {0.01 * (claim.price or 0.0):.2g}"
+        + ("" if is_one else f" ({plain(claim.entry.in_words)})")
+        for claim in claims
+    ]
+    return (
+        f"Relaxing one budget by 0.01 would lower {minimised(result)} by about: {', '.join(each)}."
+    )
 
 
 def exchanges_called(result: Result) -> str:
@@ -257,30 +347,195 @@ def exchanges_called(result: Result) -> str:
     return f"{cost.total:,} ({parts})" if cost.total else ""
 
 
-def unknown_worst(result: Result) -> str:
-    """Why nobody is named as served worst."""
-    if result.privacy is not None:
-        return "Who is served worst is not known: clients that add noise tell no losses."
-    return "Who is served worst is not known without labels."
-
-
 def privacy_sentences(result: Result) -> Iterator[str]:
-    """What the run disclosed of a row at most, of which neighbours, and what that leaves out."""
+    """Yield the privacy loss of each client, its definition, and what it does not cover."""
     if result.privacy is None:
         return
     losses: dict[tuple[float, float], list[str]] = {}
     for name, loss in result.privacy.clients.items():
         losses.setdefault((loss.epsilon, loss.delta), []).append(name)
     for (epsilon, delta), names in losses.items():
-        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-        who = plain(", ".join(names[:MOST_NAMED])) + more
         yield (
-            f"Privacy: epsilon {epsilon:g} at delta {delta:g} for each of {who}. Neighbouring "
-            f"tables differ by one row that is added or removed ({result.privacy.neighbours}). All "
-            "counts and rates here have noise, and intervals are as much wider."
+            f"Privacy: epsilon {epsilon:g} at delta {delta:g} for each of "
+            f"{listed(names, MOST_NAMED)}. Neighbouring tables differ by one row that is added or "
+            f"removed ({result.privacy.neighbours}). All counts and rates here have noise, and "
+            "intervals are wider accordingly."
         )
     yield f"Privacy does not cover {'; '.join(result.privacy.not_covered)}."
 
 
-def _rows(count: int) -> str:
-    return "1 row" if count == 1 else f"{count:,} rows"
+# --- people ---------------------------------------------------------------------------------------
+
+
+def people_sentence(claim: Claim) -> str:
+    """Return ``At north, 90 of 100 White and 75 of 100 Black people are selected; …``.
+
+    Empty where no two groups are compared.
+    """
+    found = extremes(claim)
+    if found is None:
+        return ""
+    most, least = found
+    where = "Over all rows" if claim.is_together else f"At {plain(claim.client)}"
+    shares = distinct_shares(most, least)
+    who = f"{shares[0]} {plain(most.group)} people{AMONG.get(most.rate, '')}"
+    others = f"{shares[1]} {plain(least.group)} people{AMONG.get(least.rate, '')}"
+    more = f"{plain(most.group)} people are selected more often"
+    if _rate(most) == _rate(least):
+        more = "as often as each other"
+    return f"{where}, {who} and {others} are selected: {more}.{_about_budget(claim, found)}"
+
+
+def extremes(claim: Claim) -> tuple[GroupCount, GroupCount] | None:
+    """Return the two compared groups that the claim's value is about, the most selected one first.
+
+    With several rates, such as those of equalized odds, the value is that of one of them.
+    """
+
+    def gap(pair: tuple[GroupCount, GroupCount]) -> float:
+        return _rate(pair[0]) - _rate(pair[1])
+
+    def quotient(pair: tuple[GroupCount, GroupCount]) -> float:
+        return _rate(pair[1]) / _rate(pair[0]) if pair[0].selected else 1.0
+
+    pairs = [
+        (most, least)
+        for most, least in permutations(claim.groups, 2)
+        if most.rate == least.rate and _rate(most) >= _rate(least)
+    ]
+    if claim.entry.is_ratio:
+        return min(pairs, key=lambda pair: (quotient(pair), -gap(pair)), default=None)
+    return max(pairs, key=gap, default=None)
+
+
+def _rate(group: GroupCount) -> float:
+    return group.selected / group.rows
+
+
+def distinct_shares(first: GroupCount, second: GroupCount) -> tuple[str, str]:
+    """Return how many of each group are selected, precisely enough to distinguish the shares.
+
+    Groups of up to 100 are counted. Of larger ones this is the number of 100; where it would be 0,
+    100 or the same for different shares, a decimal is added, and after two the groups are counted.
+    """
+    for digits in range(3):
+        shares = _per_hundred(first, digits), _per_hundred(second, digits)
+        if shares[0] and shares[1] and (shares[0] != shares[1] or _rate(first) == _rate(second)):
+            return shares
+    return f"{first.selected:,} of {first.rows:,}", f"{second.selected:,} of {second.rows:,}"
+
+
+def _per_hundred(group: GroupCount, digits: int) -> str:
+    """Return the number selected of a small group, or of each hundred.
+
+    Empty if rounding would turn some people into nobody, or not all of them into everybody.
+    """
+    if group.rows <= 100:
+        return f"{group.selected:,} of {group.rows:,}"
+    shown = f"{100 * _rate(group):.{digits}f}"
+    is_lost = 0 < group.selected < group.rows and float(shown) in (0.0, 100.0)
+    return "" if is_lost else f"{shown} of 100"
+
+
+def _about_budget(claim: Claim, pair: tuple[GroupCount, GroupCount]) -> str:
+    """Return what the shares show about the budget."""
+    entry, smallest = claim.entry, claim.smallest
+    if entry.budget is None or claim.verdict not in ("met", "exceeded", "undetermined"):
+        return ""
+    claimed = f"{'at least' if entry.is_ratio else 'at most'} {entry.budget:g}"
+    if claim.is_near:
+        return f" That is too near {entry.budget:g} to tell whether the {entry.rule} is {claimed}."
+    if claim.verdict == "undetermined":
+        people = "They are"
+        if smallest is not None:
+            people = "1 person is" if smallest.rows == 1 else f"{smallest.rows:,} people are"
+            if smallest not in pair:
+                group = f"{plain(smallest.group)}{AMONG.get(smallest.rate, '')}"
+                people = f"In the group {group}, {people}"
+        return f" {people} too few to tell whether the {entry.rule} is {claimed}."
+    shown = "is shown to be" if claim.verdict == "met" else "is shown not to be"
+    return f" The {entry.rule} {shown} {claimed}."
+
+
+# --- next steps -----------------------------------------------------------------------------------
+
+
+def next_steps(result: Result) -> list[str]:
+    """Return advice on exit code 3, on open budgets, and on exceeded ones."""
+    claims = [claim for claim in claims_of(result) if claim.entry.budget is not None]
+    wrong = (*findings_of(result), *warnings_of(result))
+    steps = [capitalised(plain(one.sentence)) for one in wrong]
+    steps += _about_undetermined([c for c in claims if c.verdict == "undetermined"])
+    exceeded = list(dict.fromkeys(c.client for c in claims if c.verdict == "exceeded"))
+    if exceeded and result.method == "audit":
+        names = listed(exceeded, MOST_NAMED)
+        steps.append(f"{names}: exceeded. Train with these budgets: fcfl train --help.")
+    elif exceeded and result.judged_part == "test":
+        steps.append(
+            f"{listed(exceeded, MOST_NAMED)}: exceeded on rows that training did not use. Train "
+            "with larger margins (--confidence), or agree on a larger budget with --budget."
+        )
+    has_global = any(claim.is_together for claim in claims)
+    if len(result.clients) > 1 and not has_global and any(c.verdict != "met" for c in claims):
+        steps.append(
+            "Single clients may be too small to judge or to constrain: --scope global compares "
+            "groups over all clients' rows together, --scope both does both."
+        )
+    return steps
+
+
+def _about_undetermined(claims: Sequence[Claim]) -> Iterator[str]:
+    """Yield what would decide a few claims: those that need the fewest people come first."""
+
+    def order(claim: Claim) -> float:
+        needed = people_needed(claim)
+        return needed if needed is not None else 0.0 if claim.is_near else math.inf
+
+    for claim in sorted(claims, key=order)[:MOST_STEPS]:
+        yield f"{plain(claim.client)}: {_what_would_decide(claim)}"
+    if len(claims) > MOST_STEPS:
+        left = len(claims) - MOST_STEPS
+        yield f"{left} more {'is' if left == 1 else 'are'} open; see the table of all verdicts."
+
+
+def _what_would_decide(claim: Claim) -> str:
+    needed, smallest, entry = people_needed(claim), claim.smallest, claim.entry
+    worst = number(entry.low if entry.is_ratio else entry.high, 3)
+    if needed is not None and smallest is not None:
+        power = 10 ** max(math.floor(math.log10(needed)) - 1, 0)  # two digits: it is an estimate
+        side = "up to" if entry.is_ratio else "from"
+        return (
+            f"about {math.ceil(needed / power) * power:,} people in the smallest group would be "
+            f"needed to show a budget of {entry.budget:g} to be met (now {smallest.rows:,}), if "
+            f"all groups grow alike; with these rows a budget {side} "
+            f"{number(entry.smallest_verifiable, 3)} could be."
+        )
+    if claim.lone_rates:
+        among = " and ".join(AMONG[rate].strip() for rate in claim.lone_rates)
+        return f"no two groups have enough people {among}; until then no budget can be verified."
+    if claim.is_near:
+        return (
+            f"{number(entry.value, 3)} is too near its budget of {entry.budget:g} to tell; one of "
+            f"{worst} would be shown to be met."
+        )
+    return (
+        f"no number of people shows a budget of {entry.budget:g} to be met; with these rows one of "
+        f"{worst} would be."
+    )
+
+
+def people_needed(claim: Claim) -> float | None:
+    r"""Return the people in the smallest compared group from which the budget could be verified.
+
+    An interval narrows with the root of its rows, if all groups grow alike: :math:`n (s / b)^2`,
+    where :math:`s` is the smallest budget that :math:`n` rows could verify and :math:`b` the
+    budget. For a ratio both are distances from one. None if the rows suffice, or if no number does.
+    """
+    reach, budget, smallest = claim.entry.smallest_verifiable, claim.entry.budget, claim.smallest
+    if reach is None or budget is None or smallest is None:
+        return None
+    if claim.entry.is_ratio:
+        reach, budget = 1.0 - reach, 1.0 - budget
+    if budget <= 0 or reach <= budget or claim.lone_rates:
+        return None
+    return smallest.rows * (reach / budget) ** 2

@@ -120,8 +120,7 @@ class ExceededBudget:
         if entry is None or entry.budget is None:
             return found
         value = "its estimate" if self.is_estimate else f"{entry.trained or 0.0:.3g}"
-        what = f"{entry.metric.replace('_', ' ')} {entry.rule} by {entry.attribute}"
-        return f"{found} ({what} {value}, budget {entry.budget:g})"
+        return f"{found} ({entry.in_words} {value}, budget {entry.budget:g})"
 
 
 def exceeded_budgets(result: Result) -> tuple[ExceededBudget, ...]:
@@ -159,7 +158,7 @@ def is_exceeded(entry: Disparity) -> bool:
     value = entry.trained
     if value is None or entry.budget is None:
         return False
-    gap = entry.budget - value if entry.rule == "ratio" else value - entry.budget
+    gap = entry.budget - value if entry.is_ratio else value - entry.budget
     return gap > (FEASIBILITY_TOLERANCE if entry.value is None else ROUNDING)
 
 

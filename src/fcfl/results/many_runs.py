@@ -58,7 +58,7 @@ def judge(result: "Result") -> Judged:
     largest = [largest_difference(result.clients[name], part) for name in clients]
     values = [entry.value for entry in largest if entry is not None and entry.value is not None]
     limited = [
-        (entry.value, entry.budget, entry.rule == "ratio")
+        (entry.value, entry.budget, entry.is_ratio)
         for one in parts
         for entry in one.disparities
         if entry.value is not None and entry.budget is not None
@@ -94,7 +94,7 @@ def has_enough(client: "ClientResult", part: "PartName") -> bool:
 
 def largest_difference(client: "ClientResult", part: "PartName") -> "Disparity | None":
     """Return a client's largest difference of group rates; ratios are not comparable."""
-    found = [e for e in client.part(part).disparities if e.rule != "ratio" and e.value is not None]
+    found = [e for e in client.part(part).disparities if not e.is_ratio and e.value is not None]
     return max(found, key=lambda entry: entry.value or 0.0, default=None)
 
 

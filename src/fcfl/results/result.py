@@ -84,6 +84,26 @@ class Disparity:
         """
         return self.smooth if self.value is None else self.value
 
+    @property
+    def title(self) -> str:
+        """The metric, rule and attribute that are compared."""
+        return f"{self.metric.replace('_', ' ')} {self.rule}, {self.attribute}"
+
+    @property
+    def in_words(self) -> str:
+        """The same within a sentence."""
+        return f"{self.metric.replace('_', ' ')} {self.rule} by {self.attribute}"
+
+    @property
+    def is_ratio(self) -> bool:
+        """Whether larger is better."""
+        return self.rule == "ratio"
+
+    @property
+    def interval(self) -> Interval | None:
+        """Both ends of the interval, None where there is none."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
 
 @dataclass(frozen=True)
 class GroupScores:

@@ -85,9 +85,8 @@ def _lines(name: str, client: ClientResult, part: PartName) -> Iterator[tuple[st
     if not judged.disparities:
         yield (*first, "", "", "", "")
     for entry in judged.disparities:
-        what = f"{entry.metric} {entry.rule}, {entry.attribute}".replace("_", " ")
         budget = "–" if entry.budget is None else f"{entry.budget:.4g}"
-        yield (*first, what, _number(entry.value), budget, entry.verdict)
+        yield (*first, entry.title, _number(entry.value), budget, entry.verdict)
         first = ("", "", "", "")
 
 

@@ -15,8 +15,7 @@ from fcfl.negotiation.memory import Memory
 from fcfl.negotiation.negotiating import Procedure, negotiate
 from fcfl.policy import Policy
 from fcfl.policy_file import read_policy
-from fcfl.report.negotiation_page import write_negotiation_page
-from fcfl.report.page import PAGE
+from fcfl.report.page import PAGE, write_negotiation_page
 from fcfl.results.files import NEGOTIATION
 from fcfl.results.negotiation import Negotiation
 from fcfl.rules import Difference

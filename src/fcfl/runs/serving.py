@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fcfl.methods.method import RoundInfo
-from fcfl.report.negotiation_page import headline
+from fcfl.report.negotiation import headline
 from fcfl.report.page import write_comparison_page, write_page
 from fcfl.results.findings import findings_of
 from fcfl.results.negotiation import Negotiation

@@ -1,0 +1,103 @@
+"""The headline and the figures of a negotiation, and the data of its sliders."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from markupsafe import Markup
+
+from fcfl._types import ClientId
+from fcfl.results.negotiation import Negotiation, Offer, VotingRule
+
+from .plots import Dot, scatter
+from .words import plain
+
+RULE_NAMES: dict[VotingRule, str] = {
+    "approval": "Approval",
+    "borda": "Borda",
+    "nash": "Nash bargaining",
+}
+
+
+def headline(negotiation: Negotiation) -> str:
+    """Return what could be agreed on, in a sentence."""
+    if negotiation.agreed is None:
+        return "No combination of budgets could be agreed on."
+    values = sorted(set(negotiation.offers[negotiation.agreed].budgets.values()))
+    budgets = f"{values[0]:g}" if len(values) == 1 else f"{values[0]:g} to {values[-1]:g}"
+    election = negotiation.election(negotiation.decided_by)
+    leave, rule = len(election.would_leave), RULE_NAMES[election.rule]
+    if not leave:
+        return f"Budgets of {budgets} could be agreed on ({rule}): nobody would leave."
+    return (
+        f"Nothing was found that everybody prefers to going alone: budgets of {budgets} win "
+        f"({rule}), and {leave} of {len(negotiation.clients)} would leave."
+    )
+
+
+def wins(negotiation: Negotiation, position: int) -> list[str]:
+    """Return the rules under which an offer wins."""
+    return [
+        RULE_NAMES[one.rule]
+        for one in negotiation.elections
+        if one.winner is not None and negotiation.on_ballot[one.winner] == position
+    ]
+
+
+def frontier(negotiation: Negotiation) -> Markup | None:
+    """Draw the lowest accuracy over the largest disparity, of every offer."""
+
+    def place(offer: Offer) -> tuple[float, float]:
+        views = offer.views.values()
+        return max(view.disparity for view in views), min(view.accuracy for view in views)
+
+    dots = _dots(negotiation, [place(offer) for offer in negotiation.offers])
+    axes = ("largest disparity of a client", "lowest accuracy of a client")
+    return scatter("frontier", "All combinations that were trained", dots, axes)
+
+
+def client_figure(negotiation: Negotiation, client: ClientId, index: int) -> Markup | None:
+    """Draw one client's accuracy over its disparity, of every offer and alone.
+
+    None if no two of its groups can be compared: then it has nothing to trade.
+    """
+    views = [offer.views[client] for offer in negotiation.offers]
+    if not any(view.disparity for view in views):
+        return None
+    alone = negotiation.alone[client]
+    dots = _dots(negotiation, [(view.disparity, view.accuracy) for view in views])
+    dots.append(Dot("alone", alone.disparity, alone.accuracy, "exceeded"))
+    title = f"What {plain(client)} gets under every combination"
+    return scatter(f"client-{index}", title, dots, ("its disparity", "its accuracy"))
+
+
+def _dots(negotiation: Negotiation, places: Iterable[tuple[float, float]]) -> list[Dot]:
+    """Return a dot for each offer; winners are drawn last, so that nothing covers them."""
+    found = []
+    for position, (x, y) in enumerate(places):
+        is_voted, rules = position in negotiation.on_ballot, wins(negotiation, position)
+        short = ", ".join(name.split()[0] for name in rules)  # "Nash": labels must not collide
+        name = "all rules" if len(rules) == len(RULE_NAMES) else short or f"no. {position + 1}"
+        verdict = "met" if is_voted else "unconstrained"
+        found.append((is_voted, bool(rules), Dot(name, x, y, verdict, bool(rules))))
+    return [dot for *_, dot in sorted(found, key=lambda item: item[:2])]
+
+
+def slider_data(negotiation: Negotiation) -> dict[str, Any]:
+    """Return the data of the script: budgets as steps of the ladder, and figures as text."""
+    return {
+        "budgets": [f"{budget:g}" for budget in negotiation.budgets],
+        "clients": list(negotiation.clients),
+        "offers": [
+            {
+                "levels": [
+                    negotiation.budgets.index(offer.budgets[c]) for c in negotiation.clients
+                ],
+                "views": [
+                    [f"{x:.3f}" for x in (view.accuracy, view.loss, view.disparity)]
+                    for view in (offer.views[c] for c in negotiation.clients)
+                ],
+            }
+            for offer in negotiation.offers
+        ],
+        "start": 0 if negotiation.agreed is None else negotiation.agreed,
+    }
