@@ -12,7 +12,7 @@ from rich.table import Table
 
 from fcfl._files import read_json
 from fcfl.errors import FCFLError, Interrupted
-from fcfl.report.method_tables import methods_table
+from fcfl.report.comparisons import methods_table
 from fcfl.report.terminal import print_result
 from fcfl.results import read_comparison, read_result
 from fcfl.results.findings import findings_of

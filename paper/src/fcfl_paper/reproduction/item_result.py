@@ -9,7 +9,7 @@ from typing import TypeAlias
 from fcfl._files import replace_file
 from fcfl.errors import DataError
 from fcfl.results import OverSeeds
-from fcfl.results.json_fields import from_json, omitted, to_json
+from fcfl_paper.reproduction.json_fields import from_json, omitted, to_json
 
 from .run_record import Path2D
 

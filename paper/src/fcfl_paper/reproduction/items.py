@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 import fcfl_paper
 from fcfl._checks import check_choice, check_keys, did_you_mean
 from fcfl.errors import DataError
-from fcfl.results.json_fields import from_json
+from fcfl_paper.reproduction.json_fields import from_json
 
 from .item_result import Budget, Published
 from .lines import LINES, Settings

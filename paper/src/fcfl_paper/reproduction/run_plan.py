@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from fcfl._files import write_json
 from fcfl.errors import FCFLError
-from fcfl.results.json_fields import from_json, to_json
+from fcfl_paper.reproduction.json_fields import from_json, to_json
 
 from .one_run import execute
 from .plan import Run

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from fcfl.results import RowCounts
-from fcfl.results.json_fields import key_of, omitted
+from fcfl_paper.reproduction.json_fields import key_of, omitted
 
 Path2D: TypeAlias = tuple[tuple[float, float], ...]
 
