@@ -60,7 +60,10 @@ from fcfl.training.stages import FREE, MOST_TOLD, SELECTION, Run, Stage
 from fcfl.training.starts import best_start
 from fcfl.training.together import Lane
 
-FREE_TOLERANCE = 1e-3  # KKT residual of the fit without budgets, and of a tightened one
+FREE_TOLERANCE = 1e-3  # KKT residual of the fit without budgets
+# KKT residual of a tightened fit. With 1e-3 it takes 6 % more exchanges (80 runs of `promise`, seeds
+# 10 to 29) and 103 instead of 55 at most; accuracy is .0002 higher.
+TIGHT_TOLERANCE = 2.5e-3
 PLAIN_TOLERANCE = 1e-4  # of the fit that margins are made for
 MAX_PENALTY = 100.0  # of a tightened fit: no margin of .01 is worth a nat of loss
 TIGHT_ROUNDS = 25  # of a tightened fit: of 53 that converged the longest took 19
@@ -291,8 +294,8 @@ class _Solving:
             method = replace(method, tolerance=method.tolerance or PLAIN_TOLERANCE)
         starts: tuple[Start, ...] = ()
         is_exact = method.is_exact(self.first.size)
-        settled = chosen is not None and chosen.state.status == "converged"
-        n_starts = self.n_starts or (1 if settled or self.is_given or not is_exact else 2)
+        is_alone = chosen is not None or self.is_given or not is_exact
+        n_starts = self.n_starts or (1 if is_alone else 2)
         if chosen is not None:
             state = method.restart(chosen.state, problem, chosen.reports)
         elif n_starts == 1:
@@ -462,7 +465,7 @@ class _Enforcing:
             one_stage = method.objective != "max"
             rounds = (TIGHT_ROUNDS, 0 if one_stage else TIGHT_ROUNDS)
             method = replace(
-                method, tolerance=FREE_TOLERANCE, rounds=rounds, max_penalty=MAX_PENALTY
+                method, tolerance=TIGHT_TOLERANCE, rounds=rounds, max_penalty=MAX_PENALTY
             )
         begun = method.restart(state, problem, run.reports_of(self.plain))
         with run.federation.phase("tighten"):
