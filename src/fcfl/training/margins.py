@@ -46,6 +46,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from fcfl._types import ClientId, Vector
+from fcfl.audit.forecast import SHARED_ROWS, TRUSTED_ROWS
 from fcfl.problem.constraints import SHIFT, Constraints, Pooled, Row, no_rows
 from fcfl.problem.evaluation import Problem
 from fcfl.rules import LEAST_ROWS, RATE_KINDS, Rule
@@ -56,13 +57,8 @@ TELLS = 0.9  # chance at parity from which a client's own rows decide, whatever 
 POOLED_FROM = 8  # clients; with two or three the flat prior of the spread decides, not the data
 LEAST_POOLED = 3  # clients that must compare a pair of groups for its average to mean anything
 ODD = 0.025  # chance that a client like the others is named, over all comparisons
-SHARED_ROWS = 10.0  # rows that the federation's rate is worth in a client's
 KEPT_SHARE = 0.1  # of the room, which bounds leave on each side of parity
 CERTAIN = float(np.nextafter(1.0, 0.0))  # the largest probability with a finite quantile
-
-# Of the gap between hard and smooth rates, new rows repeat about n / (n + 300): none of it below 50
-# rows, .16 up to 300, .80 up to 1,000, .98 above (ONE_SOLVE measured it on re-splits of Adult).
-TRUSTED_ROWS = 300.0
 
 SPREADS = np.arange(0.0, 0.4001, 0.002)  # the grid of the spread between clients, flat prior
 
