@@ -454,3 +454,44 @@ def test_text_is_to_be_encoded_not_left_empty():
     with pytest.raises(ValueError, match=r"'ward'.*OneHotEncoder") as raised:
         FCFLClassifier().fit(X, [0, 1, 0, 1])
     assert "empty" not in str(raised.value)  # `fit` rejects NaN
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"X": {"a": 1}}, "`X`"),
+        ({"X": "rows.csv"}, "`X`"),
+        ({"X": np.ones((40, 2)) * 1j}, "`X` must hold real numbers"),
+        ({"X": pd.DataFrame(index=range(40))}, "`X` must have at least one column"),
+        ({"X": pd.DataFrame({"a": np.ones(40) * 1j})}, "Column 'a' holds complex"),
+        ({"X": pd.DataFrame({"a": pd.date_range("2020", periods=40)})}, "Column 'a' holds dates"),
+        ({"X": pd.DataFrame({"a": [[1]] * 40})}, "Column 'a'"),
+        ({"y": np.resize([0, 1], 39)}, "`y`"),
+        ({"y": np.resize([0, 1, np.nan], 40)}, "Input y"),
+        ({"y": np.resize([0, 1, 2], 40)}, "`y`"),
+        ({"clients": ["a"] * 39}, "`clients`"),
+        ({"sensitive_features": ["f"] * 39}, "`sensitive_features"),
+        ({"sensitive_features": np.linspace(0, 1, 40)}, "Sensitive column"),
+        ({"budget": "5%"}, "`budget`"),
+        ({"budget": {"nobody": 0.1}}, "`budget` names client 'nobody'"),
+        ({"budget": [0.1]}, "`budget`"),
+        ({"threshold": 1}, "`threshold`"),
+        ({"model": 3}, "`model`"),
+    ],
+)
+def test_bad_input_raises_one_line_that_names_it(change, named):
+    rng = np.random.default_rng(0)
+    rows = {"X": rng.normal(size=(40, 2)), "y": np.resize([0, 1], 40), "clients": None}
+    rows["sensitive_features"] = rng.choice(["f", "m"], 40)
+    options = {"budget": 0.1, **{key: change[key] for key in change if key not in rows}}
+    rows |= {key: change[key] for key in change if key in rows}
+    with pytest.raises((ValueError, TypeError)) as raised:
+        FCFLClassifier(**options).fit(rows.pop("X"), rows.pop("y"), **rows)
+    assert named in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_a_budget_that_compares_no_two_groups_warns():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(200, 2)), np.resize([0, 1], 200)
+    with pytest.warns(UserWarning, match="No budget is enforced.*'sensitive_feature'"):
+        FCFLClassifier(0.1, l2=0.01).fit(X, y, sensitive_features=np.full(200, "f"))

@@ -93,5 +93,5 @@ def test_what_a_network_cannot_do_is_said():
     two_outputs = nn.Linear(3, 2)
     with pytest.raises(ValueError, match="one logit per row"):
         FCFLClassifier(0.05, model=two_outputs).fit(X, y, sensitive_features=group)
-    with pytest.raises(TypeError, match=r"`module` must be a torch\.nn\.Module, got str"):
+    with pytest.raises(TypeError, match=r"`model` must be .*, got str"):
         FCFLClassifier(model="net").fit(X, y, clients=site)

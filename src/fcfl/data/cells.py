@@ -127,10 +127,14 @@ def kind_of(column: Column) -> Kind:
         return "number"
     if content in _TEXT:
         return "category"
-    what = "dates or times" if re.match("date|time|period", content) else f"{content} values"
+    if re.match("date|time|period", content):
+        raise DataError(
+            f"Column {column.name!r} holds dates or times, which cannot be used as they are. "
+            "Convert it to a number, for example days since a fixed day, or drop it."
+        )
     raise DataError(
-        f"Column {column.name!r} holds {what}, which cannot be used as they are. "
-        "Convert it to a number, for example days since a fixed day, or drop it."
+        f"Column {column.name!r} holds {content} values, which cannot be used as they are. "
+        "Convert it to numbers or text, or drop it."
     )
 
 

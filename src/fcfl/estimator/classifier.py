@@ -229,7 +229,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             How many rows each stands for, in losses and in rates.
         """
         X, y = features_of(X), as_pandas(y)
-        check_labelled(y)
+        check_labelled(X, y)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
         check_sizes(X, getattr(self, "feature_names_in_", None))
         labels = self._encode_labels(y)
@@ -291,6 +291,8 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             warnings.warn(advice(trained.message, X), ConvergenceWarning, stacklevel=2)
         if trained.degenerate is not None:
             warnings.warn(trained.degenerate.in_python, UserWarning, stacklevel=2)
+        if unenforced := self._unenforced():
+            warnings.warn(unenforced, UserWarning, stacklevel=2)
         return self
 
     def _encode_labels(self, y: Any) -> Vector:
@@ -313,9 +315,32 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         loss = as_loss("loss", self.loss)
         if self.model is None:
             return Linear(n_features, loss=loss, threshold=self.threshold)
+        if not hasattr(self.model, "state_dict"):
+            raise TypeError(
+                f"`model` must be None or a torch.nn.Module, got {type(self.model).__name__}."
+            )
         from fcfl.models.torch_module import TorchModule  # torch is imported when it is needed
 
         return TorchModule(self.model, loss=loss, threshold=self.threshold)
+
+    def _unenforced(self) -> str:
+        """Return a sentence if there are budgets and no groups that they compare, else nothing."""
+        everybody = [*self.result_.clients.values(), self.result_.overall]
+        bounded = [
+            found
+            for one in everybody
+            if one.train is not None
+            for found in one.train.disparities
+            if found.budget is not None
+        ]
+        if not bounded or any(found.value is not None for found in bounded):
+            return ""
+        attributes = " or ".join(dict.fromkeys(repr(found.attribute) for found in bounded))
+        return (
+            f"No budget is enforced: no two groups of {attributes} have the rows that are compared "
+            "at a client. Give other `sensitive_features`, a lower `min_group_rows`, or "
+            "`scope='global'`."
+        )
 
     def _take_params(self, params: Vector) -> None:
         """Set what prediction uses from the flat parameters."""

@@ -38,8 +38,14 @@ def features_of(X: Any) -> Any:
     Raise if a column of a table cannot be used: sklearn's errors do not name it.
     """
     X = as_pandas(X)
+    if isinstance(X, (str, bytes, Mapping)):
+        raise TypeError(f"`X` must be an array or a table of numbers, got {type(X).__name__}.")
     if not isinstance(X, pd.DataFrame):
+        if getattr(getattr(X, "dtype", None), "kind", "") == "c":
+            raise ValueError("Complex data not supported: `X` must hold real numbers.")
         return X
+    if X.shape[1] == 0:
+        raise ValueError("`X` must have at least one column, got none.")
     if len({isinstance(name, str) for name in X.columns}) > 1:
         raise ValueError("Columns of `X` must all be named by text, or all by numbers.")
     check_names(map(str, X.columns))
@@ -71,8 +77,10 @@ def check_sizes(X: Any, names: Sequence[str] | None) -> None:
         )
 
 
-def check_labelled(y: Any) -> None:
-    """Raise if a row has no label."""
+def check_labelled(X: Any, y: Any) -> None:
+    """Raise if a row has no label, or there are more labels or fewer than rows."""
+    if getattr(X, "ndim", 0) == 2 and hasattr(y, "__len__"):
+        _check_length("y", len(y), X.shape[0])
     n_empty = 0 if y is None else int(np.sum(pd.isna(y)))
     if n_empty:
         raise ValueError(

@@ -69,6 +69,8 @@ def check_comparable(
     if all(rule.scope == "client" for rule in bounded):
         where = "Among the training rows of each client with a budget"
         way_out = f"Compare all rows together with `--scope global`. {way_out}"
+    if any(len(said.present.get(attribute, ())) > 1 for said in introductions.values()):
+        way_out = f"Compare smaller groups with a lower `--min-group-rows`. {way_out}"
     raise DataError(
         f"{where} there are no two groups of {attribute!r} with the rows that "
         f"{bounded[0].metric} compares. {way_out}"
