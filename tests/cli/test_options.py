@@ -60,6 +60,7 @@ def test_a_field_with_a_docstring_is_an_option():
     ("name", "text", "value"),
     [
         ("minutes", "2", 2.0),
+        ("minutes", ".5", 0.5),
         ("minutes", "long", "long"),
         ("with_what", "cake, jam", ("cake", "jam")),
         ("milk", "true", True),

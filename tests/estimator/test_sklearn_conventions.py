@@ -114,7 +114,7 @@ def test_cross_validation_routes_too(routing, table):
 def test_a_clone_fits_to_the_same_bits(table):
     X = table[["age", "score"]].to_numpy()
     metadata = {"clients": table["hospital"], "sensitive_features": table["race"]}
-    first = FCFLClassifier(0.05).fit(X, table["died"], **metadata)
+    first = FCFLClassifier(0.05, min_group_rows=5).fit(X, table["died"], **metadata)
     again = clone(first).fit(X, table["died"], **metadata)
     refitted = clone(first)
     refitted.fit(X[:90], table["died"][:90], sensitive_features=table["race"][:90])

@@ -38,7 +38,7 @@ def features_of(X: Any) -> Any:
     Raise if a column of a table cannot be used: sklearn's errors do not name it.
     """
     X = as_pandas(X)
-    if isinstance(X, (str, bytes, Mapping)):
+    if isinstance(X, (str, bytes, dict)) and not hasattr(X, "shape"):
         raise TypeError(f"`X` must be an array or a table of numbers, got {type(X).__name__}.")
     if not isinstance(X, pd.DataFrame):
         if getattr(getattr(X, "dtype", None), "kind", "") == "c":

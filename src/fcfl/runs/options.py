@@ -94,7 +94,17 @@ class Setting:
             return self.written.read(name, text)
         if self.choices:
             return text
-        return self._converted(words(text) if self.is_list else text, name, strict=False)
+        value = words(text) if self.is_list else self._as_number(text)
+        return self._converted(value, name, strict=False)
+
+    def _as_number(self, text: str) -> str | float:
+        """Return the number of a text where one is allowed, also of ``.5``, else the text."""
+        if float not in self.types:
+            return text
+        try:
+            return float(text)
+        except ValueError:
+            return text
 
     def from_toml(self, value: object) -> Any:
         """Return the value of a TOML key: text as on the command line, or a typed value."""
