@@ -51,7 +51,7 @@ def flare(folder, files, *, more=(), loosened=False, wishes=None):
         for name in files:
             wish = (wishes or {}).get(name, "")
             local.start_site(name, site_file(folder, name, files[name], wish))
-        with Flare(folder / "kits" / "lead") as server:
+        with Flare(folder) as server:
             server.wait_for_sites(list(files), 120)
             yield local, server
 

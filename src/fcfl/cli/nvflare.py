@@ -1,11 +1,12 @@
 """fcfl nvflare: train where rows stay with their owner, over NVIDIA FLARE."""
 
+import importlib.util
 import shlex
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter, validators
 from rich.table import Table
@@ -26,10 +27,13 @@ from fcfl.sites.settings import ConfigValue
 from .commands import COMMANDS
 from .console import FAILED, INFEASIBLE, command_line, out_console, say, usage
 from .negotiate import show_negotiation
-from .over_sites import Folder, Replace, Sites, check_installed, write_app
+from .over_sites import Folder, Replace, Sites, write_app
 from .settings import NOTHING, AtLeastOne, Given, Overwrite, Resume, takes
 from .sweep import curve_table
 from .train import check_resume
+
+if TYPE_CHECKING:
+    from fcfl.engines.nvflare.lead import Flare
 
 app = App(name="nvflare", help=COMMANDS["nvflare"])
 
@@ -53,18 +57,9 @@ SetKeys = Annotated[
         show_default=False,
     ),
 ]
-Host = Annotated[
-    str,
-    Parameter(
-        metavar="HOST",
-        help="The name under which sites reach the server; localhost stays on this machine.",
-    ),
-]
+Host = Annotated[str, Parameter(metavar="HOST", help="The server's name, as the sites resolve it.")]
 Port = Annotated[
-    int,
-    Parameter(
-        validator=validators.Number(gte=1, lte=65535), help="The one port that is open there."
-    ),
+    int, Parameter(validator=validators.Number(gte=1, lte=65535), help="The server's open port.")
 ]
 Tries = Annotated[AtLeastOne, Parameter(help="How often a run is submitted, faults included.")]
 Wait = Annotated[float, Parameter(metavar="SECONDS", help="How long to wait for absent sites.")]
@@ -111,7 +106,7 @@ def provision(folder: Folder, /, *, sites: Sites, host: Host, port: Port = 8002)
     Give each site its kit and nothing else; FOLDER/authority has the CA's key and stays.
     """
     _check_engine()
-    from fcfl.engines.nvflare.kits import AUTHORITY, KITS, make_kits
+    from fcfl.engines.nvflare.kits import make_kits
 
     with usage():
         names = read_sites("sites", sites)
@@ -119,8 +114,8 @@ def provision(folder: Folder, /, *, sites: Sites, host: Host, port: Port = 8002)
     for name, path in made.items():
         say(f"wrote {path}  (private, for {name} only)")
     if not made:
-        say(f"Everything is in {folder / KITS} already.")
-    say(f"The CA's key is in {folder / AUTHORITY}; keep it to yourself.")
+        say(f"Everything is in {folder / 'kits'} already.")
+    say(f"The CA's key is in {folder / 'authority'}; keep it to yourself.")
 
 
 @app.command(
@@ -155,7 +150,6 @@ def up(
     """
     _check_engine()
     check_resume(resume, overwrite)
-    from fcfl.engines.nvflare.kits import check_sites
     from fcfl.engines.nvflare.rehearsal import rehearse
 
     with usage():
@@ -172,7 +166,6 @@ def up(
         for name in policies:
             if name not in files:
                 raise ValueError(f"`site-policy` names {name!r}, which is not among `sites`.")
-    check_sites(list(files))
     nodes = {name: {"name": name, "table": str(path)} for name, path in files.items()}
     for name, path in policies.items():
         nodes[name]["policy"] = str(path)
@@ -201,16 +194,12 @@ def run(
     server was killed, it waits until they are back and submits again with resume: the model
     is the same. A site's refusal ends the run. Ctrl-C stops the run.
     """
-    _check_engine()
     check_resume(resume, overwrite)
-    from fcfl.engines.nvflare.kits import KITS, LEAD
-    from fcfl.engines.nvflare.lead import Flare
-
     with usage():
         config = _read_settings(folder) | parse_settings(setting)
         config |= {"resume": resume, "overwrite": overwrite}
         checked = SitesConfig.from_run_config(config)
-    with _resumable(checked), Flare(folder / KITS / LEAD) as flare:
+    with _resumable(checked), _server(folder) as flare:
         flare.train(checked.sites, config, tries=tries, seconds=wait, on_message=say)
     if checked.written.exists():
         show_run(checked)
@@ -221,11 +210,7 @@ def run(
 @app.command(help_epilogue="Example:\n\n  fcfl nvflare status app")
 def status(folder: Folder, /) -> None:
     """Show which sites are connected, and the last runs."""
-    _check_engine()
-    from fcfl.engines.nvflare.kits import KITS, LEAD
-    from fcfl.engines.nvflare.lead import Flare
-
-    with Flare(folder / KITS / LEAD) as flare:
+    with _server(folder) as flare:
         sites, jobs = flare.sites(), flare.jobs()
     say(f"Connected: {', '.join(sites) or 'no site'}")
     if not jobs:
@@ -240,11 +225,7 @@ def status(folder: Folder, /) -> None:
 @app.command(help_epilogue="Example:\n\n  fcfl nvflare stop app")
 def stop(folder: Folder, /) -> None:
     """Stop the run that is under way; its checkpoint is kept, and `run --resume` continues."""
-    _check_engine()
-    from fcfl.engines.nvflare.kits import KITS, LEAD
-    from fcfl.engines.nvflare.lead import Flare
-
-    with Flare(folder / KITS / LEAD) as flare:
+    with _server(folder) as flare:
         running = [job.job_id for job in flare.jobs() if not job.is_over]
         for job_id in running:
             flare.abort(job_id)
@@ -254,7 +235,16 @@ def stop(folder: Folder, /) -> None:
 
 
 def _check_engine() -> None:
-    check_installed("nvflare", "nvflare", "NVIDIA FLARE")
+    """Raise if NVIDIA FLARE is missing, with the command that installs it."""
+    if importlib.util.find_spec("nvflare") is None:
+        raise FCFLError("NVIDIA FLARE is not installed: pip install 'fcfl[nvflare]'")
+
+
+def _server(folder: Path) -> "Flare":
+    _check_engine()
+    from fcfl.engines.nvflare.lead import Flare
+
+    return Flare(folder)
 
 
 def _read_settings(folder: Path) -> dict[str, ConfigValue]:

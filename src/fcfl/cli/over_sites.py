@@ -1,6 +1,5 @@
 """Options and files that the commands of both engines share."""
 
-import importlib.util
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
@@ -47,9 +46,3 @@ def write_app(
         (folder / name).write_text(content, encoding="utf-8")
         say(f"wrote {folder / name}")
     return ",".join(names) or "north,south"
-
-
-def check_installed(package: str, extra: str, engine: str) -> None:
-    """Raise if an engine is missing, with the command that installs it."""
-    if importlib.util.find_spec(package) is None:
-        raise FCFLError(f"This needs {engine}, which is not installed: pip install 'fcfl[{extra}]'")

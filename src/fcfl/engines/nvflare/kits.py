@@ -71,8 +71,17 @@ ledger = "/srv/fcfl/ledger"          # every request it has answered: fcfl site 
 
 def make_kits(folder: Path, sites: Sequence[str], host: str, port: int) -> dict[str, Path]:
     """Make the kits that are missing in ``folder``/kits, and keep the others."""
-    check_sites(sites)
-    check_path(folder)
+    for site in sites:
+        if not _SITE_NAME.fullmatch(site) or site.lower() in (SERVER, LEAD):
+            raise FCFLError(
+                f"The site's name {site!r} cannot be that of a kit: use letters, digits, - and _, "
+                f"and neither {SERVER!r} nor {LEAD!r}."
+            )
+    if re.search(r"\s", str(folder.absolute())):
+        raise FCFLError(
+            f"NVIDIA FLARE cannot run in {str(folder.absolute())!r}: the path has a space in it. "
+            "Choose another folder."
+        )
     if not _HOST.fullmatch(host):
         raise FCFLError(f"`--host` must be the server's name or address, got {host!r}.")
     place = folder / KITS
@@ -100,25 +109,6 @@ def make_kits(folder: Path, sites: Sequence[str], host: str, port: int) -> dict[
     finally:
         os.umask(before)
     return {name: place / name for name in missing}
-
-
-def check_sites(sites: Sequence[str]) -> None:
-    """Raise if a name cannot be that of a certificate and a folder."""
-    for site in sites:
-        if not _SITE_NAME.fullmatch(site) or site.lower() in (SERVER, LEAD):
-            raise FCFLError(
-                f"The site's name {site!r} cannot be that of a kit: use letters, digits, - and _, "
-                f"and neither {SERVER!r} nor {LEAD!r}."
-            )
-
-
-def check_path(folder: Path) -> None:
-    """Raise if the path has a space, at which NVIDIA FLARE would split it."""
-    if re.search(r"\s", str(folder.absolute())):
-        raise FCFLError(
-            f"NVIDIA FLARE cannot run in {str(folder.absolute())!r}: the path has a space in it. "
-            "Choose another folder."
-        )
 
 
 def server_address(kit: Path) -> tuple[str, int]:

@@ -15,7 +15,7 @@ import tomli_w
 from nvflare.fuel.flare_api import api_spec
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
-from fcfl.engines.nvflare.kits import CONTROLLER, EXECUTOR
+from fcfl.engines.nvflare.kits import CONTROLLER, EXECUTOR, KITS, LEAD
 from fcfl.engines.nvflare.server import ERROR, FAULT, SETTINGS
 from fcfl.engines.nvflare.site import TASK
 from fcfl.errors import FCFLError
@@ -66,12 +66,12 @@ class Ended:
 
 
 class Flare:
-    """A server, reached with a lead's kit; a lost connection is made again."""
+    """A server, reached with the lead's kit of an app; a lost connection is made again."""
 
-    def __init__(self, kit: Path) -> None:
-        if not (kit / "startup" / "fed_admin.json").exists():
-            raise FCFLError(f"There is no lead's kit in {str(kit)!r}: fcfl nvflare provision")
-        self._kit = kit
+    def __init__(self, folder: Path) -> None:
+        self._kit = folder.absolute() / KITS / LEAD
+        if not self._kit.exists():
+            raise FCFLError(f"There is no lead's kit {str(self._kit)!r}: fcfl nvflare provision")
         self._session: Session | None = None
 
     def __enter__(self) -> "Flare":
@@ -117,27 +117,16 @@ class Flare:
 
     def sites(self) -> tuple[str, ...]:
         """Return the names of the connected sites."""
-        now = time.time()
-        return self._ask(
-            lambda session: tuple(
-                sorted(
-                    client.name
-                    for client in session.get_connected_client_list()
-                    if now - (client.last_connect_time or 0) < _SILENT_SECONDS
-                )
-            )
-        )
+        clients = self._ask(lambda session: session.get_connected_client_list())
+        recent = time.time() - _SILENT_SECONDS
+        return tuple(sorted(one.name for one in clients if (one.last_connect_time or 0) > recent))
 
     def jobs(self) -> list[Job]:
         """Return all jobs, the newest first."""
-        running, listed = self._ask(
-            lambda session: (
-                {job.job_id for job in session.get_system_info().job_info},
-                session.list_jobs(reverse=True),
-            )
-        )
+        system = self._ask(lambda session: session.get_system_info())
+        running = {job.job_id for job in system.job_info}
         jobs = []
-        for one in listed:
+        for one in self._ask(lambda session: session.list_jobs(reverse=True)):
             job_id, status = str(one.get("job_id", "?")), str(one.get("status", "?"))
             is_lost = status == "RUNNING" and job_id not in running
             jobs.append(Job(job_id, LOST if is_lost else status, str(one.get("submit_time", "?"))))
@@ -209,7 +198,7 @@ class Flare:
                 if self._session is None:
                     admin = self._kit / "startup" / "fed_admin.json"
                     user = json.loads(admin.read_text(encoding="utf-8"))["admin"]["username"]
-                    kit = str(self._kit.absolute())
+                    kit = str(self._kit)
                     self._session = new_secure_session(user, kit, timeout=_LOGIN_SECONDS)
                 return request(self._session)
         except Exception as error:  # the engine raises a dozen types, some of them bare

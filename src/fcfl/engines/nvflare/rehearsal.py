@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -16,15 +15,7 @@ from typing import Self
 import psutil
 import tomli_w
 
-from fcfl.engines.nvflare.kits import (
-    KITS,
-    LEAD,
-    SERVER,
-    check_path,
-    make_kits,
-    place_stores,
-    server_address,
-)
+from fcfl.engines.nvflare.kits import KITS, SERVER, make_kits, place_stores, server_address
 from fcfl.engines.nvflare.lead import Flare, OnMessage
 from fcfl.engines.nvflare.site import SITE_FILE
 from fcfl.errors import FCFLError
@@ -43,7 +34,6 @@ def rehearse(
     folder: Path, nodes: Mapping[str, Mapping[str, str]], config: Config, on_message: OnMessage
 ) -> None:
     """Start a server and the sites, train, and stop everything; ``nodes`` has each site's file."""
-    check_path(folder)
     if folder.exists():
         for old in folder.iterdir():
             if old.name != _CACHE and old.is_dir():
@@ -55,7 +45,7 @@ def rehearse(
         for name, node in nodes.items():
             cache = str((folder / _CACHE / name).absolute())
             local.start_site(name, {"cache": cache, **node})
-        with Flare(folder / KITS / LEAD) as flare:
+        with Flare(folder) as flare:
             flare.train(list(nodes), config, tries=1, seconds=120.0, on_message=on_message)
 
 
@@ -156,9 +146,6 @@ def _listens(port: int) -> bool:
 @contextmanager
 def _signals_ignored() -> Iterator[None]:
     """Ignore Ctrl-C and SIGTERM, the second of which would leave processes behind."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
     try:
