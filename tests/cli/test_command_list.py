@@ -43,5 +43,5 @@ def test_help_imports_nothing_heavy():
 def test_what_was_probably_meant_is_named_once():
     outcome = run("trian")
     assert outcome.exit_code == 2
-    assert outcome.stderr.count("Did you mean 'train'?") == outcome.stderr.count("Did you") == 1
+    assert outcome.stderr.count('Did you mean "train"?') == outcome.stderr.count("Did you") == 1
     assert "Did you" not in run("xyz").stderr

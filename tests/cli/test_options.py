@@ -156,8 +156,8 @@ def test_of_an_option_given_twice_the_last_counts(tmp_path):
         (["export"], "RUN"),
         (["train", "t.csv", "--client"], "--client"),
         (["train", "t.csv", "--bugdet", "1"], "--budget"),
-        (["flower", "nwe"], "'new'"),
-        (["predict", "run", "t.csv", "more"], "'more'"),
+        (["flower", "nwe"], '"new"'),
+        (["predict", "run", "t.csv", "more"], "more"),
     ],
 )
 def test_what_the_library_refuses_is_one_line_that_names_it(words, named):

@@ -10,14 +10,16 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from fcfl.errors import ManyClients
+
 from .commands import make_app
-from .console import flag, one_line_errors
+from .console import confirm, flag, one_line_errors
 
 __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point; a termination signal leaves a checkpoint, as Ctrl-C does."""
+    """Run a command; a termination signal leaves a checkpoint, as Ctrl-C does."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     words = list(sys.argv[1:] if arguments is None else arguments)
     app = make_app(next((word for word in words if not word.startswith("-")), ""))
@@ -32,4 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app(words)
 
     with one_line_errors(words, "--debug" in words):  # also while a command is imported
-        app.meta(words)
+        try:
+            app.meta(words)
+        except ManyClients as many:
+            confirm(many)
+            app.meta([*words, f"--max-clients={many.count}"])

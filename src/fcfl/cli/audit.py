@@ -11,7 +11,7 @@ from fcfl.runs.audit_run import AuditSettings, run_audit
 from fcfl.runs.options import settings_of
 
 from .console import GATE_FAILED, WrongUsage, err_console, note, out_console, say, usage
-from .settings import Given, takes
+from .settings import Given, out_folder, takes
 
 MOST_NOTES = 8  # on the screen; all are in result.json and on the page
 
@@ -34,9 +34,7 @@ def audit(
     /,
     *,
     given: Given,
-    out: Annotated[
-        Path | None, Parameter(help="Folder to write. Default: runs/audit-TABLE.")
-    ] = None,
+    out: Annotated[Path | None, out_folder("audit-TABLE")] = None,
 ) -> None:
     """Audit any model's predictions: each client's disparity against its budget.
 
@@ -52,17 +50,14 @@ def audit(
     folder = out or Path("runs") / f"audit-{Path(settings.table).name.split('.')[0]}"
     audited = run_audit(settings, folder)
     page = write_page(folder)
-    _say_notes(audited.notes)
+    for sentence in audited.notes[:MOST_NOTES]:
+        note(sentence)
+    if len(audited.notes) > MOST_NOTES:
+        more = len(audited.notes) - MOST_NOTES
+        note(f"{more} more notes are in result.json and on the page.")
     print_result(out_console, audited.result)
     say(f"Written to {folder}; open {page}")
     for sentence in audited.failures:
         err_console.print(f"failed: {sentence}", markup=False, highlight=False, soft_wrap=True)
     if audited.failures:
         raise SystemExit(GATE_FAILED)
-
-
-def _say_notes(notes: tuple[str, ...]) -> None:
-    for sentence in notes[:MOST_NOTES]:
-        note(sentence)
-    if len(notes) > MOST_NOTES:
-        note(f"{len(notes) - MOST_NOTES} more notes are in result.json and on the page.")

@@ -5,9 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter, validators
 
-from fcfl.errors import FCFLError
-
-from .console import WrongUsage, flag, say
+from .console import WrongUsage, flag, say, write_file
 
 app = App(
     name="card",
@@ -49,7 +47,6 @@ def card(
     """
     from datetime import date
 
-    from fcfl._files import replace_file
     from fcfl.cards.facts import facts_template, read_facts
     from fcfl.cards.kinds import SUFFIX, make_card
 
@@ -61,7 +58,5 @@ def card(
     else:
         path = out or run / f"card-{kind}.{SUFFIX[kind]}"
         content = make_card(run, kind, read_facts(kind, facts), min_cell, date.today())
-    if path.is_dir() or not path.parent.is_dir():
-        raise FCFLError(f"`--out` must be a file in a folder that exists, got {str(path)!r}.")
-    replace_file(path, content.encode())
+    write_file(path, content.encode())
     say(f"Written to {path}")

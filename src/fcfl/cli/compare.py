@@ -15,17 +15,16 @@ from fcfl.training.rounds import Session
 from .console import (
     FAILED,
     WrongUsage,
-    asking,
     flag,
     note,
     out_console,
     progress_bar,
+    resumable,
     run_folder,
     say,
-    saying_how_to_resume,
     usage,
 )
-from .settings import NOTHING, AtLeastOne, Given, Tables, takes
+from .settings import NOTHING, AtLeastOne, Given, Tables, out_folder, takes
 from .train import experiment_of
 
 app = App(
@@ -52,9 +51,7 @@ def compare(
             "by default a uniform --start.",
         ),
     ] = 1,
-    out: Annotated[
-        Path | None, Parameter(help="Folder to write. Default: runs/TABLE-compare.")
-    ] = None,
+    out: Annotated[Path | None, out_folder("TABLE-compare")] = None,
     resume: Annotated[bool, flag("Keep the runs that are finished in --out.")] = False,
 ) -> None:
     """Run several methods on the same rows, from the same start, with the same model.
@@ -75,10 +72,10 @@ def compare(
     if seeds > 1 and "start" not in given:
         settings = replace(settings, start="uniform")
     folder = out or run_folder(settings.table, "compare")
-    with saying_how_to_resume(folder), progress_bar("compare") as on_round:
+    with resumable(), progress_bar("compare") as on_round:
         session = Session(folder, resume, on_round, note)
         each = range(settings.seed, settings.seed + seeds)
-        comparison, _ = asking(lambda one: run_comparison(one, names, each, session), settings)
+        comparison = run_comparison(settings, names, each, session)
     _show(comparison, folder)
 
 

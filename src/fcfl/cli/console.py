@@ -1,4 +1,4 @@
-"""The screen: progress, sentences, and errors as one line with an exit code."""
+"""Terminal output: progress, notes, and errors as one line with an exit code."""
 
 import math
 import os
@@ -7,31 +7,17 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from cyclopts import (
-    Argument,
-    ArgumentCollection,
-    CoercionError,
-    CycloptsError,
-    MissingArgumentError,
-    Parameter,
-    UnknownCommandError,
-    UnusedCliTokensError,
-)
+from cyclopts import Argument, ArgumentCollection, CoercionError, CycloptsError, Parameter
 from rich.console import Console
 
 from fcfl.errors import FCFLError, Interrupted, ManyClients
 
 if TYPE_CHECKING:
     from fcfl.methods.method import RoundInfo
-    from fcfl.runs.settings import DataSettings
 
-Found = TypeVar("Found")
-Settings = TypeVar("Settings", bound="DataSettings")
 FAILED, WRONG_USAGE, INFEASIBLE, GATE_FAILED = 1, 2, 3, 4
 
 
@@ -83,41 +69,49 @@ def as_typed(sentence: str) -> str:
 
 
 def say(sentence: str) -> None:
-    """A line on the screen that is not wrapped, so that a path in it can be copied."""
-    out_console.print(as_typed(sentence), markup=False, highlight=False, soft_wrap=True)
+    """Print a line that is not wrapped, so that a path in it can be copied."""
+    _print(out_console, sentence)
 
 
 def note(sentence: str) -> None:
-    """A line beside the result, on stderr."""
-    _complain("note", sentence)
+    """Print a note on stderr."""
+    _print(err_console, sentence, "note: ")
+
+
+def _print(console: Console, sentence: str, before: str = "") -> None:
+    console.print(before + as_typed(sentence), markup=False, highlight=False, soft_wrap=True)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file in a folder that exists."""
+    from fcfl._files import replace_file
+
+    if path.is_dir() or not path.parent.is_dir():
+        raise FCFLError(f"`--out` must be a file in a folder that exists, got {str(path)!r}.")
+    replace_file(path, content)
 
 
 def run_folder(table: str, what: str) -> Path:
-    """Where a run is written by default: named after its table, or the folder of several files."""
+    """Return the default folder of a run, named after its table or the folder of several files."""
     place = Path(table)
     several = "," in table and not place.exists()
     name = Path(table.split(",")[0]).resolve().parent.name if several else place.resolve().name
     return Path("runs") / f"{name.rsplit('.', 1)[0]}-{what}"
 
 
-def asking(action: Callable[[Settings], Found], settings: Settings) -> tuple[Found, Settings]:
-    """Do it; where there are very many clients and somebody sits there, ask before."""
-    try:
-        return action(settings), settings
-    except ManyClients as many:
-        if not (sys.stdin.isatty() and err_console.is_terminal):
-            raise
-        from rich.prompt import Confirm
+def confirm(many: ManyClients) -> None:
+    """Ask on a terminal whether to continue; elsewhere, or without consent, raise."""
+    if not (sys.stdin.isatty() and err_console.is_terminal):
+        raise many
+    from rich.prompt import Confirm
 
-        if not Confirm.ask(f"{many.what}. Continue?", console=err_console, default=False):
-            raise KeyboardInterrupt from None
-        settings = replace(settings, max_clients=many.count)
-        return action(settings), settings
+    if not Confirm.ask(f"{many.what}. Continue?", console=err_console, default=False):
+        raise KeyboardInterrupt
 
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Callable[["RoundInfo", float], None] | None]:
-    """A bar that follows the rounds, where somebody can see it."""
+    """Show a bar that follows the rounds, on a terminal."""
     if not err_console.is_terminal:
         yield None
         return
@@ -147,15 +141,15 @@ def progress_bar(title: str) -> Iterator[Callable[["RoundInfo", float], None] | 
 
 
 def _known(value: float, form: str) -> str:
-    """A number, a dash where there is none yet."""
+    """Return a number as text, or a dash if there is none yet."""
     return format(value, form) if math.isfinite(value) else "–"
 
 
 @contextmanager
-def saying_how_to_resume(folder: Path, overwrite: bool = False) -> Iterator[None]:
-    """When stopped, end with what to add to the command to go on."""
-    instead = " in place of --overwrite" if overwrite else ""
-    how = f"Continue with the same command and --resume{instead} --out {shlex.quote(str(folder))}"
+def resumable() -> Iterator[None]:
+    """Add to an interruption the command that continues the running one."""
+    kept = [word for word in command_line if word not in ("--resume", "--overwrite")]
+    how = f"Continue with: {shlex.join(['fcfl', *kept, '--resume'])}"
     try:
         yield
     except Interrupted as stopped:
@@ -190,32 +184,16 @@ def one_line_errors(words: Sequence[str], debug: bool) -> Iterator[None]:
     except WrongUsage as error:
         _fail(str(error), WRONG_USAGE)
     except CycloptsError as error:
-        _fail(_usage_sentence(error), WRONG_USAGE)
+        own = error.msg if isinstance(error, CoercionError) else None  # of the option's reader
+        _fail(str(own) if own else " ".join(str(error).split()), WRONG_USAGE)
     except Exception as error:
         if debug:
             raise
         _fail(_sentence(error), FAILED)
 
 
-def _usage_sentence(error: CycloptsError) -> str:
-    """What is wrong with the words of a command line."""
-    if isinstance(error, CoercionError) and error.msg is not None:  # by the option's own reader
-        return str(error.msg)
-    if isinstance(error, UnknownCommandError) and error.unused_tokens and error.app:
-        name = error.unused_tokens[0]
-        close = get_close_matches(name, list(error.app))
-        meant = f" Did you mean {close[0]!r}?" if close else ""
-        return f"No such command {name!r}.{meant}"
-    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
-        return f"Unexpected argument {error.unused_tokens[0]!r}."
-    if isinstance(error, MissingArgumentError) and error.argument:
-        name = error.keyword or error.argument.name
-        return f"`{name}` needs a value." if error.keyword else f"`{name}` is missing."
-    return " ".join(str(error).split())
-
-
 def _sentence(error: Exception) -> str:
-    """What an error says; of an unexpected one also its kind, and how to see more."""
+    """Return the message of an error; of an unexpected one with its type and a way out."""
     if isinstance(error, OSError) and error.strerror:
         where = f" {str(error.filename)!r}" if error.filename else ""
         return f"Cannot use{where}: {error.strerror}." if where else f"{error.strerror}."
@@ -227,12 +205,6 @@ def _sentence(error: Exception) -> str:
     return f"Unexpected {type(error).__name__}: {text or 'no message'}. See it with --debug."
 
 
-def _complain(kind: str, sentence: str) -> None:
-    err_console.print(
-        f"{kind}: {as_typed(sentence)}", markup=False, highlight=False, soft_wrap=True
-    )
-
-
 def _fail(sentence: str, code: int) -> NoReturn:
-    _complain("error", sentence)
+    _print(err_console, sentence, "error: ")
     raise SystemExit(code) from None

@@ -12,7 +12,7 @@ from fcfl.runs import Experiment
 from fcfl.runs.opening import open_table
 from fcfl.runs.settings import DATA
 
-from .console import asking, note, out_console, say
+from .console import note, out_console, say
 from .settings import NOTHING, Given, table_argument, takes
 from .train import experiment_of
 
@@ -59,7 +59,7 @@ def _list_sets() -> None:
 
 
 def _describe(settings: Experiment) -> None:
-    federation, _ = asking(open_table, settings)
+    federation = open_table(settings)
     for sentence in federation.notes:
         note(sentence)
     clients = describe(federation)

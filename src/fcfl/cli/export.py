@@ -5,9 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from fcfl.errors import FCFLError
-
-from .console import say
+from .console import say, write_file
 
 app = App(
     name="export",
@@ -32,16 +30,13 @@ def export(
     scikit-learn pipeline that is read without pickle. csv: a table of coefficients
     that a person can read. onnx and skops need the extra fcfl[export].
     """
-    from fcfl._files import replace_file
     from fcfl.export.formats import model_as
     from fcfl.models.saved_model import load_model
 
     model = load_model(run)
     place = run if run.is_dir() else run.parent
     path = out or place / f"model.{to}"
-    if path.is_dir() or not path.parent.is_dir():
-        raise FCFLError(f"`--out` must be a file in a folder that exists, got {str(path)!r}.")
-    replace_file(path, model_as(model, to))
+    write_file(path, model_as(model, to))
     columns, features = len(model.inputs.schema.columns), model.params.size - 1
     negative, positive = model.inputs.labels
     say(f"Written to {path}: {columns} columns, {features} features, {negative} or {positive}")

@@ -1,4 +1,4 @@
-"""fcfl negotiate: budgets that all clients could live with."""
+"""fcfl negotiate: budgets that all clients could accept."""
 
 import shlex
 from dataclasses import replace
@@ -8,69 +8,25 @@ from typing import Annotated
 from cyclopts import App, Parameter
 from rich.table import Table as Grid
 
-from fcfl.models.loss import HALF
 from fcfl.negotiation.negotiating import MOST, Procedure
 from fcfl.report.negotiation import headline
 from fcfl.report.page import PAGE
 from fcfl.report.words import number, plain
 from fcfl.results.negotiation import Negotiation, VotingRule
 from fcfl.runs import Experiment
-from fcfl.runs.negotiation_run import (
-    AGREED,
-    MIN_GROUP_ROWS,
-    read_policies,
-    run_negotiation,
-)
+from fcfl.runs.negotiation_run import AGREED, MIN_GROUP_ROWS, read_policies, run_negotiation
 from fcfl.runs.opening import Opened, open_run
 from fcfl.runs.options import chosen
 from fcfl.runs.settings import DATA
 from fcfl.runs.text_values import read_numbers
 from fcfl.training.rounds import Session
 
-from .console import (
-    asking,
-    flag,
-    note,
-    out_console,
-    run_folder,
-    say,
-    saying_how_to_resume,
-    usage,
-)
-from .settings import NOTHING, Given, Tables, takes
+from .console import flag, note, out_console, resumable, run_folder, say, usage
+from .settings import NOTHING, Given, Tables, out_folder, takes
 from .train import check_resume, experiment_of
 
-Budgets = Annotated[
-    str | None,
-    Parameter(
-        metavar="X,X,…",
-        help="Budgets to combine. Default: shares of the largest disparity without budgets.",
-    ),
-]
-Policies = Annotated[
-    Path | None,
-    Parameter(
-        metavar="FOLDER",
-        help="Clients' policy files, each CLIENT.toml: its preference, and budgets insisted on.",
-    ),
-]
-By = Annotated[VotingRule, Parameter(help="Rule whose winner is written.")]
-Most = Annotated[int, Parameter(metavar="N", help="Combinations trained at most.")]
-MinGroupRows = Annotated[
-    int, Parameter(metavar="N", help="Groups with fewer rows are not compared.")
-]
-Resume = Annotated[
-    bool,
-    flag(
-        "Keep what was trained in --out; --budgets, --most, --by and preferences may change.",
-    ),
-]
-Overwrite = Annotated[
-    bool,
-    flag("Replace a negotiation with other settings in --out."),
-]
-Out = Annotated[Path | None, Parameter(help="Folder to write. Default: runs/TABLE-negotiation.")]
-
+_POLICIES = "Clients' policy files, each CLIENT.toml: its preference, and budgets insisted on."
+_RESUME = "Keep what was trained in --out; --budgets, --most, --by and preferences may change."
 
 app = App(
     name="negotiate",
@@ -85,14 +41,22 @@ app = App(
 def negotiate(
     *table: Tables,
     given: Given = NOTHING,
-    budgets: Budgets = None,
-    policies: Policies = None,
-    by: By = "nash",
-    most: Most = MOST,
-    min_group_rows: MinGroupRows = MIN_GROUP_ROWS,
-    out: Out = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
+    budgets: Annotated[
+        str | None,
+        Parameter(
+            metavar="X,X,…",
+            help="Budgets to combine. Default: shares of the largest disparity without budgets.",
+        ),
+    ] = None,
+    policies: Annotated[Path | None, Parameter(metavar="FOLDER", help=_POLICIES)] = None,
+    by: Annotated[VotingRule, Parameter(help="Rule whose winner is written.")] = "nash",
+    most: Annotated[int, Parameter(metavar="N", help="Combinations trained at most.")] = MOST,
+    min_group_rows: Annotated[
+        int, Parameter(metavar="N", help="Groups with fewer rows are not compared.")
+    ] = MIN_GROUP_ROWS,
+    out: Annotated[Path | None, out_folder("TABLE-negotiation")] = None,
+    resume: Annotated[bool, flag(_RESUME)] = False,
+    overwrite: Annotated[bool, flag("Replace a negotiation with other settings in --out.")] = False,
 ) -> None:
     """Which budgets could all clients live with? Try combinations, and vote.
 
@@ -100,8 +64,8 @@ def negotiate(
     everybody, and lets every client vote by its own preference between accuracy and
     disparity: by approval, by Borda and by the Nash bargaining solution from what
     it would have alone. Writes negotiation.json, report.html with sliders, and the
-    winner as agreed.toml, which fcfl train --policy takes. Every model is kept as
-    soon as it is trained: stopped, it goes on with --resume.
+    winner as agreed.toml, which fcfl train --policy takes. Every model is stored as
+    soon as it is trained; --resume continues a stopped negotiation.
     """
     check_resume(resume, overwrite)
     with usage():
@@ -115,43 +79,34 @@ def negotiate(
         given = read_policies(policies, opened.federation.names)
         return replace(opened, federation=opened.federation.under(given))
 
-    with saying_how_to_resume(folder, overwrite):
-        found, _ = asking(
-            lambda one: run_negotiation(
-                one,
-                procedure,
-                Session(folder, resume, on_message=note),
-                opener,
-                command=lambda settings, found: _command(settings, found, folder),
-                overwrite=overwrite,
-            ),
+    with resumable():
+        found = run_negotiation(
             settings,
+            procedure,
+            Session(folder, resume, on_message=note),
+            opener,
+            command=lambda settings, found: _command(settings, found, folder),
+            overwrite=overwrite,
         )
     show_negotiation(found)
     say(f"Written to {folder}; open {folder / PAGE}")
 
 
 def _command(settings: Experiment, found: Negotiation, folder: Path) -> str:
-    """What trains the agreement."""
+    """Return the command that trains the agreement."""
     words = ["fcfl", "train", settings.table]
-    for name, option in chosen(Experiment, DATA).items():
+    for name, option in chosen(Experiment, DATA, "loss", "threshold").items():
         value = getattr(settings, name)
-        if name == "table" or value == option.default:
-            continue
-        words.append(f"--{option.key}")
-        if value is not True:
-            words.append(",".join(value) if isinstance(value, tuple) else str(value))
-    if settings.loss != "cross-entropy":
-        words += ["--loss", settings.loss]
-    if settings.threshold != HALF:
-        words += ["--threshold", f"{settings.threshold!r}"]
+        if name != "table" and value != option.default:
+            text = ",".join(value) if isinstance(value, tuple) else str(value)
+            words += [f"--{option.key}", *([] if value is True else [text])]
     words += ["--policy", str(folder / AGREED), "--l2", f"{found.l2:g}"]
     words += ["--objective", f"{found.objective}", "--confidence", "0"]
     return shlex.join(words)
 
 
 def show_negotiation(found: Negotiation) -> None:
-    """Winners and what everybody gets of the agreement."""
+    """Print the winners and what each client gets of the agreement."""
     say(headline(found))
     for sentence in found.notes:
         note(sentence)
@@ -164,13 +119,11 @@ def show_negotiation(found: Negotiation) -> None:
         grid.add_column(heading, justify="right", no_wrap=True)
     for client in found.clients:
         view, alone = offer.views[client], found.alone[client]
+        figures = (view.accuracy, view.disparity, alone.accuracy, alone.disparity)
         grid.add_row(
             plain(client),
             f"{offer.budgets[client]:g}",
-            number(view.accuracy, 3),
-            number(view.disparity, 3),
-            number(alone.accuracy, 3),
-            number(alone.disparity, 3),
+            *(number(figure, 3) for figure in figures),
         )
     out_console.print(grid)
     say(f"Train it with: {found.command}")

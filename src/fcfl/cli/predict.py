@@ -3,15 +3,21 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from fcfl.models.loss import CROSS_ENTROPY
+from fcfl.models.model import check_threshold
+from fcfl.runs.predicting import (
+    check_out,
+    predict_file,
+    without_formulas,
+    write_csv,
+    write_predictions,
+)
+
 from .console import note, usage
-
-if TYPE_CHECKING:
-    from fcfl.runs.predicting import Predictions
-
 
 app = App(
     name="predict",
@@ -59,10 +65,6 @@ def predict(
     group, too: they decide from which score on a row is positive. Where files were
     the clients, the file's name is the client.
     """
-    from fcfl.models.loss import CROSS_ENTROPY
-    from fcfl.models.model import check_threshold
-    from fcfl.runs.predicting import check_out, predict_file, without_formulas
-
     with usage():
         if threshold is not None:
             check_threshold(threshold, CROSS_ENTROPY)
@@ -73,18 +75,11 @@ def predict(
         note(sentence)
     if escape_formulas:
         found = replace(found, table=without_formulas(found.table))
-    _write(found, out)
-
-
-def _write(found: "Predictions", out: Path | None) -> None:
-    """The table to a file, or to the screen, and how many rows are positive."""
-    from fcfl.runs.predicting import write_csv, write_predictions
-
-    count = len(found.table)
-    rows = "1 row" if count == 1 else f"{count:,} rows"
     if out is None:
         write_csv(found, sys.stdout)
     else:
         write_predictions(found, out)
+    count = len(found.table)
+    rows = "1 row" if count == 1 else f"{count:,} rows"
     where = "" if out is None else f" written to {out}"
     note(f"{rows}{where}: {found.n_positive:,} positive{found.decided}")

@@ -28,8 +28,13 @@ def table_argument(more: str = "") -> Parameter:
     return Parameter(help=f"{help} {more}".strip(), metavar="TABLE")
 
 
+def out_folder(default: str) -> Parameter:
+    """Return the option for the folder to write; ``default`` is shown."""
+    return Parameter(help=f"Folder to write. Default: runs/{default}.")
+
+
 Tables = Annotated[str, table_argument()]
-Resume = Annotated[bool, flag("Go on from the last checkpoint in --out.")]
+Resume = Annotated[bool, flag("Continue from the last checkpoint in --out.")]
 Overwrite = Annotated[bool, flag("Replace a run with other settings in --out.")]
 
 

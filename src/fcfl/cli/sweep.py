@@ -22,17 +22,16 @@ from fcfl.training.rounds import Session
 from .console import (
     INFEASIBLE,
     WrongUsage,
-    asking,
     flag,
     note,
     out_console,
     progress_bar,
+    resumable,
     run_folder,
     say,
-    saying_how_to_resume,
     usage,
 )
-from .settings import NOTHING, Given, Tables, takes
+from .settings import NOTHING, Given, Tables, out_folder, takes
 from .train import check_resume, experiment_of
 
 app = App(
@@ -58,13 +57,8 @@ def sweep(
         str | None,
         Parameter(metavar="X,X,…", help="Shares of the disparity each client has without budgets."),
     ] = None,
-    out: Annotated[
-        Path | None, Parameter(help="Folder to write. Default: runs/TABLE-sweep.")
-    ] = None,
-    resume: Annotated[
-        bool,
-        flag("Keep the finished points in --out and train the others."),
-    ] = False,
+    out: Annotated[Path | None, out_folder("TABLE-sweep")] = None,
+    resume: Annotated[bool, flag("Keep the finished points in --out; train the others.")] = False,
     overwrite: Annotated[bool, flag("Replace points with other settings in --out.")] = False,
 ) -> None:
     """Train under one budget after another: what each tightening costs.
@@ -89,12 +83,9 @@ def sweep(
         values = read_numbers("budgets", budgets or relative or "")
         check_sweep(settings, values, relative=is_relative)
     folder = out or run_folder(settings.table, "sweep")
-    with saying_how_to_resume(folder, overwrite), progress_bar("sweep") as on_round:
+    with resumable(), progress_bar("sweep") as on_round:
         session = Session(folder, resume, on_round, note)
-        curve, _ = asking(
-            lambda one: run_sweep(one, values, session, relative=is_relative, overwrite=overwrite),
-            settings,
-        )
+        curve = run_sweep(settings, values, session, relative=is_relative, overwrite=overwrite)
     for point in curve.points:
         write_page(folder / point.folder)
     _show(curve, folder, write_page(folder))

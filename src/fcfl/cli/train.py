@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from fcfl.errors import FCFLError, Interrupted
 from fcfl.report.page import PAGE, write_page
@@ -19,7 +19,6 @@ from fcfl.runs.opening import check_columns_named
 from .console import (
     INFEASIBLE,
     WrongUsage,
-    asking,
     note,
     out_console,
     progress_bar,
@@ -27,7 +26,7 @@ from .console import (
     say,
     usage,
 )
-from .settings import NOTHING, Given, Overwrite, Resume, table_argument, takes
+from .settings import NOTHING, Given, Overwrite, Resume, out_folder, table_argument, takes
 
 app = App(
     name="train",
@@ -43,9 +42,7 @@ app = App(
 def train(
     *table: Annotated[str, table_argument("Leave it out with --resume.")],
     given: Given = NOTHING,
-    out: Annotated[
-        Path | None, Parameter(help="Folder to write. Default: runs/TABLE-METHOD.")
-    ] = None,
+    out: Annotated[Path | None, out_folder("TABLE-METHOD")] = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
 ) -> None:
@@ -64,9 +61,7 @@ def train(
     else:
         settings = _settings_to_resume(given, out)
     folder = out or run_folder(settings.table, settings.method)
-    finished, _ = asking(
-        lambda one: run_shown(one, folder, resume=resume, overwrite=overwrite), settings
-    )
+    finished = run_shown(settings, folder, resume=resume, overwrite=overwrite)
     print_result(out_console, finished.result)
     say(f"Written to {folder}; open {folder / PAGE}")
     if findings_of(finished.result):
@@ -81,7 +76,7 @@ def run_shown(
     overwrite: bool = False,
     on_message: Callable[[str], None] = note,
 ) -> Finished:
-    """Run with a progress bar and write the report; when stopped, say how to go on."""
+    """Run with a progress bar and write the report; name the way to resume when stopped."""
     try:
         with progress_bar(settings.method) as on_round:
             finished = run_experiment(
@@ -100,7 +95,7 @@ def run_shown(
 
 
 def check_resume(resume: bool, overwrite: bool) -> None:
-    """Refuse to go on with a run and to replace it."""
+    """Raise if a run is to be resumed and replaced."""
     if resume and overwrite:
         raise WrongUsage("Give --resume or --overwrite, not both.")
 
@@ -117,17 +112,14 @@ def experiment_of(table: Sequence[str], given: Given) -> Experiment:
 
 
 def _settings_to_resume(given: Given, out: Path | None) -> Experiment:
-    """Return the settings in the folder, with those that may change on resume."""
+    """Return the settings in the folder, with those given that may change on resume."""
     if out is None:
         raise WrongUsage("--resume without a table needs --out.")
-    path = out / SETTINGS
-    if not path.exists():
+    if not (out / SETTINGS).exists():
         raise FCFLError(f"There is no run to resume in {str(out)!r}.")
     with usage():
-        stored = Experiment.from_toml(path)
+        stored = Experiment.from_toml(out / SETTINGS)
         for name in given:
             if name not in may_change_on_resume(stored):
-                raise WrongUsage(
-                    f"--resume takes the settings from {str(out)!r}; leave `{name}` out."
-                )
+                raise ValueError(f"`{name}` must be left out: the folder has the settings.")
         return replace(stored, **given)
