@@ -39,10 +39,6 @@ def test_take_selects_rows_everywhere(container):
     assert make(weights=[1, 2, 3, 4]).take([3, 0]).weights.tolist() == [4, 1]
 
 
-def test_zero_rows_are_allowed():
-    assert make().take([]).n_rows == 0
-
-
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
@@ -106,9 +102,6 @@ def test_split_is_deterministic_and_depends_on_seed():
 def test_single_rows_stay_in_training():
     assert stratified_split([5], 0.9, 0)[1].size == 0
     assert stratified_split([1, 2, 3, 4], 0.5, 0)[1].size == 0
-
-
-def test_nothing_is_held_out_at_zero():
     assert stratified_split([0] * 10, 0, 0)[1].size == 0
 
 

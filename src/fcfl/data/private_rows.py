@@ -26,13 +26,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from fcfl._checks import check_keys, is_number
+from fcfl._checks import check_keys
 from fcfl._types import ClientId
 from fcfl.errors import DataError
 
@@ -44,7 +45,15 @@ from .rows import csv_rows, open_bytes, separator_of
 from .schema import Category, Number, Schema
 from .table import SITE, FederatedTable, federate
 
-_KEYS = ("label", "groups", "numbers", "categories")
+_ENTRIES: dict[str, tuple[Any, str]] = {
+    "groups": (Annotated[tuple[str, ...], msgspec.Meta(min_length=2)], "two or more texts"),
+    "numbers": (
+        tuple[float, Annotated[float, msgspec.Meta(gt=0)]],
+        "a centre and a positive scale",
+    ),
+    "categories": (Annotated[tuple[str, ...], msgspec.Meta(min_length=1)], "a list of texts"),
+}
+"""Types of the entries of each table, and what they must be."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _BLOCK = 8192
 
@@ -70,37 +79,28 @@ def read_declared(path: str | os.PathLike[str]) -> Declared:
         raise DataError(f"Cannot read the {where}: {error.strerror}. Check the path.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"The {where} is not TOML: {error}.") from None
-    check_keys(table, _KEYS, where, DataError)
-    labels = table.get("label", [])
-    if not _are_texts(labels) or len(labels) != 2:
-        raise DataError(f"`label` in {where} must be its two values, got {labels!r}.")
-    groups, numbers, categories = (table.get(key, {}) for key in _KEYS[1:])
-    for key, given in zip(_KEYS[1:], (groups, numbers, categories), strict=True):
-        if not isinstance(given, dict):
-            raise DataError(f"`{key}` in {where} must be a [{key}] table, got {given!r}.")
-    for key, given, least in (("groups", groups, 2), ("categories", categories, 1)):
-        for name, levels in given.items():
-            if not _are_texts(levels) or len(set(levels)) != len(levels) or len(levels) < least:
-                raise DataError(
-                    f"`{key}.{name}` in {where} must be a list of different texts, got {levels!r}."
-                )
-    columns: list[Number | Category] = []
-    for name, given in numbers.items():
-        fits = isinstance(given, list) and len(given) == 2 and all(map(is_number, given))
-        if not fits or not given[1] > 0:
-            raise DataError(
-                f"`numbers.{name}` in {where} must be a centre and a positive scale, got {given!r}."
-            )
-        columns.append(Number(name, float(given[0]), float(given[1])))
-    columns += [Category(name, tuple(levels)) for name, levels in categories.items()]
-    if not columns or not groups:
+    check_keys(table, ("label", *_ENTRIES), where, DataError)
+
+    def checked(key: str, value: object, kind: Any, rule: str) -> Any:
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError:
+            raise DataError(f"`{key}` in {where} must be {rule}, got {value!r}.") from None
+
+    labels = checked("label", table.get("label"), tuple[str, str], "its two values")
+    found: dict[str, dict[str, Any]] = {}
+    for key, (kind, rule) in _ENTRIES.items():
+        entries = checked(key, table.get(key, {}), dict[str, Any], f"a [{key}] table")
+        found[key] = {name: checked(f"{key}.{name}", e, kind, rule) for name, e in entries.items()}
+    for key in ("groups", "categories"):
+        for name, levels in found[key].items():
+            if len(set(levels)) != len(levels):
+                raise DataError(f"`{key}.{name}` in {where} names a text twice: {levels!r}.")
+    columns: list[Number | Category] = [Number(name, *of) for name, of in found["numbers"].items()]
+    columns += [Category(name, levels) for name, levels in found["categories"].items()]
+    if not columns or not found["groups"]:
         raise DataError(f"The {where} must declare `groups`, and `numbers` or `categories`.")
-    named = {name: tuple(own) for name, own in groups.items()}
-    return Declared((labels[0], labels[1]), named, Schema(tuple(columns)))
-
-
-def _are_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return Declared(labels, found["groups"], Schema(tuple(columns)))
 
 
 # --- rows -----------------------------------------------------------------------------------------

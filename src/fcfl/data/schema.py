@@ -3,11 +3,12 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate
 from typing import Any, ClassVar, TypeAlias
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -64,20 +65,16 @@ class Number:
         """Return the column as numbers, NaN where empty; ``known`` is used if it has numbers."""
         return known if isinstance(known, np.ndarray) else numbers(frame[self.name])
 
-    def numbers(self, cells: Cells) -> list[Vector]:
-        """Return the standardised cells, 0 where they are empty."""
-        standard = (cells - self.mean) / self.scale
-        standard[np.isnan(cells)] = 0.0
-        return [standard]
-
     @property
     def coded(self) -> tuple[tuple[int, int], ...]:
         """Offset and width of the codes among the column's features: the indicator, if any."""
         return ((1, 1),) if self.has_missing else ()
 
-    def codes(self, cells: Cells) -> list[Cells]:
-        """Return which cells are empty, if that is a feature."""
-        return [np.where(np.isnan(cells), 0, -1)] if self.has_missing else []
+    def encode(self, cells: Cells) -> tuple[list[Cells], list[Vector]]:
+        """Return the codes, if any, and the standardised cells, 0 where they are empty."""
+        is_empty = np.isnan(cells)
+        standard = np.where(is_empty, 0.0, (cells - self.mean) / self.scale)
+        return [np.where(is_empty, 0, -1)] if self.has_missing else [], [standard]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,18 +107,14 @@ class Category:
         lookup = [position.get(level, -1) for level in found.levels] + [missing]
         return np.array(lookup, dtype=np.int32)[found.codes]
 
-    def numbers(self, cells: Cells) -> list[Vector]:
-        """Return nothing: all features are codes."""
-        return []
-
     @property
     def coded(self) -> tuple[tuple[int, int], ...]:
         """Offset and width of the codes among the column's features: all of them."""
         return ((0, len(self.feature_names)),)
 
-    def codes(self, cells: Cells) -> list[Cells]:
-        """Return each cell's position among the column's features."""
-        return [cells]
+    def encode(self, cells: Cells) -> tuple[list[Cells], list[Vector]]:
+        """Return the codes; there are no numbers."""
+        return [cells], []
 
 
 # --- what a client reports about its columns ------------------------------------------------------
@@ -322,32 +315,24 @@ class Schema:
 
     def encode(self, cells: Sequence[Cells], n_rows: int) -> Features:
         """Turn cells into features."""
-        pairs = list(zip(self.columns, cells, strict=True))
-        codes = [part for column, values in pairs for part in column.codes(values)]
-        standard = [part for column, values in pairs for part in column.numbers(values)]
+        parts = [one.encode(values) for one, values in zip(self.columns, cells, strict=True)]
+        codes = [part for of_column, _ in parts for part in of_column]
+        standard = [part for _, of_column in parts for part in of_column]
         X = code_cells(self.layout, codes, standard, n_rows)
         return X if self.is_sparse else X.toarray()
 
     def to_dict(self) -> dict[str, object]:
         """Return the schema as plain JSON values."""
-        columns = [{"kind": column.kind, **asdict(column)} for column in self.columns]
-        for column in columns:
-            if "levels" in column:
-                column["levels"] = list(column["levels"])
+        columns = [{"kind": one.kind, **msgspec.to_builtins(one)} for one in self.columns]
         return {"columns": columns, "notes": list(self.notes)}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> "Schema":
         """Rebuild a schema from ``to_dict``."""
-        columns: list[Number | Category] = []
-        for entry in plain["columns"]:
-            fields = {key: value for key, value in entry.items() if key != "kind"}
-            if entry["kind"] == "number":
-                columns.append(Number(**fields))
-            elif entry["kind"] == "category":
-                columns.append(Category(**{**fields, "levels": tuple(fields["levels"])}))
-            else:
-                raise DataError(f"`kind` must be 'number' or 'category', got {entry['kind']!r}.")
+        kinds: dict[str, type[Number | Category]] = {"number": Number, "category": Category}
+        columns: list[Number | Category] = [
+            msgspec.convert(entry, kinds[entry["kind"]]) for entry in plain["columns"]
+        ]
         return cls(tuple(columns), tuple(plain.get("notes", ())))
 
 
