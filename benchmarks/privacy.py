@@ -36,7 +36,7 @@ from fcfl.client.private_client import PrivateClient
 from fcfl.client.private_rows import PrivateRows, private_rows, with_noise
 from fcfl.data.builtin import adult_5
 from fcfl.data.client_data import ClientData
-from fcfl.data.private_rows import split_by_content
+from fcfl.data.declared_rows import split_by_content
 from fcfl.methods.private import Private
 from fcfl.policy import PrivacyBudget
 from fcfl.releases import NORM, Release

@@ -189,21 +189,21 @@ def test_newlines_in_quotes_across_blocks_and_quotes_never_closed(tmp_path):
 
 
 def test_reading_is_linear_in_the_rows(tmp_path):
-    """8 times the rows, nearly all of them distinct, in less than 1.3 · 8 times the time."""
+    """Four times the rows, nearly all of them distinct, in less than 1.5 · 4 times the time."""
     rng = np.random.default_rng(0)
     seconds = []
-    for n_rows in (30_000, 240_000):
+    for n_rows in (60_000, 240_000):
         words = [f"{value:.6f}".replace(".", ",") for value in rng.normal(size=n_rows)]
         words[7] = "?"
         (tmp_path / "t.csv").write_text("x;y\n" + "".join(f"{word};1\n" for word in words))
         spent = []
-        for _ in range(2):
+        for _ in range(3):
             began = time.process_time()
             frame = read_table(tmp_path / "t.csv")
             spent.append(time.process_time() - began)
         seconds.append(min(spent))
         assert frame["x"].isna().sum() == 1
-    assert seconds[1] < 1.3 * 8 * seconds[0] and seconds[1] < 1.5
+    assert seconds[1] < 1.5 * 4 * seconds[0] and seconds[1] < 1.5
 
 
 # --- several files --------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 import sklearn
 from tests.docs.page_blocks import FENCE, ROOT, comparable, run_page, steps_of
 
-from fcfl.data.private_rows import read_declared
+from fcfl.data.declared_rows import read_declared
 from fcfl.policy_file import read_policy
 from fcfl.runs.site_config import SitesConfig
 from hospital import fcfl

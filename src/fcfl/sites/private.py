@@ -8,7 +8,7 @@ import secrets
 from fcfl.client.private_client import PrivateClient, costs_of
 from fcfl.client.questions import Evaluate, Introduction
 from fcfl.data.client_data import ClientData
-from fcfl.data.private_rows import Declared, read_declared, split_by_content
+from fcfl.data.declared_rows import Declared, read_declared, split_by_content
 from fcfl.errors import DataError
 from fcfl.federation.federation import answer
 from fcfl.federation.locked_file import locked, write_anew

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fcfl.data import ClientData, OwnTable, Schema, open_own_table
 from fcfl.data.coded_features import CodedFeatures
-from fcfl.data.private_rows import Declared, federate_declared
+from fcfl.data.declared_rows import Declared, federate_declared
 from fcfl.federation.serialise import WIRE, Array, Serialiser, WireError, digest, seal, unseal
 from fcfl.sites.messages import Agreement, Terms
 from fcfl.sites.settings import SiteSettings
