@@ -12,8 +12,6 @@ OPTIONAL = {  # the extras' own modules
     "fcfl.engines.flower",
     "fcfl.engines.nvflare",
     "fcfl.torch",
-    "fcfl.export.onnx_graph",
-    "fcfl.cards.skops_card",
 }
 MODULES = sorted(
     module.name

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcfl.cards.facts import FIELDS, facts_template, read_facts
-from fcfl.cards.kinds import make_card
+from fcfl.cards.card import make_card
+from fcfl.cards.facts import facts_template, fields_of, read_facts
 from fcfl.results import read_result
 from hospital import fcfl, only_error, stays, written
 
@@ -151,7 +151,7 @@ def validate_chai(xml):
 @pytest.mark.parametrize("filled", [True, False])
 def test_the_chai_card_validates_and_has_every_verdict(which, filled, request):
     folder = request.getfixturevalue(which)
-    facts = {key: f"{key} & <x> \x02" for key in FIELDS["chai"]} if filled else {}
+    facts = {key: f"{key} & <x> \x02" for key in fields_of("chai")} if filled else {}
     root = validate_chai(make_card(folder, "chai", facts, 11, TODAY))
     space = {"c": "https://mc.chai.org/v0.2/schema.xsd"}
     found = root.findall(".//c:FairnessEquity//c:MetricResult", space)
@@ -166,11 +166,7 @@ def test_the_chai_card_validates_and_has_every_verdict(which, filled, request):
 
 @pytest.mark.parametrize("kind", ["annex-iv", "skops"])
 def test_the_other_cards_have_every_number(trained, kind):
-    if kind == "skops":
-        pytest.importorskip("skops", reason="needs the extra export")
-    card = make_card(
-        trained, kind, {"responsible_persons": "A. B., C. D."} if kind != "skops" else {}, 0, TODAY
-    )
+    card = make_card(trained, kind, {"responsible_persons": "A. B., C. D."}, 0, TODAY)
     result = read_result(trained / "result.json")
     for client in result.clients.values():
         assert f"{client.test.accuracy:.3f}" in card
@@ -182,14 +178,31 @@ def test_the_other_cards_have_every_number(trained, kind):
         assert "| C. D. |" in card
 
 
+@pytest.mark.parametrize("kind", ["annex-iv", "skops", "ll144"])
+def test_names_from_the_data_cannot_add_markup(kind, tmp_path):
+    bad = "<script>alert(1)</script>|[a](b)`\x01"
+    frame = stays(hospitals=("north", "south")).rename(columns={"age": bad, "race": f"r{bad}"})
+    frame["hospital"] = frame["hospital"].replace("south", bad)
+    table = written(frame, tmp_path / "stays.csv")
+    outcome = fcfl(
+        "train", table, "--client", "hospital", "--label", "died", "--sensitive", f"r{bad}",
+        "--method", "fedavg", "--rounds", "3", "--l2", "0.01", "--out", tmp_path / "run",
+    )  # fmt: skip
+    assert outcome.exit_code == 0, outcome.output
+    card = make_card(tmp_path / "run", kind, {"model_name": bad, "provider": bad}, 11, TODAY)
+    assert "alert(1)" in card
+    for markup in ("<script>", "](b)", "|[a", "(b)`", "\x01"):
+        assert markup not in card.replace("\\<script\\>", "").replace("\\]", "").replace("\\`", "")
+
+
 def test_a_template_names_every_field_and_reads_back(tmp_path):
-    for kind, fields in FIELDS.items():
+    for kind in ("ll144", "chai", "annex-iv", "skops"):
         path = tmp_path / f"{kind}.toml"
         outcome = fcfl("card", "--kind", kind, "--template", "--out", path)
         assert outcome.exit_code == 0, outcome.output
         assert path.read_text(encoding="utf-8") == facts_template(kind)
         assert read_facts(kind, path) == {}
-        assert all(f'{field} = ""' in facts_template(kind) for field in fields)
+        assert set(fields_of(kind).values()) == {""}
 
 
 def test_bad_facts_and_folders_get_one_sentence(audited, tmp_path):

@@ -48,7 +48,7 @@ def shown_system(counts, tables):
             add(lambda groups, chosen, inside=inside: inside(groups) and not chosen, None)
             assert (line.rate is None) == (None in (line.rows, line.selected) or line.rows == 0)
             if line.rate is None:
-                assert line.impact_ratio is None and line.low is None
+                assert line.impact_ratio is None and line.interval is None
         add(lambda groups, chosen, at=at: None in [groups[i] for i in at], table.unknown)
     return np.array(rows).reshape(-1, len(atoms)), secrets
 

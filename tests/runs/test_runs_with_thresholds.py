@@ -7,7 +7,7 @@ import pytest
 from fcfl import FCFLClassifier, Linear
 from fcfl.client.questions import Count, Setup
 from fcfl.errors import DataError, FCFLError
-from fcfl.export.formats import model_as
+from fcfl.export import model_as
 from fcfl.limits import Limits
 from fcfl.models.group_thresholds import GroupThresholds
 from fcfl.models.saved_model import load_model

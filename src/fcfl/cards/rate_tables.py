@@ -1,15 +1,18 @@
 """Selection rates and impact ratios by group, and by combinations of groups."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
-from fcfl.audit.intervals import ratio_interval
+from fcfl.audit.intervals import Interval, ratio_interval
 from fcfl.audit.predictions import Cell, CellCounts
-from fcfl.cards.suppression import Sum, hidden_sums
 from fcfl.errors import FCFLError
 from fcfl.results import Result
 
+from .suppression import Sum, hidden_sums
+
 SMALL_SHARE = 0.02  # of all rows: below it a category may be left out of impact ratios
+FOUR_FIFTHS = 0.8  # the customary flag of the US agency EEOC
 ALPHA = 0.05
 
 
@@ -25,8 +28,7 @@ class RateLine:
     selected: int | None
     rate: float | None
     impact_ratio: float | None = None
-    low: float | None = None
-    high: float | None = None
+    interval: Interval | None = None
 
     @property
     def name(self) -> str:
@@ -39,8 +41,8 @@ class RateTable:
     """Categories of one attribute, or of several together.
 
     ``small`` are those under two per cent of all rows, which have no impact ratio; ``unknown`` the
-    rows of no category. ``best_is_hidden`` says that impact ratios are relative to the highest
-    rate that is shown.
+    rows of no category. With ``best_is_hidden`` impact ratios are relative to the highest rate
+    that is shown.
     """
 
     attributes: tuple[str, ...]
@@ -60,13 +62,13 @@ class RateTables:
 
 
 def tables_of_result(result: Result, least: int = 0) -> RateTables:
-    """A table for each attribute over all clients' rows; a run has counted no combinations.
+    """Return a table for each attribute over all clients' rows, without combinations.
 
     Each table is a system of its own. They share the number of all rows, which is hidden in both
     or in none: only where it is small itself.
     """
     part = result.judged_part
-    total = sum(client.rows.of(part) for client in result.clients.values())
+    total = result.overall.rows.of(part)
     found: dict[str, RateTables] = {}
     for entry in result.overall.part(part).disparities:
         groups = [group for group in entry.groups if group.rate == "selection"]
@@ -86,62 +88,50 @@ def tables_of_result(result: Result, least: int = 0) -> RateTables:
     return RateTables(tables, next(iter(found.values())).total, has_intersections=False)
 
 
+_Groups: TypeAlias = tuple[str | None, ...]
+_Which: TypeAlias = tuple[int, ...]  # positions of attributes
+
+
 def rate_tables(counts: CellCounts, least: int = 0) -> RateTables:
-    """A table for each attribute and for all of them together; counts under ``least`` are hidden.
+    """Return a table for each attribute and for all together; counts under ``least`` are hidden.
 
     Hidden are also counts from which, with everything else that is shown, a small one would follow:
     selected, not selected, or in no category.
     """
     n = len(counts.attributes)
-    which = [(i,) for i in range(n)] + ([tuple(range(n))] if n > 1 else [])
-    atoms = _atoms(counts)
-    whole = [*atoms]
-    sums = [_sum("total", whole, atoms, is_total=True)]
-    complements = []
-    for positions in which:
-        for groups in _categories(counts, positions):
-            name = (positions, groups)
-            inside = [a for a in whole if _within(a[0], positions) == groups]
-            sums.append(_sum((*name, "rows"), inside, atoms))
-            sums.append(_sum((*name, "selected"), [a for a in inside if a[1]], atoms))
-            complements.append(_sum(name, [a for a in inside if not a[1]], atoms))
-        outside = [a for a in whole if None in _within(a[0], positions)]
-        sums.append(_sum((positions, "unknown"), outside, atoms))
-    hidden = hidden_sums(sums, least, also_secret=complements) if least > 1 else set()
-    values = {one.name: None if one.name in hidden else one.value for one in sums}
-    everybody = {one.name: one.value for one in sums}
-    total = everybody["total"]
-    tables = tuple(_table(counts, positions, values, everybody, total) for positions in which)
-    return RateTables(tables, values["total"], n > 1)
-
-
-_Atom = tuple[tuple[str | None, ...], bool]
-_Values = dict[Hashable, int | None]
-
-
-def _atoms(counts: CellCounts) -> dict[_Atom, int]:
-    """Rows by combination of groups, selected and not."""
-    atoms: dict[_Atom, int] = {}
+    which: list[_Which] = [(i,) for i in range(n)] + ([tuple(range(n))] if n > 1 else [])
+    atoms: dict[tuple[_Groups, bool], int] = {}  # rows by combination of groups, selected or not
     for cell in counts.cells:
         for is_selected, rows in ((True, cell.selected), (False, cell.rows - cell.selected)):
             key = (cell.groups, is_selected)
             atoms[key] = atoms.get(key, 0) + rows
-    return atoms
+    order = {atom: i for i, atom in enumerate(atoms)}
+
+    def added(name: Hashable, parts: Sequence[tuple[_Groups, bool]]) -> Sum:
+        value = sum(atoms[part] for part in parts)
+        return Sum(name, tuple(sorted(order[part] for part in parts)), value, name == "total")
+
+    sums, complements = [added("total", [*atoms])], []
+    for positions in which:
+        for groups in _categories(counts, positions):
+            inside = [atom for atom in atoms if _within(atom[0], positions) == groups]
+            sums.append(added((positions, groups, "rows"), inside))
+            sums.append(added((positions, groups, "selected"), [a for a in inside if a[1]]))
+            complements.append(added((positions, groups), [a for a in inside if not a[1]]))
+        outside = [atom for atom in atoms if None in _within(atom[0], positions)]
+        sums.append(added((positions, "unknown"), outside))
+    hidden = hidden_sums(sums, least, also_secret=complements) if least > 1 else set()
+    values = {one.name: None if one.name in hidden else one.value for one in sums}
+    everybody = {one.name: one.value for one in sums}
+    tables = tuple(_table(counts, positions, values, everybody) for positions in which)
+    return RateTables(tables, values["total"], n > 1)
 
 
-def _sum(
-    name: Hashable, parts: Sequence[_Atom], atoms: dict[_Atom, int], *, is_total: bool = False
-) -> Sum:
-    position = {atom: i for i, atom in enumerate(atoms)}
-    value = sum(atoms[part] for part in parts)
-    return Sum(name, tuple(sorted(position[part] for part in parts)), value, is_total)
-
-
-def _within(groups: tuple[str | None, ...], positions: tuple[int, ...]) -> tuple[str | None, ...]:
+def _within(groups: _Groups, positions: _Which) -> _Groups:
     return tuple(groups[i] for i in positions)
 
 
-def _categories(counts: CellCounts, positions: tuple[int, ...]) -> list[tuple[str, ...]]:
+def _categories(counts: CellCounts, positions: _Which) -> list[tuple[str, ...]]:
     found = dict.fromkeys(_within(cell.groups, positions) for cell in counts.cells)
     known = [groups for groups in found if None not in groups]
     return sorted(known)  # type: ignore[arg-type]
@@ -149,31 +139,23 @@ def _categories(counts: CellCounts, positions: tuple[int, ...]) -> list[tuple[st
 
 def _table(
     counts: CellCounts,
-    positions: tuple[int, ...],
-    values: _Values,
-    everybody: dict[Hashable, int],
-    total: int,
+    positions: _Which,
+    values: Mapping[Hashable, int | None],
+    everybody: Mapping[Hashable, int],
 ) -> RateTable:
     lines: list[RateLine] = []
     small: list[RateLine] = []
+    best_rate = 0.0  # hidden or not
     for groups in _categories(counts, positions):
-        rows, selected = (
-            values[(positions, groups, "rows")],
-            values[(positions, groups, "selected")],
-        )
+        of_rows, of_selected = (positions, groups, "rows"), (positions, groups, "selected")
+        rows, selected = values[of_rows], values[of_selected]
         rate = None if rows is None or selected is None or not rows else selected / rows
         line = RateLine(groups, rows, selected, rate)
-        is_small = everybody[(positions, groups, "rows")] < SMALL_SHARE * total
-        (small if is_small else lines).append(line)
-    best_rate = max(
-        (
-            everybody[(positions, line.groups, "selected")]
-            / everybody[(positions, line.groups, "rows")]
-            for line in lines
-            if everybody[(positions, line.groups, "rows")]
-        ),
-        default=0.0,
-    )
+        if everybody[of_rows] < SMALL_SHARE * everybody["total"]:
+            small.append(line)
+        else:
+            lines.append(line)
+            best_rate = max(best_rate, everybody[of_selected] / max(everybody[of_rows], 1))
     shown = [line for line in lines if line.rate is not None]
     best = max(shown, key=lambda line: line.rate or 0.0, default=None)
     return RateTable(
@@ -186,11 +168,9 @@ def _table(
 
 
 def _with_ratio(line: RateLine, best: RateLine | None) -> RateLine:
-    """The line with its impact ratio; where nobody is selected at all there is none."""
+    """Return the line with its impact ratio, which does not exist if nobody is selected."""
     if line.rate is None or best is None or not best.rate:
         return line
-    found = ratio_interval(
-        line.selected or 0, line.rows or 0, best.selected or 0, best.rows or 0, ALPHA
-    )
-    low, high = found if found and line is not best else (None, None)
-    return replace(line, impact_ratio=line.rate / best.rate, low=low, high=high)
+    counts = line.selected or 0, line.rows or 0, best.selected or 0, best.rows or 0
+    found = None if line is best else ratio_interval(*counts, ALPHA)
+    return replace(line, impact_ratio=line.rate / best.rate, interval=found)

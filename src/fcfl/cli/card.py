@@ -47,8 +47,8 @@ def card(
     """
     from datetime import date
 
+    from fcfl.cards.card import SUFFIX, make_card
     from fcfl.cards.facts import facts_template, read_facts
-    from fcfl.cards.kinds import SUFFIX, make_card
 
     if template:
         path = out or Path(f"{kind}-facts.toml")

@@ -30,7 +30,7 @@ def export(
     scikit-learn pipeline that is read without pickle. csv: a table of coefficients
     that a person can read. onnx and skops need the extra fcfl[export].
     """
-    from fcfl.export.formats import model_as
+    from fcfl.export import model_as
     from fcfl.models.saved_model import load_model
 
     model = load_model(run)

@@ -6,8 +6,7 @@ import pytest
 from scipy.special import expit
 
 from fcfl.data import Category, Number, Schema, load_adult_frames
-from fcfl.export.coefficient_table import INTERCEPT, THRESHOLD, coefficient_table
-from fcfl.export.formats import model_as
+from fcfl.export import INTERCEPT, THRESHOLD, coefficient_table, model_as
 from fcfl.models.linear import Linear
 from fcfl.models.model_file import Inputs
 from fcfl.models.saved_model import SavedModel, cells_of, load_model

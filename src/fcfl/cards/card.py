@@ -1,0 +1,147 @@
+"""Documents about a run or an audit: a template of each kind, filled from result and facts.
+
+Every expression of a template is escaped: in Markdown against Markdown and HTML, in XML against
+markup and control characters.
+"""
+
+from datetime import date
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from fcfl._files import read_json
+from fcfl.audit.predictions import CellCounts
+from fcfl.errors import DataError, FCFLError
+from fcfl.models.model_file import MODEL
+from fcfl.models.saved_model import load_model
+from fcfl.report import words
+from fcfl.report.claims import claims_of, rows_called
+from fcfl.results import Result, read_run
+from fcfl.results.files import CELLS, RESULT
+
+from .facts import NOT_STATED, Facts
+from .rate_tables import FOUR_FIFTHS, RateTables, rate_tables, tables_of_result
+from .suppression import Sum, hidden_sums
+
+Kind: TypeAlias = Literal["ll144", "chai", "annex-iv", "skops"]
+SUFFIX: dict[Kind, str] = {"ll144": "md", "chai": "xml", "annex-iv": "md", "skops": "md"}
+_KEPT = {
+    "held-out rows": "rows that were held out of training, chosen at random within each client",
+    "training rows": "the rows of training: nothing was held out",
+    "audited rows": "the rows of the audited table",
+}
+
+
+def make_card(folder: Path, kind: Kind, facts: Facts, least: int, today: date) -> str:
+    """Return the card of a run or an audit; counts under ``least`` are hidden."""
+    result = read_run(folder).result
+    if result is None:
+        raise DataError(f"There is no {RESULT} in {str(folder)!r} to make a card of.")
+    template = f"{kind}.{SUFFIX[kind]}"
+    known = result.versions or {"fcfl": result.fcfl_version}
+    versions = ", ".join(f"{name} {version}" for name, version in known.items())
+    content = {
+        "result": result,
+        "part": result.judged_part,
+        "everyone": [*result.clients.items(), ("", result.overall)],
+        "claims": claims_of(result),
+        "client_rows": client_rows(result, least),
+        "tables": _tables(folder, result, least, is_required=kind == "ll144"),
+        "columns": _columns(folder) if kind == "skops" else (),
+        "facts": facts,
+        "fact": lambda key: facts.get(key, NOT_STATED),
+        "least": least,
+        "today": today.isoformat(),
+        "standing": words.standing(result),
+        "how_tested": how_tested(result),
+        "versions": f"{versions}; rows SHA-256 {result.data.sha256}" if result.data else versions,
+    }
+    environment = _environment(is_xml=SUFFIX[kind] == "xml")
+    return environment.get_template(template).render(content).strip() + "\n"
+
+
+def how_tested(result: Result) -> str:
+    """Return which rows were tested, and what intervals and verdicts mean."""
+    statement = "" if result.audit is None else f" {result.audit.statement}"
+    selected = words.threshold_sentence(result) or "Decisions are those of the table."
+    return (
+        f"Tested on {_KEPT[rows_called(result)]}, {len(result.clients)} clients. "
+        f"{selected}{statement} A budget is met if the whole interval is within it, exceeded if "
+        "the whole interval is beyond it, and undetermined otherwise."
+    )
+
+
+def client_rows(result: Result, least: int) -> dict[str, int | None]:
+    """Return judged rows of every client, and of all as the entry ""; small ones are None."""
+    part = result.judged_part
+    sizes = {name: client.rows.of(part) for name, client in result.clients.items()}
+    sums = [Sum(name, (i,), size) for i, (name, size) in enumerate(sizes.items())]
+    sums.append(Sum("", tuple(range(len(sizes))), sum(sizes.values()), is_total=True))
+    hidden = hidden_sums(sums, least) if least > 1 else set()
+    return {str(one.name): None if one.name in hidden else one.value for one in sums}
+
+
+def _tables(folder: Path, result: Result, least: int, *, is_required: bool) -> RateTables | None:
+    if (folder / CELLS).exists():
+        return rate_tables(read_json(folder / CELLS, CellCounts), least)
+    try:
+        return tables_of_result(result, least)
+    except FCFLError:
+        if is_required:
+            raise
+        return None
+
+
+def _columns(folder: Path) -> list[str]:
+    """Return the columns of a model that `fcfl export` can write."""
+    if not (folder / MODEL).exists():
+        raise FCFLError(f"A skops card is about a model, and {str(folder)!r} has no {MODEL}.")
+    model = load_model(folder)
+    model.check_decides_by_score()
+    return [column.name for column in model.inputs.schema.columns]
+
+
+# --- escaping -------------------------------------------------------------------------------------
+
+
+class Raw(str):
+    """Text of a template that is Markdown already."""
+
+    __slots__ = ()
+
+
+def _environment(*, is_xml: bool) -> Environment:
+    environment = Environment(
+        loader=PackageLoader("fcfl.cards"),
+        autoescape=is_xml,
+        finalize=_printable if is_xml else markdown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "raw": Raw,
+        "count": lambda value: "hidden" if value is None else f"{value:,}",
+        "rate": lambda value: "–" if value is None else f"{value:.3f}",
+        "interval": words.interval,
+    }
+    environment.globals |= {"words": words, "FOUR_FIFTHS": FOUR_FIFTHS}
+    return environment
+
+
+def markdown(value: Any) -> str:
+    """Return text that is not interpreted as Markdown or HTML."""
+    if isinstance(value, Raw):
+        return value
+    escaped = words.plain(str(value)).replace("\\", "\\\\")
+    for character in "|<>*_`[]#":
+        escaped = escaped.replace(character, f"\\{character}")
+    return escaped
+
+
+def _printable(value: Any) -> Any:
+    """Return text without control characters, which XML does not allow."""
+    return value if isinstance(value, Markup) else words.plain(str(value))
