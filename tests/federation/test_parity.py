@@ -12,7 +12,7 @@ from fcfl.methods.registry import METHODS
 from fcfl.methods.sqp import SQP
 from fcfl.models.linear import Linear
 from fcfl.rules import Difference
-from fcfl.runs.site_commands import FOR_SITES
+from fcfl.runs.site_config import FOR_SITES
 from fcfl.sites.messages import Terms
 from fcfl.sites.named_module import NamedModule
 from fcfl.sites.remote import RemoteFederation

@@ -10,7 +10,7 @@ from fcfl import Federation, Linear, train
 from fcfl.errors import AbsentClientError
 from fcfl.federation.loop import Progress, run
 from fcfl.rules import Difference
-from fcfl.runs.site_commands import FOR_SITES
+from fcfl.runs.site_config import FOR_SITES
 from fcfl_paper.baselines import __all__ as NAMES
 from helpers import RACE, simulated_clients, zeros_for
 

@@ -1,4 +1,4 @@
-"""A run over sites as its config says it: the keys of ``[tool.flwr.app.config]``."""
+"""The config of a run over sites: the keys of ``[tool.flwr.app.config]``."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, MISSING, dataclass, replace
@@ -9,25 +9,19 @@ import tomli_w
 
 from fcfl._checks import check_count, check_keys, check_positive
 from fcfl._types import ClientId
+from fcfl.methods.registry import METHODS
 from fcfl.negotiation.negotiating import MOST, Procedure
 from fcfl.results.files import COMPARISON, NEGOTIATION, RESULT
 from fcfl.results.negotiation import VotingRule
+from fcfl.runs.many_runs import COMPARED, check_compared, check_sweep
 from fcfl.runs.options import Setting, Written, check_fields, one_of, settings_of
 from fcfl.runs.settings import Experiment
-from fcfl.runs.site_commands import BY, COMMANDS, FOR_SITES, check_command, check_negotiated
 from fcfl.runs.text_values import read_nodes, read_sites, write_pairs
 from fcfl.sites.messages import Terms
 from fcfl.sites.settings import Config, ConfigValue
 
-
-def _check_absolute(name: str, path: str | Path) -> None:
-    if not Path(path).is_absolute():
-        raise ValueError(
-            f"`{name}` must be an absolute path, got {str(path)!r}: the server's app runs in a "
-            "folder of its own."
-        )
-
-
+COMMANDS = ("train", "compare", "sweep", "negotiate")
+FOR_SITES = tuple(name for name in COMPARED if METHODS[name].traits.over_sites)
 TABLE = "sites"  # stands for a table in the settings of a run whose rows are elsewhere
 _OTHERWISE: dict[str, tuple[object, str]] = {  # defaults and help where `fcfl train` has others
     "policy": (None, "Absolute path of a policy file at the server, instead of the four above."),
@@ -55,12 +49,32 @@ _OF_RUN = (  # settings of `fcfl train` that a run over sites has, in the order 
     *("starts", "privacy"),
 )
 _OF_SQP = ("rounds", "l2", "objective")  # whose defaults in `_OTHERWISE` are those of the method
+_OF_COMMAND = {
+    "methods": ("compare",),
+    "budgets": ("sweep", "negotiate"),
+    "relative": ("sweep",),
+    "by": ("negotiate",),
+    "most": ("negotiate",),
+}  # keys that only some commands have
+_NEGOTIATED = (
+    *("command", "budgets", "by", "most", "sites", "nodes", "label", "sensitive", "positive"),
+    *("drop", "drop_unlabelled", "seed", "test_size", "metric", "min_group_rows", "l2"),
+    *("objective", "loss", "module", "site_timeout", "resume", "overwrite", "out"),
+)  # the only keys of a negotiation
 _WHERE = "the run config"
+
+
+def _check_absolute(name: str, path: str | Path) -> None:
+    if not Path(path).is_absolute():
+        raise ValueError(
+            f"`{name}` must be an absolute path, got {str(path)!r}: the server's app runs in a "
+            "folder of its own."
+        )
 
 
 @dataclass(frozen=True)
 class SitesConfig:
-    """A run config, checked: an experiment, and what only a run over sites needs."""
+    """A checked run config: an experiment, and the settings that only a run over sites has."""
 
     experiment: Experiment
     _: KW_ONLY
@@ -81,7 +95,7 @@ class SitesConfig:
     """sweep: budgets to train under, one after another; negotiate: those to combine."""
     relative: tuple[float, ...] = ()
     """sweep: instead, shares of the disparity each site has without budgets."""
-    by: VotingRule = BY
+    by: VotingRule = "nash"
     """negotiate: the rule whose winner is written."""
     most: Annotated[int, check_count] = MOST
     """negotiate: combinations trained at most; each costs a site about one of its counts."""
@@ -91,13 +105,13 @@ class SitesConfig:
     """A torch module instead of a linear model, as package.module:function, which is installed
     at the server and at every site."""
     lookahead: tuple[float, ...] | None = None
-    """Shorter steps to ask for beside the full one; by default as in one process."""
+    """Shorter steps to request beside the full one; by default as in-process."""
     site_timeout: Annotated[float, Written("SECONDS"), check_positive] = 600.0
     """Seconds to wait for a site in a round."""
     max_age: Annotated[int, check_count] = 0
     """Rounds for which the last report of an absent site stays in force."""
     resume: bool = False
-    """Go on from the last checkpoint in out."""
+    """Continue from the last checkpoint in out."""
     overwrite: bool = False
     """Replace a run with other settings in out."""
 
@@ -109,21 +123,55 @@ class SitesConfig:
                 f"`nodes` must have the node of every site, or of none; {unbound[0]!r} has none. "
                 "`flwr supernode list` shows them."
             )
-        check_command(
-            *(self.command, self.experiment, self.methods, self.budgets, self.relative),
-            *(self.by, self.most),
-        )
+        for name, commands in _OF_COMMAND.items():
+            default = settings_of(SitesConfig)[name].default
+            if self.command not in commands and getattr(self, name) != default:
+                allowed = " or ".join(map(repr, commands))
+                raise ValueError(f"`{name}` belongs to command {allowed}, got {self.command!r}.")
+        for name in self.methods:
+            check_compared(name)
+        for name in (self.experiment.method, *self.methods):
+            if not METHODS[name].traits.over_sites:
+                raise ValueError(
+                    f"`method` {name!r} does not run over sites: it requests more than they send. "
+                    f"Choose of {', '.join(FOR_SITES)}, or train where all rows are in one place."
+                )
+        self._check_command()
+
+    def _check_command(self) -> None:
+        """Raise `ValueError` if the command lacks what it needs."""
+        if self.command == "compare":
+            self.experiment.check_not_private("comparison")
+            if self.experiment.method != "sqp":
+                raise ValueError(
+                    "`method` must be left out in a comparison, whose methods are in `methods`, "
+                    f"got {self.experiment.method!r}."
+                )
+        if self.command == "negotiate":
+            Procedure(self.budgets or None, self.by, self.most)
+        if self.command == "sweep":
+            if bool(self.budgets) == bool(self.relative):
+                raise ValueError("A sweep needs `budgets` or `relative`, and not both.")
+            values, relative = self.swept
+            check_sweep(self.experiment, values, relative=relative)
 
     @classmethod
     def from_run_config(cls, config: Config) -> "SitesConfig":
-        """Read what Flower gives to the server app; empty text is as good as nothing."""
+        """Read what Flower gives to the server app; empty text stands for the default."""
         check_keys(config, CONFIG, _WHERE)
         given = {one.name: _read(one, config.get(key, CONFIG[key][0])) for key, one in KEYS.items()}
         if given["command"] == "negotiate":
-            check_negotiated(
-                {key: given[one.name] for key, one in KEYS.items()},
-                {key: _default_of(one) for key, one in KEYS.items()},
-            )
+            for key, one in KEYS.items():
+                if one.name not in _NEGOTIATED and given[one.name] != _default_of(one):
+                    raise ValueError(
+                        f"`{key}` must be left out in a negotiation, got {given[one.name]!r}: "
+                        "combinations are trained by sqp with budgets for differences, each from "
+                        "its beginning."
+                    )
+        if not given["label"] or not given["sensitive"]:
+            raise ValueError("`label` and `sensitive` must name columns of every site's table.")
+        if given["policy"] is not None:
+            _check_absolute("policy", given["policy"])
         own = {name: given.pop(name) for name in settings_of(cls)}
         if given["privacy"] is not None:
             given["method"] = "private"
@@ -134,7 +182,6 @@ class SitesConfig:
             own["methods"] = own["methods"] or FOR_SITES
             if given["rounds"] == _OTHERWISE["rounds"][0]:
                 given["rounds"] = None  # each method has its own
-        _check_columns(given)
         return cls(Experiment(table=f"{TABLE} {', '.join(own['sites'])}", **given), **own)
 
     @property
@@ -144,7 +191,7 @@ class SitesConfig:
 
     @property
     def written(self) -> Path:
-        """The file that says that the run has come to its end."""
+        """The file whose presence marks the end of the run."""
         names = {"compare": COMPARISON, "negotiate": NEGOTIATION}
         return self.out / names.get(self.command, RESULT)
 
@@ -155,12 +202,12 @@ class SitesConfig:
 
     @property
     def procedure(self) -> Procedure:
-        """How a negotiation goes."""
+        """The procedure of a negotiation."""
         return Procedure(self.budgets or None, self.by, self.most)
 
     @property
     def terms(self) -> Terms:
-        """What a site must know before it can say anything."""
+        """What a site needs before it can introduce itself."""
         run = self.experiment
         return Terms(
             *(str(run.label), run.sensitive, run.drop, run.positive, run.test_size, run.seed),
@@ -169,7 +216,7 @@ class SitesConfig:
         )
 
     def make_method(self, experiment: Experiment) -> Any:
-        """The method; one that can look ahead does, because rounds take seconds."""
+        """Return the method, with a look-ahead if one is given."""
         method = experiment.make_method()
         if self.lookahead is None or not hasattr(method, "lookahead"):
             return method
@@ -177,12 +224,12 @@ class SitesConfig:
 
 
 def run_config(given: Mapping[str, object]) -> dict[str, ConfigValue]:
-    """Values by the names of their fields, as Flower carries them: numbers, truth values, text."""
+    """Return values by field as Flower carries them: numbers, truth values, text."""
     return {key: _write(given[one.name]) for key, one in KEYS.items() if one.name in given}
 
 
 def parse_settings(pairs: Iterable[str]) -> dict[str, ConfigValue]:
-    """``key=value`` texts as the part of a run config that they set."""
+    """Read ``key=value`` texts as a part of a run config."""
     settings: dict[str, ConfigValue] = {}
     for pair in pairs:
         key, equals, text = (part.strip() for part in pair.partition("="))
@@ -194,7 +241,7 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, ConfigValue]:
 
 
 def config_text(given: Config, *, without: Collection[str] = ()) -> str:
-    """The whole run config as TOML, each key below what it means."""
+    """Return the whole run config as TOML, each key below its meaning."""
     values = {
         key: given.get(key, default) for key, (default, _) in CONFIG.items() if key not in without
     }
@@ -230,16 +277,8 @@ def _write(value: object) -> ConfigValue:
     return "" if value is None else str(value)
 
 
-def _check_columns(given: Mapping[str, object]) -> None:
-    """Refuse settings of a run that sites cannot take part in."""
-    if not given["label"] or not given["sensitive"]:
-        raise ValueError("`label` and `sensitive` must name columns of every site's table.")
-    if given["policy"] is not None:
-        _check_absolute("policy", str(given["policy"]))
-
-
 def _keys() -> dict[str, Setting]:
-    """Every key with its field, the sites first and the folder last."""
+    """Return every key with its field, the sites first and the folder last."""
     run = settings_of(Experiment)
     sites, out, *own = settings_of(SitesConfig).values()
     swept = [one.name for one in own].index("module")
