@@ -21,9 +21,8 @@ from fcfl.data.client_data import ClientData
 from fcfl.federation.federation import Federation
 from fcfl.models.linear import Linear
 from fcfl.negotiation.bargaining import Bargain
-from fcfl.negotiation.frontier import dominated, merits
 from fcfl.negotiation.negotiating import Procedure, negotiate
-from fcfl.negotiation.voters import Voters
+from fcfl.negotiation.voting import Voters, dominated, merits
 from fcfl.preference import Preference
 from fcfl.results.negotiation import VOTING_RULES, Negotiation, Offer
 from fcfl.rules import Difference

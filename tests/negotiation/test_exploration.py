@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fcfl.negotiation.exploration import Exploration
-from fcfl.negotiation.frontier import ALIKE, dominated, merits, worth_a_vote
+from fcfl.negotiation.exploration import Exploration, optimistic
 from fcfl.negotiation.negotiating import Procedure, check_ladder, default_ladder, negotiate
-from fcfl.negotiation.prediction import optimistic
+from fcfl.negotiation.voting import ALIKE, dominated, merits, worth_a_vote
 from fcfl.results.negotiation import Offer, View
 
 CLIENTS = ("a", "b", "c")

@@ -1,8 +1,8 @@
-"""Train a combination of budgets, or one client alone, and say what everybody gets of it.
+"""Train a combination of budgets, or one client alone, and return what every client gets.
 
 Everything goes through `fcfl.training.train`, with plain budgets; ``l2`` and ``objective`` are
-settled once, without budgets. Every training starts from the model without budgets: with budgets
-there are several optima, and what a combination gives must not depend on what was tried before.
+chosen once, without budgets. Every training starts from the model without budgets: with budgets
+there are several optima, and an offer must not depend on what was trained before.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,9 +25,9 @@ from fcfl.training.trained import Trained
 
 @dataclass(frozen=True)
 class Bargain:
-    """Clients, a model and what is compared: all that an offer depends on but its budgets.
+    """Clients, a model and rules: all that an offer depends on except its budgets.
 
-    What is in the ``memory`` is not trained again.
+    Models in the ``memory`` are not trained again.
     """
 
     federation: Federation
@@ -40,7 +40,7 @@ class Bargain:
     memory: Memory = field(default_factory=Memory)
 
     def settled(self) -> tuple["Bargain", Free]:
-        """The same with ``l2`` and ``objective`` chosen, and the model without budgets."""
+        """Return the same with ``l2`` and ``objective`` chosen, and the model without budgets."""
         free = self.memory.free
         if free is None:
             trained = self._train(self.federation, None, None)
@@ -52,7 +52,7 @@ class Bargain:
         return replace(self, l2=free.l2, objective=free.objective), free
 
     def offer(self, budgets: Mapping[ClientId, float], free: Free, found_by: str) -> Offer:
-        """What everybody gets under these budgets."""
+        """Return what every client gets under these budgets."""
         known = self.memory.offer(budgets, found_by)
         if known is not None:
             return known
@@ -66,7 +66,7 @@ class Bargain:
         return offer
 
     def alone(self, client: ClientId, ladder: Sequence[float], free: Free) -> tuple[Alone, ...]:
-        """What a client may walk away to: its own model, without a budget and with each."""
+        """Return a client's own models, without a budget and with each of the ladder."""
         return tuple(self._alone(client, budget, free) for budget in (None, *ladder))
 
     def _alone(self, client: ClientId, budget: float | None, free: Free) -> Alone:
@@ -98,12 +98,12 @@ class Bargain:
 
 
 def judged_part(clients: Mapping[ClientId, ClientResult]) -> PartName:
-    """Held-out rows, or training rows where somebody holds none out."""
+    """Return "test", or "train" if a client has no held-out rows."""
     return "test" if all(client.rows.test for client in clients.values()) else "train"
 
 
 def views_of(trained: Trained, part: PartName | None = None) -> dict[ClientId, View]:
-    """What every client gets, on held-out rows where there are any."""
+    """Return what every client gets, by default on held-out rows if there are any."""
     clients = row_sections(trained.evaluations).clients
     part = part or judged_part(clients)
     return {name: _view(client, part) for name, client in clients.items()}

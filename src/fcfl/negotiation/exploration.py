@@ -1,35 +1,42 @@
-"""Which combinations of budgets are worth training: there are budgets ** clients of them.
+"""Which combinations of budgets to train: there are budgets ** clients of them.
 
-Where they are few enough all are. Else it begins with the same budget for all, with budgets
-relative to each client's own disparity, and with one client loose or tight alone. Then, round by
-round, it predicts what the others may well give, holds a vote on trained and predicted ones
-together, and trains those predicted ones that are among the best few of any rule. It ends when all
-of these are trained: nothing that was left out is likely to win.
+Few combinations are all trained. Otherwise exploration begins with the same budget for all, with
+budgets relative to each client's own disparity, and with one client loose or tight alone. Then it
+repeats: predict what the other combinations may give, hold a vote on trained and predicted offers,
+and train those predicted ones that are among the best few by any rule. It ends when all of these
+are trained: no combination left out is likely to win.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice, product
+from itertools import chain, islice, product
 from math import prod
 
-from fcfl._types import ClientId
-from fcfl.negotiation.prediction import Levels, optimistic
-from fcfl.results.negotiation import Offer
+import numpy as np
+
+from fcfl._types import ClientId, Matrix
+from fcfl.results.negotiation import Offer, View
+
+Levels = tuple[int, ...]
+"""A combination: for each client the position of its budget on the ladder, the loosest first."""
 
 SHARES = (0.75, 0.5, 0.25)  # of the disparity that a client has without budgets
 AT_ONCE = 4  # trained before the next vote
 CANDIDATES = 500  # predicted at a time; sites vote on at most 1,000 offers
+_LENGTH = 1.5  # steps of the ladder over which figures stay alike
+_NOISE = 0.5  # of the variance: figures jump if a fit has several optima
+_RIDGE = 1e-3
 
 
 class Exploration:
-    """Trains combinations on a ladder of budgets, and remembers them.
+    """Trains combinations on a ladder of budgets, and stores their offers.
 
     Parameters
     ----------
-    clients, ladder : who, and which budgets, the loosest first
-    train : a combination, and why it is tried, to what everybody gets of it
+    clients, ladder : clients, and budgets with the loosest first
+    train : from a combination, and why it is tried, to its offer
     vote : positions of the best few offers by each rule, the best first
-    most : combinations trained at most; where there are no more all are trained
-    caps : budgets that a client insists on; it is never offered a looser one
+    most : combinations trained at most; if there are no more, all are trained
+    caps : budgets that a client insists on; it never gets a looser one
     """
 
     def __init__(
@@ -48,16 +55,16 @@ class Exploration:
 
     @property
     def offers(self) -> tuple[Offer, ...]:
-        """All that was trained, in this order."""
+        """All offers in the order of training."""
         return tuple(self.known.values())
 
     @property
     def n_combinations(self) -> int:
-        """How many there are."""
+        """The number of combinations."""
         return prod(len(self.ladder) - loosest for loosest in self._loosest)
 
     def run(self, own: Mapping[ClientId, float]) -> tuple[Offer, ...]:
-        """Explore; ``own`` is what each client's disparity is without budgets."""
+        """Explore; ``own`` is each client's disparity without budgets."""
         if self.n_combinations <= self._most:
             for levels in self._every():
                 self._try(levels, "every combination")
@@ -72,7 +79,7 @@ class Exploration:
         return self.offers
 
     def _promising(self) -> list[Levels]:
-        """Combinations not trained yet that may be among the best by some rule."""
+        """Return untrained combinations that may be among the best by some rule."""
         unknown = list(islice(self._candidates(), CANDIDATES))
         if not unknown:
             return []
@@ -81,7 +88,7 @@ class Exploration:
         return [unknown[position] for position in positions if position >= 0]
 
     def _candidates(self) -> Iterator[Levels]:
-        """What is not trained; of very many, what is next to the best."""
+        """Yield untrained combinations; of very many, the neighbours of the best."""
         if self.n_combinations <= CANDIDATES:
             found: Iterator[Levels] = self._every()
         else:
@@ -105,14 +112,14 @@ class Exploration:
                 self._try(mixed, f"only {client} {'loose' if level == 0 else 'tight'}")
 
     def _relative(self, own: Mapping[ClientId, float], share: float) -> Levels:
-        """For each client the budget on the ladder that is nearest to a share of its own."""
+        """Return for each client the budget nearest to a share of its own disparity."""
         return tuple(
             min(range(len(self.ladder)), key=lambda i: abs(self.ladder[i] - share * own[client]))
             for client in self.clients
         )
 
     def _around(self, levels: Levels) -> Iterator[Levels]:
-        """One client with every other budget, and one looser for another that is tighter."""
+        """Yield neighbours: one client with another budget, or one looser and another tighter."""
         last = len(self.ladder) - 1
         for k in range(len(self.clients)):
             for level in range(self._loosest[k], len(self.ladder)):
@@ -136,3 +143,55 @@ class Exploration:
 
 def _with(levels: Levels, k: int, level: int) -> Levels:
     return (*levels[:k], level, *levels[k + 1 :])
+
+
+def optimistic(
+    known: Mapping[Levels, Offer], unknown: Sequence[Levels], ladder: Sequence[float]
+) -> list[Offer]:
+    """Return predicted offers, a standard deviation better than the mean for every client.
+
+    Every figure of every client is modelled as a linear function of the levels plus a Gaussian
+    process with the scale of the residuals.
+    """
+    figures = np.array([_figures(offer) for offer in known.values()])
+    mean, deviation = _regress(np.array(list(known), float), figures, np.array(unknown, float))
+    better = np.tile([1.0, -1.0], figures.shape[1] // 2)
+    guesses = np.clip(mean + better * deviation, 0.0, 1.0)
+    clients = tuple(next(iter(known.values())).views)
+    pairs = zip(unknown, guesses, strict=True)
+    return [_offer(clients, levels, row, ladder) for levels, row in pairs]
+
+
+def _figures(offer: Offer) -> list[float]:
+    return list(chain.from_iterable((v.accuracy, v.disparity) for v in offer.views.values()))
+
+
+def _offer(
+    clients: Sequence[ClientId], levels: Levels, row: Matrix, ladder: Sequence[float]
+) -> Offer:
+    budgets = {c: ladder[level] for c, level in zip(clients, levels, strict=True)}
+    views = {
+        c: View(float(accuracy), 0.0, float(disparity))
+        for c, (accuracy, disparity) in zip(clients, row.reshape(-1, 2), strict=True)
+    }
+    return Offer(budgets, views, {}, True, "predicted")
+
+
+def _regress(at: Matrix, values: Matrix, wanted: Matrix) -> tuple[Matrix, Matrix]:
+    """Return means and standard deviations of the columns of ``values`` at other points."""
+    lines, new_lines = (np.column_stack([np.ones(len(x)), x]) for x in (at, wanted))
+    normal = lines.T @ lines + _RIDGE * np.eye(lines.shape[1])
+    weights = np.linalg.solve(normal, lines.T @ values)
+    left = values - lines @ weights
+    covariance = _kernel(at, at) + _NOISE * np.eye(len(at))
+    across = _kernel(wanted, at)
+    solved = np.linalg.solve(covariance, np.column_stack([left, across.T]))
+    by_left, by_across = solved[:, : left.shape[1]], solved[:, left.shape[1] :]
+    scale = np.einsum("ij,ij->j", left, by_left) / len(at)
+    variance = 1.0 + _NOISE - np.einsum("ij,ji->i", across, by_across)
+    return new_lines @ weights + across @ by_left, np.sqrt(np.outer(variance, scale))
+
+
+def _kernel(a: Matrix, b: Matrix) -> Matrix:
+    squares = ((a[:, None, :] - b[None, :, :]) ** 2).sum(axis=2)
+    return np.asarray(np.exp(-0.5 * squares / _LENGTH**2))

@@ -1,4 +1,4 @@
-"""From clients to an agreement: explore budgets, ask for ballots, count votes."""
+"""From clients to an agreement: explore budgets, request ballots, count votes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,11 +7,9 @@ from fcfl._checks import check_choice
 from fcfl._types import ClientId
 from fcfl.client.questions import Introduction
 from fcfl.negotiation.bargaining import Bargain
-from fcfl.negotiation.exploration import Exploration
-from fcfl.negotiation.frontier import dominated, merits
+from fcfl.negotiation.exploration import Exploration, Levels
 from fcfl.negotiation.memory import Free
-from fcfl.negotiation.prediction import Levels
-from fcfl.negotiation.voters import Outcome, Voters
+from fcfl.negotiation.voting import Outcome, Voters, dominated, merits
 from fcfl.results.negotiation import VOTING_RULES, Cost, Negotiation, Offer, View, VotingRule
 from fcfl.rules import Difference
 
@@ -21,11 +19,11 @@ MOST = 64  # combinations trained
 
 @dataclass(frozen=True)
 class Procedure:
-    """How a negotiation goes.
+    """The settings of a negotiation.
 
-    ``budgets`` are combined, by default shares of the largest disparity without budgets;
-    ``by`` is the rule whose winner is agreed on (where "nash" has none, "approval" decides);
-    ``most`` combinations are trained at most.
+    ``budgets`` are combined, by default shares of the largest disparity without budgets. ``by`` is
+    the rule whose winner is agreed on; if "nash" has none, "approval" decides. At most ``most``
+    combinations are trained.
     """
 
     budgets: tuple[float, ...] | None = None
@@ -41,13 +39,13 @@ class Procedure:
 
 
 def default_ladder(own: Mapping[ClientId, float]) -> tuple[float, ...]:
-    """Four budgets from the largest disparity without budgets downwards, two digits each."""
+    """Return four budgets from the largest disparity without budgets downwards."""
     largest = max(max(own.values()), 0.01)
     return tuple(float(f"{min(share * largest, 1.0):.2g}") for share in LADDER_SHARES)
 
 
 def check_ladder(budgets: Sequence[float]) -> tuple[float, ...]:
-    """Budgets to combine, the loosest first."""
+    """Return the budgets to combine, the loosest first; raise if they are fewer than two."""
     if len(set(budgets)) < 2 or not all(0 <= budget <= 1 for budget in budgets):
         given = ", ".join(f"{budget:g}" for budget in budgets) or "none"
         raise ValueError(f"`budgets` must be two or more numbers between 0 and 1, got {given}.")
@@ -57,7 +55,7 @@ def check_ladder(budgets: Sequence[float]) -> tuple[float, ...]:
 def caps_of(
     introductions: Mapping[ClientId, Introduction], rules: Sequence[Difference]
 ) -> dict[ClientId, float]:
-    """Budgets that clients insist on, of what is negotiated: nobody is offered a looser one."""
+    """Return the budgets that clients insist on; they are offered no looser ones."""
     negotiated = {(rule.metric, rule.attribute) for rule in rules}
     caps = {}
     for client, said in introductions.items():
@@ -130,7 +128,7 @@ def negotiate(
 def _trainer(
     bargain: Bargain, ladder: Sequence[float], free: Free, on_message: Callable[[str], None]
 ) -> Callable[[Levels, str], Offer]:
-    """Combinations of positions on the ladder to what everybody gets of them."""
+    """Return a function from positions on the ladder to the offer of these budgets."""
     clients = bargain.federation.names
 
     def train(levels: Levels, why: str) -> Offer:
@@ -142,7 +140,7 @@ def _trainer(
 
 
 def _marked(offers: Sequence[Offer]) -> tuple[Offer, ...]:
-    """The offers, each with whether another one dominates it."""
+    """Return the offers, each with whether another one dominates it."""
     worse = dominated(merits(offers))
     return tuple(replace(o, is_dominated=bool(w)) for o, w in zip(offers, worse, strict=True))
 
@@ -156,11 +154,11 @@ def _notes(exploration: Exploration, most: int, outcome: Outcome) -> tuple[str, 
     silent = [client for client, ballot in outcome.ballots.items() if not ballot.gains]
     if silent:
         notes.append(
-            f"Nash's rule has no winner: {', '.join(map(repr, silent))} does not tell its gains."
+            f"Nash's rule has no winner: {', '.join(map(repr, silent))} does not report its gains."
         )
     elif outcome.winner("nash") is None:
         notes.append(
-            "Under every combination somebody has less than alone: there is no bargaining solution."
+            "Under every combination a client has less than alone: there is no bargaining solution."
         )
     return tuple(notes)
 
@@ -168,9 +166,9 @@ def _notes(exploration: Exploration, most: int, outcome: Outcome) -> tuple[str, 
 def costs_around(
     offers: Sequence[Offer], position: int, ladder: Sequence[float]
 ) -> tuple[Cost, ...]:
-    """Whose budget costs whom: what changes for all where one client has the next looser budget.
+    """Return what changes for all clients if one of them has the next looser budget.
 
-    Only of neighbours that were trained: where a budget costs nothing, none may have been.
+    Only for combinations that were trained, which a looser budget without effect may not be.
     """
     here = offers[position]
     costs = []
@@ -200,5 +198,5 @@ def _cost(client: ClientId, here: Offer, there: Offer, price: float) -> Cost:
 
 
 def budgets_text(budgets: Mapping[ClientId, float]) -> str:
-    """``north 0.1, south 0.05``."""
+    """Return budgets as text, ``north 0.1, south 0.05``."""
     return ", ".join(f"{client} {budget:g}" for client, budget in budgets.items())
