@@ -23,12 +23,20 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
-from fcfl_paper.eicu.events import CHARTING, LAB, read_events
-from fcfl_paper.eicu.features import charted_hours, lab_hours, summaries
-from fcfl_paper.eicu.hourly import DAY_ONE, WITH_LOOK_BACK, hour_sums, last_value
-from fcfl_paper.eicu.simulation.simulated_tables import COLUMNS
-from fcfl_paper.eicu.source_tables import find_tables
+from fcfl_paper.eicu.events import (
+    CHARTING,
+    DAY_ONE,
+    LAB,
+    WITH_LOOK_BACK,
+    charted_hours,
+    hour_sums,
+    lab_hours,
+    read_events,
+    summaries,
+)
+from fcfl_paper.eicu.simulate import COLUMNS
 from fcfl_paper.eicu.stays import heart_rate_span
+from fcfl_paper.eicu.tables import find_tables
 
 STAYS, PUBLISHED, FULL_ROWS = 20_000, 70_128, 150_000_000
 NEEDED = (
@@ -44,7 +52,7 @@ def write_rows(folder: Path, n_rows: int, part: int = 500_000) -> int:
     """A packed nurseCharting of rows in random order."""
     rng = np.random.default_rng(0)
     labels = np.array([*NEEDED, *OTHERS])
-    names = COLUMNS["nurseCharting"].split(",")
+    names = COLUMNS["nurseCharting"]
     options = arrow_csv.WriteOptions(include_header=False, quoting_style="needed")
     with gzip.open(folder / "nurseCharting.csv.gz", "wb", compresslevel=1) as file:
         file.write((",".join(names) + "\n").encode())
@@ -75,7 +83,7 @@ def our_passes(folder: Path) -> int:
     table = find_tables(folder, {"nurseCharting": ""})["nurseCharting"]
     events = read_events(table, CHARTING, np.arange(1, STAYS + 1))
     hours = charted_hours(hour_sums(events, len(CHARTING.channels), start, DAY_ONE))
-    return len(summaries(hours, last_value, "last"))
+    return len(summaries(hours, "last"))
 
 
 def pandas_pass(folder: Path) -> int:
@@ -103,7 +111,7 @@ def published_cohort(folder: Path) -> int:
         sums = hour_sums([], len(source.channels), np.zeros(PUBLISHED), window)
         sums.sums.fill(90.0)
         sums.counts.fill(1)
-        n += len(summaries(read(sums), last_value, "last"))
+        n += len(summaries(read(sums), "last"))
     return n
 
 

@@ -18,8 +18,5 @@ def test_the_paper_is_imported_only_by_its_commands(module):
 
 
 def test_runs_and_tables_need_no_matplotlib():
-    program = (
-        "import sys, fcfl_paper.reproduction.reproduction_page\n"
-        "sys.exit('matplotlib' in sys.modules)"
-    )
+    program = "import sys, fcfl_paper.reproduction.page\nsys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0

@@ -22,38 +22,31 @@ from fcfl_paper.reproduction import (
     read_item_results,
     run_plan,
 )
-from fcfl_paper.reproduction.aggregate import pareto_front, row_of
-from fcfl_paper.reproduction.budget_choice import choose, predicted_disparity
-from fcfl_paper.reproduction.glance import glance
-from fcfl_paper.reproduction.item_figures import write_figures
-from fcfl_paper.reproduction.item_result import (
-    CaseResult,
-    ItemResult,
-    Published,
-    item_text,
-    read_item_result,
-)
-from fcfl_paper.reproduction.items import PROTOCOLS, Case
-from fcfl_paper.reproduction.lines import LINES
-from fcfl_paper.reproduction.one_run import experiment_of
-from fcfl_paper.reproduction.paired_splits import difference, sign_test
-from fcfl_paper.reproduction.plots import plots_of
-from fcfl_paper.reproduction.readings import readings
-from fcfl_paper.reproduction.reproduction_page import (
+from fcfl_paper.reproduction.aggregate import choose, pareto_front, predicted_disparity, row_of
+from fcfl_paper.reproduction.figures import write_figures
+from fcfl_paper.reproduction.items import LINES, PROTOCOLS, Case
+from fcfl_paper.reproduction.page import (
     markdown,
     page_text,
+    plots_of,
     screen_of,
     write_reproduction,
 )
-from fcfl_paper.reproduction.result_tables import number, share, spread, tables_of
-from fcfl_paper.reproduction.run_record import (
+from fcfl_paper.reproduction.readings import difference, readings, sign_test
+from fcfl_paper.reproduction.records import (
     AllRowsRecord,
+    CaseResult,
     ClientRecord,
     FailedRun,
+    ItemResult,
     PartRecord,
+    Published,
     RunRecord,
+    item_text,
+    read_item_result,
 )
-from fcfl_paper.reproduction.run_tables import eicu_source, pooled_adult, substitutes
+from fcfl_paper.reproduction.runs import eicu_source, experiment_of, pooled_adult, substitutes
+from fcfl_paper.reproduction.tables import glance, number, share, spread, tables_of
 from hospital import fcfl, only_error, stays, written
 
 ROOT = Path(__file__).parents[1]
@@ -513,7 +506,7 @@ def test_the_command_lists_runs_and_writes_the_page(tmp_path, monkeypatch):
 
 def test_without_matplotlib_results_and_tables_are_still_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fcfl_paper.reproduction.plots.find_spec", lambda name: None)
+    monkeypatch.setattr("fcfl_paper.reproduction.page.find_spec", lambda name: None)
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments" / "paths.toml").write_text(FRONT, encoding="utf-8")
     outcome = fcfl("reproduce", "paths", "--quick", "--jobs", 1, "--out", "out")

@@ -2,7 +2,7 @@
 
 import gzip
 
-from fcfl_paper.eicu.simulation.simulated_tables import COLUMNS
+from fcfl_paper.eicu.simulate import COLUMNS
 
 DAY = 1440
 SOUND = {
@@ -107,7 +107,7 @@ def write_tables(folder, stays, *, packed=False, **rows):
 
 def write_table(folder, table, rows, *, packed=False, columns=None):
     """Write one table with the published header, or with another one."""
-    columns = columns or COLUMNS[table].split(",")
+    columns = columns or COLUMNS[table]
     lines = [",".join(columns)]
     lines += [",".join(_cell(row.get(column, "")) for column in columns) for row in rows]
     text = "\n".join(lines) + "\n"

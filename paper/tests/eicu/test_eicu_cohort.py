@@ -6,10 +6,16 @@ from hand_made import DAY, charted, plan, stay, write_tables
 
 from fcfl.errors import DataError
 from fcfl_paper.eicu import Options, prepare
-from fcfl_paper.eicu.cohort import RULES, failures, follow, small_clients
 from fcfl_paper.eicu.prepare import gather, needed_tables
-from fcfl_paper.eicu.source_tables import find_tables
-from fcfl_paper.eicu.stays import first_of_patient, read_stays
+from fcfl_paper.eicu.stays import (
+    RULES,
+    failures,
+    first_of_patient,
+    follow,
+    read_stays,
+    small_clients,
+)
+from fcfl_paper.eicu.tables import find_tables
 
 OPTIONS = Options(min_stays=1)
 

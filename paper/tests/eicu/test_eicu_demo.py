@@ -8,18 +8,19 @@ import pandas as pd
 import pytest
 
 from fcfl_paper.eicu import Options, prepare
-from fcfl_paper.eicu.events import INTAKE_OUTPUT, Events, read_events
-from fcfl_paper.eicu.hourly import Window, hour_sums
-from fcfl_paper.eicu.labels import los7, mortality, region
-from fcfl_paper.eicu.source_tables import find_tables
+from fcfl_paper.eicu.events import INTAKE_OUTPUT, Events, Window, hour_sums, read_events
 from fcfl_paper.eicu.stays import (
     DAY,
     first_care_limitation,
     first_of_patient,
+    los7,
+    mortality,
     predicted_mortality,
     read_stays,
+    region,
     stay_ids,
 )
+from fcfl_paper.eicu.tables import find_tables
 
 ROOT = Path(__file__).parents[3]
 DEMO = Path(os.environ.get("FCFL_EICU_DEMO") or ROOT.parent / "shared" / "data" / "eicu-demo")

@@ -6,7 +6,7 @@ from hand_made import DAY, charted, lab, stay, urine, write_tables
 
 from fcfl.data import Columns, federate
 from fcfl_paper.eicu import Options, prepare
-from fcfl_paper.eicu.variables import VARIABLES
+from fcfl_paper.eicu.events import VARIABLES
 
 ALL = Options(features="day1-all", min_stays=1)
 BEATS = [charted("hr", 0, 80), charted("hr", 2 * DAY, 99)]

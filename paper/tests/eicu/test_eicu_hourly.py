@@ -6,17 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fcfl_paper.eicu.events import Events
-from fcfl_paper.eicu.hourly import (
+from fcfl_paper.eicu.events import (
     DAY_ONE,
+    SUMMARIES,
     WITH_LOOK_BACK,
+    Events,
     Window,
     clock_hour,
-    first_value,
     hour_sums,
-    largest,
-    last_value,
-    smallest,
 )
 
 
@@ -65,8 +62,8 @@ def test_first_last_smallest_and_largest_of_the_hours():
     gap = np.nan
     hours = np.array([[gap, 3, 1, gap, 2, gap], [gap] * 6, [5, gap, gap, gap, gap, gap]])
     for summary, expected in (
-        (first_value, [3, gap, 5]), (last_value, [2, gap, 5]),
-        (smallest, [1, gap, 5]), (largest, [3, gap, 5]),
+        (SUMMARIES["first"], [3, gap, 5]), (SUMMARIES["last"], [2, gap, 5]),
+        (SUMMARIES["min"], [1, gap, 5]), (SUMMARIES["max"], [3, gap, 5]),
     ):  # fmt: skip
         assert np.array_equal(summary(hours), expected, equal_nan=True)
 

@@ -15,8 +15,9 @@ import pytest
 from hand_made import stay, write_tables
 
 from fcfl.errors import DataError
-from fcfl_paper.eicu import Options, cohort_path, prepare, write_prepared
-from fcfl_paper.eicu.simulation import simulate
+from fcfl_paper.eicu import Options, prepare, write_prepared
+from fcfl_paper.eicu.prepare import cohort_path
+from fcfl_paper.eicu.simulate import simulate
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_files_that_cannot_be_written_are_refused_before_anything_is_read(prepar
         (tmp_path / "stays.csv", "must end in .parquet"),
         (tmp_path / "none" / "stays.parquet", "There is no folder"),
     ):
-        with pytest.raises(DataError, match=sentence):
+        with pytest.raises(ValueError, match=sentence):
             write_prepared(prepared, out)
     (tmp_path / "d.parquet").mkdir()
     with pytest.raises(DataError, match="must be a file"):

@@ -8,13 +8,10 @@ import pytest
 
 from fcfl.errors import DataError
 from fcfl_paper.eicu import Options, prepare
-from fcfl_paper.eicu.cohort import RULES
-from fcfl_paper.eicu.labels import GROUPS, hospital
-from fcfl_paper.eicu.prepare import failures, gather, needed_tables, select
-from fcfl_paper.eicu.simulation import simulate
-from fcfl_paper.eicu.simulation.simulated_stays import EFFECT, FLAWS, truth
-from fcfl_paper.eicu.simulation.simulated_tables import COLUMNS
-from fcfl_paper.eicu.source_tables import find_tables
+from fcfl_paper.eicu.prepare import gather, needed_tables, select
+from fcfl_paper.eicu.simulate import COLUMNS, EFFECT, FLAWS, simulate, truth
+from fcfl_paper.eicu.stays import GROUPS, RULES, failures, hospital
+from fcfl_paper.eicu.tables import find_tables
 
 HOSPITALS, STAYS = 4, 400
 OPTIONS = Options(min_stays=STAYS // 2, sensitive=("race", "gender"))
@@ -54,7 +51,7 @@ def test_every_rule_has_a_stay_that_it_alone_removes(folder):
 def test_the_tables_have_the_published_columns_and_rows_of_a_stay_lie_apart(folder):
     for name, columns in COLUMNS.items():
         with gzip.open(folder / f"{name}.csv.gz", "rt") as file:
-            assert file.readline().strip() == columns
+            assert file.readline().strip() == ",".join(columns)
     ids = pd.read_csv(folder / "nurseCharting.csv.gz", usecols=[1])["patientunitstayid"]
     changes = int((ids.diff() != 0).sum())
     assert changes > 5 * ids.nunique()

@@ -9,7 +9,7 @@ from hand_made import DAY, charted, stay, write_table, write_tables
 from fcfl.errors import DataError
 from fcfl_paper.eicu import Options, prepare
 from fcfl_paper.eicu.events import CHARTING, read_events
-from fcfl_paper.eicu.source_tables import NUMBER, TEXT, WHOLE, find_tables, read_batches, read_frame
+from fcfl_paper.eicu.tables import NUMBER, TEXT, WHOLE, find_tables, read_batches, read_frame
 
 DAY_ONE = Options(min_stays=1)
 APACHE = Options(features="apache", client="region")
@@ -175,7 +175,7 @@ def test_batches_have_the_asked_columns_in_the_asked_order(tmp_path):
 
 
 def test_the_share_read_grows_to_one(tmp_path, monkeypatch):
-    monkeypatch.setattr("fcfl_paper.eicu.source_tables.BLOCK", 1024)
+    monkeypatch.setattr("fcfl_paper.eicu.tables.BLOCK", 1024)
     beats = [charted("hr", minute, 80) for minute in range(3000)]
     write_tables(tmp_path, [stay()], nurseCharting=beats)
     table = find_tables(tmp_path, {"nurseCharting": ""})["nurseCharting"]

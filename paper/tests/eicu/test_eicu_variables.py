@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from fcfl_paper.eicu.variables import (
+from fcfl_paper.eicu.events import (
+    CHART_LABELS,
     CHARTED,
     LAB_VARIABLES,
     LABS,
@@ -56,13 +57,7 @@ def test_charted_labels_in_any_letter_case():
     assert chart_channel("Score (Glasgow Coma Scale)", "Value") == "gcs"
     assert chart_channel("Glasgow coma score", "Motor") is None
     assert chart_channel("Heart Rate", "Value") is None
-    assert {chart_channel(*pair) for pair in _all_pairs()} == set(CHARTED)
-
-
-def _all_pairs():
-    from fcfl_paper.eicu import variables
-
-    return variables._CHART_LABELS
+    assert {chart_channel(*pair) for pair in CHART_LABELS} == set(CHARTED)
 
 
 def test_every_lab_has_a_published_name():

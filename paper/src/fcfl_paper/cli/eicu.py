@@ -123,7 +123,7 @@ def _check_options(simulated: bool) -> None:
 
 
 def _simulate(folder: Path, hospitals: int, stays: int, seed: int) -> None:
-    from fcfl_paper.eicu.simulation import check_size, simulate
+    from fcfl_paper.eicu.simulate import check_size, simulate
 
     with usage():
         check_size(hospitals, stays)

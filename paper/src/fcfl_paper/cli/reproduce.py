@@ -15,7 +15,7 @@ from fcfl.errors import Interrupted
 
 if TYPE_CHECKING:
     from fcfl_paper.reproduction import Item, ItemResult, OnRun, Run, Scale
-    from fcfl_paper.reproduction.run_record import Record
+    from fcfl_paper.reproduction.records import Record
 
 AtLeastOne = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 Names = Annotated[str, Parameter(metavar="NAME", help="Items, or all.")]
@@ -64,7 +64,7 @@ def reproduce(
     Exit codes: 0 done, 1 an error, also of a single run, 2 wrong usage.
     """
     from fcfl_paper.reproduction import QUICK, Scale, find_items, read_item_results
-    from fcfl_paper.reproduction.reproduction_page import write_reproduction
+    from fcfl_paper.reproduction.page import write_reproduction
 
     if list_items:
         out_console.print(list_of(find_items()))
@@ -94,7 +94,7 @@ def _named_items(names: Sequence[str]) -> "list[Item]":
 
 def _check_publishing(quick: bool, publish: bool) -> None:
     """Only a full run with figures is published; without figures the rest is still written."""
-    from fcfl_paper.reproduction.plots import INSTALL, can_draw
+    from fcfl_paper.reproduction.page import INSTALL, can_draw
 
     if quick and publish:
         raise WrongUsage("--quick numbers are not worth publishing; leave out one of the two.")
@@ -118,7 +118,7 @@ def _reproduce(
 ) -> int:
     """Run, aggregate, show and write every item; how many runs failed."""
     from fcfl_paper import reproduction
-    from fcfl_paper.reproduction.run_tables import make_tables, substitutes
+    from fcfl_paper.reproduction.runs import make_tables, substitutes
 
     available = substitutes(eicu)
     plans = {item.name: reproduction.plan_runs(item, scale, available) for item in items}
@@ -141,7 +141,7 @@ def _reproduce(
 
 
 def _show(result: "ItemResult") -> None:
-    from fcfl_paper.reproduction.reproduction_page import screen_of
+    from fcfl_paper.reproduction.page import screen_of
 
     for part in screen_of(result):
         if isinstance(part, str):
@@ -155,7 +155,7 @@ def _publish(items: "Sequence[Item]", out: Path) -> Path:
     """Copy the result files of these items, and make the page of all that are published."""
     from fcfl_paper.reproduction import read_item_results
     from fcfl_paper.reproduction.items import folder_of_items
-    from fcfl_paper.reproduction.reproduction_page import write_reproduction
+    from fcfl_paper.reproduction.page import write_reproduction
 
     results = folder_of_items().parent / "results"
     results.mkdir(exist_ok=True)
@@ -178,7 +178,7 @@ def list_of(items: "Sequence[Item]") -> Grid:
 @contextmanager
 def run_bar(total: int) -> "Iterator[OnRun]":
     """A bar that counts runs if there is a terminal; a failed run is reported at once."""
-    from fcfl_paper.reproduction.run_record import FailedRun
+    from fcfl_paper.reproduction.records import FailedRun
 
     columns = (
         TextColumn("{task.description}"),

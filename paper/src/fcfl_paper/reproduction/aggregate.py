@@ -2,24 +2,28 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from fcfl.data.synthetic import constrained_optimum
 from fcfl.runs.compared_runs import over_seeds
 
-from .item_result import (
+from .items import LINES, PROTOCOLS, Case, Item, Place, Protocol, Run
+from .records import (
     SCHEMA,
     CaseResult,
     ClientFigures,
+    ClientRecord,
     ClientSpread,
+    FailedRun,
     ItemResult,
+    PartRecord,
+    Path2D,
+    Record,
     Row,
     RunFigures,
+    RunRecord,
     Scale,
 )
-from .items import PROTOCOLS, Case, Item, Protocol
-from .lines import LINES
-from .plan import Place, Run
-from .run_record import ClientRecord, FailedRun, Path2D, Record, RunRecord
 
 LARGE = 100  # held-out rows of each group from which a client's disparity is more than chance
 TOLERANCE = 1e-3  # a smooth disparity above its budget by less counts as met on training rows
@@ -185,3 +189,49 @@ def _extreme(of: Callable[[list[float]], float], values: Iterable[float | None])
 def _share(found: Iterable[bool | None]) -> float | None:
     known = [value for value in found if value is not None]
     return sum(known) / len(known) if known else None
+
+
+CHOSEN = "sqp-chosen"
+LINE = "sqp-mean"  # the line whose budgets are compared
+
+
+def with_chosen_budget(
+    item: Item, plan: Mapping[Place, Run], records: Mapping[str, Record], result: ItemResult
+) -> ItemResult:
+    """Add the line that uses, for every seed, the budget its training rows allow."""
+    if not item.limits:
+        return result
+    protocol = item.protocols[0]
+    seeds = sorted({place.seed for place in plan if place.line == LINE})
+    found: list[tuple[int, Record]] = []
+    for seed in seeds:
+        places = [Place(case.name, LINE, protocol, seed) for case in item.cases]
+        runs = [records[plan[place].key] for place in places if place in plan]
+        finished = [record for record in runs if isinstance(record, RunRecord)]
+        if finished:
+            found.append((seed, choose(finished, item.limits)))
+    row = row_of(item.cases[0], protocol, LINE, found)
+    chosen = replace(row, line=CHOSEN, label="FCFL, sqp, budget chosen")
+    return replace(result, rows=(*result.rows, chosen))
+
+
+def choose(records: Sequence[RunRecord], limits: Mapping[str, float]) -> RunRecord:
+    """The first of the records, loosest budget first, within the limits; else the last."""
+    return next((record for record in records if is_within(record, limits)), records[-1])
+
+
+def is_within(record: RunRecord, limits: Mapping[str, float]) -> bool:
+    """Whether local and global disparities predicted from training rows are within the limits."""
+    large = [who for who in record.clients.values() if (who.test.smallest_group or 0) >= LARGE]
+    local = all(predicted_disparity(who.train, who.test) <= limits["local"] for who in large)
+    overall = predicted_disparity(record.overall.train, record.overall.test)
+    return local and overall <= limits["global"]
+
+
+def predicted_disparity(train: PartRecord, test: PartRecord) -> float:
+    """Hard disparity on training rows plus one standard deviation of a held-out one."""
+    variance = 0.0
+    for (rows, selected), (rows_out, _) in zip(train.groups, test.groups, strict=True):
+        rate = selected / rows
+        variance += rate * (1 - rate) * (2 / rows + 1 / rows_out)
+    return (train.disparity or 0.0) + math.sqrt(variance)

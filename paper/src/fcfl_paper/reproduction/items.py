@@ -1,18 +1,123 @@
-"""An item of the paper as a TOML file: what it shows, its cases, and published figures."""
+"""The items of the paper as TOML files: methods compared, cases, and the runs they need."""
 
+import hashlib
+import json
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeAlias, cast
+
+import msgspec
 
 import fcfl_paper
+from fcfl import __version__
 from fcfl._checks import check_choice, check_keys, did_you_mean
 from fcfl.errors import DataError
-from fcfl_paper.reproduction.json_fields import from_json
+from fcfl.methods.registry import METHODS
 
-from .item_result import Budget, Published
-from .lines import LINES, Settings
+from .records import Budget, Published, Scale
+
+Kind = Literal["theirs", "ours", "baseline"]
+Settings: TypeAlias = Mapping[str, object]  # of a run, as the experiment takes them
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a table.
+
+    ``is_random``: the run depends on its seed even when the rows do not. ``enforces_budgets``: it
+    is given the budgets; the others run once for all budgets. ``tuned_by`` names the line whose
+    cross-validated l2 and objective it uses. It trains with ``budget_times`` the budget it is
+    judged by. ``quick`` replaces settings in a quick trial.
+    """
+
+    label: str
+    kind: Kind
+    options: Settings
+    is_random: bool = False
+    enforces_budgets: bool = False
+    tuned_by: str | None = None
+    budget_times: float = 1.0
+    quick: Settings = field(default_factory=dict)
+
+    @property
+    def is_cross_validated(self) -> bool:
+        """Whether l2 and objective are both left to cross-validation."""
+        chosen = {"l2", "objective"} & self.options.keys()
+        chooses = METHODS[str(self.options["method"])].traits.is_cross_validated
+        return chooses and not chosen and self.tuned_by is None
+
+
+_UNTUNED = {"l2": 3e-3, "objective": 10.0}
+_SHORT = {"rounds": (60,)}
+
+
+def _baseline(label: str, method: str, *, is_random: bool = False) -> Line:
+    return Line(label, "baseline", {"method": method}, is_random, quick=_SHORT)
+
+
+LINES: dict[str, Line] = {
+    "fedavg": _baseline("FedAvg", "fedavg"),
+    "fair-reg": _baseline("FedAvg+FairReg", "fair-reg"),
+    "agnostic-fair": _baseline("FA (AgnosticFair)", "agnostic-fair", is_random=True),
+    "mmpf": _baseline("MMPF", "mmpf"),
+    "q-ffl": _baseline("q-FFL", "q-ffl"),
+    "afl": _baseline("AFL", "afl"),
+    "fedmgda": _baseline("FedMGDA+", "fedmgda"),
+    "fairfed": _baseline("FairFed", "fairfed"),
+    "fedfb": _baseline("FedFB", "fedfb"),
+    "two-stage": Line(
+        "FCFL, two-stage, authors' options",
+        "theirs",
+        {"method": "two-stage", "published": True, "start": "uniform"},
+        is_random=True,
+        enforces_budgets=True,
+        quick={"rounds": (80, 40)},
+    ),
+    "two-stage-as-written": Line(
+        "FCFL, two-stage, as written",
+        "theirs",
+        {"method": "two-stage"},
+        enforces_budgets=True,
+        quick={"rounds": (80, 40)},
+    ),
+    "sqp": Line(
+        "FCFL, sqp", "ours", {"method": "sqp"}, is_random=True, enforces_budgets=True,
+        quick=_UNTUNED,
+    ),
+    "sqp-max": Line(
+        "FCFL, sqp, min-max optimum",
+        "ours",
+        {"method": "sqp", "l2": 1e-3, "objective": "max"},
+        enforces_budgets=True,
+    ),
+    "sqp-mean": Line(
+        "FCFL, sqp, mean loss",
+        "ours",
+        {"method": "sqp", "objective": 10.0},
+        enforces_budgets=True,
+        quick=_UNTUNED,
+    ),
+    "sqp-tenth": Line(
+        "FCFL, sqp, a tenth of the budget",
+        "ours",
+        {"method": "sqp"},
+        is_random=True,
+        enforces_budgets=True,
+        tuned_by="sqp",
+        budget_times=0.1,
+    ),
+    "sqp-sure": Line(
+        "FCFL, sqp, confidence .9",
+        "ours",
+        {"method": "sqp", "confidence": 0.9},
+        is_random=True,
+        enforces_budgets=True,
+        tuned_by="sqp",
+    ),
+}  # fmt: skip
+
 
 Protocol = Literal["original", "resplits", "partitions", "splits", "starts"]
 Figure = Literal["dots", "series", "front", "plane", "clients"]
@@ -123,7 +228,7 @@ def _case(path: Path, table: Mapping[str, Any], lines: tuple[str, ...]) -> Case:
     options = _settings(table.get("options", {}))
     of_line = {name: _settings(found) for name, found in table.get("of-line", {}).items()}
     own = _lines(path, table["lines"]) if "lines" in table else lines
-    given = tuple(from_json(Published, each) for each in table.get("given", ()))
+    given = msgspec.convert(table.get("given", ()), tuple[Published, ...])
     return Case(table["name"], options, own, of_line, given, table.get("tuned-as"))
 
 
@@ -141,3 +246,120 @@ def _settings(table: Settings) -> Settings:
         key.replace("-", "_"): tuple(value) if isinstance(value, list) else value
         for key, value in table.items()
     }
+
+
+TEST_SIZE = 0.33  # of a re-split, as in the paper
+QUICK = Scale(seeds=1, splits=1, quick=True)
+_BUDGET_SETTINGS = ("budget", "relative_budget", "scope")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run; ``tuned_by`` is the run whose l2 and objective it uses.
+
+    ``table`` in the settings is the name of a set, not yet a file, so that ``key`` is the same on
+    every machine.
+    """
+
+    settings: Settings
+    tuned_by: "Run | None" = None
+    keeps_path: bool = False
+
+    @property
+    def key(self) -> str:
+        """Names the run: the same settings and the same version have the same key."""
+        parent = self.tuned_by.key if self.tuned_by else None
+        content = [__version__, sorted(self.settings.items()), parent, self.keeps_path]
+        return hashlib.sha256(json.dumps(content, default=dict).encode()).hexdigest()[:16]
+
+    @property
+    def table(self) -> str:
+        """Name of the set it reads."""
+        return str(self.settings["table"])
+
+    @property
+    def budget(self) -> float:
+        """The one budget of the run."""
+        return cast(float, self.settings["budget"])
+
+    def with_tuning(self, l2: float | None, objective: float | str | None) -> "Run":
+        """The run with what cross-validation chose in another one."""
+        return replace(self, settings={**self.settings, "l2": l2, "objective": objective})
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run belongs in its item."""
+
+    case: str
+    line: str
+    protocol: Protocol
+    seed: int
+
+
+def plan_runs(item: Item, scale: Scale, substitutes: Mapping[str, str]) -> dict[Place, Run]:
+    """Every place of the item and its run; several places may share one.
+
+    ``substitutes`` names the sets used instead of others, such as a demo for credentialed data.
+    """
+    plan = {}
+    for case, line, protocol, seed in _places(item, scale):
+        place = Place(case.name, line, protocol, seed)
+        plan[place] = run_of(item, case, place, scale, substitutes)
+    return plan
+
+
+def _places(item: Item, scale: Scale) -> Iterator[tuple[Case, str, Protocol, int]]:
+    for case in item.cases:
+        for protocol in item.protocols:
+            for line in case.lines:
+                for seed in _seeds(scale, protocol, LINES[line]):
+                    yield case, line, protocol, seed
+
+
+def _seeds(scale: Scale, protocol: Protocol, line: Line) -> range:
+    """One run is enough where nothing is random."""
+    if protocol == "resplits":
+        return range(scale.splits)
+    if protocol == "starts" or (protocol == "original" and not line.is_random):
+        return range(1)
+    return range(scale.seeds)
+
+
+def run_of(
+    item: Item, case: Case, place: Place, scale: Scale, substitutes: Mapping[str, str]
+) -> Run:
+    """The run at one place."""
+    line = LINES[place.line]
+    options = {
+        name: value
+        for name, value in case.options.items()
+        if line.enforces_budgets or name not in _BUDGET_SETTINGS
+    }
+    settings = {**options, **line.options, **case.of_line.get(place.line, {}), "seed": place.seed}
+    if line.budget_times != 1.0:
+        settings["budget"] = round(line.budget_times * cast(float, settings["budget"]), 6)
+    if scale.quick and place.protocol != "starts":
+        settings |= line.quick
+    parent = None
+    if line.tuned_by is not None:
+        parent = run_of(item, case, replace(place, line=line.tuned_by), scale, substitutes)
+    elif case.tuned_as is not None and line.is_cross_validated:
+        earlier = next(other for other in item.cases if other.name == case.tuned_as)
+        parent = run_of(item, earlier, replace(place, case=earlier.name), scale, substitutes)
+    table = str(settings.pop("table", item.table))
+    sensitive = cast(tuple[str, ...], settings.get("sensitive", ()))
+    settings |= _table_settings(substitutes.get(table, table), place.protocol, sensitive)
+    return Run(settings, parent, keeps_path=place.protocol == "starts")
+
+
+def _table_settings(table: str, protocol: Protocol, sensitive: tuple[str, ...]) -> Settings:
+    """The table and its columns."""
+    if table == "adult" and protocol == "resplits":
+        columns = {"client": "client", "label": "income", "test_size": TEST_SIZE}
+        return {"table": f"adult-pooled-{sensitive[0]}", **columns}
+    if table.startswith("eicu"):
+        _, source, label = table.split(":")
+        client = "region" if source == "demo" else "hospital"
+        return {"table": table, "client": client, "label": label, "test_size": TEST_SIZE}
+    return {"table": table}

@@ -1,19 +1,84 @@
-"""The result file of an item, typed: what tables, readings and figures are made from."""
+"""What is kept of a run, and the result file of an item: what tables and figures are made from."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import msgspec
 
 from fcfl._files import replace_file
 from fcfl.errors import DataError
-from fcfl.results import OverSeeds
-from fcfl_paper.reproduction.json_fields import from_json, omitted, to_json
+from fcfl.results import OverSeeds, RowCounts
 
-from .run_record import Path2D
+Path2D: TypeAlias = tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartRecord:
+    """Training or held-out rows; ``groups`` has rows and selected rows of each group."""
+
+    loss: float | None
+    accuracy: float | None
+    disparity: float | None
+    smooth: float | None
+    budget: float | None
+    groups: tuple[tuple[int, int], ...]
+
+    @property
+    def smallest_group(self) -> int | None:
+        """Rows of the smallest group."""
+        return min((rows for rows, _ in self.groups), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRecord:
+    """One client."""
+
+    train: PartRecord
+    test: PartRecord
+    rows: RowCounts
+
+
+@dataclass(frozen=True, slots=True)
+class AllRowsRecord:
+    """The rows of all clients together."""
+
+    train: PartRecord
+    test: PartRecord
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A finished run; ``path`` has both objectives of the synthetic problem, round by round."""
+
+    status: str
+    budgets_met: bool
+    rounds: int
+    seconds: float
+    l2: float | None
+    objective: float | str | None
+    chosen: str | None
+    clients: Mapping[str, ClientRecord]
+    overall: AllRowsRecord
+    path: Path2D | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRun:
+    """A run that raised an error; it is not written to disk, so it is tried again next time."""
+
+    message: str
+
+
+Record: TypeAlias = RunRecord | FailedRun
+
 
 SCHEMA = 1
+# What an item, a run or a publication may lack, and its value then; it is not written.
+_MAY_LACK: dict[str, object] = dict.fromkeys(("path", "front", "optimum"))
+_MAY_LACK |= {key: {} for key in ("accuracy", "disparity", "sd", "numbers")}
 Budget: TypeAlias = float | Mapping[str, float] | None
 
 
@@ -51,7 +116,7 @@ class RunFigures:
     within_all: bool | None
     met_in_training: bool | None
     train_loss: float | None
-    path: Path2D | None = field(default=None, metadata=omitted())
+    path: Path2D | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +164,10 @@ class Published:
     """Figures that others published, by client, or by name in ``numbers``."""
 
     label: str
-    accuracy: Mapping[str, float] = field(default_factory=dict, metadata=omitted())
-    disparity: Mapping[str, float] = field(default_factory=dict, metadata=omitted())
-    sd: Mapping[str, float] = field(default_factory=dict, metadata=omitted())
-    numbers: Mapping[str, float] = field(default_factory=dict, metadata=omitted())
+    accuracy: Mapping[str, float] = field(default_factory=dict)
+    disparity: Mapping[str, float] = field(default_factory=dict)
+    sd: Mapping[str, float] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def worst_client(self) -> str:
@@ -117,7 +182,7 @@ class CaseResult:
     name: str
     budget: Budget
     given: tuple[Published, ...]
-    optimum: float | None = field(default=None, metadata=omitted())
+    optimum: float | None = None
 
     def exceeded_by(self, published: Published) -> list[str] | None:
         """Clients whose published disparity exceeds their budget; None where there is no budget."""
@@ -156,7 +221,7 @@ class ItemResult:
     protocols: Mapping[str, str]
     cases: tuple[CaseResult, ...]
     rows: tuple[Row, ...]
-    front: Path2D | None = field(default=None, metadata=omitted())
+    front: Path2D | None = None
 
     def rows_of(self, case: str, protocol: str) -> list[Row]:
         """The rows of one case under one protocol that have a run."""
@@ -175,10 +240,18 @@ class ItemResult:
 
 
 def item_text(result: ItemResult) -> str:
-    """The result as JSON, one line for each row of its tables."""
-    content = to_json(result)
+    """Return the result as JSON, one line for each row of its tables."""
+    content = _without_unknown(msgspec.to_builtins(result))
     rows = content.pop("rows")
     return f'{_dumped(content)[:-1]},"rows":[\n' + ",\n".join(map(_dumped, rows)) + "\n]}\n"
+
+
+def _without_unknown(value: Any) -> Any:
+    """Leave out what an item or a publication does not have."""
+    if isinstance(value, dict):
+        kept = {name: _without_unknown(one) for name, one in value.items()}
+        return {n: one for n, one in kept.items() if n not in _MAY_LACK or one != _MAY_LACK[n]}
+    return [_without_unknown(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _dumped(value: object) -> str:
@@ -197,8 +270,8 @@ def read_item_results(folder: Path) -> list[ItemResult]:
 
 
 def read_item_result(path: Path) -> ItemResult:
-    """One result file."""
+    """Read one result file."""
     try:
-        return from_json(ItemResult, json.loads(path.read_text(encoding="utf-8")))
-    except ValueError as error:
+        return msgspec.json.decode(path.read_bytes(), type=ItemResult)
+    except msgspec.DecodeError as error:
         raise DataError(f"{str(path)!r} is not the result file of an item: {error}.") from None

@@ -1,6 +1,8 @@
 """Items on the screen and as a Markdown page: everything is read from their result files."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from rich import box
@@ -9,11 +11,77 @@ from rich.text import Text
 
 from fcfl.report.words import plain
 
-from .glance import glance
-from .item_result import ItemResult
-from .plots import can_draw, plots_of
 from .readings import readings
-from .result_tables import BESIDE, TextTable, failures_of, tables_of
+from .records import CaseResult, ItemResult
+from .tables import BESIDE, TextTable, failures_of, glance, tables_of
+
+INSTALL = "pip install 'fcfl[paper]'"
+
+
+def can_draw() -> bool:
+    """Whether matplotlib, the extra ``paper``, is installed."""
+    return find_spec("matplotlib") is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A figure to be drawn: of a whole item, or of one of its cases."""
+
+    item: ItemResult
+    case: CaseResult | None
+    protocol: str
+    file_name: str
+    title: str
+    description: str
+
+
+def plots_of(item: ItemResult) -> list[Plot]:
+    """The figures of an item, in order; none where no run finished."""
+    if not item.finished_rows:
+        return []
+    return list(_of_cases(item) if item.figure in ("dots", "clients") else _of_item(item))
+
+
+def _of_cases(item: ItemResult) -> Iterator[Plot]:
+    """One figure per case: methods as rows of dots, or clients as points."""
+    protocols = list(item.protocols)
+    protocol = protocols[-1] if item.figure == "dots" else protocols[0]
+    for position, case in enumerate(item.cases, start=1):
+        rows = item.rows_of(case.name, protocol)
+        if not rows:
+            continue
+        if item.figure == "dots":
+            runs = _count_runs(protocol, max(row.n_runs for row in rows))
+            title = f"{item.title}, {case.name}: {runs}"
+            budget = "; the dashed line is the budget" if isinstance(case.budget, float) else ""
+            text = f"{title}; marks are means, bars one standard deviation over splits{budget}."
+        else:
+            title = f"{item.title}, {case.name}: each client's accuracy and disparity"
+            text = f"{title}, held-out rows, means over splits."
+        yield Plot(item, case, protocol, f"{item.name}-{position}.svg", title, text)
+
+
+def _count_runs(protocol: str, count: int) -> str:
+    word = {"resplits": "random re-split", "original": "seed"}.get(protocol, "random split")
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def _of_item(item: ItemResult) -> Iterator[Plot]:
+    """One figure for all cases together."""
+    if item.figure == "series":
+        title = f"{item.title}: test disparity and accuracy as budgets tighten"
+        text = f"{title}, means over seeds."
+    elif item.figure == "front":
+        title = "Synthetic problem: paths to the constrained optimum"
+        text = (
+            f"{title}; one colour per budget, solid lines: two-stage, squares: every round of sqp, "
+            "grey: Pareto front."
+        )
+    else:
+        title = f"{item.title}: accuracy against the largest local disparity"
+        text = f"{title}; clients with 100 held-out rows of each group; dashed: the target."
+    yield Plot(item, None, next(iter(item.protocols)), f"{item.name}.svg", title, text)
+
 
 PAGE = "reproduction.md"
 _UNBRACKETED = str.maketrans("", "", "()")
@@ -72,7 +140,7 @@ def write_reproduction(items: Sequence[ItemResult], folder: Path) -> Path:
     has_figures = can_draw()
     folder.mkdir(parents=True, exist_ok=True)
     if has_figures:
-        from .item_figures import write_figures
+        from .figures import write_figures
 
         write_figures([plot for item in items for plot in plots_of(item)], folder / "reproduction")
     path = folder / PAGE
@@ -82,7 +150,7 @@ def write_reproduction(items: Sequence[ItemResult], folder: Path) -> Path:
 
 def page_text(items: Sequence[ItemResult], *, has_figures: bool = True) -> str:
     """The page in Markdown."""
-    parts = [_HEAD, _contents(items), _glance(items)]
+    parts = [_HEAD, _contents(items), _glance_part(items)]
     return "\n".join([*parts, *(_section(item, has_figures) for item in items)])
 
 
@@ -92,7 +160,7 @@ def _contents(items: Sequence[ItemResult]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _glance(items: Sequence[ItemResult]) -> str:
+def _glance_part(items: Sequence[ItemResult]) -> str:
     lines = [line for found in glance(items) for line in (*markdown(found), "")]
     return "\n".join(["## At a glance", "", *lines]) if lines else ""
 

@@ -52,11 +52,8 @@ def find_tables(
 ) -> dict[str, Table]:
     """Find tables in a folder, as ``.csv.gz`` or ``.csv``.
 
-    Parameters
-    ----------
-    folder : path
-    needed : table -> how the message goes on where the table is missing
-    optional : tables that are used if they exist
+    ``needed`` maps a table to the end of the message where it is missing; ``optional`` tables are
+    used if they exist.
     """
     if not folder.is_dir():
         raise DataError(f"There is no folder {str(folder)!r}. Give the one with the eICU tables.")
@@ -72,11 +69,8 @@ def find_tables(
                 f"The folder {str(folder)!r} has no table {name} ({name}.csv.gz or {name}.csv), "
                 f"{words}."
             )
-    return {
-        name: _open_table(name, files[name.lower()])
-        for name in (*needed, *optional)
-        if name.lower() in files
-    }
+    found = [name for name in (*needed, *optional) if name.lower() in files]
+    return {name: _open_table(name, files[name.lower()]) for name in found}
 
 
 def _tables_in(folder: Path) -> dict[str, Path]:
@@ -128,18 +122,14 @@ def read_batches(
         stream = pa.CompressedInputStream(raw, "gzip") if _is_compressed(table.path) else raw
         reader = arrow_csv.open_csv(
             stream,
-            read_options=arrow_csv.ReadOptions(
-                block_size=BLOCK, column_names=list(table.header), skip_rows=1
+            arrow_csv.ReadOptions(block_size=BLOCK, column_names=table.header, skip_rows=1),
+            arrow_csv.ParseOptions(newlines_in_values=True),
+            # Free text is never shown, and some of it may not be UTF-8.
+            arrow_csv.ConvertOptions(
+                check_utf8=False, include_columns=list(as_spelled), column_types=as_spelled,
+                null_values=[""], strings_can_be_null=True,
             ),
-            parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
-            convert_options=arrow_csv.ConvertOptions(
-                include_columns=list(as_spelled),
-                column_types=as_spelled,
-                null_values=[""],
-                strings_can_be_null=True,
-                check_utf8=False,  # free text is never shown, and some of it may not be UTF-8
-            ),
-        )
+        )  # fmt: skip
         for batch in reader:
             yield batch
             if on_progress:
@@ -155,10 +145,8 @@ def read_batches(
 def read_frame(table: Table, columns: Mapping[str, ColumnType]) -> Frame:
     """Read the named columns of a table that fits in memory; the first one is its key."""
     schema = pa.schema(list(columns.items()))
-    batches = [
-        pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-        for batch in read_batches(table, columns)
-    ]
+    read = read_batches(table, columns)
+    batches = [pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in read]
     frame = pa.Table.from_batches(batches, schema=schema).to_pandas()
     key = next(iter(columns))
     if frame[key].isna().any():
