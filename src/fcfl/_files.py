@@ -62,8 +62,10 @@ def read_json(path: Path, kind: type[T]) -> T:
     """
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
-    except msgspec.DecodeError as error:
+    except msgspec.ValidationError as error:
         raise DataError(f"{str(path)!r} cannot be read: {error}.") from None
+    except msgspec.DecodeError:
+        raise DataError(f"{str(path)!r} cannot be read: it is cut off or not JSON.") from None
 
 
 def _plain_number(value: Any) -> Any:

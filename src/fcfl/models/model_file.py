@@ -113,6 +113,8 @@ def whole_model(path: Path) -> Iterator[None]:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
         why = f"no {error}" if isinstance(error, KeyError) else error
+        if isinstance(error, json.JSONDecodeError):
+            why = "cut off, or not JSON"
         sentence = f"{str(path)!r} is not a whole model written by fcfl ({why})."
         raise DataError(sentence) from None
 
