@@ -92,6 +92,7 @@ def files(tmp_path_factory):
     return hospitals(tmp_path_factory.mktemp("tables"), stays(300, hospitals=NAMES))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("config", [{"l2": "auto", "objective": "auto"}, GIVEN | {"masked": True}])
 def test_messages_to_every_site_are_the_exchanges_of_the_result(tmp_path, files, engine, config):

@@ -22,11 +22,11 @@ from flare_tasks import Tasks
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 
-from fcfl.engines.nvflare.kits import make_kits
+from fcfl.engines.nvflare.kits import CONTROLLER, EXECUTOR, make_kits
 from fcfl.engines.nvflare.lead import Ended, Flare, write_job
 from fcfl.engines.nvflare.rehearsal import LocalFlare
 from fcfl.engines.nvflare.server import SETTINGS, JobAborted, TaskTransport, TrainingController
-from fcfl.engines.nvflare.site import SizeLimit, answer, to_shareable
+from fcfl.engines.nvflare.site import TASK, SizeLimit, answer, to_shareable
 from fcfl.errors import FCFLError
 from fcfl.runs.site_config import CONFIG, SitesConfig
 from fcfl.sites.messages import Introduce, Refusal, Terms, decode_answer, encode_message
@@ -179,8 +179,10 @@ def test_a_job_has_no_code_and_its_settings_stay_at_the_server(tmp_path):
     assert at_sites == ["at-sites/config/config_fed_client.json"]
     assert not [name for name in found if name.endswith(".py") or "custom" in name]
     assert read(job / "meta.json")["mandatory_clients"] == list(NAMES)
-    executor = read(job / at_sites[0])["executors"][0]["executor"]
-    assert executor["args"] == {} and executor["path"].endswith(".SiteExecutor")
+    (executor,) = read(job / at_sites[0])["executors"]
+    assert executor == {"tasks": [TASK], "executor": {"path": EXECUTOR, "args": {}}}
+    (workflow,) = read(job / "at-server" / "config" / "config_fed_server.json")["workflows"]
+    assert workflow["path"] == CONTROLLER and workflow["args"] == {}
 
 
 def test_a_run_over_tasks_equals_the_run_of_one_process(files, tmp_path):

@@ -1,10 +1,11 @@
 """fcfl flower: write the app that a SuperLink runs."""
 
 import shlex
+from importlib import resources
 
 from cyclopts import App
 
-from fcfl.engines.flower.app_folder import app_files
+from fcfl import __version__
 from fcfl.runs import Experiment
 
 from .commands import COMMANDS
@@ -32,5 +33,7 @@ def new(
 
     Settings that are not given here can be filled in later, in pyproject.toml.
     """
-    write_app(folder, app_files, given, sites, overwrite=overwrite)
+    template = resources.files("fcfl.engines.flower").joinpath("app.toml")
+    text = template.read_text(encoding="utf-8").replace("{version}", __version__)
+    write_app(folder, {"pyproject.toml": text}, given, sites, overwrite=overwrite)
     say(f"Next: flwr run {shlex.quote(str(folder))} CONNECTION --stream")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 app = App(name="nvflare", help=COMMANDS["nvflare"])
 
 _SETTINGS = "settings.toml"
-_HEAD = "# Every key can be set for one run: fcfl nvflare run FOLDER --set KEY=VALUE\n"
+_TEMPLATE = "# Every key can be set for one run: fcfl nvflare run FOLDER --set KEY=VALUE\n{config}"
 _IGNORED = "authority/\nkits/\nrehearsal/\nruns/\n"
 _SHOWN = 5  # jobs in a status
 
@@ -84,7 +84,7 @@ def new(
     """
     named = write_app(
         folder,
-        lambda text: {_SETTINGS: _HEAD + text, ".gitignore": _IGNORED},
+        {_SETTINGS: _TEMPLATE, ".gitignore": _IGNORED},
         given,
         sites,
         overwrite=overwrite,

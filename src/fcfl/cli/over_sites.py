@@ -1,6 +1,6 @@
 """Options and files that the commands of both engines share."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -20,21 +20,20 @@ Replace = Annotated[bool, flag("Replace the files of an existing app.")]
 
 def write_app(
     folder: Path,
-    files_of: Callable[[str], Mapping[str, str]],
+    files: Mapping[str, str],
     given: Given,
     sites: str,
     *,
     overwrite: bool,
     without: tuple[str, ...] = (),
 ) -> str:
-    """Write the files of an app around its settings; return the names of its sites as text."""
+    """Write files with the settings in place of `{config}`; return the sites' names as text."""
     with usage():
         names = read_sites("sites", sites) if sites else ()
         out = (folder / "runs" / "run").absolute()
         config = run_config({**given, "sites": names, "out": out})
     if folder.exists() and not folder.is_dir():
         raise FCFLError(f"{str(folder)!r} is a file; an app needs a folder.")
-    files = files_of(config_text(config, without=without))
     present = [name for name in files if (folder / name).exists()]
     if present and not overwrite:
         raise FCFLError(
@@ -43,6 +42,7 @@ def write_app(
         )
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
-        (folder / name).write_text(content, encoding="utf-8")
+        text = content.replace("{config}", config_text(config, without=without))
+        (folder / name).write_text(text, encoding="utf-8")
         say(f"wrote {folder / name}")
     return ",".join(names) or "north,south"

@@ -58,16 +58,6 @@ _NOISY = (
     "nvflare.private.fed.client.communicator",
 )
 
-_SITE = """\
-# Settings of this site; no job can change them. All paths are absolute.
-name = "{name}"
-table = "/srv/fcfl/{name}.csv"        # CSV, Parquet or xlsx; read here, never sent
-ledger = "/srv/fcfl/ledger"          # every request it has answered: fcfl site status
-# policy = "/srv/fcfl/policy.toml"   # what this site requires, and its limits
-# cache = "/srv/fcfl/cache"          # encoded rows; default ~/.cache/fcfl
-# test-table = "/srv/fcfl/later.csv" # held-out rows; default: a part of the table
-"""
-
 
 def make_kits(folder: Path, sites: Sequence[str], host: str, port: int) -> dict[str, Path]:
     """Make the kits that are missing in ``folder``/kits, and keep the others."""
@@ -177,7 +167,8 @@ def _close(kit: Path, name: str) -> None:
         scope = {"name": "fcfl", "properties": {}, "task_result_filters": [limit]}
         _write(local / "privacy.json", {"scopes": [scope], "default_scope": "fcfl"})
         (local / "privacy.json.sample").unlink(missing_ok=True)
-        (local / SITE_FILE).write_text(_SITE.replace("{name}", name), encoding="utf-8")
+        site = Path(__file__).with_name(SITE_FILE).read_text(encoding="utf-8")
+        (local / SITE_FILE).write_text(site.replace("{name}", name), encoding="utf-8")
     _write(local / "resources.json", resources)
 
 

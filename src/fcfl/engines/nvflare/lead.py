@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import re
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -15,15 +16,14 @@ import tomli_w
 from nvflare.fuel.flare_api import api_spec
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
-from fcfl.engines.nvflare.kits import CONTROLLER, EXECUTOR, KITS, LEAD
+from fcfl.engines.nvflare.kits import KITS, LEAD
 from fcfl.engines.nvflare.server import ERROR, FAULT, SETTINGS
-from fcfl.engines.nvflare.site import TASK
 from fcfl.errors import FCFLError
 from fcfl.sites.settings import Config
 
-_JOB = "fcfl"
-_REQUEST_SECONDS = 0.05  # between a site's requests for a task; NVIDIA FLARE's default is 2
-_SYNC_SECONDS = 600.0  # until a site gives up on the server; a busy machine needs more than 60
+_TEMPLATE = Path(__file__).with_name("job")
+"""A job for no site. Sites request tasks every 0.05 s (NVIDIA FLARE's default is 2 s), and wait
+600 s for the server, since a busy machine needs more than the default of 60 s."""
 _LOGIN_SECONDS = 15.0
 _POLL_SECONDS = 0.5
 _SILENT_SECONDS = 30.0  # after which a site counts as disconnected; NVIDIA FLARE waits for 600
@@ -245,33 +245,12 @@ def _ended(meta: Any, lines: Sequence[str]) -> Ended:
 
 def write_job(folder: Path, sites: Sequence[str], config: Config) -> Path:
     """Write a job for these sites: names of our classes, and settings for the server only."""
-    job = folder / _JOB
-    server = {
-        "format_version": 2,
-        "server": {"heart_beat_timeout": 600, "task_request_interval": _REQUEST_SECONDS},
-        "workflows": [{"id": _JOB, "path": CONTROLLER, "args": {}}],
-        "components": [],
-    }
-    site = {
-        "format_version": 2,
-        "max_runner_sync_timeout": _SYNC_SECONDS,
-        "executors": [{"tasks": [TASK], "executor": {"path": EXECUTOR, "args": {}}}],
-        "components": [],
-    }
-    meta = {
-        "name": _JOB,
-        "resource_spec": {},
-        "min_clients": len(sites),
-        "mandatory_clients": list(sites),
-        "deploy_map": {"at-server": ["server"], "at-sites": list(sites)},
-    }
-    files = {
-        "meta.json": json.dumps(meta, indent=2),
-        "at-server/config/config_fed_server.json": json.dumps(server, indent=2),
-        f"at-server/config/{SETTINGS}": tomli_w.dumps(config),
-        "at-sites/config/config_fed_client.json": json.dumps(site, indent=2),
-    }
-    for name, text in files.items():
-        (job / name).parent.mkdir(parents=True, exist_ok=True)
-        (job / name).write_text(text, encoding="utf-8")
+    job = folder / _TEMPLATE.name
+    shutil.copytree(_TEMPLATE, job)
+    meta = json.loads((job / "meta.json").read_text(encoding="utf-8"))
+    meta |= {"min_clients": len(sites), "mandatory_clients": list(sites)}
+    meta["deploy_map"]["at-sites"] = list(sites)
+    (job / "meta.json").write_text(json.dumps(meta, indent=2), encoding="utf-8")
+    settings = job / "at-server" / "config" / SETTINGS
+    settings.write_text(tomli_w.dumps(config), encoding="utf-8")
     return job
