@@ -13,44 +13,57 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fcfl._types import (
-        CurvatureWeights,
-        Extra,
-        Matrix,
-        Point,
-        RateId,
-        Report,
-        Reports,
-        Request,
-        Vector,
-    )
-    from fcfl.client.counts import Counts, count_rows, pool_counts
-    from fcfl.client.local_client import Client, LocalClient
-    from fcfl.client.questions import Counted, Introduction, Setup
-    from fcfl.data.client_data import ClientData
-    from fcfl.errors import FCFLError
-    from fcfl.estimator import FCFLClassifier
-    from fcfl.federation.federation import Federation
-    from fcfl.methods.baselines.afl import AFL
-    from fcfl.methods.baselines.fair_reg import FairReg
-    from fcfl.methods.baselines.fedavg import FedAvg
-    from fcfl.methods.baselines.q_ffl import QFFL
-    from fcfl.methods.method import RoundInfo, Status, describe_round
-    from fcfl.methods.sqp.sqp import SQP
-    from fcfl.methods.two_stage.two_stage import TwoStage
-    from fcfl.models.linear import Linear
-    from fcfl.models.loss import CrossEntropy, Hinge, Loss, Squared
-    from fcfl.models.model import Model, Opaque
-    from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point
-    from fcfl.results import Result
-    from fcfl.rules import Difference, Ratio
-    from fcfl.sites.messages import Terms
-    from fcfl.sites.remote import RemoteFederation
-    from fcfl.sites.site import reply_to
-    from fcfl.sites.transport import Reply, Transport
-    from fcfl.training.fit import train
-    from fcfl.training.rounds import Session
-    from fcfl.training.trained import Trained
+    from fcfl._types import CurvatureWeights as CurvatureWeights
+    from fcfl._types import Extra as Extra
+    from fcfl._types import Matrix as Matrix
+    from fcfl._types import Point as Point
+    from fcfl._types import RateId as RateId
+    from fcfl._types import Report as Report
+    from fcfl._types import Reports as Reports
+    from fcfl._types import Request as Request
+    from fcfl._types import Vector as Vector
+    from fcfl.client.counts import Counts as Counts
+    from fcfl.client.counts import count_rows as count_rows
+    from fcfl.client.counts import pool_counts as pool_counts
+    from fcfl.client.local_client import Client as Client
+    from fcfl.client.local_client import LocalClient as LocalClient
+    from fcfl.client.questions import Counted as Counted
+    from fcfl.client.questions import Introduction as Introduction
+    from fcfl.client.questions import Setup as Setup
+    from fcfl.data.client_data import ClientData as ClientData
+    from fcfl.errors import FCFLError as FCFLError
+    from fcfl.estimator import FCFLClassifier as FCFLClassifier
+    from fcfl.federation.federation import Federation as Federation
+    from fcfl.methods.baselines.afl import AFL as AFL
+    from fcfl.methods.baselines.fair_reg import FairReg as FairReg
+    from fcfl.methods.baselines.fedavg import FedAvg as FedAvg
+    from fcfl.methods.baselines.q_ffl import QFFL as QFFL
+    from fcfl.methods.method import RoundInfo as RoundInfo
+    from fcfl.methods.method import Status as Status
+    from fcfl.methods.method import describe_round as describe_round
+    from fcfl.methods.sqp.sqp import SQP as SQP
+    from fcfl.methods.two_stage.two_stage import TwoStage as TwoStage
+    from fcfl.models.linear import Linear as Linear
+    from fcfl.models.loss import CrossEntropy as CrossEntropy
+    from fcfl.models.loss import Hinge as Hinge
+    from fcfl.models.loss import Loss as Loss
+    from fcfl.models.loss import Squared as Squared
+    from fcfl.models.model import Model as Model
+    from fcfl.models.model import Opaque as Opaque
+    from fcfl.problem.evaluation import Evaluation as Evaluation
+    from fcfl.problem.evaluation import Problem as Problem
+    from fcfl.problem.evaluation import evaluate_point as evaluate_point
+    from fcfl.results import Result as Result
+    from fcfl.rules import Difference as Difference
+    from fcfl.rules import Ratio as Ratio
+    from fcfl.sites.messages import Terms as Terms
+    from fcfl.sites.remote import RemoteFederation as RemoteFederation
+    from fcfl.sites.site import reply_to as reply_to
+    from fcfl.sites.transport import Reply as Reply
+    from fcfl.sites.transport import Transport as Transport
+    from fcfl.training.fit import train as train
+    from fcfl.training.rounds import Session as Session
+    from fcfl.training.trained import Trained as Trained
 
 _HOME = {
     "fcfl._types": (
@@ -87,68 +100,15 @@ _HOME = {
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
-__all__ = [
-    "AFL",
-    "QFFL",
-    "SQP",
-    "Client",
-    "ClientData",
-    "Counted",
-    "Counts",
-    "CrossEntropy",
-    "CurvatureWeights",
-    "Difference",
-    "Evaluation",
-    "Extra",
-    "FCFLClassifier",
-    "FCFLError",
-    "FairReg",
-    "FedAvg",
-    "Federation",
-    "Hinge",
-    "Introduction",
-    "Linear",
-    "LocalClient",
-    "Loss",
-    "Matrix",
-    "Model",
-    "Opaque",
-    "Point",
-    "Problem",
-    "RateId",
-    "Ratio",
-    "RemoteFederation",
-    "Reply",
-    "Report",
-    "Reports",
-    "Request",
-    "Result",
-    "RoundInfo",
-    "Session",
-    "Setup",
-    "Squared",
-    "Status",
-    "Terms",
-    "Trained",
-    "Transport",
-    "TwoStage",
-    "Vector",
-    "__version__",
-    "count_rows",
-    "describe_round",
-    "evaluate_point",
-    "pool_counts",
-    "reply_to",
-    "train",
-]
+__all__ = sorted([*_MODULE_OF, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for: a site pays for imports on every message."""
+    """Import a public name on first use: a site pays for imports with every message."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'fcfl' has no attribute {name!r}")
     return getattr(import_module(_MODULE_OF[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

@@ -1,9 +1,9 @@
-"""Argument checks: one function per question, one wording."""
+"""Argument checks: each returns a valid value or raises `ValueError` with its name."""
 
 import difflib
 import math
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import TypeGuard
 
@@ -16,12 +16,12 @@ NUMERIC = "iuf"  # numpy's kinds of real numbers
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether ``value`` is a real number, Python's or numpy's; a truth value is none."""
+    """Return whether ``value`` is a real number, Python's or numpy's; a truth value is not."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def is_finite(value: object) -> TypeGuard[float]:
-    """Whether ``value`` is a number that float64 can hold."""
+    """Return whether ``value`` is a number that float64 can hold."""
     try:
         return is_number(value) and math.isfinite(value)
     except OverflowError:  # an integer of more than 308 digits
@@ -29,12 +29,12 @@ def is_finite(value: object) -> TypeGuard[float]:
 
 
 def is_count(value: object) -> TypeGuard[int]:
-    """Whether ``value`` is a whole number, 0 or more."""
+    """Return whether ``value`` is a whole number, 0 or more."""
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0
 
 
 def check_budget(name: str, value: float) -> float:
-    """Return ``value`` when it can bound a disparity, which lies between 0 and 1."""
+    """Return ``value`` if it can bound a disparity, which lies between 0 and 1."""
     if not (is_number(value) and 0 <= value <= 1):
         raise ValueError(
             f"`{name}` must be a number from 0 to 1, got {value!r}. "
@@ -43,63 +43,44 @@ def check_budget(name: str, value: float) -> float:
     return float(value)
 
 
-def check_positive(name: str, value: float) -> float:
-    """Return ``value`` when it is a positive, finite number."""
-    if not (is_finite(value) and value > 0):
-        raise ValueError(f"`{name}` must be a positive number, got {value!r}.")
-    return float(value)
+def _number_check(rule: str, fits: Callable[[float], bool]) -> Callable[[str, float], float]:
+    def check(name: str, value: float) -> float:
+        if not (is_finite(value) and fits(value)):
+            raise ValueError(f"`{name}` must {rule}, got {value!r}.")
+        return float(value)
+
+    return check
 
 
-def check_non_negative(name: str, value: float) -> float:
-    """Return ``value`` when it is zero or a positive, finite number."""
-    if not (is_finite(value) and value >= 0):
-        raise ValueError(f"`{name}` must be zero or a positive number, got {value!r}.")
-    return float(value)
-
-
-def check_fraction(name: str, value: float) -> float:
-    """Return ``value`` when it lies strictly between 0 and 1."""
-    if not (is_number(value) and 0 < value < 1):
-        raise ValueError(f"`{name}` must lie between 0 and 1, got {value!r}.")
-    return float(value)
-
-
-def check_confidence(name: str, value: float) -> float:
-    """Return ``value`` when it is 0, which stands for none, or lies between 0 and 1."""
-    if not (is_number(value) and 0 <= value < 1):
-        raise ValueError(f"`{name}` must be 0 or lie between 0 and 1, got {value!r}.")
-    return float(value)
-
-
-def check_share(name: str, value: float) -> float:
-    """Return ``value`` when it lies between 0 and 1, or is one of them."""
-    if not (is_number(value) and 0 <= value <= 1):
-        raise ValueError(f"`{name}` must lie between 0 and 1, got {value!r}.")
-    return float(value)
+check_positive = _number_check("be a positive number", lambda value: value > 0)
+check_non_negative = _number_check("be zero or a positive number", lambda value: value >= 0)
+check_fraction = _number_check("lie between 0 and 1", lambda value: 0 < value < 1)
+check_share = _number_check("lie between 0 and 1", lambda value: 0 <= value <= 1)
+check_confidence = _number_check("be 0 or lie between 0 and 1", lambda value: 0 <= value < 1)
 
 
 def check_at_least_one(name: str, value: int) -> int:
-    """Return ``value`` when it is a whole number, 1 or more."""
+    """Return ``value`` if it is a whole number, 1 or more."""
     if not is_count(value) or value < 1:
         raise ValueError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
     return value
 
 
 def check_count(name: str, value: int) -> int:
-    """Return ``value`` when it is a whole number, 0 or more."""
+    """Return ``value`` if it is a whole number, 0 or more."""
     if not is_count(value):
         raise ValueError(f"`{name}` must be a whole number, 0 or more, got {value!r}.")
     return int(value)
 
 
 def check_pair(name: str, value: Sequence[float]) -> None:
-    """Refuse what is not two numbers."""
+    """Raise unless ``value`` is a pair of numbers."""
     if not (isinstance(value, (tuple, list)) and len(value) == 2 and all(map(is_number, value))):
         raise ValueError(f"`{name}` must be a pair of numbers, got {value!r}.")
 
 
 def check_stage_rounds(name: str, value: Sequence[int]) -> None:
-    """Refuse what is not two counts."""
+    """Raise unless ``value`` is a pair of counts."""
     if not (isinstance(value, (tuple, list)) and len(value) == 2 and all(map(is_count, value))):
         raise ValueError(f"`{name}` must be two counts, one a stage, got {value!r}.")
 
@@ -119,7 +100,7 @@ def check_params(params: ArrayLike) -> Vector:
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
-    """Return ``value`` when it is one of ``choices``."""
+    """Return ``value`` if it is one of ``choices``."""
     options = list(choices)
     if value not in options:
         raise ValueError(f"`{name}` must be one of {', '.join(options)}, got {value!r}.")
@@ -129,7 +110,7 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
 def check_keys(
     given: Iterable[str], known: Iterable[str], where: str, error: type[ValueError] = ValueError
 ) -> None:
-    """Refuse a key that nobody knows; ``where`` is the file, or what else it stands in."""
+    """Raise ``error`` if a key is unknown; ``where`` is the file that has it."""
     names = list(known)
     for key in given:
         if key not in names:
@@ -144,7 +125,7 @@ def first_of(items: Iterable[str], shown: int = 8) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A way out for a misspelt name: the nearest known ones, or all of them when few."""
+    """Return a hint for a misspelt name: the nearest known one, or the first of all."""
     names = [str(name) for name in known]
     near = difflib.get_close_matches(word, names, n=1)
     if near:
@@ -154,7 +135,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def check_clients_known(name: str, given: Mapping[ClientId, object], known: Sequence[str]) -> None:
-    """Refuse a mapping that names a client nobody has heard of."""
+    """Raise if a mapping names an unknown client."""
     for client in given:
         if client not in known:
             raise ValueError(
@@ -164,7 +145,7 @@ def check_clients_known(name: str, given: Mapping[ClientId, object], known: Sequ
 
 
 def check_curvature_weights(client: ClientId, point: Point) -> CurvatureWeights:
-    """Return the client's weights in the Lagrangian, without which it has no curvature."""
+    """Return the client's weights in the Lagrangian; raise if the point has none for it."""
     given = point.curvature_weights or {}
     if client not in given:
         names = ", ".join(map(repr, list(given)[:12])) or "none"

@@ -1,17 +1,16 @@
 """The values that cross the boundary between clients and server.
 
-A `Request` goes out, one `Report` per client and point comes back. Nothing else leaves a client.
+The server sends a `Request`; each client returns one `Report` per point and nothing else.
 """
 
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-
-from fcfl._brief import brief_repr
 
 ClientId: TypeAlias = str
 Vector: TypeAlias = NDArray[np.float64]
@@ -27,7 +26,34 @@ LABEL_OF: Mapping[RateKind, int | None] = {
     "true_positive": 1,
     "false_positive": 0,
 }
-"""The label of the rows behind each kind of rate; None: all rows. The one place that knows."""
+"""The label of the rows behind each kind of rate; None: all rows."""
+
+
+_MAX_REPR = 100  # characters of a field's value; longer ones are named by their type and size
+
+
+def brief_repr(self: Any) -> str:
+    """Return a dataclass repr in which arrays, sparse matrices and long values are named only."""
+    parts = [f"{f.name}={_brief(getattr(self, f.name))}" for f in fields(self) if f.repr]
+    return f"{type(self).__qualname__}({', '.join(parts)})"
+
+
+def _brief(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and shape:
+        return f"<{type(value).__name__} {'×'.join(map(str, shape))}>"
+    if isinstance(value, Mapping) and len(value) > 12:
+        return f"<{type(value).__name__} of {len(value)}>"
+    text = repr(value)
+    if len(text) <= _MAX_REPR:
+        return text
+    size = f" of {len(value)}" if isinstance(value, Sized) else ""
+    return f"<{type(value).__name__}{size}>"
+
+
+def client_seed(seed: int, client: ClientId) -> np.random.SeedSequence:
+    """Return a source of randomness for one client, whoever else takes part."""
+    return np.random.SeedSequence([seed, zlib.crc32(client.encode())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +78,7 @@ class CurvatureWeights:
 
 
 class Extra(ABC):
-    """A question beyond loss, rates and curvature that some method asks of a client.
+    """A quantity beyond loss, rates and curvature that a method requests from a client.
 
     Subclasses are frozen dataclasses: they travel inside a `Point` and are written into
     checkpoints. `fcfl.extras` has those of the baselines; a method of your own may bring its own.
@@ -60,24 +86,24 @@ class Extra(ABC):
 
     @abstractmethod
     def answer(self, rows: Any, point: "Point") -> Mapping[str, Matrix]:
-        """Arrays by name, computed by the client from its rows under the model."""
+        """Return arrays by name, computed by the client from its rows under the model."""
 
     @abstractmethod
     def shapes(self, point: "Point", n_rates: int) -> Mapping[str, tuple[int, ...]]:
-        """The arrays to expect and their shapes; -1 stands for any length."""
+        """Return the names of the expected arrays and their shapes; -1 stands for any length."""
 
     def for_client(self, name: ClientId) -> "Extra":
-        """Return the question without what concerns other clients only."""
+        """Return it without what concerns other clients only."""
         return self
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Parameters to evaluate, and how much to say about them.
+    """Parameters to evaluate, and what to report about them.
 
     ``values``: loss and smooth rates. ``gradients``: these and their gradients. ``curvature``: all
     of these and the client's part of the Lagrangian's Hessian, under ``curvature_weights``.
-    ``decisions``: loss and hard rates. ``extras`` are what only some methods ask.
+    ``decisions``: loss and hard rates. ``extras`` are requested by some methods only.
     ``sharpness`` is that of the smooth rates.
     """
 
@@ -97,21 +123,20 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the server asks of every client in one round."""
+    """The points that every client evaluates in one exchange."""
 
     points: tuple[Point, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one client says about one point.
+    """One client's report on one point.
 
     ``rates`` are smooth group rates in the order agreed at the start; a group without rows has
-    ``group_counts`` 0 and rate 0. ``extras`` has the answers to the point's extra questions.
-    ``confusion``, of a point that wants decisions, counts true negatives, false positives, false
+    ``group_counts`` 0 and rate 0. ``extras`` has the arrays of the point's extras.
+    ``confusion``, for ``want='decisions'``, counts true negatives, false positives, false
     negatives and true positives.
-    ``age`` counts the rounds for which the report has stood in for a newer one; the loop sets it,
-    never a client.
+    ``age`` counts the rounds for which the report has replaced a newer one; the loop sets it.
     """
 
     n_rows: float
@@ -129,7 +154,7 @@ class Report:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of payload: the arrays, and eight for each of the two numbers."""
+        """Bytes of the arrays, and eight for each of the two numbers."""
         arrays = (
             *(self.group_counts, self.rates, self.loss_grad),
             *(self.rate_grads, self.curvature, self.confusion),
@@ -142,7 +167,7 @@ Reports: TypeAlias = Mapping[ClientId, tuple[Report, ...]]
 
 
 class SummedReports(dict[ClientId, tuple[Report, ...]]):
-    """Reports whose curvatures were added up on the way: no server needs more than their sum.
+    """Reports whose curvatures were summed on the way: the server needs only their sum.
 
     ``curvature_sums`` has the sum over all clients for each point that asked for it, else None;
     the reports themselves have none.
@@ -154,12 +179,12 @@ class SummedReports(dict[ClientId, tuple[Report, ...]]):
 
 
 def curvature_sum(reports: Reports, index: int) -> Matrix | None:
-    """The clients' curvatures at point ``index``, added up; None where they come one by one."""
+    """Return the sum of the clients' curvatures at point ``index``; None if each sent its own."""
     return reports.curvature_sums[index] if isinstance(reports, SummedReports) else None
 
 
 def reports_on(reports: Reports, points: slice) -> Reports:
-    """The reports on some of the request's points."""
+    """Return the reports on some of the request's points."""
     part = {client: answers[points] for client, answers in reports.items()}
     if isinstance(reports, SummedReports):
         return SummedReports(part, reports.curvature_sums[points])
@@ -167,5 +192,5 @@ def reports_on(reports: Reports, points: slice) -> Reports:
 
 
 def without_curvature(points: Sequence[Point]) -> tuple[Point, ...]:
-    """The points, asking for gradients where they ask for curvature, too."""
+    """Return the points with gradients requested instead of curvature."""
     return tuple(replace(p, want="gradients") if p.want == "curvature" else p for p in points)

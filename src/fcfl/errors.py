@@ -1,12 +1,12 @@
-"""What can go wrong, as a tree.
+"""The tree of errors.
 
 FCFLError
 ├── DataError (also a ValueError)   a table, column or built-in set cannot be used
 │   └── ManyClients                 a column names so many clients that it may be the wrong one
-├── ReportError                     an answer is not a valid report, or not of a client of the run
-├── AbsentClientError               a client did not answer and its last report is too old
+├── ReportError                     a reply is not a valid report, or not from a client of the run
+├── AbsentClientError               a client did not reply and its last report is too old
 ├── CheckpointError                 a checkpoint is torn, missing or of another run
-├── MethodError                     a method returned what no round can be made of
+├── MethodError                     a method returned an invalid state or request
 ├── Interrupted                     a run was stopped from outside and can be resumed
 └── SolverError                     an inner solver failed on a problem that has a solution
 
@@ -15,7 +15,7 @@ Bad arguments raise ``ValueError`` or ``TypeError``.
 
 
 class FCFLError(Exception):
-    """Base of every error this package raises on its own account."""
+    """Base of the errors of this package."""
 
 
 class DataError(FCFLError, ValueError):
@@ -23,22 +23,22 @@ class DataError(FCFLError, ValueError):
 
 
 class ManyClients(DataError):
-    """There are so many clients, ``count``, that they may be the wrong ones; ``what`` says so."""
+    """There are so many clients, ``count``, that the column may be the wrong one."""
 
     def __init__(self, what: str, count: int) -> None:
         super().__init__(
-            f"{what}. If each of them is a client, say so with `--max-clients {count}`; else name "
+            f"{what}. If each of them is a client, use `--max-clients {count}`; otherwise name "
             "another column as `--client`."
         )
         self.what, self.count = what, count
 
 
 class ReportError(FCFLError):
-    """An answer is not a valid report, or its sender is not part of the run."""
+    """A reply is not a valid report, or its sender is not part of the run."""
 
 
 class AbsentClientError(FCFLError):
-    """A client did not answer, and its last report is older than allowed."""
+    """A client did not reply, and its last report is older than allowed."""
 
 
 class CheckpointError(FCFLError):
@@ -46,7 +46,7 @@ class CheckpointError(FCFLError):
 
 
 class MethodError(FCFLError):
-    """A method returned what no round can be made of."""
+    """A method returned an invalid state or request."""
 
 
 class SolverError(FCFLError):
@@ -54,4 +54,4 @@ class SolverError(FCFLError):
 
 
 class Interrupted(FCFLError):
-    """A run was stopped from outside; what it had is in its checkpoint."""
+    """A run was stopped from outside; its state is in its checkpoint."""

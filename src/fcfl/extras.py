@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from fcfl._random import client_seed
-from fcfl._types import ClientId, Extra, Matrix, Point, Vector
+from fcfl._types import ClientId, Extra, Matrix, Point, Vector, client_seed
 
 Items: TypeAlias = NDArray[np.intp]
 

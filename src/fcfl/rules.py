@@ -20,7 +20,7 @@ Budget: TypeAlias = float | Mapping[ClientId, float] | None
 
 
 def with_label(kind: RateKind) -> str:
-    """Which rows of a group a rate counts, to be put after the word "rows"."""
+    """Return the rows of a group that a rate counts, to follow the word "rows"."""
     label = LABEL_OF[kind]
     return "" if label is None else f" with label {label}"
 
@@ -37,7 +37,7 @@ RATE_KINDS: dict[str, tuple[RateKind, ...]] = {
 
 @dataclass(frozen=True)
 class _Rule:
-    """What both rules share: metric, attribute, budget and the rows they apply to.
+    """Metric, attribute, budget and scope of a rule.
 
     ``budget`` is one number for every client, a mapping with one number per client (a client that
     is left out is unconstrained), or ``None``: measured, not constrained. ``scope="global"``
@@ -51,7 +51,7 @@ class _Rule:
 
     @staticmethod
     def allowed(budget: float) -> float:
-        """By how much rates near one may differ."""
+        """Return the difference that the budget allows between rates near one."""
         raise TypeError("A rule is a `Difference` or a `Ratio`.")
 
     def __post_init__(self) -> None:
@@ -67,17 +67,17 @@ class _Rule:
 
     @property
     def kinds(self) -> tuple[RateKind, ...]:
-        """The rates this metric compares."""
+        """The rates that the metric compares."""
         return RATE_KINDS[self.metric]
 
     def budget_of(self, client: ClientId | None) -> float | None:
-        """Budget of a client, or of the whole when ``client`` is ``None``."""
+        """Return the budget of a client, or of all rows together if ``client`` is ``None``."""
         if isinstance(self.budget, Mapping):
             return None if client is None else self.budget.get(client)
         return self.budget
 
     def least_rows(self, client: ClientId | None, given: float | None = None) -> float:
-        """Rows that a group needs at a client to be compared there, unless a number is given.
+        """Return the rows that a group needs to be compared at a client, unless ``given``.
 
         One row more or less selected must move a rate by clearly less than the budget allows: a
         group needs 1.5 rows for each budget in one, and at least 30. From 100 rows on it is always
@@ -101,22 +101,22 @@ class Difference(_Rule):
 
     @staticmethod
     def disparity(rates: Sequence[float]) -> float:
-        """Largest minus smallest rate; 0 when all groups are selected alike."""
+        """Return the largest minus the smallest rate."""
         return max(rates) - min(rates)
 
     @staticmethod
     def worst(disparities: Iterable[float]) -> float:
-        """The largest of several differences."""
+        """Return the largest of several differences."""
         return max(disparities)
 
     @staticmethod
     def allowed(budget: float) -> float:
-        """By how much rates near one may differ."""
+        """Return the difference that the budget allows between rates near one."""
         return budget
 
     @staticmethod
     def pair_row(budget: float) -> tuple[float, float, float]:
-        """Row ``r_a - r_b <= budget`` as (weight of a, weight of b, bound)."""
+        """Return the row ``r_a - r_b <= budget`` as (weight of a, weight of b, bound)."""
         return 1.0, -1.0, budget
 
 
@@ -128,22 +128,22 @@ class Ratio(_Rule):
 
     @staticmethod
     def disparity(rates: Sequence[float]) -> float:
-        """Smallest divided by largest rate; 1 when all groups are selected alike, or nobody is."""
+        """Return the smallest divided by the largest rate; 1 if nobody is selected."""
         return min(rates) / max(rates) if max(rates) > 0 else 1.0
 
     @staticmethod
     def worst(disparities: Iterable[float]) -> float:
-        """The smallest of several ratios."""
+        """Return the smallest of several ratios."""
         return min(disparities)
 
     @staticmethod
     def allowed(budget: float) -> float:
-        """By how much rates near one may differ."""
+        """Return the difference that the budget allows between rates near one."""
         return 1.0 - budget
 
     @staticmethod
     def pair_row(budget: float) -> tuple[float, float, float]:
-        """Row ``budget * r_a - r_b <= 0`` as (weight of a, weight of b, bound)."""
+        """Return the row ``budget * r_a - r_b <= 0`` as (weight of a, weight of b, bound)."""
         return budget, -1.0, 0.0
 
 
@@ -153,9 +153,9 @@ Rule: TypeAlias = Difference | Ratio
 def rates_needed(
     rules: Iterable[Rule], levels: Mapping[str, Sequence[str]], also: Iterable[RateKind] = ()
 ) -> tuple[RateId, ...]:
-    """Every (kind, attribute, group) that some rule compares, each once, in a stable order.
+    """Return every (kind, attribute, group) that some rule compares, once, in a stable order.
 
-    Then those of the kinds in ``also`` for the same attributes: some methods need them.
+    Rates of the kinds in ``also`` follow for the same attributes: some methods need them.
     """
     needed: dict[RateId, None] = {}
     rules = list(rules)
@@ -178,12 +178,12 @@ def rates_needed(
 
 
 def check_budget_clients(rules: Iterable[Rule], clients: Sequence[ClientId]) -> None:
-    """Refuse a budget for a client that is not there."""
+    """Raise if a budget names an unknown client."""
     for rule in rules:
         if isinstance(rule.budget, Mapping):
             check_clients_known("budget", rule.budget, clients)
 
 
 def without_budgets(rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """The same comparisons, measured but not constrained."""
+    """Return the rules without budgets: measured, not constrained."""
     return tuple(replace(rule, budget=None) for rule in rules)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from fcfl._random import client_seed
+from fcfl._types import client_seed
 from fcfl.data import ClientData, stratified_split
 from fcfl.errors import DataError
 

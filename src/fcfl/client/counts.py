@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fcfl._brief import brief_repr
-from fcfl._types import RateId, Vector
+from fcfl._types import RateId, Vector, brief_repr
 from fcfl.data.client_data import ClientData
 from fcfl.models.loss import CROSS_ENTROPY, Loss
 from fcfl.models.rates import hard_selection, rate_members

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from fcfl._brief import brief_repr
-from fcfl._types import Matrix, Vector
+from fcfl._types import Matrix, Vector, brief_repr
 from fcfl.errors import DataError
 
 from .coded_features import CodedFeatures

@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcfl._random import client_seed
-from fcfl._types import ClientId, Vector
+from fcfl._types import ClientId, Vector, client_seed
 from fcfl.errors import DataError
 
 from .cells import NOTES, Frame, Texts, cells_of, named_columns, texts

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Generic, Protocol, TypeVar
 
-from fcfl._brief import brief_repr
 from fcfl._checks import check_count
 from fcfl._report_checks import part_missing
 from fcfl._types import (
@@ -14,6 +13,7 @@ from fcfl._types import (
     Reports,
     Request,
     SummedReports,
+    brief_repr,
     curvature_sum,
     without_curvature,
 )

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from fcfl._brief import brief_repr
-from fcfl._types import ClientId, Matrix, RateId, Vector
+from fcfl._types import ClientId, Matrix, RateId, Vector, brief_repr
 from fcfl.rules import Rule, with_label
 
 FEASIBILITY_TOLERANCE = 1e-6  # a smooth violation up to this counts as met

@@ -7,8 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fcfl._brief import brief_repr
-from fcfl._types import ClientId, Matrix, RateId, Report, Reports, Vector, curvature_sum
+from fcfl._types import ClientId, Matrix, RateId, Report, Reports, Vector, brief_repr, curvature_sum
 from fcfl.problem.constraints import Constraints, build_constraints
 from fcfl.rules import Rule
 

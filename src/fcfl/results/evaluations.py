@@ -6,8 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fcfl._brief import brief_repr
-from fcfl._types import ClientId, RateId, Report, Vector
+from fcfl._types import ClientId, RateId, Report, Vector, brief_repr
 from fcfl.audit import Audit, Estimate, Evidence, PartAudit, Selections, audit_clients
 from fcfl.audit.auditing import Simultaneous
 from fcfl.audit.disparities import compare, disparity_value

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fcfl._brief import brief_repr
 from fcfl._checks import first_of
-from fcfl._types import ClientId, Point, Reports, Request, Vector
+from fcfl._types import ClientId, Point, Reports, Request, Vector, brief_repr
 from fcfl.audit.disparities import compare, disparity_value
 from fcfl.client.questions import Counted, Introduction, Setup
 from fcfl.errors import AbsentClientError

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from fcfl._random import client_seed
-from fcfl._types import ClientId, Extra, Matrix, Point, Vector
+from fcfl._types import ClientId, Extra, Matrix, Point, Vector, client_seed
 from fcfl.extras import Items, LocalTraining, RowsUnderModel, train_locally
 from fcfl.problem.evaluation import Problem
 

@@ -4,8 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fcfl._brief import brief_repr
-from fcfl._types import Request, Vector
+from fcfl._types import Request, Vector, brief_repr
 from fcfl.methods.method import Status
 from fcfl.methods.sqp.damping import Damping, no_damping
 from fcfl.methods.sqp.lagrangian import Multipliers
