@@ -6,8 +6,8 @@ from scipy.stats import betabinom
 
 from fcfl import Difference, Ratio
 from fcfl.audit import forecast as forecasting
-from fcfl.audit.disparities import compare
 from fcfl.audit.forecast import forecast
+from fcfl.audit.verdicts import compare
 from fcfl.rules import rates_needed
 
 LEVELS = {"race": ("black", "white", "other")}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import beta
 
 from fcfl.audit.intervals import (
+    _wilson_intervals,
     balanced_accuracy_interval,
     difference_bounds,
     difference_interval,
@@ -58,6 +59,24 @@ def test_ratio_solves_donner_and_zous_equations():
     high = product + math.sqrt(product**2 - ua * lb * (2 * pa - ua) * (2 * pb - lb))
     expected = low / (ub * (2 * pb - ub)), high / (lb * (2 * pb - lb))
     assert ratio_interval(12, 24, 80, 157) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("alpha", [0.5, 0.05, 1e-3, 1e-6, 1e-9])
+def test_intervals_of_rates_are_those_of_statsmodels(alpha):
+    from statsmodels.stats.proportion import proportion_confint  # a second to import
+
+    n = np.array([1, 2, 7, 24, 157, 1_000, 30_000, 10**6, 10**9], dtype=float)
+    for share in (0.0, 1e-3, 0.1, 0.5, 0.77, 1.0):
+        k = np.round(share * n)
+        inside = (k > 0) & (k < n)
+        for name, found in (
+            ("jeffreys", rate_intervals(k, n, alpha)),
+            ("wilson", _wilson_intervals(k, n, alpha)),
+        ):
+            low, high = proportion_confint(k, n, alpha, name)
+            np.testing.assert_allclose(found.low[inside], low[inside], rtol=2e-9)
+            np.testing.assert_allclose(found.high[inside], high[inside], rtol=2e-9)
+            assert ((found.low == 0) | (k > 0)).all() and ((found.high == 1) | (k < n)).all()
 
 
 @given(two_groups(), ALPHAS)

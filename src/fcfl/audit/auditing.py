@@ -1,6 +1,6 @@
-"""The audit: every client against every rule, all rows together, and one sentence on what it says.
+"""Audits: the counts of every client, and of all rows together, compared with every rule.
 
-Everything comes from counts, so it works where rows never leave their client.
+An audit needs counts only, so it works where rows never leave their client.
 """
 
 from collections import Counter
@@ -14,10 +14,9 @@ from fcfl._checks import check_choice, check_fraction, did_you_mean
 from fcfl._types import ClientId, RateId, Vector
 from fcfl.rules import Rule, Scope, check_budget_clients, without_budgets
 
-from .disparities import compare
 from .intervals import METHOD
 from .performance import Counted, Estimate, accuracy, balanced_accuracy, pool
-from .verdicts import Evidence, judge
+from .verdicts import Evidence, compare, judge
 
 Simultaneous = Literal["bonferroni", "none"]
 FailOn = Literal["exceeded", "undetermined"]
@@ -36,11 +35,11 @@ class PartAudit:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What the counts support.
+    """Evidence of every client and of all rows together.
 
-    ``client_rules`` are judged on every client, ``global_rules`` on ``overall``. ``alpha`` is the
-    level of each comparison of clients, after the split. ``statement`` says method and
-    simultaneity in one sentence.
+    ``client_rules`` apply to every client, ``global_rules`` to ``overall``. ``alpha`` is the
+    level of each comparison of clients, after the split. ``statement`` is a sentence on
+    method and simultaneity.
     """
 
     clients: Mapping[ClientId, PartAudit]
@@ -52,7 +51,7 @@ class Audit:
     statement: str
 
     def evidence(self) -> Iterator[tuple[ClientId | None, Rule, Evidence]]:
-        """Every piece of evidence with its client (``None``: all rows together) and rule."""
+        """Yield every piece of evidence with its client (``None``: all rows together) and rule."""
         for client, part in self.clients.items():
             for rule, found in zip(self.client_rules, part.disparities, strict=True):
                 yield client, rule, found
@@ -60,7 +59,7 @@ class Audit:
             yield None, rule, found
 
     def __repr__(self) -> str:
-        """How many budgets are met, and a line for each; one client's rows are all rows."""
+        """Return how many budgets are met, and a line for each; one client's rows are all rows."""
         shown = [
             (client, rule, found)
             for client, rule, found in self.evidence()
@@ -72,7 +71,7 @@ class Audit:
         return "\n".join([_counted(found for _, _, found in shown), *lines, *more])
 
     def notes(self) -> tuple[str, ...]:
-        """A sentence for every group that was left out, each once."""
+        """Return a sentence for every group that was left out, each once."""
         found = {
             f"{_subject(client)}: {note}": None
             for client, _, evidence in self.evidence()
@@ -93,7 +92,7 @@ def audit_clients(
     noise_sd: float = 0.0,
     together: Sequence[str] = (),
 ) -> Audit:
-    """Hold every client's counts against the rules, and all counts together.
+    """Compare every client's counts with the rules, and all counts together.
 
     With ``simultaneous="bonferroni"`` the intervals of all clients and rules hold together with
     probability ``confidence``, and so do those over all rows together; with ``"none"`` each holds
@@ -113,17 +112,46 @@ def audit_clients(
     if trained_counts:
         trained.update(trained_counts.items())
         trained[None] = np.sum(list(trained_counts.values()), axis=0)
-    noise = noise_sd, noise_sd * len(counts) ** 0.5
-    terms = _Terms(tuple(rates), 1 - confidence, simultaneous, min_group_rows, trained, *noise)
+
+    def level(rules: Sequence[Rule], parts: Mapping[Any, Counted]) -> tuple[int, float]:
+        """Return how many parts and rules have groups to compare, and the level of each."""
+        n_compared = 0
+        for who, found in parts.items():
+            for rule in rules:
+                least = rule.least_rows(who, min_group_rows)
+                compared = compare(rule, rates, found.group_counts, least, trained.get(who))
+                n_compared += len(compared.pairs) > 0
+        is_split = simultaneous == "bonferroni"
+        return n_compared, (1 - confidence) / (max(n_compared, 1) if is_split else 1)
+
+    def part(
+        who: ClientId | None, found: Counted, rules: Sequence[Rule], alpha: float, sd: float
+    ) -> PartAudit:
+        disparities = tuple(
+            judge(
+                rule,
+                rates,
+                found.group_counts,
+                found.group_selected,
+                rule.budget_of(who),
+                alpha,
+                min_group_rows=rule.least_rows(who, min_group_rows),
+                trained_counts=trained.get(who),
+                noise_sd=sd,
+            )
+            for rule in rules
+        )
+        shares = accuracy(found, 1 - confidence), balanced_accuracy(found, 1 - confidence)
+        return PartAudit(found.n_rows, *shares, disparities)
+
     client_rules, global_rules = _rules_at(rules, "client"), _rules_at(rules, "global")
     client_rules = tuple(rule for rule in client_rules if rule.attribute not in together)
-    everybody = pool(counts.values())
-    n_compared = terms.n_compared(client_rules, counts)
-    n_global = terms.n_compared(global_rules, {None: everybody})
-    alpha, global_alpha = terms.split(n_compared), terms.split(n_global)
+    everybody, pooled_sd = pool(counts.values()), noise_sd * len(counts) ** 0.5
+    n_compared, alpha = level(client_rules, counts)
+    _, global_alpha = level(global_rules, {None: everybody})
     return Audit(
-        {c: terms.audit(c, found, client_rules, alpha) for c, found in counts.items()},
-        terms.audit(None, everybody, global_rules, global_alpha),
+        {who: part(who, found, client_rules, alpha, noise_sd) for who, found in counts.items()},
+        part(None, everybody, global_rules, global_alpha, pooled_sd),
         client_rules,
         global_rules,
         confidence,
@@ -132,65 +160,8 @@ def audit_clients(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Terms:
-    """What every comparison of one audit shares."""
-
-    rates: tuple[RateId, ...]
-    alpha: float
-    simultaneous: Simultaneous
-    min_group_rows: float | None
-    trained_counts: Mapping[ClientId | None, Vector]
-    noise_sd: float = 0.0
-    pooled_noise_sd: float = 0.0
-
-    def n_compared(self, rules: Sequence[Rule], parts: Mapping[Any, Counted]) -> int:
-        """How many parts and rules have groups to compare; only row counts decide."""
-        return sum(
-            len(compare(rule, self.rates, counts.group_counts, *self._enough(rule, who)).pairs) > 0
-            for who, counts in parts.items()
-            for rule in rules
-        )
-
-    def _enough(self, rule: Rule, client: ClientId | None) -> tuple[float, Vector | None]:
-        """How many rows a group needs, and whose they are if not those that are judged."""
-        least = rule.least_rows(client, self.min_group_rows)
-        return least, self.trained_counts.get(client)
-
-    def split(self, n_compared: int) -> float:
-        """The level of each of several comparisons."""
-        return self.alpha / max(n_compared, 1) if self.simultaneous == "bonferroni" else self.alpha
-
-    def audit(
-        self, client: ClientId | None, counts: Counted, rules: Sequence[Rule], alpha: float
-    ) -> PartAudit:
-        """One client's rows, or all rows together, against all rules, each at level ``alpha``."""
-        selections = self.rates, counts.group_counts, counts.group_selected
-        disparities = tuple(self._judge(rule, client, selections, alpha) for rule in rules)
-        shares = accuracy(counts, self.alpha), balanced_accuracy(counts, self.alpha)
-        return PartAudit(counts.n_rows, *shares, disparities)
-
-    def _judge(
-        self,
-        rule: Rule,
-        client: ClientId | None,
-        selections: tuple[Sequence[RateId], Vector, Vector],
-        alpha: float,
-    ) -> Evidence:
-        least, trained = self._enough(rule, client)
-        return judge(
-            rule,
-            *selections,
-            rule.budget_of(client),
-            alpha,
-            min_group_rows=least,
-            trained_counts=trained,
-            noise_sd=self.pooled_noise_sd if client is None else self.noise_sd,
-        )
-
-
 def gate(audit: Audit, fail_on: FailOn) -> tuple[str, ...]:
-    """A sentence for every verdict that fails; none when the gate is passed.
+    """Return a sentence for every verdict that fails; none when the gate is passed.
 
     ``"exceeded"`` fails where a budget is shown to be exceeded, ``"undetermined"`` also where it
     is not shown to be met. What has no budget never fails.
@@ -212,7 +183,7 @@ def _rules_at(rules: Sequence[Rule], scope: Scope) -> tuple[Rule, ...]:
 def _check_counted(
     rules: Sequence[Rule], rates: Sequence[RateId], counts: Mapping[ClientId, Counted]
 ) -> None:
-    """Refuse an audit of nobody, or by rates that were not counted."""
+    """Raise `ValueError` for an audit of no clients, or by rates that were not counted."""
     if not counts:
         raise ValueError("`counts` must have at least one client, got none.")
     counted = {(rate.kind, rate.attribute) for rate in rates}

@@ -35,7 +35,7 @@ from scipy.special import ndtr
 from fcfl._types import Vector
 from fcfl.rules import Difference, Rule
 
-from .disparities import Comparison
+from .verdicts import Comparison
 
 _DRAWS = 2000  # chances to about a percent; the same stream for everybody
 _COVERAGE = (0.05, 0.95)

@@ -40,15 +40,16 @@ class RateIntervals:
     high: Vector
 
     def take(self, indices: ArrayLike) -> "RateIntervals":
-        """The rates at these positions of the last axis."""
+        """Return the rates at these positions of the last axis."""
         chosen = np.asarray(indices, dtype=np.intp)
         return RateIntervals(*(x[..., chosen] for x in (self.rate, self.low, self.high)))
 
 
 def rate_intervals(selected: ArrayLike, rows: ArrayLike, alpha: float) -> RateIntervals:
-    """Jeffreys intervals of ``selected / rows``; every entry of ``rows`` must be positive.
+    """Return Jeffreys intervals of ``selected / rows``; every entry of ``rows`` must be positive.
 
-    Where nobody or everybody is selected the bound is 0 or 1, so that the interval has the rate.
+    The bound is set to 0 or 1 where nobody or everybody is selected, so that the interval contains
+    the observed rate.
     """
     k, n = _checked_counts(selected, rows)
     tail = check_fraction("alpha", alpha) / 2
@@ -66,14 +67,14 @@ def _wilson_intervals(selected: ArrayLike, rows: ArrayLike, alpha: float) -> Rat
 
 
 def _around(k: Vector, n: Vector, low: Vector, high: Vector) -> RateIntervals:
-    """The bounds, widened to 0 where nobody and to 1 where everybody is selected."""
+    """Return the bounds, widened to 0 where nobody and to 1 where everybody is selected."""
     rate = k / n
     low, high = np.where(k == 0, 0.0, low), np.where(k == n, 1.0, high)
     return RateIntervals(rate, np.clip(low, 0.0, rate), np.clip(high, rate, 1.0))
 
 
 def difference_bounds(a: RateIntervals, b: RateIntervals) -> Bounds:
-    """Intervals of ``rate_a - rate_b``, within [-1, 1]; swapping a and b mirrors them."""
+    """Return intervals of ``rate_a - rate_b``, within [-1, 1]; swapping a and b mirrors them."""
     difference = a.rate - b.rate
     below = np.hypot(a.rate - a.low, b.high - b.rate)
     above = np.hypot(a.high - a.rate, b.rate - b.low)
@@ -81,7 +82,7 @@ def difference_bounds(a: RateIntervals, b: RateIntervals) -> Bounds:
 
 
 def ratio_bounds(a: RateIntervals, b: RateIntervals) -> Bounds:
-    r"""Intervals of ``rate_a / rate_b``, within [0, inf]; swapping a and b inverts them.
+    r"""Return intervals of ``rate_a / rate_b``, within [0, inf]; swapping a and b inverts them.
 
     The bounds are the values :math:`\rho` at which the MOVER interval of
     :math:`p_a - \rho\,p_b` just touches zero. With :math:`\delta_a = p_a - l_a` and
@@ -106,10 +107,10 @@ def _ratio_low(a: RateIntervals, b: RateIntervals) -> Vector:
 
 
 def proportion_interval(selected: float, rows: float, alpha: float = 0.05) -> Interval | None:
-    """Wilson's interval of one rate, within [0, 1]; ``None`` without rows.
+    """Return Wilson's interval of one rate, within [0, 1]; ``None`` without rows.
 
-    For a statement on its own: at 95 % it covers .92 to .98 for any rate, Jeffreys' .88 to .99;
-    beyond 99 % it misses too often, which is why comparisons do not build on it.
+    For a single statement: at 95 % it covers .92 to .98 for any rate, Jeffreys' .88 to .99. Beyond
+    99 % it misses too often, so comparisons do not use it.
     """
     if rows == 0:
         return None
@@ -120,7 +121,7 @@ def proportion_interval(selected: float, rows: float, alpha: float = 0.05) -> In
 def difference_interval(
     selected_a: float, rows_a: float, selected_b: float, rows_b: float, alpha: float = 0.05
 ) -> Interval | None:
-    """Interval of the signed difference of two rates; ``None`` where a group has no rows.
+    """Return the interval of the signed difference of two rates; ``None`` without rows.
 
     >>> low, high = difference_interval(12, 24, 80, 157)
     >>> round(low, 3), round(high, 3)
@@ -136,7 +137,7 @@ def difference_interval(
 def ratio_interval(
     selected_a: float, rows_a: float, selected_b: float, rows_b: float, alpha: float = 0.05
 ) -> Interval | None:
-    """Interval of the ratio of two rates, within [0, inf]; ``None`` where a group has no rows."""
+    """Return the interval of the ratio of two rates, within [0, inf]; ``None`` without rows."""
     if rows_a == 0 or rows_b == 0:
         return None
     found = rate_intervals([selected_a, selected_b], [rows_a, rows_b], alpha)
@@ -147,7 +148,7 @@ def ratio_interval(
 def balanced_accuracy_interval(
     true_positive: float, positives: float, true_negative: float, negatives: float, alpha: float
 ) -> Interval | None:
-    """Interval of the mean of the shares right among positives and among negatives.
+    """Return the interval of the mean of the shares right among positives and among negatives.
 
     That mean is ``(1 + difference) / 2`` for the difference between the true- and the
     false-positive rate. Where only one class has rows it is that class's share.

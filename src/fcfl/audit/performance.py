@@ -9,7 +9,7 @@ import numpy as np
 from fcfl._types import Vector
 from fcfl.client.counts import Counts, pool_counts
 
-from .intervals import Interval, balanced_accuracy_interval, proportion_interval
+from .intervals import balanced_accuracy_interval, proportion_interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Estimate:
 
 
 def accuracy(counts: Counted, alpha: float = 0.05) -> Estimate | None:
-    """Share of rows decided as labelled; ``None`` without labels or rows."""
+    """Return the share of rows decided as labelled; ``None`` without labels or rows."""
     if isinstance(counts, Selections):
         return None
     right = counts.true_positive + counts.true_negative
@@ -44,22 +44,18 @@ def accuracy(counts: Counted, alpha: float = 0.05) -> Estimate | None:
 
 
 def balanced_accuracy(counts: Counted, alpha: float = 0.05) -> Estimate | None:
-    """Mean of the shares right among positives and among negatives; of one where only one is."""
+    """Return the mean of the shares right of positives and negatives, or of the only class."""
     if isinstance(counts, Selections):
         return None
     positive = (counts.true_positive, counts.true_positive + counts.false_negative)
     negative = (counts.true_negative, counts.true_negative + counts.false_positive)
     shares = [right / total for right, total in (positive, negative) if total]
     interval = balanced_accuracy_interval(*positive, *negative, alpha)
-    return _estimate(sum(shares) / len(shares), interval) if shares else None
-
-
-def _estimate(value: float, interval: Interval | None) -> Estimate | None:
-    return None if interval is None else Estimate(value, *interval)
+    return None if interval is None else Estimate(sum(shares) / len(shares), *interval)
 
 
 def pool(counts: Iterable[Counted]) -> Counted:
-    """Counts of all clients together."""
+    """Return the counts of all clients together."""
     every = list(counts)
     if not any(isinstance(c, Selections) for c in every):
         return pool_counts(cast(list[Counts], every))

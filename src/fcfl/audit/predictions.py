@@ -1,4 +1,4 @@
-"""Counts from a table of predictions of any model: what an audit needs, and nothing else."""
+"""Counts from a table of predictions of any model: all that an audit needs."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 from fcfl._checks import did_you_mean
 from fcfl._types import LABEL_OF, ClientId, RateId, RateKind, Vector
 from fcfl.client.counts import Counts
-from fcfl.data.cells import Column, Frame, Texts, named_columns, numbers, text_of, texts
+from fcfl.client.score_counts import ScoreCounts, count_scores
+from fcfl.data.cells import Frame, Texts, named_columns, numbers, text_of, texts
 from fcfl.data.roles import Columns, Roles, ordered_pair, read_roles
 from fcfl.errors import DataError
 from fcfl.policy import compare_only
 
 from .performance import Counted, Selections
-from .prediction_scores import with_scores
 
-Table = NDArray[np.int64]
+Codes = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 _KINDS: tuple[RateKind, ...] = tuple(LABEL_OF)  # those that need no label first
@@ -28,7 +28,7 @@ _STAND_IN = "\0label"  # the column that stands in for the label where there is 
 
 @dataclass(frozen=True, slots=True)
 class PredictionColumns:
-    """The part each column of a table of predictions plays; all others are passed over.
+    """The part each column of a table of predictions plays; all others are ignored.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class PredictionColumns:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Rows of one client with one combination of groups, None where a group is not known."""
+    """Rows of one client with one combination of groups, None where a group is not compared."""
 
     client: ClientId
     groups: tuple[str | None, ...]
@@ -74,8 +74,7 @@ class Cell:
 class CellCounts:
     """The content of ``cells.json``: rows by client and combination of groups.
 
-    ``attributes`` name the entries of each cell's ``groups``. Two cells may have the same groups,
-    where these are not known or not compared.
+    ``attributes`` name the entries of each cell's ``groups``.
     """
 
     attributes: tuple[str, ...]
@@ -122,6 +121,7 @@ def count_predictions(
     _check_columns(frame, columns)
     roles = _read_roles(frame[columns.names], columns)
     labels = None if columns.label is None else roles.labels
+    scores = None
     if threshold is None:
         classes = texts(frame[columns.prediction])
         _check_complete(classes.codes < 0, roles.client, columns.prediction)
@@ -129,15 +129,30 @@ def count_predictions(
         selected = _in_class(classes, labels, columns)
         note = f"Prediction {columns.prediction!r}: {labels[1]!r} counts as selected."
     else:
-        selected = _at_least(threshold, frame[columns.prediction], roles.client)
+        if not math.isfinite(threshold):
+            raise ValueError(f"`threshold` must be a finite number, got {threshold!r}.")
+        scores = numbers(frame[columns.prediction])
+        _check_complete(np.isnan(scores), roles.client, columns.prediction)
+        selected = scores >= threshold
         note = f"Prediction {columns.prediction!r}: scores of at least {threshold:g} are selected."
     levels = compare_only(roles.levels, groups or {})
-    rates = _rates(levels, _KINDS[:1] if columns.label is None else _KINDS)
-    counts = _count(roles, selected, rates, is_labelled=columns.label is not None)
-    if threshold is not None and columns.label is not None:
-        counts = with_scores(counts, numbers(frame[columns.prediction]), roles, levels)
-    cells = tuple(_cells(roles, selected, levels))
-    return CountedPredictions(rates, levels, labels, counts, (note, *_unknown_groups(roles)), cells)
+    kinds = _KINDS[:1] if columns.label is None else _KINDS
+    rates = tuple(
+        RateId(kind, name, group) for kind in kinds for name in levels for group in levels[name]
+    )
+    compared = {name: _compared(roles, name, kept) for name, kept in levels.items()}
+    if scores is not None and not ((scores >= 0) & (scores <= 1)).all():
+        scores = None  # no probabilities
+    return CountedPredictions(
+        rates,
+        levels,
+        labels,
+        _count(
+            roles, selected, scores, rates, levels, compared, is_labelled=columns.label is not None
+        ),
+        (note, *_unknown_groups(roles)),
+        tuple(_cells(roles, selected, levels, compared)),
+    )
 
 
 def _check_columns(frame: Frame, columns: PredictionColumns) -> None:
@@ -157,7 +172,7 @@ def _check_columns(frame: Frame, columns: PredictionColumns) -> None:
 
 
 def _read_roles(frame: Frame, columns: PredictionColumns) -> Roles:
-    """Clients, groups and, where there is one, the label."""
+    """Return clients, groups and, where there is one, the label."""
     if columns.label is not None:
         roles = Columns(columns.client, columns.label, columns.sensitive, (), columns.positive)
         return read_roles(frame, roles)
@@ -177,7 +192,7 @@ def _check_complete(is_empty: Flags, client: Texts, name: str) -> None:
 
 
 def _class_pair(values: tuple[str, ...], columns: PredictionColumns) -> tuple[str, str]:
-    """The negative and the positive value of predictions that have no label beside them."""
+    """Return the negative and the positive value of predictions without a label."""
     if columns.positive is not None:
         positive = text_of(columns.positive)
         others = [value for value in values if value != positive]
@@ -199,7 +214,7 @@ def _class_pair(values: tuple[str, ...], columns: PredictionColumns) -> tuple[st
 def _not_two(values: tuple[str, ...], name: str) -> str:
     shown = ", ".join(repr(value) for value in values[:3]) + (", …" if len(values) > 3 else "")
     way_out = (
-        "Say with `--positive` which value counts as selected."
+        "Name the value that counts as selected with `--positive`."
         if len(values) == 1
         else "If these are scores, pass `--threshold`."
     )
@@ -207,7 +222,7 @@ def _not_two(values: tuple[str, ...], name: str) -> str:
 
 
 def _in_class(classes: Texts, pair: tuple[str, str], columns: PredictionColumns) -> Flags:
-    """Which rows are predicted positive."""
+    """Return which rows are predicted positive."""
     strange = [value for value in classes.levels if value not in pair]
     if strange:
         raise DataError(
@@ -219,85 +234,67 @@ def _in_class(classes: Texts, pair: tuple[str, str], columns: PredictionColumns)
     return is_positive[classes.codes]
 
 
-def _at_least(threshold: float, scores: Column, client: Texts) -> Flags:
-    """Which rows have a score of at least the threshold."""
-    if not math.isfinite(threshold):
-        raise ValueError(f"`threshold` must be a finite number, got {threshold!r}.")
-    values = numbers(scores)
-    _check_complete(np.isnan(values), client, str(scores.name))
-    return values >= threshold
-
-
-def _rates(levels: Mapping[str, Sequence[str]], kinds: Sequence[RateKind]) -> tuple[RateId, ...]:
-    return tuple(
-        RateId(kind, name, group) for kind in kinds for name in levels for group in levels[name]
-    )
+def _compared(roles: Roles, name: str, kept: Sequence[str]) -> Codes:
+    """Return codes into the groups that are compared, -1 for others."""
+    place = [kept.index(level) if level in kept else -1 for level in roles.levels[name]]
+    return np.array([*place, -1], dtype=np.int64)[roles.groups[name]]
 
 
 def _count(
-    roles: Roles, selected: Flags, rates: Sequence[RateId], *, is_labelled: bool
+    roles: Roles,
+    selected: Flags,
+    scores: Vector | None,
+    rates: Sequence[RateId],
+    levels: Mapping[str, Sequence[str]],
+    compared: Mapping[str, Codes],
+    *,
+    is_labelled: bool,
 ) -> dict[ClientId, Counted]:
-    """Counts of each client; rows are only ever counted, never looped over."""
-    by_rate = [_rate_counts(table, rate, roles) for table, rate in _tables(roles, selected, rates)]
-    shape = (len(rates), len(roles.client.levels))
-    rows = np.array([found.sum(axis=1) for found in by_rate], dtype=np.float64).reshape(shape).T
-    chosen = np.array([found[:, 1] for found in by_rate], dtype=np.float64).reshape(shape).T
-    confusion = _table(roles, selected, None)[:, 0]
-    return {
-        client: _counts_of(confusion[code], rows[code], chosen[code], is_labelled=is_labelled)
-        for code, client in enumerate(roles.client.levels)
-    }
+    """Return the counts of each client, with scores by group and label if they are given."""
+    client = roles.client
+    found: dict[ClientId, Counted] = {}
+    sizes = np.bincount(client.codes, minlength=len(client.levels))
+    parts = np.split(np.argsort(client.codes, kind="stable"), np.cumsum(sizes)[:-1])
+    for name, rows in zip(client.levels, parts, strict=True):
+        y, chosen = roles.y[rows].astype(np.int64), selected[rows]
+        groups = {attribute: codes[rows] for attribute, codes in compared.items()}
+        tables = {}  # rows by (group, label, selected)
+        for attribute, codes in groups.items():
+            place = ((codes * 2 + y) * 2 + chosen)[codes >= 0]
+            shape = (len(levels[attribute]), 2, 2)
+            tables[attribute] = np.bincount(place, minlength=math.prod(shape)).reshape(shape)
+        counted = np.zeros((2, len(rates)))
+        for column, rate in enumerate(rates):
+            table, label = tables[rate.attribute], LABEL_OF[rate.kind]
+            of_group = table[levels[rate.attribute].index(rate.group)]
+            others, chosen_rows = of_group.sum(axis=0) if label is None else of_group[label]
+            counted[:, column] = others + chosen_rows, chosen_rows
+        if is_labelled:
+            binned: tuple[ScoreCounts, ...] = ()
+            if scores is not None:
+                binned = count_scores(scores[rows], roles.y[rows], groups, levels)
+            tn, fp, fn, tp = np.bincount(y * 2 + chosen, minlength=4).tolist()
+            found[name] = Counts(tn, fp, fn, tp, math.nan, counted[0], counted[1], binned)
+        else:
+            found[name] = Selections(len(rows), int(chosen.sum()), counted[0], counted[1])
+    return found
 
 
-def _counts_of(confusion: Table, rows: Vector, selected: Vector, *, is_labelled: bool) -> Counted:
-    """One client's counts from its rows by (label, selected)."""
-    if not is_labelled:
-        return Selections(int(confusion.sum()), int(confusion[:, 1].sum()), rows, selected)
-    (true_negative, false_positive), (false_negative, true_positive) = confusion.tolist()
-    return Counts(
-        true_negative, false_positive, false_negative, true_positive, math.nan, rows, selected
-    )
-
-
-def _tables(
-    roles: Roles, selected: Flags, rates: Sequence[RateId]
-) -> Iterator[tuple[Table, RateId]]:
-    """Each rate with the table of its attribute, made once."""
-    tables = {name: _table(roles, selected, name) for name in {rate.attribute for rate in rates}}
-    for rate in rates:
-        yield tables[rate.attribute], rate
-
-
-def _table(roles: Roles, selected: Flags, attribute: str | None) -> Table:
-    """Rows by (client, group, label, selected); rows without a group are the last group."""
-    n_groups = len(roles.levels[attribute]) if attribute is not None else 0
-    group = roles.groups[attribute] if attribute is not None else -1
-    code = roles.client.codes * (n_groups + 1) + np.where(group < 0, n_groups, group)
-    code = (code * 2 + roles.y.astype(np.intp)) * 2 + selected
-    shape = (len(roles.client.levels), n_groups + 1, 2, 2)
-    return np.bincount(code, minlength=math.prod(shape)).reshape(shape)
-
-
-def _rate_counts(table: Table, rate: RateId, roles: Roles) -> Table:
-    """Rows of one rate by (client, selected)."""
-    of_group = table[:, roles.levels[rate.attribute].index(rate.group)]
-    label = LABEL_OF[rate.kind]
-    return np.asarray(of_group.sum(axis=1) if label is None else of_group[:, label])
-
-
-def _cells(roles: Roles, selected: Flags, levels: Mapping[str, Sequence[str]]) -> Iterator[Cell]:
-    """Rows by client and combination of groups; a group that is not compared is not known."""
-    codes = np.column_stack([roles.client.codes, *(roles.groups[name] for name in levels)])
+def _cells(
+    roles: Roles,
+    selected: Flags,
+    levels: Mapping[str, Sequence[str]],
+    compared: Mapping[str, Codes],
+) -> Iterator[Cell]:
+    """Yield rows by client and combination of groups."""
+    codes = np.column_stack([roles.client.codes, *compared.values()])
     found, which = np.unique(codes, axis=0, return_inverse=True)
     rows = np.bincount(which.ravel(), minlength=len(found))
     chosen = np.bincount(which.ravel(), weights=selected, minlength=len(found))
     for (client, *groups), n, k in zip(found.tolist(), rows.tolist(), chosen.tolist(), strict=True):
-        names = [
-            roles.levels[name][code] if code >= 0 else None
-            for name, code in zip(levels, groups, strict=True)
-        ]
-        compared = [g if g in levels[a] else None for a, g in zip(levels, names, strict=True)]
-        yield Cell(roles.client.levels[client], tuple(compared), n, int(k))
+        names = zip(levels.values(), groups, strict=True)
+        known = tuple(kept[code] if code >= 0 else None for kept, code in names)
+        yield Cell(roles.client.levels[client], known, n, int(k))
 
 
 def _unknown_groups(roles: Roles) -> Iterator[str]:

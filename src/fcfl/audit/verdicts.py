@@ -1,24 +1,140 @@
-"""What a client's rows can say about one rule: its value, an interval, and a verdict."""
+"""Verdicts on one rule from the counts of one client's rows.
+
+A rule's value is the largest difference (or smallest ratio) over all pairs of groups and all its
+rates. Each of the m pairs gets its interval at level ``alpha / m`` (Bonferroni), so all of them
+hold together with probability ``1 - alpha``; whenever they do, the value lies between the largest
+lower and the largest upper bound of the pairs' absolute differences (for a ratio: between the
+smallest lower and the smallest upper bound of the smaller-over-larger ratios).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fcfl._types import RateId, Vector
+from fcfl._types import RateId, RateKind, Vector
 from fcfl.rules import Difference, Rule, with_label
 
-from .disparities import Comparison, compare, disparity_bounds, disparity_value
-from .intervals import METHOD, Interval
-from .noisy_counts import rows_worth
+from .intervals import (
+    METHOD,
+    Bounds,
+    Interval,
+    RateIntervals,
+    difference_bounds,
+    rate_intervals,
+    ratio_bounds,
+)
 
 Verdict = Literal["met", "exceeded", "undetermined", "unconstrained"]
 
 
 @dataclass(frozen=True, slots=True)
+class Comparison:
+    """Which rates of one client, or of all rows together, are compared, by their positions.
+
+    ``columns`` has the groups with enough rows for each kind of rate, ``too_few`` the others.
+    """
+
+    columns: dict[RateKind, list[int]]
+    too_few: list[int]
+
+    @property
+    def pairs(self) -> NDArray[np.intp]:
+        """Every pair of groups of the same rate, shape (pairs, 2)."""
+        found = [pair for groups in self.columns.values() for pair in combinations(groups, 2)]
+        return np.array(found, dtype=np.intp).reshape(-1, 2)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether one of the rule's rates has no two groups to compare."""
+        return any(len(groups) < 2 for groups in self.columns.values())
+
+
+def compare(
+    rule: Rule,
+    rates: Sequence[RateId],
+    group_counts: Vector,
+    min_group_rows: float,
+    trained_counts: Vector | None = None,
+) -> Comparison:
+    """Find the groups that have rows, and at least ``min_group_rows`` of them.
+
+    With ``trained_counts`` those decide whether there are enough: held-out rows are compared where
+    training rows were.
+    """
+    deciding = group_counts if trained_counts is None else trained_counts
+    columns: dict[RateKind, list[int]] = {kind: [] for kind in rule.kinds}
+    too_few = []
+    for column, rate in enumerate(rates):
+        if rate.attribute != rule.attribute or rate.kind not in columns:
+            continue
+        if group_counts[column] >= 1.0 and deciding[column] >= min_group_rows:
+            columns[rate.kind].append(column)
+        else:
+            too_few.append(column)
+    return Comparison(columns, too_few)
+
+
+def disparity_value(
+    rule: Rule, compared: Comparison, selected: Vector, rows: Vector
+) -> float | None:
+    """Return the rule's value over the rates that have two groups to compare."""
+    values = [
+        rule.disparity([float(selected[i] / rows[i]) for i in groups])
+        for groups in compared.columns.values()
+        if len(groups) >= 2
+    ]
+    return rule.worst(values) if values else None
+
+
+def disparity_bounds(
+    rule: Rule, compared: Comparison, selected: Vector, rows: Vector, alpha: float
+) -> Bounds:
+    """Return intervals of the rule's value, within [0, 1], one for each row of ``selected``.
+
+    A rate without two groups to compare could differ by anything, so it opens the interval
+    towards the worst value: nothing is called within budget because it could not be measured.
+    """
+    pairs = compared.pairs
+    used = np.unique(pairs)
+    found = rate_intervals(selected[..., used], rows[used], alpha / len(pairs))
+    first, second = (found.take(np.searchsorted(used, side)) for side in pairs.T)
+    low, high = _worst_pair(rule, first, second)
+    if not compared.is_partial:
+        return low, high
+    is_difference = isinstance(rule, Difference)
+    return (low, np.ones_like(high)) if is_difference else (np.zeros_like(low), high)
+
+
+def _worst_pair(rule: Rule, first: RateIntervals, second: RateIntervals) -> Bounds:
+    if isinstance(rule, Difference):
+        low, high = absolute_difference(difference_bounds(first, second))
+        return low.max(axis=-1), high.max(axis=-1)
+    low, high = smaller_over_larger(ratio_bounds(first, second))
+    return low.min(axis=-1), high.min(axis=-1)
+
+
+def absolute_difference(bounds: Bounds) -> Bounds:
+    """Return the interval of ``|d|`` from that of ``d``."""
+    low, high = bounds
+    return np.maximum(np.maximum(low, -high), 0.0), np.maximum(high, -low)
+
+
+def smaller_over_larger(bounds: Bounds) -> Bounds:
+    """Return the interval of ``min(r, 1/r)`` from that of ``r``."""
+    low, high = bounds
+    return np.minimum(low, 1.0 / high), np.minimum(high, 1.0) / np.maximum(low, 1.0)
+
+
+# --- one rule on one client's rows ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
-    """One rule on one client's rows.
+    """Evidence on one rule from one client's rows: value, interval, verdict.
 
     ``value``, ``low`` and ``high`` are ``None`` where fewer than two groups have enough rows.
     ``smallest_verifiable`` is the tightest budget these group sizes could show to be met: the far
@@ -49,7 +165,7 @@ def judge(
     trained_counts: Vector | None = None,
     noise_sd: float = 0.0,
 ) -> Evidence:
-    """Hold one client's counts against one rule.
+    """Return the verdict on one client's counts by one rule.
 
     Parameters
     ----------
@@ -68,7 +184,7 @@ def judge(
         return Evidence(None, None, None, budget, verdict_of(rule, None, budget), None, notes=notes)
     value = disparity_value(rule, compared, group_selected, group_counts)
     if noise_sd > 0:
-        worth = rows_worth(rates, group_counts, group_selected, noise_sd)
+        worth = _rows_worth(rates, group_counts, group_selected, noise_sd)
         group_selected = group_selected * worth / np.maximum(group_counts, 1.0)
         group_counts = worth
     both = np.array([group_selected, _selected_alike(compared, group_selected, group_counts)])
@@ -101,7 +217,7 @@ def verdict_of(rule: Rule, interval: Interval | None, budget: float | None) -> V
 
 
 def _selected_alike(compared: Comparison, selected: Vector, rows: Vector) -> Vector:
-    """The counts if every compared group were selected at the pooled rate."""
+    """Return the counts if every compared group were selected at the pooled rate."""
     alike = np.zeros(len(rows))
     for groups in compared.columns.values():
         total = rows[groups].sum()
@@ -116,3 +232,20 @@ def _too_few(rate: RateId, n_rows: float, least: float) -> str:
         f"{n_rows:g} {'row' if n_rows == 1 else 'rows'}{with_label(rate.kind)} of "
         f"{rate.attribute} = {rate.group!r}{fewer}: that group is left out of the comparison."
     )
+
+
+def _rows_worth(
+    rates: Sequence[RateId], group_counts: Vector, group_selected: Vector, noise_sd: float
+) -> Vector:
+    r"""Return the rows of each group whose exact rate would be as uncertain as the noisy one.
+
+    A rate r of n rows varies by :math:`r(1-r)/n` by chance. Noise of the standard deviation
+    ``noise_sd`` in the counts of selected and of other rows, each the sum of c cells, adds
+    :math:`c s^2 ((1-r)^2 + r^2) / n^2`.
+    """
+    cells = np.array([2.0 if rate.kind == "selection" else 1.0 for rate in rates])
+    rate = (group_selected + 1.0) / (group_counts + 2.0)
+    by_chance = rate * (1.0 - rate) / np.maximum(group_counts, 1.0)
+    spread = cells * noise_sd**2 * ((1.0 - rate) ** 2 + rate**2)
+    by_noise = spread / np.maximum(group_counts, 1.0) ** 2
+    return np.asarray(group_counts * by_chance / (by_chance + by_noise))

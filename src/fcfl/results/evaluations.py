@@ -9,9 +9,9 @@ import numpy as np
 from fcfl._types import ClientId, RateId, Report, Vector, brief_repr
 from fcfl.audit import Audit, Estimate, Evidence, PartAudit, Selections, audit_clients
 from fcfl.audit.auditing import Simultaneous
-from fcfl.audit.disparities import compare, disparity_value
 from fcfl.audit.forecast import forecast
 from fcfl.audit.performance import Counted, pool
+from fcfl.audit.verdicts import compare, disparity_value
 from fcfl.client.counts import Counts
 from fcfl.rules import Rule
 
