@@ -21,7 +21,7 @@ from fcfl.client.questions import Setup
 from fcfl.data import load_builtin
 from fcfl.federation.masks.mask_sums import level_weights
 from fcfl.methods.sqp import SQP
-from fcfl.methods.sqp.lagrangian import Multipliers, curvature_weights
+from fcfl.methods.sqp.subproblem import Multipliers, curvature_weights
 from fcfl.problem.evaluation import evaluate_point
 
 ACTIVE = 1e-8  # a loss this near its cap, or a disparity this near its budget, is held by it

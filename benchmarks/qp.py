@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from fcfl.errors import SolverError
-from fcfl.methods.sqp import dual_qp
-from fcfl.methods.sqp.dual_qp import solve_dual_qp
+from fcfl.methods.sqp import qp
+from fcfl.methods.sqp.qp import solve_dual_qp
 
 KINDS = (
     "plain", "duplicates", "zero rows", "opposite rows", "more rows than columns",
@@ -70,11 +70,11 @@ def sized(n_variables: int, n_columns: int = 100) -> Programme:
 
 def by_clarabel(dual: Any) -> Any:
     typical = max(float(np.median(dual.lengths**2)), np.abs(dual.c).max())
-    return dual_qp._by_clarabel(dual, typical)
+    return qp._by_clarabel(dual, typical)
 
 
 SOLVERS: dict[str, Callable[[Any], Any]] = {
-    "DAQP, dense dual": partial(dual_qp._by_daqp, dual_tolerance=1e-14),
+    "DAQP, dense dual": partial(qp._by_daqp, dual_tolerance=1e-14),
     "Clarabel, primal": by_clarabel,
 }
 
@@ -83,7 +83,7 @@ def errors(solver: Callable[[Any], Any], problems: list[Programme]) -> tuple[lis
     """Scaled KKT residuals, as returned and after polishing; infinite where none was returned."""
     raw, polished = [], []
     for problem in problems:
-        dual = dual_qp._pose(*problem)
+        dual = qp._pose(*problem)
         x = solver(dual)
         if not np.isfinite(x).all():
             raw.append(np.inf)
@@ -91,7 +91,7 @@ def errors(solver: Callable[[Any], Any], problems: list[Programme]) -> tuple[lis
             continue
         x = dual.tidy(x)
         raw.append(dual.residual(x))
-        polished.append(dual.residual(dual_qp._polish(dual, x)))
+        polished.append(dual.residual(qp._polish(dual, x)))
     return raw, polished
 
 
@@ -136,7 +136,7 @@ def main() -> int:
     print(f"both, as used: {failures} not solved")
     print(f"\n{'variables':>9}" + "".join(f"{name + ', ms':>24}" for name in SOLVERS))
     for size, repetitions in ((6, 200), (36, 100), (300, 5), (1200, 1)):
-        dual = dual_qp._pose(*sized(size))
+        dual = qp._pose(*sized(size))
         times = [median_ms(partial(s, dual), repetitions) for s in SOLVERS.values()]
         print(f"{size:9}" + "".join(f"{ms:24.2f}" for ms in times))
     return int(failures > 0)

@@ -18,7 +18,7 @@ from fcfl import SQP, Difference, TwoStage
 from fcfl._types import Point, Request, Vector
 from fcfl.data import adult
 from fcfl.federation.loop import Progress, run
-from fcfl.methods.sqp.quasi_newton import no_memory
+from fcfl.methods.sqp.curvature import no_memory
 from fcfl.methods.sqp.subproblem import Target, kkt_residual, solve_step
 from fcfl.models.linear_rows import linear_rows
 from fcfl.problem.evaluation import Problem, build_problem, evaluate_point

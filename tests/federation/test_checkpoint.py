@@ -25,8 +25,8 @@ from fcfl.federation.loop import Progress, Tally, run
 from fcfl.federation.serialise import TAG, WIRE, Serialiser, seal
 from fcfl.methods.baselines.fedavg import FedAvg
 from fcfl.methods.method import Status, describe_round
-from fcfl.methods.sqp.merit import Search
-from fcfl.methods.sqp.quasi_newton import LimitedMemory
+from fcfl.methods.sqp.curvature import LimitedMemory
+from fcfl.methods.sqp.globalisation import Search
 from fcfl.methods.sqp.sqp import SQP, SQPState
 from fcfl.methods.two_stage.two_stage import TwoStage, TwoStageState
 from fcfl.problem.constraints import Constraints, Row

@@ -19,9 +19,8 @@ import numpy as np
 from fcfl._checks import check_params
 from fcfl._types import CurvatureWeights, Matrix, Point, Reports, Request, Vector
 from fcfl.methods.method import RoundInfo, Status, describe_round
-from fcfl.methods.sqp.elastic import find_step
-from fcfl.methods.sqp.quasi_newton import Curvature, Exact, no_memory
-from fcfl.methods.sqp.subproblem import Target
+from fcfl.methods.sqp.curvature import Curvature, Exact, no_memory
+from fcfl.methods.sqp.subproblem import Target, find_step
 from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point
 
 KEPT = 1e-9  # decisions are counts: beyond rounding there is no tolerance
@@ -30,7 +29,7 @@ KEPT = 1e-9  # decisions are counts: beyond rounding there is no tolerance
 # the threshold a group's rate hardly answers, and an exact step would be arbitrarily long.
 _PENALTY = 10.0
 
-# As in `sqp.restoration`: the losses' own slope must not matter beside the shortest way inside.
+# Factor on curvature and penalty, so that the slope of the losses does not matter.
 _STIFFNESS = 1e4
 
 # Decisions answer in jumps, so a step that slopes find long enough may change none: directions aim
@@ -147,19 +146,19 @@ class RestoreDecisions:
         )
         aim = np.where(hard.violations > KEPT, _AIM, 0.0)
         at = replace(sharp, problem=_lowered(state.problem, aim), reports=mixed)
-        step, _, _ = find_step(
+        found = find_step(
             at,
             Target(np.inf, np.zeros(0)),
             self._metric(at).scaled(_STIFFNESS),
             _STIFFNESS * _PENALTY,
             np.full(len(mixed), _STIFFNESS / len(mixed)),
         )
-        if not step.direction.any():
+        if not found.step.direction.any():
             return _ended(state)
         tried = tuple(
-            Point(state.params + length * step.direction, "decisions") for length in _LENGTHS
+            Point(state.params + length * found.step.direction, "decisions") for length in _LENGTHS
         )
-        return replace(state, direction=step.direction, request=Request(tried))
+        return replace(state, direction=found.step.direction, request=Request(tried))
 
     def _metric(self, at: Evaluation) -> Curvature:
         if not self.exact:

@@ -22,7 +22,7 @@ from scipy.linalg import solve_triangular
 from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, Reports, Vector
 from fcfl.errors import ReportError
 from fcfl.federation.federation import Bound
-from fcfl.methods.sqp.sqp_state import SQPState
+from fcfl.methods.sqp import SQPState
 from fcfl.models.leave_one_out import LeaveOneOut
 from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point
 from fcfl.results.result import Selection, SelectionLine, objective_name

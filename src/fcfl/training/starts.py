@@ -11,7 +11,7 @@ from typing import Any
 from fcfl._types import Point, Vector
 from fcfl.federation.federation import Bound
 from fcfl.methods.sqp import SQPState
-from fcfl.methods.sqp.sqp_state import target_of
+from fcfl.methods.sqp.sqp import target_of
 from fcfl.problem.evaluation import evaluate_point
 from fcfl.results.result import Start
 from fcfl.training.progress_share import OnRound

@@ -19,7 +19,7 @@ from fcfl.data.client_data import ClientData
 from fcfl.data.synthetic import CLIENT, SyntheticClient
 from fcfl.errors import DataError
 from fcfl.methods.baselines.fedavg import FedAvg
-from fcfl.methods.sqp.sqp import SQP
+from fcfl.methods.sqp.sqp import SQP, target_of
 from fcfl.problem.constraints import Constraints, Row
 from fcfl.problem.evaluation import Problem, evaluate_point
 from fcfl.rules import Difference, Ratio
@@ -674,6 +674,90 @@ def test_old_curvature_is_forgotten_where_rounding_would_decide_the_step():
     assert np.diff(pairs).min() < 0
 
 
+# --- steps under exact curvature ---
+
+
+def rounds_of(seed):
+    """The state before and after each round of a run, its description and its reports."""
+    problem, runtime = pose(simulated_clients(seed), [Difference(DP, "race", 0.01)], l2=1e-3)
+    method = SQP(curvature="exact")
+    state = method.init(zeros_for(runtime), problem)
+    while state.status == "running":
+        reports = runtime.evaluate(state.request)
+        after, info = method.step(state, reports)
+        yield state, after, info, reports
+        state = after
+    assert state.status == "converged"
+
+
+@pytest.mark.parametrize("seed", [6, 7])  # without the limit both have a longer step
+def test_full_steps_are_at_most_three_times_as_long_as_the_last_two(seed):
+    full = []
+    for before, after, info, _ in rounds_of(seed):
+        step = after.params - before.params
+        if info.step == 1 and step.any():
+            full.append(float(np.sqrt(step @ after.damping.metric @ step)))
+    assert len(full) >= 4
+    for *last, length in zip(full, full[1:], full[2:], strict=False):
+        assert length <= 3.0 * max(last) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", [0, 8])
+def test_augmented_lagrangian_accepts_steps_that_the_merit_rejects(seed):
+    saved = 0
+    for before, _, info, reports in rounds_of(seed):
+        if info.step != 1 or before.search.settled:
+            continue
+        options = SQP(curvature="exact").resolved(before.params.size)
+        at = evaluate_point(before.problem, before.request.points[0].params, reports)
+        rows = target_of(options, before).rows(at)
+        saved += not replace(before.search, uses_augmented=False).accepts(0, rows)
+    assert saved >= 1
+
+
+def test_it_converges_from_afar_with_features_in_unlike_units():
+    datas = simulated_clients(0, n_clients=5, n_rows=30)
+    units = {c: replace(d, X=d.X * 30 ** (i % 2)) for i, (c, d) in enumerate(datas.items())}
+    problem, runtime = pose(units, PARITY, l2=1e-4)
+    start = 2.0 * np.random.default_rng(0).normal(size=zeros_for(runtime).size)
+    assert drive(SQP(curvature="exact"), problem, runtime, start).status == "converged"
+
+
+# --- when a stage ends ---
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_default_end_is_within_1e_4_of_the_sharp_end_and_no_later(seed):
+    problem, runtime = pose(simulated_clients(seed), PARITY, l2=1e-2)
+    sharp, sharp_end = end_of(SQP(curvature="exact", tolerance=1e-6), problem, runtime)
+    default, end = end_of(SQP(curvature="exact"), problem, runtime)
+    assert sharp.status == default.status == "converged"
+    assert sum(default.rounds) <= sum(sharp.rounds)
+    assert end.largest_violation <= 1e-6
+    assert end.losses.max() == pytest.approx(sharp_end.losses.max(), abs=1e-5)
+    assert end.losses.mean() == pytest.approx(sharp_end.losses.mean(), abs=1e-4)
+
+
+def test_saddle_point_does_not_end_a_stage():
+    """The same small step ends a stage under a convex Hessian, and not under an indefinite one."""
+    problem, runtime = pose(simulated_clients(0), PARITY, l2=1e-2)
+    method = SQP(curvature="exact")
+    state = method.init(zeros_for(runtime), problem)
+    for _ in range(2):
+        state, _ = method.step(state, runtime.evaluate(state.request))
+    reports = runtime.evaluate(state.request)
+    ends = {}
+    for sign in (1.0, -1.0):
+        curved = {
+            client: (replace(report, curvature=sign * 1e8 * np.eye(state.params.size)),)
+            for client, (report,) in reports.items()
+        }
+        calm = replace(state, search=replace(state.search, settled=True))
+        ends[sign] = method.step(calm, curved)[0]
+    assert ends[1.0].stage == 2 or ends[1.0].status != "running"
+    assert ends[-1.0].stage == 1 and ends[-1.0].status == "running"
+
+
 # --- requests, rounds and status ---
 
 
@@ -786,36 +870,6 @@ def test_rounds_are_counted_and_limited(curvature):
     assert sum(state.rounds) == len(history) - 1
     assert state.message.startswith("Stopped at a KKT residual of")
     assert state.message.endswith(f"after 4 + {state.rounds[1]} rounds.")
-
-
-@pytest.mark.parametrize(("n_features", "outside", "worst"), [(4, 1, 1e-3), (8, 6, 0.05)])
-@pytest.mark.parametrize("objective", ["max", 0.1])
-def test_most_runs_cut_short_end_inside_their_budgets(objective, n_features, outside, worst):
-    """Long before the optimum, from a start far outside, where every step bends the budgets.
-
-    Of thirty, at most ``outside`` do not: the last rounds cannot always reach the budgets.
-    """
-    violations, cut_short = [], 0
-    for seed in range(10):
-        problem, runtime = pose(simulated_clients(seed, n_features=n_features), PARITY, l2=1e-4)
-        far = np.random.default_rng(seed).standard_normal(n_features + 1)
-        for rounds in ((20, 0), (24, 0), (30, 12)):
-            method = SQP(curvature="lbfgs", objective=objective, rounds=rounds)
-            state, at = end_of(method, problem, runtime, far)
-            violations.append(at.largest_violation)
-            cut_short += state.status == "stopped" and state.kkt > 1e-4
-    assert cut_short >= 10
-    assert np.sum(np.array(violations) > 1e-6) <= outside
-    assert max(violations) <= worst
-
-
-@pytest.mark.parametrize("objective", ["max", 0.1])
-def test_short_runs_of_five_parameters_all_end_inside_their_budgets(objective):
-    for seed in range(6):
-        problem, runtime = pose(simulated_clients(seed), PARITY, l2=1e-4)
-        far = np.random.default_rng(seed).standard_normal(5)
-        method = SQP(curvature="lbfgs", objective=objective, rounds=(20, 0))
-        assert end_of(method, problem, runtime, far)[1].largest_violation <= 1e-6
 
 
 def test_a_stage_2_cut_short_keeps_its_caps_where_there_are_no_budgets():
@@ -982,27 +1036,27 @@ def test_curvature_is_exact_for_few_parameters_only():
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    "options",
     [
-        ({"objective": "min"}, r"`objective` must be 'max', 'mean' or a .*, got 'min'\."),
-        ({"objective": 0.0}, r"'mean' or a positive number \(a temperature\), got 0\.0\."),
-        ({"objective": float("nan")}, r"'mean' or a positive number .*, got nan\."),
-        ({"objective": True}, r"'mean' or a positive number .*, got True\."),
-        ({"objective": None}, r"'mean' or a positive number .*, got None\."),
-        ({"curvature": "dense"}, r"`curvature` must be one of auto, exact, lbfgs, got 'dense'\."),
-        ({"tolerance": -1.0}, r"`tolerance` must be a positive number, got -1\.0\."),
-        ({"penalty": 0.0}, r"`penalty` must be a positive number, got 0\.0\."),
-        ({"slack": -1.0}, r"`slack` must be zero or a positive number, got -1\.0\."),
-        ({"lookahead": (1.0,)}, r"`lookahead` must hold lengths between 0 and 1, got 1\.0\."),
-        ({"protects": "none"}, r"`protects` must be one of all, worst, got 'none'\."),
-        ({"rounds": (5,)}, r"`rounds` must be two counts, one a stage, got \(5,\)\."),
-        ({"rounds": (0, 5)}, r"`rounds` of stage 1, .* must be at least 1\."),
-        ({"n_full_points": 0}, r"`patience`, `memory` and `n_full_points` must be at least 1\."),
-        ({"n_full_points": 1.5}, r"`n_full_points` must be .*, got 1\.5\."),
-        ({"feasibility": 0.0}, r"`feasibility` must be a positive number, got 0\.0\."),
+        {"objective": "min"},
+        {"objective": 0.0},
+        {"objective": float("nan")},
+        {"objective": True},
+        {"objective": None},
+        {"curvature": "dense"},
+        {"tolerance": -1.0},
+        {"penalty": 0.0},
+        {"slack": -1.0},
+        {"lookahead": (1.0,)},
+        {"protects": "none"},
+        {"rounds": (5,)},
+        {"rounds": (0, 5)},
+        {"n_full_points": 0},
+        {"n_full_points": 1.5},
+        {"feasibility": 0.0},
     ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+    ids=str,
 )
-def test_a_bad_option_is_refused(options, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_error_names_the_option(options):
+    with pytest.raises(ValueError, match=f"`{next(iter(options))}`"):
         SQP(**options)

@@ -10,8 +10,8 @@ from scipy.optimize import minimize
 from fcfl._types import Point, Report, Request
 from fcfl.data.synthetic import CLIENT, SyntheticClient
 from fcfl.methods.sqp import subproblem
-from fcfl.methods.sqp.merit import merit_of_rows
-from fcfl.methods.sqp.quasi_newton import Exact, no_memory
+from fcfl.methods.sqp.curvature import Exact, no_memory
+from fcfl.methods.sqp.globalisation import merit_of_rows
 from fcfl.methods.sqp.subproblem import Target, kkt_residual, solve_step
 from fcfl.problem.evaluation import Problem, build_problem, evaluate_point
 from fcfl.rules import Difference, rates_needed
@@ -165,7 +165,7 @@ def assert_solves(step, at, target, curvature, penalty):
     assert primal == pytest.approx(dual, abs=1e-8 * (1 + penalty))
     assert step.objective_decrease == pytest.approx(a.max() - after_a.max(), abs=1e-10)
     assert step.infeasibility == pytest.approx(np.maximum(after_b, 0).sum(), abs=1e-9)
-    assert step.violation_decrease == pytest.approx(
+    assert step.violation_decreases.sum() == pytest.approx(
         np.maximum(b, 0).sum() - step.infeasibility, abs=1e-9
     )
 
@@ -226,7 +226,7 @@ def test_screening_never_changes_the_step(monkeypatch, make_target, first_rows, 
         np.testing.assert_allclose(
             few.lagrangian_grad, everything.lagrangian_grad, atol=1e-7 * (1 + penalty)
         )
-        for part in ("objective_decrease", "violation_decrease", "infeasibility"):
+        for part in ("objective_decrease", "infeasibility"):
             assert getattr(few, part) == pytest.approx(getattr(everything, part), abs=1e-8)
         assert_solves(few, at, target, curvature, penalty)
 
@@ -253,7 +253,7 @@ def test_no_constraints_leave_a_plain_descent_step():
     at = evaluate(problem, runtime, np.ones(5))
     step = solve_step(at, Target(None, NONE), no_memory(5), 10.0)
     np.testing.assert_allclose(step.direction, -at.loss_grads[0])
-    assert (step.violation_decrease, step.infeasibility) == (0.0, 0.0)
+    assert (step.violation_decreases.size, step.infeasibility) == (0, 0.0)
     assert step.objective_decrease == pytest.approx(at.loss_grads[0] @ at.loss_grads[0])
 
 
@@ -261,9 +261,10 @@ def test_a_step_that_raises_the_merit_is_unsound():
     at = simulated_point(0)
     step = solve_step(at, Target(None, NONE), no_memory(12), 10.0)
     assert step.is_sound(10.0)
-    nothing = np.zeros(step.violation_decreases.size)
-    assert not replace(step, objective_decrease=-1.0, violation_decreases=nothing).is_sound(10.0)
-    assert not replace(step, violation_decreases=nothing - 1.0).is_sound(10.0)
+    higher = step.here[0] + 1.0, step.here[1]
+    assert not replace(step, predicted=higher).is_sound(10.0)
+    exceeded = step.here[0], np.maximum(step.here[1], 0.0) + 1.0
+    assert not replace(step, predicted=exceeded).is_sound(10.0)
 
 
 # --- the KKT residual ---
@@ -307,14 +308,15 @@ def test_each_part_of_the_residual_counts():
         objective_weights=np.eye(3)[np.argmax(at.losses)],
         constraint_weights=np.zeros(n_rows),
     )
-    kept = replace(at, problem=replace(at.problem))
-    kept.__dict__["violations"] = np.full(n_rows, -0.1)
-    assert kkt_residual(kept, target, quiet) == 0.0
-    steep = replace(quiet, lagrangian_grad=np.full(12, -0.2))
-    assert kkt_residual(kept, target, steep) == pytest.approx(0.2)
+
+    def residual(step, violation=-0.1):
+        rows = at.losses, np.full(n_rows, violation)
+        return kkt_residual(at, target, replace(step, here=rows))
+
+    assert residual(quiet) == 0.0
+    assert residual(replace(quiet, lagrangian_grad=np.full(12, -0.2))) == pytest.approx(0.2)
     loose = replace(quiet, constraint_weights=np.eye(n_rows)[0] * 3.0)
-    assert kkt_residual(kept, target, loose) == pytest.approx(0.3)
+    assert residual(loose) == pytest.approx(0.3)
     lowest = replace(quiet, objective_weights=np.eye(3)[np.argmin(at.losses)])
-    assert kkt_residual(kept, target, lowest) == pytest.approx(np.ptp(at.losses))
-    kept.__dict__["violations"] = np.full(n_rows, 0.4)
-    assert kkt_residual(kept, target, quiet) == pytest.approx(0.4)
+    assert residual(lowest) == pytest.approx(np.ptp(at.losses))
+    assert residual(quiet, 0.4) == pytest.approx(0.4)

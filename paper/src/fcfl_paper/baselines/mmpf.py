@@ -13,7 +13,7 @@ from fcfl._checks import check_count, check_fraction, check_params, check_positi
 from fcfl._types import Point, Reports, Request, Vector
 from fcfl.methods.baselines.iterate import Iterate, check_steps
 from fcfl.methods.method import RoundInfo, describe_round
-from fcfl.methods.sqp.quasi_newton import LimitedMemory, no_memory
+from fcfl.methods.sqp.curvature import LimitedMemory, no_memory
 from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point
 
 _ARMIJO = 1e-4  # share of the predicted decrease that a step must achieve

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcfl._types import Matrix, Vector
-from fcfl.methods.sqp.dual_qp import solve_dual_qp
+from fcfl.methods.sqp.qp import solve_dual_qp
 from fcfl.problem.constraints import Constraints
 
 PENALTY = 2.0  # nats of mean loss that a unit of disparity may cost

@@ -1,4 +1,4 @@
-"""Our fast method, and the small quadratic programmes it solves."""
+"""Sequential quadratic programming, the default method."""
 
 from .sqp import SQP, SQPState
 

@@ -1,20 +1,26 @@
-"""Our fast method: sequential quadratic programming for the min-max problem under budgets.
+r"""Sequential quadratic programming for the min-max problem under budgets: the default method.
 
-Each round linearises all losses and violations at the iterate, takes the curvature of the
-Lagrangian (exact, a sum over clients, or learnt from gradients), and solves one small quadratic
-programme for the step and the multipliers. Stage 1 minimises the largest loss; stage 2 the mean
-loss with no client above its loss of stage 1 (plus a small slack, without which the feasible set
-has no interior). With the mean or a fixed temperature instead of the maximum, one stage is enough:
-its optimum is Pareto-optimal.
+Stage 1 minimises :math:`\max_k l_k`; stage 2 the mean of the :math:`l_k` with none above its value
+after stage 1 plus a small slack, without which the feasible set has no interior. The result is,
+of all models with the smallest worst loss, one that no client can improve on without harm to
+another. With the mean or a fixed temperature instead of the maximum one stage is enough: all
+weights are then positive, so its optimum is Pareto-optimal.
 
-The parts, in the order of a round: `iteration` decides about the step that was asked about,
-`lagrangian`, `damping` and `quasi_newton` give the curvature, `exact_step`, `elastic` and
-`subproblem` the next step, `line_search`, `merit` and `augmented` the points to ask about and which
-of them are taken, `restoration` the last steps of a run that is cut short, `stages` the end.
+A round, top-down:
+
+1. `SQP.step` evaluates the points of the request, takes the longest step that the search accepts
+   (`globalisation`), or requests shorter ones.
+2. `_arrive` takes the curvature at the new iterate: the Lagrangian's Hessian, a sum over clients,
+   or one more L-BFGS pair (`curvature`).
+3. The quadratic programme (`subproblem`, solved in its dual by `qp`) gives the next step and the
+   multipliers. With exact curvature this is Newton's method on the KKT conditions near a solution.
+4. `_consider` requests the step, or ends the stage: when the KKT residual is within the tolerance,
+   when the quadratic model predicts no further change, or when no step lowers the violations.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -27,29 +33,118 @@ from fcfl._checks import (
     check_stage_rounds,
     is_number,
 )
-from fcfl._types import Reports, Vector, reports_on
-from fcfl.methods.method import RoundInfo
-from fcfl.methods.sqp.elastic import PENALTY_LIMIT
-from fcfl.methods.sqp.iteration import make_provisional, stale_clients, take_round
-from fcfl.methods.sqp.line_search import with_request
-from fcfl.methods.sqp.sqp_options import (
-    EXACT_PARAMS,
-    GAP,
-    GAP_OF_SLACK,
-    TOLERANCE,
-    Options,
-    default_full_points,
-    default_lookahead,
-    default_patience,
-    default_rounds,
+from fcfl._types import Point, Reports, Request, Vector, brief_repr, reports_on
+from fcfl.methods.method import RoundInfo, Status, describe_round
+from fcfl.methods.sqp.curvature import Damping, LimitedMemory, first_damping, no_memory
+from fcfl.methods.sqp.globalisation import (
+    Search,
+    least_penalty,
+    lowered_penalties,
+    merit_of_rows,
 )
-from fcfl.methods.sqp.sqp_state import SQPState, first_state
+from fcfl.methods.sqp.subproblem import (
+    PENALTY_GROWTH,
+    PENALTY_LIMIT,
+    Found,
+    Multipliers,
+    Target,
+    active_grads,
+    curvature_weights,
+    find_step,
+    is_stuck,
+    kkt_residual,
+    lagrangian_grad,
+    lagrangian_hessian,
+    model_gap,
+    step_within_slack,
+)
 from fcfl.problem.constraints import FEASIBILITY_TOLERANCE
-from fcfl.problem.evaluation import Problem
+from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point
+from fcfl.problem.prices import conflict_sentence
 
-__all__ = ["SQP", "SQPState"]
+# A client's part of the Hessian is n × n: with 2,000 parameters 32 MB for each point of a request.
+_EXACT_PARAMS = 2000
+
+# KKT residual at which a stage ends. The solver of the subproblem is accurate to about 1e-9, and
+# budgets count as met up to FEASIBILITY_TOLERANCE, so that a smaller residual proves nothing more.
+_TOLERANCE = 1e-6
+
+# A stage of the min-max problem ends before that when the quadratic model predicts that its
+# objective would change by no more than this; a share of the slack of stage 2, which must cover
+# what stage 1 left.
+_GAP, _GAP_OF_SLACK = 3e-6, 0.06
+
+# Defaults of the options that differ between exact curvature and L-BFGS. The limits on rounds are
+# several times what converging runs take. With L-BFGS many full steps are rejected, so that shorter
+# ones are requested beside them.
+_EXACT: Mapping[str, Any] = {
+    "rounds": (200, 200), "lookahead": (), "n_full_points": 1, "patience": 6,
+}  # fmt: skip
+_LBFGS: Mapping[str, Any] = {
+    "rounds": (1000, 1000), "lookahead": (0.5, 0.2, 0.05, 0.01), "n_full_points": 2, "patience": 10,
+}  # fmt: skip
+
+# KKT residuals: from the first on an indefinite Hessian is lifted instead of mixed; above the
+# second the lengths of past steps do not limit the next one.
+_NEAR_OPTIMUM, _FAR_FROM_OPTIMUM = 1e-2, 1.0
+
+# The damping up to which the quadratic model may end a stage: at most as stiff as the losses.
+_TRUSTED = 1.0
+
+# The damping above which a step is left as long as it is: it is then mostly what the budgets
+# demand.
+_STIFF = 10.0
+
+# Penalty of a violation in the merit before any multiplier is known.
+_FIRST_PENALTY = 1.0
+
+# The step length at which the search ends: the merit's differences are then rounding.
+_SHORTEST = 1e-12
+
+# Share of the slack by which a budget may be exceeded where stage 2 begins. A price is near .1 and
+# seldom above 3, so that meeting the budget costs less than the slack.
+_OF_SLACK = 0.2
 
 _DECADES = 6.0  # of the residual, from a typical first one of 1 to the default tolerance
+
+
+@dataclass(frozen=True)
+class SQPState:
+    """The iterate, the step being tried, the multipliers, and the curvature learned so far.
+
+    ``search.lengths[i]`` is the step length of the request's point ``i``. ``caps`` are the losses
+    that stage 2 may not exceed, one per client, empty in stage 1. ``loss_weights`` and
+    ``row_weights`` are the multipliers of the last step; ``prices`` and ``worst_weights`` those
+    with which stage 1 ended. ``cut_short`` is true if a stage ended before it converged.
+    """
+
+    problem: Problem
+    params: Vector
+    request: Request
+    status: Status
+    message: str
+    stage: int
+    rounds: tuple[int, int]
+    caps: Vector
+    penalty: float
+    direction: Vector
+    search: Search
+    loss_weights: Vector
+    row_weights: Vector
+    lagrangian_grad: Vector
+    memory: LimitedMemory
+    damping: Damping
+    kkt: float
+    prices: Vector
+    worst_weights: Vector
+    cut_short: bool
+
+    __repr__ = brief_repr
+
+    @property
+    def multipliers(self) -> Multipliers:
+        """Return the weights under which the Lagrangian's curvature is requested or learned."""
+        return Multipliers(self.loss_weights, self.row_weights)
 
 
 @dataclass(frozen=True)
@@ -121,7 +216,12 @@ class SQP:
     n_stages: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        _check_objective(self.objective)
+        named = isinstance(self.objective, str) and self.objective in ("max", "mean")
+        if not named and not (is_number(self.objective) and self.objective > 0):
+            raise ValueError(
+                "`objective` must be 'max', 'mean' or a positive number (a temperature), "
+                f"got {self.objective!r}."
+            )
         check_choice("curvature", self.curvature, ("auto", "exact", "lbfgs"))
         if self.tolerance is not None:
             check_positive("tolerance", self.tolerance)
@@ -145,68 +245,65 @@ class SQP:
             )
 
     def is_exact(self, n_params: int) -> bool:
-        """Whether clients send curvature."""
-        return self.curvature == "exact" or (self.curvature == "auto" and n_params <= EXACT_PARAMS)
+        """Return whether clients send curvature."""
+        return self.curvature == "exact" or (self.curvature == "auto" and n_params <= _EXACT_PARAMS)
 
-    def resolved(self, n_params: int) -> Options:
-        """The options with every default resolved for a model of ``n_params`` parameters."""
+    def resolved(self, n_params: int) -> "Options":
+        """Return the options with every default resolved for a model of ``n_params`` parameters."""
         exact = self.is_exact(n_params)
-        n_full = self.n_full_points
+        defaults = _EXACT if exact else _LBFGS
+        open_to = {name: getattr(self, name) for name in defaults}
+        given = {name: value for name, value in open_to.items() if value is not None}
+        temperature: float | None = None
+        if self.objective != "max":
+            temperature = np.inf if self.objective == "mean" else float(self.objective)
+        one_stage = temperature is not None or (self.rounds is not None and self.rounds[1] == 0)
+        by_residual = self.tolerance is not None or not exact or one_stage
         return Options(
-            temperature=_temperature(self.objective),
+            temperature=temperature,
             exact=exact,
-            rounds=default_rounds(exact) if self.rounds is None else self.rounds,
-            tolerance=TOLERANCE if self.tolerance is None else self.tolerance,
-            gap=self._gap(exact),
+            tolerance=_TOLERANCE if self.tolerance is None else self.tolerance,
+            gap=0.0 if by_residual else min(_GAP, _GAP_OF_SLACK * self.slack),
             feasibility=self.feasibility,
-            lookahead=default_lookahead(exact) if self.lookahead is None else self.lookahead,
-            n_full_points=default_full_points(exact) if n_full is None else n_full,
             penalty=self.penalty,
             max_penalty=self.max_penalty,
             slack=self.slack,
             protects=self.protects,
-            patience=default_patience(exact) if self.patience is None else self.patience,
             memory=self.memory,
+            **{**defaults, **given},
         )
 
-    def _gap(self, exact: bool) -> float:
-        """What a stage may leave to be gained: see `tolerance`."""
-        one_stage = self.objective != "max" or (self.rounds is not None and self.rounds[1] == 0)
-        if self.tolerance is not None or not exact or one_stage:
-            return 0.0
-        return min(GAP, GAP_OF_SLACK * self.slack)
-
     def init(self, params: Vector, problem: Problem) -> SQPState:
-        """Ask for everything at ``params``, every client weighing the same."""
+        """Request everything at ``params``, with the same weight for every client."""
         params = check_params(params)
-        return with_request(self.resolved(params.size), first_state(params, problem, self.penalty))
+        return _with_request(self.resolved(params.size), _first_state(params, problem, self))
 
     def restart(
         self, state: SQPState, problem: Problem, reports: Reports | None = None
     ) -> SQPState:
-        """Begin again where ``state`` ended, with its multipliers and what it learnt of curvature.
+        """Start again where ``state`` ended, with its multipliers and its curvature.
 
         The problem may have other bounds, more rows at the end, or another L2 weight. ``reports``
-        are those on ``state.request``; if they are about the end, it is not requested again.
+        are those on ``state.request``; if they contain the end, it is not requested again.
         """
         options = self.resolved(state.params.size)
-        fresh = first_state(state.params, problem, self.penalty)
+        fresh = _first_state(state.params, problem, self)
         added = len(problem.constraints) - state.row_weights.size
+        if added >= 0:
+            fresh = replace(fresh, row_weights=np.append(state.row_weights, np.zeros(added)))
         fresh = replace(
             fresh,
-            row_weights=np.append(state.row_weights, np.zeros(added))
-            if added >= 0
-            else fresh.row_weights,
             loss_weights=state.loss_weights / state.loss_weights.sum(),
             memory=state.memory,
             damping=state.damping,
         )
-        fresh = with_request(options, fresh)
-        place = _place_of_end(state) if options.exact else None
-        if place is None or reports is None:
-            return fresh
-        known = reports_on(reports, slice(place, place + 1))
-        return replace(self.step(fresh, known)[0], rounds=(0, 0))
+        fresh = _with_request(options, fresh)
+        if reports is not None and options.exact:
+            for place, point in enumerate(state.request.points):
+                if point.want == "curvature" and np.array_equal(point.params, state.params):
+                    known = reports_on(reports, slice(place, place + 1))
+                    return replace(self.step(fresh, known)[0], rounds=(0, 0))
+        return fresh
 
     def step(self, state: SQPState, reports: Reports) -> tuple[SQPState, RoundInfo]:
         """Take the longest acceptable step of the request, or search on.
@@ -214,44 +311,387 @@ class SQP:
         With a stale report among ``reports`` the round is provisional: the next step is taken
         without a line search, and no stage ends.
         """
-        after, info = take_round(self.resolved(state.params.size), state, reports)
-        stale = stale_clients(reports)
+        after, info = _take_round(self.resolved(state.params.size), state, reports)
+        stale = [name for name, answers in reports.items() if any(one.age for one in answers)]
         if not stale:
             return after, info
-        note = f"stale: {', '.join(stale)}"
-        return make_provisional(state, after), replace(info, note=note)
+        return _make_provisional(state, after), replace(info, note=f"stale: {', '.join(stale)}")
 
     def fraction_done(self, state: SQPState) -> float:
-        """How far the residual has come on the way to the tolerance, in powers of ten."""
+        """Return how far the residual has come towards the tolerance, in powers of ten."""
         if state.status != "running":
             return 1.0
-        tolerance = TOLERANCE if self.tolerance is None else self.tolerance
+        tolerance = _TOLERANCE if self.tolerance is None else self.tolerance
         decades = np.log10(max(state.kkt, tolerance) / tolerance)
         part = 1.0 - min(decades / _DECADES, 1.0)
         stages = 2 if self.objective == "max" and len(state.problem.clients) > 1 else 1
         return float((state.stage - 1 + part) / stages)
 
 
-def _place_of_end(state: SQPState) -> int | None:
-    """Which point of the last request has everything about where the training ended."""
-    for place, point in enumerate(state.request.points):
-        if point.want == "curvature" and np.array_equal(point.params, state.params):
-            return place
-    return None
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of an `SQP` with every default resolved; `SQP` documents the fields.
+
+    ``temperature`` is ``None`` for the maximum and infinite for the mean of the clients' losses;
+    with ``exact``, clients send curvature; ``rounds`` has a limit for each stage; ``gap`` is the
+    change that the quadratic model may still predict at the end of a stage, 0 to end by the
+    residual only.
+    """
+
+    temperature: float | None
+    exact: bool
+    rounds: tuple[int, int]
+    tolerance: float
+    gap: float
+    feasibility: float
+    lookahead: tuple[float, ...]
+    n_full_points: int
+    penalty: float
+    max_penalty: float
+    slack: float
+    protects: Literal["all", "worst"]
+    patience: int
+    memory: int
+
+    @property
+    def lengths(self) -> tuple[float, ...]:
+        """Return the step lengths to try first: the full step and the shorter ones."""
+        return (1.0, *self.lookahead)
 
 
-def _check_objective(objective: object) -> None:
-    """Refuse what is neither a name nor a temperature; an infinite one is the mean."""
-    is_name = isinstance(objective, str) and objective in ("max", "mean")
-    if not is_name and not (is_number(objective) and objective > 0):
-        raise ValueError(
-            "`objective` must be 'max', 'mean' or a positive number (a temperature), "
-            f"got {objective!r}."
-        )
+def _first_state(params: Vector, problem: Problem, method: SQP) -> SQPState:
+    """Return the state before any report, with equal weights for all clients and no request."""
+    n_clients, n_rows = len(problem.clients), len(problem.constraints)
+    none = np.zeros(0), np.zeros(0)
+    return SQPState(
+        problem=problem,
+        params=params,
+        request=Request(()),
+        status="running",
+        message="",
+        stage=1,
+        rounds=(0, 0),
+        caps=np.zeros(0),
+        penalty=method.penalty,
+        direction=np.zeros(params.size),
+        # The first point is only evaluated: there is nothing to compare it with.
+        search=Search((1.0,), True, (), none, none, none, np.zeros(0), 0.0, False),
+        loss_weights=np.full(n_clients, 1.0 / n_clients),
+        row_weights=np.zeros(n_rows),
+        lagrangian_grad=np.zeros(0),
+        memory=no_memory(params.size),
+        damping=Damping(),
+        kkt=np.inf,
+        prices=np.zeros(n_rows),
+        worst_weights=np.zeros(n_clients),
+        cut_short=False,
+    )
 
 
-def _temperature(objective: Literal["max", "mean"] | float) -> float | None:
-    """The temperature of a `Target`: none for the maximum, infinite for the mean."""
-    if objective == "max":
-        return None
-    return np.inf if objective == "mean" else float(objective)
+def target_of(options: Options, state: SQPState) -> Target:
+    """Return what the present stage minimises and keeps; stage 2 always minimises the mean."""
+    return Target(np.inf if state.stage == 2 else options.temperature, state.caps)
+
+
+def _rounds_left(options: Options, state: SQPState) -> int:
+    """Return the rounds until the limit of the stage; negative if stale reports extended it."""
+    return options.rounds[state.stage - 1] - state.rounds[state.stage - 1]
+
+
+# --- one round ------------------------------------------------------------------------------------
+
+
+def _take_round(options: Options, state: SQPState, reports: Reports) -> tuple[SQPState, RoundInfo]:
+    """Take the longest acceptable step of the request, or search on along it.
+
+    A step of which only values are known is requested again, alone, and then taken.
+    """
+    points = [
+        evaluate_point(state.problem, point.params, reports, index)
+        for index, point in enumerate(state.request.points)
+    ]
+    stage, (first, second) = state.stage, state.rounds
+    state = replace(state, rounds=(first + (stage == 1), second + (stage == 2)))
+    search, target = state.search, target_of(options, state)
+    passing = (i for i, at in enumerate(points) if search.accepts(i, target.rows(at)))
+    accepted = next(passing, None)
+    if accepted is None:
+        shown, length = points[-1], 0.0
+        # A quarter of the shortest length that failed: together with `lookahead` the next request
+        # spans two more orders of magnitude.
+        shorter = min(search.lengths) / 4
+        if options.exact:
+            shorter = search.shorter(target.rows(shown))
+            state = replace(state, damping=state.damping.refused())
+        state = _search_again(options, state, shorter, settled=False)
+    else:
+        shown, length = points[accepted], search.lengths[accepted]
+        if options.exact and not search.settled:
+            ratio = search.ratio(accepted, target.rows(shown))
+            state = replace(state, damping=state.damping.taken(ratio, length))
+        if state.request.points[accepted].want == "values":
+            state = _search_again(options, state, length, settled=True)
+        else:
+            state = replace(state, search=replace(search, lengths=(length,)))
+            state = _arrive(options, state, shown)
+    return state, describe_round(shown, round=sum(state.rounds), stage=stage, step=length)
+
+
+def _search_again(options: Options, state: SQPState, length: float, *, settled: bool) -> SQPState:
+    """Request ``length``: to take it when ``settled``, otherwise with its own shorter lengths."""
+    if length < _SHORTEST:
+        return _cut_short(state)
+    lengths = (length,) if settled else tuple(length * part for part in options.lengths)
+    state = replace(state, search=replace(state.search, lengths=lengths, settled=settled))
+    return _with_request(options, state) if _rounds_left(options, state) > 0 else _cut_short(state)
+
+
+def _with_request(options: Options, state: SQPState) -> SQPState:
+    """Request the points ``params + length * direction``.
+
+    The longest ones carry everything that the next iterate needs, the others values only. In the
+    last round all of them do, because a shorter step cannot be requested again.
+    """
+    weights = curvature_weights(state.problem, state.multipliers) if options.exact else None
+    lengths = state.search.lengths
+    n_full = options.n_full_points if _rounds_left(options, state) > 1 else len(lengths)
+    points = []
+    for position, length in enumerate(lengths):
+        params = state.params + length * state.direction
+        if position >= n_full:
+            points.append(Point(params, "values"))
+        else:
+            points.append(Point(params, "curvature" if options.exact else "gradients", weights))
+    return replace(state, request=Request(tuple(points)))
+
+
+def _make_provisional(before: SQPState, after: SQPState) -> SQPState:
+    """Return what remains of a round in which some reports were stale.
+
+    A stale report is about another point, so no merit may be compared with it: the next step is
+    taken without a line search, and past merits are dropped. No stage ends by it; the round is only
+    counted.
+    """
+    if after.status != "running" or after.stage != before.stage:
+        after = replace(before, rounds=after.rounds)
+    return replace(after, search=replace(after.search, settled=True, merits=()))
+
+
+# --- the next step --------------------------------------------------------------------------------
+
+
+def _arrive(options: Options, state: SQPState, at: Evaluation) -> SQPState:
+    """Make ``at`` the iterate, and solve for the next step."""
+    if options.exact:
+        damping, found = _damped_step(options, state, at)
+        state = replace(state, damping=damping)
+    else:
+        memory = _learn(options, state, at)
+        target = target_of(options, state)
+        found = find_step(at, target, memory, state.penalty, state.loss_weights)
+    return _consider(options, replace(state, params=at.params), at, found)
+
+
+def _damped_step(options: Options, state: SQPState, at: Evaluation) -> tuple[Damping, Found]:
+    """Solve for a step under exact curvature, damped until it is not much longer than the last.
+
+    With hardly any damping a step can become ten times as long from one round to the next, beyond
+    where the rates' linearisation holds. Curvature was requested under the multipliers of the step
+    that led here.
+    """
+    target, damping, step = target_of(options, state), state.damping, at.params - state.params
+    hessian = lagrangian_hessian(state.multipliers, target, at)
+    if not damping.metric.size:
+        damping = first_damping(hessian)
+    elif state.kkt > _FAR_FROM_OPTIMUM:
+        damping = replace(damping, lengths=())
+    elif state.search.lengths[0] == 1 and step.any():
+        damping = damping.arrived(step)
+    active = active_grads(state.multipliers, target, at)
+    weight, is_near = float(state.loss_weights.sum()), state.kkt <= _NEAR_OPTIMUM
+
+    def solved(damping: Damping) -> tuple[Damping, Found]:
+        curvature, damping = damping.curvature(hessian, active, weight, is_near=is_near)
+        return damping, find_step(at, target, curvature, state.penalty, state.loss_weights)
+
+    first = damping, found = solved(damping)
+    while not damping.reaches(found.step.direction):
+        if damping.level > _STIFF:
+            return first
+        damping, found = solved(damping.raised())
+    return damping, found
+
+
+def _learn(options: Options, state: SQPState, at: Evaluation) -> LimitedMemory:
+    r"""Return the L-BFGS memory with one more pair: the step and the change of the gradient.
+
+    Both gradients are those of the Lagrangian under the multipliers of the step. ``B s`` needs no
+    product: the step solves :math:`B d = -\nabla L`.
+    """
+    if state.lagrangian_grad.size == 0:
+        return state.memory
+    here = lagrangian_grad(state.multipliers, target_of(options, state), at)
+    change, model_change = (
+        here - state.lagrangian_grad,
+        -state.search.lengths[0] * state.lagrangian_grad,
+    )
+    return state.memory.updated(at.params - state.params, change, model_change, options.memory)
+
+
+def _consider(options: Options, state: SQPState, at: Evaluation, found: Found) -> SQPState:
+    """Request the step that was found, under its penalty and multipliers; or end the stage.
+
+    A stage ends when the KKT residual is within the tolerance and the budgets are met; when the
+    quadratic model predicts no change; when it is out of rounds; or when no step lowers the
+    violations even under the largest penalty. Before that the penalty grows, and the step is
+    solved for again at the same point.
+    """
+    target, step = target_of(options, state), found.step
+    kkt = kkt_residual(at, target, step)
+    state = replace(
+        state,
+        penalty=found.penalty,
+        direction=step.direction,
+        search=_begin_search(options, state, found),
+        loss_weights=found.multipliers.losses,
+        row_weights=found.multipliers.rows,
+        lagrangian_grad=step.lagrangian_grad,
+        kkt=kkt,
+    )
+    if isinstance(found.curvature, LimitedMemory):
+        state = replace(state, memory=found.curvature)
+    is_over = kkt <= options.tolerance and at.largest_violation <= options.feasibility
+    if is_over or _predicts_no_change(options, state, found):
+        return _finish_stage(options, state, at, found)
+    if found.penalty > options.max_penalty and options.max_penalty < PENALTY_LIMIT:
+        return _end_infeasible(state, at)  # beyond its default, only steps may raise the penalty
+    if is_stuck(found, options.tolerance):
+        if found.penalty >= options.max_penalty:
+            return _end_infeasible(state, at)
+        penalty = PENALTY_GROWTH * found.penalty
+        state = replace(state, penalty=penalty)
+        found = find_step(at, target, found.curvature, penalty, state.loss_weights)
+        return _consider(options, state, at, found)
+    if _rounds_left(options, state) <= 0:
+        return _finish_stage(options, replace(state, cut_short=True), at, found)
+    return _with_request(options, state)
+
+
+def _begin_search(options: Options, state: SQPState, found: Found) -> Search:
+    """Return a search over all lengths of a step, compared with the merits of the last iterates.
+
+    With exact curvature each penalty moves towards twice its multiplier in every round: fixed far
+    above multipliers near .1 it would reject full steps. With L-BFGS it is lowered only when it has
+    rejected some.
+    """
+    step, penalty = found.step, found.penalty
+    multipliers, penalties = step.constraint_weights, state.search.penalties
+    is_known = penalties.size == multipliers.size
+    if options.exact:
+        known = penalties if is_known else np.full(multipliers.size, _FIRST_PENALTY)
+        penalties = lowered_penalties(known, multipliers, least_penalty(multipliers))
+    elif is_known and penalty <= state.penalty and step.infeasibility <= FEASIBILITY_TOLERANCE:
+        penalties = np.minimum(state.search.next_penalties(multipliers), penalty)
+    else:
+        penalties = np.full(multipliers.size, penalty)
+    return Search(
+        lengths=options.lengths,
+        settled=False,
+        merits=(*state.search.merits, merit_of_rows(step.here))[-options.patience :],
+        here=step.here,
+        predicted=step.predicted,
+        multipliers=(step.objective_weights, multipliers),
+        penalties=penalties,
+        bend=step.bend,
+        uses_augmented=options.exact,
+    )
+
+
+# --- the ends of stages ---------------------------------------------------------------------------
+
+
+def _has_stage_2(options: Options, state: SQPState) -> bool:
+    """Return whether a stage 2 follows; a smooth objective needs none."""
+    several = options.temperature is None and len(state.problem.clients) > 1
+    return state.stage == 1 and several and options.rounds[1] > 0
+
+
+def _largest_allowed(options: Options, state: SQPState) -> float:
+    """Return the violation with which a stage may end; stage 2 can lower what its slack covers."""
+    if not _has_stage_2(options, state):
+        return options.feasibility
+    return max(options.feasibility, _OF_SLACK * options.slack)
+
+
+def _predicts_no_change(options: Options, state: SQPState, found: Found) -> bool:
+    """Return whether the quadratic model predicts that nothing is to be gained.
+
+    A model whose Hessian is not positive definite along the active rows predicts nothing, because
+    the point may be a saddle point; nor does a strongly damped one, whose steps are short.
+    """
+    damping = state.damping
+    if damping.is_mixed or damping.level > _TRUSTED:
+        return False
+    if options.gap == 0 or len(state.problem.clients) == 1:
+        return False
+    exceeded = found.step.here[1].max(initial=0.0)
+    allowed = _largest_allowed(options, state)
+    return bool(exceeded <= allowed and model_gap(found.step) <= options.gap)
+
+
+def _finish_stage(options: Options, state: SQPState, at: Evaluation, found: Found) -> SQPState:
+    r"""Begin stage 2 from ``at``, where all that it needs is known; or end.
+
+    Stage 2 minimises the mean subject to :math:`l_k(\theta) \le l_k(\theta_1) + \text{slack}`.
+    Where only the worst client is protected, the right side is the largest of them for all k. With
+    exact curvature its first step is as long as the slack allows to second order.
+    """
+    if not _has_stage_2(options, state) or at.largest_violation > _largest_allowed(options, state):
+        return _end_run(state)
+    kept = at.losses if options.protects == "all" else np.full(at.losses.size, at.losses.max())
+    state = replace(
+        _with_stage_1_multipliers(state),
+        stage=2,
+        caps=kept + options.slack,
+        search=replace(state.search, merits=()),
+    )
+    target, curvature = target_of(options, state), found.curvature
+    if options.exact and options.slack > 0:
+        before = state.multipliers
+        found = step_within_slack(at, target, curvature, state.penalty, options.slack, before)
+    else:
+        found = find_step(at, target, curvature, state.penalty, state.loss_weights)
+    return _consider(options, state, at, found)
+
+
+def _with_stage_1_multipliers(state: SQPState) -> SQPState:
+    """Store the multipliers of stage 1: stage 2 has another objective, and others."""
+    return replace(state, prices=state.row_weights, worst_weights=state.loss_weights)
+
+
+def _end_run(state: SQPState) -> SQPState:
+    """Set the final status: ``converged``, or ``stopped`` if a stage was cut short."""
+    if state.stage == 1:
+        state = _with_stage_1_multipliers(state)
+    if state.cut_short:
+        counts = f"{state.rounds[0]} + {state.rounds[1]} rounds"
+        message = f"Stopped at a KKT residual of {state.kkt:.1e} after {counts}."
+        return replace(state, status="stopped", message=message)
+    return replace(state, status="converged", message=f"KKT residual {state.kkt:.1e}.")
+
+
+def _cut_short(state: SQPState) -> SQPState:
+    """End the run at an iterate that has not just been evaluated: without a stage 2."""
+    return _end_run(replace(state, cut_short=True))
+
+
+def _end_infeasible(state: SQPState, at: Evaluation) -> SQPState:
+    """End at a stationary point of the violations.
+
+    Its multipliers are those of the violations alone, so no prices are reported. In stage 2 it is a
+    cap that cannot be met, and the iterate is good enough.
+    """
+    if state.stage == 2:
+        return _cut_short(state)
+    message = conflict_sentence(at, state.row_weights)
+    return replace(state, status="infeasible", message=message, worst_weights=state.loss_weights)

@@ -1,31 +1,65 @@
-r"""One step's quadratic programme: what a stage minimises and keeps, linearised at a point.
+r"""The quadratic programme of a step: what a stage minimises and keeps, linearised at a point.
 
 .. math:: \min_{d,t,s}\; t + \tfrac12 d^T B d + \rho \sum_j s_j \quad\text{s.t.}\quad
           a_i + \nabla a_i \cdot d \le t,\; b_j + \nabla b_j \cdot d \le s_j,\; s_j \ge 0
 
-The rows ``a`` are objectives, the rows ``b`` constraints, feasible when ``<= 0``. It is always
-solvable; ``s`` tells by how much the linearised constraints cannot be met.
+The rows ``a`` are objectives, the rows ``b`` constraints, feasible when ``<= 0``. The programme
+always has a solution; a positive ``s`` is the part of a linearised constraint that cannot be met.
+Its multipliers are the weights of the Lagrangian
+
+.. math:: L(\theta) = \sum_k \lambda_k l_k(\theta) + \sum_j \mu_j v_j(\theta)
+
+over clients k and budget rows j, in which :math:`\lambda` includes the multipliers of caps on the
+losses. L is a sum over clients, because each row is linear in the clients' rates; so is its
+Hessian.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fcfl._types import Matrix, Vector
+from fcfl._types import ClientId, CurvatureWeights, Matrix, Vector
 from fcfl.methods.smooth_max import smooth_max
-from fcfl.methods.sqp.augmented import Rows
-from fcfl.methods.sqp.dual_qp import solve_dual_qp
-from fcfl.methods.sqp.quasi_newton import Curvature
-from fcfl.problem.evaluation import Evaluation
+from fcfl.methods.sqp.curvature import Curvature, Exact, LimitedMemory
+from fcfl.methods.sqp.qp import solve_dual_qp
+from fcfl.problem.constraints import FEASIBILITY_TOLERANCE
+from fcfl.problem.evaluation import Evaluation, Problem
+
+Rows: TypeAlias = tuple[Vector, Vector]
+"""Objective rows and constraint rows at a point."""
 
 # Rows of each kind in the first working set; more enter when they are violated. Few rows are active
 # at a solution, and the dual solver's time grows fast with their number.
 _FIRST_ROWS = 64
 
-# By how much a row outside the working set may be violated: below the accuracy of the dual solver,
-# so that a result does not depend on which rows it began with.
+# Largest violation of a row outside the working set: below the accuracy of the dual solver, so that
+# a result does not depend on the rows it began with.
 _ROW_TOLERANCE = 1e-10
+
+# A multiplier below this is rounding: the dual solver leaves residuals of at most about 1e-9.
+_ROUNDING = 1e-8
+
+# Factor by which a penalty grows at a time, and the penalty at which a budget that is still
+# exceeded, with no step that helps, counts as infeasible.
+PENALTY_GROWTH, PENALTY_LIMIT = 10.0, 1e6
+
+# How often a penalty may grow within a step. Prices of caps reach 300: from 10, that takes two.
+# With L-BFGS they are less certain than that, and it grows once.
+_GROWTHS = 2
+
+# Most rescalings of the curvature until it agrees with the step's multipliers. Each covers half of
+# the disagreement on a logarithmic scale.
+_RESCALINGS = 8
+
+
+@dataclass(frozen=True)
+class Multipliers:
+    r"""Weights :math:`\lambda` of the losses (clients,) and :math:`\mu` of the rows (rows,)."""
+
+    losses: Vector
+    rows: Vector
 
 
 @dataclass(frozen=True)
@@ -33,39 +67,41 @@ class Target:
     """What a stage minimises and what it keeps.
 
     Without ``temperature`` it minimises the largest loss; with one, the smooth maximum (infinite:
-    the mean). ``caps`` are losses that no client may exceed; empty when there are none.
+    the mean). ``caps`` are upper bounds on the losses, one per client; empty when there are none.
     """
 
     temperature: float | None
     caps: Vector
 
     def loss_weights(self, losses: Vector) -> Vector:
-        """Gradient of the smooth objective with respect to the losses, on the simplex."""
+        """Return the gradient of the smooth objective with respect to the losses."""
         if self.temperature == np.inf:
             return np.full(losses.size, 1.0 / losses.size)
         assert self.temperature is not None
         return smooth_max(losses, self.temperature)[1]
 
     def objectives(self, losses: Vector) -> Vector:
-        """The objective rows ``a``: all losses for the maximum, else the one smooth value."""
+        """Return the rows ``a``: all losses for the maximum, otherwise the one smooth value.
+
+        The smooth maximum is shifted so that of equal losses it is that loss.
+        """
         if self.temperature is None:
             return losses
         if self.temperature == np.inf:
             return np.array([losses.mean()])
-        # The mean of N equal losses is each of them: shifted so that any temperature says so.
         value = smooth_max(losses, self.temperature)[0]
         return np.array([value - self.temperature * np.log(losses.size)])
 
     def constraints(self, losses: Vector, violations: Vector) -> Vector:
-        """The constraint rows ``b``: caps first, then budgets."""
+        """Return the rows ``b``: caps first, then budgets."""
         return np.concatenate([losses - self.caps, violations]) if self.caps.size else violations
 
     def rows(self, at: Evaluation) -> Rows:
-        """Both kinds of rows: what the line search judges a point by."""
+        """Return both kinds of rows at a point."""
         return self.objectives(at.losses), self.constraints(at.losses, at.violations)
 
     def linearised(self, at: Evaluation, direction: Vector) -> Rows:
-        """Both kinds of rows after a step ``direction``, to first order."""
+        """Return both kinds of rows after a step ``direction``, to first order."""
         losses, violations = at.slopes(direction)
         change = losses
         if self.temperature is not None:
@@ -77,7 +113,7 @@ class Target:
     def gradients(
         self, at: Evaluation, objective: NDArray[np.int64], constraint: NDArray[np.int64]
     ) -> tuple[Matrix, Matrix]:
-        """Gradients of the chosen rows of both kinds; ``constraint`` is ascending."""
+        """Return gradients of the chosen rows of both kinds; ``constraint`` is ascending."""
         n_params, n_caps = at.params.size, self.caps.size
         if self.temperature is None:
             objectives = [at.loss_grad(int(k)) for k in objective]
@@ -91,154 +127,319 @@ class Target:
 
 @dataclass(frozen=True)
 class Step:
-    r"""A solution: the direction, the weights of all rows, and what the linear model predicts.
+    r"""A solution: the direction, the weights of all rows, and the rows to first order.
 
-    ``objective_decrease`` is how much the largest objective falls to first order,
-    ``violation_decreases`` how much each violation does (caps first, then budgets),
-    ``infeasibility`` the sum of the violations that remain. The weights are the programme's
-    multipliers: those of the objectives are on the simplex, those of the constraints between 0 and
-    the penalty; ``lagrangian_grad`` is the sum of all gradients under them, which is
-    :math:`-B d`.
+    The weights are the programme's multipliers: those of the objectives are on the simplex, those
+    of the constraints (caps first, then budgets) between 0 and the penalty. ``lagrangian_grad`` is
+    the sum of all gradients under these weights, which is :math:`-B d`. ``here`` and ``predicted``
+    are the rows where the step begins and, to first order, where it ends.
     """
 
     direction: Vector
     objective_weights: Vector
     constraint_weights: Vector
     lagrangian_grad: Vector
-    objective_decrease: float
-    violation_decreases: Vector
-    infeasibility: float
+    here: Rows
+    predicted: Rows
 
     @property
-    def violation_decrease(self) -> float:
-        """How much the sum of the violations falls."""
-        return float(self.violation_decreases.sum())
+    def objective_decrease(self) -> float:
+        """Return the decrease of the largest objective, to first order."""
+        return float(self.here[0].max() - self.predicted[0].max())
+
+    @property
+    def violation_decreases(self) -> Vector:
+        """Return the decrease of each violation, to first order."""
+        return np.asarray(np.maximum(self.here[1], 0.0) - np.maximum(self.predicted[1], 0.0))
+
+    @property
+    def infeasibility(self) -> float:
+        """Return the sum of the violations that remain, to first order."""
+        return float(np.maximum(self.predicted[1], 0.0).sum())
+
+    @property
+    def bend(self) -> float:
+        r"""Return :math:`\tfrac12 d^T B d`."""
+        return -0.5 * float(self.lagrangian_grad @ self.direction)
 
     def merit_decrease(self, penalty: float) -> float:
-        """How much the linearised merit falls under ``penalty``."""
-        return self.objective_decrease + penalty * self.violation_decrease
+        """Return the decrease of the merit under ``penalty``, to first order."""
+        return self.objective_decrease + penalty * float(self.violation_decreases.sum())
 
     def is_sound(self, penalty: float) -> bool:
-        """Whether the merit falls by half of ``d · B d`` or more, as with any solution it does.
+        """Return whether the merit decreases by at least a quarter of ``d · B d``.
 
-        It does not where a nearly singular curvature has left the step to rounding. A quarter is
-        asked for, so that the solver's tolerance is not mistaken for that.
+        That of any exact solution decreases by half of it. Where a nearly singular curvature
+        leaves the step to rounding it does not.
         """
-        bend = -float(self.lagrangian_grad @ self.direction)
-        return self.merit_decrease(penalty) >= 0.25 * bend - _ROW_TOLERANCE * (1.0 + penalty)
+        smallest = 0.5 * self.bend - _ROW_TOLERANCE * (1.0 + penalty)
+        return self.merit_decrease(penalty) >= smallest
 
 
 def solve_step(at: Evaluation, target: Target, curvature: Curvature, penalty: float) -> Step:
-    r"""The programme's solution, by working sets: a row enters only if it would be violated.
+    r"""Solve the programme by working sets: a row enters only if it would be violated.
 
     Its dual has one variable per row, x on the simplex for ``a`` and :math:`0 \le x \le \rho` for
-    ``b``; the step is :math:`d = -B^{-1} J^T x` with J the gradients of both kinds of rows.
-
-    Most clients are neither the worst nor at their budget, so few rows are ever gathered. The
-    result is that of the programme with all rows, because no row left out is violated by it.
+    ``b``; the step is :math:`d = -B^{-1} J^T x` with J the gradients of both kinds of rows. Most
+    clients are neither the worst nor at their budget, so few rows are ever gathered. The result is
+    that of the programme with all rows, because no row left out is violated by it.
     """
-    a = target.objectives(at.losses)
-    b = target.constraints(at.losses, at.violations)
-    objective, constraint = _largest(a), _largest(b)
-    rows = _gather(target, at, curvature, objective, constraint)
+    a, b = target.rows(at)
+    objective, constraint = _largest(a, _FIRST_ROWS), _largest(b, _FIRST_ROWS)
+    plain = target.gradients(at, objective, constraint)
+    whitened = [curvature.whiten(part) for part in plain]
     while True:
         values = np.concatenate([a[objective], b[constraint]])
         upper = np.full(constraint.size, penalty)
-        x = solve_dual_qp(np.vstack(rows.whitened), values, objective.size, upper)
+        x = solve_dual_qp(np.vstack(whitened), values, objective.size, upper)
         x_objective, x_constraint = x[: objective.size], x[objective.size :]
-        lagrangian_grad = x_objective @ rows.plain[0] + x_constraint @ rows.plain[1]
+        lagrangian_grad = x_objective @ plain[0] + x_constraint @ plain[1]
         direction = -curvature.solve(lagrangian_grad)
         after_a, after_b = target.linearised(at, direction)
         worse = _outside(after_a > after_a[objective].max() + _ROW_TOLERANCE, objective)
         broken = _outside(after_b > _ROW_TOLERANCE, constraint)
         if worse.size == 0 and broken.size == 0:
             break
-        most = max(_FIRST_ROWS, x.size)
-        worse, broken = _worst(worse, after_a, most), _worst(broken, after_b, most)
-        rows = rows.with_more(_gather(target, at, curvature, worse, broken))
+        max_rows = max(_FIRST_ROWS, x.size)
+        worse = worse[_largest(after_a[worse], max_rows)]
+        broken = broken[_largest(after_b[broken], max_rows)]
+        more = target.gradients(at, worse, broken)
+        plain = np.vstack([plain[0], more[0]]), np.vstack([plain[1], more[1]])
+        whitened = [
+            np.vstack([old, curvature.whiten(new)]) for old, new in zip(whitened, more, strict=True)
+        ]
         objective = np.concatenate([objective, worse])
         constraint = np.concatenate([constraint, broken])
-    left = np.maximum(after_b, 0.0)
-    return Step(
-        direction,
-        _spread(x_objective, objective, a.size),
-        _spread(x_constraint, constraint, b.size),
-        lagrangian_grad,
-        float(a.max() - after_a.max()),
-        np.maximum(b, 0.0) - left,
-        float(left.sum()),
-    )
+    weights = np.zeros(a.size), np.zeros(b.size)
+    weights[0][objective], weights[1][constraint] = x_objective, x_constraint
+    return Step(direction, *weights, lagrangian_grad, (a, b), (after_a, after_b))
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Gradients of the working set, plain and whitened: objective rows and constraint rows."""
-
-    plain: tuple[Matrix, Matrix]
-    whitened: tuple[Matrix, Matrix]
-
-    def with_more(self, more: "_Rows") -> "_Rows":
-        return _Rows(_stack(self.plain, more.plain), _stack(self.whitened, more.whitened))
-
-
-def _stack(first: tuple[Matrix, Matrix], second: tuple[Matrix, Matrix]) -> tuple[Matrix, Matrix]:
-    return np.vstack([first[0], second[0]]), np.vstack([first[1], second[1]])
-
-
-def _gather(
-    target: Target,
-    at: Evaluation,
-    curvature: Curvature,
-    objective: NDArray[np.int64],
-    constraint: NDArray[np.int64],
-) -> _Rows:
-    """Gradients of the chosen rows, plain and whitened; ``constraint`` is ascending."""
-    plain = target.gradients(at, objective, constraint)
-    return _Rows(plain, (curvature.whiten(plain[0]), curvature.whiten(plain[1])))
-
-
-def _largest(values: Vector) -> NDArray[np.int64]:
-    """The rows to begin with, ascending: all if there are few, else the largest."""
-    if values.size <= _FIRST_ROWS:
+def _largest(values: Vector, size: int) -> NDArray[np.int64]:
+    """Return the positions of the largest values, ascending: all if there are few."""
+    if values.size <= size:
         return np.arange(values.size)
-    return np.sort(np.argsort(-values, kind="stable")[:_FIRST_ROWS])
+    return np.sort(np.argsort(-values, kind="stable")[:size])
 
 
 def _outside(wanted: NDArray[np.bool_], inside: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The wanted rows that are not in the working set yet."""
+    """Return the wanted rows that are not in the working set yet."""
     wanted[inside] = False
     return np.flatnonzero(wanted)
 
 
-def _worst(rows: NDArray[np.int64], values: Vector, most: int) -> NDArray[np.int64]:
-    """At most ``most`` of the rows, those with the largest values, ascending."""
-    return np.sort(rows[np.argsort(-values[rows], kind="stable")[:most]])
-
-
-def _spread(weights: Vector, rows: NDArray[np.int64], size: int) -> Vector:
-    """The weights of all rows: zero for those outside the working set."""
-    full = np.zeros(size)
-    full[rows] = weights
-    return full
-
-
 def kkt_residual(at: Evaluation, target: Target, step: Step) -> float:
-    r"""How far the point is from optimal under the step's weights x; zero exactly at a KKT point.
+    r"""Return how far the point is from optimal under the step's weights x; 0 at a KKT point.
 
     .. math:: \max\Big\{ \frac1s \max\big(|\nabla L|_\infty,\; \max_i a_i - x_a^T a,\;
               x_b^T (-b)_+ \big),\; \max_j (b_j)_+ \Big\}
 
-    In words: the Lagrangian's gradient, the gap between the objective and its weighted rows, the
-    weights of inactive constraints times their slack, and the largest violation. The first three
-    are those of the Lagrangian in which the losses' weights sum to one: with caps they sum to s,
-    which may be twenty and more, while gradients are known no better for it. A network in float32
-    did not get below 1e-5 without the division (docs/networks.md).
+    These are the Lagrangian's gradient, the gap between the objective and its weighted rows, the
+    weights of inactive constraints times their slack, and the largest violation. With caps the
+    losses' weights sum to s, which may be twenty and more; the first three are divided by s, so
+    that they are those of a Lagrangian whose losses' weights sum to one.
     """
-    a = target.objectives(at.losses)
-    b = target.constraints(at.losses, at.violations)
+    a, b = step.here
     on_losses = 1.0 + step.constraint_weights[: target.caps.size].sum()
     gap = a.max() - step.objective_weights @ a
     slack = step.constraint_weights @ np.maximum(-b, 0.0)
-    violation = b.max(initial=0.0)
     steepest = np.abs(step.lagrangian_grad).max()
-    return float(max(max(steepest, gap, slack) / on_losses, violation))
+    return float(max(max(steepest, gap, slack) / on_losses, b.max(initial=0.0)))
+
+
+def model_gap(step: Step) -> float:
+    """Return how much is still to be gained by the quadratic model.
+
+    That is the largest of the objective's change, the duality gap, and half of ``d · B d``.
+    """
+    a, b = step.here
+    dual = step.objective_weights @ a + step.constraint_weights @ b
+    return max(abs(step.objective_decrease), abs(float(a.max() - dual)), step.bend)
+
+
+# --- the Lagrangian -------------------------------------------------------------------------------
+
+
+def multipliers_of(target: Target, at: Evaluation, step: Step) -> Multipliers:
+    """Return the weights of losses and budgets, predicted for the end of the step.
+
+    For the maximum the losses' weights are multipliers of the subproblem. For a smooth objective
+    they are its gradient at the losses that the linear model predicts, which is nearer to that of
+    the next iterate than its gradient here. Multipliers of caps are added.
+    """
+    n_caps = target.caps.size
+    if target.temperature is None:
+        weights = step.objective_weights.copy()
+    else:
+        weights = target.loss_weights(at.losses + at.slopes(step.direction)[0])
+    weights[:n_caps] += step.constraint_weights[:n_caps]
+    return Multipliers(weights, step.constraint_weights[n_caps:])
+
+
+def lagrangian_grad(multipliers: Multipliers, target: Target, at: Evaluation) -> Vector:
+    r"""Return :math:`\sum_k \lambda_k \nabla l_k + \sum_j \mu_j \nabla v_j` at ``at``, (params,).
+
+    A smooth objective weighs the losses by their values at this point instead of by the
+    multipliers: its own curvature is then part of the difference between two gradients.
+    """
+    weights, n_caps = multipliers.losses, target.caps.size
+    if target.temperature is not None:
+        capped = np.zeros(weights.size)
+        # With caps the objective is the mean; what a weight has beyond 1/N is the cap's multiplier.
+        capped[:n_caps] = weights[:n_caps] - 1.0 / weights.size
+        weights = target.loss_weights(at.losses) + (capped if n_caps else 0.0)
+    active = np.flatnonzero(multipliers.rows)
+    gradient: Vector = weights @ at.loss_grads
+    if active.size:
+        gradient = gradient + multipliers.rows[active] @ at.violation_grads(active)
+    return gradient
+
+
+def lagrangian_hessian(multipliers: Multipliers, target: Target, at: Evaluation) -> Matrix:
+    r"""Return the Lagrangian's Hessian: the clients' parts, the L2 term, the objective's; (n, n).
+
+    A smooth maximum with temperature :math:`\delta` and weights w has curvature of its own: it adds
+    :math:`\frac1\delta \sum_k w_k (g_k - \bar g)(g_k - \bar g)^T` with :math:`g_k` the gradients of
+    the losses and :math:`\bar g = \sum_k w_k g_k`.
+    """
+    hessian = at.problem.l2 * multipliers.losses.sum() * np.eye(at.params.size)
+    hessian += at.curvature
+    if target.temperature is not None and np.isfinite(target.temperature):
+        weights = target.loss_weights(at.losses)
+        centred = at.loss_grads - weights @ at.loss_grads
+        hessian += (centred.T * (weights / target.temperature)) @ centred
+    return np.asarray(hessian)
+
+
+def active_grads(multipliers: Multipliers, target: Target, at: Evaluation) -> Matrix:
+    """Return the gradients of what the step holds fixed to first order, one row each.
+
+    These are the budgets and caps with a positive multiplier and, of the losses that share the
+    maximum, the differences from their mean.
+    """
+    weights = multipliers.losses
+    held = [at.violation_grads(np.flatnonzero(multipliers.rows > _ROUNDING))]
+    if target.temperature is None:
+        worst = np.flatnonzero(weights > _ROUNDING)
+        losses = np.array([at.loss_grad(int(k)) for k in worst])
+        held.append(losses - weights[worst] @ losses / weights[worst].sum())
+    elif target.caps.size:
+        capped = np.flatnonzero(weights > 1.0 / weights.size + _ROUNDING)
+        held.extend(at.loss_grad(int(k))[None] for k in capped)
+    return np.vstack(held)
+
+
+def curvature_weights(
+    problem: Problem, multipliers: Multipliers
+) -> dict[ClientId, CurvatureWeights]:
+    r"""Return each client's weights in the Lagrangian: of its loss, and net of each of its rates.
+
+    With rows :math:`v = A r - b` over the stacked rates r, rate q has the net weight
+    :math:`(A^T \mu)_q`. A client receives these weights, not the multipliers of others.
+    """
+    shape = (len(problem.clients), problem.n_rates)
+    rates = problem.constraints.weigh_rates(multipliers.rows).reshape(shape)
+    return {
+        client: CurvatureWeights(float(multipliers.losses[i]), rates[i])
+        for i, client in enumerate(problem.clients)
+    }
+
+
+# --- the elastic penalty --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Found:
+    """A step with the penalty and the curvature it was solved with, and the next multipliers."""
+
+    step: Step
+    penalty: float
+    curvature: Curvature
+    multipliers: Multipliers
+
+
+def find_step(
+    at: Evaluation, target: Target, curvature: Curvature, penalty: float, assumed_weights: Vector
+) -> Found:
+    """Solve for a step; raise its penalty and rescale its curvature where that is needed.
+
+    The caps' multipliers may be many times larger after a step than before, and the curvature with
+    them: it is scaled until the ``assumed_weights`` of the losses that it stands for and those of
+    the step agree to a factor of two. Where rounding decides a step of L-BFGS, the older half of
+    its pairs is dropped, until it does not.
+    """
+    assumed = float(assumed_weights.sum())
+    found = _solve(at, target, curvature, penalty)
+    for _ in range(_RESCALINGS if target.caps.size else 0):
+        ratio = float(found.multipliers.losses.sum()) / assumed
+        if 0.5 <= ratio <= 2.0:
+            break
+        assumed *= ratio**0.5  # not all the way: under a stiffer model multipliers are smaller
+        found = _solve(at, target, found.curvature.scaled(ratio**0.5), penalty)
+    while isinstance(found.curvature, LimitedMemory) and found.curvature.n_pairs:
+        if found.step.is_sound(found.penalty):
+            break
+        found = _solve(at, target, found.curvature.newer_half(), penalty)
+    return found
+
+
+def _solve(at: Evaluation, target: Target, curvature: Curvature, penalty: float) -> Found:
+    """Solve for a step, under a larger penalty if that meets the linearised budgets.
+
+    The penalty then becomes twice the largest multiplier, at most what it was solved with. If the
+    larger ones do not meet them either, the penalty stays as it is.
+    """
+    given = step = solve_step(at, target, curvature, penalty)
+    raised = larger = penalty
+    for _ in range(_GROWTHS if isinstance(curvature, Exact) else 1):
+        if step.infeasibility <= FEASIBILITY_TOLERANCE or penalty >= PENALTY_LIMIT:
+            break
+        larger *= PENALTY_GROWTH
+        step = solve_step(at, target, curvature, larger)
+        raised = min(max(penalty, 2.0 * float(step.constraint_weights.max(initial=0.0))), larger)
+    if step.infeasibility > FEASIBILITY_TOLERANCE:
+        step, raised = given, penalty
+    return Found(step, raised, curvature, multipliers_of(target, at, step))
+
+
+def step_within_slack(
+    at: Evaluation,
+    target: Target,
+    curvature: Curvature,
+    penalty: float,
+    slack: float,
+    before: Multipliers,
+) -> Found:
+    r"""Solve for the first step of stage 2; ``curvature`` and ``before`` are those of stage 1.
+
+    At the optimum of stage 1 its Lagrangian is flat, so the linearised caps do not bound the step.
+    They do to second order: the largest loss rises by about :math:`\tfrac12 d^T B d`, which must
+    not exceed the slack. The step is therefore solved for under c B with the least such c. This c
+    is the multiplier of the caps: c times the weights of stage 1 are added to those of the step.
+    """
+    factor = 1.0
+    for _ in range(_RESCALINGS):
+        found = _solve(at, target, curvature.scaled(factor), penalty)
+        rise = found.step.bend / factor
+        if rise <= 1.1 * slack:
+            break
+        factor *= (rise / slack) ** 0.5  # exact where no row enters or leaves: d is as 1 / c
+    multipliers = Multipliers(
+        found.multipliers.losses + factor * before.losses,
+        found.multipliers.rows + factor * before.rows,
+    )
+    return replace(found, curvature=curvature.scaled(factor), multipliers=multipliers)
+
+
+def is_stuck(found: Found, tolerance: float) -> bool:
+    """Return whether a constraint is exceeded at a stationary point of the merit.
+
+    Then its penalty must grow; under the largest penalty that is a stationary point of the sum of
+    the violations.
+    """
+    step = found.step
+    exceeded = step.here[1].max(initial=0.0)
+    does_not_help = float(step.violation_decreases.sum()) <= 0.1 * step.infeasibility
+    steepest = float(np.abs(step.lagrangian_grad).max())
+    is_stationary = max(steepest, step.merit_decrease(found.penalty)) <= tolerance
+    return bool(exceeded > FEASIBILITY_TOLERANCE and does_not_help and is_stationary)

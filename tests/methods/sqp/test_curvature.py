@@ -1,4 +1,4 @@
-"""Curvature against dense matrices: the BFGS update written out, and Newton's equations."""
+"""Curvature against dense matrices: the BFGS update written out, Newton's equations, damping."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fcfl.errors import SolverError
-from fcfl.methods.sqp.quasi_newton import Exact, LimitedMemory, no_memory
+from fcfl.methods.sqp.curvature import (
+    Damping,
+    Exact,
+    LimitedMemory,
+    first_damping,
+    no_memory,
+)
 
 
 def dense_bfgs(memory):
@@ -79,12 +85,6 @@ def test_a_convex_pair_is_remembered_as_it_is_and_a_concave_one_is_damped():
     assert edge.changes.tolist() == [[0.2, 1.0]]
 
 
-def test_a_step_of_no_length_teaches_nothing():
-    start = learnt(0)
-    zero = np.zeros(7)
-    assert start.updated(zero, zero, zero, 5) is start
-
-
 def test_only_the_newest_pairs_are_remembered():
     short, full = learnt(3, n_pairs=9, memory=4), learnt(3, n_pairs=9, memory=100)
     assert short.n_pairs == 4
@@ -127,13 +127,6 @@ def test_the_identity_before_any_step():
     np.testing.assert_allclose(no_memory(4, 0.25).solve(rows[0]), 0.25 * rows[0])
 
 
-def test_whitening_does_not_touch_the_rows():
-    rows = np.ones((2, 7))
-    learnt(0).whiten(rows)
-    learnt(0).solve(rows[0])
-    assert (rows == 1.0).all()
-
-
 # --- exact ---
 
 
@@ -167,11 +160,6 @@ def test_eigenvalues_lose_their_sign():
     np.testing.assert_allclose(B @ B.T, (vectors * np.abs(values)) @ vectors.T, atol=1e-12)
 
 
-def test_a_flat_direction_gets_the_floor():
-    B = Exact.from_hessian(np.diag([2.0, 0.0]), floor=1e-3).factor
-    np.testing.assert_allclose(B @ B.T, np.diag([2.0, 2e-3]), atol=1e-15)
-
-
 # --- both ---
 
 
@@ -194,3 +182,157 @@ def test_a_curvature_that_is_no_number_is_an_error(bad):
     """An infinite factor would whiten every row to zero, and the step would be none."""
     with pytest.raises(SolverError, match="non-finite"):
         Exact(np.array([[bad, 0.0], [0.0, 1.0]]))
+
+
+# --- damping ---
+
+NOTHING = np.zeros((0, 6))
+
+
+def indefinite(rng, n_params, n_active):
+    """A Hessian that is positive definite only where the active rows leave freedom."""
+    active = rng.standard_normal((n_active, n_params))
+    basis, _ = np.linalg.qr(active.T, mode="complete")
+    inner = rng.uniform(0.5, 3.0, n_params)
+    inner[:n_active] = -rng.uniform(0.1, 2.0, n_active)
+    return (basis * inner) @ basis.T, active
+
+
+def newton_step(B, gradient, active, target):
+    """Minimise ``g · d + d · B d / 2`` subject to ``A d = target``."""
+    n, m = B.shape[0], active.shape[0]
+    K = np.block([[B, active.T], [active, np.zeros((m, m))]])
+    return np.linalg.solve(K, np.concatenate([-gradient, target]))[:n]
+
+
+def positive(rng, n_params):
+    root = rng.standard_normal((n_params, n_params))
+    return root @ root.T + 0.1 * np.eye(n_params)
+
+
+def dense(curvature):
+    return curvature.factor @ curvature.factor.T
+
+
+def test_damping_keeps_a_positive_definite_hessian():
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        H, M = positive(rng, 6), 0.1 * positive(rng, 6)
+        for active in (NOTHING, rng.standard_normal((2, 6))):
+            curvature, after = Damping(M).curvature(H + M, active, 1.0)
+            np.testing.assert_allclose(dense(curvature), H + M)
+            assert not after.is_mixed
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 8), st.floats(-6, 6), st.floats(0, 10))
+def test_damped_curvature_is_positive_definite(seed, n_params, scale, level):
+    rng = np.random.default_rng(seed)
+    H = 10.0**scale * rng.standard_normal((n_params, n_params))
+    damping = Damping(positive(rng, n_params), level)
+    for active in (
+        np.zeros((0, n_params)),
+        np.zeros((1, n_params)),
+        rng.standard_normal((2, n_params)),
+    ):
+        for is_near in (False, True):
+            B = dense(damping.curvature(H, active, 3.0, is_near=is_near)[0])
+            assert np.linalg.eigvalsh(B)[0] > 0
+
+
+def test_the_damping_is_added_in_the_metric_times_the_losses_weight():
+    rng = np.random.default_rng(0)
+    H, M = positive(rng, 6), positive(rng, 6)
+    curvature, _ = Damping(M, level=0.5).curvature(H, NOTHING, 3.0)
+    np.testing.assert_allclose(dense(curvature), H + 1.5 * M)
+
+
+def test_an_indefinite_hessian_is_mixed_with_the_metric_as_little_as_needed():
+    """With H = M - 5 e e' half of H leaves a negative direction, a quarter does not."""
+    M = np.eye(6)
+    H = np.diag([-4.0, 1.0, 1.0, 1.0, 1.0, 1.0])
+    curvature, after = Damping(M).curvature(H, NOTHING, 1.0)
+    np.testing.assert_allclose(dense(curvature), 0.1 * H + 0.9 * M)
+    assert after.is_mixed
+    softer, _ = Damping(M, share=0.5).curvature(H, NOTHING, 1.0)
+    np.testing.assert_allclose(dense(softer), 0.1 * H + 0.45 * M)
+
+
+def test_near_an_optimum_negative_eigenvalues_relative_to_the_metric_change_their_sign():
+    rng = np.random.default_rng(2)
+    root = np.linalg.cholesky(positive(rng, 6))
+    turn, _ = np.linalg.qr(rng.standard_normal((6, 6)))
+    values = np.array([-4.0, -1e-4, 1e-5, 0.5, 1.0, 20.0])
+    H, M = (root @ turn * values) @ (root @ turn).T, root @ root.T
+    lifted = np.array([4.0, 1e-2, 1e-3, 0.5, 1.0, 20.0])
+    for level in (0.0, 0.3):
+        curvature, after = Damping(M, level).curvature(H, NOTHING, 1.0, is_near=True)
+        expected = (root @ turn * (lifted + level)) @ (root @ turn).T
+        np.testing.assert_allclose(dense(curvature), expected, rtol=1e-8, atol=1e-9)
+        assert after.is_mixed
+
+
+@pytest.mark.parametrize("n_active", [1, 3])
+@pytest.mark.parametrize("lengths", [1.0, 1e-4, 1e4])
+def test_active_rows_make_it_convex_and_leave_the_newton_step(n_active, lengths):
+    """Where the rows fix the step, curvature along them only changes their multipliers."""
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        H, active = indefinite(rng, 7, n_active)
+        gradient, target = rng.standard_normal(7), rng.standard_normal(n_active)
+        curvature, after = Damping(np.eye(7)).curvature(H, lengths * active, 1.0)
+        assert not after.is_mixed
+        np.testing.assert_allclose(
+            newton_step(dense(curvature), gradient, active, target),
+            newton_step(H, gradient, active, target),
+            rtol=1e-7,
+            atol=1e-9,
+        )
+
+
+def test_a_row_that_is_given_twice_counts_once():
+    H, active = indefinite(np.random.default_rng(1), 6, 2)
+    once, _ = Damping(np.eye(6)).curvature(H, active, 1.0)
+    twice, _ = Damping(np.eye(6)).curvature(H, np.vstack([active, active]), 1.0)
+    np.testing.assert_allclose(once.factor, twice.factor, atol=1e-9)
+
+
+def test_damping_rises_where_steps_disappoint_and_falls_where_they_do_not():
+    start = Damping(np.eye(2), level=0.5)
+    assert start.refused().level > 0.5
+    assert start.taken(0.1, 1.0).level > 0.5
+    assert start.taken(0.5, 1.0).level == 0.5
+    assert start.taken(0.9, 1.0).level < 0.5
+    assert Damping(np.eye(2)).refused().level > 0
+    for _ in range(10):
+        start = start.taken(1.0, 1.0)
+    assert start.level == 0.0
+
+
+def test_a_short_step_leaves_damping_however_well_it_was_predicted():
+    after = Damping(np.eye(2)).taken(1.0, 0.1)
+    assert after.level > Damping(np.eye(2)).taken(1.0, 0.5).level > 0
+
+
+def test_a_metric_that_is_too_stiff_gets_a_smaller_share():
+    mixed = Damping(np.eye(2), is_mixed=True)
+    assert mixed.taken(1.5, 1.0).share == 0.5
+    assert Damping(np.eye(2)).taken(1.5, 1.0).share == 1.0
+    assert mixed.taken(1.5, 1.0).taken(0.3, 1.0).share == 1.0
+
+
+def test_the_metric_is_the_first_hessian_made_positive_definite():
+    assert Damping().metric.size == 0
+    H = positive(np.random.default_rng(2), 4)
+    np.testing.assert_allclose(first_damping(H).metric, H)
+    assert np.linalg.eigvalsh(first_damping(-H).metric)[0] > 0
+
+
+def test_a_step_may_be_three_times_as_long_as_the_longer_of_the_last_two():
+    damping = Damping(np.diag([4.0, 1.0]))  # lengths are in the metric: the first unit counts twice
+    assert damping.reaches(np.array([1e9, 0.0]))  # nothing to compare the first one with
+    for step in ([5.0, 0.0], [0.0, 1.0], [0.05, 0.0]):
+        damping = damping.arrived(np.array(step))
+    assert damping.lengths == (1.0, 0.1)
+    assert damping.reaches(np.array([0.0, 2.99]))
+    assert not damping.reaches(np.array([0.0, 3.01]))
+    assert not damping.reaches(np.array([1.6, 0.0]))

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fcfl.errors import SolverError
-from fcfl.methods.sqp import dual_qp
-from fcfl.methods.sqp.dual_qp import solve_dual_qp
+from fcfl.methods.sqp import qp
+from fcfl.methods.sqp.qp import solve_dual_qp
 
 KINDS = (
     "plain", "duplicates", "zero rows", "opposite rows", "more rows than columns",
@@ -138,10 +138,10 @@ def test_both_solvers_agree_on_the_step(kind, scale, upper):
         W, c, N, bounds = problem
         if c.size == 1:
             continue
-        dual = dual_qp._pose(*problem)
+        dual = qp._pose(*problem)
         typical = max(np.median(dual.lengths**2), np.abs(dual.c).max())
-        raw = [dual_qp._by_daqp(dual, 1e-14), dual_qp._by_clarabel(dual, typical)]
-        xs = [dual_qp._polish(dual, dual.tidy(x)) for x in raw]
+        raw = [qp._by_daqp(dual, 1e-14), qp._by_clarabel(dual, typical)]
+        xs = [qp._polish(dual, dual.tidy(x)) for x in raw]
         gaps = [max(duality_gap(W, c, N, bounds, x), 0.0) for x in xs]
         apart = np.linalg.norm(W.T @ (xs[0] - xs[1]))
         rounding = 1e-8 * np.linalg.norm(W, axis=1).max()
@@ -162,7 +162,7 @@ def test_twins_share_a_weight_and_leave_the_step_as_it_is(seed):
 
 def test_the_step_is_unique_where_the_weights_are_not():
     W, c = np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([0.5, 0.5])
-    dual = dual_qp._pose(W, c, 2, np.zeros(0))
+    dual = qp._pose(W, c, 2, np.zeros(0))
     for weights in ([1.0, 0.0], [0.0, 1.0], [0.3, 0.7]):
         assert dual.residual(np.array(weights)) <= 1e-15
     assert W.T @ solve_dual_qp(W, c, 2, np.zeros(0)) == pytest.approx([1.0, 0.0])
@@ -205,17 +205,17 @@ def test_a_flat_objective_beside_steep_ones_takes_the_weight_they_leave(scale):
 
 
 def test_a_single_objective_without_constraints_needs_no_solver(monkeypatch):
-    monkeypatch.setattr(dual_qp, "_attempts", None)
+    monkeypatch.setattr(qp, "_attempts", None)
     assert solve_dual_qp(np.ones((1, 3)), np.array([0.5]), 1, np.zeros(0)).tolist() == [1.0]
 
 
 def test_large_programmes_begin_with_the_interior_point(monkeypatch):
     problem = programme("opposite rows", 1)
     small = solve_dual_qp(*problem)
-    monkeypatch.setattr(dual_qp, "_SMALL", 0)
+    monkeypatch.setattr(qp, "_SMALL", 0)
     asked = []
     monkeypatch.setattr(
-        dual_qp, "_by_daqp", lambda dual, tolerance: asked.append(tolerance) or np.full(1, np.nan)
+        qp, "_by_daqp", lambda dual, tolerance: asked.append(tolerance) or np.full(1, np.nan)
     )
     np.testing.assert_allclose(solve_dual_qp(*problem), small, atol=1e-7)
     assert not asked
@@ -226,7 +226,7 @@ def test_many_more_rows_than_columns_begin_with_the_interior_point(monkeypatch):
     rng = np.random.default_rng(0)
     W, c = rng.normal(size=(400, 11)), rng.normal(size=400)
     expected = solve_dual_qp(W, c, 3, np.full(397, 0.1))
-    monkeypatch.setattr(dual_qp, "_by_daqp", pytest.fail)
+    monkeypatch.setattr(qp, "_by_daqp", pytest.fail)
     found = solve_dual_qp(W, c, 3, np.full(397, 0.1))
     np.testing.assert_array_equal(found, expected)
 
@@ -237,13 +237,13 @@ def test_a_solver_that_lies_is_not_believed(monkeypatch):
     truth = solve_dual_qp(*problem)
     lies = [np.full(truth.size, 0.5), np.full(truth.size, np.nan), np.zeros(truth.size)]
     for lie in lies:
-        monkeypatch.setattr(dual_qp, "_by_daqp", lambda dual, tolerance, lie=lie: lie.copy())
+        monkeypatch.setattr(qp, "_by_daqp", lambda dual, tolerance, lie=lie: lie.copy())
         np.testing.assert_allclose(solve_dual_qp(*problem), truth, atol=1e-7)
 
 
 def test_a_programme_that_no_solver_solves_is_an_error(monkeypatch):
     wrong = [lambda dual: np.full(dual.c.size, np.nan)] * 2
-    monkeypatch.setattr(dual_qp, "_attempts", lambda dual: wrong)
+    monkeypatch.setattr(qp, "_attempts", lambda dual: wrong)
     with pytest.raises(SolverError, match=r"\(5 variables\) was not solved: residual inf"):
         solve_dual_qp(np.eye(5), np.ones(5), 3, np.ones(2))
 
@@ -253,10 +253,10 @@ def test_a_solution_that_is_nearly_right_is_taken_and_one_that_is_not_is_an_erro
     problem = programme("plain", 3)
     truth = solve_dual_qp(*problem)
     other = np.where(np.arange(truth.size) < problem[2], 1.0 / problem[2], 0.0)
-    monkeypatch.setattr(dual_qp, "_polish", lambda dual, x: x)
+    monkeypatch.setattr(qp, "_polish", lambda dual, x: x)
     for share, is_taken in ((1e-5, True), (0.1, False)):
         off = truth + share * (other - truth)
-        monkeypatch.setattr(dual_qp, "_attempts", lambda dual, off=off: [lambda d: off])
+        monkeypatch.setattr(qp, "_attempts", lambda dual, off=off: [lambda d: off])
         if is_taken:
             np.testing.assert_allclose(solve_dual_qp(*problem), off)
         else:
@@ -286,7 +286,7 @@ def test_solving_changes_no_argument_and_repeats_to_the_bit(kind):
 def test_many_columns_are_reduced_without_changing_the_programme():
     rng = np.random.default_rng(0)
     W, c = rng.standard_normal((6, 5_000)), rng.normal(0, 0.1, 6)
-    dual = dual_qp._pose(W, c, 3, np.ones(3))
+    dual = qp._pose(W, c, 3, np.ones(3))
     assert dual.W.shape == (6, 6)
     np.testing.assert_allclose(dual.gramian, W @ W.T, rtol=1e-12)
     assert_optimal(W, c, 3, np.ones(3), solve_dual_qp(W, c, 3, np.ones(3)))
@@ -294,19 +294,19 @@ def test_many_columns_are_reduced_without_changing_the_programme():
 
 def test_polishing_takes_off_what_a_tolerance_left():
     W, c, N, upper = programme("opposite rows", 4)
-    dual = dual_qp._pose(W, c, N, upper)
+    dual = qp._pose(W, c, N, upper)
     x = solve_dual_qp(W, c, N, upper)
     free = (x > 1e-3) & (dual.on_simplex | (x < dual.upper - 1e-3))
     noise = np.where(free, 1e-6 * np.random.default_rng(0).standard_normal(x.size), 0.0)
     rough = dual.tidy(x + noise)
     assert dual.residual(rough) > 1e-9
-    assert dual.residual(dual_qp._polish(dual, rough)) <= 1e-12
+    assert dual.residual(qp._polish(dual, rough)) <= 1e-12
 
 
 def test_the_residual_is_zero_only_at_a_solution():
     for seed in range(20):
         W, c, N, upper = programme("plain", seed)
-        dual = dual_qp._pose(W, c, N, upper)
+        dual = qp._pose(W, c, N, upper)
         x = solve_dual_qp(W, c, N, upper)
         assert dual.residual(x) <= 1e-12
         if N > 1:
