@@ -94,7 +94,7 @@ def code_by_decisions(folder):
     price = result["price"]
     if price and price["with_margins"]["selected"] < 0.5 * price["without_budgets"]["selected"]:
         return 3
-    if "degenerate" in result or any("rate shift" in name for name in result["exceeded"]):
+    if result.get("degenerate") or any("rate shift" in name for name in result["exceeded"]):
         return 3
     for part in (*result["clients"].values(), result["global"]):
         for entry in part["train"]["disparities"]:

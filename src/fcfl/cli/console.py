@@ -10,7 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from cyclopts import Argument, ArgumentCollection, CoercionError, CycloptsError, Parameter
+from cyclopts import (
+    Argument,
+    ArgumentCollection,
+    CoercionError,
+    CycloptsError,
+    MissingArgumentError,
+    Parameter,
+)
 from rich.console import Console
 
 from fcfl.errors import FCFLError, Interrupted, ManyClients
@@ -183,6 +190,9 @@ def one_line_errors(words: Sequence[str], debug: bool) -> Iterator[None]:
         _fail("Stopped.", FAILED)
     except WrongUsage as error:
         _fail(str(error), WRONG_USAGE)
+    except MissingArgumentError as error:
+        given, named = error.keyword, error.keyword or (error.argument and error.argument.name)
+        _fail(f"`{named}` needs a value." if given else f"`{named}` is missing.", WRONG_USAGE)
     except CycloptsError as error:
         own = error.msg if isinstance(error, CoercionError) else None  # of the option's reader
         _fail(str(own) if own else " ".join(str(error).split()), WRONG_USAGE)
