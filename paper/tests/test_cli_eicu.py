@@ -172,6 +172,6 @@ def test_both_helps_read_well():
 def test_without_a_folder_the_usage_is_told_and_the_list_of_sets_names_it():
     outcome = fcfl("data", "eicu")
     assert outcome.exit_code == 2
-    assert "`DIR`" in outcome.stderr
+    assert "DIR" in outcome.stderr
     assert "fcfl data eicu --help" in " ".join(fcfl("data").stdout.split())
     assert "no built-in set 'eicus'" in only_error(fcfl("data", "eicus"))

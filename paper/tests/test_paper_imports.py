@@ -10,7 +10,7 @@ import pytest
 def test_the_paper_is_imported_only_by_its_commands(module):
     program = (
         f"import sys, {module}\n"
-        "loaded = [n for n in sys.modules if n.split('.')[:2] == ['fcfl', 'paper']]\n"
+        "loaded = [n for n in sys.modules if n.startswith('fcfl_paper')]\n"
         "sys.exit(f'{loaded}' if loaded or 'matplotlib' in sys.modules else 0)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -4,25 +4,18 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import App, Parameter
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
-from fcfl.cli.console import (
-    WrongUsage,
-    flag,
-    note,
-    out_console,
-    say,
-    usage,
-    was_given,
-)
-
-if TYPE_CHECKING:
-    from fcfl_paper.eicu import Options, Prepared
+from fcfl.cli.console import WrongUsage, flag, note, out_console, say, usage, was_given
+from fcfl.report.words import plain
+from fcfl.runs.text_values import words
+from fcfl_paper.eicu import Options, Prepared, check_out, client_counts, prepare, write_prepared
+from fcfl_paper.eicu.simulate import check_size, simulate
 
 MOST_CLIENTS = 40  # rows of the table of clients
 _ONLY_SIMULATED = {"hospitals", "stays", "seed"}
@@ -105,9 +98,6 @@ def eicu(
     if simulated:
         _simulate(dir, hospitals, stays, seed)
         return
-    from fcfl.runs.text_values import words
-    from fcfl_paper.eicu import Options, check_out
-
     with usage():
         options = Options(features, label, client, min_stays, words(sensitive))
         check_out(out)
@@ -123,8 +113,6 @@ def _check_options(simulated: bool) -> None:
 
 
 def _simulate(folder: Path, hospitals: int, stays: int, seed: int) -> None:
-    from fcfl_paper.eicu.simulate import check_size, simulate
-
     with usage():
         check_size(hospitals, stays)
     with table_bar("writing", each=False) as on_progress:
@@ -132,9 +120,7 @@ def _simulate(folder: Path, hospitals: int, stays: int, seed: int) -> None:
     _show_simulated(folder, rows, stays)
 
 
-def _prepare(folder: Path, options: "Options", out: Path) -> None:
-    from fcfl_paper.eicu import prepare, write_prepared
-
+def _prepare(folder: Path, options: Options, out: Path) -> None:
     with table_bar("reading", each=True) as on_progress:
         prepared = prepare(folder, options, on_progress)
     counts_file = write_prepared(prepared, out)
@@ -168,7 +154,7 @@ def table_bar(verb: str, *, each: bool) -> Iterator[Callable[[str, float], None]
         yield on_progress
 
 
-def flow_table(prepared: "Prepared") -> Grid:
+def flow_table(prepared: Prepared) -> Grid:
     """The cohort flow: each rule in order, how many stays it removed and how many were left."""
     table = Grid(box=None, title="cohort", title_justify="left")
     table.add_column("")
@@ -182,11 +168,8 @@ def flow_table(prepared: "Prepared") -> Grid:
     return table
 
 
-def clients_table(prepared: "Prepared") -> Grid:
+def clients_table(prepared: Prepared) -> Grid:
     """Rows, label rate and group sizes of each client, the largest first."""
-    from fcfl.report.words import plain
-    from fcfl_paper.eicu import client_counts
-
     options = prepared.options
     counts = client_counts(prepared)
     groups = [
@@ -206,7 +189,7 @@ def clients_table(prepared: "Prepared") -> Grid:
     return table
 
 
-def next_command(options: "Options", out: Path) -> str:
+def next_command(options: Options, out: Path) -> str:
     """The training command to type next, with the paper's split."""
     return (
         f"fcfl train {shlex.quote(str(out))} --client {options.client} --label {options.label} "

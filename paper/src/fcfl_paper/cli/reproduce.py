@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import App, Parameter, validators
 from rich.console import Console
@@ -12,10 +12,24 @@ from rich.table import Table as Grid
 
 from fcfl.cli.console import FAILED, WrongUsage, flag, note, out_console, say, usage
 from fcfl.errors import Interrupted
-
-if TYPE_CHECKING:
-    from fcfl_paper.reproduction import Item, ItemResult, OnRun, Run, Scale
-    from fcfl_paper.reproduction.records import Record
+from fcfl_paper.reproduction.aggregate import aggregate, with_chosen_budget
+from fcfl_paper.reproduction.items import (
+    QUICK,
+    Item,
+    Run,
+    find_items,
+    folder_of_items,
+    plan_runs,
+)
+from fcfl_paper.reproduction.page import INSTALL, can_draw, screen_of, write_reproduction
+from fcfl_paper.reproduction.records import (
+    FailedRun,
+    Record,
+    Scale,
+    read_item_results,
+    write_item_result,
+)
+from fcfl_paper.reproduction.runs import OnRun, make_tables, run_plan, substitutes
 
 AtLeastOne = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 Names = Annotated[str, Parameter(metavar="NAME", help="Items, or all.")]
@@ -63,39 +77,29 @@ def reproduce(
 
     Exit codes: 0 done, 1 an error, also of a single run, 2 wrong usage.
     """
-    from fcfl_paper.reproduction import QUICK, Scale, find_items, read_item_results
-    from fcfl_paper.reproduction.page import write_reproduction
-
     if list_items:
         out_console.print(list_of(find_items()))
         return
-    items = _named_items(names)
+    with usage():
+        items = find_items(names)
+    if not items:
+        raise WrongUsage("Name an item or all; `fcfl reproduce --list` shows them.")
     _check_publishing(quick, publish)
-    scale = QUICK if quick else Scale(seeds, splits)
-    with _explaining_interrupts():
+    try:
+        scale = QUICK if quick else Scale(seeds, splits)
         n_failed = _reproduce(items, scale, out, jobs, fresh, eicu)
-    page = write_reproduction(read_item_results(out), out)
-    say(f"Written to {out}; read {page}")
+    except KeyboardInterrupt:
+        message = "Stopped; finished runs are kept. Continue with the same command."
+        raise Interrupted(message) from None
+    say(f"Written to {out}; read {write_reproduction(read_item_results(out), out)}")
     if publish:
         say(f"Published: {_publish(items, out)}")
     if n_failed:
         raise SystemExit(FAILED)
 
 
-def _named_items(names: Sequence[str]) -> "list[Item]":
-    from fcfl_paper.reproduction import find_items
-
-    with usage():
-        items = find_items(names)
-    if not items:
-        raise WrongUsage("Name an item or all; `fcfl reproduce --list` shows them.")
-    return items
-
-
 def _check_publishing(quick: bool, publish: bool) -> None:
     """Only a full run with figures is published; without figures the rest is still written."""
-    from fcfl_paper.reproduction.page import INSTALL, can_draw
-
     if quick and publish:
         raise WrongUsage("--quick numbers are not worth publishing; leave out one of the two.")
     if not can_draw() and publish:
@@ -104,59 +108,33 @@ def _check_publishing(quick: bool, publish: bool) -> None:
         note(f"Tables are written without figures, which need matplotlib: {INSTALL}")
 
 
-@contextmanager
-def _explaining_interrupts() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        message = "Stopped; finished runs are kept. Continue with the same command."
-        raise Interrupted(message) from None
-
-
 def _reproduce(
-    items: "Sequence[Item]", scale: "Scale", out: Path, jobs: int, fresh: bool, eicu: Path | None
+    items: Sequence[Item], scale: Scale, out: Path, jobs: int, fresh: bool, eicu: Path | None
 ) -> int:
-    """Run, aggregate, show and write every item; how many runs failed."""
-    from fcfl_paper import reproduction
-    from fcfl_paper.reproduction.runs import make_tables, substitutes
-
+    """Run, aggregate, show and write every item; return how many runs failed."""
     available = substitutes(eicu)
-    plans = {item.name: reproduction.plan_runs(item, scale, available) for item in items}
+    plans = {item.name: plan_runs(item, scale, available) for item in items}
     runs = {run.key: run for plan in plans.values() for run in plan.values()}
     out.mkdir(parents=True, exist_ok=True)
     files = make_tables([run.table for run in runs.values()], out / "tables", eicu)
     with run_bar(len(runs)) as on_run:
-        finished = reproduction.run_plan(
+        finished = run_plan(
             runs.values(), files, out / "runs", jobs=jobs, fresh=fresh, on_run=on_run
         )
     if finished.n_read:
         note(f"{finished.n_read} of {len(finished.records)} runs were finished before.")
     for item in items:
         plan, records = plans[item.name], finished.records
-        result = reproduction.aggregate(item, plan, records, scale, available)
-        result = reproduction.with_chosen_budget(item, plan, records, result)
-        reproduction.write_item_result(result, out)
-        _show(result)
+        result = aggregate(item, plan, records, scale, available)
+        result = with_chosen_budget(item, plan, records, result)
+        write_item_result(result, out)
+        for part in (*screen_of(result), ""):
+            say(part) if isinstance(part, str) else out_console.print(part)
     return finished.n_failed
 
 
-def _show(result: "ItemResult") -> None:
-    from fcfl_paper.reproduction.page import screen_of
-
-    for part in screen_of(result):
-        if isinstance(part, str):
-            say(part)
-        else:
-            out_console.print(part)
-    say("")
-
-
-def _publish(items: "Sequence[Item]", out: Path) -> Path:
+def _publish(items: Sequence[Item], out: Path) -> Path:
     """Copy the result files of these items, and make the page of all that are published."""
-    from fcfl_paper.reproduction import read_item_results
-    from fcfl_paper.reproduction.items import folder_of_items
-    from fcfl_paper.reproduction.page import write_reproduction
-
     results = folder_of_items().parent / "results"
     results.mkdir(exist_ok=True)
     for item in items:
@@ -165,7 +143,7 @@ def _publish(items: "Sequence[Item]", out: Path) -> Path:
     return write_reproduction(read_item_results(results), results.parent / "docs")
 
 
-def list_of(items: "Sequence[Item]") -> Grid:
+def list_of(items: Sequence[Item]) -> Grid:
     """Every item in one line."""
     table = Grid(box=None)
     for heading in ("name", "of the paper", "what"):
@@ -176,23 +154,16 @@ def list_of(items: "Sequence[Item]") -> Grid:
 
 
 @contextmanager
-def run_bar(total: int) -> "Iterator[OnRun]":
+def run_bar(total: int) -> Iterator[OnRun]:
     """A bar that counts runs if there is a terminal; a failed run is reported at once."""
-    from fcfl_paper.reproduction.records import FailedRun
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("runs"),
-        TimeRemainingColumn(),
-    )
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("runs"), TimeRemainingColumn())
     console = Console(stderr=True)
-    shown = console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=not shown) as progress:
+    bar = Progress(TextColumn("{task.description}"), *columns, console=console, transient=True)
+    bar.disable = not console.is_terminal
+    with bar as progress:
         task = progress.add_task("reproduce", total=total)
 
-        def on_run(run: "Run", record: "Record", done: int, of: int) -> None:
+        def on_run(run: Run, record: Record, done: int, of: int) -> None:
             what = f"{run.table}, {run.settings['method']}"
             progress.update(task, completed=done, total=of, description=what)
             if isinstance(record, FailedRun):

@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any, cast
 
 from fcfl.data.synthetic import constrained_optimum
+from fcfl.results import OverSeeds
 from fcfl.runs.compared_runs import over_seeds
 
-from .items import LINES, PROTOCOLS, Case, Item, Place, Protocol, Run
+from .items import LINES, PROTOCOLS, Case, Item, Place, Run
 from .records import (
     SCHEMA,
     CaseResult,
@@ -25,6 +27,12 @@ from .records import (
     Scale,
 )
 
+_OF_ITEM = ("name", "title", "of", "paper", "chosen", "figure", "limits")
+_OF_RECORD = ("status", "rounds", "seconds", "l2", "objective", "path")
+_OF_RUNS = (
+    "accuracy", "worst_accuracy", "worst_loss", "largest_disparity", "global_disparity",
+    "largest_large_disparity",
+)  # fmt: skip
 LARGE = 100  # held-out rows of each group from which a client's disparity is more than chance
 TOLERANCE = 1e-3  # a smooth disparity above its budget by less counts as met on training rows
 
@@ -38,35 +46,29 @@ def aggregate(
 ) -> ItemResult:
     """Everything an item's result file holds; tables and figures read only that."""
     cases = {case.name: case for case in item.cases}
-    is_synthetic = item.table == "synthetic"
-    rows = []
-    for (case, protocol, line), places in _grouped(plan).items():
-        found = [(place.seed, records[plan[place].key]) for place in places]
-        rows.append(row_of(cases[case], protocol, line, found))
+    grouped: dict[tuple[str, str, str], list[tuple[int, Record]]] = {}
+    for place, run in plan.items():
+        found = grouped.setdefault((place.case, place.protocol, place.line), [])
+        found.append((place.seed, records[run.key]))
     names = {str(case.options.get("table", item.table)) for case in item.cases}
+    is_synthetic = item.table == "synthetic"
+    same: dict[str, Any] = {name: getattr(item, name) for name in _OF_ITEM}
     return ItemResult(
         schema=SCHEMA,
-        name=item.name,
-        title=item.title,
-        of=item.of,
-        paper=item.paper,
-        chosen=item.chosen,
-        figure=item.figure,
-        limits=item.limits,
         scale=scale,
         tables=tuple(sorted({substitutes.get(name, name) for name in names})),
         protocols={name: PROTOCOLS[name] for name in item.protocols},
         cases=tuple(_case_result(case, is_synthetic) for case in item.cases),
-        rows=tuple(rows),
+        rows=tuple(row_of(cases[at[0]], *at[1:], found) for at, found in grouped.items()),
         front=pareto_front() if is_synthetic else None,
+        **same,
     )
 
 
 def _case_result(case: Case, is_synthetic: bool) -> CaseResult:
-    budget, optimum = case.budget, None
-    if is_synthetic and isinstance(budget, float):
-        optimum = constrained_optimum(budget)
-    return CaseResult(case.name, budget, case.given, optimum)
+    known = is_synthetic and isinstance(case.budget, float)
+    optimum = constrained_optimum(cast(float, case.budget)) if known else None
+    return CaseResult(case.name, case.budget, case.given, optimum)
 
 
 def pareto_front(n_points: int = 60) -> Path2D:
@@ -76,19 +78,13 @@ def pareto_front(n_points: int = 60) -> Path2D:
     return tuple((round(constrained_optimum(bound), 4), round(bound, 4)) for bound in bounds)
 
 
-def _grouped(plan: Mapping[Place, Run]) -> dict[tuple[str, Protocol, str], list[Place]]:
-    groups: dict[tuple[str, Protocol, str], list[Place]] = {}
-    for place in plan:
-        groups.setdefault((place.case, place.protocol, place.line), []).append(place)
-    return groups
-
-
 def row_of(case: Case, protocol: str, line: str, found: Sequence[tuple[int, Record]]) -> Row:
     """One line of a table: means over runs with intervals, and how often budgets were met."""
     what = LINES[line]
     runs = [run_figures(case, s, record) for s, record in found if isinstance(record, RunRecord)]
     clients = list(dict.fromkeys(client for run in runs for client in run.clients))
     shares = {client: _share(run.within.get(client) for run in runs) for client in clients}
+    spreads: dict[str, Any] = {name: _spread(runs, name) for name in _OF_RUNS}
     return Row(
         case=case.name,
         protocol=protocol,
@@ -97,55 +93,38 @@ def row_of(case: Case, protocol: str, line: str, found: Sequence[tuple[int, Reco
         kind=what.kind,
         n_runs=len(runs),
         failures=tuple(record.message for _, record in found if isinstance(record, FailedRun)),
-        rounds=over_seeds([run.rounds for run in runs]).mean,
-        seconds=over_seeds([run.seconds for run in runs]).mean,
-        accuracy=over_seeds([run.accuracy for run in runs]),
-        worst_accuracy=over_seeds([run.worst_accuracy for run in runs]),
-        worst_loss=over_seeds([run.worst_loss for run in runs]),
-        largest_disparity=over_seeds([run.largest_disparity for run in runs]),
-        global_disparity=over_seeds([run.global_disparity for run in runs]),
-        largest_large_disparity=over_seeds([run.largest_large_disparity for run in runs]),
-        clients={
-            name: _client_spread([run.clients[name] for run in runs if name in run.clients])
-            for name in clients
-        },
+        rounds=_spread(runs, "rounds").mean,
+        seconds=_spread(runs, "seconds").mean,
+        clients={name: _client_spread(name, runs) for name in clients},
         share_within={**shares, "all": _share(run.within_all for run in runs)},
         share_met_in_training=_share(run.met_in_training for run in runs),
         runs=tuple(runs),
+        **spreads,
     )
 
 
-def _client_spread(found: Sequence[ClientFigures]) -> ClientSpread:
-    return ClientSpread(
-        accuracy=over_seeds([client.accuracy for client in found]),
-        disparity=over_seeds([client.disparity for client in found]),
-        train_smooth=over_seeds([client.train_smooth for client in found]),
-        budget=over_seeds([client.budget for client in found]),
-    )
+def _spread(found: Sequence[object], name: str) -> OverSeeds:
+    return over_seeds([getattr(one, name) for one in found])
+
+
+def _client_spread(client: str, runs: Sequence[RunFigures]) -> ClientSpread:
+    found = [run.clients[client] for run in runs if client in run.clients]
+    return ClientSpread(*(_spread(found, field.name) for field in fields(ClientSpread)))
 
 
 def run_figures(case: Case, seed: int, record: RunRecord) -> RunFigures:
-    """One run: its held-out figures, and whether it is within the budgets it is judged by."""
+    """Return a run's held-out figures, and whether it is within the budgets it is judged by."""
     clients = {name: _client_figures(case, name, who) for name, who in record.clients.items()}
     everyone = list(clients.values())
     large = [client for client in everyone if (client.smallest_group or 0) >= LARGE]
-    within = {
-        name: client.disparity <= client.budget
-        for name, client in clients.items()
-        if client.budget is not None and client.disparity is not None
-    }
-    met = [
-        client.train_smooth <= client.budget + TOLERANCE
-        for client in everyone
-        if client.budget is not None and client.train_smooth is not None
-    ]
+    budgets = {name: who.budget for name, who in clients.items() if who.budget is not None}
+    held_out = {name: clients[name].disparity for name in budgets}
+    within = {n: found <= budgets[n] for n, found in held_out.items() if found is not None}
+    trained = {name: clients[name].train_smooth for name in budgets}
+    met = [v <= budgets[n] + TOLERANCE for n, v in trained.items() if v is not None]
+    same: dict[str, Any] = {name: getattr(record, name) for name in _OF_RECORD}
     return RunFigures(
         seed=seed,
-        status=record.status,
-        rounds=record.rounds,
-        seconds=record.seconds,
-        l2=record.l2,
-        objective=record.objective,
         accuracy=record.overall.test.accuracy,
         global_disparity=record.overall.test.disparity,
         worst_accuracy=_extreme(min, (client.accuracy for client in everyone)),
@@ -157,20 +136,14 @@ def run_figures(case: Case, seed: int, record: RunRecord) -> RunFigures:
         within_all=all(within.values()) if within else None,
         met_in_training=all(met) if met else None,
         train_loss=_extreme(max, (who.train.loss for who in record.clients.values())),
-        path=record.path,
+        **same,
     )
 
 
 def _client_figures(case: Case, name: str, who: ClientRecord) -> ClientFigures:
-    return ClientFigures(
-        rows=who.rows.test,
-        accuracy=who.test.accuracy,
-        loss=who.test.loss,
-        disparity=who.test.disparity,
-        train_smooth=who.train.smooth,
-        budget=budget_of(case, name, who),
-        smallest_group=who.test.smallest_group,
-    )
+    test, budget = who.test, budget_of(case, name, who)
+    known = (who.rows.test, test.accuracy, test.loss, test.disparity)
+    return ClientFigures(*known, who.train.smooth, budget, test.smallest_group)
 
 
 def budget_of(case: Case, client: str, who: ClientRecord) -> float | None:
@@ -201,14 +174,11 @@ def with_chosen_budget(
     """Add the line that uses, for every seed, the budget its training rows allow."""
     if not item.limits:
         return result
-    protocol = item.protocols[0]
-    seeds = sorted({place.seed for place in plan if place.line == LINE})
-    found: list[tuple[int, Record]] = []
-    for seed in seeds:
+    protocol, found = item.protocols[0], []
+    for seed in sorted({place.seed for place in plan if place.line == LINE}):
         places = [Place(case.name, LINE, protocol, seed) for case in item.cases]
         runs = [records[plan[place].key] for place in places if place in plan]
-        finished = [record for record in runs if isinstance(record, RunRecord)]
-        if finished:
+        if finished := [record for record in runs if isinstance(record, RunRecord)]:
             found.append((seed, choose(finished, item.limits)))
     row = row_of(item.cases[0], protocol, LINE, found)
     chosen = replace(row, line=CHOSEN, label="FCFL, sqp, budget chosen")

@@ -25,24 +25,7 @@ DASHES: tuple[LineStyleType, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (7, 2,
 GREY, INK = "#666666", "#222222"
 _SIDES = ((12, 0), (-12, 0), (0, 11), (0, -11))  # points, from a mark to its number
 _PANEL = (380, 330)  # about the size of a panel in points
-_STYLE = {
-    "svg.hashsalt": "fcfl",  # else ids are random
-    "svg.fonttype": "none",  # text stays text, for search and screen readers
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib, so every machine measures alike
-    "font.size": 11,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 11.5,
-    "axes.titlelocation": "left",
-    "grid.color": "#e3e6ea",
-    "grid.linewidth": 0.8,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "legend.frameon": False,
-}
+_STYLE = Path(__file__).parent / "figures.mplstyle"
 
 
 def new_figure(height: float) -> Figure:
@@ -52,7 +35,7 @@ def new_figure(height: float) -> Figure:
 
 def write_svg(plot: Plot, draw: Callable[[Plot], Figure], path: Path) -> None:
     """Draw and save a figure with its title and description, and without a date."""
-    with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]
+    with matplotlib.rc_context(fname=_STYLE):
         figure = draw(plot)
         file = io.StringIO()
         metadata = {"Title": plot.title, "Creator": "fcfl", "Date": None}

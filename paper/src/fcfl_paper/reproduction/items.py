@@ -3,10 +3,11 @@
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import product
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import msgspec
 
@@ -24,13 +25,7 @@ Settings: TypeAlias = Mapping[str, object]  # of a run, as the experiment takes 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a table.
-
-    ``is_random``: the run depends on its seed even when the rows do not. ``enforces_budgets``: it
-    is given the budgets; the others run once for all budgets. ``tuned_by`` names the line whose
-    cross-validated l2 and objective it uses. It trains with ``budget_times`` the budget it is
-    judged by. ``quick`` replaces settings in a quick trial.
-    """
+    """One line of a table, as ``lines.toml`` describes it."""
 
     label: str
     kind: Kind
@@ -49,80 +44,26 @@ class Line:
         return chooses and not chosen and self.tuned_by is None
 
 
-_UNTUNED = {"l2": 3e-3, "objective": 10.0}
-_SHORT = {"rounds": (60,)}
+def _settings(table: Settings) -> Settings:
+    return {
+        key.replace("-", "_"): tuple(value) if isinstance(value, list) else value
+        for key, value in table.items()
+    }
 
 
-def _baseline(label: str, method: str, *, is_random: bool = False) -> Line:
-    return Line(label, "baseline", {"method": method}, is_random, quick=_SHORT)
+def _line(options: Settings, quick: Settings | None = None, **others: Any) -> Line:
+    return Line(options=_settings(options), quick=_settings(quick or {}), **others)
 
 
 LINES: dict[str, Line] = {
-    "fedavg": _baseline("FedAvg", "fedavg"),
-    "fair-reg": _baseline("FedAvg+FairReg", "fair-reg"),
-    "agnostic-fair": _baseline("FA (AgnosticFair)", "agnostic-fair", is_random=True),
-    "mmpf": _baseline("MMPF", "mmpf"),
-    "q-ffl": _baseline("q-FFL", "q-ffl"),
-    "afl": _baseline("AFL", "afl"),
-    "fedmgda": _baseline("FedMGDA+", "fedmgda"),
-    "fairfed": _baseline("FairFed", "fairfed"),
-    "fedfb": _baseline("FedFB", "fedfb"),
-    "two-stage": Line(
-        "FCFL, two-stage, authors' options",
-        "theirs",
-        {"method": "two-stage", "published": True, "start": "uniform"},
-        is_random=True,
-        enforces_budgets=True,
-        quick={"rounds": (80, 40)},
-    ),
-    "two-stage-as-written": Line(
-        "FCFL, two-stage, as written",
-        "theirs",
-        {"method": "two-stage"},
-        enforces_budgets=True,
-        quick={"rounds": (80, 40)},
-    ),
-    "sqp": Line(
-        "FCFL, sqp", "ours", {"method": "sqp"}, is_random=True, enforces_budgets=True,
-        quick=_UNTUNED,
-    ),
-    "sqp-max": Line(
-        "FCFL, sqp, min-max optimum",
-        "ours",
-        {"method": "sqp", "l2": 1e-3, "objective": "max"},
-        enforces_budgets=True,
-    ),
-    "sqp-mean": Line(
-        "FCFL, sqp, mean loss",
-        "ours",
-        {"method": "sqp", "objective": 10.0},
-        enforces_budgets=True,
-        quick=_UNTUNED,
-    ),
-    "sqp-tenth": Line(
-        "FCFL, sqp, a tenth of the budget",
-        "ours",
-        {"method": "sqp"},
-        is_random=True,
-        enforces_budgets=True,
-        tuned_by="sqp",
-        budget_times=0.1,
-    ),
-    "sqp-sure": Line(
-        "FCFL, sqp, confidence .9",
-        "ours",
-        {"method": "sqp", "confidence": 0.9},
-        is_random=True,
-        enforces_budgets=True,
-        tuned_by="sqp",
-    ),
-}  # fmt: skip
-
-
+    name: _line(**table)
+    for name, table in tomllib.loads(
+        (Path(__file__).parent / "lines.toml").read_text(encoding="utf-8")
+    ).items()
+}
 Protocol = Literal["original", "resplits", "partitions", "splits", "starts"]
 Figure = Literal["dots", "series", "front", "plane", "clients"]
 
-FIGURES = ("dots", "series", "front", "plane", "clients")
 PROTOCOLS: dict[str, str] = {
     "original": "the original split of Adult; seeds are those of the start and of the folds",
     "resplits": "each client's rows pooled and split again at random, 67/33, one seed per split",
@@ -206,22 +147,13 @@ def read_item(path: Path) -> Item:
         raise DataError(f"Cannot read the item {str(path)!r}: {error}.") from None
     known = {field.name for field in fields(Item)} - {"name", "cases"} | {"lines", "case"}
     check_keys(table, known, repr(str(path)), DataError)
-    check_choice("figure", table["figure"], FIGURES)
+    check_choice("figure", table["figure"], get_args(Figure))
     for protocol in table["protocols"]:
         check_choice("protocols", protocol, PROTOCOLS)
-    lines = _lines(path, table.get("lines", ()))
-    return Item(
-        path.stem,
-        table["title"],
-        table["of"],
-        table["paper"],
-        table["chosen"],
-        table["figure"],
-        table["table"],
-        tuple(table["protocols"]),
-        tuple(_case(path, case, lines) for case in table["case"]),
-        table.get("limits", {}),
-    )
+    lines = _lines(path, table.pop("lines", ()))
+    cases = tuple(_case(path, case, lines) for case in table.pop("case"))
+    protocols, limits = tuple(table.pop("protocols")), table.pop("limits", {})
+    return Item(path.stem, cases=cases, protocols=protocols, limits=limits, **table)
 
 
 def _case(path: Path, table: Mapping[str, Any], lines: tuple[str, ...]) -> Case:
@@ -239,13 +171,6 @@ def _lines(path: Path, names: Sequence[str]) -> tuple[str, ...]:
                 f"There is no line {name!r} in {str(path)!r}. {did_you_mean(name, LINES)}"
             )
     return tuple(names)
-
-
-def _settings(table: Settings) -> Settings:
-    return {
-        key.replace("-", "_"): tuple(value) if isinstance(value, list) else value
-        for key, value in table.items()
-    }
 
 
 TEST_SIZE = 0.33  # of a re-split, as in the paper
@@ -303,18 +228,12 @@ def plan_runs(item: Item, scale: Scale, substitutes: Mapping[str, str]) -> dict[
     ``substitutes`` names the sets used instead of others, such as a demo for credentialed data.
     """
     plan = {}
-    for case, line, protocol, seed in _places(item, scale):
-        place = Place(case.name, line, protocol, seed)
-        plan[place] = run_of(item, case, place, scale, substitutes)
+    for case, protocol in product(item.cases, item.protocols):
+        for line in case.lines:
+            for seed in _seeds(scale, protocol, LINES[line]):
+                place = Place(case.name, line, protocol, seed)
+                plan[place] = run_of(item, case, place, scale, substitutes)
     return plan
-
-
-def _places(item: Item, scale: Scale) -> Iterator[tuple[Case, str, Protocol, int]]:
-    for case in item.cases:
-        for protocol in item.protocols:
-            for line in case.lines:
-                for seed in _seeds(scale, protocol, LINES[line]):
-                    yield case, line, protocol, seed
 
 
 def _seeds(scale: Scale, protocol: Protocol, line: Line) -> range:

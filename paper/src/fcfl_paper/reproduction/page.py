@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from rich import box
 from rich.table import Table
 from rich.text import Text
@@ -15,7 +16,7 @@ from .readings import readings
 from .records import CaseResult, ItemResult
 from .tables import BESIDE, TextTable, failures_of, glance, tables_of
 
-INSTALL = "pip install 'fcfl[paper]'"
+INSTALL = "pip install matplotlib"
 
 
 def can_draw() -> bool:
@@ -89,18 +90,6 @@ _QUICK = (
     "A quick trial: one seed, few rounds, settings not tuned. It only shows that the item runs; "
     "its numbers mean nothing."
 )
-_HEAD = """# The paper's tables and figures, reproduced
-
-Each item names the command that made it; `fcfl reproduce all` makes all of them with five seeds
-and twenty re-splits. The paper is FCFL (Cui et al., 2021). Every number is on test or held-out
-rows unless it says training rows. Settings are chosen on training rows only; a line that was
-added after held-out rows had been seen says so under its item. *Authors' options* is the
-two-stage method with the behaviour of the authors' public code; *sqp* solves the same problem by
-sequential quadratic programming. Disparities are absolute differences of hard group rates; "met
-in training" counts runs whose smooth disparities on training rows meet every budget (to .001),
-"within" runs whose held-out hard disparity does. Conclusions are drawn from the random splits,
-not from the one original split. The figures of every run are in `results/`.
-"""
 _SOURCES = {
     "demo": " Here: the open eICU demo, regions as clients, APACHE day-one features.",
     "simulated": " Here: simulated tables in the schema of eICU, no patient behind any row.",
@@ -149,55 +138,20 @@ def write_reproduction(items: Sequence[ItemResult], folder: Path) -> Path:
 
 
 def page_text(items: Sequence[ItemResult], *, has_figures: bool = True) -> str:
-    """The page in Markdown."""
-    parts = [_HEAD, _contents(items), _glance_part(items)]
-    return "\n".join([*parts, *(_section(item, has_figures) for item in items)])
+    """Return the page in Markdown."""
+    loader = FileSystemLoader(Path(__file__).parent)
+    environment = Environment(
+        loader=loader, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
+    )
+    environment.filters["first_upper"] = lambda text: f"{text[0].upper()}{text[1:]}"
+    text = environment.get_template("page.md.jinja").render(
+        items=items, glances=glance(items), sources=_sources, sentences=_sentences,
+        tables=tables_of, plots=lambda item: plots_of(item) if has_figures else [],
+    )  # fmt: skip
+    return text.rstrip("\n") + "\n"
 
 
-def _contents(items: Sequence[ItemResult]) -> str:
-    lines = ["| item | of the paper |", "| --- | --- |"]
-    lines += [f"| [{i.name}](#{i.name}) | {i.of}: {i.title.lower()} |" for i in items]
-    return "\n".join(lines) + "\n"
-
-
-def _glance_part(items: Sequence[ItemResult]) -> str:
-    lines = [line for found in glance(items) for line in (*markdown(found), "")]
-    return "\n".join(["## At a glance", "", *lines]) if lines else ""
-
-
-def _section(item: ItemResult, has_figures: bool) -> str:
-    lines = [f"## {item.name}", "", f"{item.title} ({item.of}).", ""]
-    lines += [f"**The paper.** {item.paper}", ""]
-    lines += [f"**Protocol.** {_protocol(item)} Made by `{_command(item)}`.", ""]
-    lines += [f"**Settings.** {item.chosen[0].upper()}{item.chosen[1:]}.", ""]
-    for plot in plots_of(item) if has_figures else ():
-        lines += [f"![{plot.title}](reproduction/{plot.file_name})", ""]
-    lines += ["**Reading.**", ""]
-    lines += [f"* {sentence}" for sentence in _sentences(item)] + [""]
-    for found in tables_of(item):
-        lines += [*markdown(found), ""]
-    return "\n".join(lines)
-
-
-def _protocol(item: ItemResult) -> str:
-    """How rows were split, and which rows were used instead of data that cannot be shared."""
-    text = "; ".join(item.protocols.values())
-    sources = {table.split(":")[1] for table in item.tables if table.startswith("eicu:")}
-    used = "".join(_SOURCES[source] for source in sorted(sources))
-    return f"{text[0].upper()}{text[1:]}.{used}"
-
-
-def _command(item: ItemResult) -> str:
-    """What makes this item's numbers."""
-    splits = f" --splits {item.scale.splits}" if "resplits" in item.protocols else ""
-    return f"fcfl reproduce {item.name} --seeds {item.scale.seeds}{splits}"
-
-
-def markdown(found: TextTable) -> Iterator[str]:
-    """A table in Markdown under its caption."""
-    yield f"{found.caption[0].upper()}{found.caption[1:]}:"
-    yield ""
-    yield "| " + " | ".join(found.headings) + " |"
-    yield "| --- |" + " ---: |" * (len(found.headings) - 1)
-    for row in found.rows:
-        yield "| " + " | ".join(row) + " |"
+def _sources(item: ItemResult) -> str:
+    """Describe the rows that were used instead of data that cannot be shared."""
+    used = {table.split(":")[1] for table in item.tables if table.startswith("eicu:")}
+    return "".join(_SOURCES[source] for source in sorted(used))
