@@ -19,7 +19,7 @@ from fcfl import Difference, Federation, Linear, train
 from fcfl._types import Matrix, Point, Reports, Request, Vector, curvature_sum
 from fcfl.client.questions import Setup
 from fcfl.data import load_builtin
-from fcfl.federation.masks.mask_sums import level_weights
+from fcfl.federation.masks.sums import level_weights
 from fcfl.methods.sqp import SQP
 from fcfl.methods.sqp.subproblem import Multipliers, curvature_weights
 from fcfl.problem.evaluation import evaluate_point

@@ -5,8 +5,6 @@ from pathlib import Path
 OPEN = """min-group-rows = 1
 withhold-below = 1
 [limits]
-seed = "any"
-test-size = "any"
 """
 
 

@@ -25,8 +25,6 @@ def hospitals(folder, frame=None):
 OPEN = """min-group-rows = 1
 withhold-below = 1
 [limits]
-seed = "any"
-test-size = "any"
 """
 
 

@@ -6,15 +6,43 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from fcfl._checks import check_clients_known, did_you_mean
 from fcfl._types import ClientId
 from fcfl.accountant import check_privacy
 from fcfl.errors import DataError
-from fcfl.limits import Limits
-from fcfl.mask_policy import MaskPolicy
 from fcfl.preference import Preference
 from fcfl.rules import Difference, Rule
+
+MIN_GROUP_ROWS = 20  # of a site: smaller groups are not named, and not compared
+WITHHOLD_BELOW = 10  # of a site: rarer levels are not named
+MIN_SUMMED = 3  # clients of a masked sum: of two each knows the other's part
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a site answers, whoever sends the request: the ``[limits]`` table of its policy.
+
+    ``curvature`` may be "masked": only as part of a sum over clients. ``modules`` are the networks
+    that it reports on, as ``package.module:function``.
+    """
+
+    largest_answer_mb: float = 128.0
+    curvature: bool | Literal["masked"] = True
+    modules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class MaskPolicy:
+    """What a client requires of a masked sum: the ``[masks]`` table of its policy.
+
+    A sum must be over at least ``least`` clients. With ``peers``, the others' public keys, the
+    client takes part with these only; without, it trusts the keys that the server passes on.
+    """
+
+    least: int = MIN_SUMMED
+    peers: Mapping[ClientId, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

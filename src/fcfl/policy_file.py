@@ -28,53 +28,115 @@
     disparity-per-accuracy = 1.0
     max-disparity = 0.1
 
-    [limits]                         # a site's own: what it answers at most; all are optional
-    counts-per-table = 100
+    [limits]                         # a site's own: what it answers; all are optional
+    largest-answer-mb = 64
     curvature = "masked"             # only as a sum over clients; or true, or false
 
     [masks]                          # a site's own: see docs/masked-sums.md
     least = 5                        # clients that a masked sum is over at least; default 3
     peers = { north = "…" }          # public keys of the others, as `fcfl site key` prints them
 
-Of a rule only ``metric`` and ``attribute`` are required, and no rule at all beside a preference or
-limits. Clients named under ``[rule.clients]`` of a rule without a ``budget`` are the only ones
-bounded by it. A site's ``[privacy]`` table has ``epsilon``, ``delta`` and ``schema``, optionally
-``after-exact-answers``, and stands without the first two keys: see docs/privacy.md.
+Of a rule only ``metric`` and ``attribute`` are required, and no rule at all at a site, or beside a
+preference or limits. Clients named under ``[rule.clients]`` of a rule without a ``budget`` are the
+only ones bounded by it. A site's ``[privacy]`` table has ``epsilon``, ``delta`` and ``schema``,
+optionally ``after-exact-answers``, and stands without the first two keys: see docs/privacy.md.
 """
 
 import hashlib
 import os
+import re
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal, TypeVar
 
-from fcfl._checks import (
-    check_budget,
-    check_choice,
-    check_count,
-    check_fraction,
-    check_keys,
-    check_positive,
-)
+import msgspec
+
+from fcfl._checks import check_budget, check_choice, check_positive, did_you_mean
 from fcfl.errors import DataError
-from fcfl.limits import LEAST_IN_LEVEL, LEAST_ROWS, Limits
-from fcfl.mask_policy import mask_policy_from_table
-from fcfl.policy import Policy, PolicyRule, PrivacyBudget, identity, naming
-from fcfl.preference import Preference, preference_from_table
+from fcfl.policy import (
+    MIN_GROUP_ROWS,
+    MIN_SUMMED,
+    WITHHOLD_BELOW,
+    Limits,
+    MaskPolicy,
+    Policy,
+    PolicyRule,
+    PrivacyBudget,
+    identity,
+    naming,
+)
+from fcfl.preference import Preference
 from fcfl.rules import Difference, Ratio
 
+T = TypeVar("T")
+
 _KINDS: dict[str, type[Difference] | type[Ratio]] = {"difference": Difference, "ratio": Ratio}
-_AFTER_EXACT = "after-exact-answers"
-_SITE_KEYS = ("limits", "masks", "preference", "privacy")  # a site may have no rule beside these
-_TOP_KEYS = ("min-group-rows", "withhold-below", "groups", "rule", *_SITE_KEYS)
-_RULE_KEYS = ("metric", "attribute", "kind", "budget", "scope", "clients")
+_Rows = Annotated[int, msgspec.Meta(ge=1)]
+_Key = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]  # as `fcfl site key` prints it
+
+
+class _Table(msgspec.Struct, rename="kebab", forbid_unknown_fields=True):
+    """A table of the file; its keys have hyphens."""
+
+
+class _Rule(_Table):
+    metric: str
+    attribute: str
+    kind: str = "difference"
+    budget: float | None = None
+    scope: str = "client"
+    clients: dict[str, float] = {}
+
+
+class _Preference(_Table):
+    disparity_per_accuracy: float = 1.0
+    max_disparity: float | None = None
+    min_accuracy: float | None = None
+    tells_gains: bool = True
+
+
+class _Limits(_Table):
+    largest_answer_mb: float = Limits.largest_answer_mb
+    curvature: bool | Literal["masked"] = True
+    modules: tuple[str, ...] = ()
+
+
+class _Masks(_Table):
+    least: Annotated[int, msgspec.Meta(ge=MIN_SUMMED)] = MIN_SUMMED
+    peers: dict[str, _Key] = {}
+
+
+class _Privacy(_Table):
+    epsilon: float
+    delta: float
+    schema: str
+    after_exact_answers: bool = False
+
+
+class _File(_Table):
+    min_group_rows: _Rows | None = None
+    withhold_below: _Rows | None = None
+    groups: dict[str, Annotated[tuple[str, ...], msgspec.Meta(min_length=2)]] = {}
+    rule: Annotated[tuple[_Rule, ...], msgspec.Meta(min_length=1)] | None = None
+    preference: _Preference | None = None
+    limits: _Limits | None = None
+    masks: _Masks | None = None
+    privacy: _Privacy | None = None
+
+
+_TABLES: dict[str, type[_Table]] = {
+    "": _File,
+    "rule": _Rule,
+    "preference": _Preference,
+    "limits": _Limits,
+    "masks": _Masks,
+    "privacy": _Privacy,
+}
 
 
 def read_policy(path: str | os.PathLike[str], *, of_site: bool = False) -> Policy:
-    """Read and check a policy file; one of a site is closed where it says nothing."""
-    least, in_level = (LEAST_ROWS, LEAST_IN_LEVEL) if of_site else (1, 1)
+    """Read and check a policy file. The policy of a site is closed where it sets nothing."""
     try:
         content = Path(path).read_bytes()
     except OSError as error:
@@ -83,159 +145,83 @@ def read_policy(path: str | os.PathLike[str], *, of_site: bool = False) -> Polic
     where = f"Policy {str(path)!r}"
     try:
         table = tomllib.loads(content.decode())
+        read = msgspec.convert(table, _File)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{where} is not TOML: {error}.") from None
-    check_keys(table, _TOP_KEYS, f"policy {str(path)!r}", DataError)
-    needs_no_rules = "rule" not in table and not set(_SITE_KEYS).isdisjoint(table)
-    if "privacy" in table:
-        least, in_level = 1, 1  # what is withheld would depend on the rows
+    except msgspec.ValidationError as error:
+        raise DataError(_sentence(where, str(error))) from None
+    privacy = read.privacy
+    needs_rules = not of_site and set(table) <= {"min-group-rows", "withhold-below", "groups"}
+    if read.rule is None and needs_rules:
+        raise DataError(f"{where}: `rule` must be one or more [[rule]] tables, got none.")
+    if privacy is not None and (read.min_group_rows or read.withhold_below):
+        raise DataError(
+            f"{where}: `min-group-rows` and `withhold-below` must be left out beside [privacy]: "
+            "what is withheld would depend on the rows, and noise does without."
+        )
+    for attribute, names in read.groups.items():
+        if len(set(names)) != len(names):
+            raise DataError(f"{where}: `groups.{attribute}` must have different names.")
+    is_closed = of_site and privacy is None
+    limits = _like(Limits, read.limits) or Limits()
+    with naming(where):
+        preference = _like(Preference, read.preference)
+        budget = None if privacy is None else PrivacyBudget(privacy.epsilon, privacy.delta)
+        check_positive("limits.largest-answer-mb", limits.largest_answer_mb)
     return Policy(
-        () if needs_no_rules else tuple(_read_rules(where, table.get("rule"))),
-        _read_groups(where, table.get("groups", {})),
-        _read_rows(where, "min-group-rows", table.get("min-group-rows", least)),
+        _rules(where, read.rule or ()),
+        read.groups,
+        read.min_group_rows or (MIN_GROUP_ROWS if is_closed else 1),
         str(path),
         hashlib.sha256(content).hexdigest(),
-        _read_rows(where, "withhold-below", table.get("withhold-below", in_level)),
-        _read_preference(where, table.get("preference")),
-        _read_limits(where, table.get("limits", {})),
-        mask_policy_from_table(table.get("masks", {}), where),
-        *_read_privacy(where, table),
+        read.withhold_below or (WITHHOLD_BELOW if is_closed else 1),
+        preference,
+        limits,
+        _like(MaskPolicy, read.masks) or MaskPolicy(),
+        budget,
+        None if privacy is None else privacy.schema,
+        privacy is not None and privacy.after_exact_answers,
     )
 
 
-def _read_rules(where: str, rules: object) -> Iterator[PolicyRule]:
-    if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
-        raise DataError(f"{where}: `rule` must be one or more [[rule]] tables, got {rules!r}.")
-    seen: dict[tuple[str, ...], int] = {}
-    for number, table in enumerate(rules, start=1):
+def _like(kind: Callable[..., T], table: _Table | None) -> T | None:
+    """Return the checked class with the fields of a table."""
+    return None if table is None else kind(**msgspec.structs.asdict(table))
+
+
+def _rules(where: str, tables: tuple[_Rule, ...]) -> tuple[PolicyRule, ...]:
+    found: dict[tuple[str, ...], PolicyRule] = {}
+    for number, table in enumerate(tables, start=1):
         place = f"{where}, rule {number}"
-        found = _read_rule(place, table)
-        first = seen.setdefault(identity(found.rule), number)
-        if first != number:
+        with naming(place):
+            rule = _rule(table)
+        if rule.clients and rule.rule.scope == "global":
+            raise DataError(f"{place}: `clients` must be left out for scope 'global'.")
+        if identity(rule.rule) in found:
             raise DataError(
-                f"{place} compares the same as rule {first}. Join them; single clients have "
+                f"{place} compares the same as an earlier rule. Join them; single clients have "
                 "their budgets under [rule.clients]."
             )
-        yield found
+        found[identity(rule.rule)] = rule
+    return tuple(found.values())
 
 
-def _read_rule(where: str, table: Mapping[str, object]) -> PolicyRule:
-    check_keys(table, _RULE_KEYS, where.replace("Policy", "policy", 1), DataError)
-    for key in ("metric", "attribute"):
-        if key not in table:
-            raise DataError(f"{where}: `{key}` must be given, got only {', '.join(table)}.")
-    metric, attribute = (_text(where, table, key) for key in ("metric", "attribute"))
-    kind, scope = _text(where, table, "kind", "difference"), _text(where, table, "scope", "client")
-    with naming(where):
-        chosen = _KINDS[check_choice("kind", kind, _KINDS)]
-        budget = _budget("budget", table["budget"]) if "budget" in table else None
-        clients = _client_budgets(where, table.get("clients", {}))
-        rule = chosen(metric, attribute, budget, scope)  # type: ignore[arg-type]
-    if clients and rule.scope == "global":
-        raise DataError(f"{where}: `clients` must be left out for scope 'global', got {clients!r}.")
-    return PolicyRule(rule, clients)
+def _rule(table: _Rule) -> PolicyRule:
+    kind = _KINDS[check_choice("kind", table.kind, _KINDS)]
+    for client, budget in table.clients.items():
+        check_budget(f"clients.{client!r}", budget)
+    rule = kind(table.metric, table.attribute, table.budget, table.scope)  # type: ignore[arg-type]
+    return PolicyRule(rule, table.clients)
 
 
-def _text(where: str, table: Mapping[str, object], key: str, default: str = "") -> str:
-    value = table.get(key, default)
-    if not isinstance(value, str):
-        raise DataError(f"{where}: `{key}` must be text in quotes, got {value!r}.")
-    return value
-
-
-def _budget(key: str, value: object) -> float:
-    return check_budget(key, value)  # type: ignore[arg-type]
-
-
-def _client_budgets(where: str, clients: object) -> dict[str, float]:
-    if not isinstance(clients, dict):
-        raise DataError(f"{where}: `clients` must be a [rule.clients] table, got {clients!r}.")
-    return {client: _budget(f"clients.{client!r}", value) for client, value in clients.items()}
-
-
-def _read_groups(where: str, groups: object) -> dict[str, tuple[str, ...]]:
-    if not isinstance(groups, dict):
-        raise DataError(f"{where}: `groups` must be a [groups] table, got {groups!r}.")
-    for attribute, names in groups.items():
-        is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
-        if not is_list or len(set(names)) != len(names) or len(names) < 2:
-            raise DataError(
-                f"{where}: `groups.{attribute}` must be a list of two or more different texts, "
-                f"got {names!r}."
-            )
-    return {attribute: tuple(names) for attribute, names in groups.items()}
-
-
-def _read_rows(where: str, key: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise DataError(f"{where}: `{key}` must be a whole number from 1, got {value!r}.")
-    return value
-
-
-def _read_preference(where: str, table: object) -> Preference | None:
-    if table is None:
-        return None
-    if not isinstance(table, dict):
-        raise DataError(f"{where}: `preference` must be a [preference] table, got {table!r}.")
-    with naming(where):
-        return preference_from_table(table, "[preference]")
-
-
-def _read_privacy(
-    where: str, policy: Mapping[str, object]
-) -> tuple[PrivacyBudget | None, str | None, bool]:
-    """The budget, the file that declares columns, and whether exact answers were given before."""
-    table = policy.get("privacy")
-    if table is None:
-        return None, None, False
-    keys = {"epsilon", "delta", "schema"}
-    if not isinstance(table, dict) or set(table) - {_AFTER_EXACT} != keys:
-        raise DataError(
-            f"{where}: `privacy` must be a [privacy] table with epsilon, delta and schema, got "
-            f"{table!r}."
-        )
-    for key in ("min-group-rows", "withhold-below"):
-        if key in policy:
-            raise DataError(
-                f"{where}: `{key}` must be left out beside [privacy]: what is withheld would "
-                "depend on the rows, and noise does without."
-            )
-    with naming(where):
-        budget = PrivacyBudget(table["epsilon"], table["delta"])
-    after_exact = table.get(_AFTER_EXACT, False)
-    if not isinstance(after_exact, bool):
-        raise DataError(
-            f"{where}: `privacy.{_AFTER_EXACT}` must be true or false, got {after_exact!r}."
-        )
-    return budget, _text(where, table, "schema"), after_exact
-
-
-def _read_limits(where: str, limits: object) -> Limits:
-    if not isinstance(limits, dict):
-        raise DataError(f"{where}: `limits` must be a [limits] table, got {limits!r}.")
-    known = {part.name.replace("_", "-"): part for part in fields(Limits)}
-    check_keys(limits, known, f"{where.replace('Policy', 'policy', 1)}, limits", DataError)
-    return Limits(
-        **{known[key].name: _read_limit(where, key, value) for key, value in limits.items()}
-    )
-
-
-def _read_limit(where: str, key: str, value: object) -> Any:
-    """A truth value, a share, a whole number or a number, as the limit wants it."""
-    place = f"limits.{key}"
-    if key == "modules":
-        if not isinstance(value, list) or not all(isinstance(path, str) for path in value):
-            raise DataError(f"{where}: `{place}` must be a list of texts, got {value!r}.")
-        return tuple(value)
-    if key in ("seed", "test-size") and value == "any":
-        return None
-    if key == "curvature":
-        if not isinstance(value, bool) and value != "masked":
-            raise DataError(f"{where}: `{place}` must be true, false or 'masked', got {value!r}.")
-        return value
-    with naming(where):
-        if key == "test-size":
-            return check_fraction(place, value)  # type: ignore[arg-type]
-        if key.startswith("largest-"):
-            return check_positive(place, value)  # type: ignore[arg-type]
-        return check_count(place, value)  # type: ignore[arg-type]
+def _sentence(where: str, reason: str) -> str:
+    """Put the key before the reason for which `msgspec` rejects a file, and help with a typo."""
+    reason, _, place = reason.partition(" - at `$")
+    keys = re.sub(r"\[(\d+)\]", lambda found: f" {int(found[1]) + 1}", place.strip(".`"))
+    unknown = re.match("Object contains unknown field `(.*)`", reason)
+    if unknown is not None:
+        below = f", `{keys}`" if keys else ""
+        table = _TABLES.get(keys.partition(" ")[0], _File)
+        hint = did_you_mean(unknown[1], [f.encode_name for f in msgspec.structs.fields(table)])
+        return f"Unknown key `{unknown[1]}` in {where[0].lower()}{where[1:]}{below}. {hint}"
+    return f"{where}: `{keys}`: {reason}." if keys else f"{where}: {reason}."

@@ -11,15 +11,12 @@
 It stays with the client, wherever that is: what leaves it is a ballot.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from fcfl._checks import check_budget, check_keys, check_positive
+from fcfl._checks import check_budget, check_positive
 from fcfl._types import Vector
-
-_KEYS = ("disparity-per-accuracy", "max-disparity", "min-accuracy", "tells-gains")
 
 
 @dataclass(frozen=True)
@@ -124,10 +121,3 @@ def places(values: Vector) -> Vector:
     above = (values[None, :] > values[:, None]).sum(axis=1)
     level = (values[None, :] == values[:, None]).sum(axis=1)
     return np.asarray(above + (level + 1) / 2)
-
-
-def preference_from_table(table: Mapping[str, float | bool], where: str) -> Preference:
-    """The preference that a TOML table states."""
-    check_keys(table, _KEYS, where)
-    given = {key.replace("-", "_"): value for key, value in table.items()}
-    return Preference(**given)  # type: ignore[arg-type]

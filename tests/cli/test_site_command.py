@@ -2,8 +2,7 @@
 
 import tomli_w
 
-from fcfl.limits import Limits
-from fcfl.sites.ledger import Entry, Ledger
+from fcfl.sites.journal import Entry, open_journal, record
 from fcfl.sites.rows import table_checksum
 from fcfl.sites.settings import SiteSettings
 from hospital import fcfl, only_error, stays, written
@@ -19,33 +18,27 @@ def a_site(folder, policy=None):
     return folder / "site.toml"
 
 
-def test_status_shows_what_was_asked_and_what_is_left(tmp_path):
-    path = a_site(tmp_path, "[limits]\ncounts-per-table = 17\n")
+def test_status_shows_what_was_asked(tmp_path):
+    path = a_site(tmp_path)
     outcome = fcfl("site", "status", path)
     assert outcome.exit_code == 0 and "Nothing was asked" in outcome.output
     settings = SiteSettings.from_file(path)
-    ledger, table = Ledger(settings.ledger_folder), table_checksum(settings)
+    journal, table = open_journal(settings.ledger_folder), table_checksum(settings)
+    record(journal, Entry("another table", "", "introduction", "introduce", 10))
     for number in range(3):
-        entry = Entry(table, "abcdef0123", f"{number}", "count", 10, 4, (f"model {number}",))
-        ledger.record(entry, Limits())
+        record(journal, Entry(table, "abcdef0123", f"{number}", "evaluate", 10, points=4))
     outcome = fcfl("site", "status", path)
     assert outcome.exit_code == 0, outcome.output
     shown = " ".join(outcome.output.split())
-    assert "questions 3 50000 49997" in shown and "points 12 500000" in shown
-    assert "counts 3 17 14" in shown and "run 1 (abcdef01)" in shown
-    assert "1 of 100 runs" in shown
+    assert "abcdef01 3 12 20" in shown and "1 other tables" in shown
 
 
-def test_a_torn_ledger_is_told_and_mended(tmp_path):
+def test_a_changed_journal_is_one_sentence(tmp_path):
     path = a_site(tmp_path)
-    ledger = Ledger(SiteSettings.from_file(path).ledger_folder)
-    ledger.record(Entry("table", "", "1", "introduce", 10), Limits())
-    ledger.path.write_bytes(ledger.path.read_bytes() + b'{"entry":')
-    assert "is torn or was changed at line 2" in only_error(fcfl("site", "status", path))
-    outcome = fcfl("site", "mend", path)
-    assert outcome.exit_code == 0 and "Cut 9 bytes off" in " ".join(outcome.output.split())
-    assert "The ledger is whole" in fcfl("site", "mend", path).output
-    assert fcfl("site", "status", path).exit_code == 0
+    journal = open_journal(SiteSettings.from_file(path).ledger_folder)
+    record(journal, Entry("table", "", "1", "introduce", 10))
+    journal.path.write_bytes(journal.path.read_bytes()[:5000])
+    assert "journal.sqlite" in only_error(fcfl("site", "status", path))
 
 
 def test_what_is_no_sites_file_is_one_sentence(tmp_path):

@@ -10,12 +10,12 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
-from fcfl.limits import Limits
 from fcfl.policy_file import read_policy
 from fcfl.sites.settings import SiteSettings
 from hospital import fcfl, result_of, start_process, stays, weights_of
@@ -63,23 +63,11 @@ def test_the_files_of_a_site_are_read(tmp_path):
         (tmp_path / "site.toml").write_text(text)
         settings = SiteSettings.from_file(tmp_path / "site.toml")
         closed = SiteSettings("north", settings.table)  # the page's policy is the default
-        assert settings.limits == closed.limits == Limits()
-        for key in ("name", "min_group_rows", "withhold_below"):
-            assert getattr(settings, key) == getattr(closed, key)
+        found = replace(settings.read_policy, policy_rules=(), source="", sha256="")
+        assert settings.name == "north" and found == closed.read_policy
     commented = re.sub(r"^# (?=\w)", "", policy, flags=re.M)  # the optional lines, too
     (tmp_path / "all.toml").write_text(commented, encoding="utf-8")
     assert read_policy(tmp_path / "all.toml").limits.modules == ("our_networks.small:mlp",)
-
-
-def test_the_limits_on_the_page_are_the_defaults():
-    rows = re.findall(r"^\| (`[\w-]+`(?:, `[\w-]+`)*) \| ([\d,]+(?:, [\d,]+)*) \|", SITES, re.M)
-    listed = {}
-    for keys, values in rows:
-        names, numbers = re.findall(r"`([\w-]+)`", keys), values.split(", ")
-        listed |= dict(zip(names, (float(n.replace(",", "")) for n in numbers), strict=True))
-    assert len(listed) >= 11
-    for key, value in listed.items():
-        assert getattr(Limits(), key.replace("-", "_")) == value, key
 
 
 @contextmanager

@@ -6,19 +6,18 @@ import numpy as np
 
 from fcfl._types import CurvatureWeights, Point, Report, Request
 from fcfl.client.questions import Evaluate, Setup
-from fcfl.federation.masks.mask_holder import MaskHolder
-from fcfl.federation.masks.mask_journal import MaskJournal
-from fcfl.federation.masks.mask_keys import derive
-from fcfl.federation.masks.mask_messages import MaskedAsk, PrepareMasks, SumTerms
-from fcfl.federation.masks.mask_sums import MaskedSums
-from fcfl.mask_policy import MaskPolicy
+from fcfl.federation.journal import Journal
+from fcfl.federation.masks.holder import MaskHolder, MaskJournal, derive
+from fcfl.federation.masks.messages import MaskedAsk, PrepareMasks, SumTerms
+from fcfl.federation.masks.sums import MaskedSums
+from fcfl.policy import MaskPolicy
 
 N_PARAMS = 4
 
 
 def holder(name, policy=None, path=None):
     return MaskHolder(
-        name, derive(name.encode(), "test"), MaskJournal(path), policy or MaskPolicy()
+        name, derive(name.encode(), "test"), MaskJournal(Journal(path)), policy or MaskPolicy()
     )
 
 

@@ -10,7 +10,7 @@ from fcfl.client.questions import Count, Evaluate, Setup
 from fcfl.data.client_data import ClientData
 from fcfl.errors import ReportError
 from fcfl.federation.federation import Federation
-from fcfl.federation.masks.hidden_parts import hide, is_hidden, restore, summed_rates
+from fcfl.federation.masks.hidden import hide, is_hidden, restore, summed_rates
 from fcfl.models.linear import Linear
 from fcfl.rules import Difference, rates_needed
 

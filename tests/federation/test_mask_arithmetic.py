@@ -9,14 +9,18 @@ from fcfl.errors import DataError
 
 pytest.importorskip("cryptography")
 
-from fcfl.federation.masks.fixed_point import (
+from fcfl.federation.masks.arithmetic import (
+    PRIME,
     decode_numbers,
     encode_numbers,
     from_triangle,
+    join_shares,
     largest_entry,
+    split_secret,
     upper_triangle,
+    weights_at_zero,
 )
-from fcfl.federation.masks.mask_keys import (
+from fcfl.federation.masks.holder import (
     agree_on_secret,
     derive,
     public_of,
@@ -25,7 +29,6 @@ from fcfl.federation.masks.mask_keys import (
     uniform_below_prime,
     unseal,
 )
-from fcfl.federation.masks.shamir import PRIME, join_shares, split_secret, weights_at_zero
 
 SECRET = bytes(range(100, 132))
 

@@ -1,6 +1,7 @@
 """Sites with a privacy budget: they add the noise, count it, and answer nothing else."""
 
 import json
+import sqlite3
 from dataclasses import replace
 
 import numpy as np
@@ -11,12 +12,13 @@ from fcfl._types import Point, Request
 from fcfl.accountant import mu_of
 from fcfl.client.questions import Count, Evaluate, Setup
 from fcfl.data.declared_rows import read_declared
+from fcfl.federation.journal import Journal, JournalError
 from fcfl.models.linear import Linear
-from fcfl.policy import Limits, PrivacyBudget
+from fcfl.policy import PrivacyBudget
 from fcfl.releases import Release
 from fcfl.rules import Difference, rates_needed
 from fcfl.sites import private
-from fcfl.sites.ledger import Entry, Ledger, LedgerError
+from fcfl.sites.journal import Entry, entries_of, open_journal, privacy_spent, record
 from fcfl.sites.messages import Ask, Introduce, Refusal, Terms, decode_answer, encode_message
 from fcfl.sites.remote import RemoteFederation
 from fcfl.sites.settings import SiteSettings
@@ -69,9 +71,14 @@ def agreement_with(config, terms=TERMS):
     return RemoteFederation(InProcessTransport({0: config}), [config["name"]], terms).agreement
 
 
+def spent_in(folder):
+    """What is on record in a folder."""
+    return privacy_spent(entries_of(open_journal(folder)))
+
+
 def squares_of(folder):
     """What was spent in the only split."""
-    (squares,) = Ledger(folder).privacy_spent().splits.values()
+    (squares,) = spent_in(folder).splits.values()
     return squares
 
 
@@ -94,7 +101,7 @@ def test_a_private_run_over_sites_ends_with_what_each_spent(sites, tmp_path):
     rows = result.clients["north"].rows
     assert abs(rows.train + rows.test - 1000) < 200 and rows.test > 150
     for config in sites.values():
-        spent = Ledger(SiteSettings.from_node_config(config).ledger_folder).privacy_spent()
+        spent = spent_in(SiteSettings.from_node_config(config).ledger_folder)
         assert spent.epsilon(1e-6) == pytest.approx(2.0, rel=1e-6)
 
 
@@ -102,7 +109,7 @@ def test_a_second_run_adds_up_and_one_too_many_is_refused_by_name(sites, tmp_pat
     run(sites, tmp_path / "one")
     run(sites, tmp_path / "two", privacy="epsilon=1,delta=1e-6")
     settings = SiteSettings.from_node_config(sites[0])
-    spent = Ledger(settings.ledger_folder).privacy_spent()
+    spent = spent_in(settings.ledger_folder)
     squares = mu_of(2.0, 1e-6) ** 2 + mu_of(1.0, 1e-6) ** 2
     assert spent.mu**2 == pytest.approx(squares, rel=1e-9)
     assert 2.0 < spent.epsilon(1e-6) < 3.0
@@ -111,7 +118,7 @@ def test_a_second_run_adds_up_and_one_too_many_is_refused_by_name(sites, tmp_pat
     site_file = tmp_path / "site.toml"
     site_file.write_text(tomli_w.dumps(sites[0]))
     said = " ".join(fcfl("site", "status", site_file).output.split())
-    now = Ledger(settings.ledger_folder).privacy_spent().epsilon(1e-6)  # the third run began
+    now = spent_in(settings.ledger_folder).epsilon(1e-6)  # the third run began
     assert spent.epsilon(1e-6) < now <= 3.0 and f"Privacy: epsilon {now:.4g} of 3 spent" in said
 
 
@@ -156,8 +163,7 @@ def test_every_other_question_is_refused_and_costs_nothing(sites):
     for sentence, question in questions.items():
         said = asked(config, question)
         assert isinstance(said, Refusal) and sentence in said.sentence, said
-    ledger = Ledger(SiteSettings.from_node_config(config).ledger_folder)
-    assert ledger.privacy_spent().mu == 0
+    assert spent_in(SiteSettings.from_node_config(config).ledger_folder).mu == 0
 
 
 def test_an_answer_that_is_killed_is_counted_and_asked_again_it_counts_again(sites, monkeypatch):
@@ -183,13 +189,13 @@ def test_an_answer_that_is_killed_is_counted_and_asked_again_it_counts_again(sit
     assert squares_of(folder)["train"] == pytest.approx(0.12)
 
 
-def test_a_torn_ledger_answers_nothing(sites):
+def test_a_site_with_a_torn_journal_answers_nothing(sites):
     config = sites[0]
     asked(config, Introduce(TERMS))
-    path = SiteSettings.from_node_config(config).ledger_folder / "ledger.jsonl"
-    path.write_bytes(path.read_bytes() + b'{"entry":')
+    path = SiteSettings.from_node_config(config).ledger_folder / "journal.sqlite"
+    path.write_bytes(path.read_bytes()[:5000])
     said = asked(config, Introduce(TERMS))
-    assert isinstance(said, Refusal) and "torn or was changed" in said.sentence
+    assert isinstance(said, Refusal) and "looked at it" in said.sentence
 
 
 def test_what_is_wrong_with_rows_stays_in_the_log(sites, caplog, tmp_path):
@@ -206,24 +212,25 @@ def test_what_is_wrong_with_rows_stays_in_the_log(sites, caplog, tmp_path):
     assert "perhaps" in caplog.text
 
 
-def test_a_ledger_counts_over_all_states_of_a_table_and_reads_older_ones(tmp_path):
-    ledger, budget = Ledger(tmp_path), PrivacyBudget(1.0, 1e-6)
+def test_a_journal_counts_over_all_states_of_a_table(tmp_path):
+    journal, budget = open_journal(tmp_path), PrivacyBudget(1.0, 1e-6)
     half = mu_of(1.0, 1e-6) ** 2 / 2
-    ledger.record(Entry("before", "", "old", "introduce", 1), Limits())
-    assert b"privacy" not in ledger.path.read_bytes()
+    record(journal, Entry("before", "", "old", "introduce", 1))
     for table in ("one", "two"):
         entry = Entry(table, "run", f"of {table}", "evaluate", 1, privacy=(half, 0.0))
         with pytest.raises(ValueError, match="1 answers without noise"):
-            ledger.record(entry, Limits(), budget)
-        ledger.record(entry, Limits(), budget, after_exact=True)
-    assert Ledger(tmp_path).privacy_spent().epsilon(1e-6) == pytest.approx(1.0, rel=1e-6)
+            record(journal, entry, budget)
+        record(journal, entry, budget, after_exact=True)
+    assert spent_in(tmp_path).epsilon(1e-6) == pytest.approx(1.0, rel=1e-6)
     more = Entry("three", "run", "more", "evaluate", 1, privacy=(1e-3, 0.0))
     with pytest.raises(ValueError, match="would be passed"):
-        Ledger(tmp_path).record(more, Limits(), budget, after_exact=True)
-    text = ledger.path.read_text().replace('"privacy":[', '"privacy":[-')
-    ledger.path.write_text(text)
-    with pytest.raises(LedgerError):
-        Ledger(tmp_path).privacy_spent()
+        record(Journal(journal.path), more, budget, after_exact=True)
+    with sqlite3.connect(journal.path) as connection:
+        connection.execute(
+            "UPDATE records SET body = replace(body, '\"privacy\": [', '\"privacy\": [-')"
+        )
+    with pytest.raises(JournalError):
+        entries_of(Journal(journal.path))
 
 
 def test_one_row_more_at_a_site_changes_no_other_row(sites):
@@ -251,21 +258,19 @@ def test_one_row_more_at_a_site_changes_no_other_row(sites):
 
 def test_splits_that_the_server_chooses_add_up(sites, tmp_path):
     """A row that one split trains on is held out by another: it pays for both."""
-    policy = tmp_path / "policy.toml"
-    policy.write_text(policy.read_text() + '\n[limits]\nseed = "any"\ntest-size = "any"\n')
     config, train, test = sites[0], Release("counts", 0.3), Release("held_out", 0.4)
     folder = SiteSettings.from_node_config(config).ledger_folder
     one = agreement_with(config)
     assert not isinstance(asked(config, asking(one, train, test)), Refusal)
-    assert Ledger(folder).privacy_spent().mu ** 2 == pytest.approx(0.16)
+    assert spent_in(folder).mu ** 2 == pytest.approx(0.16)
     other = agreement_with(config, replace(TERMS, seed=1))
     assert not isinstance(asked(config, asking(other, train)), Refusal)
-    assert Ledger(folder).privacy_spent().mu ** 2 == pytest.approx(0.16 + 0.09)
+    assert spent_in(folder).mu ** 2 == pytest.approx(0.16 + 0.09)
     for number, terms in enumerate((TERMS, replace(TERMS, test_size=0.5)), start=1):
         said = asked(config, asking(agreement_with(config, terms), replace(test, mu=0.1)))
         assert not isinstance(said, Refusal)
         squares = 0.16 + 0.01 * number + 0.09  # the first of them is within the first split
-        assert Ledger(folder).privacy_spent().mu ** 2 == pytest.approx(squares)
+        assert spent_in(folder).mu ** 2 == pytest.approx(squares)
     said = asked(config, asking(agreement_with(config, replace(TERMS, seed=2)), test))
     assert isinstance(said, Refusal) and "would be passed" in said.sentence
 
@@ -275,22 +280,13 @@ def test_rows_that_move_between_two_files_pay_for_both(sites, tmp_path):
     settings = SiteSettings.from_node_config(config)
     for release in (Release("counts", 0.3), Release("held_out", 0.4)):
         assert not isinstance(asked(config, asking(agreement_with(config), release)), Refusal)
-    assert Ledger(settings.ledger_folder).privacy_spent().mu ** 2 == pytest.approx(0.16)
+    assert spent_in(settings.ledger_folder).mu ** 2 == pytest.approx(0.16)
     one, two = settings.table.read_bytes(), settings.test_table.read_bytes()
     settings.table.write_bytes(two)
     settings.test_table.write_bytes(one)
     question = asking(agreement_with(config), Release("counts", 0.3))
     assert not isinstance(asked(config, question), Refusal)
-    assert Ledger(settings.ledger_folder).privacy_spent().mu ** 2 == pytest.approx(0.25)
-
-
-@pytest.mark.parametrize("torn", [b"half", b"x" * 40])
-def test_a_torn_key_is_made_anew_once(sites, torn):
-    key = SiteSettings.from_node_config(sites[0]).ledger_folder / private.KEY
-    before = asked(sites[0], Introduce(TERMS)).checksum
-    key.write_bytes(torn)
-    first, second = (asked(sites[0], Introduce(TERMS)).checksum for _ in range(2))
-    assert first == second != before and len(key.read_bytes()) == 32
+    assert spent_in(settings.ledger_folder).mu ** 2 == pytest.approx(0.25)
 
 
 def test_after_exact_answers_a_site_stays_silent_unless_its_policy_knows_of_them(sites, tmp_path):
@@ -310,7 +306,7 @@ def test_after_exact_answers_a_site_stays_silent_unless_its_policy_knows_of_them
     )
     private.write_text(private.read_text().replace("= true", "= 1"))
     said = asked(config, Introduce(TERMS))
-    assert isinstance(said, Refusal) and "must be true or false" in said.sentence
+    assert isinstance(said, Refusal) and "after-exact-answers" in said.sentence
 
 
 def test_what_was_spent_is_not_kept_in_a_cache(sites):

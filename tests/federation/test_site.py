@@ -15,13 +15,12 @@ from fcfl.data.schema import Category
 from fcfl.errors import DataError
 from fcfl.extras import DisclosedRows, LocalTraining
 from fcfl.federation.serialise import Serialiser, same
-from fcfl.limits import Limits
 from fcfl.models.gradient_spread import GradientSpread
 from fcfl.models.leave_one_out import LeaveOneOut
 from fcfl.models.linear import Linear
 from fcfl.models.loss import Hinge
 from fcfl.models.model import Opaque
-from fcfl.policy import check_rules_kept
+from fcfl.policy import Limits, check_rules_kept
 from fcfl.rules import Difference, Ratio
 from fcfl.sites import site
 from fcfl.sites.agreement import agree
@@ -56,9 +55,6 @@ min-group-rows = {least}
 metric = "demographic_parity"
 attribute = "race"
 budget = {budget}
-[limits]
-seed = "any"
-test-size = "any"
 """
 
 
@@ -329,8 +325,6 @@ def test_a_site_answers_no_more_than_is_documented(tmp_path):
     forged = Serialiser(Ask, also=(*_QUESTIONS.classes.values(), type(extra))).dump(question)
     answer = ask(forged, path, tmp_path)
     assert isinstance(answer, Refusal) and "cannot be read" in answer.sentence
-    with pytest.raises(DataError, match=f"A site does not answer `{type(extra).__name__}`"):
-        check_question(question.question, agreement, Limits())
 
 
 @pytest.mark.parametrize(
@@ -338,17 +332,16 @@ def test_a_site_answers_no_more_than_is_documented(tmp_path):
     [
         LocalTraining(101, 0.1),
         LocalTraining(0, 0.1),
-        LocalTraining(1, 1e6),
         LocalTraining(1, float("nan")),
     ],
     ids=str,
 )
-def test_local_training_that_could_single_out_rows_is_refused(tmp_path, training):
+def test_local_training_without_end_is_rejected(tmp_path, training):
     path = a_table(tmp_path)
     agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
     question = evaluate(agreement, Point(start_of(agreement), extras=(training,)))
     answer = ask(question, path, tmp_path)
-    assert isinstance(answer, Refusal) and "A site trains for at most 100 epochs" in answer.sentence
+    assert isinstance(answer, Refusal) and "`epochs`" in answer.sentence
     allowed = LocalTraining(2, 0.1, batch_rows=32)
     question = evaluate(agreement, Point(start_of(agreement), extras=(allowed,)))
     (report,) = ask(question, path, tmp_path)
@@ -373,39 +366,23 @@ def test_leave_one_out_losses_are_those_of_a_client_in_memory(tmp_path):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"models": (), "factors": ()}, "1 to 20 models"),
-        ({"models": LOO.models * 21, "factors": LOO.factors * 21}, "1 to 20 models"),
+        ({"models": (), "factors": ()}, "0 `models`"),
         ({"factors": ()}, "0 `factors`"),
         ({"models": (np.zeros(8),)}, "`params` must be 9 finite numbers"),
-        ({"models": (np.full(9, 1e5),)}, "largest parameter of 10000"),
         ({"factors": (np.eye(8),)}, "`factor` must be"),
         ({"factors": (np.full((9, 9), np.nan),)}, "`factor` must be"),
-        ({"factors": (1e5 * np.eye(9),)}, "`factors` must be at most 10000"),
-        ({"weights": {"north": np.array([1.5])}}, "`weights` must be 1 numbers"),
-        ({"weights": {"north": np.array([np.nan])}}, "`weights` must be 1 numbers"),
-        ({"weights": {"north": np.array([0.5, 0.5])}}, "`weights` must be 1 numbers"),
+        ({"weights": {"north": np.array([np.nan])}}, "`weights` must be 1 finite numbers"),
+        ({"weights": {"north": np.array([0.5, 0.5])}}, "`weights` must be 1 finite numbers"),
         ({"weights": {}}, "of this site only"),
     ],
     ids=str,
 )
-def test_leave_one_out_losses_that_could_single_out_rows_are_refused(tmp_path, change, sentence):
+def test_malformed_leave_one_out_questions_are_rejected(tmp_path, change, sentence):
     path = a_table(tmp_path)
     agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
     question = evaluate(agreement, Point(start_of(agreement), extras=(replace(LOO, **change),)))
     answer = ask(question, path, tmp_path)
     assert isinstance(answer, Refusal) and sentence in answer.sentence
-
-
-def test_models_with_leave_one_out_losses_count_each_with_its_factor(tmp_path):
-    path, policy = a_table(tmp_path), tmp_path / "two.toml"
-    policy.write_text("[limits]\ncounts-per-run = 2\n")
-    agreement = agreed(ask(Introduce(TERMS), path, tmp_path, policy=str(policy)))
-    for scale in (1.0, 2.0, 3.0):
-        asked = replace(LOO, factors=(scale * np.eye(9),))
-        question = evaluate(agreement, Point(start_of(agreement), extras=(asked,)))
-        answer = ask(question, path, tmp_path, policy=str(policy))
-        assert isinstance(answer, Refusal) == (scale == 3.0)
-    assert "`counts-per-run` of 2 is reached" in answer.sentence
 
 
 def test_how_gradients_vary_is_told_like_curvature_and_only_where_that_is(tmp_path):
@@ -448,9 +425,6 @@ def test_a_site_reports_on_linear_models_of_the_columns_agreed_on_only(tmp_path)
         evaluate(agreement, model="a model"),
     ):
         assert ask(question, path, tmp_path) == Refusal(sentence)
-    narrow = Linear(agreement.schema.n_features, loss=Hinge(width=1e-6))
-    refused = Refusal("A site reports on losses with their usual settings.")
-    assert ask(evaluate(agreement, model=narrow), path, tmp_path) == refused
     usual = Linear(agreement.schema.n_features, loss=Hinge())
     assert are_reports(ask(evaluate(agreement, model=usual), path, tmp_path))
     opaque = evaluate(agreement, model=Opaque(start_of(agreement)))
@@ -572,28 +546,26 @@ def test_rules_as_strict_as_the_policy_are_kept(budget):
     check_rules_kept("north", own, [Difference("demographic_parity", "race", budget)])
 
 
-def test_of_a_group_below_the_sites_own_threshold_nothing_is_reported(tmp_path):
+def test_a_group_below_the_sites_own_threshold_is_neither_named_nor_reported(tmp_path):
     frame = stays(200, hospitals=("north",)).drop(columns="hospital")
     frame.loc[:19, "race"] = "rare"
     path, policy = a_table(tmp_path, frame), str(a_policy(tmp_path, least=30))
     said = ask(Introduce(TERMS), path, tmp_path, policy=policy)
-    agreement = agreed(said)
-    position = said.levels["race"].index("rare")
+    assert said.levels == {"race": ("black", "white")}
+    agreement = agreed(said, levels={"race": ("black", "rare", "white")})  # another site names it
     point = Point(np.ones(agreement.schema.n_features + 1), "gradients")
     (report,) = ask(evaluate(agreement, point), path, tmp_path, policy=policy)
-    assert report.group_counts[position] == report.rates[position] == 0
-    assert not report.rate_grads[position].any()
-    assert (np.delete(report.group_counts, position) > 0).all()
+    assert report.group_counts[1] == report.rates[1] == 0 and not report.rate_grads[1].any()
+    assert (np.delete(report.group_counts, 1) > 0).all()
     counted = ask(count(agreement, point.params), path, tmp_path, policy=policy)
     for counts in (counted.train, counted.test):
-        assert counts.group_counts[position] == counts.group_selected[position] == 0
-    assert report.group_counts.sum() <= report.n_rows - 30  # the rest is no small group either
+        assert counts.group_counts[1] == counts.group_selected[1] == 0
     open_policy = str(a_policy(tmp_path))
     (without,) = ask(evaluate(agreement, point), path, tmp_path, policy=open_policy)
-    assert without.group_counts[position] > 0
+    assert without.group_counts[1] > 0
     asked = evaluate(agreement, point, min_group_rows=30)  # a server's threshold hides it too
     (hidden,) = ask(asked, path, tmp_path, policy=open_policy)
-    assert hidden.group_counts[position] == 0
+    assert hidden.group_counts[1] == 0
 
 
 def test_a_sites_policy_has_no_groups_and_no_other_site(tmp_path):

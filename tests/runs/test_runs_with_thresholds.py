@@ -8,14 +8,13 @@ from fcfl import FCFLClassifier, Linear
 from fcfl.client.questions import Count, Setup
 from fcfl.errors import DataError, FCFLError
 from fcfl.export import model_as
-from fcfl.limits import Limits
 from fcfl.models.group_thresholds import GroupThresholds
 from fcfl.models.saved_model import load_model
+from fcfl.policy import Limits
 from fcfl.report.page import write_page
 from fcfl.results import read_result
 from fcfl.runs import Experiment, run_experiment
 from fcfl.sites.guards import check_question
-from fcfl.sites.messages import Ask, encode_message
 from fcfl.sites.remote import RemoteFederation
 from hospital import NAMES, fcfl, only_error, stays, written
 
@@ -132,8 +131,6 @@ def test_sites_refuse_thresholds_for_now():
     by_group = Setup(Linear(1), (), thresholds=GroupThresholds("race", {}))
     with pytest.raises(DataError, match="by one threshold, not by group"):
         check_question(Count(by_group, np.zeros(2)), None, Limits())
-    with pytest.raises(TypeError, match="Cannot write a GroupThresholds"):
-        encode_message(Ask(None, Count(by_group, np.zeros(2))))
 
 
 def test_a_model_file_with_torn_thresholds_is_not_whole(trained, tmp_path):

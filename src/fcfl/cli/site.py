@@ -1,4 +1,4 @@
-"""fcfl site: what a data holder's own machine has answered, and what it still will."""
+"""fcfl site: what a site was asked, and its public key."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,9 +6,8 @@ from typing import Annotated
 from cyclopts import App, Parameter
 from rich.table import Table
 
-from fcfl.limits import Limits
 from fcfl.policy import PrivacyBudget
-from fcfl.sites.ledger import PARTS, Ledger, Spent
+from fcfl.sites.journal import Entry, entries_of, exact_answers, open_journal, privacy_spent
 from fcfl.sites.rows import table_checksum
 from fcfl.sites.settings import SiteSettings
 
@@ -24,32 +23,32 @@ SiteFile = Annotated[
 
 @app.command(help_epilogue="Example:\n\n  fcfl site status /srv/fcfl/site.toml")
 def status(path: SiteFile, /) -> None:
-    """Show what was asked of this site's table, and what is left of its limits."""
+    """Show what this site was asked, and what is left of its privacy budget."""
     settings = SiteSettings.from_file(path)
-    ledger = Ledger(settings.ledger_folder)
-    usages, now = ledger.usages(), table_checksum(settings)
-    say(f"Site {settings.name!r}, ledger {ledger.path}")
+    journal = open_journal(settings.ledger_folder)
+    entries, policy = entries_of(journal), settings.read_policy
+    say(f"Site {settings.name!r}, journal {journal.path}")
     if settings.privacy is None:
-        _show_policy(settings)
+        say(f"Policy: {settings.policy or 'none, so the closed one holds'}.")
+        say(
+            f"Groups of fewer than {policy.min_group_rows} rows are not named or compared, levels "
+            f"of fewer than {policy.withhold_below} not named. Other answers are exact."
+        )
     else:
-        say(_privacy_sentence(ledger, settings.privacy))
-    others = [table for table in usages if table != now]
-    if now not in usages:
+        say(_privacy_sentence(entries, settings.privacy))
+    table = table_checksum(settings)
+    own = [entry for entry in entries if entry.table == table]
+    if own:
+        out_console.print(_runs_table(own))
+    else:
         say("Nothing was asked of its table as it is now.")
-    else:
-        usage = usages[now]
-        _show("this table", usage.in_all, settings.limits, "table")
-        for number, (run, spent) in enumerate(usage.runs.items(), start=1):
-            _show(f"run {number} ({run[:8]})", spent, settings.limits, "run")
-        runs, splits = len(usage.runs), len(usage.splits)
-        say(f"{runs} of {settings.limits.runs_per_table} runs; {splits} ways to split rows.")
-        say(f"Last asked {usage.last}.")
+    others = {entry.table for entry in entries} - {table}
     if others:
-        say(f"Of {len(others)} other tables, or states of this one, there are entries, too.")
+        say(f"There are entries of {len(others)} other tables, or states of this one.")
 
 
-def _privacy_sentence(ledger: Ledger, budget: PrivacyBudget) -> str:
-    spent, exact = ledger.privacy_spent().epsilon(budget.delta), ledger.exact_answers()
+def _privacy_sentence(entries: list[Entry], budget: PrivacyBudget) -> str:
+    spent, exact = privacy_spent(entries).epsilon(budget.delta), exact_answers(entries)
     without = f" {exact} answers before had no noise; no epsilon covers them." if exact else ""
     return (
         f"Privacy: epsilon {spent:.4g} of {budget.epsilon:g} spent at delta {budget.delta:g}, over "
@@ -57,40 +56,15 @@ def _privacy_sentence(ledger: Ledger, budget: PrivacyBudget) -> str:
     )
 
 
-def _show_policy(settings: SiteSettings) -> None:
-    """What holds whoever asks, with a policy file or without."""
-    policy, limits = settings.policy or "none, so the closed one holds", settings.limits
-    split = [
-        f"{key} {'any' if value is None else value}"
-        for key, value in (("seed", limits.seed), ("test-size", limits.test_size))
-    ]
-    say(f"Policy: {policy}.")
-    say(
-        f"Nothing is said of fewer than {settings.min_group_rows} rows, no level named of fewer "
-        f"than {settings.withhold_below}; {', '.join(split)}."
-    )
-
-
-def _show(what: str, spent: Spent, limits: Limits, scope: str) -> None:
-    table = Table(title=what, title_justify="left", box=None, pad_edge=False)
-    for heading in ("", "asked", "limit", "left"):
-        table.add_column(heading, justify="left" if not heading else "right")
-    for part in PARTS:
-        asked, most = getattr(spent, part), getattr(limits, f"{part}_per_{scope}")
-        table.add_row(part, str(asked), str(most), str(max(most - asked, 0)))
-    out_console.print(table)
-
-
-@app.command(help_epilogue="Example:\n\n  fcfl site mend /srv/fcfl/site.toml")
-def mend(path: SiteFile, /) -> None:
-    """Cut off what follows the last whole line of a torn ledger; the site answers again.
-
-    A power cut can tear the last line. Look at the file first: a line in its middle
-    that does not fit was changed by somebody, and all after it would be lost.
-    """
-    ledger = Ledger(SiteSettings.from_file(path).ledger_folder)
-    cut = ledger.mend()
-    say(f"Cut {cut} bytes off {ledger.path}." if cut else "The ledger is whole.")
+def _runs_table(entries: list[Entry]) -> Table:
+    table = Table(title="this table", title_justify="left", box=None, pad_edge=False)
+    for heading in ("run", "requests", "models", "first", "last"):
+        table.add_column(heading, justify="right" if heading in ("requests", "models") else "left")
+    for run in dict.fromkeys(entry.run for entry in entries):
+        own = [entry for entry in entries if entry.run == run]
+        points, first, last = sum(entry.points for entry in own), own[0].at, own[-1].at
+        table.add_row(run[:8] or "introductions", str(len(own)), str(points), first, last)
+    return table
 
 
 @app.command(help_epilogue="Example:\n\n  fcfl site key /srv/fcfl/site.toml")

@@ -31,13 +31,13 @@ from fcfl.federation.arrivals import (
     check_thresholds,
 )
 from fcfl.federation.exchange_count import ExchangeCount, Phase
-from fcfl.federation.masks.hidden_parts import summed_rates, wants_sum
+from fcfl.federation.masks.hidden import summed_rates, wants_sum
 from fcfl.federation.summing import CheckReports, add_up
 from fcfl.policy import Policy, PrivacyBudget
 from fcfl.preference import Ballot, Choices
 
 if TYPE_CHECKING:
-    from fcfl.federation.masks.mask_sums import MaskedSums
+    from fcfl.federation.masks.sums import MaskedSums
 
 Check = Callable[[ClientId, Any], None]
 
@@ -217,7 +217,7 @@ class Federation:
 
         ``threshold`` of them must help to open a sum, by default more than two thirds.
         """
-        from fcfl.federation.masks.masked_clients import mask_in_process  # needs an extra
+        from fcfl.federation.masks.sums import mask_in_process  # needs an extra
 
         hidden = copy.copy(self)
         hidden._masks = mask_in_process(self._clients, threshold, self.exchanges.add)

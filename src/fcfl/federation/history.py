@@ -1,11 +1,12 @@
 """Rounds as JSON lines: appended as they happen, cut back when a run is resumed."""
 
-import json
-import math
 from collections.abc import Iterable
-from dataclasses import asdict, fields, replace
+from dataclasses import replace
+from math import nan
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
+
+import msgspec
 
 from fcfl._files import replace_file
 from fcfl.methods.method import RoundInfo
@@ -26,7 +27,7 @@ class History:
         self._file.write(_as_line(info))
 
     def flush(self) -> None:
-        """Hand what was appended to the operating system."""
+        """Pass what was appended to the operating system."""
         self._file.flush()
 
     def __enter__(self) -> "History":
@@ -37,41 +38,28 @@ class History:
 
 
 def _as_line(info: RoundInfo) -> str:
-    """One line of JSON, in which a number that is not finite is null; what is not there is not."""
-    finite = {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in asdict(info).items()
-        if value is not None
-    }
-    return json.dumps(finite, ensure_ascii=False) + "\n"
+    """Return one line of JSON, without what is None; numbers that are not finite are null."""
+    given: dict[str, Any] = msgspec.to_builtins(info)
+    shown = {key: value for key, value in given.items() if value is not None}
+    return msgspec.json.encode(shown).decode() + "\n"
 
 
 def join_histories(parts: Iterable[tuple[Path, int]], path: Path) -> None:
     """Write the first rounds of several files, each as many as are given, as those of one run."""
-    rounds: list[RoundInfo] = []
-    for part, count in parts:
-        rounds += read_history(part)[:count]
+    rounds = [info for part, count in parts for info in read_history(part)[:count]]
     numbered = [replace(info, round=index + 1) for index, info in enumerate(rounds)]
     replace_file(path, "".join(map(_as_line, numbered)).encode())
 
 
 def read_history(path: Path) -> list[RoundInfo]:
-    """All whole lines of a history file, null read as nan; a torn last line is left out."""
+    """Return all whole lines of a history file, up to the first that is torn; null is nan."""
     rounds: list[RoundInfo] = []
-    with open(path, encoding="utf-8", errors="replace") as file:  # torn inside a character, too
-        for line in file:
-            try:
-                rounds.append(_from_line(line))
-            except (ValueError, TypeError):  # torn, or not a round: what follows cannot be trusted
-                break
+    for line in path.read_bytes().splitlines():
+        try:
+            content = msgspec.json.decode(line, type=dict[str, Any])
+            for name in _NUMBERS:
+                content[name] = nan if content.get(name) is None else content[name]
+            rounds.append(msgspec.convert(content, RoundInfo))
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            break
     return rounds
-
-
-def _from_line(line: str) -> RoundInfo:
-    content = json.loads(line)
-    values = {
-        field.name: content[field.name] for field in fields(RoundInfo) if field.name in content
-    }
-    for name in _NUMBERS:
-        values[name] = math.nan if values.get(name) is None else float(values[name])
-    return RoundInfo(**values)

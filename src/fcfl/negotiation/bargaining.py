@@ -14,7 +14,7 @@ import numpy as np
 from fcfl._types import ClientId, Vector
 from fcfl.federation.federation import Federation
 from fcfl.models.model import Model
-from fcfl.negotiation.memory import Alone, Entry, Free, Memory
+from fcfl.negotiation.memory import Alone, Free, Memory
 from fcfl.results.evaluations import row_sections
 from fcfl.results.negotiation import Offer, View
 from fcfl.results.result import ClientResult, PartName
@@ -48,7 +48,7 @@ class Bargain:
             part = judged_part(row_sections(trained.evaluations).clients)
             params = tuple(trained.params.tolist())
             free = Free(trained.l2, trained.objective, params, own, part)
-            self.memory.add(Entry(free=free))
+            self.memory.add(free)
         return replace(self, l2=free.l2, objective=free.objective), free
 
     def offer(self, budgets: Mapping[ClientId, float], free: Free, found_by: str) -> Offer:
@@ -62,7 +62,7 @@ class Bargain:
             if price.client is not None:
                 prices[price.client] = prices.get(price.client, 0.0) + price.value
         offer = Offer(dict(budgets), views_of(trained), prices, trained.budgets_met, found_by)
-        self.memory.add(Entry(offer=offer))
+        self.memory.add(offer)
         return offer
 
     def alone(self, client: ClientId, ladder: Sequence[float], free: Free) -> tuple[Alone, ...]:
@@ -76,7 +76,7 @@ class Bargain:
         budgets = None if budget is None else {client: budget}
         fit = self._train(self.federation.only(client), budgets, np.array(free.params))
         alone = Alone(client, budget, views_of(fit)[client], views_of(fit, "train")[client])
-        self.memory.add(Entry(alone=alone))
+        self.memory.add(alone)
         return alone
 
     def _train(

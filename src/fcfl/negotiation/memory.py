@@ -1,14 +1,11 @@
-"""What a negotiation has trained so far: a line on disk for each model, as soon as it is there."""
+"""What a negotiation has trained so far: a journal on disk, of which no model is trained twice."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import msgspec
-
-from fcfl._files import replace_file, to_json
 from fcfl._types import ClientId
+from fcfl.federation.journal import Journal
 from fcfl.results.negotiation import Offer, View
 from fcfl.results.result import PartName
 
@@ -38,70 +35,42 @@ class Alone:
     trained: View
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One model that was trained: one of the three."""
-
-    free: Free | None = None
-    alone: Alone | None = None
-    offer: Offer | None = None
-
-
 class Memory:
-    """Models by their budgets; with a path, also those that an earlier process trained.
+    """Models by their budgets; with a ``path``, also those that an earlier process trained.
 
-    Rows and settings they also depend on: whoever reads an old file must know that it is of these.
+    Models depend on rows and settings, too: a file must be of the same ones.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self.free: Free | None = None
         self._alone: dict[tuple[ClientId, float | None], Alone] = {}
         self._offers: dict[tuple[tuple[ClientId, float], ...], Offer] = {}
-        self._path = path
-        if path is not None and path.exists():
-            kept = _read_entries(path)
-            for entry in kept:
-                self._take(entry)
-            replace_file(path, "".join(map(_as_line, kept)).encode())  # without a torn last line
+        self._journal = Journal(path)
+        with self._journal.locked():
+            read = self._journal.read
+            trained: list[Free | Alone | Offer] = [*read(Free), *read(Alone), *read(Offer)]
+        for entry in trained:
+            self._take(entry)
 
     def alone(self, client: ClientId, budget: float | None) -> Alone | None:
-        """A client's own model with a budget, or without one."""
+        """Return a client's own model with a budget, or without one."""
         return self._alone.get((client, budget))
 
     def offer(self, budgets: Mapping[ClientId, float], found_by: str) -> Offer | None:
-        """A combination; this time it may be found in another way."""
+        """Return a combination of budgets; this time it may be found in another way."""
         known = self._offers.get(tuple(budgets.items()))
         return None if known is None else replace(known, found_by=found_by)
 
-    def add(self, entry: Entry) -> None:
-        """Remember a model, on disk too."""
+    def add(self, entry: Free | Alone | Offer) -> None:
+        """Store a model, on disk too."""
         self._take(entry)
-        if self._path is None:
-            return
-        with open(self._path, "a", encoding="utf-8") as file:
-            file.write(_as_line(entry))
-            file.flush()
-            os.fsync(file.fileno())
+        with self._journal.locked():
+            self._journal.append(entry)
 
-    def _take(self, entry: Entry) -> None:
-        if entry.free is not None:
-            self.free = entry.free
-        if entry.alone is not None:
-            self._alone[entry.alone.client, entry.alone.budget] = entry.alone
-        if entry.offer is not None:
-            self._offers[tuple(entry.offer.budgets.items())] = entry.offer
-
-
-def _as_line(entry: Entry) -> str:
-    return to_json(entry).decode() + "\n"
-
-
-def _read_entries(path: Path) -> list[Entry]:
-    """All whole lines; what cannot be read is trained again."""
-    entries = []
-    for line in path.read_bytes().split(b"\n"):
-        try:
-            entries.append(msgspec.json.decode(line, type=Entry))
-        except msgspec.DecodeError:
-            continue
-    return entries
+    def _take(self, entry: Free | Alone | Offer) -> None:
+        if isinstance(entry, Free):
+            self.free = entry
+        elif isinstance(entry, Alone):
+            self._alone[entry.client, entry.budget] = entry
+        else:
+            self._offers[tuple(entry.budgets.items())] = entry

@@ -27,7 +27,7 @@ from fcfl.training.rounds import Session
 MIN_GROUP_ROWS = 30
 AGREED = "agreed.toml"
 COMPUTED = "computed"  # folder of what was trained, and with which settings
-FITS = "fits.jsonl"
+FITS = "fits.sqlite"
 
 
 def read_policies(folder: Path | None, clients: Sequence[ClientId]) -> dict[ClientId, Policy]:

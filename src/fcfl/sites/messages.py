@@ -14,7 +14,7 @@ from fcfl.data import Columns
 from fcfl.data.schema import Schema
 from fcfl.data.table import SITE
 from fcfl.extras import LocalTraining
-from fcfl.federation.masks.mask_messages import (
+from fcfl.federation.masks.messages import (
     MaskedAnswer,
     MaskQuestion,
     Revealed,

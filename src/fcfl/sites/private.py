@@ -3,45 +3,37 @@
 import hashlib
 import hmac
 import logging
-import secrets
 
 from fcfl.client.private_client import PrivateClient, costs_of
-from fcfl.client.questions import Evaluate, Introduction
+from fcfl.client.questions import Evaluate, Introduction, Question
 from fcfl.data.client_data import ClientData
 from fcfl.data.declared_rows import Declared, read_declared, split_by_content
 from fcfl.errors import DataError
 from fcfl.federation.federation import answer
-from fcfl.federation.locked_file import locked, write_anew
-from fcfl.policy import PrivacyBudget
+from fcfl.federation.serialise import digest
+from fcfl.sites.journal import open_journal
 from fcfl.sites.messages import Agreement, Terms
-from fcfl.sites.rows import encoded_rows, rows_checksum
+from fcfl.sites.rows import encoded_rows
 from fcfl.sites.settings import SiteSettings
 
 log = logging.getLogger("fcfl")
-KEY = "checksum.key"  # in the ledger's folder; it never leaves the site
 
 
-def private_checksum(settings: SiteSettings, table: str, terms: Terms) -> str:
-    """Identifies the site's rows to the site alone: a hash without key would confirm a guess."""
-    with locked(settings.ledger_folder / KEY) as file:
-        with open(file, "rb", closefd=False) as content:
-            key = content.read()
-        if len(key) != 32:  # there is none yet, or one that was torn
-            key = secrets.token_bytes(32)
-            write_anew(file, key)
-    return hmac.new(key, rows_checksum(table, terms).encode(), hashlib.sha256).hexdigest()
+def private_checksum(settings: SiteSettings, checksum: str) -> str:
+    """Identify the site's rows to the site alone: a hash without key would confirm a guess."""
+    journal = open_journal(settings.ledger_folder)
+    with journal.locked():
+        key = journal.secret("checksum")
+    return hmac.new(key, checksum.encode(), hashlib.sha256).hexdigest()
 
 
-def introduce_privately(
-    terms: Terms, settings: SiteSettings, budget: PrivacyBudget, checksum: str
-) -> Introduction:
-    """What the site's file declares; no row is read."""
+def introduce_privately(terms: Terms, settings: SiteSettings, checksum: str) -> Introduction:
+    """Return what the site's file declares; no row is read."""
     declared = _declared(settings)
     for name in terms.sensitive:
         if name not in declared.levels:
             raise DataError(f"This site's schema declares no groups of column {name!r}.")
     levels = {name: declared.levels[name] for name in terms.sensitive}
-    policy = settings.read_policy
     return Introduction(
         name=settings.name,
         levels=levels,
@@ -49,8 +41,8 @@ def introduce_privately(
         rules=settings.rules,
         checksum=checksum,
         labels=declared.labels,
-        policy_sha256=None if policy is None else policy.sha256,
-        privacy=budget,
+        policy_sha256=settings.read_policy.sha256,
+        privacy=settings.privacy,
         schema=declared.schema,
     )
 
@@ -58,7 +50,7 @@ def introduce_privately(
 def check_private_question(
     question: object, agreement: Agreement, settings: SiteSettings
 ) -> tuple[float, float]:
-    """Refuse all but releases about declared columns; what they cost training and other rows."""
+    """Reject all but releases about declared columns; return what they cost both parts."""
     declared = _declared(settings)
     levels = {name: declared.levels.get(name) for name in agreement.terms.sensitive}
     if agreement.schema != declared.schema or agreement.labels != declared.labels:
@@ -75,27 +67,22 @@ def check_private_question(
 
 
 def split_of(agreement: Agreement, settings: SiteSettings, table: str) -> str:
-    """Names the split: all that decides which part a row is in, beside the row."""
+    """Identify the split: all that decides which part a row is in, beside the row."""
     terms = agreement.terms
-    how: tuple[object, ...] = (terms.test_size, terms.seed)
-    if settings.test_table is not None:
-        how = (table,)  # its owner may move rows from one file to the other
-    parts = (how, terms.label, terms.sensitive, agreement.labels, agreement.levels)
-    content = repr((*parts, agreement.schema.columns))
-    return f"content:{hashlib.sha256(content.encode()).hexdigest()[:32]}"
+    moved = table if settings.test_table is not None else ""  # rows may move between two files
+    return digest((terms, moved, agreement.labels, agreement.levels, agreement.schema.columns))
 
 
 def answer_privately(
-    question: Evaluate,
-    agreement: Agreement,
-    settings: SiteSettings,
-    budget: PrivacyBudget,
-    checksum: str,
+    question: Question, agreement: Agreement, settings: SiteSettings, checksum: str
 ) -> object:
-    """Noisy sums over the rows. What goes wrong with them is told in the site's log only."""
+    """Return noisy sums over the rows. Errors with rows are only in the site's log."""
+    assert settings.privacy is not None
     try:
         train, test = _parts(settings, agreement, checksum)
-        client = PrivateClient(settings.name, train, test, privacy=budget, rules=settings.rules)
+        client = PrivateClient(
+            settings.name, train, test, privacy=settings.privacy, rules=settings.rules
+        )
         return answer(client, question)
     except (DataError, ValueError, TypeError, MemoryError) as error:
         log.error("Site %r: %s", settings.name, error)
@@ -107,7 +94,7 @@ def answer_privately(
 def _parts(
     settings: SiteSettings, agreement: Agreement, checksum: str
 ) -> tuple[ClientData, ClientData]:
-    """Training and held-out rows: of two files, or split by what each row holds."""
+    """Return training and held-out rows: of two files, or split by each row's content."""
     rows = encoded_rows(settings, agreement, checksum)
     if settings.test_table is not None:
         return rows.part("train", agreement), rows.part("test", agreement)
@@ -116,7 +103,6 @@ def _parts(
 
 
 def _declared(settings: SiteSettings) -> Declared:
-    policy = settings.read_policy
-    if policy is None or policy.schema is None:
-        raise DataError("`schema` must be in [privacy] of this site's policy: a declared file.")
-    return read_declared(policy.schema)
+    schema = settings.read_policy.schema
+    assert schema is not None  # a policy with [privacy] has one
+    return read_declared(schema)

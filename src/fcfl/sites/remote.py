@@ -11,7 +11,7 @@ from fcfl.errors import FCFLError
 from fcfl.federation.arrivals import KnownCounts, check_site_introduction
 from fcfl.federation.exchange_count import ExchangeCount
 from fcfl.federation.federation import Check, Federation
-from fcfl.federation.masks.mask_messages import MaskQuestion, SumTerms
+from fcfl.federation.masks.messages import MaskQuestion, SumTerms
 from fcfl.federation.summing import CheckReports
 from fcfl.sites.agreement import agree, run_id
 from fcfl.sites.exchange import Exchange, Traffic
@@ -82,7 +82,7 @@ class RemoteFederation(Federation):
 
         With ``needs_all`` no sum is opened that a site is missing from.
         """
-        from fcfl.federation.masks.mask_sums import MaskedSums, usual_threshold  # needs an extra
+        from fcfl.federation.masks.sums import MaskedSums, usual_threshold  # needs an extra
 
         hidden = copy.copy(self)
         keys = {name: self.introductions[name].mask_key for name in self.names}

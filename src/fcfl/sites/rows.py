@@ -13,13 +13,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fcfl.data import ClientData, OwnTable, Schema, open_own_table
+from fcfl.data import ClientData, OwnTable, Schema, Statistics, open_own_table
 from fcfl.data.coded_features import CodedFeatures
 from fcfl.data.declared_rows import Declared, federate_declared
+from fcfl.data.schema import Category, CategorySummary, NumberSummary, Summary
+from fcfl.errors import DataError
 from fcfl.federation.serialise import WIRE, Array, Serialiser, WireError, digest, seal, unseal
 from fcfl.sites.messages import Agreement, Terms
 from fcfl.sites.settings import SiteSettings
-from fcfl.sites.withholding import told_features, withheld_statistics
 
 Arrays = dict[str, Array]
 
@@ -79,7 +80,7 @@ def encoded_rows(settings: SiteSettings, agreement: Agreement, checksum: str) ->
     """
     folder = settings.cache_folder
     whose = hashlib.sha256(repr((settings.name, str(settings.table))).encode()).hexdigest()[:12]
-    encoding = (agreement.schema, agreement.labels, agreement.levels, settings.withhold_below)
+    encoding = (agreement.schema, agreement.labels, agreement.levels, _thresholds(settings))
     path = folder / f"{whose}-{digest((WIRE, checksum, encoding))[:32]}.rows"
     stored = _read(path)
     if stored is None:
@@ -109,10 +110,10 @@ def _encode(settings: SiteSettings, agreement: Agreement) -> Arrays:
 
     They were not named to the server; one that it guessed must not be confirmed.
     """
-    table, least = open_rows(settings, agreement.terms), settings.withhold_below
+    table, least = open_rows(settings, agreement.terms), settings.read_policy.withhold_below
     federation = table.encode(agreement.schema, agreement.levels, agreement.labels)
     told = told_features(agreement.schema, withheld_statistics(table.statistics(), least))
-    groups = table.groups(least)
+    groups = named_groups(table, settings)
     parts = {}
     for name, data in (("train", federation.train), ("test", federation.test)):
         rows = data[table.name]
@@ -124,6 +125,16 @@ def _encode(settings: SiteSettings, agreement: Agreement) -> Arrays:
         X = rows.X if least == 1 else _only_told(rows.X, told)
         parts[name] = replace(rows, X=X, groups=codes)
     return _arrays(parts, agreement)
+
+
+def named_groups(table: OwnTable, settings: SiteSettings) -> dict[str, tuple[str, ...]]:
+    """Return the groups that the site names: those of fewer rows are not compared."""
+    return table.groups(max(_thresholds(settings)))
+
+
+def _thresholds(settings: SiteSettings) -> tuple[int, int]:
+    policy = settings.read_policy
+    return policy.withhold_below, policy.min_group_rows
 
 
 def _absent(levels: Sequence[str], named: Sequence[str]) -> list[int]:
@@ -186,3 +197,45 @@ def _features(stored: Arrays, name: Part, schema: Schema) -> Any:
     if f"{name}-X" in stored:
         return stored[f"{name}-X"]
     return CodedFeatures(schema.layout, stored[f"{name}-slots"], stored[f"{name}-numbers"])
+
+
+def withheld_statistics(statistics: Statistics, least: int) -> Statistics:
+    """Return the statistics without levels and numbers of fewer than ``least`` rows.
+
+    The size of the rest follows from the others; its names do not.
+    """
+    columns = {name: _withheld(part, least) for name, part in statistics.columns.items()}
+    return Statistics(columns)
+
+
+def _withheld(summary: Summary, least: int) -> Summary:
+    if isinstance(summary, CategorySummary):
+        kept = {level: count for level, count in summary.counts.items() if count >= least}
+        return CategorySummary(kept, summary.missing if summary.missing >= least else 0)
+    n_rows = summary.n + summary.missing
+    if summary.n < least:
+        return NumberSummary(missing=n_rows)
+    if 0 < summary.missing < least:  # as if the empty cells held the mean
+        return replace(summary, n=n_rows, missing=0)
+    return summary
+
+
+def told_features(schema: Schema, told: Statistics) -> NDArray[np.bool_]:
+    """Return which features of an encoding are of levels and numbers that the site has named."""
+    features: list[bool] = []
+    for column in schema.columns:
+        summary = told.columns.get(column.name)
+        if summary is None:
+            raise DataError(f"Column {column.name!r} is no feature here.")
+        if summary.n and summary.kind != column.kind:
+            raise DataError(
+                f"Column {column.name!r} is a {summary.kind} here, not a {column.kind}."
+            )
+        if isinstance(column, Category):
+            known = summary.counts if isinstance(summary, CategorySummary) else {}
+            features += [level in known for level in column.levels]
+        else:
+            features.append(summary.n > 0)
+        if column.has_missing:
+            features.append(summary.missing > 0)
+    return np.array(features, dtype=np.bool_)

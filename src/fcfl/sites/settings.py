@@ -12,18 +12,15 @@ from typing import TypeAlias
 from fcfl._checks import check_keys
 from fcfl._types import ClientId
 from fcfl.errors import DataError
-from fcfl.limits import LEAST_IN_LEVEL, LEAST_ROWS, Limits
-from fcfl.mask_policy import MaskPolicy
-from fcfl.policy import Policy, PrivacyBudget
+from fcfl.policy import MIN_GROUP_ROWS, WITHHOLD_BELOW, Policy, PrivacyBudget
 from fcfl.policy_file import read_policy
-from fcfl.preference import Preference
 from fcfl.rules import Rule
 
 ConfigValue: TypeAlias = bool | int | float | str
 Config: TypeAlias = Mapping[str, ConfigValue]
 """A node config or a run config, as Flower carries it."""
 
-CLOSED = Policy((), {}, LEAST_ROWS, "", "", LEAST_IN_LEVEL)
+CLOSED = Policy((), {}, MIN_GROUP_ROWS, "", "", WITHHOLD_BELOW)
 """That of a site without a policy file."""
 
 KEYS = ("name", "table", "test-table", "policy", "cache", "ledger")
@@ -65,7 +62,7 @@ class SiteSettings:
 
     @cached_property
     def read_policy(self) -> Policy:
-        """What the site insists on; without a file, and where it says nothing, it is closed."""
+        """The site's policy; without a file, and where the file sets nothing, it is closed."""
         if self.policy is None:
             return CLOSED
         policy = read_policy(self.policy, of_site=True)
@@ -78,42 +75,17 @@ class SiteSettings:
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """The rules the site insists on, with its own budgets only."""
+        """The rules that the site requires, with its own budgets only."""
         return self.read_policy.rules([self.name])
 
     @property
-    def min_group_rows(self) -> int:
-        """Of smaller groups the site reports nothing."""
-        return self.read_policy.min_group_rows
-
-    @property
-    def withhold_below(self) -> int:
-        """Rarer levels are not named to the server."""
-        return self.read_policy.withhold_below
-
-    @property
-    def preference(self) -> Preference:
-        """What the site would give for what, by which it votes."""
-        return self.read_policy.preference or Preference()
-
-    @property
-    def limits(self) -> Limits:
-        """What the site answers at most."""
-        return self.read_policy.limits
-
-    @property
-    def masks(self) -> MaskPolicy:
-        """What the site asks of a masked sum."""
-        return self.read_policy.masks
-
-    @property
     def privacy(self) -> PrivacyBudget | None:
-        """With a budget the site adds noise to all it says, and answers nothing else."""
+        """With a budget the site answers with noisy sums and nothing else."""
         return self.read_policy.privacy
 
     @property
     def ledger_folder(self) -> Path:
-        """Where the site keeps its ledger: it must outlast restarts, and stays where it is."""
+        """The folder of the site's journal, which must outlast restarts."""
         if self.ledger is not None:
             return self.ledger
         if self.privacy is not None:
@@ -128,7 +100,7 @@ class SiteSettings:
 
     @property
     def cache_folder(self) -> Path:
-        """Where encoded rows are kept, readable by this account only."""
+        """The folder of encoded rows, readable by this account only."""
         if self.cache is not None:
             return self.cache
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fcfl"

@@ -1,40 +1,30 @@
-"""A site: it answers a question about its own rows, or says why not."""
+"""A site: it answers a request from its own rows, or returns why not."""
 
 import hashlib
 import logging
 import re
 from collections.abc import Iterable
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-import numpy as np
-
-from fcfl._types import Request, Vector
-from fcfl.client.local_client import Client
-from fcfl.client.questions import Evaluate, Introduction, Question, Setup, Vote
+from fcfl.client.local_client import LocalClient
+from fcfl.client.questions import Count, Evaluate, Introduction, OnRows, Question, Vote
 from fcfl.errors import DataError, FCFLError
 from fcfl.federation.federation import answer
-from fcfl.federation.masks.mask_messages import MaskedAsk, MaskQuestion
+from fcfl.federation.masks.messages import MaskedAsk, MaskQuestion
+from fcfl.federation.serialise import digest
 from fcfl.policy import check_rules_kept
+from fcfl.preference import Preference
 from fcfl.sites.agreement import run_id
-from fcfl.sites.guarded_client import GuardedClient
-from fcfl.sites.guards import (
-    check_question,
-    check_split,
-    check_vote,
-    leave_one_out_of,
-    params_of,
-)
-from fcfl.sites.ledger import Entry, Ledger
+from fcfl.sites.guards import check_question, check_vote
+from fcfl.sites.journal import Entry, open_journal, record
 from fcfl.sites.messages import (
-    Agreement,
     Answer,
     Ask,
     Introduce,
     Refusal,
     Terms,
-    ToSite,
     decode_question,
     encode_message,
 )
@@ -47,20 +37,23 @@ from fcfl.sites.private import (
 )
 from fcfl.sites.rows import (
     encoded_rows,
+    named_groups,
     open_rows,
     rows_checksum,
     table_checksum,
+    withheld_statistics,
 )
 from fcfl.sites.settings import Config, SiteSettings
-from fcfl.sites.withholding import withheld_statistics
 
 log = logging.getLogger("fcfl")
 _QUOTED = re.compile(r"(?<!\w)'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _EXPECTED = (FCFLError, ValueError, TypeError, OSError, MemoryError)
+_KEPT: dict[tuple[object, ...], LocalClient] = {}  # encoded rows of a process that lives on
+_MAX_KEPT = 4
 
 
 def reply_to(message: bytes, config: Config) -> bytes:
-    """Answer a question; what goes wrong is told in full here, and without cells there."""
+    """Answer a request. Errors are logged in full, and sent with cell values redacted."""
     name = str(config.get("name", "?"))
     terms: Terms | None = None
     content: Any
@@ -68,188 +61,189 @@ def reply_to(message: bytes, config: Config) -> bytes:
         settings = SiteSettings.from_node_config(config)
         question = decode_question(message)
         terms = question.terms if isinstance(question, Introduce) else question.agreement.terms
-        content = _answer(question, settings, message)
+        if isinstance(question, Introduce):
+            content = _introduce(question, settings, message)
+        else:
+            content = _answer(_Received(question, settings, message))
     except _EXPECTED as error:
         sentence = _sentence(error)
         log.error("Site %r: %s", name, sentence)
-        content = Refusal(without_cells(sentence, _names(terms, config)))
+        content = Refusal(without_cells(sentence, _public_names(terms, config)))
     except Exception as error:  # its text, which may hold cells, must not leave
         log.exception("Site %r: unexpected", name)
         content = Refusal(f"Unexpected {type(error).__name__}; the site's log has the rest.")
     return encode_message(Answer(name, content))
 
 
-def _answer(question: ToSite, settings: SiteSettings, message: bytes) -> Any:
-    """The answer from the site's own rows; the ledger has the question before it is computed."""
-    table, privacy = table_checksum(settings), settings.privacy
-    terms = question.terms if isinstance(question, Introduce) else question.agreement.terms
-    checksum = rows_checksum(table, terms)
-    if privacy is not None:
-        checksum = private_checksum(settings, table, terms)
-    if isinstance(question, Introduce):
-        check_split(terms, settings.limits)
-        entry = Entry(table, "", _digest(message), "introduce", len(message))
-        costs = () if privacy is None else (0.0, 0.0)  # what is declared costs nothing
-        _record(settings, replace(entry, privacy=costs), question)
-        if privacy is not None:
-            return introduce_privately(terms, settings, privacy, checksum)
-        return _introduce(terms, settings, table)
-    agreement, asked = question.agreement, question.question
-    if agreement.checksums.get(settings.name) != checksum:
+# --- requests about rows --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Received:
+    """A request about rows, and what its guards and its answer need."""
+
+    ask: Ask
+    settings: SiteSettings
+    message: bytes
+
+    @property
+    def question(self) -> Question | MaskQuestion:
+        """The request itself."""
+        return self.ask.question
+
+    @property
+    def on_rows(self) -> OnRows | None:
+        """The part that is about rows under a model, masked or not."""
+        question = self.question
+        question = question.question if isinstance(question, MaskedAsk) else question
+        return question if isinstance(question, (Evaluate, Count)) else None
+
+    @cached_property
+    def table(self) -> str:
+        """SHA-256 of the site's files."""
+        return table_checksum(self.settings)
+
+    @cached_property
+    def run(self) -> str:
+        """Identifies the agreement, and with it the run and the site's rows."""
+        return digest(self.ask.agreement)
+
+    @cached_property
+    def checksum(self) -> str:
+        """Identifies the rows and their split, as in the introduction."""
+        return _checksum(self.settings, self.table, self.ask.agreement.terms)
+
+
+def _answer(received: _Received) -> Any:
+    """Check the request, record it, and answer: the record is on the disk before the answer."""
+    _check_rows_are_same(received)
+    _check_policy(received)
+    _record(received)
+    question, settings = received.question, received.settings
+    if settings.privacy is not None:
+        assert isinstance(question, Evaluate)  # checked
+        return answer_privately(question, received.ask.agreement, settings, received.checksum)
+    if isinstance(question, MaskQuestion):
+        return _answer_masked(received, question)
+    return answer(_client(received), question)
+
+
+def _check_rows_are_same(received: _Received) -> None:
+    if received.ask.agreement.checksums.get(received.settings.name) != received.checksum:
         raise DataError(
             "This site's table is not the one the run began with. Put that one back and resume, or "
             "start a new run."
         )
-    check_split(agreement.terms, settings.limits)
-    about_rows = _about_rows(asked)
-    if isinstance(about_rows, Vote):
-        check_vote(about_rows, settings.name)
-    elif about_rows is not None:
-        check_rules_kept(settings.name, settings.rules, about_rows.setup.rules)
-        masked = about_rows is not asked
-        check_question(about_rows, agreement, settings.limits, masked=masked)
-    costs = () if privacy is None else check_private_question(asked, agreement, settings)
-    purpose = type(asked).__name__.lower()
-    run = _digest(encode_message(Ask(agreement, _NO_QUESTION)))
-    entry = Entry(table, run, _digest(message), purpose, len(message), *_spent(about_rows))
-    _record(settings, replace(entry, privacy=costs), question)
-    if privacy is not None:
-        assert isinstance(asked, Evaluate)  # else it was refused
-        return answer_privately(asked, agreement, settings, privacy, checksum)
-    client = None
-    if about_rows is not None:
-        client = _client(about_rows, agreement, settings, (run, table, checksum))
-    if isinstance(asked, MaskQuestion):
-        return _answer_masked(asked, agreement, settings, client, checksum)
-    assert client is not None
-    return answer(client, asked)
 
 
-def _about_rows(asked: Question | MaskQuestion) -> Question | None:
-    """What is asked about rows; None where it is about keys only."""
-    if isinstance(asked, MaskedAsk):
-        return asked.question
-    return None if isinstance(asked, MaskQuestion) else asked
+def _check_policy(received: _Received) -> None:
+    """Raise `DataError` for what the site's policy does not answer."""
+    settings, agreement = received.settings, received.ask.agreement
+    question, on_rows = received.question, received.on_rows
+    if isinstance(question, Vote):
+        check_vote(question, settings.name)
+    if on_rows is not None:
+        check_rules_kept(settings.name, settings.rules, on_rows.setup.rules)
+        masked = isinstance(question, MaskedAsk)
+        check_question(on_rows, agreement, settings.read_policy.limits, masked=masked)
+    if isinstance(question, MaskQuestion) and question.terms.run != run_id(agreement):
+        raise DataError("The masked sum is of another run than the question.")
 
 
-def _answer_masked(
-    asked: MaskQuestion,
-    agreement: Agreement,
-    settings: SiteSettings,
-    client: Client | None,
-    checksum: str,
-) -> Any:
-    from fcfl.federation.masks.masked_clients import answer_masked
+def _record(received: _Received) -> None:
+    """Write the request into the journal, with what its answer costs of the privacy budget."""
+    settings, agreement, on_rows = received.settings, received.ask.agreement, received.on_rows
+    privacy = settings.privacy
+    entry = Entry(
+        table=received.table,
+        run=received.run,
+        question=_digest(received.message),
+        purpose=type(received.question).__name__.lower(),
+        size=len(received.message),
+        points=len(on_rows.request.points) if isinstance(on_rows, Evaluate) else 0,
+        split="" if privacy is None else split_of(agreement, settings, received.table),
+        privacy=None
+        if privacy is None
+        else check_private_question(received.question, agreement, settings),
+    )
+    _write(settings, entry)
+
+
+def _write(settings: SiteSettings, entry: Entry) -> None:
+    journal, after_exact = open_journal(settings.ledger_folder), settings.read_policy.after_exact
+    record(journal, entry, settings.privacy, after_exact=after_exact)
+
+
+def _answer_masked(received: _Received, question: MaskQuestion) -> Any:
+    from fcfl.federation.masks.holder import answer_masked
     from fcfl.sites.masks import site_holder  # needs an extra
 
-    run = run_id(agreement)
-    if asked.terms.run != run:
-        raise DataError("The masked sum is of another run than the question.")
-    return answer_masked(client, site_holder(settings, run, checksum), asked)
+    holder = site_holder(received.settings, question.terms.run, received.checksum)
+    client = None if received.on_rows is None else _client(received)
+    return answer_masked(client, holder, question)
 
 
-def _client(
-    asked: Question, agreement: Agreement, settings: SiteSettings, sums: tuple[str, str, str]
-) -> GuardedClient:
-    """The site's rows; ``sums`` identify the run, the table, and the rows as they are split."""
-    _, table, checksum = sums
-    compared = 1.0 if isinstance(asked, Vote) else asked.setup.min_group_rows
-    key = (settings, settings.read_policy.sha256, *sums, compared)
-    if key in _KEPT:
-        return _KEPT[key]
-    while len(_KEPT) >= _MOST_KEPT:
-        del _KEPT[next(iter(_KEPT))]
-    rows = encoded_rows(settings, agreement, checksum)
-    _KEPT[key] = GuardedClient(
-        settings.name,
-        rows.part("train", agreement),
-        rows.part("test", agreement),
-        settings.ledger_folder,
-        rows=f"{table} {_held_out(agreement.terms)}",
-        least=settings.min_group_rows,
-        rules=settings.rules,
-        min_group_rows=int(max(settings.min_group_rows, compared)),
-        preference=settings.preference,
-    )
+def _client(received: _Received) -> LocalClient:
+    """Return the site's rows as a client, cached while rows, agreement and policy are the same."""
+    settings, agreement, on_rows = received.settings, received.ask.agreement, received.on_rows
+    policy = settings.read_policy
+    least = max(policy.min_group_rows, 1 if on_rows is None else int(on_rows.setup.min_group_rows))
+    key = (settings, policy.sha256, received.run, least)
+    if key not in _KEPT:
+        while len(_KEPT) >= _MAX_KEPT:
+            del _KEPT[next(iter(_KEPT))]
+        rows = encoded_rows(settings, agreement, received.checksum)
+        _KEPT[key] = LocalClient(
+            settings.name,
+            rows.part("train", agreement),
+            rows.part("test", agreement),
+            rules=settings.rules,
+            min_group_rows=least,
+            tells_scores=False,
+            preference=policy.preference or Preference(),
+        )
     return _KEPT[key]
 
 
-_LEDGERS: dict[Path, Ledger] = {}  # a process that lives on reads only what is new
-_KEPT: dict[tuple[object, ...], GuardedClient] = {}  # nor does it encode and merge rows again
-_MOST_KEPT = 4
-_NO_QUESTION = Evaluate(Setup(None, ()), Request(()))
-
-
-def _record(settings: SiteSettings, entry: Entry, question: ToSite) -> None:
-    folder = settings.ledger_folder
-    if isinstance(question, Introduce):
-        splits = [_held_out(question.terms)]
-    else:
-        splits = [_held_out(question.agreement.terms)]
-        if settings.privacy is not None:
-            splits.append(split_of(question.agreement, settings, entry.table))
-    ledger = _LEDGERS.setdefault(folder, Ledger(folder))
-    ledger.record(
-        replace(entry, splits=tuple(splits)),
-        settings.limits,
-        settings.privacy,
-        after_exact=settings.read_policy.after_exact,
-    )
+def _checksum(settings: SiteSettings, table: str, terms: Terms) -> str:
+    checksum = rows_checksum(table, terms)
+    return checksum if settings.privacy is None else private_checksum(settings, checksum)
 
 
 def _digest(message: bytes) -> str:
     return hashlib.sha256(message).hexdigest()
 
 
-def _held_out(terms: Terms) -> str:
-    """Which rows are held out, and in which order the others are: by label, groups and seed."""
-    parts = (terms.label, terms.sensitive, terms.positive, terms.test_size, terms.seed)
-    return f"rows:{hashlib.sha256(repr(parts).encode()).hexdigest()[:32]}"
+# --- introductions --------------------------------------------------------------------------------
 
 
-def _spent(question: Question | None) -> tuple[int, tuple[str, ...]]:
-    """How many models are reported on, and which are counted or have leave-one-out losses."""
-    if question is None or isinstance(question, Vote):
-        return 0, ()
-    counted = params = params_of(question)
-    if isinstance(question, Evaluate):
-        points = question.request.points
-        counted = [point.params for point in points if point.want == "decisions"]
-        counted += [
-            np.append(model, factor)  # the same model tells more with another factor
-            for one in leave_one_out_of(question)
-            for model, factor in zip(one.models, one.factors, strict=True)
-        ]
-    return len(params), _models(counted, question.setup.model)
-
-
-def _models(params: Iterable[Vector], model: Any) -> tuple[str, ...]:
-    """Identify decisions by parameters and threshold: at another one they are others."""
-    return tuple(
-        sorted({_digest(one.tobytes() + repr(model.threshold).encode())[:16] for one in params})
-    )
-
-
-def _introduce(terms: Terms, settings: SiteSettings, table_sha256: str) -> Introduction:
-    least = settings.withhold_below
-    table = open_rows(settings, terms)
-    groups = table.groups(least)
+def _introduce(question: Introduce, settings: SiteSettings, message: bytes) -> Introduction:
+    """Return the site's columns and groups, without levels and groups of few rows."""
+    table_sha256, terms = table_checksum(settings), question.terms
+    costs = None if settings.privacy is None else (0.0, 0.0)  # what is declared costs nothing
+    entry = Entry(table_sha256, "", _digest(message), "introduce", len(message), privacy=costs)
+    _write(settings, entry)
+    checksum = _checksum(settings, table_sha256, terms)
+    if settings.privacy is not None:
+        return introduce_privately(terms, settings, checksum)
+    table, policy = open_rows(settings, terms), settings.read_policy
+    groups = named_groups(table, settings)
     said = Introduction(
         name=settings.name,
         levels=groups,
         present=groups,
         rules=settings.rules,
-        min_group_rows=settings.min_group_rows,
-        checksum=rows_checksum(table_sha256, terms),
+        min_group_rows=policy.min_group_rows,
+        checksum=checksum,
         labels=table.labels,
-        statistics=withheld_statistics(table.statistics(), least),
-        withhold_below=least,
-        policy_sha256=settings.read_policy.sha256 or None,
+        statistics=withheld_statistics(table.statistics(), policy.withhold_below),
+        withhold_below=policy.withhold_below,
+        policy_sha256=policy.sha256 or None,
         mask_key=_mask_key(settings) if terms.masked else "",
-        sends_spread=settings.limits.curvature is True,
+        sends_spread=policy.limits.curvature is True,
     )
     for sentence in table.unsuitable():
-        log.warning("Site %r: %s", settings.name, sentence)  # not sent: it speaks of the rows
+        log.warning("Site %r: %s", settings.name, sentence)  # not sent: it is about the rows
     return said
 
 
@@ -259,14 +253,17 @@ def _mask_key(settings: SiteSettings) -> str:
     return site_public(settings)
 
 
+# --- sentences ------------------------------------------------------------------------------------
+
+
 def _sentence(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"Cannot use {str(error.filename or 'a file')!r}: {error.strerror}."
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _names(terms: Terms | None, config: Config) -> set[str]:
-    """Names that are no secret: those in the question, and the site's own."""
+def _public_names(terms: Terms | None, config: Config) -> set[str]:
+    """Return the names in the request and the site's own, which need no redaction."""
     known = {str(config.get("name", "")), *config}
     if terms is not None:
         known |= {terms.label, *terms.sensitive, *terms.drop, terms.positive or ""}
@@ -274,9 +271,9 @@ def _names(terms: Terms | None, config: Config) -> set[str]:
 
 
 def without_cells(sentence: str, known: Iterable[str]) -> str:
-    """The sentence with quoted text, which may be a cell or a path, left out unless known.
+    """Return the sentence without quoted text, which may be a cell or a path.
 
-    Names of columns, which follow the word, are kept.
+    Names in ``known``, and names of columns, which follow the word, are kept.
     """
     kept = set(known)
 

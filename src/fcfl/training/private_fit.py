@@ -33,9 +33,9 @@ NEIGHBOURS = "add-remove"
 NOT_COVERED = (
     "what is declared: column names, levels, ranges, groups, labels, and who takes part",
     "answers that were given twice, after a stop or a reminder: the epsilon here holds if every "
-    "question was asked once; a site's ledger counts what was",
+    "question was asked once; a site's journal counts what was",
     "settings that somebody chose by looking at the rows, and other runs on the same rows, which "
-    "add up (a site's ledger counts them)",
+    "add up (a site's journal counts them)",
     "one person with several rows, or with rows at several clients: each row counts",
     "times and sizes of messages; rows on the machines of the clients themselves",
 )

@@ -24,7 +24,7 @@ from nvflare.lighter.spec import Project
 
 from fcfl.engines.nvflare.site import SITE_FILE
 from fcfl.errors import FCFLError
-from fcfl.limits import Limits
+from fcfl.policy import Limits
 
 KITS, AUTHORITY = "kits", "authority"  # the second has the CA's key and stays where it is
 SERVER, LEAD = "server", "lead"  # kits beside those of the sites

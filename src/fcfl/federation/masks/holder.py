@@ -7,41 +7,162 @@ that comes late, of a client that was given up, stays masked.
 """
 
 import hashlib
+import json
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from fcfl._checks import check_curvature_weights
 from fcfl._types import ClientId, CurvatureWeights
-from fcfl.errors import DataError
-from fcfl.federation.masks.fixed_point import Words, encode_numbers
-from fcfl.federation.masks.hidden_parts import OnRowsAnswer, hide
-from fcfl.federation.masks.mask_journal import MaskJournal, Used
-from fcfl.federation.masks.mask_keys import (
-    agree_on_secret,
-    derive,
-    public_of,
-    seal,
-    stream,
-    uniform_below_prime,
-    unseal,
-)
-from fcfl.federation.masks.mask_messages import (
+from fcfl.client.local_client import Client
+from fcfl.errors import DataError, FCFLError
+from fcfl.federation.federation import answer
+from fcfl.federation.journal import Journal
+from fcfl.federation.masks.arithmetic import PRIME, Words, encode_numbers, split_secret
+from fcfl.federation.masks.hidden import OnRowsAnswer, hide, with_own_rows
+from fcfl.federation.masks.messages import (
     Bytes,
     MaskedAnswer,
     MaskedAsk,
+    MaskQuestion,
+    PrepareMasks,
     Revealed,
     SumKey,
     SumTerms,
     Unmask,
 )
-from fcfl.federation.masks.shamir import split_secret
 from fcfl.federation.serialise import digest
-from fcfl.mask_policy import MaskPolicy
+from fcfl.policy import MaskPolicy
+
+try:
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    from cryptography.hazmat.primitives.ciphers import Cipher
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+    from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+except ImportError as error:  # pragma: no cover - the extra is installed where this is tested
+    raise FCFLError(
+        "Masked sums need the package `cryptography`: pip install 'fcfl[masks]'"
+    ) from error
 
 WEIGHT_RANGE = 8.0  # the most that a client's loss, or its rates, may weigh beside another's loss
 _ROUNDING = 1e-9
+_NONCE = bytes(12)  # every sealing key is used once
+_STREAM_NONCE = bytes(16)  # so is every key of a stream
+
+
+@dataclass(frozen=True)
+class Used:
+    """A single-use key was used, for this sum and with these ``weights`` of the client's own.
+
+    ``rows`` identifies the rows that were reported on: under one mask others must not be.
+    ``keys`` are the single-use public keys of all clients of the sum, ``points`` what it is about.
+    """
+
+    run: str
+    nonce: str
+    weights: str
+    rows: str
+    sum_digest: str
+    points: str
+    keys: Mapping[ClientId, str]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Shares were revealed for a sum: of the self-masks of those that answered, and no others."""
+
+    run: str
+    sum_digest: str
+    answered: tuple[ClientId, ...]
+
+
+class MaskJournal:
+    """The keys that a client has used in a run, and what it has revealed."""
+
+    def __init__(self, journal: Journal, run: str = "") -> None:
+        self._journal, self.run = journal, run
+
+    @property
+    def secret(self) -> bytes:
+        """The secret from which single-use keys of this run are made."""
+        with self._journal.locked():
+            return self._journal.secret(f"masks {self.run}")
+
+    def use(self, used: Used) -> None:
+        """Record that keys are used; reject any that was used for another question.
+
+        The others' keys, too: of a key that is in two sums, one sum may open the key, the other
+        the mask.
+        """
+        with self._journal.locked():
+            for other in self._used():
+                if other == used:
+                    return
+                if other.nonce == used.nonce:
+                    raise DataError(
+                        "This client's key for a masked sum was used before, for another question; "
+                        "it is used once. Resume the run, and new keys are made."
+                    )
+                again = set(other.keys.values()) & set(used.keys.values())
+                if again and other.sum_digest != used.sum_digest:
+                    name = next(name for name, key in used.keys.items() if key in again)
+                    raise DataError(
+                        f"The key given for {name!r} was in another masked sum before; it is used "
+                        "once. Resume the run, and new keys are made."
+                    )
+            self._journal.append(used)
+
+    def reveal(
+        self, sum_digest: str, answered: tuple[ClientId, ...], dropped: Mapping[ClientId, str]
+    ) -> None:
+        """Record whose self-masks are revealed; those of the others never are.
+
+        ``dropped`` has the keys that are revealed, which must be those of this sum.
+        """
+        with self._journal.locked():
+            used = next((one for one in self._used() if one.sum_digest == sum_digest), None)
+            if used is None:
+                raise DataError(
+                    "This client has masked nothing for the sum that it is asked to open: the "
+                    "question is of another sum or another run."
+                )
+            if set(used.keys) != {*answered, *dropped}:
+                raise DataError("The sum that is to be opened was over other clients.")
+            for name, key in dropped.items():
+                if key != used.keys[name]:
+                    raise DataError(
+                        f"The key of {name!r} that is to be opened is not the one in this sum."
+                    )
+            if not self._is_opened(used, answered):
+                self._journal.append(Opened(self.run, sum_digest, answered))
+
+    def _used(self) -> list[Used]:
+        return [one for one in self._journal.read(Used) if one.run == self.run]
+
+    def _is_opened(self, used: Used, answered: tuple[ClientId, ...]) -> bool:
+        """Reject a second list of clients, of the same sum or of one about the same points."""
+        about = {one.sum_digest for one in self._used() if one.points == used.points}
+        opened = [one for one in self._journal.read(Opened) if one.run == self.run]
+        for other in opened:
+            if other.sum_digest not in about or other.answered == answered:
+                continue
+            if other.sum_digest == used.sum_digest:
+                raise DataError(
+                    "This client has revealed its shares of this sum for another list of clients; "
+                    "it does so once."
+                )
+            raise DataError(
+                "This client has helped to open a sum over other clients at the same parameters; "
+                "the difference of the two would be single clients' curvatures. Train with another "
+                "`seed`."
+            )
+        return any(other.sum_digest == used.sum_digest for other in opened)
 
 
 class MaskHolder:
@@ -83,6 +204,7 @@ class MaskHolder:
             self._check_weights(own, least)
         self._journal.use(
             Used(
+                run=self._journal.run,
                 nonce=question.sum_keys[self.name].nonce,
                 weights=digest(weights),
                 rows=self._rows,
@@ -258,3 +380,73 @@ def _publics(question: MaskedAsk | Unmask) -> dict[ClientId, str]:
 
 def _as_bytes(content: bytes) -> Bytes:
     return np.frombuffer(content, dtype=np.uint8).copy()
+
+
+def answer_masked(client: Client | None, holder: MaskHolder, question: MaskQuestion) -> Any:
+    """What a client says to any question of a masked sum; only reports need its rows."""
+    if isinstance(question, PrepareMasks):
+        return holder.prepare(question.terms)
+    if not isinstance(question, MaskedAsk):
+        return holder.unmask(question)
+    assert client is not None
+    own = replace(question, question=with_own_rows(client, holder.name, question.question))
+    holder.check(own)
+    return holder.mask(own, answer(client, own.question))
+
+
+# --- keys -----------------------------------------------------------------------------------------
+# A client has one long-lived key, known by its public half, and a single-use one for every sum.
+# The long-lived keys of two clients seal what they send each other through the server; the
+# single-use ones make the mask that one of them adds and the other subtracts.
+
+
+def derive(secret: bytes, *purpose: str) -> bytes:
+    """32 bytes from a secret, others for every other purpose."""
+    info = json.dumps(["fcfl-masks-1", *purpose]).encode()
+    return HKDF(SHA256(), 32, salt=None, info=info).derive(secret)
+
+
+def public_of(private: bytes) -> str:
+    """The public half of a key, as text."""
+    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw().hex()
+
+
+def agree_on_secret(private: bytes, public: str) -> bytes:
+    """What only the owners of both keys can compute."""
+    try:
+        other = X25519PublicKey.from_public_bytes(bytes.fromhex(public))
+        return X25519PrivateKey.from_private_bytes(private).exchange(other)
+    except ValueError:
+        raise DataError(f"A public key for masks must be 64 hex digits, got {public!r}.") from None
+
+
+def seal(shared: bytes, content: bytes, *purpose: str) -> bytes:
+    """Encrypt for the client with which a secret is shared.
+
+    The purpose must never come twice with other contents.
+    """
+    return ChaCha20Poly1305(derive(shared, "seal", *purpose)).encrypt(_NONCE, content, None)
+
+
+def unseal(shared: bytes, sealed: bytes, *purpose: str) -> bytes:
+    """What the other client encrypted for this purpose; anything else is refused."""
+    try:
+        key = derive(shared, "seal", *purpose)
+        return ChaCha20Poly1305(key).decrypt(_NONCE, sealed, None)
+    except InvalidTag:
+        raise DataError(
+            "A share is not what the other client sealed for this sum: it was changed, or it "
+            "belongs to another question or another key."
+        ) from None
+
+
+def stream(key: bytes, size: int) -> Words:
+    """So many uniform words from a key: ChaCha20's keystream."""
+    encryptor = Cipher(ChaCha20(key, _STREAM_NONCE), mode=None).encryptor()
+    return np.frombuffer(encryptor.update(bytes(8 * size)), dtype="<u8").astype(np.uint64)
+
+
+def uniform_below_prime(key: bytes, count: int) -> list[int]:
+    """Numbers for `split_secret`, uniform up to 2^-127: 48 bytes each, modulo the prime."""
+    words = stream(key, 6 * count).tobytes()
+    return [int.from_bytes(words[i : i + 48], "big") % PRIME for i in range(0, 48 * count, 48)]

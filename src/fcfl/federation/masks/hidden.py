@@ -17,7 +17,7 @@ from fcfl.client.counts import Counts
 from fcfl.client.local_client import Client
 from fcfl.client.questions import Counted, Evaluate, OnRows, Setup
 from fcfl.errors import ReportError
-from fcfl.federation.masks.fixed_point import from_triangle, upper_triangle
+from fcfl.federation.masks.arithmetic import from_triangle, upper_triangle
 
 OnRowsAnswer: TypeAlias = tuple[Report, ...] | Counted
 Columns: TypeAlias = NDArray[np.intp]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
+from secrets import token_bytes, token_hex
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,10 +17,12 @@ from fcfl._types import (
     Vector,
     without_curvature,
 )
+from fcfl.client.local_client import Client
 from fcfl.client.questions import Evaluate, OnRows
 from fcfl.errors import AbsentClientError, FCFLError, ReportError
-from fcfl.federation.masks.fixed_point import WORDS, Words, decode_numbers
-from fcfl.federation.masks.hidden_parts import (
+from fcfl.federation.journal import Journal
+from fcfl.federation.masks.arithmetic import SHARE_BYTES, WORDS, Words, decode_numbers, join_shares
+from fcfl.federation.masks.hidden import (
     Columns,
     carrier_of,
     is_hidden,
@@ -28,14 +31,19 @@ from fcfl.federation.masks.hidden_parts import (
     summed_rates,
     weights_by_row,
 )
-from fcfl.federation.masks.mask_holder import (
+from fcfl.federation.masks.holder import (
     WEIGHT_RANGE,
+    MaskHolder,
+    MaskJournal,
+    answer_masked,
     commitment,
+    derive,
     pair_masks,
+    public_of,
     rates_size,
+    stream,
 )
-from fcfl.federation.masks.mask_keys import derive, public_of, stream
-from fcfl.federation.masks.mask_messages import (
+from fcfl.federation.masks.messages import (
     MaskedAnswer,
     MaskedAsk,
     MaskQuestion,
@@ -45,8 +53,8 @@ from fcfl.federation.masks.mask_messages import (
     SumTerms,
     Unmask,
 )
-from fcfl.federation.masks.shamir import SHARE_BYTES, join_shares
 from fcfl.federation.summing import CheckReports
+from fcfl.policy import MaskPolicy
 
 _SEALED = SHARE_BYTES + 16  # a share and its tag
 
@@ -293,3 +301,38 @@ def _are_shares(shares: Mapping[ClientId, Any], names: Any, size: int) -> bool:
 
 def _is_hex(text: str, digits: int) -> bool:
     return len(text) == digits and not set(text) - set("0123456789abcdef")
+
+
+def mask_in_process(
+    clients: Mapping[ClientId, Client],
+    threshold: int | None,
+    on_exchange: Callable[[], None] = lambda: None,
+) -> MaskedSums:
+    """Masked sums over clients of this process, with keys that it forgets.
+
+    ``on_exchange`` is called before each request.
+    """
+    holders = {
+        name: MaskHolder(name, token_bytes(32), MaskJournal(Journal()), MaskPolicy())
+        for name in clients
+    }
+    keys = {name: holder.public for name, holder in holders.items()}
+    terms = SumTerms(token_hex(16), threshold or usual_threshold(len(keys)), keys)
+
+    def ask(question: MaskQuestion, check: Check) -> dict[ClientId, Any]:
+        return ask_some(question, check, tuple(clients), len(clients))
+
+    def ask_some(
+        question: MaskQuestion, check: Check, names: Sequence[ClientId], enough: int
+    ) -> dict[ClientId, Any]:
+        on_exchange()
+        answers = {}
+        for name in names[:enough]:
+            own = question.for_client(name)
+            if isinstance(own, MaskedAsk) and isinstance(question, MaskedAsk):
+                own = replace(own, question=question.question)  # one setup: rows are kept for it
+            answers[name] = answer_masked(clients[name], holders[name], own)
+            check(name, answers[name])
+        return answers
+
+    return MaskedSums(terms, ask, ask_some)
