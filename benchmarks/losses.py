@@ -29,7 +29,7 @@ from fcfl.rules import Difference, rates_needed
 from fcfl.runs import Experiment, run_experiment
 from fcfl.runs.site_run import run_sites
 from fcfl.sites.transport import InProcessTransport
-from fcfl.training.fit import train
+from fcfl.training.train import train
 
 L2 = 1e-3
 PLAIN = SQP(rounds=(400, 0))  # stage 1 alone, which is what SLSQP solves

@@ -26,7 +26,7 @@ from fcfl import Federation, train
 from fcfl.client.counts import Counts, pool_counts
 from fcfl.models.linear import Linear
 from fcfl.rules import Difference, Rule, without_budgets
-from fcfl.training.fit import check_rules
+from fcfl.training.train import check_rules
 
 Array = NDArray[np.float64]
 NOT_REQUESTS = {

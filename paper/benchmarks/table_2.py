@@ -21,7 +21,7 @@ from fcfl.methods.two_stage.two_stage import TwoStage
 from fcfl.models.linear import Linear
 from fcfl.results.evaluations import row_sections
 from fcfl.rules import Difference
-from fcfl.training.fit import train
+from fcfl.training.train import train
 
 METHODS = {
     "q-FFL": (QFFL(q=5, step_size=0.1, rounds=600), (82.3, 74.4, 82.4)),

@@ -61,8 +61,8 @@ if TYPE_CHECKING:
     from fcfl.sites.site import reply_to as reply_to
     from fcfl.sites.transport import Reply as Reply
     from fcfl.sites.transport import Transport as Transport
-    from fcfl.training.fit import train as train
-    from fcfl.training.rounds import Session as Session
+    from fcfl.training.train import train as train
+    from fcfl.training.session import Session as Session
     from fcfl.training.trained import Trained as Trained
 
 _HOME = {

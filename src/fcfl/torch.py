@@ -34,8 +34,8 @@ from fcfl.models.torch_file import read_module, write_module
 from fcfl.models.torch_module import BATCH_ROWS, NETWORK_L2, TorchModule
 from fcfl.models.torch_rows import Groups, torch_data
 from fcfl.rules import Rule
-from fcfl.training.fit import train
-from fcfl.training.rounds import Session
+from fcfl.training.session import Session
+from fcfl.training.train import train
 from fcfl.training.trained import Trained
 
 __all__ = [

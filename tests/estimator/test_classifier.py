@@ -9,12 +9,9 @@ import pandas as pd
 import pytest
 from fairlearn.metrics import (
     demographic_parity_difference,
-    equal_opportunity_difference,
-    equalized_odds_difference,
 )
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.metrics import accuracy_score
 
 from fcfl import Difference, FCFLClassifier, Ratio
 from fcfl._files import to_json
@@ -160,61 +157,6 @@ def test_other_methods_train_too(method):
         assert max(smooth) <= 0.05 + 1e-6
     else:
         assert any("does not enforce budgets" in note for note in model.result_.notes)
-
-
-def test_excess_losses_are_counted_from_each_clients_best():
-    X, y, site, sensitive = rows()
-    model = FCFLClassifier(0.05, excess_loss=True)
-    model.fit(X, y, clients=site, sensitive_features=sensitive["sex"])
-    best = model.result_.own_best_losses
-    assert set(best) == {"north", "south"}
-    l2 = model.result_.l2 / 2 * (np.sum(model.coef_**2) + model.intercept_[0] ** 2)
-    for client, loss in best.items():
-        assert model.result_.clients[client].train.loss + l2 >= loss - 1e-9
-
-
-# --- fairlearn's numbers ---
-
-
-@pytest.mark.parametrize("budget", [None, 0.05])
-def test_pooled_rows_of_one_client_have_fairlearns_metrics(budget):
-    X, y, _, sensitive = rows(3)
-    sex, actual = sensitive["sex"], (y == "yes").astype(int)
-    metrics = {
-        "demographic_parity": demographic_parity_difference,
-        "equal_opportunity": equal_opportunity_difference,
-        "equalized_odds": equalized_odds_difference,
-    }
-    for metric, measure in metrics.items():
-        model = FCFLClassifier(budget, metric=metric, **SETTLED).fit(X, y, sensitive_features=sex)
-        predicted = (model.predict(X) == "yes").astype(int)
-        found = model.result_.clients["all rows"].train
-        expected = measure(actual, predicted, sensitive_features=sex)
-        assert found.disparities[0].value == pytest.approx(expected, abs=1e-15)
-        assert found.accuracy == accuracy_score(actual, predicted)
-
-
-# --- inputs ---
-
-
-@pytest.mark.filterwarnings("ignore:The model selects nearly")
-def test_every_container_gives_the_same_model():
-    X, y, site, sensitive = rows(n_rows=150)
-    names = ["a", "b", "c", "d"]
-    frame = pd.DataFrame(X, columns=names, index=np.arange(150)[::-1])
-    expected = FCFLClassifier(0.05, **SETTLED)
-    expected.fit(X, y, clients=site, sensitive_features=sensitive)
-    variants = [
-        (frame, pd.Series(y), pd.Series(site), {c: sensitive[c].tolist() for c in sensitive}),
-        (sparse.csc_matrix(X), y.tolist(), site.tolist(), sensitive.set_index(frame.index)),
-        (sparse.csr_array(X), y.astype(object), pd.Categorical(site), sensitive.astype("category")),
-    ]
-    for table, labels, clients, groups in variants:
-        model = FCFLClassifier(0.05, **SETTLED)
-        model.fit(table, labels, clients=clients, sensitive_features=groups)
-        np.testing.assert_allclose(model.coef_, expected.coef_, atol=1e-4)  # 1e-6 in the residual
-        assert model.clients_ == expected.clients_
-        assert model.rules_ == expected.rules_
 
 
 def test_arrays_name_their_attributes_by_position():

@@ -16,8 +16,8 @@ from fcfl.results import read_result
 from fcfl.runs import Experiment
 from fcfl.runs.many_runs import run_comparison, run_sweep
 from fcfl.sites.transport import InProcessTransport
-from fcfl.training.fit import train
-from fcfl.training.rounds import Session
+from fcfl.training.session import Session
+from fcfl.training.train import train
 from helpers import simulated_clients
 from hospital import stays
 from in_one_process import hospitals, node_configs
@@ -56,7 +56,6 @@ def federation(seed=0):
     [
         {},
         {**PLAIN, "relative_budget": 0.5, "rules": (replace(PARITY, budget=None),)},
-        {**PLAIN, "excess_loss": True},
         {**PLAIN, "thresholds": "group", "confidence": 0.8},
         {**PLAIN, "starts": 3, "confidence": 0.9},
         {"method": "fedavg"},

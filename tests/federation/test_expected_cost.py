@@ -51,7 +51,6 @@ def test_budgets_of_a_policy_count_as_budgets():
 def test_settings_that_were_not_measured_have_no_expectation():
     for other in (
         replace(GIVEN, starts=3),
-        replace(GIVEN, excess_loss=True, objective="max"),
         replace(DEFAULT, objective="max"),  # the L2 weight alone is chosen
     ):
         assert typical(other) is None

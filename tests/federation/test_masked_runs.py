@@ -30,7 +30,7 @@ from fcfl.sites.rows import open_rows
 from fcfl.sites.settings import SiteSettings
 from fcfl.sites.site import reply_to
 from fcfl.sites.transport import InProcessTransport, Reply
-from fcfl.training.rounds import Session
+from fcfl.training.session import Session
 from hospital import fcfl, only_error, stays
 from in_one_process import hospitals, node_configs, open_policy
 from in_one_process import train as train_sites
@@ -123,8 +123,8 @@ def test_in_one_process_the_same_code_ends_at_the_same_optimum(transport):
         two = Federation({name: clients._clients[name] for name in NAMES[:2]}).masked()
         train(two, model, RULES, **given)
     together = [replace(RULES[0], scope="global")]
-    excess = train(clients.masked(), model, together, excess_loss=True, confidence=0.0, starts=1)
-    assert excess.status == "converged"
+    pooled = train(clients.masked(), model, together, confidence=0.0, starts=1)
+    assert pooled.status == "converged"
 
 
 class Levelled(Federation):
@@ -271,7 +271,7 @@ def test_a_stopped_run_is_resumed_with_new_keys(transport, tmp_path, undisturbed
 
 
 def test_a_masked_run_chooses_and_has_margins_as_one_without_masks(files, tmp_path):
-    given = {"l2": "auto", "objective": "auto", "confidence": 0.9, "excess_loss": False}
+    given = {"l2": "auto", "objective": "auto", "confidence": 0.9}
     configs = node_configs(files, tmp_path)
     plain = trained(
         RemoteFederation(Listening(configs), NAMES, replace(TERMS, masked=False)), **given

@@ -6,7 +6,7 @@ import pytest
 from fcfl.results import read_result
 from fcfl.results.findings import exceeded_budgets, findings_of
 from fcfl.runs.run import Finished
-from fcfl.training.fit import train
+from fcfl.training.train import train
 from hospital import fcfl, stays, written
 
 NAMES = ("--client", "hospital", "--label", "died", "--sensitive", "race")

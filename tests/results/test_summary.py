@@ -6,7 +6,7 @@ import pytest
 from fcfl import Difference, FCFLClassifier, Federation
 from fcfl.methods.baselines import FedAvg
 from fcfl.models.linear import Linear
-from fcfl.training.fit import train
+from fcfl.training.train import train
 from helpers import simulated_clients
 
 PARITY = Difference("demographic_parity", "race", budget=0.05)

@@ -11,7 +11,7 @@ from fcfl.runs.compared_runs import MAJORITY, over_seeds
 from fcfl.runs.many_runs import COMPARED, for_method, read_methods, run_comparison
 from fcfl.runs.opening import open_table
 from fcfl.runs.settings import Experiment
-from fcfl.training.rounds import Session
+from fcfl.training.session import Session
 from hospital import COLUMNS, fcfl, only_error, result_of, stays, written
 
 MOST = [name for name in COMPARED if name != "two-stage"]  # its 2,300 rounds take too long
@@ -262,13 +262,10 @@ def test_names_are_taken_once_in_their_order():
 
 
 def test_what_a_method_cannot_take_is_left_to_those_that_can():
-    given = Experiment("a.csv", masked=True, excess_loss=True, protects="worst", l2=0.1)
+    given = Experiment("a.csv", masked=True, protects="worst", l2=0.1)
     each = {name: for_method(given, name, 0) for name in COMPARED}
     assert [name for name, one in each.items() if one.masked] == ["sqp"]
-    for taken in (
-        [n for n, one in each.items() if one.excess_loss],
-        [n for n, one in each.items() if one.protects == "worst"],
-    ):
+    for taken in ([n for n, one in each.items() if one.protects == "worst"],):
         assert taken == ["sqp", "two-stage"]
 
 

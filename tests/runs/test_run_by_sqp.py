@@ -11,8 +11,8 @@ from fcfl.results import read_run
 from fcfl.results.many_runs import Sweep
 from fcfl.runs import Experiment, run_experiment
 from fcfl.runs.many_runs import run_sweep
-from fcfl.training.open_settings import L2_GRID
-from fcfl.training.rounds import Session
+from fcfl.training.session import Session
+from fcfl.training.settings import L2_GRID
 from fcfl.training.solve import _Enforcing
 from hospital import stays, written
 

@@ -24,7 +24,7 @@ from fcfl.runs.text_values import (
     read_numbers,
     write_pairs,
 )
-from fcfl.training.open_settings import EXCESS_L2, OpenSettings
+from fcfl.training.settings import OpenSettings
 
 NAMES = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=8)
 SHARES = st.floats(0, 1)
@@ -238,7 +238,6 @@ def test_settings_left_open_depend_on_the_method():
     assert not Experiment("t", l2=0.1, objective="max").open_settings.is_open
     assert Experiment("t", l2=0.1, objective=0.3).open_settings == OpenSettings(0.1, 0.3)
     assert Experiment("t", method="two-stage").open_settings.l2 == 0.0
-    assert Experiment("t", excess_loss=True).open_settings == OpenSettings(EXCESS_L2, "max")
 
 
 def test_fedavg_takes_one_count_of_rounds():
@@ -285,7 +284,7 @@ def test_the_mean_is_the_limit_of_the_smooth_maximum():
         ("test_size = '0.2'", {"test_size": 0.2}),
         ("rounds = '5,6'", {"rounds": (5, 6)}),
         ("method = 'q-ffl'\noptions = 'q=2'", {"method": "q-ffl", "options": {"q": 2}}),
-        ("excess-loss = true", {"excess_loss": True}),
+        ("masked = true", {"masked": True}),
     ],
 )
 def test_a_file_may_have_values_as_on_the_command_line(tmp_path, text, settings):

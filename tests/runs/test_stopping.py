@@ -14,7 +14,7 @@ from fcfl.data import load_adult_frames
 from fcfl.errors import DataError, Interrupted
 from fcfl.federation.checkpoint import checkpoint_path, previous_path
 from fcfl.runs import Experiment, run_experiment
-from fcfl.training import rounds as training
+from fcfl.training import session as training
 from hospital import (
     COLUMNS,
     SHORT,

@@ -16,7 +16,7 @@ from fcfl.results import ClientResult, Disparity, Part, Result, RowCounts, read_
 from fcfl.results.result import WorstClient
 from fcfl.runs import Experiment, Finished, run_experiment
 from fcfl.runs.many_runs import AFRESH, FROM_BEFORE, better_of, objective, run_sweep
-from fcfl.training.rounds import Session
+from fcfl.training.session import Session
 from hospital import COLUMNS, fcfl, only_error, result_of, stays, weights_of, written
 
 TABLE = {"client": "hospital", "label": "died", "sensitive": ("race",), "min_group_rows": 1,

@@ -6,7 +6,7 @@ from binding import PARITY, binding, trained_on
 
 from fcfl import SQP
 from fcfl.training.choose import HeldOut, decide
-from fcfl.training.open_settings import L2_GRID, OBJECTIVES
+from fcfl.training.settings import L2_GRID, OBJECTIVES
 from helpers import identical
 
 MEAN, NEAR_MAX = OBJECTIVES

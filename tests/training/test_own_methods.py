@@ -26,15 +26,15 @@ from fcfl import (
 )
 from fcfl._types import Vector
 from fcfl.errors import CheckpointError, Interrupted, MethodError
-from fcfl.federation.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
+from fcfl.federation.checkpoint import checkpoint_path, load_checkpoint
 from fcfl.methods.method import Status
 from fcfl.methods.method_options import options_of
 from fcfl.methods.private import Private
 from fcfl.problem.evaluation import Problem
 from fcfl.runs import Experiment
 from fcfl.runs.folder import is_same_run
-from fcfl.training.resuming import may_change
-from fcfl.training.stages import FREE, SELECTION
+from fcfl.training.run import FREE, SELECTION
+from fcfl.training.session import may_change
 from helpers import identical, simulated_clients
 
 RULE = Difference("demographic_parity", "race", 0.05)
@@ -119,12 +119,7 @@ def stopped(folder, method, after=3, **options):
 def test_another_option_is_refused_by_its_name_and_both_values(tmp_path):
     stopped(tmp_path, Descent(rate=0.5))
     going_on = Session(tmp_path, resume=True)
-    sentence = (
-        rf"The checkpoint in '{tmp_path}' is of another run: the option `rate` of method 'descent' "
-        r"differs, it was 0\.5 and is 0\.4\. Continue with what it was, or begin anew: in another "
-        r"folder, or in this one without `resume`\."
-    )
-    with pytest.raises(CheckpointError, match=sentence):
+    with pytest.raises(CheckpointError, match=r"`rate` was 0\.5 and is 0\.4"):
         trained_by(Descent(rate=0.4), session=going_on)
     with pytest.raises(CheckpointError, match="its method was 'descent' and is 'other'"):
         trained_by(Descent(name="other"), session=going_on)
@@ -135,12 +130,7 @@ def test_another_option_is_refused_by_its_name_and_both_values(tmp_path):
     assert identical(anew.params, trained_by(Descent(rate=0.4)).params)
 
 
-def test_more_rounds_are_allowed_and_older_checkpoints_are_read(tmp_path):
-    stopped(tmp_path, Descent())
-    older = replace(load_checkpoint(tmp_path, DescentState).progress, options={})
-    save_checkpoint(tmp_path, older)
-    longer = trained_by(Descent(rate=0.4, rounds=8), session=Session(tmp_path, resume=True))
-    assert longer.rounds == (8,)  # of those without options, another one cannot be told
+def test_more_rounds_are_allowed(tmp_path):
     stopped(tmp_path, Descent())
     longer = trained_by(Descent(rounds=8), session=Session(tmp_path, resume=True))
     assert identical(longer.params, trained_by(Descent(rounds=8)).params)
@@ -187,7 +177,7 @@ def test_options_that_differ_have_different_texts(one, other):
 
 def test_an_option_of_ours_is_told_as_well(tmp_path):
     stopped(tmp_path, TwoStage(rounds=(9, 9)), rules=())
-    with pytest.raises(CheckpointError, match=r"`decay` of method 'two-stage' .*\(and so do `pro"):
+    with pytest.raises(CheckpointError, match=r"`decay` was .*`protects` was"):
         other = TwoStage(rounds=(9, 9), decay=0.4, protects="worst")
         trained_by(other, rules=(), session=Session(tmp_path, resume=True))
 
@@ -197,7 +187,7 @@ def test_an_option_of_ours_is_told_as_well(tmp_path):
     [
         ({"l2": 0.02}, "`l2` was 0.01 and is 0.02"),
         ({"rules": (replace(RULE, budget=0.1),)}, r"client 'client-0' \(demog.* was 0\.05 and is"),
-        ({"rules": ()}, "other groups, attributes or metrics are compared"),
+        ({"rules": ()}, "other groups, attributes or metrics"),
         ({"federation": clients(2)}, "clients were 'client-0', .*'client-2' and are 'client-0', "),
         ({"federation": clients(n_rows=61)}, "client 'client-0' had 60 rows and has 61"),
     ],

@@ -10,8 +10,8 @@ from fcfl.data.client_data import ClientData
 from fcfl.errors import DataError
 from fcfl.methods.private import Private
 from fcfl.policy import PrivacyBudget
-from fcfl.training import private_fit
-from fcfl.training.rounds import Session
+from fcfl.training import private as private_fit
+from fcfl.training.session import Session
 
 SEX = {"sex": ("f", "m")}
 RULE = Difference("demographic_parity", "sex", 0.05)

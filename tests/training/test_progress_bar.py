@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from fcfl.methods.method import RoundInfo
-from fcfl.training.progress_bar import facts_of, phase_of, progress_bar
+from fcfl.training.progress import facts_of, phase_of, progress_bar
 
 NAN = float("nan")
 FIT = """

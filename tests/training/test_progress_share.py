@@ -4,7 +4,8 @@ import numpy as np
 
 from fcfl.methods.method import RoundInfo
 from fcfl.runs import Experiment, run_experiment
-from fcfl.training.progress_share import OverPhases, part_of
+from fcfl.training.progress import OverPhases
+from fcfl.training.session import part_of
 from hospital import stays, written
 
 

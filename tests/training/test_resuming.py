@@ -7,8 +7,8 @@ from fcfl.errors import Interrupted
 from fcfl.federation.exchange_count import ExchangeCount
 from fcfl.federation.federation import Federation
 from fcfl.models.linear import Linear
-from fcfl.training.fit import train
-from fcfl.training.rounds import Session
+from fcfl.training.session import Session
+from fcfl.training.train import train
 from helpers import simulated_clients
 
 RULES = (Difference("demographic_parity", "race", budget=0.1),)

@@ -16,9 +16,16 @@ from fcfl.models.linear import Linear
 from fcfl.problem.evaluation import build_problem
 from fcfl.results.result import DataSource, Start
 from fcfl.rules import rates_needed
-from fcfl.training.rounds import Session
-from fcfl.training.starts import BETTER, TOLERANCE, Screened, best_of
-from fcfl.training.together import Lane, ask_together, run_together
+from fcfl.training.lanes import (
+    BETTER,
+    TOLERANCE,
+    Lane,
+    Screened,
+    ask_together,
+    best_of,
+    run_together,
+)
+from fcfl.training.session import Session
 from helpers import RACE, identical
 
 NAMES = ["unconstrained optimum", "first", "intercept +1", "intercept -1"]

@@ -14,10 +14,9 @@ from fcfl.federation.federation import Federation
 from fcfl.methods.baselines import FedAvg
 from fcfl.models.linear import Linear
 from fcfl.results.result import objective_setting
-from fcfl.training.fit import check_rules, train
-from fcfl.training.open_settings import EXCESS_L2
-from fcfl.training.rounds import Session
-from fcfl.training.stages import FREE, SELECTION
+from fcfl.training.run import FREE, SELECTION
+from fcfl.training.session import Session
+from fcfl.training.train import check_rules, train
 from helpers import RACE, TWO_ATTRIBUTES, identical, simulated_clients
 
 PARITY = Difference("demographic_parity", "race")
@@ -303,37 +302,6 @@ def test_relative_budgets_and_a_clients_own_rule_are_merged():
 # --- excess loss ----------------------------------------------------------------------------------
 
 
-def with_coin_flips(seed=1):
-    datas = simulated_clients(seed)
-    coin = np.random.default_rng(0).integers(0, 2, datas["client-0"].n_rows).astype(float)
-    datas["client-0"] = replace(datas["client-0"], y=coin)
-    return datas
-
-
-def test_excess_loss_compares_what_clients_lose_beyond_their_own_best():
-    datas, rule = with_coin_flips(), replace(PARITY, budget=0.05)
-    clients = Federation.from_rows(datas)
-    plain = trained_on(clients, rule, l2=1e-3, objective="max")
-    excess = trained_on(clients, rule, l2=1e-3, objective="max", excess_loss=True)
-    assert plain.at.problem.own_best_losses is None
-    bests = excess.at.problem.own_best_losses
-    for best, (name, data) in zip(bests, datas.items(), strict=True):
-        alone = trained_on(Federation.from_rows({name: data}), l2=1e-3, objective="max")
-        norm = 0.5e-3 * alone.params @ alone.params
-        assert best == pytest.approx(alone.losses[name] + norm, abs=1e-6)
-
-    def largest(trained):
-        norm = 0.5e-3 * trained.params @ trained.params
-        return max(np.array([*trained.losses.values()]) + norm - bests)
-
-    assert largest(excess) < 0.8 * largest(plain)
-    assert max(excess.at.losses) == pytest.approx(largest(excess))
-    default = train(clients, Linear(4), (rule,), excess_loss=True, confidence=0, starts=1)
-    assert (default.l2, default.objective, default.selection) == (EXCESS_L2, "max", None)
-    with pytest.raises(ValueError, match="choosing compares losses"):
-        train(clients, Linear(4), (rule,), l2="auto", excess_loss=True)
-
-
 # --- what is left to cross-validation -------------------------------------------------------------
 
 
@@ -509,21 +477,6 @@ def test_who_is_absent_is_named_with_the_reason_once():
     )
 
 
-@pytest.mark.parametrize(
-    ("answers", "alone", "options", "what"),
-    [
-        (9, 0, {"excess_loss": True, "objective": "max"}, "how a model of its own does"),
-    ],
-)
-def test_nobody_is_left_out_of_what_comes_before_the_rounds(answers, alone, options, what):
-    clients = leaving(answers)
-    clients.left_alone = alone
-    sentence = f"Client 'client-1' did not say {what}: it is offline. Resume when it is back."
-    with pytest.raises(AbsentClientError) as raised:
-        trained_on(clients, replace(PARITY, budget=0.05), **options)
-    assert str(raised.value) == sentence
-
-
 def test_nobody_is_left_out_of_choosing():
     said = []
     for answers in range(5, 30):
@@ -533,19 +486,6 @@ def test_nobody_is_left_out_of_choosing():
         if "choosing l2 and objective" in said[-1]:
             break
     assert "Client 'client-1' did not say" in said[-1] and "it is offline." in said[-1]
-
-
-def test_a_model_of_ones_own_is_evaluated_with_its_client_there():
-    clients, rule = leaving(9), replace(PARITY, budget=0.05)
-    rounds = []
-    for clients.left_alone in range(1, 99):
-        with pytest.raises(AbsentClientError) as raised:
-            trained_on(clients, rule, objective="max", excess_loss=True)
-        rounds.append(str(raised.value))
-        if "did not say how a model of its own does" in rounds[-1]:
-            break
-    assert len(rounds) > 1
-    assert all("Client 'client-1' did not answer" in sentence for sentence in rounds[:-1])
 
 
 def test_max_age_is_that_of_the_session():

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from on_rows import RULES, finish, losses_at, pose_for
 
 from fcfl._types import Point, Request
-from fcfl.training.references import ask_references, with_references
+from fcfl.training.run import ask_references, with_references
 from fcfl_paper.baselines.agnostic_fair import AgnosticFair, bandwidth, group_sets, worst_weights
 from helpers import RACE, TWO_ATTRIBUTES, pose, simulated_clients, simulated_data, train, zeros_for
 

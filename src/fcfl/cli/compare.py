@@ -10,7 +10,7 @@ from fcfl.results import Comparison
 from fcfl.runs import Experiment
 from fcfl.runs.many_runs import COMPARED, read_methods, run_comparison
 from fcfl.runs.settings import DATA
-from fcfl.training.rounds import Session
+from fcfl.training.session import Session
 
 from .console import (
     FAILED,

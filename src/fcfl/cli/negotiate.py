@@ -19,7 +19,7 @@ from fcfl.runs.opening import Opened, open_run
 from fcfl.runs.options import chosen
 from fcfl.runs.settings import DATA
 from fcfl.runs.text_values import read_numbers
-from fcfl.training.rounds import Session
+from fcfl.training.session import Session
 
 from .console import flag, note, out_console, resumable, run_folder, say, usage
 from .settings import NOTHING, Given, Tables, out_folder, takes

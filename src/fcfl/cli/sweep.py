@@ -17,7 +17,7 @@ from fcfl.runs import Experiment
 from fcfl.runs.many_runs import check_sweep, run_sweep
 from fcfl.runs.settings import DATA
 from fcfl.runs.text_values import read_numbers
-from fcfl.training.rounds import Session
+from fcfl.training.session import Session
 
 from .console import (
     INFEASIBLE,

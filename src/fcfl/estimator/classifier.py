@@ -29,9 +29,9 @@ from fcfl.models.rates import hard_selection
 from fcfl.policy import PrivacyBudget
 from fcfl.results.result import DataSource
 from fcfl.rules import Rule, rates_needed
-from fcfl.training.fit import train
 from fcfl.training.margins import Pooling
-from fcfl.training.open_settings import MAX_ACCURACY_LOSS
+from fcfl.training.settings import MAX_ACCURACY_LOSS
+from fcfl.training.train import train
 
 from .inputs import (
     CLIENTS,
@@ -87,8 +87,6 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     loss : {"cross-entropy", "hinge", "squared"} or loss
         Of a row. Hinge is smoothed over a width of 0.1, or as ``Hinge(width=0.05)`` says; its
         scores are not probabilities, and there is no `predict_proba`.
-    excess_loss : bool
-        Compare what each client loses beyond its own best model.
     rounds : int or (int, int), optional
         Most rounds, of each stage where the method has two.
     confidence : float, optional
@@ -182,7 +180,6 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     l2: float | Literal["auto"] | None = None
     objective: float | Literal["max", "mean", "auto"] | None = None
     loss: str | Loss = "cross-entropy"
-    excess_loss: bool = False
     rounds: int | tuple[int, int] | None = None
     confidence: float | None = None
     max_accuracy_loss: float = MAX_ACCURACY_LOSS
@@ -251,7 +248,6 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             method=method,
             l2=l2,
             objective=objective,
-            excess_loss=self.excess_loss,
             confidence=self.confidence,
             max_accuracy_loss=self.max_accuracy_loss,
             max_rate_shift=self.max_rate_shift,

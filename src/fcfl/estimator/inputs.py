@@ -312,7 +312,7 @@ def open_settings_of(classifier: Any) -> tuple[Any, Any]:
             )
         if objective is None and by_name and METHODS[classifier.method].traits.is_cross_validated:
             objective = NETWORK_OBJECTIVE
-    elif by_name and objective is None and not classifier.excess_loss:
+    elif by_name and objective is None:
         objective = "auto" if METHODS[classifier.method].traits.is_cross_validated else None
     return l2, objective
 

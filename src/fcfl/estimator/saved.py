@@ -156,7 +156,6 @@ def _from_run(cls: Any, result: Result) -> Any:
         method=result.method,
         l2=result.l2,
         objective=result.objective,
-        excess_loss=result.own_best_losses is not None,
         min_group_rows=None if result.audit is None else result.audit.min_group_rows,
         thresholds="common" if result.thresholds is None else "group",
         random_state=result.seed or 0,

@@ -17,7 +17,6 @@ Phase = Literal[
     "meet",
     "reference",
     "disclose",
-    "alone",
     "choose",
     "starts",
     "fit",

@@ -104,9 +104,6 @@ class Traits:
     is_cross_validated
         Whether ``l2`` and ``objective`` are chosen by leave-one-out losses when they are left open:
         it must be fast, and start from any parameters.
-    takes_excess_loss
-        Whether clients' losses may be counted from their own best (``Problem.own_best_losses``),
-        by which they may be negative.
     n_stages
         How many counts its option ``rounds`` has; with 1 it is a plain number.
     rate_kinds
@@ -122,7 +119,6 @@ class Traits:
     enforces_budgets: bool = True
     objectives: tuple[str, ...] = ()
     is_cross_validated: bool = False
-    takes_excess_loss: bool = False
     n_stages: int = 1
     rate_kinds: tuple[RateKind, ...] = ()
     n_references: int = 0

@@ -19,7 +19,7 @@ from fcfl.results.evaluations import row_sections
 from fcfl.results.negotiation import Offer, View
 from fcfl.results.result import ClientResult, PartName
 from fcfl.rules import Difference
-from fcfl.training.fit import train
+from fcfl.training.train import train
 from fcfl.training.trained import Trained
 
 

@@ -20,9 +20,7 @@ class Problem:
     :math:`l_k(\theta) + \frac{\lambda}{2} |\theta|^2` subject to :math:`A r(\theta) \le b`.
 
     ``comparisons`` are the positions of rates that some rule compares with each other, budget or
-    not. ``references`` are rows disclosed to the server, for the one method that needs them. With
-    ``own_best_losses`` a client's loss counts from the lowest it could have on its own, so that
-    one whose labels are hard to predict for anybody does not decide everything.
+    not. ``references`` are rows disclosed to the server, for the one method that needs them.
     """
 
     clients: tuple[ClientId, ...]
@@ -33,7 +31,6 @@ class Problem:
     rates: tuple[RateId, ...] = ()
     comparisons: tuple[tuple[int, ...], ...] = ()
     references: Matrix | None = None
-    own_best_losses: Vector | None = None
 
     __repr__ = brief_repr
 
@@ -86,11 +83,10 @@ class Evaluation:
 
     @cached_property
     def losses(self) -> Vector:
-        """Loss of each client, the L2 term included, less its own best where that is known."""
+        """Loss of each client, the L2 term included."""
         losses = np.array([report.loss for report in self.reports])
         losses += 0.5 * self.problem.l2 * (self.params @ self.params)
-        own_best = self.problem.own_best_losses
-        return losses if own_best is None else losses - own_best
+        return losses
 
     @cached_property
     def loss_grads(self) -> Matrix:

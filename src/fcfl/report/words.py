@@ -32,7 +32,6 @@ _PHASES = {
     "meet": "to meet",
     "reference": "to train without budgets",
     "disclose": "for reference rows",
-    "alone": "to train clients alone",
     "choose": "to choose settings",
     "starts": "to compare starts",
     "fit": "to train",
@@ -308,11 +307,10 @@ def kept_by(result: Result, client: str) -> str:
 
 def minimised(result: Result) -> str:
     """Return what training minimises, which prices are measured in."""
-    kind = "excess training loss" if result.own_best_losses else "training loss"
     if result.objective in (None, "max"):
-        return f"the worst client's {kind}"
+        return "the worst client's training loss"
     what = "mean" if result.objective == "mean" else "soft maximum"
-    return f"the {what} of the clients' {kind}es"
+    return f"the {what} of the clients' training losses"
 
 
 def price_sentence(claim: Claim, result: Result) -> str:

@@ -67,10 +67,7 @@ def compose_result(
     """
     losses = [who.train.loss for who in rows.clients.values() if who.train.loss is not None]
     only = Start(start, max(losses, default=None), sum(losses) / len(losses) if losses else None)
-    kkt, problem = getattr(state, "kkt", None), state.problem
-    own_best = None
-    if problem.own_best_losses is not None:
-        own_best = dict(zip(problem.clients, problem.own_best_losses.tolist(), strict=True))
+    kkt = getattr(state, "kkt", None)
     return Result(
         status=state.status,
         message=state.message,
@@ -80,7 +77,6 @@ def compose_result(
         bytes_from_clients=cost.bytes_from_clients,
         kkt_residual=None if kkt is None or not np.isfinite(kkt) else float(kkt),
         objective=objective_name(objective),
-        own_best_losses=own_best,
         fcfl_version=__version__,
         worst_client=rows.worst_client,
         clients=rows.clients,

@@ -7,10 +7,11 @@ as without budgets, or if it exceeds training budgets or limits on rates.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from fcfl._checks import first_of
 from fcfl._types import ClientId
 from fcfl.problem.constraints import FEASIBILITY_TOLERANCE, Row, name_of
 
-from .result import Disparity, Result
+from .result import Disparity, MarginSummary, PoolingSummary, Result
 
 ROUNDING = 1e-9  # disparities of counts are exact up to this
 MOST_LOST = 0.05  # accuracy on training rows that a run may lose without a warning
@@ -262,3 +263,53 @@ def _more_rows(result: Result) -> str:
 def times_as_many(times: float) -> str:
     """Write a factor with two digits, or as a whole number."""
     return f"{times:.2g}" if times < 10 else f"{times:,.0f}"
+
+
+def margin_notes(margins: MarginSummary, kind: str, *, pools: bool) -> list[str]:
+    """Return sentences on margins that were reduced, and on clients with too few rows for them.
+
+    ``kind`` names the rows that are counted, such as " with label 1". Where budgets are estimates
+    over clients (``pools``), no client alone needs more rows.
+    """
+    notes, asked = [], f"{margins.confidence:g}"
+    if margins.cut_to is not None:
+        reached = f"made for {margins.cut_to:g}" if margins.cut_to else "left out"
+        notes.append(
+            f"Margins for {asked} confidence were {reached}: with more, training does not converge "
+            "or loses more accuracy than --max-accuracy-loss allows."
+        )
+    rows_short = {} if pools else margins.rows_short
+    never = [repr(name) for name, times in rows_short.items() if times is None]
+    if never:
+        notes.append(
+            f"No number of rows gives {asked} confidence at {first_of(never, 12)}: the budget "
+            "there leaves no margin. Allow a larger budget."
+        )
+    short = [
+        f"{times_as_many(times)} times as many at {name!r}"
+        for name, times in rows_short.items()
+        if times is not None
+    ]
+    if short:
+        notes.append(
+            f"Rows{kind} are too few for {asked} confidence: it would take about "
+            f"{first_of(short)}. A larger budget or `--scope global` needs fewer."
+        )
+    return notes
+
+
+def pooling_notes(pooling: PoolingSummary) -> list[str]:
+    """Return sentences on budgets that estimates keep, and on clients unlike the others."""
+    n, n_over = len(pooling.weights), len(pooling.exceed_on_own_rows)
+    exceed = "exceeds" if n_over == 1 else "exceed"
+    over = f"; {n_over} of them {exceed} a budget on their own training rows" if n_over else ""
+    notes = [
+        f"Budgets of {n - len(pooling.own_rows_decide)} of {n} clients, whose rows are too few to "
+        f"tell, are kept by estimates over all clients{over} (--pooling none: by own rows)."
+    ]
+    if pooling.odd:
+        notes.append(
+            f"{first_of(map(repr, pooling.odd), 12)} differ from the other clients by more than "
+            "chance: their estimates may be too low."
+        )
+    return notes

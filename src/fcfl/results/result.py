@@ -454,9 +454,9 @@ class Deployment:
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """The content of ``result.json``.
 
-    ``settings`` are the run's options by name. ``own_best_losses`` are given where losses count
-    from there; ``prices``, most expensive first, and ``worst_clients``, the clients that pay with
-    their weights, by methods with multipliers; ``sweep`` only in the folder of a sweep.
+    ``settings`` are the run's options by name. Methods with multipliers give ``prices``, most
+    expensive first, and ``worst_clients``, the clients whose weights are positive. ``sweep`` is
+    given only in the folder of a sweep.
 
     Rows are selected from a probability of ``threshold`` on, None for an audit; ``thresholds`` are
     given where decisions are by client and group. ``degenerate`` is given if the model selects
@@ -478,7 +478,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     kkt_residual: float | None = None
     l2: float | None = None
     objective: Objective | None = None
-    own_best_losses: Mapping[ClientId, float] | None = None
     selection: Selection | None = None
     threshold: float | None = None
     thresholds: GroupThresholds | None = None

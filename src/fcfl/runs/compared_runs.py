@@ -27,7 +27,7 @@ from fcfl.results.many_runs import (
     largest_difference,
 )
 from fcfl.runs.opening import Opened
-from fcfl.training.client_rules import rules_in_force
+from fcfl.training.run import rules_in_force
 
 CONFIDENCE = 0.95  # of the intervals over seeds
 _OF_RUN = (

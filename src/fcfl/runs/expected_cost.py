@@ -53,7 +53,7 @@ def cost_sentence(experiment: Experiment, method: Any, model: Model, seconds: fl
 def typical_exchanges(experiment: Experiment, method: Any, model: Model) -> tuple[int, int] | None:
     """Return the range of nine in ten runs by sqp; None for settings that were not measured."""
     is_linear = isinstance(model, Linear) and method.is_exact(model.n_params)
-    if not is_linear or experiment.excess_loss or experiment.starts not in (None, 1):
+    if not is_linear or experiment.starts not in (None, 1):
         return None
     confidence = experiment.confidence
     enforced = "margins" if confidence or confidence is None else "budgets"

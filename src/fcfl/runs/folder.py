@@ -9,9 +9,8 @@ from fcfl._files import replace_file
 from fcfl.errors import CheckpointError, FCFLError
 from fcfl.federation.checkpoint import checkpoint_path
 from fcfl.runs.settings import Experiment
-from fcfl.training.resuming import may_change
-from fcfl.training.rounds import Session
-from fcfl.training.stages import forget
+from fcfl.training.run import forget
+from fcfl.training.session import Session, may_change
 
 SETTINGS = "experiment.toml"
 ROWS = "rows.sha256"

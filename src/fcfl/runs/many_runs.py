@@ -30,7 +30,7 @@ from fcfl.runs.opening import Opener, open_run
 from fcfl.runs.run import Finished, check_groups, run_or_read
 from fcfl.runs.settings import Experiment
 from fcfl.runs.text_values import words
-from fcfl.training.rounds import Session
+from fcfl.training.session import Session
 
 TIE = 1e-6  # objectives nearer than this count as equal
 FROM_BEFORE, AFRESH = "from-before", "afresh"  # folders of a point's two runs until one is kept
@@ -187,14 +187,11 @@ def objective(finished: Finished) -> float:
     """Return what sqp minimises within the budgets, at the end of a run.
 
     The largest of the clients' training losses for objective "max", else their smooth maximum.
-    As in training each loss has its L2 term, and is relative to the client's own best loss if that
-    is known.
+    As in training each loss has its L2 term.
     """
-    clients, own_best = finished.result.clients, finished.result.own_best_losses
+    clients = finished.result.clients
     losses = np.array([client.train.loss for client in clients.values()], dtype=np.float64)
     losses += 0.5 * (finished.result.l2 or 0.0) * (finished.params @ finished.params)
-    if own_best is not None:
-        losses -= np.array([own_best[client] for client in clients])
     name = finished.result.objective
     temperature = None if name in (None, "max") else math.inf if name == "mean" else float(name)
     return float(Target(temperature, np.zeros(0)).objectives(losses).max())
@@ -311,7 +308,6 @@ def for_method(experiment: Experiment, method: str, seed: int) -> Experiment:
         curvature=experiment.curvature if own else "auto",
         masked=experiment.masked and "curvature" in known.options,
         protects=experiment.protects if "protects" in known.options else "all",
-        excess_loss=experiment.excess_loss and known.traits.takes_excess_loss,
         rounds=rounds,
         l2=None if experiment.l2 == "auto" and method != "sqp" else experiment.l2,
     )

@@ -22,7 +22,7 @@ from fcfl.rules import Difference
 from fcfl.runs.folder import check_folder, check_free_folder, prepare_folder, writing
 from fcfl.runs.opening import Opener
 from fcfl.runs.settings import Experiment
-from fcfl.training.rounds import Session
+from fcfl.training.session import Session
 
 MIN_GROUP_ROWS = 30
 AGREED = "agreed.toml"

@@ -20,12 +20,12 @@ from fcfl.results.result import DataSource
 from fcfl.runs.folder import SETTINGS, check_folder, is_same_run, prepare_folder, writing
 from fcfl.runs.opening import Opened, Opener, open_run
 from fcfl.runs.settings import Experiment
-from fcfl.training.fit import check_rules, train
 from fcfl.training.margins import Pooling
-from fcfl.training.open_settings import open_settings
-from fcfl.training.progress_share import OnRound, OverPhases
-from fcfl.training.rounds import Session
-from fcfl.training.stages import Run
+from fcfl.training.progress import OverPhases
+from fcfl.training.run import Run
+from fcfl.training.session import OnRound, Session
+from fcfl.training.settings import open_settings
+from fcfl.training.train import check_rules, train
 from fcfl.training.trained import Trained
 
 GIVEN = "given"  # the name of a start that the caller gives
@@ -148,7 +148,6 @@ def _train(
         opened.model,
         experiment.l2,
         experiment.objective,
-        excess_loss=experiment.excess_loss,
     )
     return train(
         opened.federation,
@@ -159,7 +158,6 @@ def _train(
         objective=settings.objective,
         confidence=experiment.confidence,
         relative_budget=experiment.relative_budget,
-        excess_loss=experiment.excess_loss,
         min_group_rows=opened.min_group_rows,
         max_accuracy_loss=experiment.max_accuracy_loss,
         max_rate_shift=experiment.max_rate_shift,

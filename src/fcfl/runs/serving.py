@@ -16,7 +16,7 @@ from fcfl.runs.site_config import SitesConfig
 from fcfl.runs.site_run import Sites, has_begun
 from fcfl.sites.settings import Config
 from fcfl.sites.transport import Transport
-from fcfl.training.rounds import Session
+from fcfl.training.session import Session
 
 log = logging.getLogger("fcfl")
 

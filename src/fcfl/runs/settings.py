@@ -46,7 +46,7 @@ from fcfl.runs.text_values import (
     read_privacy,
     read_rounds,
 )
-from fcfl.training.open_settings import (
+from fcfl.training.settings import (
     MAX_ACCURACY_LOSS,
     OpenSettings,
     check_open_settings,
@@ -222,10 +222,9 @@ class TrainingSettings:
     """The method, its options and what it minimises.
 
     ``published`` takes the behaviour of the authors' public code where it differs from their
-    paper. ``l2`` and ``objective`` are by default chosen by cross-validation for sqp, 0 and the
-    method's own for the others. ``excess_loss`` compares what each client loses beyond its own
-    best model, for clients whose labels are not equally hard to predict. ``options`` are numbers
-    that only the chosen method has, such as ``{"q": 10}``; docs/baselines.md lists them.
+    paper. By default ``l2`` and ``objective`` are chosen by leave-one-out losses for sqp, and are 0
+    and the method's own for the others. ``options`` are numbers that only the chosen method has,
+    such as ``{"q": 10}``; docs/baselines.md lists them.
     """
 
     GROUP: ClassVar = TRAINING
@@ -264,9 +263,6 @@ class TrainingSettings:
     three clients or more."""
     protects: Literal["all", "worst"] = "all"
     """Whose loss the second stage may not raise: all clients' or the worst one's only."""
-    excess_loss: bool = False
-    """Compare what clients lose beyond their own best model, not their losses; l2 0.001
-    and objective max unless given."""
     start: Literal["zero", "uniform"] = "zero"
     """First parameters; uniform is random."""
     starts: Annotated[int | None, check_at_least_one] = None
@@ -302,9 +298,7 @@ class TrainingSettings:
             raise ValueError(
                 "`masked` must be left out with `privacy`: each client's sums have noise already."
             )
-        check_open_settings(
-            registered.method, self.l2, self.objective, excess_loss=self.excess_loss
-        )
+        check_open_settings(registered.method, self.l2, self.objective)
         belongs = {
             "curvature": ("method 'sqp'", "curvature" in registered.options),
             "masked": ("method 'sqp'", "curvature" in registered.options),
@@ -328,9 +322,7 @@ class TrainingSettings:
     @property
     def open_settings(self) -> OpenSettings:
         """The L2 weight and the objective of a linear model, or that they are to be chosen."""
-        return open_settings(
-            self.method, None, self.l2, self.objective, excess_loss=self.excess_loss
-        )
+        return open_settings(self.method, None, self.l2, self.objective)
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ _OF_RUN = (  # settings of `fcfl train` that a run over sites has, in the order 
     *("metric", "budget", "relative_budget", "ratio", "scope", "policy", "confidence"),
     *("max_accuracy_loss", "max_rate_shift", "pooling", "new_rows"),
     *("min_group_rows", "method", "published", "step_size", "rounds", "options"),
-    *("l2", "objective", "loss", "threshold", "curvature", "masked", "protects", "excess_loss"),
+    *("l2", "objective", "loss", "threshold", "curvature", "masked", "protects"),
     *("starts", "privacy"),
 )
 _OF_SQP = ("rounds", "l2", "objective")  # whose defaults in `_OTHERWISE` are those of the method

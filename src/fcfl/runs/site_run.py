@@ -24,8 +24,7 @@ from fcfl.sites.named_module import NamedModule
 from fcfl.sites.remote import RemoteFederation
 from fcfl.sites.settings import Config
 from fcfl.sites.transport import Transport
-from fcfl.training.progress_share import OnRound
-from fcfl.training.rounds import Session
+from fcfl.training.session import OnRound, Session
 
 
 @dataclass

@@ -26,9 +26,9 @@ from fcfl.methods.sqp import SQPState
 from fcfl.models.leave_one_out import LeaveOneOut
 from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point
 from fcfl.results.result import Selection, SelectionLine, objective_name
-from fcfl.training.open_settings import Candidate, OpenSettings
-from fcfl.training.progress_share import OnRound
-from fcfl.training.together import Lane, ask_together, run_together
+from fcfl.training.lanes import Lane, ask_together, run_together
+from fcfl.training.session import OnRound
+from fcfl.training.settings import Candidate, OpenSettings
 
 ROUNDS, TOLERANCE = 12, 1e-3  # of a fit that is only compared
 WHAT = "choosing l2 and objective"

@@ -14,7 +14,7 @@ from fcfl.errors import FCFLError
 from fcfl.models.loss import HALF
 from fcfl.models.model import Model, at_threshold
 from fcfl.results.result import Degenerate, DegenerateRows, degenerate_side
-from fcfl.training.stages import Run
+from fcfl.training.run import Run
 
 MOST_COUNTS = 10  # thresholds tried; 4 to 7 were enough for label rates from .001 to .4
 _NEAR = 0.02  # of the labelled rows: near enough to stop

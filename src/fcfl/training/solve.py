@@ -1,4 +1,4 @@
-"""Choose, fit, tighten once, project once: how a run under budgets goes by SQP.
+"""Train under budgets by SQP: choose, fit, tighten once, project once.
 
 0. A fit without budgets, from which everything starts. It fixes which budgets are estimates over
    clients, where rates may shift to, and what budgets cost (`margins.enforced`).
@@ -9,7 +9,7 @@
 4. A fit under the tightened bounds. Where it costs more accuracy than allowed, or does not
    converge, the largest confidence among `RUNGS` for which it does.
 5. The smallest change of the model that brings its decisions within the bounds
-   (`server.decisions`).
+   (`methods.decisions`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,17 +18,19 @@ from typing import Any
 
 import numpy as np
 
+from fcfl._checks import first_of
 from fcfl._files import read_json, write_json
 from fcfl._types import ClientId, Matrix, Point, Reports, Vector
 from fcfl.audit.forecast import OPTIMISM
 from fcfl.errors import ReportError
+from fcfl.federation.exchange_count import Phase
 from fcfl.federation.loop import Progress
 from fcfl.methods.decisions import KEPT, DecisionState, RestoreDecisions, confusions
 from fcfl.methods.method_checks import next_state
 from fcfl.models.gradient_spread import GradientSpread
 from fcfl.problem.constraints import FEASIBILITY_TOLERANCE, Constraints, exceeded_by
 from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point
-from fcfl.results.findings import times_as_many
+from fcfl.results.findings import margin_notes, pooling_notes
 from fcfl.results.result import (
     MarginSummary,
     PoolingSummary,
@@ -41,6 +43,7 @@ from fcfl.results.result import (
 )
 from fcfl.rules import Rule, with_label, without_budgets
 from fcfl.training.choose import choose, inverse_factor, loss_curvature
+from fcfl.training.lanes import Lane, best_start
 from fcfl.training.margins import (
     Enforced,
     Pooling,
@@ -51,15 +54,13 @@ from fcfl.training.margins import (
     sample,
     tightened,
 )
-from fcfl.training.open_settings import (
+from fcfl.training.run import FREE, SELECTION, Run, Stage
+from fcfl.training.settings import (
     MAX_ACCURACY_LOSS,
     MAX_RATE_SHIFT,
     OpenSettings,
     with_objective,
 )
-from fcfl.training.stages import FREE, MOST_TOLD, SELECTION, Run, Stage
-from fcfl.training.starts import best_start
-from fcfl.training.together import Lane
 
 FREE_TOLERANCE = 1e-3  # KKT residual of the fit without budgets
 # KKT residual of a tightened fit. With 1e-3 runs take 6 % more exchanges (`benchmarks.promise`, 80
@@ -91,7 +92,7 @@ class Demands:
 
 @dataclass(frozen=True)
 class Solved:
-    """Where a run ended, and what it is known to do on training rows.
+    """Where a run ended, and what its model does on training rows.
 
     ``decisive`` are the rows that decisions must keep, if not those of the problem.
     """
@@ -126,130 +127,139 @@ def solve(
     bounded: bool = True,
 ) -> Solved:
     """Train under the rules of the run; see the module. If not ``bounded``, without budgets."""
-    return _Solving(
-        run, first, settings, demands, asked, relative, starts, start_is_given, bounded
-    ).solve()
+    solving = _Solving(run, first, settings, demands)
+    if starts is None and start_is_given:
+        starts = 1
+    rules = run.setup.rules if bounded else without_budgets(run.setup.rules)
+    if relative is None and not settings.is_open and all(rule.budget is None for rule in rules):
+        return solving.ended(solving.fit_once(rules))
+    return solving.ended(solving.solve(rules, asked, relative, starts))
+
+
+@dataclass(frozen=True)
+class _Model:
+    """A model and what it decides on training rows, under margins for ``confidence``."""
+
+    params: Vector
+    state: Any
+    hard: Vector
+    confusion: Matrix
+    confidence: float = 0.0
 
 
 class _Solving:
     """One run, step by step; each step adds to ``stages`` and ``notes``."""
 
-    def __init__(
-        self,
-        run: Run,
-        first: Vector,
-        settings: OpenSettings,
-        demands: Demands,
-        asked: Sequence[Rule],
-        relative: float | None,
-        starts: int | None,
-        start_is_given: bool,
-        bounded: bool,
-    ) -> None:
-        self.rules = run.setup.rules if bounded else without_budgets(run.setup.rules)
-        self.run, self.settings, self.demands = run, settings, demands
-        self.first, self.asked, self.relative, self.n_starts = first, asked, relative, starts
-        self.is_given = start_is_given
+    known: Enforced  # the budgets in force, once the fit without them is there
+    plain: Stage  # the fit with the plain budgets
+    looked: Evaluation  # its decisions
+    without: Evaluation  # decisions of the model without budgets
+    limits: Constraints | None  # on hard rates
+    traces: Vector | None = None  # by which multipliers become biases
+
+    def __init__(self, run: Run, first: Vector, settings: OpenSettings, demands: Demands) -> None:
+        self.run, self.first, self.settings, self.demands = run, first, settings, demands
         self.stages: list[Stage] = []
         self.notes: list[str] = []
+        self.is_exact = bool(run.method.is_exact(first.size))
 
-    def solve(self) -> Solved:
-        """All steps."""
-        if not (self._is_bounded or self.settings.is_open):
-            return self._fit_once()
-        free = self._fit_free()
-        rules = self.rules
-        hard = self._decisions(free) if self._is_bounded else None
-        if self.relative is not None and hard is not None:
-            rules = self.run.relative_rules(self.asked, hard, self.relative)
-        known, problem = self._bounded_problem(rules, free, hard)
-        chosen, selection, free = self._choose(problem, free)
-        problem = replace(problem, l2=self.run.l2)
-        if known is not None and self.demands.shift is not None:
-            limits = rate_limits(known, self._smooth_rates(free), self.demands.shift)
-            problem = replace(problem, constraints=problem.constraints.plus(limits))
-        plain, starts = self._fit_plain(problem, free, chosen)
-        solved = Solved(
-            self.run, plain.params, plain.state, problem, (), (), selection, starts, rules
-        )
-        if known is None:
-            return self._ended(solved)
-        if plain.state.status in ("infeasible", "failed"):
-            return self._ended(replace(solved, decisive=known.decisive))
-        return self._ended(_Enforcing(self, solved, known, plain, free.state).enforce())
-
-    @property
-    def _is_bounded(self) -> bool:
-        given = any(rule.budget is not None for rule in self.rules)
-        return self.relative is not None or given
-
-    def _ended(self, solved: Solved) -> Solved:
+    def ended(self, solved: Solved) -> Solved:
+        """Add all fits and notes, and write the history of the run."""
         self.run.write_history(self.stages)
         return replace(solved, stages=tuple(self.stages), notes=tuple(dict.fromkeys(self.notes)))
 
-    def _fit_once(self) -> Solved:
-        """One fit: there is nothing to choose and no budget to keep."""
-        self.run = run = replace(self.run, l2=float(self.settings.l2))
-        problem, left_out = run.build(self.rules)
-        self.notes += run.told(left_out)
-        problem = run.own_best(problem, self.first)
-        method = with_objective(run.method, self.settings.objective)
-        state, _ = next_state(method, method.init(self.first, problem), run.counts)
-        state = replace(state, rounds=(0, 0))  # that round was the first request
-        self.run = run = replace(run, method=method)
-        with run.federation.phase("fit"):
-            stage = run.fit(method, state)
-        self.stages.append(stage)
-        rules = self.rules
-        return self._ended(
-            Solved(run, stage.params, stage.state, stage.state.problem, (), (), None, (), rules)
-        )
+    def fit_once(self, rules: tuple[Rule, ...]) -> Solved:
+        """Fit once: there is nothing to choose and no budget to keep."""
+        l2, objective = self.settings.l2, self.settings.objective
+        stage = self._first_fit(rules, float(l2), objective, None, "fit", "", is_noted=True)
+        problem = stage.state.problem
+        return Solved(self.run, stage.params, stage.state, problem, (), (), None, (), rules)
 
-    def _fit_free(self) -> Stage:
-        """The fit without budgets; clients were met by its first request."""
+    def solve(
+        self,
+        rules: tuple[Rule, ...],
+        asked: Sequence[Rule],
+        relative: float | None,
+        starts: int | None,
+    ) -> Solved:
+        """Run all steps."""
         run = self.run
-        l2, objective = self.settings.first
-        method = with_objective(run.method, objective)
-        method = replace(method, tolerance=method.tolerance or FREE_TOLERANCE)
-        self.run = run = replace(run, l2=l2)
-        problem, _ = run.build(without_budgets(run.setup.rules))
-        problem = run.own_best(problem, self.first)
+        is_bounded = relative is not None or any(rule.budget is not None for rule in rules)
+        free_rules = without_budgets(run.setup.rules)
+        free = self._first_fit(free_rules, *self.settings.first, FREE_TOLERANCE, "meet", FREE)
+        free = replace(free, reports=self.run.reports_of(free))
+        self.stages[-1] = free
+        hard = None
+        if is_bounded:
+            with run.federation.phase("check"):
+                points = (Point(free.params, "decisions"),)
+                hard = run.ask(points, "how a model without budgets decides")
+            if relative is not None:
+                rules = run.relative_rules(asked, hard, relative)
+        problem, has_budgets = self._bounded_problem(rules, free, hard)
+        chosen, selection, free = self._choose(problem, free)
+        problem = replace(problem, l2=self.run.l2)
+        if has_budgets and self.demands.shift is not None:
+            limits = rate_limits(self.known, self._smooth_rates(free), self.demands.shift)
+            problem = replace(problem, constraints=problem.constraints.plus(limits))
+        plain, compared = self._fit_plain(problem, free, chosen, starts)
+        solved = Solved(
+            self.run, plain.params, plain.state, problem, (), (), selection, compared, rules
+        )
+        if not has_budgets:
+            return solved
+        if plain.state.status in ("infeasible", "failed"):
+            return replace(solved, decisive=self.known.decisive)
+        self.plain = plain
+        return self._enforce(solved, free.params)
+
+    # Steps 0 to 2: fit without budgets, choose, fit with the plain budgets
+
+    def _first_fit(
+        self,
+        rules: Sequence[Rule],
+        l2: float,
+        objective: Any,
+        tolerance: float | None,
+        phase: Phase,
+        folder: str,
+        *,
+        is_noted: bool = False,
+    ) -> Stage:
+        """Fit from the first parameters; clients were met by the fit's first request."""
+        method = with_objective(self.run.method, objective)
+        method = replace(method, tolerance=method.tolerance or tolerance)
+        self.run = run = replace(self.run, l2=l2, method=method if is_noted else self.run.method)
+        problem, left_out = run.build(rules)
+        if is_noted:
+            self.notes += run.noted(left_out)
         state, _ = next_state(method, method.init(self.first, problem), run.counts)
         state = replace(state, rounds=(0, 0))  # that round was the first request
-        with run.federation.phase("meet"):
-            stage = run.answered(run.fit(method, state, FREE))
+        with run.federation.phase(phase):
+            stage = run.fit(method, state, folder)
         self.stages.append(stage)
         return stage
 
-    def _decisions(self, free: Stage) -> Reports:
-        points = (Point(free.params, "decisions"),)
-        with self.run.federation.phase("check"):
-            return self.run.ask(points, "how a model without budgets decides")
-
     def _bounded_problem(
         self, rules: Sequence[Rule], free: Stage, hard: Reports | None
-    ) -> tuple[Enforced | None, Problem]:
-        """The problem under the budgets, and which of its rows are estimates over clients."""
+    ) -> tuple[Problem, bool]:
+        """Return the problem under the budgets, and whether any budget is in force."""
         run = self.run
         plain, left_out = run.build(rules)
-        plain = replace(plain, own_best_losses=free.state.problem.own_best_losses)
         if hard is None:
-            self.notes += run.told(left_out)
-            return None, plain
+            self.notes += run.noted(left_out)
+            return plain, False
         every, _ = run.build(rules, run.min_group_rows or 1.0)
         at = evaluate_point(plain, free.params, hard)
         counts = np.concatenate([report.group_counts for report in at.reports])
-        known = enforced(
-            *(every.constraints, rules, counts, at.rates),
-            *(self.demands.pooling, run.min_group_rows),
-        )
-        self.notes += run.told(left_out if not known.pools else ())
-        if not len(known.budgets):
-            return None, replace(plain, constraints=known.budgets)
-        return known, replace(plain, constraints=known.budgets)
+        least, pooling = run.min_group_rows, self.demands.pooling
+        self.known = enforced(every.constraints, rules, counts, at.rates, pooling, least)
+        self.notes += run.noted(() if self.known.pools else left_out)
+        budgets = self.known.budgets
+        return replace(plain, constraints=budgets), len(budgets) > 0
 
     def _smooth_rates(self, stage: Stage) -> Vector:
-        """Smooth rates where a fit ended, from the reports on its last request."""
+        """Return smooth rates where a fit ended, from the reports on its last request."""
         reports, request = self.run.reports_of(stage), stage.state.request
         for place, point in enumerate(request.points):
             if np.array_equal(point.params, stage.params):
@@ -261,23 +271,23 @@ class _Solving:
     def _choose(self, problem: Problem, free: Stage) -> tuple[Lane | None, Selection | None, Stage]:
         """Settle what is left open; read back what was chosen before a run was stopped.
 
-        Returns the fit of the settings chosen, and the one without budgets at their L2 weight.
+        Return the fit of the settings chosen, and the one without budgets at their L2 weight.
         """
-        run, settings = self.run, self.settings
+        run, settings, session = self.run, self.settings, self.run.session
         if not settings.is_open:
             self.run = replace(run, method=with_objective(run.method, settings.objective))
             return None, None, free
-        folder, session = run.session.folder, run.session
-        path = None if folder is None else folder / SELECTION
         start = free.state, run.reports_of(free)
         with run.federation.phase("choose"):
             selection, lane, without = choose(
                 run.clients, problem, run.method, settings, start, session.on_round
             )
-        if path is not None and session.resume and path.exists():
-            selection = read_json(path, Selection)
-        elif path is not None:
-            write_json(path, selection)
+        if session.folder is not None:
+            path = session.folder / SELECTION
+            if session.resume and path.exists():
+                selection = read_json(path, Selection)
+            else:
+                write_json(path, selection)
         session.on_message(selection.sentence)
         method = with_objective(run.method, objective_setting(selection.objective))
         self.run = replace(run, method=method, l2=float(selection.l2))
@@ -286,164 +296,134 @@ class _Solving:
         return lane, selection, free
 
     def _fit_plain(
-        self, problem: Problem, free: Stage, chosen: Lane | None
+        self, problem: Problem, free: Stage, chosen: Lane | None, starts: int | None
     ) -> tuple[Stage, tuple[Start, ...]]:
-        """The fit under the plain budgets, from the best of the starts that are compared."""
+        """Fit under the plain budgets, from the best of the starts that are compared."""
         run, method = self.run, self.run.method
-        if self._has_margins(problem):
+        if self.demands.confidence > 0 and len(problem.constraints):
             method = replace(method, tolerance=method.tolerance or PLAIN_TOLERANCE)
-        starts: tuple[Start, ...] = ()
-        is_exact = method.is_exact(self.first.size)
-        is_alone = chosen is not None or self.is_given or not is_exact
-        n_starts = self.n_starts or (1 if is_alone else 2)
+        n_starts = starts or (1 if chosen is not None or not self.is_exact else 2)
         if chosen is not None:
             state = method.restart(chosen.state, problem, chosen.reports)
         elif n_starts == 1:
             state = method.init(self.first, problem)
         else:
             state = method.restart(free.state, problem, run.reports_of(free))
+        compared: tuple[Start, ...] = ()
         if n_starts > 1 and len(problem.constraints):
             others = {"first": self.first}
             others |= run.setup.model.other_starts(n_starts - 2, run.seed)
             with run.federation.phase("starts"):
-                state, starts = best_start(method, state, others, run.clients, run.session.on_round)
+                state, compared = best_start(
+                    method, state, others, run.clients, run.session.on_round
+                )
         with run.federation.phase("fit"):
-            stage = run.answered(run.fit(method, state))
+            stage = run.fit(method, state)
+            stage = replace(stage, reports=run.reports_of(stage))
         self.stages.append(stage)
-        return stage, starts
+        return stage, compared
 
-    def _has_margins(self, problem: Problem) -> bool:
-        return self.demands.confidence > 0 and len(problem.constraints) > 0
+    # Steps 3 to 5: margins, the tightened fit, decisions within the bounds
 
-
-@dataclass(frozen=True)
-class _Model:
-    """A model and what it decides on training rows."""
-
-    params: Vector
-    state: Any
-    hard: Vector
-    confusion: Matrix
-    confidence: float = 0.0
-
-
-class _Enforcing:
-    """Steps 3 to 5: margins, the tightened fit, and decisions within the bounds."""
-
-    def __init__(
-        self, solving: _Solving, solved: Solved, known: Enforced, plain: Stage, free: Any
-    ) -> None:
-        self.solving, self.run, self.demands = solving, solving.run, solving.demands
-        self.solved, self.known, self.plain, self.free = solved, known, plain, free
-        self.threshold = float(solving.run.setup.model.threshold)
-        self.limits: Constraints | None = None  # on hard rates
-
-    def enforce(self) -> Solved:
-        """The model that the run ends with, and what is known of it."""
-        solving, confidence = self.solving, self.demands.confidence
-        looked = self._look()
-        budgets = self.known.budgets.bounds
-        model, tight = looked, None
-        if confidence > 0:
-            self.traces = self._bias_traces(self.first_report)
-            tight = self._tightened(looked, confidence)
-            model, tight = self._tighten(looked, tight, confidence)
-        bounds = budgets if tight is None or model.confidence == 0 else tight.decided
-        model = self._project(model, bounds, budgets, looked)
+    def _enforce(self, solved: Solved, free: Vector) -> Solved:
+        """Return the model that the run ends with, and what it does on training rows."""
+        plain, tight = self._look(free), None
+        model, bounds = plain, self.known.budgets.bounds
+        if self.demands.confidence > 0:
+            tight = self._tightened(plain, self.demands.confidence)
+            model, tight = self._tighten(plain, tight)
+            bounds = tight.decided if model.confidence else bounds
+        model = self._project(model, bounds, plain)
         exceeded = self._exceeded(model.hard)
-        solving.notes += self._sentences(model, tight, exceeded)
+        margins, pooling = self._margin_summary(model, tight), self._pooling_summary(model)
+        kinds = {with_label(row.kind) for row in self.known.budgets.rows}  # type: ignore[arg-type]
+        kind = kinds.pop() if len(kinds) == 1 else ""
+        said = [] if margins is None else margin_notes(margins, kind, pools=self.known.pools)
+        said += [] if pooling is None else pooling_notes(pooling)
+        for sentence in said:
+            self.run.session.on_message(sentence)
+        if exceeded:  # the exit code and the ways out follow from it elsewhere
+            listed = first_of((f"{name} by {by:.3g}" for name, by in exceeded.items()), 5)
+            said.append(
+                f"Decisions on training rows exceed {listed}. A larger budget, more rows, or "
+                "`--scope global` may help."
+            )
+        self.notes += said
         return replace(
-            self.solved,
+            solved,
             params=model.params,
             state=model.state,
             exceeded=exceeded,
             drifts=self._drifts(model),
-            price=self._price(looked, model),
-            margins=self._margin_summary(model, tight),
-            pooling=self._pooling_summary(model),
+            price=self._price(plain, model),
+            margins=margins,
+            pooling=pooling,
         )
 
-    # What the plain fit does
+    def _look(self, free: Vector) -> _Model:
+        """Ask how the plain model and the one without budgets decide, and what biases rates have.
 
-    def _look(self) -> _Model:
-        """How the plain model and the one without budgets decide; and the losses' curvature."""
-        plain, free = self.plain, self.free
-        points = [Point(plain.params, "decisions"), Point(free.params, "decisions")]
-        if self._is_exact and self.demands.confidence > 0:
+        Two exchanges: decisions with the curvature of the losses, then the traces.
+        """
+        plain, problem, run = self.plain, self.plain.state.problem, self.run
+        has_margins = self.demands.confidence > 0
+        points = [Point(plain.params, "decisions"), Point(free, "decisions")]
+        if self.is_exact and has_margins:
             points.append(loss_curvature(plain.state))
-        with self.run.federation.phase("check"):
-            reports = self.run.ask(points, "how models decide")
-        problem = plain.state.problem
-        self.without = evaluate_point(problem, free.params, reports, 1)
+        with run.federation.phase("check"):
+            reports = run.ask(points, "how models decide")
+        at = self.looked = evaluate_point(problem, plain.params, reports)
+        self.without = evaluate_point(problem, free, reports, 1)
         shift = self.demands.shift
-        if shift is not None:
-            self.limits = rate_limits(self.known, self.without.rates, shift)
-        self.bent = evaluate_point(problem, plain.params, reports, 2) if len(points) > 2 else None
-        at = evaluate_point(problem, plain.params, reports)
-        self.first_report = at
+        self.limits = None if shift is None else rate_limits(self.known, self.without.rates, shift)
+        if len(points) > 2 and all(said.sends_spread for said in run.introductions.values()):
+            self.traces = self._bias_traces(evaluate_point(problem, plain.params, reports, 2))
         return _Model(plain.params, plain.state, at.rates, confusions(at))
 
-    @property
-    def _is_exact(self) -> bool:
-        return bool(self.run.method.is_exact(self.plain.params.size))
-
-    def _bias_traces(self, at: Evaluation) -> Vector | None:
-        """The traces of all rates by which multipliers become biases; None if not known."""
-        sent = all(said.sends_spread for said in self.run.introductions.values())
-        if self.bent is None or not sent:
-            return None
-        factor = inverse_factor(self.bent, self.plain.state)
+    def _bias_traces(self, bent: Evaluation) -> Vector | None:
+        """Return tr(H⁻¹ C) of every rate, stacked by client; None where H is indefinite."""
+        factor = inverse_factor(bent, self.plain.state)
         if factor is None:
             return None
         question = Point(self.plain.params, extras=(GradientSpread(factor),))
         try:
             with self.run.federation.phase("tighten"):
                 reports = self.run.ask((question,), "how much gradients of rates vary")
-        except ReportError:  # a client of your own need not know the question
+        except ReportError:  # a client of your own need not answer this
             return None
-        told = evaluate_point(at.problem, self.plain.params, reports).reports
-        return np.concatenate([report.extras["gradient_spread"] for report in told])
-
-    def _bias(self, state: Any) -> Vector:
-        """By how much each budget's row is expected to be larger on new rows."""
-        constraints: Constraints = state.problem.constraints
-        net = constraints.weigh_rates(state.row_weights)
-        if self.traces is not None:
-            return self.known.budgets.apply(net * self.traces)
-        sampling = sample(self.known.own, self.known.counts, self.first_report.rates)
-        return OPTIMISM * sampling.deviation * np.sign(self.known.budgets.apply(net))
+        answers = evaluate_point(bent.problem, self.plain.params, reports).reports
+        return np.concatenate([report.extras["gradient_spread"] for report in answers])
 
     def _tightened(self, plain: _Model, confidence: float) -> Tightened:
-        smooth = self._smooth(self.plain)
-        rows = self.known.budgets.rows
-        new = rows_per_new_row(self.plain.state.problem, rows, self.demands.new_rows)
-        bias = self._bias(plain.state)
-        return tightened(self.known, smooth, plain.hard, bias, confidence, new)
+        """Return the bounds for a confidence; biases are those of the plain fit's multipliers."""
+        known, constraints = self.known, plain.state.problem.constraints
+        net = constraints.weigh_rates(plain.state.row_weights)
+        if self.traces is not None:
+            bias = known.budgets.apply(net * self.traces)
+        else:
+            deviation = sample(known.own, known.counts, self.looked.rates).deviation
+            bias = OPTIMISM * deviation * np.sign(known.budgets.apply(net))
+        rows, n_new = known.budgets.rows, self.demands.new_rows
+        new = rows_per_new_row(self.plain.state.problem, rows, n_new)
+        smooth = self._smooth_rates(self.plain)
+        return tightened(known, smooth, plain.hard, bias, confidence, new)
 
-    def _smooth(self, stage: Stage) -> Vector:
-        return self.solving._smooth_rates(stage)
-
-    # Tighten
-
-    def _tighten(
-        self, plain: _Model, tight: Tightened, confidence: float
-    ) -> tuple[_Model, Tightened]:
-        """The model under the largest margins that it can bear, the whole ones first."""
-        if (self.known.budgets.bounds - tight.smooth).max(initial=0.0) <= KEPT:
+    def _tighten(self, plain: _Model, tight: Tightened) -> tuple[_Model, Tightened]:
+        """Return the model under the largest margins that it can bear, the whole ones first."""
+        confidence, budgets = self.demands.confidence, self.known.budgets.bounds
+        if (budgets - tight.smooth).max(initial=0.0) <= KEPT:
             return replace(plain, confidence=confidence), tight
         found = self._fit_tight(plain, tight, confidence)
-        if found is not None or not self._is_exact:
+        if found is not None or not self.is_exact:
             return (plain if found is None else found), tight
-        budgets = self.known.budgets.bounds
+        if not tight.can_tell.any():  # every rung would have the plain bounds
+            return plain, tight
         rungs = [rung for rung in RUNGS if rung < confidence] + [confidence]
         best, low, high = (plain, tight), -1, len(rungs)
-        if not tight.can_tell.any():  # every rung would have the plain bounds
-            return best
+        middle = high - 1
         if tight.can_tell.all():  # the last rung is the fit that failed
             high = len(rungs) - 1
             middle = (low + high) // 2
-        else:
-            middle = high - 1
         while high - low > 1:
             bounds = self._tightened(plain, rungs[middle]).where_rows_tell(budgets)
             found = self._fit_tight(plain, bounds, rungs[middle])
@@ -455,24 +435,24 @@ class _Enforcing:
         return best
 
     def _fit_tight(self, plain: _Model, tight: Tightened, confidence: float) -> _Model | None:
-        """The model under tightened bounds; None if it costs too much or does not converge."""
-        solving, run, state = self.solving, self.run, self.plain.state
+        """Fit under tightened bounds; None if that costs too much or does not converge."""
+        run, state, method = self.run, self.plain.state, self.run.method
         constraints = state.problem.constraints
         bounds = np.append(tight.smooth, constraints.bounds[len(tight.smooth) :])
         problem = replace(state.problem, constraints=constraints.with_bounds(bounds))
-        method = run.method
-        if self._is_exact:
-            one_stage = method.objective != "max"
-            rounds = (TIGHT_ROUNDS, 0 if one_stage else TIGHT_ROUNDS)
+        if self.is_exact:
+            rounds = (TIGHT_ROUNDS, TIGHT_ROUNDS if method.objective == "max" else 0)
             method = replace(
                 method, tolerance=TIGHT_TOLERANCE, rounds=rounds, max_penalty=MAX_PENALTY
             )
         begun = method.restart(state, problem, run.reports_of(self.plain))
         with run.federation.phase("tighten"):
-            stage = run.answered(run.fit(method, begun, f"fit-{len(solving.stages)}-tightened"))
-        solving.stages.append(stage)
-        inside = evaluate_violation(problem, self.solving._smooth_rates(stage)) <= 1e-3
-        if not inside or (stage.state.status != "converged" and self._is_exact):
+            stage = run.fit(method, begun, f"fit-{len(self.stages)}-tightened")
+            stage = replace(stage, reports=run.reports_of(stage))
+        self.stages.append(stage)
+        violation = problem.constraints.violations(self._smooth_rates(stage)).max(initial=-np.inf)
+        has_converged = stage.state.status == "converged" or not self.is_exact
+        if violation > 1e-3 or not has_converged:
             return None
         with run.federation.phase("check"):
             reports = run.ask((Point(stage.params, "decisions"),), "how the model decides")
@@ -480,74 +460,70 @@ class _Enforcing:
         found = _Model(stage.params, stage.state, at.rates, confusions(at), confidence)
         return None if self._costs_too_much(found, plain) else found
 
-    def _accuracy(self, confusion: Matrix) -> float:
-        """Share decided correctly; with a threshold P wrong decisions weigh as P and 1 - P."""
-        _, false_positive, false_negative, _ = confusion.sum(axis=0)
-        P, n = self.threshold, confusion.sum()
-        return float(1.0 - 2.0 * ((1.0 - P) * false_negative + P * false_positive) / n)
-
     def _costs_too_much(self, model: _Model, plain: _Model) -> bool:
         lost = self._accuracy(plain.confusion) - self._accuracy(model.confusion)
         return bool(lost > self.demands.max_accuracy_loss)
 
-    # Project
+    def _accuracy(self, confusion: Matrix) -> float:
+        """Share decided correctly; with a threshold P wrong decisions weigh as P and 1 - P."""
+        P = float(self.run.setup.model.threshold)
+        _, false_positive, false_negative, _ = confusion.sum(axis=0)
+        weighted = (1.0 - P) * false_negative + P * false_positive
+        return float(1.0 - 2.0 * weighted / confusion.sum())
 
-    def _project(self, model: _Model, bounds: Vector, budgets: Vector, plain: _Model) -> _Model:
+    def _project(self, model: _Model, bounds: Vector, plain: _Model) -> _Model:
         """Bring decisions within ``bounds``; within the budgets at least."""
         found = self._projected(model, bounds, "projected")
-        if found is not None and self._costs_too_much(found, plain):
-            found = None
-        model = model if found is None else found
-        if self._exceeded(model.hard):
-            again = self._projected(model, budgets, "within")
-            if again is not None and self._outside(again) < self._outside(model):
+        if found is not None and not self._costs_too_much(found, plain):
+            model = found
+        excess = sum(self._exceeded(model.hard).values())
+        if excess:
+            again = self._projected(model, self.known.budgets.bounds, "within")
+            if again is not None and sum(self._exceeded(again.hard).values()) < excess:
                 model = again
         return model
 
-    def _outside(self, model: _Model) -> float:
-        return sum(self._exceeded(model.hard).values())
-
     def _projected(self, model: _Model, bounds: Vector, name: str) -> _Model | None:
-        """The smallest change that brings decisions within bounds; None if none is needed."""
-        problem = replace(self.plain.state.problem, constraints=self._decided_rows(bounds))
-        if (problem.constraints.violations(model.hard) <= KEPT).all():
+        """Return the smallest change that brings decisions within bounds; None if none is needed.
+
+        Estimates are within ``bounds``, own rows that can tell within their budgets, and the
+        federation's rates within their limits.
+        """
+        known = self.known
+        own = known.own.take(np.flatnonzero(known.tells & known.is_pooled))
+        rows = known.budgets.with_bounds(bounds).plus(own)
+        rows = rows if self.limits is None else rows.plus(self.limits)
+        if (rows.violations(model.hard) <= KEPT).all():
             return None
-        method = RestoreDecisions(exact=self._is_exact)
-        folder = f"fit-{len(self.solving.stages)}-{name}"
+        problem = replace(self.plain.state.problem, constraints=rows)
+        method = RestoreDecisions(exact=self.is_exact)
+        folder = f"fit-{len(self.stages)}-{name}"
         with self.run.federation.phase("project"):
             stage = self.run.fit(method, method.init(model.params, problem), folder)
-        self.solving.stages.append(stage)
+        self.stages.append(stage)
         state: DecisionState = stage.state
         if not state.decided.size:
             return None
         return replace(model, params=state.params, hard=state.decided, confusion=state.confusion)
 
-    def _decided_rows(self, bounds: Vector) -> Constraints:
-        """Estimates within ``bounds``, own rows that can tell, and the rates' limits."""
-        known = self.known
-        own = np.flatnonzero(known.tells & known.is_pooled)
-        rows = known.budgets.with_bounds(bounds).plus(known.own.take(own))
-        return rows if self.limits is None else rows.plus(self.limits)
-
     def _exceeded(self, hard: Vector) -> dict[str, float]:
-        """What decisions exceed: budgets that they must keep, and limits on rates, by name."""
+        """Return what decisions exceed, by name: budgets that they must keep, limits on rates.
+
+        Counts are exact; smooth rates, which stand in where a client counts none, are not.
+        """
+        reports = self.looked.reports
+        is_counted = not np.isnan(reports[0].loss) and all(
+            report.confusion is not None for report in reports
+        )
         rows = self.known.decisive
         rows = rows if self.limits is None else rows.plus(self.limits)
-        return exceeded_by(rows, hard, self._tolerance)
-
-    @property
-    def _tolerance(self) -> float:
-        """Counts are exact; smooth rates, which stand in where a client counts none, are not."""
-        counted = not np.isnan(self.first_report.reports[0].loss) and all(
-            report.confusion is not None for report in self.first_report.reports
-        )
-        return KEPT if counted else FEASIBILITY_TOLERANCE
+        return exceeded_by(rows, hard, KEPT if is_counted else FEASIBILITY_TOLERANCE)
 
     # What is reported
 
     def _drifts(self, model: _Model) -> Vector | None:
-        """By how much each rate is expected to differ on new rows, at the model's multipliers."""
-        if self.demands.confidence == 0 or self.traces is None:
+        """Return the bias of each rate, at the model's multipliers."""
+        if self.traces is None:
             return None
         net = model.state.problem.constraints.weigh_rates(model.state.row_weights)
         return np.asarray(net * self.traces)
@@ -570,116 +546,36 @@ class _Enforcing:
             if times > 1.0:
                 name = "all clients together" if row.client is None else row.client
                 needed[name] = max(needed.get(name, 0.0), round(float(times), 2))
-        cut = model.confidence if model.confidence < asked else None
         ordered = sorted(needed.items(), key=lambda item: -item[1])
         short = {name: times if np.isfinite(times) else None for name, times in ordered}
-        return MarginSummary(asked, cut, short)
+        return MarginSummary(asked, model.confidence if model.confidence < asked else None, short)
 
     def _pooling_summary(self, model: _Model) -> PoolingSummary | None:
         known = self.known
         if not known.pools:
             return None
+        over = known.own.violations(model.hard) > KEPT
         weights: dict[ClientId, float] = {}
         tells: dict[ClientId, bool] = {}
         exceed: dict[ClientId, None] = {}
-        over = known.own.violations(model.hard)
         for i, row in enumerate(known.own.rows):
-            if row.client is None:
-                continue
-            weights[row.client] = min(weights.get(row.client, 1.0), round(known.weight[i], 4))
-            tells[row.client] = tells.get(row.client, True) and bool(known.tells[i])
-            if over[i] > KEPT and not known.tells[i]:
-                exceed[row.client] = None
+            if row.client is not None:
+                weights[row.client] = min(weights.get(row.client, 1.0), round(known.weight[i], 4))
+                tells[row.client] = tells.get(row.client, True) and bool(known.tells[i])
+                if over[i] and not known.tells[i]:
+                    exceed[row.client] = None
         spread = {name: round(value, 4) for name, value in known.spread.items()}
         deciding = tuple(client for client, can in tells.items() if can)
         return PoolingSummary(spread, weights, deciding, tuple(exceed), known.odd)
-
-    def _sentences(
-        self, model: _Model, tight: Tightened | None, exceeded: Mapping[str, float]
-    ) -> list[str]:
-        said = [*self._on_margins(model, tight), *self._on_pooling(model)]
-        for sentence in said:
-            self.run.session.on_message(sentence)
-        if exceeded:  # in `notes`; whoever prints a run ends with its exit code and the ways out
-            listed = [f"{name} by {by:.3g}" for name, by in exceeded.items()]
-            more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
-            said.append(
-                f"Decisions on training rows exceed {', '.join(listed[:5])}{more}. A larger "
-                "budget, more rows, or `--scope global` may help."
-            )
-        return said
-
-    def _on_margins(self, model: _Model, tight: Tightened | None) -> list[str]:
-        if tight is None:
-            return []
-        said, asked = [], self.demands.confidence
-        if model.confidence < asked:
-            reached = f"made for {model.confidence:g}" if model.confidence else "left out"
-            said.append(
-                f"Margins for {asked:g} confidence were {reached}: with more, training does "
-                f"not converge or loses over {self.demands.max_accuracy_loss:g} of accuracy "
-                "(--max-accuracy-loss)."
-            )
-        summary = self._margin_summary(model, tight)
-        rows_short = {} if summary is None or self.known.pools else summary.rows_short
-        never = [name for name, times in rows_short.items() if times is None]
-        if never:
-            said.append(
-                f"No number of rows gives {asked:g} confidence at {_listed(never)}: the budget "
-                "there leaves no margin. Allow a larger budget."
-            )
-        short = {name: times for name, times in rows_short.items() if times is not None}
-        if short:
-            listed = [
-                f"{times_as_many(times)} times as many at {name!r}" for name, times in short.items()
-            ]
-            more = f" and less at {len(listed) - MOST_TOLD} more" if len(listed) > MOST_TOLD else ""
-            kinds = {with_label(row.kind) for row in self.known.budgets.rows}  # type: ignore[arg-type]
-            said.append(
-                f"Rows{kinds.pop() if len(kinds) == 1 else ''} are too few for {asked:g} "
-                f"confidence: it would take about {', '.join(listed[:MOST_TOLD])}{more}. A larger "
-                "budget or `--scope global` needs fewer."
-            )
-        return said
-
-    def _on_pooling(self, model: _Model) -> list[str]:
-        pooled = self._pooling_summary(model)
-        if pooled is None:
-            return []
-        n = len(pooled.weights)
-        n_over = len(pooled.exceed_on_own_rows)
-        exceed = "exceeds" if n_over == 1 else "exceed"
-        over = f"; {n_over} of them {exceed} a budget on their own training rows" if n_over else ""
-        said = [
-            f"Budgets of {n - len(pooled.own_rows_decide)} of {n} clients, whose rows are too few "
-            f"to tell, are kept by estimates over all clients{over} (--pooling none: by own rows)."
-        ]
-        if pooled.odd:
-            said.append(
-                f"{_listed(pooled.odd)} differ from the other clients by more than chance: their "
-                "estimates may be too low."
-            )
-        return said
-
-
-def evaluate_violation(problem: Problem, rates: Vector) -> float:
-    """The largest violation of a problem's rows at some rates."""
-    return float(problem.constraints.violations(rates).max(initial=-np.inf))
 
 
 def _price_step(clients: Sequence[ClientId], confusion: Matrix) -> PriceStep:
     def share(counts: Vector) -> Share:
         true_negative, false_positive, _, true_positive = counts
         n = max(float(counts.sum()), 1e-300)
-        return Share(
-            float(true_negative + true_positive) / n, float(false_positive + true_positive) / n
-        )
+        right, selected = true_negative + true_positive, false_positive + true_positive
+        return Share(float(right) / n, float(selected) / n)
 
     overall = share(confusion.sum(axis=0))
     each = {client: share(own) for client, own in zip(clients, confusion, strict=True)}
     return PriceStep(overall.accuracy, overall.selected, each)
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:12]))
-    return shown if len(names) <= 12 else f"{shown} and {len(names) - 12} more"

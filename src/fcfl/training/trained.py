@@ -28,7 +28,7 @@ from fcfl.results.result import (
 )
 from fcfl.results.summary import Summary, summary_of
 from fcfl.rules import Rule
-from fcfl.training.stages import Stage
+from fcfl.training.run import Stage
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from fcfl.methods.registry import METHODS
 from fcfl.models.linear_rows import linear_rows
 from fcfl.problem.evaluation import build_problem
 from fcfl.rules import Difference, rates_needed
-from fcfl.training.references import ask_references, with_references
+from fcfl.training.run import ask_references, with_references
 from helpers import RACE, simulated_clients, simulated_data, train, zeros_for
 
 BASELINES = {n: one.method for n, one in METHODS.items() if not one.traits.enforces_budgets}

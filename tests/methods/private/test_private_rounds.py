@@ -8,9 +8,9 @@ from fcfl import Difference, Linear
 from fcfl.federation.federation import Federation
 from fcfl.methods.private import Private
 from fcfl.releases import NORM, Release
-from fcfl.training.private_fit import _problem
-from fcfl.training.rounds import Session
-from fcfl.training.stages import prepare
+from fcfl.training.private import _problem
+from fcfl.training.run import prepare
+from fcfl.training.session import Session
 from helpers import simulated_data
 
 RULES = (

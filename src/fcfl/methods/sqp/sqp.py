@@ -212,7 +212,6 @@ class SQP:
     state_class: ClassVar[type[SQPState]] = SQPState
     objectives: ClassVar[tuple[str, ...]] = ("max", "mean", "temperature")
     is_cross_validated: ClassVar[bool] = True
-    takes_excess_loss: ClassVar[bool] = True
     n_stages: ClassVar[int] = 2
 
     def __post_init__(self) -> None:

@@ -112,7 +112,6 @@ class TwoStage:
     name: str = "two-stage"
     state_class: ClassVar[type[TwoStageState]] = TwoStageState
     objectives: ClassVar[tuple[str, ...]] = ("max",)
-    takes_excess_loss: ClassVar[bool] = True
     n_stages: ClassVar[int] = 2
 
     def __post_init__(self) -> None:

@@ -26,7 +26,7 @@ from fcfl.results.evaluations import AuditTerms, Evaluations
 from fcfl.results.result import Privacy, PrivacyLoss
 from fcfl.rules import Rule
 from fcfl.training.degenerate import find_degenerate
-from fcfl.training.stages import Run, briefly
+from fcfl.training.run import Run, briefly
 from fcfl.training.trained import Trained
 
 NEIGHBOURS = "add-remove"

@@ -1,19 +1,22 @@
-"""Which method, and which of its settings are left to be chosen."""
+"""Which method a run uses, which of its settings are left to choose, and what it may claim."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
+import msgspec
 import numpy as np
 
 from fcfl._checks import check_non_negative
-from fcfl.methods.method import traits_of
+from fcfl.methods.method import Traits, traits_of
+from fcfl.methods.method_checks import check_method as check_methods
+from fcfl.methods.private import Private
 from fcfl.methods.registry import METHODS, check_method
+from fcfl.methods.sqp.sqp import SQP
 from fcfl.models.model import Model
 
 MAX_ACCURACY_LOSS = 0.02  # that margins may cost on training rows, by default
 MAX_RATE_SHIFT = 0.05  # from the model without budgets, by default
-EXCESS_L2 = 1e-3  # held-out losses are compared, not what is lost beyond one's own best
 L2_GRID = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3)  # below, rates are overfitted for no more accuracy
 MIDDLE_L2 = 1e-2
 OBJECTIVES = (np.inf, 0.1)  # the mean, and near the maximum
@@ -23,7 +26,7 @@ Candidate = tuple[float, Any]
 
 @dataclass(frozen=True)
 class OpenSettings:
-    """What is left to choose: ``"auto"``, or the value that is given."""
+    """The L2 weight and the objective: ``"auto"``, or the value that is given."""
 
     l2: float | Literal["auto"]
     objective: float | Literal["max", "mean", "auto"]
@@ -34,7 +37,7 @@ class OpenSettings:
         return "auto" in (self.l2, self.objective)
 
     def candidates(self, n_clients: int) -> list[Candidate]:
-        """Every combination; of one client alone all objectives are the same."""
+        """Return every combination; with one client all objectives are the same."""
         weights = L2_GRID if self.l2 == "auto" else (float(self.l2),)
         objectives: Sequence[Any] = (self.objective,)
         if self.objective == "auto":
@@ -49,36 +52,30 @@ class OpenSettings:
 
 
 def as_method(method: Any) -> Any:
-    """A method by its name with its default options, or the object that is given."""
+    """Return a method by its name with its default options, or the object that is given."""
     if not isinstance(method, str):
         return method
     return METHODS[check_method("method", method)].method()
 
 
-def has_objective(method: Any) -> bool:
-    """Whether what is minimised over clients is an option of the method."""
-    return is_dataclass(method) and any(field.name == "objective" for field in fields(method))
-
-
 def objective_of(method: Any) -> Any:
-    """What a method minimises over clients, None where it is something of its own."""
+    """Return what a method minimises over clients, None where it is something of its own."""
     fixed = traits_of(method).objectives
     return getattr(method, "objective", fixed[0] if len(fixed) == 1 else None)
 
 
 def with_objective(method: Any, objective: Any) -> Any:
-    """The method with this objective, where it has a choice."""
-    return replace(method, objective=objective) if has_objective(method) else method
+    """Return the method with this objective, where it has a choice."""
+    has_choice = is_dataclass(method) and "objective" in {field.name for field in fields(method)}
+    return replace(method, objective=objective) if has_choice else method
 
 
 def check_open_settings(
     method: Any,
     l2: float | Literal["auto"] | None,
     objective: float | Literal["max", "mean", "auto"] | None,
-    *,
-    excess_loss: bool,
 ) -> None:
-    """Refuse settings that the method does not know."""
+    """Raise `ValueError` for settings that the method does not have."""
     traits = traits_of(method)
     if isinstance(l2, str):
         if l2 != "auto":
@@ -97,15 +94,6 @@ def check_open_settings(
         raise ValueError(
             f"`objective` belongs to method 'sqp', got {objective!r} for {method.name!r}."
         )
-    if excess_loss and not traits.takes_excess_loss:
-        raise ValueError(
-            f"`excess_loss` belongs to methods 'sqp' and 'two-stage', got {method.name!r}."
-        )
-    if excess_loss and "auto" in (l2, objective):
-        raise ValueError(
-            "`excess_loss` needs `l2` as a number and `objective` as 'max' or a number; "
-            "choosing compares losses."
-        )
 
 
 def open_settings(
@@ -113,8 +101,6 @@ def open_settings(
     model: Model | None,
     l2: float | Literal["auto"] | None,
     objective: float | Literal["max", "mean", "auto"] | None,
-    *,
-    excess_loss: bool,
 ) -> OpenSettings:
     """Return what is given, and what is left to choose; without a ``model``, for a linear one.
 
@@ -124,15 +110,46 @@ def open_settings(
     default_l2 = None if model is None else model.default_l2
     if default_l2 is not None and "auto" in (l2, objective):
         raise ValueError("`l2` and `objective` 'auto' need a linear model: give numbers.")
-    check_open_settings(how, l2, objective, excess_loss=excess_loss)
-    chooses = traits_of(how).is_cross_validated and not excess_loss
+    check_open_settings(how, l2, objective)
+    chooses = traits_of(how).is_cross_validated
     weight: Any = l2
     if weight is None:
-        weight = EXCESS_L2 if excess_loss else "auto" if chooses else 0.0
-        if traits_of(how).is_cross_validated and default_l2 is not None:
-            weight = default_l2
+        weight = (default_l2 or "auto") if chooses else 0.0
     target: Any = objective
     if target is None:
         is_left_open = chooses and isinstance(method, str) and default_l2 is None
         target = "auto" if is_left_open else getattr(how, "objective", None)
     return OpenSettings(weight, target)
+
+
+def check_traits(method: Any) -> None:
+    """Raise `TypeError` for a method that lacks what a method needs, or a trait states."""
+    check_methods(method)
+    traits, name = traits_of(method), method.name
+    for trait, hint in get_type_hints(Traits).items():
+        value = getattr(traits, trait)
+        try:
+            fits = msgspec.convert(value, hint) == value
+        except msgspec.ValidationError:
+            fits = False
+        if not fits or (trait == "objectives" and not {*value} <= {"max", "mean", "temperature"}):
+            raise TypeError(
+                f"`{trait}` of method {name!r} must be a value as in fcfl.methods.method.Traits, "
+                f"such as {getattr(Traits(), trait)!r}, got {value!r}."
+            )
+    options = [field.name for field in fields(method)] if is_dataclass(method) else []
+    missing = {
+        "objectives": len(traits.objectives) > 1
+        and "objective" not in options
+        and "to choose from needs an option `objective`",
+        "is_cross_validated": traits.is_cross_validated
+        and not isinstance(method, SQP)
+        and "needs a class derived from `fcfl.SQP`, whose fits continue under other bounds; leave "
+        "it out and give `l2` as a number",
+        "is_private": traits.is_private
+        and not isinstance(method, Private)
+        and "needs a class derived from method 'private'",
+    }
+    for trait, needs in missing.items():
+        if needs:
+            raise TypeError(f"`{trait}` of method {name!r} {needs}.")

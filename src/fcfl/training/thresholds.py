@@ -22,8 +22,8 @@ from fcfl.problem.constraints import exceeded_by
 from fcfl.problem.evaluation import Problem
 from fcfl.rules import Rule
 from fcfl.training.margins import enforced, rate_limits, rows_per_new_row, tightened
+from fcfl.training.run import Run
 from fcfl.training.solve import RUNGS, Demands, Solved
-from fcfl.training.stages import Run
 
 
 def check_thresholds(
@@ -65,7 +65,7 @@ def with_thresholds(solved: Solved, setup: Setup, demands: Demands) -> Solved:
     """
     run = replace(solved.run, setup=setup)
     problem, left_out = run.build(setup.rules)
-    notes = [*solved.notes, *run.told(left_out)]
+    notes = [*solved.notes, *run.noted(left_out)]
     choosing = _Choosing(run, solved.params, problem, demands)
     plain = choosing.choose(problem.constraints.bounds)
     found, reached = plain, 0.0
@@ -77,12 +77,12 @@ def with_thresholds(solved: Solved, setup: Setup, demands: Demands) -> Solved:
             found, reached = tried, confidence
             break
     if reached < demands.confidence and len(problem.constraints):
-        notes += run.told((
+        notes += run.noted((
             f"Margins for {demands.confidence:g} confidence were made for {reached:g}: larger ones "
             f"cost more than {demands.max_accuracy_loss:g} of accuracy on training rows "
             "(--max-accuracy-loss).",
         ))  # fmt: skip
-    notes += run.told((found.thresholds.sentence,))
+    notes += run.noted((found.thresholds.sentence,))
     exceeded = exceeded_by(problem.constraints, found.hard, KEPT)
     return replace(
         solved,

@@ -34,19 +34,19 @@ from fcfl.problem.evaluation import evaluate_point
 from fcfl.rules import Rule, without_budgets
 from fcfl.training.degenerate import find_degenerate, with_advice
 from fcfl.training.margins import Pooling
-from fcfl.training.open_settings import (
+from fcfl.training.private import check_private, train_privately
+from fcfl.training.progress import progress_bar
+from fcfl.training.run import FREE, Run, forget, prepare
+from fcfl.training.session import Session
+from fcfl.training.settings import (
     MAX_ACCURACY_LOSS,
     OpenSettings,
     objective_of,
     open_settings,
     with_objective,
 )
-from fcfl.training.private_fit import check_private, train_privately
-from fcfl.training.progress_bar import progress_bar
-from fcfl.training.rounds import Session
 from fcfl.training.solve import Demands, Solved, solve
-from fcfl.training.stages import FREE, Run, forget, prepare
-from fcfl.training.thresholding import check_thresholds, with_thresholds
+from fcfl.training.thresholds import check_thresholds, with_thresholds
 from fcfl.training.trained import Trained
 
 
@@ -64,7 +64,6 @@ def train(
     pooling: Pooling = "auto",
     new_rows: float | None = None,
     relative_budget: float | None = None,
-    excess_loss: bool = False,
     min_group_rows: float | None = None,
     starts: int | None = None,
     threshold: float | None = None,
@@ -86,8 +85,7 @@ def train(
     method : a name, or a method of ours or yours as an object
     l2 : weight of ``|params|**2 / 2`` in every loss
         By default chosen by leave-one-out losses for a linear model trained by "sqp", the model's
-        own for a network trained by it, 0 for other methods; with ``excess_loss`` 0.001 for a
-        linear model.
+        own for a network trained by it, 0 for other methods.
     objective : what is minimised over clients
         "max" (the largest loss), "mean", a temperature between them, or "auto": chosen with
         ``l2``. By default that of a method that is given as an object, else as for ``l2``.
@@ -104,7 +102,6 @@ def train(
         By default for its population.
     relative_budget : budgets as this share of the disparity each client has without budgets
         They are given to the `Difference` rules that have none.
-    excess_loss : compare what each client loses beyond its own best model
     min_group_rows : groups with fewer rows at a client are not compared there
         By default 30, more for a small budget (`Difference.least_rows`), and 1 where comparisons
         are pooled.
@@ -142,14 +139,14 @@ def train(
     session = replace(session, on_message=_once(session.on_message))
     model = at_threshold(model, threshold)
     run = prepare(federation, model, rules, method, groups, min_group_rows, session)
-    settings = open_settings(method, model, l2, objective, excess_loss=excess_loss)
+    settings = open_settings(method, model, l2, objective)
     first = model.start() if start is None else _check_start(start, model)
     relative, by_group = relative_budget is not None, thresholds == "group"
-    more = relative or excess_loss or by_group or {confidence, starts} != {None}
+    more = relative or by_group or {confidence, starts} != {None}
     check_thresholds(thresholds, run.setup.rules, federation, relative=relative)
     confidence = model.default_confidence if confidence is None else confidence
     demands = Demands(confidence, max_accuracy_loss, max_rate_shift, pooling, new_rows)
-    run = replace(run, excess_loss=excess_loss, seed=seed)
+    run = replace(run, seed=seed)
     with _naming_absent(federation), _begun(run, first, verbose) as run:
         if traits_of(run.method).is_private:
             return _privately(run, first, settings, more)
@@ -231,7 +228,7 @@ def _solve_once(
     with run.federation.phase("fit"):
         stages.append(run.fit_from(problem, first))
     if demands.confidence > 0 and len(problem.constraints):
-        notes += run.told(_no_margins(run.method, demands.confidence))
+        notes += run.noted(_no_margins(run.method, demands.confidence))
     params, state = stages[-1].params, stages[-1].state
     return Solved(run, params, state, problem, tuple(stages), notes, None, rules=rules)
 
@@ -294,7 +291,7 @@ def _privately(run: Run, first: Vector, settings: OpenSettings, asks_more: bool)
     """By noisy sums alone; what would ask more of clients is refused."""
     if asks_more:
         raise ValueError(
-            "`confidence`, `starts`, `relative_budget`, `excess_loss` and `thresholds` must be "
+            "`confidence`, `starts`, `relative_budget` and `thresholds` must be "
             "left out with method 'private', which has none of them."
         )
     return train_privately(run, run.setup.rules, first, float(settings.l2))

@@ -1,4 +1,4 @@
-"""A progress bar for training from Python: in a terminal or a notebook, silent elsewhere."""
+"""Show the progress of training from Python: in a terminal or a notebook, silent elsewhere."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -6,12 +6,36 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from fcfl.methods.method import RoundInfo
-from fcfl.training.progress_share import OnRound, OverPhases
+from fcfl.training.session import OnRound
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _WIDTH = 30  # characters of the bar in a notebook
+_SHARE_OF_REST = 0.6  # of all that is left, the estimated share of a phase: later ones are shorter
+
+
+class OverPhases:
+    """Shares of one phase after another as shares of all of them, which never fall.
+
+    A phase ends where another begins: its purpose changes, or its share falls. How many phases
+    follow is not known beforehand.
+    """
+
+    def __init__(self, on_round: OnRound) -> None:
+        self._on_round = on_round
+        self._begun = self._done = self._last = 0.0
+        self._what: str | None = None
+
+    def __call__(self, info: RoundInfo, share: float) -> None:
+        """Report the share of the whole."""
+        what = info.note if info.stage == 0 else "training"
+        if self._what is not None and (what != self._what or share < self._last):
+            self._begun = self._done
+        self._what, self._last = what, share
+        reached = self._begun + (1.0 - self._begun) * _SHARE_OF_REST * share
+        self._done = max(self._done, reached)
+        self._on_round(info, self._done)
 
 
 @contextmanager
@@ -28,12 +52,9 @@ def progress_bar(title: str, verbose: bool | None) -> Iterator[OnRound | None]:
     console = Console()
     if verbose is False or (verbose is None and not (console.is_terminal or console.is_jupyter)):
         yield None
-    elif console.is_jupyter:
-        with _in_notebook(title) as show:
-            yield OverPhases(show)
-    else:
-        with _in_terminal(title, console) as show:
-            yield OverPhases(show)
+        return
+    with (_in_notebook if console.is_jupyter else _in_terminal)(title, console) as show:
+        yield OverPhases(show)
 
 
 @contextmanager
@@ -41,12 +62,8 @@ def _in_terminal(title: str, console: "Console") -> Iterator[OnRound]:
     """Show a bar that disappears when training ends; in a file, only its last state."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[facts]}"),
-        TimeElapsedColumn(),
-    )
+    text = TextColumn("{task.description}"), TextColumn("{task.fields[facts]}")
+    columns = text[0], BarColumn(), text[1], TimeElapsedColumn()
     with Progress(*columns, console=console, transient=console.is_terminal) as progress:
         task = progress.add_task(title, total=1.0, facts="")
 
@@ -58,22 +75,21 @@ def _in_terminal(title: str, console: "Console") -> Iterator[OnRound]:
 
 
 @contextmanager
-def _in_notebook(title: str) -> Iterator[OnRound]:
+def _in_notebook(title: str, console: "Console") -> Iterator[OnRound]:
     """Show a line of text that is replaced in place: it needs no widgets."""
     from IPython.display import display  # type: ignore[import-not-found]
 
-    def line(text: str) -> dict[str, str]:
-        return {"text/plain": text}
-
-    handle: Callable[..., None] = display(line(title), raw=True, display_id=True).update
+    first = {"text/plain": title}
+    handle: Callable[..., None] = display(first, raw=True, display_id=True).update
 
     def show(info: RoundInfo, share: float) -> None:
         done = round(_WIDTH * share)
         bar = "█" * done + "░" * (_WIDTH - done)
-        handle(line(f"{title} {bar} {phase_of(info)}, {facts_of(info)}"), raw=True)
+        line = f"{title} {bar} {phase_of(info)}, {facts_of(info)}"
+        handle({"text/plain": line}, raw=True)
 
     yield show
-    handle(line(""), raw=True)
+    handle({"text/plain": ""}, raw=True)
 
 
 def phase_of(info: RoundInfo) -> str:
