@@ -187,19 +187,11 @@ class Run:
                 "measured against them.",
             ))  # fmt: skip
         if traits.n_references:
-            total = problem.n_rows.sum()
-            shares = {  # of each client in proportion; a client with fewer rows gives all
-                client: max(round(traits.n_references * rows / total), 1)
-                for client, rows in zip(problem.clients, problem.n_rows, strict=True)
-            }
-            point = Point(first, extras=(DisclosedRows(shares, self.seed),))
+            asked = ask_references(problem, first, traits.n_references, self.seed)
             with self.federation.phase("disclose"):
-                disclosed = self.ask((point,), "which rows are reference points")
-            rows = np.vstack([disclosed[client][0].extras["rows"] for client in problem.clients])
-            problem = replace(problem, references=rows)
-            notes += self.noted(
-                (f"{rows.shape[0]} training rows are reference points: the server sees them.",)
-            )
+                disclosed = self.ask(asked.points, "which rows are reference points")
+            problem, said = with_references(problem, disclosed)
+            notes += self.noted((said,))
         return problem, notes
 
     def fit(self, method: Any, state: Any, folder: str = "") -> Stage:
@@ -304,6 +296,23 @@ def prepare(
     rates = rates_needed(merged, levels, traits_of(adapted).rate_kinds)
     setup = Setup(model, rates, merged, min_group_rows or 1.0)
     return Run(federation, setup, adapted, session, introductions, min_group_rows)
+
+
+def ask_references(problem: Problem, params: Vector, count: int, seed: int) -> Request:
+    """Return a request for about ``count`` training rows, of each client in proportion."""
+    total = problem.n_rows.sum()
+    shares = {
+        client: max(round(count * rows / total), 1)  # a client with fewer rows gives all
+        for client, rows in zip(problem.clients, problem.n_rows, strict=True)
+    }
+    return Request((Point(params, extras=(DisclosedRows(shares, seed),)),))
+
+
+def with_references(problem: Problem, reports: Reports) -> tuple[Problem, str]:
+    """Return the problem with the rows that clients disclosed, and a sentence on them."""
+    rows = np.vstack([reports[client][0].extras["rows"] for client in problem.clients])
+    said = f"{rows.shape[0]} training rows are reference points: the server sees them."
+    return replace(problem, references=rows), said
 
 
 def rules_in_force(
