@@ -11,7 +11,7 @@ from fcfl.federation.federation import Bound
 from fcfl.methods.method import RoundInfo
 from fcfl.methods.method_checks import next_state
 from fcfl.methods.sqp import SQPState
-from fcfl.methods.sqp.sqp_state import target_of
+from fcfl.methods.sqp.sqp import target_of
 from fcfl.problem.evaluation import evaluate_point
 from fcfl.results.result import Start
 from fcfl.training.session import OnRound
