@@ -1,4 +1,5 @@
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from fcfl._checks import (
     check_budget,
     check_choice,
     check_clients_known,
+    check_confidence,
     check_count,
     check_curvature_weights,
     check_fraction,
@@ -17,6 +19,7 @@ from fcfl._checks import (
     check_pair,
     check_params,
     check_positive,
+    check_share,
     check_stage_rounds,
     did_you_mean,
 )
@@ -25,132 +28,87 @@ from fcfl._types import CurvatureWeights, Point, Report
 from fcfl.errors import ReportError
 
 numbers = st.floats(allow_nan=True, allow_infinity=True)
-
-
-def accepted(check, value):
-    """Whether the check returns the value; a refusal names the argument and the value."""
-    try:
-        result = check("size", value)
-    except ValueError as error:
-        assert str(error).startswith("`size` must ") and repr(value) in str(error)
-        return False
-    assert result == value and type(result) is float
-    return True
+RANGES = {
+    check_budget: lambda value: 0 <= value <= 1,
+    check_share: lambda value: 0 <= value <= 1,
+    check_positive: lambda value: 0 < value < math.inf,
+    check_non_negative: lambda value: 0 <= value < math.inf,
+    check_fraction: lambda value: 0 < value < 1,
+    check_confidence: lambda value: 0 <= value < 1,
+}
 
 
 @given(numbers)
 def test_each_check_accepts_exactly_its_range(value):
-    assert accepted(check_budget, value) == (0 <= value <= 1)
-    assert accepted(check_positive, value) == (0 < value < math.inf)
-    assert accepted(check_non_negative, value) == (0 <= value < math.inf)
-    assert accepted(check_fraction, value) == (0 < value < 1)
-
-
-@pytest.mark.parametrize("value", [True, False, "x", None, [0.1], 1j])
-def test_a_budget_is_a_number(value):
-    with pytest.raises(ValueError, match=r"`budget` must be a number from 0 to 1, got .*\."):
-        check_budget("budget", value)
+    for check, fits in RANGES.items():
+        if fits(value):
+            assert check("size", value) == value and type(check("size", value)) is float
+        else:
+            with pytest.raises(ValueError, match="`size`.*" + re.escape(repr(value))):
+                check("size", value)
 
 
 @pytest.mark.parametrize(
     "value", [True, np.True_, "1", None, [0.1], 1j, 10**400, np.zeros(1)], ids=repr
 )
-@pytest.mark.parametrize("check", [check_positive, check_non_negative, check_fraction])
-def test_what_is_no_number_is_refused_by_name(check, value):
-    with pytest.raises(ValueError, match=r"^`step_size` must .*, got .*\.$"):
+@pytest.mark.parametrize("check", RANGES)
+def test_other_values_are_rejected_by_name(check, value):
+    with pytest.raises(ValueError, match="`step_size`"):
         check("step_size", value)
 
 
-@pytest.mark.parametrize(
-    "number",
-    [np.int64(1), np.uint8(1), np.float32(0.5), np.float64(0.5), np.float16(0.5)],
-    ids=repr,
-)
+@pytest.mark.parametrize("number", [np.int64(1), np.uint8(1), np.float32(0.5), np.float16(0.5)])
 def test_numbers_of_numpy_are_numbers(number):
-    for check in (check_budget, check_positive, check_non_negative):
-        assert accepted(check, number)
-    assert check_budget("budget", np.int64(0)) == 0.0
-    with pytest.raises(ValueError, match="`budget` must be a number from 0 to 1"):
+    assert check_budget("budget", number) == check_positive("x", number) == number
+    with pytest.raises(ValueError, match="`budget`"):
         check_budget("budget", np.float32("nan"))
 
 
-@pytest.mark.parametrize("value", [0, 7, np.int64(3), 10**400], ids=repr)
-def test_a_count_is_a_whole_number(value):
-    assert check_count("max_age", value) == value
-
-
-@pytest.mark.parametrize("value", [-1, 1.0, 0.5, True, "3", None, np.float64(3), np.nan], ids=repr)
-def test_what_is_no_count_is_refused(value):
-    with pytest.raises(
-        ValueError, match=r"^`max_age` must be a whole number, 0 or more, got .*\.$"
-    ):
-        check_count("max_age", value)
-    with pytest.raises(ValueError, match=r"^`rounds` must be two counts, one a stage, got \("):
-        check_stage_rounds("rounds", (value, 3))
-
-
-NO_PAIRS = [5, None, "12", (1,), (1, 2, 3), ("a", "b"), (1, None), {1, 2}, np.ones((2, 2))]
-
-
-@pytest.mark.parametrize("value", NO_PAIRS, ids=repr)
-def test_a_pair_has_two_numbers(value):
+def test_counts_and_pairs():
+    for value in (0, 7, np.int64(3), 10**400):
+        assert check_count("max_age", value) == value
+    for value in (-1, 1.0, 0.5, True, "3", None, np.float64(3), np.nan):
+        with pytest.raises(ValueError, match="`max_age`"):
+            check_count("max_age", value)
+        with pytest.raises(ValueError, match="`rounds`"):
+            check_stage_rounds("rounds", (value, 3))
     check_pair("temperatures", [0.1, np.float32(0.2)])
     check_stage_rounds("rounds", [np.int64(0), 3])
-    with pytest.raises(ValueError, match=r"^`temperatures` must be a pair of numbers, got"):
-        check_pair("temperatures", value)
-    with pytest.raises(ValueError, match=r"^`rounds` must be two counts, one a stage, got"):
-        check_stage_rounds("rounds", value)
+    for pair in (5, None, "12", (1,), (1, 2, 3), ("a", "b"), (1, None), {1, 2}, np.ones((2, 2))):
+        with pytest.raises(ValueError, match="`temperatures`"):
+            check_pair("temperatures", pair)
+        with pytest.raises(ValueError, match="`rounds`"):
+            check_stage_rounds("rounds", pair)
 
 
-@pytest.mark.parametrize(
-    "params", [[1, 2], (0.5,), [], np.arange(3), np.ones(2, dtype=np.float32)], ids=repr
-)
-def test_parameters_become_a_vector(params):
-    vector = check_params(params)
-    assert vector.dtype == np.float64 and vector.tolist() == list(params)
-
-
-NO_VECTORS = ["abc", None, 3.0, [[1.0, 2.0]], [[1], [2, 3]], ["1", "2"], [1j], [None], [True]]
-
-
-@pytest.mark.parametrize("params", [*NO_VECTORS, np.zeros((2, 2)), np.zeros(())], ids=repr)
-def test_parameters_that_are_no_vector_are_refused(params):
-    with pytest.raises(ValueError, match=r"^`params` must be a vector of numbers, got .*\.$"):
-        check_params(params)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_parameters_are_finite(bad):
-    with pytest.raises(ValueError, match=rf"^`params` must be finite, got {bad} in it\.$"):
-        check_params([0.0, bad, 1.0])
+def test_parameters_are_a_vector_of_finite_numbers():
+    for params in ([1, 2], (0.5,), [], np.arange(3), np.ones(2, dtype=np.float32)):
+        vector = check_params(params)
+        assert vector.dtype == np.float64 and vector.tolist() == list(params)
+    no_vectors = ["abc", None, 3.0, [[1.0, 2.0]], [[1], [2, 3]], ["1", "2"], [1j], [None], [True]]
+    for params in (*no_vectors, np.zeros((2, 2)), np.zeros(()), [0.0, np.nan], [np.inf]):
+        with pytest.raises(ValueError, match="`params`"):
+            check_params(params)
 
 
 def test_curvature_needs_the_weights_of_the_client():
     weights = CurvatureWeights(1.0, np.zeros(2))
     point = Point(np.zeros(3), "curvature", {"south": weights})
     assert check_curvature_weights("south", point) is weights
-    sentence = r"^`curvature_weights` must name client 'north' when a point wants curvature, got "
-    with pytest.raises(ValueError, match=sentence + r"'south'\.$"):
-        check_curvature_weights("north", point)
-    with pytest.raises(ValueError, match=sentence + r"none\.$"):
-        check_curvature_weights("north", Point(np.zeros(3), "curvature"))
+    for other in (point, Point(np.zeros(3), "curvature")):
+        with pytest.raises(ValueError, match=r"`curvature_weights` .* 'north'"):
+            check_curvature_weights("north", other)
 
 
-def test_a_choice_lists_its_options():
+def test_names_are_checked_with_a_hint():
     assert check_choice("scope", "global", ("client", "global")) == "global"
-    with pytest.raises(ValueError, match=r"`scope` must be one of client, global, got 'site'\."):
+    with pytest.raises(ValueError, match=r"`scope` .* client, global, got 'site'"):
         check_choice("scope", "site", ("client", "global"))
-
-
-def test_a_misspelt_name_is_met_with_the_nearest_or_with_all():
-    assert did_you_mean("non-pdh", ["phd", "non-phd"]) == "Did you mean 'non-phd'?"
+    assert "'non-phd'" in did_you_mean("non-pdh", ["phd", "non-phd"])
     assert did_you_mean("zebra", ["phd", "md"]) == "Known: 'phd', 'md'."
     assert did_you_mean("zebra", [str(k) for k in range(99)]).endswith("'11', ….")
-
-
-def test_an_unknown_client_is_named():
     check_clients_known("budget", {"phd": 0.1}, ["phd", "md"])
-    with pytest.raises(ValueError, match=r"`budget` names client 'pdh', .* Did you mean 'phd'\?"):
+    with pytest.raises(ValueError, match=r"`budget` .* 'pdh'.* 'phd'"):
         check_clients_known("budget", {"pdh": 0.1}, ["phd", "md"])
 
 

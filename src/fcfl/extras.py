@@ -66,11 +66,11 @@ class LocalTraining(Extra):
         check_batch_rows(self.batch_rows)
 
     def answer(self, rows: RowsUnderModel, point: Point) -> dict[str, Matrix]:
-        """Where the client ends."""
+        """Return the client's last parameters."""
         return {"local_params": rows.train_locally(point.params, self)}
 
     def shapes(self, point: Point, n_rates: int) -> dict[str, tuple[int, ...]]:
-        """As many numbers as there are parameters."""
+        """Return one number per parameter."""
         return {"local_params": (point.params.size,)}
 
 
@@ -85,14 +85,14 @@ class DisclosedRows(Extra):
     seed: int = 0
 
     def answer(self, rows: RowsUnderModel, point: Point) -> dict[str, Matrix]:
-        """The rows, dense."""
+        """Return the rows, dense."""
         X = rows.original_features
         random = np.random.default_rng(client_seed(self.seed, rows.name))
         chosen = X[np.sort(random.permutation(X.shape[0])[: self.counts[rows.name]])]
         return {"rows": chosen.toarray() if sparse.issparse(chosen) else np.asarray(chosen)}
 
     def shapes(self, point: Point, n_rates: int) -> dict[str, tuple[int, ...]]:
-        """Some rows of some features: the server knows neither beforehand."""
+        """Return any number of rows and features: the server has neither beforehand."""
         return {"rows": (-1, -1)}
 
 
@@ -112,7 +112,7 @@ def train_locally(
     row_counts: Vector,
     summed_gradient: Callable[[Vector, Items | None], Vector],
 ) -> Vector:
-    r"""Parameters after the epochs of ``training``.
+    r"""Return the parameters after the epochs of ``training``.
 
     .. math:: \theta \leftarrow \theta - \eta \Big(\frac{\sum_{i \in b} w_i \nabla \ell_i(\theta)}
               {\sum_{i \in b} c_i} + \lambda \theta\Big)

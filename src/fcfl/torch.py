@@ -54,9 +54,9 @@ class TorchClient:
     Parameters
     ----------
     module : nn.Module
-        One logit per row, shape (rows,) or (rows, 1). It is read, never changed, and evaluated as
-        in ``eval()``: without dropout, batch norm with the statistics it came with. Parameters
-        with ``requires_grad=False`` stay as they are.
+        One logit per row, shape (rows,) or (rows, 1). It is not changed, and evaluated as in
+        ``eval()``: without dropout, batch norm with its stored statistics. Parameters with
+        ``requires_grad=False`` are not trained.
     X : ndarray, sparse matrix or tensor, one row per label
         Sparse rows are made dense a batch at a time. A tensor may have any shape.
     y : array of 0 and 1
@@ -64,8 +64,8 @@ class TorchClient:
         One array is the attribute ``"group"``. A row without a name (None, NaN, empty) counts for
         the loss and belongs to no group.
     levels : mapping from attribute to all its group names, optional
-        Refuses a row of any other group. By default the groups found in these rows; clients need
-        not have the same, because rates go by name.
+        By default the groups found in these rows. Clients need not have the same groups, because
+        rates go by name. A row of another group is rejected.
     weights : one non-negative number per row, optional
     device : where to compute, by default where the module's parameters are
     batch_rows : how many rows are evaluated at once
@@ -84,20 +84,20 @@ class TorchClient:
         batch_rows: int = BATCH_ROWS,
     ) -> None:
         self.model = TorchModule(module, device, batch_rows)
-        self.model.network  # noqa: B018 - a module that cannot be trained is refused here
+        self.model.network  # noqa: B018 - raises if the module cannot be trained
         self.data = torch_data(X, y, groups, levels or {}, weights)
         if self.data.n_rows == 0:
             raise ValueError("`X` must have at least one row, got none.")
 
     def named(self, name: ClientId, loss: Loss = CROSS_ENTROPY) -> LocalClient:
-        """The client under its name, ready for a `Federation`."""
+        """Return the client under its name, for a `Federation`."""
         model = self.model if self.model.loss == loss else replace(self.model, loss=loss)
         return LocalClient(name, self.data, model=model)
 
 
 @dataclass(frozen=True, repr=False)
 class TrainedModule(Trained):
-    """What training left; ``module`` is a copy with the trained weights, in evaluation mode."""
+    """The result of training; ``module`` is a copy with the trained weights, in evaluation mode."""
 
     module: Any = None
 
@@ -125,9 +125,9 @@ def train_module(
     clients : mapping from name to TorchClient
     rules : `Difference` and `Ratio`, on attributes that the clients have
     method : by default ``SQP()``: the worst client's loss, then the mean
-        What it leaves open is set to what a network can afford: see `TorchModule.adapt_method`.
+        Its unset options are set for a network: see `TorchModule.adapt_method`.
     l2 : weight of ``|params|**2 / 2`` in every loss
-    confidence : how sure to be that each budget holds on new rows; by default 0, see `train`
+    confidence : level at which each budget holds on new rows; by default 0, see `train`
     min_group_rows : a group with fewer rows at a client is left out of its comparison; see `train`
     loss : "cross-entropy", "hinge", "squared", or one such as ``Hinge(width=0.05)``
         Hinge is smoothed, by default over a width of 0.1; its logits are not log-odds.
@@ -163,13 +163,13 @@ def train_module(
 def save_module(module: Any, folder: Path | str, about: Mapping[str, Any] | None = None) -> None:
     """Write ``model.safetensors`` (all weights and buffers) and ``model.json``, which describes it.
 
-    ``about`` is kept in the JSON file as it is.
+    ``about`` is written to the JSON file unchanged.
     """
     write_module(module, Path(folder), None, about)
 
 
 def load_module(module: Any, folder: Path | str) -> Any:
-    """A copy of ``module`` with the weights of a folder, in evaluation mode.
+    """Return a copy of ``module`` with the weights of a folder, in evaluation mode.
 
     ``module`` must be built as the saved one was; its own weights do not matter.
     """

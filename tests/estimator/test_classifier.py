@@ -47,6 +47,7 @@ def disparity(model, client, position=0, key="value"):
 # --- the same as a run ---
 
 
+@pytest.mark.thorough
 def test_it_ends_where_the_command_line_does(tmp_path):
     federation = adult(sensitive="race")
     clients = federation.train

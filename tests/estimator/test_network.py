@@ -58,6 +58,7 @@ def test_predictions_are_the_trained_modules(fitted):
     assert not hasattr(fitted, "coef_")
 
 
+@pytest.mark.thorough
 def test_fitted_twice_gives_the_same_bits(fitted):
     X, y, site, group = rows()
     again = FCFLClassifier(0.05, model=network(), l2=1e-3, objective="max", rounds=(80, 20))

@@ -30,8 +30,8 @@ CHOSEN_BY_FOLDS = {
     ("options", "expected"),
     [
         ({"l2": 0.01, "objective": "max"}, {}),
-        ({"l2": 0.01, "objective": 1.0}, {}),
-        ({}, CHOSEN_BY_FOLDS),
+        pytest.param({"l2": 0.01, "objective": 1.0}, {}, marks=pytest.mark.thorough),
+        pytest.param({}, CHOSEN_BY_FOLDS, marks=pytest.mark.thorough),
     ],
 )
 def test_scikit_learns_checks_pass(options, expected):

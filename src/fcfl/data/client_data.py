@@ -31,9 +31,9 @@ class ClientData:
         and belongs to no group.
     levels : mapping from attribute to the names of its groups, the same for all clients
     weights : one non-negative number per row, optional
-        How many rows each stands for in loss and rates; by default one.
+        Number of rows that each stands for in loss and rates; by default one.
     any_shape : bool
-        ``X`` is what only the model understands, with rows along its first axis: images, tensors.
+        ``X`` has rows along its first axis and any shape, such as images, for a model of its own.
     """
 
     X: Features
@@ -73,12 +73,12 @@ class ClientData:
 
     @property
     def n_rows(self) -> int:
-        """How many rows."""
+        """Number of rows."""
         return int(self.X.shape[0])
 
     @property
     def n_features(self) -> int:
-        """How many features."""
+        """Number of features."""
         return int(self.X.shape[1])
 
     def take(self, index: ArrayLike) -> "ClientData":
@@ -112,7 +112,7 @@ def stratified_split(
 
 
 def stable_order(codes: NDArray[np.integer]) -> Index:
-    """Where the rows of the first code are, then those of the second; in order within a code."""
+    """Return the positions of the rows of each code in turn, in order within a code."""
     if codes.size and codes.max() < 1 << 16:
         codes = codes.astype(np.uint16)  # sorted in one pass over the rows
     return np.argsort(codes, kind="stable")

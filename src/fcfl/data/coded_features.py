@@ -1,4 +1,4 @@
-"""Features of which each row sets few: codes instead of a matrix of zeros and ones.
+"""Sparse features as codes instead of a matrix of zeros and ones.
 
 A table of categories becomes one code per cell, four bytes where a sparse matrix takes twelve. The
 products that training needs are lookups and sums by code.
@@ -16,16 +16,16 @@ from scipy import sparse
 from fcfl._types import Matrix, Vector
 
 _ROWS_AT_ONCE = 16_384  # rows whose temporary arrays stay in the cache
-_LEAST_FILLED = 0.5  # of a sparse matrix's codes, and of a column of numbers in it
+_MIN_FILLED = 0.5  # share of a sparse matrix's codes, and of a column of numbers in it
 
 
 @dataclass(frozen=True)
 class FeatureLayout:
-    """Which features the codes and numbers of a row stand for.
+    """The features that the codes and numbers of a row stand for.
 
     Coded column j has ``widths[j]`` features, the first of which is feature ``firsts[j]``; number
     i is feature ``numbers[i]``. Codes are *slots*: every column has one slot for each of its
-    features and then one for none of them.
+    features and a last one for none of them.
     """
 
     n_features: int
@@ -41,17 +41,17 @@ class FeatureLayout:
 
     @cached_property
     def slots(self) -> NDArray[np.int64]:
-        """The first slot of each coded column, and after the last one how many there are."""
+        """The first slot of each coded column, and the number of slots."""
         return np.cumsum([0, *(width + 1 for width in self.widths)])
 
     @property
     def n_slots(self) -> int:
-        """Slots of all columns."""
+        """Number of slots of all columns."""
         return int(self.slots[-1])
 
     @cached_property
     def feature_of_slot(self) -> NDArray[np.intp]:
-        """The feature of each slot; ``n_features`` where it is none."""
+        """The feature of each slot; ``n_features`` for none."""
         parts = [
             np.append(np.arange(first, first + width), self.n_features)
             for first, width in zip(self.firsts, self.widths, strict=True)
@@ -64,13 +64,13 @@ class FeatureLayout:
         return np.array(self.numbers, dtype=np.intp)
 
     def by_slot(self, by_feature: Matrix) -> Matrix:
-        """Values of features as values of slots: zero where a slot is no feature."""
+        """Return values of features as values of slots, zero where a slot is no feature."""
         nothing = np.zeros((1, *by_feature.shape[1:]))
         spread: Matrix = np.concatenate([by_feature, nothing])[self.feature_of_slot]
         return spread
 
     def by_feature(self, by_slot: Matrix) -> Matrix:
-        """Values of slots as values of features: zero where a feature is a number."""
+        """Return values of slots as values of features, zero where a feature is a number."""
         values = np.zeros((self.n_features + 1, *by_slot.shape[1:]))
         values[self.feature_of_slot] = by_slot
         return values[:-1]
@@ -80,8 +80,7 @@ class FeatureLayout:
 class CodedFeatures:
     """Rows as slots, shape (rows, coded columns), and numbers, shape (rows, numbers).
 
-    It has the few manners of a matrix that are needed here: ``shape``, rows by index, ``@``, and
-    `toarray`.
+    It supports ``shape``, rows by index, ``@`` and `toarray`, as a matrix does.
     """
 
     layout: FeatureLayout
@@ -119,21 +118,23 @@ class CodedFeatures:
         return self.toarray().astype(dtype or np.float64, copy=False)
 
     def without(self, left_out: NDArray[np.bool_]) -> "CodedFeatures":
-        """The same rows, in which these features are zero."""
+        """Return the rows with these features set to zero."""
         layout = self.layout
         slots = np.arange(layout.n_slots, dtype=np.int32)
         of_column = np.repeat(np.arange(len(layout.widths)), np.diff(layout.slots))
         is_out = np.append(left_out, False)[layout.feature_of_slot]
-        slots[is_out] = layout.slots[1:][of_column[is_out]] - 1  # none of the column's features
+        slots[is_out] = (
+            layout.slots[1:][of_column[is_out]] - 1
+        )  # the slot for none of the column's features
         numbers = np.where(left_out[layout.number_features], 0.0, self.numbers)
         return CodedFeatures(layout, slots[self.slots], numbers)
 
     def ones(self) -> Any:
-        """The coded columns as a csr_array of ones, one column per slot, without copying codes."""
+        """Return the coded columns as a csr_array of ones by slot, without copying codes."""
         return ones_at(self.slots, self.layout.n_slots)
 
     def tocsr(self) -> Any:
-        """The same as a csr_array."""
+        """Return the features as a csr_array."""
         features = self.layout.feature_of_slot[self.slots]
         rows, columns = np.nonzero(features < self.layout.n_features)
         at, values = features[rows, columns], np.ones(rows.size)
@@ -143,13 +144,13 @@ class CodedFeatures:
         return sparse.csr_array((values, (np.concatenate([rows, of_number]), at)), shape=self.shape)
 
     def toarray(self) -> Matrix:
-        """The same as an ndarray."""
+        """Return the features as an ndarray."""
         dense: Matrix = self.tocsr().toarray()
         return dense
 
 
 def ones_at(codes: NDArray[np.int32], n_columns: int) -> Any:
-    """A csr_array with a one in each row at each of its codes, without copying them."""
+    """Return a csr_array with a one in each row at each of its codes, without copying them."""
     n_rows, n_codes = codes.shape
     ends = np.arange(n_rows + 1, dtype=np.int32) * np.int32(n_codes)
     flat = np.ascontiguousarray(codes).reshape(-1)
@@ -157,28 +158,28 @@ def ones_at(codes: NDArray[np.int32], n_columns: int) -> Any:
 
 
 def csr_view(data: Vector, indices: Any, indptr: Any, n_columns: int) -> Any:
-    """A csr_array of these very arrays: its constructor copies parts of larger arrays."""
+    """Return a csr_array of these arrays; its constructor would copy parts of larger arrays."""
     matrix = sparse.csr_array((indptr.size - 1, n_columns))
     matrix.data, matrix.indices, matrix.indptr = data, indices, indptr
     return matrix
 
 
 def csr_rows(X: Any, rows: slice) -> Any:
-    """Some rows of a csr_array, as a view of its entries."""
+    """Return some rows of a csr_array as a view of its entries."""
     ends = X.indptr[rows.start : rows.stop + 1]
     inside = slice(ends[0], ends[-1])
     return csr_view(X.data[inside], X.indices[inside], ends - ends[0], X.shape[1])
 
 
 def transposed(rows: Any) -> Any:
-    """The transpose of a csr_array, of the same arrays."""
+    """Return the transpose of a csr_array, sharing its arrays."""
     matrix = sparse.csc_array(rows.shape[::-1])
     matrix.data, matrix.indices, matrix.indptr = rows.data, rows.indices, rows.indptr
     return matrix
 
 
 def _ones(size: int) -> Vector:
-    """So many ones, never written to: one array serves for all clients."""
+    """Return an array of ones that all clients share; it must not be written to."""
     return _some_ones(1 << size.bit_length())[:size]
 
 
@@ -188,7 +189,7 @@ def _some_ones(size: int) -> Vector:
 
 
 def row_blocks(n_rows: int, size: int) -> Iterator[slice]:
-    """Slices of at most ``size`` rows, in order."""
+    """Yield slices of at most ``size`` rows, in order."""
     for first in range(0, n_rows, size):
         yield slice(first, min(first + size, n_rows))
 
@@ -196,7 +197,7 @@ def row_blocks(n_rows: int, size: int) -> Iterator[slice]:
 def code_cells(
     layout: FeatureLayout, cells: Sequence[NDArray[Any]], numbers: Sequence[Vector], n_rows: int
 ) -> CodedFeatures:
-    """Rows from one array per coded column, positions in its features or -1, and the numbers."""
+    """Return rows from one array per coded column, positions in it or -1, and the numbers."""
     slots = np.empty((n_rows, len(cells)), dtype=np.int32)
     standing = np.empty((n_rows, len(numbers)))
     for rows in row_blocks(n_rows, _ROWS_AT_ONCE):  # all columns of a block before the next one
@@ -209,7 +210,7 @@ def code_cells(
 
 
 def coded_from_csr(X: Any) -> CodedFeatures | None:
-    """Rows of a csr_array as codes; None where they are no codes, or codes would save nothing.
+    """Return rows of a csr_array as codes; None if they are no codes, or codes would save nothing.
 
     Features are grouped into columns of neighbours of which no row sets two, as a one-hot encoder
     leaves them. Features with other entries than ones are numbers, if most rows have them.
@@ -219,14 +220,14 @@ def coded_from_csr(X: Any) -> CodedFeatures | None:
     entries = np.bincount(X.indices, minlength=n_features)
     is_number = np.zeros(n_features, dtype=bool)
     is_number[X.indices[X.data != 1.0]] = True
-    if (entries[is_number] < _LEAST_FILLED * n_rows).any():
+    if (entries[is_number] < _MIN_FILLED * n_rows).any():
         return None
     rows = np.repeat(np.arange(n_rows), np.diff(X.indptr))
     numbers = np.flatnonzero(is_number)
     in_number = is_number[X.indices]
     code_rows, codes = rows[~in_number], X.indices[~in_number]
     firsts = _first_features(code_rows, codes, is_number)
-    if not firsts.size or codes.size < _LEAST_FILLED * n_rows * firsts.size:
+    if not firsts.size or codes.size < _MIN_FILLED * n_rows * firsts.size:
         return None
     column_of = np.cumsum(np.isin(np.arange(n_features), firsts)) - 1
     widths = np.bincount(column_of[~is_number])
@@ -243,9 +244,9 @@ def coded_from_csr(X: Any) -> CodedFeatures | None:
 def _first_features(
     rows: NDArray[np.intp], codes: NDArray[np.integer], is_number: NDArray[np.bool_]
 ) -> NDArray[np.intp]:
-    """Where columns must begin, from left to right, for no row to set two features of one.
+    """Return the first feature of each column such that no row sets two features of one.
 
-    A number among the features ends a column too: columns are of neighbours.
+    A number among the features ends a column, too: columns have neighbouring features.
     """
     before = np.full(is_number.size, -1)
     same = np.flatnonzero(rows[1:] == rows[:-1])
@@ -260,7 +261,7 @@ def _first_features(
 
 
 def _canonical(X: Any) -> Any:
-    """The matrix with sorted indices and without stored zeros or duplicates; the caller's stays."""
+    """Return the matrix with sorted indices and without stored zeros or duplicates, or a copy."""
     if X.has_canonical_format and X.data.all():
         return X
     X = X.copy()

@@ -29,7 +29,7 @@ class SyntheticClient:
         return np.full(self.n_params, 1.0 / np.sqrt(self.n_params))
 
     def report(self, point: Point) -> Report:
-        """Both objectives at ``point``."""
+        """Return both objectives at ``point``, with gradients and curvature as requested."""
         value_1, grad_1, hess_1 = _bump(point.params - self.center)
         value_2, grad_2, hess_2 = _bump(point.params + self.center)
         one = np.ones(1)
@@ -44,17 +44,16 @@ class SyntheticClient:
 
 
 def _bump(offset: Vector) -> tuple[float, Vector, Matrix]:
-    """Value, gradient and Hessian of ``1 - exp(-|offset|²)``."""
+    """Return value, gradient and Hessian of ``1 - exp(-|offset|²)``."""
     height = float(np.exp(-(offset @ offset)))
     hessian = 2 * height * (np.eye(offset.size) - 2 * np.outer(offset, offset))
     return 1.0 - height, 2 * height * offset, hessian
 
 
 def start(*, feasible: bool, n_params: int = 20, seed: int = 0) -> Vector:
-    """A starting point that keeps every budget from .2 up, or one that exceeds every budget to .8.
+    """Return a start that keeps every budget from .2 up, or one that exceeds every budget to .8.
 
-    Both have a first objective above .9, so that it can fall all the way to the constrained
-    optimum.
+    Both have a first objective above .9, so it can fall to the constrained optimum.
     """
     center = np.full(n_params, 1.0 / np.sqrt(n_params))
     sideways = np.random.default_rng(seed).standard_normal(n_params)
@@ -64,6 +63,6 @@ def start(*, feasible: bool, n_params: int = 20, seed: int = 0) -> Vector:
 
 
 def constrained_optimum(budget: float) -> float:
-    r"""Smallest :math:`l_1` under :math:`l_2 \le` ``budget``; it lies between the minimisers."""
+    r"""Return the smallest :math:`l_1` under :math:`l_2 \le` ``budget``."""
     distance = np.sqrt(-np.log1p(-budget))
     return float(1.0 - np.exp(-((2.0 - min(distance, 2.0)) ** 2)))
