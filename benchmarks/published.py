@@ -14,7 +14,7 @@ from fcfl._types import Point, Request
 from fcfl.client.counts import count_rows
 from fcfl.data import adult
 from fcfl.federation.loop import Progress, run
-from fcfl.methods.two_stage.two_stage import TwoStage
+from fcfl.methods.two_stage import TwoStage
 from fcfl.models.linear import linear_logits
 from fcfl.models.linear_rows import linear_rows
 from fcfl.problem.evaluation import build_problem

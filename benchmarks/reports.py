@@ -12,7 +12,7 @@ from benchmarks.in_process import InProcess
 from fcfl._types import Point, Request
 from fcfl.data import adult
 from fcfl.federation.loop import Progress, admit
-from fcfl.methods.two_stage.two_stage import TwoStage
+from fcfl.methods.two_stage import TwoStage
 from fcfl.models.linear_rows import linear_rows
 from fcfl.problem.evaluation import build_problem
 from fcfl.rules import Difference, rates_needed

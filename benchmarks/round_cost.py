@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.growth import simulated_reports
-from fcfl.methods.two_stage.two_stage import TwoStage
+from fcfl.methods.two_stage import TwoStage
 from fcfl.problem.evaluation import build_problem
 from fcfl.rules import Difference, rates_needed
 

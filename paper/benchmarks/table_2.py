@@ -17,7 +17,7 @@ from fcfl.data.table import federate
 from fcfl.federation.federation import Federation
 from fcfl.methods.baselines.afl import AFL
 from fcfl.methods.baselines.q_ffl import QFFL
-from fcfl.methods.two_stage.two_stage import TwoStage
+from fcfl.methods.two_stage import TwoStage
 from fcfl.models.linear import Linear
 from fcfl.results.evaluations import row_sections
 from fcfl.rules import Difference

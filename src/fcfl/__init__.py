@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from fcfl.methods.method import Status as Status
     from fcfl.methods.method import describe_round as describe_round
     from fcfl.methods.sqp.sqp import SQP as SQP
-    from fcfl.methods.two_stage.two_stage import TwoStage as TwoStage
+    from fcfl.methods.two_stage import TwoStage as TwoStage
     from fcfl.models.linear import Linear as Linear
     from fcfl.models.loss import CrossEntropy as CrossEntropy
     from fcfl.models.loss import Hinge as Hinge
@@ -93,7 +93,7 @@ _HOME = {
     "fcfl.methods.method": ("RoundInfo", "Status", "describe_round"),
     "fcfl.problem.evaluation": ("Evaluation", "Problem", "evaluate_point"),
     "fcfl.methods.sqp.sqp": ("SQP",),
-    "fcfl.methods.two_stage.two_stage": ("TwoStage",),
+    "fcfl.methods.two_stage": ("TwoStage",),
     "fcfl.training.train": ("train",),
     "fcfl.training.session": ("Session",),
     "fcfl.training.trained": ("Trained",),

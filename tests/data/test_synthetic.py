@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 
 from fcfl._types import CurvatureWeights, Point
 from fcfl.data.synthetic import CLIENT, SyntheticClient, constrained_optimum, start
-from fcfl.methods.two_stage.two_stage import TwoStage
+from fcfl.methods.two_stage import TwoStage
 from fcfl.problem.evaluation import Problem
 from helpers import SYNTHETIC_RATE, assert_derivative, bound_rate, train
 

@@ -28,7 +28,7 @@ from fcfl.methods.method import Status, describe_round
 from fcfl.methods.sqp.curvature import LimitedMemory
 from fcfl.methods.sqp.globalisation import Search
 from fcfl.methods.sqp.sqp import SQP, SQPState
-from fcfl.methods.two_stage.two_stage import TwoStage, TwoStageState
+from fcfl.methods.two_stage import TwoStage, TwoStageState
 from fcfl.problem.constraints import Constraints, Row
 from fcfl.problem.evaluation import Problem, evaluate_point
 from fcfl.rules import Difference

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fcfl.methods.baselines.fedavg import FedAvg
 from fcfl.methods.sqp.sqp import SQP
-from fcfl.methods.two_stage.two_stage import TwoStage
+from fcfl.methods.two_stage import TwoStage
 from fcfl.rules import Difference, Ratio
 from fcfl.runs.options import settings_of
 from fcfl.runs.settings import (

@@ -10,8 +10,8 @@ import pytest
 from fcfl.cli import compare as comparing
 from fcfl.cli import sweep as sweeping
 from fcfl.federation.checkpoint import checkpoint_path
-from fcfl.methods.smooth_max import smooth_max
 from fcfl.models.saved_model import load_model
+from fcfl.problem.evaluation import smooth_max
 from fcfl.results import ClientResult, Disparity, Part, Result, RowCounts, read_result
 from fcfl.results.result import WorstClient
 from fcfl.runs import Experiment, Finished, run_experiment

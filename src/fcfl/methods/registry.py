@@ -19,7 +19,7 @@ from fcfl.methods.baselines.q_ffl import QFFL
 from fcfl.methods.method import Traits, traits_of
 from fcfl.methods.private import Private
 from fcfl.methods.sqp.sqp import SQP
-from fcfl.methods.two_stage.two_stage import TwoStage
+from fcfl.methods.two_stage import TwoStage
 
 # Options that a run has under the same name for every method, and the name itself.
 _SHARED_OPTIONS = ("step_size", "rounds", "objective", "curvature", "protects", "name")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fcfl._types import ClientId, Matrix, RateId, Report, Reports, Vector, brief_repr, curvature_sum
 from fcfl.problem.constraints import Constraints, build_constraints
@@ -166,3 +166,21 @@ def evaluate_point(
     """What the reports say about point ``index`` of the request."""
     own = tuple(reports[client][index] for client in problem.clients)
     return Evaluation(problem, params, own, curvature_sum(reports, index))
+
+
+def smooth_max(values: ArrayLike, temperature: float) -> tuple[float, Vector]:
+    r"""Return the smooth maximum of ``values`` (eq. 10 of the paper) and its gradient.
+
+    .. math:: \hat m_\delta(v) = \delta \log \sum_i e^{v_i / \delta}
+              \in [\max_i v_i,\; \max_i v_i + \delta \log n]
+
+    The gradient is ``softmax(values / temperature)``, a point on the simplex. The maximum of no
+    values is minus infinity.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    if values.size == 0:
+        return -np.inf, np.zeros(0)
+    largest = values.max()
+    terms = np.exp((values - largest) / temperature)  # at most 1, so nothing overflows
+    total = terms.sum()
+    return float(largest + temperature * np.log(total)), terms / total

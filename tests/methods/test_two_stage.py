@@ -11,10 +11,9 @@ from scipy.optimize import minimize
 from fcfl._types import Point, Request
 from fcfl.data.builtin import adult
 from fcfl.errors import DataError
-from fcfl.methods.smooth_max import smooth_max
-from fcfl.methods.two_stage.direction import descent_weights, two_gradient_weights
-from fcfl.methods.two_stage.two_stage import TwoStage
-from fcfl.problem.evaluation import evaluate_point
+from fcfl.methods.directions import descent_weights, two_gradient_weights
+from fcfl.methods.two_stage import TwoStage
+from fcfl.problem.evaluation import evaluate_point, smooth_max
 from fcfl.rules import Difference, Ratio
 from helpers import (
     RACE,

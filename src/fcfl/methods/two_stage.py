@@ -12,9 +12,6 @@ stays feasible. From an infeasible one, no step of stage 1 raises the smooth max
 violations, and no step of stage 2 raises any of them or exceeds another budget. A refused step is
 halved and tilted, within the hull, towards a direction that lowers everything protected; a step
 that would break a budget to first order is turned along it.
-
-`stage_directions` has the directions, `direction` their linear programmes, `trials` says where a
-trial goes and whether it is accepted, `endings` how a run ends.
 """
 
 from dataclasses import dataclass, replace
@@ -32,30 +29,60 @@ from fcfl._checks import (
     check_positive,
     check_stage_rounds,
 )
-from fcfl._types import Reports, Vector
-from fcfl.methods.method import RoundInfo, Status, describe_round
-from fcfl.methods.smooth_max import smooth_max
-from fcfl.methods.two_stage.endings import end_run
-from fcfl.methods.two_stage.stage_directions import (
+from fcfl._types import Point, Reports, Request, Vector, brief_repr
+from fcfl.methods.directions import (
     Direction,
     FeasibleBy,
     OwnBudgets,
     ParetoRows,
     Protects,
+    bisector_weights,
     stage_1_direction,
     stage_2_direction,
 )
-from fcfl.methods.two_stage.trials import LARGEST_TILT, is_accepted, trial_point, turned
-from fcfl.methods.two_stage.two_stage_state import (
-    TwoStageState,
-    add_one,
-    ask_for_gradients,
-    first_state,
-    reset_search,
-)
-from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point
+from fcfl.methods.method import RoundInfo, Status, describe_round
+from fcfl.problem.constraints import FEASIBILITY_TOLERANCE
+from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point, smooth_max
 
-__all__ = ["TwoStage", "TwoStageState"]
+# Refusals until a trial goes wholly in the other direction. Each doubles the tilt: 1/16, 1/8, 1/4,
+# 1/2, 1. The direction of the paper is so left only as far as it fails.
+LARGEST_TILT = 5
+
+
+@dataclass(frozen=True)
+class TwoStageState:
+    """The iterate, the step being tried from it, and what the trial must not make worse.
+
+    A trial goes along ``direction``, tilted towards ``other``; ``tilt`` counts how far. When
+    ``violation_at_start`` is given, ``other`` is the violation's gradient: the trial is turned
+    towards it just so far that the violation is zero after the step to first order, then tilted
+    towards their bisector. Stage 2 computes the other direction only once it is ``cautious``: after
+    its first refused step, because most steps are accepted and it costs a linear programme.
+
+    ``rounds`` counts exchanges and ``steps`` accepted steps, in each stage. ``losses`` (one per
+    client) and ``violations`` (one per block) are those of the iterate.
+    """
+
+    problem: Problem
+    params: Vector
+    request: Request
+    status: Status
+    message: str
+    stage: int
+    rounds: tuple[int, int]
+    steps: tuple[int, int]
+    temperatures: tuple[float, float]
+    step_size: float
+    tilt: int
+    trials: int
+    cautious: bool
+    direction: Vector | None
+    other: Vector | None
+    violation_at_start: float | None
+    losses: Vector
+    violations: Vector
+
+    __repr__ = brief_repr
 
 
 @dataclass(frozen=True)
@@ -282,6 +309,163 @@ class TwoStage:
         return end_run(state, why, is_used_up=state.steps[0] >= self.rounds[0])
 
 
+def first_state(
+    params: Vector, problem: Problem, temperatures: tuple[float, float], step_size: float
+) -> TwoStageState:
+    """The state before any report: ask for the gradients at ``params``."""
+    return TwoStageState(
+        problem=problem,
+        params=params,
+        request=ask_for_gradients(params),
+        status="running",
+        message="",
+        stage=1,
+        rounds=(0, 0),
+        steps=(0, 0),
+        temperatures=temperatures,
+        step_size=step_size,
+        tilt=0,
+        trials=0,
+        cautious=False,
+        direction=None,
+        other=None,
+        violation_at_start=None,
+        losses=np.zeros(0),
+        violations=np.zeros(0),
+    )
+
+
+def reset_search(state: TwoStageState, step_size: float) -> TwoStageState:
+    """Forget the direction and start with a full step."""
+    return replace(state, direction=None, other=None, step_size=step_size, tilt=0, trials=0)
+
+
+def ask_for_gradients(params: Vector) -> Request:
+    """A request for values and gradients at one point."""
+    return Request((Point(params, "gradients"),))
+
+
+def add_one(counts: tuple[int, int], stage: int) -> tuple[int, int]:
+    """One more in the count of ``stage``."""
+    first, second = counts
+    return (first + 1, second) if stage == 1 else (first, second + 1)
+
+
+# --- trials ---------------------------------------------------------------------------------------
+
+
+def is_accepted(state: TwoStageState, trial: Evaluation, protects: Protects = "all") -> bool:
+    """Whether Lemma 1 (stage 1) or Lemma 2 (stage 2) holds for the trial and the budgets allow it.
+
+    Lemma 1: the smooth maximum of the losses does not rise, and it or that of the violations falls.
+    Lemma 2: no client's loss rises, or where only the worst is protected the largest does not, and
+    their mean falls. In both stages the smooth maximum of the violations neither rises nor becomes
+    positive.
+    """
+    delta_l, delta_g = state.temperatures
+    before = smooth_max(state.violations, delta_g)[0]
+    after = smooth_max(trial.block_violations, delta_g)[0]
+    if after > max(before, 0.0) or not _keeps_budgets(state, trial.block_violations):
+        return False
+    if state.stage == 2:
+        bounds = state.losses if protects == "all" else state.losses.max()
+        none_rises = bool((trial.losses <= bounds).all())
+        return none_rises and bool(trial.losses.mean() < state.losses.mean())
+    loss = smooth_max(state.losses, delta_l)[0]
+    trial_loss = smooth_max(trial.losses, delta_l)[0]
+    return trial_loss <= loss and (trial_loss < loss or after < before)
+
+
+def _keeps_budgets(state: TwoStageState, violations: Vector) -> bool:
+    """Whether no budget that is met becomes exceeded and no violation grows.
+
+    In stage 1 with a budget exceeded, only the smooth maximum must not grow: one budget may get
+    worse for the sake of another. If each of them had to improve, the method would get stuck.
+    """
+    before = state.violations
+    if state.stage == 1 and (before > 0).any():
+        return True
+    return bool((violations <= np.maximum(before, 0.0)).all())
+
+
+def trial_point(state: TwoStageState, weight_decay: float, *, is_tilted: bool) -> Vector:
+    """``params - step_size * (d + weight_decay * params)``, with ``d`` tilted if that is asked."""
+    direction = state.direction
+    assert direction is not None
+    if is_tilted and state.other is not None:
+        direction = _tilted(state, direction, state.other)
+    return state.params - state.step_size * (direction + weight_decay * state.params)
+
+
+def _tilted(state: TwoStageState, direction: Vector, other: Vector) -> Vector:
+    """The direction, turned along the budgets and mixed with the other one; both in the hull."""
+    if state.violation_at_start is not None:
+        mixed = turned(direction, other, state.violation_at_start, state.step_size)
+        other = bisector_weights(direction, other) @ np.array([direction, other])
+        direction = mixed
+    tilt = 2.0 ** (state.tilt - LARGEST_TILT) if state.tilt else 0.0
+    return (1 - tilt) * direction + tilt * other
+
+
+def turned(direction: Vector, other: Vector, violation: float, step_size: float) -> Vector:
+    r"""The direction turned along the budgets: the nearest to it of those that do not break one.
+
+    .. math:: (1 - s)\, d + s\, h, \quad s \text{ smallest with } v - \eta\, h^T d_s \le 0
+
+    for the violation v and its gradient h. Where d is the gradient of the losses it is zero at a
+    constrained optimum, though d itself is not.
+    """
+    share = _share_to_reach(direction, other, violation / step_size)
+    return (1 - share) * direction + share * other
+
+
+def _share_to_reach(direction: Vector, other: Vector, slope_needed: float) -> float:
+    """Smallest share of ``other`` in the mix whose product with ``other`` is ``slope_needed``."""
+    slope, steepest = direction @ other, other @ other
+    if slope >= slope_needed or steepest <= slope:
+        return 0.0
+    return min(float((slope_needed - slope) / (steepest - slope)), 1.0)
+
+
 def _gap(values: Vector, temperature: float) -> float | None:
     """How far the smooth maximum lies above the maximum, which eq. 14 narrows."""
     return smooth_max(values, temperature)[0] - float(values.max()) if values.size else None
+
+
+# --- endings --------------------------------------------------------------------------------------
+
+
+def end_run(state: TwoStageState, why: Status, *, is_used_up: bool) -> TwoStageState:
+    """The final state: ``why`` it ended, or ``infeasible`` with a budget still exceeded.
+
+    ``is_used_up`` says whether stage 1 took all its steps.
+    """
+    violation = float(state.violations.max()) if state.violations.size else -np.inf
+    if violation > FEASIBILITY_TOLERANCE:
+        message = _exceeded(state, violation, is_used_up)
+        return replace(state, status="infeasible", message=message)
+    return replace(state, status=why, message=_sentence(why, state))
+
+
+def _exceeded(state: TwoStageState, violation: float, is_used_up: bool) -> str:
+    """Why a run ends with a budget exceeded, by how stage 1 ended, and what may help."""
+    steps = f"after {state.steps[0]} + {state.steps[1]} steps"
+    where = f"with a budget exceeded by {violation:.2g} on the training rows"
+    if is_used_up:
+        return (
+            f"The rounds of stage 1 are used up ({steps}) {where}. "
+            "More of them, a smaller step or a larger budget may help."
+        )
+    return (
+        f"No step lowers the violation without raising the worst loss ({steps}), {where}. "
+        "Begin with `start='zero'`, where a linear model selects all groups alike and every budget "
+        "is met."
+    )
+
+
+def _sentence(why: Status, state: TwoStageState) -> str:
+    """Why a run ends with its budgets met."""
+    steps = f"after {state.steps[0]} + {state.steps[1]} steps"
+    if why == "converged":
+        return f"No step lowers a loss without raising another or breaking a budget ({steps})."
+    return f"All rounds taken ({steps})."

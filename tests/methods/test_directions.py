@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from fcfl.methods.two_stage.direction import (
-    _by_highs,
-    _by_pivots,
+from fcfl.methods.directions import (
     bisector_weights,
     descent_weights,
     safest_weights,
@@ -185,36 +183,6 @@ def test_weights_of_zero_gradients_are_on_the_simplex():
 
 
 # --- the two solvers ---
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("shape", [*SHAPES, (60, 20)], ids=str)
-def test_pivots_agree_with_highs_whenever_they_answer(shape, kind):
-    """However early they are made to stop."""
-    answered = 0
-    for seed in range(10):
-        gramian, improve, protect = stage_2(simulated_jacobian(shape, kind, seed), seed)
-        gain = scaled((gramian @ improve)[None, :])[0]
-        slopes = scaled(protect @ gramian)
-        prices = dual_optimum(gain, slopes)[1]
-        best = gain @ _by_highs(gain, slopes)
-        for max_pivots in (1, 2, 3, 4, 60):
-            quick = _by_pivots(gain, slopes, max_pivots)
-            if quick is None:
-                continue
-            answered += 1
-            assert_on_the_simplex(quick)
-            assert (slopes @ quick).min() >= -1e-9
-            assert gain @ quick == pytest.approx(best, abs=1e-7 * (1 + prices.sum()))
-    assert answered > 0
-
-
-def test_pivots_give_up_rather_than_guess():
-    gramian, improve, protect = stage_2(simulated_jacobian((60, 20), "plain", 0))
-    gain = scaled((gramian @ improve)[None, :])[0]
-    assert _by_pivots(gain, scaled(protect @ gramian), max_pivots=0) is None
-    infeasible = np.array([[-1.0, -1.0]])
-    assert _by_pivots(np.array([1.0, 0.5]), infeasible) is None
 
 
 # --- stage 1 ---

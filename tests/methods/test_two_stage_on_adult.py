@@ -9,7 +9,7 @@ from fcfl._types import Point, Request
 from fcfl.data import adult
 from fcfl.errors import DataError
 from fcfl.federation.loop import Progress, run
-from fcfl.methods.two_stage.two_stage import TwoStage
+from fcfl.methods.two_stage import TwoStage
 from fcfl.models.linear_rows import linear_rows
 from fcfl.problem.evaluation import build_problem, evaluate_point
 from fcfl.rules import Difference, rates_needed
