@@ -16,8 +16,8 @@ from fcfl._types import Point, RateId, Report, Vector
 from fcfl.accountant import mu_of
 from fcfl.client.private_rows import PrivateRows, private_rows
 from fcfl.data.client_data import ClientData
-from fcfl.methods.private.estimates import group_estimates, row_estimate
-from fcfl.methods.private.private import SLOPE  # that of 10 would have many times the noise
+from fcfl.methods.private import SLOPE  # that of 10 would have many times the noise
+from fcfl.methods.private_model import group_estimates, row_estimate
 from fcfl.methods.two_stage import TwoStage
 from fcfl.problem.evaluation import build_problem
 from fcfl.releases import NORM, Release

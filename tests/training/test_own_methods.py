@@ -27,8 +27,7 @@ from fcfl import (
 from fcfl._types import Vector
 from fcfl.errors import CheckpointError, Interrupted, MethodError
 from fcfl.federation.checkpoint import checkpoint_path, load_checkpoint
-from fcfl.methods.method import Status
-from fcfl.methods.method_options import options_of
+from fcfl.methods.method import Status, options_of
 from fcfl.methods.private import Private
 from fcfl.problem.evaluation import Problem
 from fcfl.runs import Experiment

@@ -18,8 +18,7 @@ from fcfl._types import (
     without_curvature,
 )
 from fcfl.errors import AbsentClientError, ReportError
-from fcfl.methods.method import Method, RoundInfo, State
-from fcfl.methods.method_checks import next_state
+from fcfl.methods.method import Method, RoundInfo, State, next_state
 
 S = TypeVar("S", bound=State)
 

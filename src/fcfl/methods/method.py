@@ -1,14 +1,28 @@
-"""The shape every method has: ``init`` makes a state, ``step`` turns reports into the next one."""
+"""The shape of every method: ``init`` makes a state, ``step`` turns reports into the next one.
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+Methods of users are checked where they are called, so that an error names the method, not a client.
+"""
+
+import hashlib
+import reprlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, get_args
 
 import numpy as np
 
-from fcfl._types import ClientId, RateKind, Reports, Request, Vector
+from fcfl._checks import is_count
+from fcfl._types import ClientId, Point, RateKind, Reports, Request, Vector
+from fcfl.errors import MethodError
 from fcfl.problem.evaluation import Evaluation, Problem
 
 Status = Literal["running", "converged", "stopped", "infeasible", "failed"]
+
+_FUNCTIONS = ("init", "step", "fraction_done")
+_STATE_PARTS = ("problem", "params", "request", "rounds", "status", "message")
+_STATUSES = get_args(Status)
+_WHOLE = 2.0**53  # below it a float without a fraction is that whole number
 
 
 class State(Protocol):
@@ -152,3 +166,160 @@ def describe_round(
         step=step,
         note=note,
     )
+
+
+# --- checks ---------------------------------------------------------------------------------------
+
+
+def check_method(method: Any) -> None:
+    """Refuse what is no method, before anybody is asked anything."""
+    if isinstance(method, type):
+        raise TypeError(
+            f"`method` must be a method as an object, got the class {method.__name__!r}: write "
+            f"{method.__name__}()."
+        )
+    name = getattr(method, "name", None)
+    if not isinstance(name, str) or not name:
+        raise TypeError(
+            f"`method` must be a name, or an object with a text `name`; {_short(method)} has "
+            f"{'none' if name is None else _short(name)}."
+        )
+    missing = [part for part in _FUNCTIONS if not callable(getattr(method, part, None))]
+    if missing:
+        raise TypeError(f"Method {name!r} must have the function `{missing[0]}`, and has none.")
+    state_class: Any = getattr(method, "state_class", None)
+    if not (isinstance(state_class, type) and is_dataclass(state_class)):
+        got = "has none" if state_class is None else f"has {_short(state_class)}"
+        raise TypeError(
+            f"Method {name!r} must have a `state_class`, the dataclass of its states, and {got}. "
+            "Example: state_class: ClassVar[type] = PenaltyState"
+        )
+    known = {field.name for field in fields(state_class)}
+    lacking = [p for p in _STATE_PARTS if p not in known and not hasattr(state_class, p)]
+    if lacking:
+        raise TypeError(
+            f"The state of method {name!r}, {state_class.__name__}, must have the field "
+            f"`{lacking[0]}`, and has none."
+        )
+
+
+def first_state(method: Method[S], params: Vector, problem: Problem) -> S:
+    """What ``init`` gives, if a run can begin with it."""
+    state = method.init(params, problem)
+    _check_state(method, "init", state, params.shape)
+    return state
+
+
+def next_state(method: Method[S], state: S, reports: Reports) -> tuple[S, RoundInfo]:
+    """What ``step`` gives, if a run can go on with it."""
+    given: Any = method.step(state, reports)
+    if not (isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], RoundInfo)):
+        got = [_short(part) for part in given] if isinstance(given, tuple) else [_short(given)]
+        raise MethodError(
+            f"`step` of method {method.name!r} must return a state and a RoundInfo, such as "
+            f"`describe_round` makes, got {', '.join(got)}."
+        )
+    after, info = given
+    _check_state(method, "step", after, state.params.shape)
+    if sum(after.rounds) != sum(state.rounds) + 1:
+        raise MethodError(
+            f"`step` of method {method.name!r} must count the round in `rounds`, which were "
+            f"{state.rounds} and are {after.rounds}."
+        )
+    return after, info
+
+
+def _check_state(method: Any, by: str, state: Any, shape: tuple[int, ...]) -> None:
+    """Refuse a state that nobody could be asked about, or that no checkpoint could hold."""
+    what = f"`{by}` of method {method.name!r}"
+    if not isinstance(state, method.state_class):
+        raise MethodError(
+            f"{what} must give a {method.state_class.__name__}, its `state_class`, got "
+            f"{_short(state)}."
+        )
+    if state.status not in _STATUSES:
+        known = ", ".join(map(repr, _STATUSES))
+        raise MethodError(f"{what} gives the status {state.status!r}; it must be one of {known}.")
+    if not isinstance(state.rounds, tuple) or not all(map(is_count, state.rounds)):
+        raise MethodError(
+            f"{what} must give `rounds` as a tuple of counts, such as (3,), got "
+            f"{_short(state.rounds)}."
+        )
+    _check_params(what, "`params`", state.params, shape)
+    if state.status != "running":
+        return
+    points = state.request.points if isinstance(state.request, Request) else None
+    if not points or not all(isinstance(point, Point) for point in points):
+        raise MethodError(
+            f"{what} must give a `request` with points, such as "
+            f'Request((Point(params, "gradients"),)), got {_short(state.request)}.'
+        )
+    for point in points:
+        _check_params(what, "a point of `request`", point.params, shape)
+
+
+def _check_params(what: str, where: str, params: Any, shape: tuple[int, ...]) -> None:
+    if not isinstance(params, np.ndarray) or params.shape != shape:
+        got = f"{params.shape}" if isinstance(params, np.ndarray) else _short(params)
+        raise MethodError(f"{what} must give {where} as an array of shape {shape}, got {got}.")
+    wrong = np.flatnonzero(~np.isfinite(params))
+    if wrong.size:
+        raise MethodError(
+            f"{what} gives {where} with a number that is not finite, {params[wrong[0]]} at "
+            f"position {wrong[0]}. All that clients sent was finite; shorter steps may help."
+        )
+
+
+def _short(value: Any) -> str:
+    """What something is, in few words."""
+    if value is None or isinstance(value, (bool, int, float, str, tuple, list)):
+        return reprlib.repr(value)
+    return repr(value.__name__) if isinstance(value, type) else f"a {type(value).__name__}"
+
+
+# --- options as text ------------------------------------------------------------------------------
+
+
+def options_of(method: Any) -> dict[str, str]:
+    """The name of a method and its options, each as text: equal texts, equal results.
+
+    The options are the fields of its dataclass, but for those with ``compare=False``: that is how
+    one says that nothing depends on them. Of another class they are its public attributes.
+    """
+    options = {"name": str(method.name)}
+    if is_dataclass(method):
+        names = [field.name for field in fields(method) if field.compare]
+    else:
+        names = [name for name in getattr(method, "__dict__", {}) if not name.startswith("_")]
+    return options | {name: _text(getattr(method, name)) for name in names}
+
+
+def _text(value: Any) -> str:
+    """The value as text: short, the same in every process, and exact."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, np.ndarray):
+        whole = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+        return f"array{value.shape} of {value.dtype}, sha256 {whole[:16]}"
+    if isinstance(value, float) and value.is_integer() and abs(value) < _WHOLE:
+        value = int(value)  # 1 and 1.0 are one option
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return repr(value)
+    if isinstance(value, (tuple, list)):
+        return f"({', '.join(map(_text, value))})"
+    if isinstance(value, Mapping):
+        parts = [f"{_text(key)}: {_text(item)}" for key, item in value.items()]
+        return f"{{{', '.join(parts)}}}"
+    if isinstance(value, (set, frozenset)):
+        return f"{{{', '.join(sorted(map(_text, value)))}}}"
+    if is_dataclass(value) and not isinstance(value, type):
+        inner = [f"{f.name}={_text(getattr(value, f.name))}" for f in fields(value) if f.compare]
+        return f"{type(value).__name__}({', '.join(inner)})"
+    if isinstance(value, partial):
+        given = [_text(value.func), *map(_text, value.args), _text(value.keywords)]
+        return f"partial({', '.join(given)})"
+    if hasattr(value, "__qualname__"):  # a function or class, whose repr has an address
+        return f"{value.__module__}.{value.__qualname__}"
+    if "__repr__" in {name for kind in type(value).__mro__[:-1] for name in vars(kind)}:
+        return repr(value)
+    return f"{type(value).__module__}.{type(value).__qualname__}({_text(vars(value))})"

@@ -8,8 +8,7 @@ import numpy as np
 
 from fcfl._types import Point, Reports, Request, Vector, reports_on
 from fcfl.federation.federation import Bound
-from fcfl.methods.method import RoundInfo
-from fcfl.methods.method_checks import next_state
+from fcfl.methods.method import RoundInfo, next_state
 from fcfl.methods.sqp import SQPState
 from fcfl.methods.sqp.sqp import target_of
 from fcfl.problem.evaluation import evaluate_point

@@ -15,10 +15,8 @@ from fcfl._types import ClientId, RateId, Report, Vector
 from fcfl.client.counts import Counts
 from fcfl.client.questions import Introduction
 from fcfl.errors import DataError
-from fcfl.methods.private.estimates import group_estimates
-from fcfl.methods.private.private import Private
-from fcfl.methods.private.private_state import PrivateState
-from fcfl.methods.private.private_step import allowances, noise_of_rows
+from fcfl.methods.private import Private, PrivateState
+from fcfl.methods.private_model import allowances, group_estimates, noise_of_rows
 from fcfl.problem.constraints import Constraints, name_of
 from fcfl.problem.evaluation import Evaluation, Problem, build_problem
 from fcfl.releases import attributes_of, cells_of

@@ -18,9 +18,7 @@ from fcfl.federation.exchange_count import EXCHANGES
 from fcfl.federation.federation import Bound, Federation
 from fcfl.federation.history import join_histories
 from fcfl.federation.loop import Progress, Runtime
-from fcfl.methods.method import RoundInfo, traits_of
-from fcfl.methods.method_checks import first_state
-from fcfl.methods.method_options import options_of
+from fcfl.methods.method import RoundInfo, first_state, options_of, traits_of
 from fcfl.models.model import Model
 from fcfl.policy import stricter
 from fcfl.problem.constraints import no_rows

@@ -9,7 +9,7 @@ import numpy as np
 
 from fcfl._checks import check_non_negative
 from fcfl.methods.method import Traits, traits_of
-from fcfl.methods.method_checks import check_method as check_methods
+from fcfl.methods.method import check_method as check_methods
 from fcfl.methods.private import Private
 from fcfl.methods.registry import METHODS, check_method
 from fcfl.methods.sqp.sqp import SQP

@@ -8,27 +8,25 @@ from scipy import stats
 
 from fcfl._types import RateId
 from fcfl.accountant import mu_of
-from fcfl.methods.private.estimates import (
-    DRIFT,
-    MOST_ANSWER,
-    Answer,
-    cells_behind,
-    curvature_estimate,
-    group_estimates,
-    row_estimate,
-    shrunk,
-)
-from fcfl.methods.private.private import Private
-from fcfl.methods.private.private_step import (
+from fcfl.methods.private import Private
+from fcfl.methods.private_model import (
     DEVIATIONS,
+    DRIFT,
     LONGEST,
+    MOST_ANSWER,
     MOST_MARGIN,
     NEW_ROWS,
+    Answer,
     Known,
+    cells_behind,
+    curvature_estimate,
     deviations,
+    group_estimates,
     margins,
     noise_of_rows,
     private_step,
+    row_estimate,
+    shrunk,
     usable_rows,
 )
 from fcfl.problem.constraints import build_constraints

@@ -10,10 +10,11 @@ r"""`method="private"`: the mean loss within every budget, from noisy sums in se
 
 Then decisions are counted, on training and on held-out rows. The noise is the clients' own: the
 server asks for noisy sums and is told nothing else. What a release costs is fixed beforehand by
-`schedule`; of the noise it is known how large it is, so that bounds are tightened by it.
+`Schedule`; of the noise it is known how large it is, so that bounds are tightened by it.
 """
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -22,31 +23,102 @@ from fcfl._checks import check_count, check_params
 from fcfl._types import Matrix, Point, Reports, Request, Vector
 from fcfl.accountant import check_privacy, mu_of
 from fcfl.errors import ReportError
-from fcfl.methods.method import RoundInfo
-from fcfl.methods.private.estimates import (
+from fcfl.methods.method import RoundInfo, Status
+from fcfl.methods.private_model import (
     DRIFT,
+    Answer,
+    Known,
     cells_behind,
     curvature_estimate,
     group_estimates,
-    row_estimate,
-    shrunk,
-)
-from fcfl.methods.private.private_state import PrivateState
-from fcfl.methods.private.private_step import (
-    Known,
     margins,
     noise_of_rows,
     private_step,
+    row_estimate,
+    shrunk,
     usable_rows,
 )
-from fcfl.methods.private.schedule import Schedule
 from fcfl.problem.evaluation import Problem
-from fcfl.releases import Kind, cells_of, rates_of_a_row
+from fcfl.releases import Kind, Release, cells_of, rates_of_a_row
 
 SLOPE = 1.5  # of the smooth decisions whose slopes are asked for
 LEAST_ROWS = 100.0  # of a group, for it to be compared
 L2 = 3e-4  # weight of |params|²/2 in the loss, at least
 KEPT = 0.5  # share of its weight that a round of slopes has after the next one
+
+# Shares of the privacy loss (of mu squared, see `fcfl.accountant`). They are fixed beforehand: they
+# depend on nobody's rows, and were chosen on other partitions than those in docs/privacy.md.
+GRADIENT_ROUNDS = 3  # more of them share the same budget: noisier gradients
+EVALUATION = 0.06  # of the decisions on training rows, at the end
+_FIRST: dict[Kind, float] = {"counts": 0.05, "moments": 0.15, "gradient": 0.2}
+_FULL: dict[Kind, float] = {"scores": 0.1, "rates": 0.03}
+_CORRECTIONS = 0.12  # of all rounds that ask for rates only
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The releases of each round: the last exchange, after ``rounds``, counts decisions."""
+
+    mu: float
+    rounds: int
+
+    def releases(self, taken: int) -> tuple[Release, ...]:
+        """What is asked of every client after so many rounds."""
+        if taken >= self.rounds:
+            own = Release("evaluation", self.mu * math.sqrt(EVALUATION))
+            return own, Release("held_out", self.mu)  # other rows: all of theirs is left
+        shares = self._shares(taken)
+        scale = (1.0 - EVALUATION) / self._total
+        return tuple(
+            Release(kind, self.mu * math.sqrt(scale * share)) for kind, share in shares.items()
+        )
+
+    def _shares(self, taken: int) -> dict[Kind, float]:
+        if taken == 0:
+            return _FIRST
+        if taken <= GRADIENT_ROUNDS:
+            return _FULL
+        return {"rates": _CORRECTIONS / (self.rounds - 1 - GRADIENT_ROUNDS)}
+
+    @property
+    def _total(self) -> float:
+        return sum(sum(self._shares(taken).values()) for taken in range(self.rounds))
+
+
+@dataclass(frozen=True)
+class PrivateState:
+    """The model and what noisy sums have said so far.
+
+    ``violations`` are those of decisions before the last step, at the end after it, with variances
+    by noise; ``count_sd`` has the noise in the rows behind each rate; ``at_zero`` is the gradient
+    of the mean loss at zero, as it was told; ``slopes`` are those of the rates, ``slope_noise`` how
+    much of the last release's variance they have, ``answer`` how much more than these decisions
+    answered to steps.
+    ``evaluation`` and ``held_out`` are the cells counted at the end.
+    """
+
+    problem: Problem
+    params: Vector
+    request: Request
+    status: Status
+    message: str
+    rounds: tuple[int, ...]
+    group_counts: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
+    count_sd: Vector = field(default_factory=lambda: np.zeros(0))
+    n_rows: Vector = field(default_factory=lambda: np.zeros(0))
+    curvature: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
+    at_zero: Vector = field(default_factory=lambda: np.zeros(0))
+    gradient: Vector = field(default_factory=lambda: np.zeros(0))
+    last_step: Vector = field(default_factory=lambda: np.zeros(0))
+    slopes: Matrix = field(default_factory=lambda: np.zeros((0, 0, 0)))
+    slope_weight: float = 0.0
+    slope_noise: float = 0.0
+    slope_sd: float = 0.0
+    answer: Answer = field(default_factory=Answer)
+    violations: Vector = field(default_factory=lambda: np.zeros(0))
+    variances: Vector = field(default_factory=lambda: np.zeros(0))
+    evaluation: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
+    held_out: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
 
 
 @dataclass(frozen=True)
