@@ -1,4 +1,4 @@
-"""What a report must hold, wherever it comes from: a sentence names the client and the part."""
+"""Check a report, whatever its source; errors name the client and the part."""
 
 from collections.abc import Iterable, Mapping
 
@@ -16,7 +16,7 @@ LARGEST = 1e50  # magnitude of any number in a report: products of three of them
 def check_report(
     client: ClientId, report: Report, point: Point, n_rates: int, *, of_rows: bool = False
 ) -> None:
-    """Refuse a report with a missing part, a wrong shape, a number or a rate that cannot be.
+    """Reject a report with a missing part, a wrong shape, or an impossible number or rate.
 
     A loss ``of_rows`` is not negative; one that a client makes up by a formula may be.
     """
@@ -71,7 +71,7 @@ def _extras_wanted(point: Point, n_rates: int) -> dict[str, tuple[int, ...]]:
 
 
 def part_missing(report: Report, points: Iterable[Point]) -> str | None:
-    """The first part that some point asks for and the report has not, in words."""
+    """Return the first part that a point requests and the report lacks, in words."""
     words = {"loss_grad": "gradients", "rate_grads": "gradients", "curvature": "curvature"}
     n_rates, asked = report.rates.size, list(points)
     wanted = {part for point in asked for part in _parts_wanted(point, n_rates)}
@@ -141,7 +141,7 @@ def _asymmetry(matrix: Matrix) -> float:
 
 
 def _check_extras(client: ClientId, report: Report, wanted: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse answers that were not asked for, and those that were if they do not fit."""
+    """Reject parts that were not requested, and requested parts of another shape."""
     if not isinstance(report.extras, Mapping):
         raise ReportError(f"Client {client!r} sent {_a(report.extras)} as `extras`.")
     for part in report.extras:
@@ -168,6 +168,6 @@ def _check_shares(client: ClientId, report: Report) -> None:
 
 
 def _a(value: object) -> str:
-    """What kind of thing a value is, with its article."""
+    """Return the kind of a value, with its article."""
     kind = type(value).__name__
     return "nothing" if value is None else f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"

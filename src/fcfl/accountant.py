@@ -1,4 +1,4 @@
-r"""What several noisy releases disclose together, in closed form.
+r"""The privacy loss of several noisy releases together, in closed form.
 
 A release whose noise has the standard deviation :math:`\Delta/\mu`, with :math:`\Delta` the most
 that one row changes it in length, is as private as telling N(0, 1) from N(:math:`\mu`, 1) is hard
@@ -37,7 +37,7 @@ def delta_of(epsilon: float, mu: float) -> float:
 
 
 def discrete_part(epsilon: float) -> float:
-    r"""What is added to :math:`\delta` because the noise lies on a lattice."""
+    r"""Return what is added to :math:`\delta` because the noise lies on a lattice."""
     return (1.0 + math.exp(epsilon)) * DIFFERENCE
 
 
@@ -67,7 +67,7 @@ def _root(of: Callable[[float], float], most: float, **tolerances: float) -> flo
 
 
 def check_privacy(epsilon: float, delta: float) -> None:
-    """Refuse what is no privacy loss, or one that noise on a lattice cannot have."""
+    """Raise `ValueError` for an invalid privacy loss, or one that lattice noise cannot reach."""
     for name, value in (("epsilon", epsilon), ("delta", delta)):
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise ValueError(f"`{name}` must be a positive number, got {value!r}.")

@@ -140,7 +140,7 @@ def stricter(
 
 
 def identity(rule: Rule) -> tuple[str, ...]:
-    """What a rule compares: two with the same differ in their budgets only."""
+    """Return what identifies a rule: two with the same identity differ in their budgets only."""
     return rule.name, rule.metric, rule.attribute, rule.scope
 
 
@@ -158,7 +158,7 @@ def _tighter(rule: Rule, one: float | None, other: float | None) -> float | None
 
 
 def check_rules_kept(name: ClientId, own: Sequence[Rule], in_force: Sequence[Rule]) -> None:
-    """Refuse to take part when the rules in force are looser for this client than its own."""
+    """Raise `DataError` if the rules in force are looser for this client than its own."""
     who = [name]
     known = {identity(rule): _budget(rule, name) for rule in in_force}
     for rule in stricter(in_force, own, who):

@@ -1,4 +1,4 @@
-"""What a client would give for what, the ``[preference]`` table of its policy file, and its ballot.
+"""A client's preference, the ``[preference]`` table of its policy file, and its ballot.
 
 ::
 
@@ -21,7 +21,7 @@ from fcfl._types import Vector
 
 @dataclass(frozen=True)
 class Figures:
-    """What a client gets of a model: shares of its rows."""
+    """A model's accuracy and disparity at a client."""
 
     accuracy: float
     disparity: float
@@ -29,7 +29,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Choices:
-    """What one client is offered, and what it could have alone.
+    """The offers to one client, and the models that it could have alone.
 
     ``alone_trained`` has the same models as ``alone`` on training rows: it chooses by those, so
     that what it would have is not judged by rows it was chosen by.
@@ -42,7 +42,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class Ballot:
-    """All that a client says of the offers.
+    """A client's vote on the offers; nothing else of its preference leaves it.
 
     ``ranks`` count from 1, the best; equal ones share the mean of their places. ``gains`` are over
     what it would have alone, scaled so that the largest is 1 in size; an offer beyond a hard limit
@@ -80,7 +80,7 @@ class Preference:
             raise ValueError(f"`tells-gains` must be true or false, got {self.tells_gains!r}.")
 
     def utility(self, given: Figures) -> float:
-        """What a model is worth to the client, in points of disparity."""
+        """Return the utility of a model, in points of disparity."""
         return self.disparity_per_accuracy * given.accuracy - given.disparity
 
     def allows(self, given: Figures) -> bool:

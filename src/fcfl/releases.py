@@ -1,4 +1,4 @@
-r"""What a client with a privacy budget answers: noisy sums over its rows, and nothing else.
+r"""Noisy sums over rows: the only answers of a client with a privacy budget.
 
 Every row counts with its features x and a constant, shortened to a length of at most R (`norm`)
 and rounded towards zero. Adding or removing one row changes the sum that is released by at most

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeGuard, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 
@@ -21,7 +21,11 @@ from fcfl.rules import Rule
 
 
 class Client(Protocol):
-    """Whoever answers for some rows."""
+    """An object that answers for some rows.
+
+    It may also have `report_into`, `choose_thresholds` and `vote` as `LocalClient` has them: they
+    are called where it has them, or where a run needs them.
+    """
 
     def introduce(self) -> Introduction:
         """What the client says of itself."""
@@ -34,41 +38,6 @@ class Client(Protocol):
     def count(self, setup: Setup, params: Vector) -> Counted:
         """How a model decides on the training and on the held-out rows."""
         ...
-
-
-@runtime_checkable
-class ThresholdClient(Client, Protocol):
-    """Whoever also chooses thresholds for its groups: asked only where a run has such."""
-
-    def choose_thresholds(
-        self, setup: Setup, params: Vector, attribute: str, windows: Sequence[RateWindow]
-    ) -> Mapping[str, float]:
-        """The threshold of each group that the windows are about."""
-        ...
-
-
-@runtime_checkable
-class VotingClient(Client, Protocol):
-    """Whoever also votes on budgets: asked only in a negotiation."""
-
-    def vote(self, question: Vote) -> Ballot:
-        """The client's ballot on what it is offered."""
-        ...
-
-
-class SummingClient(Client, Protocol):
-    """Whoever can also add its curvature to that of others: a client in the same process."""
-
-    def report_into(
-        self, setup: Setup, points: Sequence[Point], sums: Sequence[CurvatureSum | None]
-    ) -> tuple[Report, ...]:
-        """As `report`, curvatures added to the sums over clients, one for each point."""
-        ...
-
-
-def can_add_up(client: Client) -> TypeGuard[SummingClient]:
-    """Whether a client can; asked of each in every round, where a look at the protocol is slow."""
-    return callable(getattr(type(client), "report_into", None))
 
 
 class LocalClient:

@@ -1,1 +1,1 @@
-"""Where clients run, and the one loop that asks them."""
+"""Clients in process, and the training loop."""

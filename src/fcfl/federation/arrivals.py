@@ -1,4 +1,4 @@
-"""What a client may answer: shapes, finite numbers, possible counts. Checked once, on arrival."""
+"""Check clients' answers once, on arrival: shapes, finite numbers, possible counts."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ from fcfl.rules import Rule
 
 
 def check_introduction(name: ClientId, said: Introduction) -> None:
-    """Refuse what is no name, no statistics, no labels or no policy."""
+    """Reject an introduction with invalid names, statistics, labels or policy."""
     if not isinstance(said, Introduction):
         raise ReportError(f"Client {name!r} sent no introduction.")
     if said.name != name:
@@ -46,7 +46,7 @@ def check_introduction(name: ClientId, said: Introduction) -> None:
 
 
 def check_site_introduction(name: ClientId, said: Introduction) -> None:
-    """Refuse also a site that says nothing of its columns: its rows could not be encoded alike."""
+    """Reject, too, a site without statistics or schema: its rows could not be encoded alike."""
     check_introduction(name, said)
     _expect(name, "statistics", said.statistics is not None or said.schema is not None)
 
@@ -59,7 +59,7 @@ def check_reports(
     *,
     of_rows: bool = False,
 ) -> None:
-    """Refuse what is not one valid report for each point."""
+    """Raise `ReportError` unless there is one valid report for each point."""
     if not isinstance(answers, (tuple, list)):
         kind = type(answers).__name__
         raise ReportError(f"Client {name!r} sent one {kind}, expected a tuple of reports.")
@@ -79,9 +79,9 @@ def check_counted(
     *,
     of_rows: bool = False,
 ) -> None:
-    """Refuse invalid counts: negative, of other groups, or more than there are rows.
+    """Reject invalid counts: negative, of other groups, or more than there are rows.
 
-    Counts ``of_rows`` are of as many training rows as the report is, or withheld: of none.
+    Counts ``of_rows`` are of as many training rows as the report.
     """
     if not isinstance(said, Counted):
         raise ReportError(f"Client {name!r} sent {type(said).__name__} instead of counts.")
@@ -97,14 +97,14 @@ def check_counted(
 
 
 def check_thresholds(name: ClientId, said: object, windows: Sequence[RateWindow]) -> None:
-    """Refuse what is not one finite number for each group that the windows are about."""
+    """Raise `ReportError` unless each group of the windows has one finite threshold."""
     groups = {group for window in windows for group in window.groups}
     holds = isinstance(said, Mapping) and set(said) == groups
     _expect(name, "thresholds", holds and all(map(is_finite, said.values())))  # type: ignore[attr-defined]
 
 
 def check_ballot(name: ClientId, said: Ballot, choices: Choices) -> None:
-    """Refuse what is not a mark and a place for every offer, with gains that fit them or none."""
+    """Reject a ballot without a mark and a rank for every offer, or with gains that contradict."""
     if not isinstance(said, Ballot):
         raise ReportError(f"Client {name!r} sent {type(said).__name__} instead of a ballot.")
     n_offers = len(choices.offers)
@@ -129,7 +129,7 @@ class KnownCounts:
         self._known: dict[Hashable, tuple[float, ...]] = {}
 
     def check(self, name: ClientId, part: Hashable, n_rows: float, group_counts: Vector) -> None:
-        """Refuse other counts than those the client first sent of the same ``part`` of its rows."""
+        """Reject counts that differ from the first ones of the same ``part`` of a client's rows."""
         said = (float(n_rows), *map(float, group_counts))
         known = self._known.setdefault((name, part), said)
         if said != known:

@@ -1,4 +1,4 @@
-"""The one contract with clients: ask all of them one question. No rows above it."""
+"""Send one request to all clients and check their answers. No rows above this module."""
 
 import copy
 from collections.abc import Callable, Hashable, Mapping
@@ -6,9 +6,19 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from fcfl._types import ClientId, Point, Report, Reports, Request, Vector
+from fcfl._report_checks import check_curvature_sum
+from fcfl._types import (
+    ClientId,
+    Point,
+    Report,
+    Reports,
+    Request,
+    SummedReports,
+    Vector,
+    without_curvature,
+)
 from fcfl.client.counts import Counts
-from fcfl.client.local_client import Client, LocalClient, ThresholdClient, VotingClient
+from fcfl.client.local_client import Client, LocalClient, add_own
 from fcfl.client.private_client import PrivateClient
 from fcfl.client.questions import (
     Count,
@@ -32,7 +42,7 @@ from fcfl.federation.arrivals import (
 )
 from fcfl.federation.exchange_count import ExchangeCount, Phase
 from fcfl.federation.masks.hidden import summed_rates, wants_sum
-from fcfl.federation.summing import CheckReports, add_up
+from fcfl.models.curvature_sum import CurvatureSum
 from fcfl.policy import Policy, PrivacyBudget
 from fcfl.preference import Ballot, Choices
 
@@ -40,6 +50,8 @@ if TYPE_CHECKING:
     from fcfl.federation.masks.sums import MaskedSums
 
 Check = Callable[[ClientId, Any], None]
+CheckReports = Callable[..., None]
+"""Rejects an answer that is not one valid report for each point; points may be given."""
 
 
 class Federation:
@@ -90,7 +102,7 @@ class Federation:
 
     @property
     def failures(self) -> Mapping[ClientId, str]:
-        """Why clients were left out of the last answer: in one process nobody ever is."""
+        """Why clients were left out of the last exchange; in process none ever is."""
         return {}
 
     @property
@@ -103,7 +115,7 @@ class Federation:
         return self.exchanges.in_phase(phase)
 
     def introduce(self) -> dict[ClientId, Introduction]:
-        """What every client says of itself."""
+        """Return every client's introduction."""
         self.exchanges.add()
         said = {name: client.introduce() for name, client in self._clients.items()}
         for name, introduction in said.items():
@@ -111,7 +123,7 @@ class Federation:
         return said
 
     def report(self, setup: Setup, request: Request) -> Reports:
-        """Every client's reports, one for each point; who did not answer is left out."""
+        """Return the reports, one for each point, of every client that answered."""
         of_rows, n_rates = self.clients_have_rows, len(setup.rates)
 
         def check(name: ClientId, answer: Any, points: tuple[Point, ...] = request.points) -> None:
@@ -122,7 +134,7 @@ class Federation:
         return self._evaluate(Evaluate(setup, request), check)
 
     def count(self, setup: Setup, params: Vector) -> dict[ClientId, Counted]:
-        """How a model decides on every client's rows; all must answer."""
+        """Return how a model decides on every client's rows; all must answer."""
         of_rows = self.clients_have_rows
 
         def check(name: ClientId, answer: Any) -> None:
@@ -136,19 +148,17 @@ class Federation:
         return counted
 
     def check_chooses_thresholds(self) -> None:
-        """Refuse, before anything is trained, clients that choose no thresholds."""
+        """Raise `FCFLError` before training if a client cannot choose thresholds."""
         self._threshold_clients()
 
-    def _threshold_clients(self) -> dict[ClientId, ThresholdClient]:
-        found = {}
+    def _threshold_clients(self) -> dict[ClientId, Any]:
         for name, client in self._clients.items():
-            if not isinstance(client, ThresholdClient):
+            if not hasattr(client, "choose_thresholds"):
                 raise FCFLError(
                     f"`thresholds` must be 'common' here: client {name!r} has no "
                     "`choose_thresholds`, which 'group' asks of every client."
                 )
-            found[name] = client
-        return found
+        return dict(self._clients)
 
     def choose_thresholds(
         self,
@@ -157,7 +167,7 @@ class Federation:
         attribute: str,
         windows: Mapping[ClientId, tuple[RateWindow, ...]],
     ) -> dict[ClientId, Mapping[str, float]]:
-        """From which logit on each client selects the rows of each of its groups."""
+        """Return the logit from which each client selects the rows of each of its groups."""
         chosen = {}
         asked = self._threshold_clients()
         self.exchanges.add()
@@ -168,7 +178,7 @@ class Federation:
         return chosen
 
     def vote(self, choices: Mapping[ClientId, Choices]) -> dict[ClientId, Ballot]:
-        """Every client's ballot on what it is offered; all must answer."""
+        """Return every client's ballot on its offers; all must answer."""
 
         def check(name: ClientId, answer: Any) -> None:
             check_ballot(name, answer, choices[name])
@@ -178,7 +188,7 @@ class Federation:
         return ballots
 
     def under(self, policies: Mapping[ClientId, Policy]) -> "Federation":
-        """The same clients, some with a policy of their own, as at sites."""
+        """Return the clients, some with a policy of their own, as at sites."""
         clients = dict(self._clients)
         for name, policy in policies.items():
             client = clients[name]
@@ -188,7 +198,7 @@ class Federation:
         return self._sharing(clients)
 
     def bind(self, setup: Setup) -> "Bound":
-        """The clients with the setup said: what the loop asks round after round."""
+        """Return the federation with a fixed setup, as the training loop needs it."""
         return Bound(self, setup)
 
     def only(self, name: ClientId) -> "Federation":
@@ -224,7 +234,7 @@ class Federation:
         return hidden
 
     def _evaluate(self, question: Evaluate, check: CheckReports) -> Reports:
-        """Every client's reports, checked; curvatures are added up as they come."""
+        """Return every client's reports, checked; curvatures are added up as they come."""
         if self._masks is not None and wants_sum(question):
             return self._masks.report(question, check)
         if all(point.want != "curvature" for point in question.request.points):
@@ -232,17 +242,40 @@ class Federation:
         return self._evaluate_curved(question, check)
 
     def _ask_summed(self, question: Count, check: Check) -> dict[ClientId, Any]:
-        """Every client's answer; under masks, counts of global rules come as sums."""
+        """Return every client's answer; under masks, counts of global rules are sums."""
         if self._masks is not None and wants_sum(question):
             return self._masks.ask(question, check)
         return self._ask(question, check)
 
     def _evaluate_curved(self, question: Evaluate, check: CheckReports) -> Reports:
+        """Return every client's reports without curvatures, and the sums of these beside them.
+
+        A client without `report_into` sends its own matrix, which is checked by itself. Of the
+        others only the sum is checked.
+        """
         self.exchanges.add()
-        return add_up(self._clients, question, check)
+        points = question.request.points
+        bare = without_curvature(points)
+        sums = [CurvatureSum(p.params.size) if p.want == "curvature" else None for p in points]
+        reports: dict[ClientId, tuple[Report, ...]] = {}
+        for name, client in self._clients.items():
+            report_into = getattr(client, "report_into", None)
+            if report_into is not None:
+                said = report_into(question.setup, points, sums)
+                check(name, said, bare)
+            else:
+                said = client.report(question.setup, points)
+                check(name, said)
+                said = tuple(add_own(report, one) for report, one in zip(said, sums, strict=True))
+            reports[name] = said
+        totals = [None if one is None else one.total for one in sums]
+        for total in totals:
+            if total is not None:
+                check_curvature_sum(total)
+        return SummedReports(reports, totals)
 
     def _ask(self, question: Question, check: Check) -> dict[ClientId, Any]:
-        """Every client's answer, checked."""
+        """Return every client's answer, checked."""
         self.exchanges.add()
         answers = {name: answer(client, question) for name, client in self._clients.items()}
         for name, said in answers.items():
@@ -252,13 +285,13 @@ class Federation:
     def _check_rows(
         self, name: ClientId, setup: Setup, said: Report | Counts, part: Hashable = None
     ) -> None:
-        """Refuse that a client's rows change. In one process they may be made up, or noisy."""
+        """Reject row counts that change during a run; in process they may be formulas or noisy."""
         if self.clients_have_rows:
             about = (part, setup.rates, setup.min_group_rows)
             self._known_counts.check(name, about, said.n_rows, said.group_counts)
 
     def check_all_answered(self, what: str) -> None:
-        """Refuse to go on without somebody's answer to the last question."""
+        """Raise `AbsentClientError` if a client did not answer the last request."""
         for name, sentence in self.failures.items():
             raise AbsentClientError(
                 f"Client {name!r} did not say {what}: {sentence} Resume when it is back."
@@ -266,23 +299,24 @@ class Federation:
 
 
 def answer(client: Client, question: Question) -> Any:
-    """Ask one client, in this process or at the end of a wire."""
+    """Return one client's answer, in process or at a site."""
     if isinstance(question, Evaluate):
         return client.report(question.setup, question.request.points)
     if isinstance(question, Count):
         return client.count(question.setup, question.params)
-    if not isinstance(client, VotingClient):
+    vote = getattr(client, "vote", None)
+    if vote is None:
         raise FCFLError("A negotiation needs clients that have a `vote`.")
-    return client.vote(question)
+    return vote(question)
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A federation whose clients know what they are asked about: the loop's runtime."""
+    """A federation with a fixed setup: the loop's runtime."""
 
     federation: Federation
     setup: Setup
 
     def evaluate(self, request: Request) -> Reports:
-        """Every client's reports on every point of the request."""
+        """Return every client's reports on every point of the request."""
         return self.federation.report(self.setup, request)

@@ -24,7 +24,7 @@ S = TypeVar("S", bound=State)
 
 
 class Runtime(Protocol):
-    """Where clients run: it answers one question, with reports that were checked on arrival.
+    """Evaluates requests at the clients; the reports are checked.
 
     A client that did not answer is left out.
     """
@@ -34,7 +34,7 @@ class Runtime(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What a run has cost: points evaluated by each client, by kind, and bytes they sent."""
+    """The cost of a run: points evaluated by each client, by kind, and bytes received."""
 
     values: int = 0
     gradients: int = 0
@@ -57,18 +57,18 @@ class Tally:
 
 
 def sum_tallies(tallies: Iterable[Tally]) -> Tally:
-    """What several runs have cost together."""
+    """Return the cost of several runs together."""
     every = list(tallies)
     return Tally(*(sum(getattr(tally, f.name) for tally in every) for f in fields(Tally)))
 
 
 @dataclass(frozen=True)
 class Progress(Generic[S]):
-    """Everything a run needs to go on: this is what a checkpoint holds.
+    """Everything a run needs to resume: the content of a checkpoint.
 
     ``memory`` has the last report of every client, kept only where it may stand in for a newer
     one; its ``age`` is the number of rounds for which it has. ``options`` are the method's name and
-    options as text; of a checkpoint from before they were written, there are none.
+    options as text.
     """
 
     state: S
@@ -109,7 +109,7 @@ def _rounds(
 def admit(
     request: Request, answers: Reports, progress: Progress[S], max_age: int
 ) -> tuple[Reports, Mapping[ClientId, Report]]:
-    """Refuse strangers and fill in for who is absent: the reports, and the next memory."""
+    """Reject unknown clients and fill in absent ones: return the reports and the next memory."""
     problem = progress.state.problem
     strangers = [name for name in answers if name not in problem.clients]
     if strangers:

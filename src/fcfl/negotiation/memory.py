@@ -1,4 +1,4 @@
-"""What a negotiation has trained so far: a journal on disk, of which no model is trained twice."""
+"""The models that a negotiation has trained, in a journal, so that none is trained twice."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

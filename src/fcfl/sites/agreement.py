@@ -1,4 +1,4 @@
-"""What sites agree on, from what each of them says of itself: columns, labels and groups."""
+"""Agree on columns, labels and groups from the introductions of all sites."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -17,7 +17,7 @@ _TOO_RARE = f"{EMPTY}, or all its values are too rare for the sites to name (`wi
 
 
 def agree(terms: Terms, introductions: Mapping[ClientId, Introduction]) -> Agreement:
-    """One encoding for all rows, and the groups that anybody named."""
+    """Return one encoding for all rows, and the groups that any site named."""
     declared = {name: said for name, said in introductions.items() if said.schema is not None}
     if declared:
         return _declared(terms, introductions, declared)
@@ -45,7 +45,7 @@ def _declared(
     introductions: Mapping[ClientId, Introduction],
     declared: Mapping[ClientId, Introduction],
 ) -> Agreement:
-    """What sites with a privacy budget have declared, all of them the same."""
+    """Return the agreement that sites with a privacy budget have declared alike."""
     first = next(iter(declared.values()))
     for name, said in introductions.items():
         same = (said.schema, said.labels, said.levels) == (

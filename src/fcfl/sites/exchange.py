@@ -1,4 +1,4 @@
-"""One exchange of messages with every site: ask, wait, ask again, and know who did not answer."""
+"""Exchange messages with sites: send, wait, send again, and list sites without an answer."""
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -36,7 +36,7 @@ OnMessage = Callable[[str], None]
 
 @dataclass
 class Traffic:
-    """What one site has cost so far: messages, bytes each way, and its slowest answer."""
+    """The messages of one site, bytes each way, and its slowest answer."""
 
     messages: int = 0
     bytes_to: int = 0
@@ -101,7 +101,7 @@ class Exchange:
         self._looked_at = float("-inf")
 
     def meet(self, check: Check) -> dict[ClientId, Introduction]:
-        """Wait for every site's introduction; the first that refuses ends it."""
+        """Wait for every site's introduction; raise `ReportError` at the first refusal."""
         meeting = self._new_round(is_meeting=True)
         while not set(self.names) <= set(self.introductions):
             if time.monotonic() >= meeting.deadline:
@@ -118,7 +118,7 @@ class Exchange:
         only: Sequence[ClientId] | None = None,
         enough: int | None = None,
     ) -> dict[ClientId, Any]:
-        """What every site said, of those that came in time; it waits for no more than enough."""
+        """Return the answers before the deadline, or as soon as ``enough`` sites have answered."""
         current = self._new_round(only)
         most = len(self.names) + 1 if enough is None else enough
         while not self._is_settled(current, most) and time.monotonic() < current.deadline:
@@ -140,7 +140,7 @@ class Exchange:
         return _Round(time.monotonic() + self._timeout, names, is_meeting)
 
     def _turn(self, current: _Round, question: QuestionFor | None, check: Check) -> None:
-        """Send what is due, take what has come."""
+        """Send messages that are due, and read replies."""
         now = time.monotonic()
         if now - self._looked_at >= _LOOK:
             self._online, self._looked_at = frozenset(self._transport.nodes()), now
@@ -215,7 +215,7 @@ class Exchange:
             current.failures[name] = f"its app failed: {reply.failure}"
 
     def _learn_name(self, answer: Answer, node: int) -> ClientId | None:
-        """A node's name; one that is no site of this run is left alone."""
+        """Return a node's name; ignore a node that is no site of this run."""
         bound = self._bound.get(node)
         if bound is not None and bound != answer.name:
             raise ReportError(f"Its node calls itself {_one_line(repr(answer.name))}.")
@@ -280,7 +280,7 @@ class Exchange:
 
 
 def checked(check: Check, name: ClientId, content: Any) -> None:
-    """Check an answer; parts of a kind that no check has thought of are refused, too."""
+    """Check an answer; reject, too, parts whose type no check foresees."""
     try:
         check(name, content)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -289,7 +289,7 @@ def checked(check: Check, name: ClientId, content: Any) -> None:
 
 
 def _one_line(sentence: object) -> str:
-    """What a site says, fit for a log."""
+    """Return a site's sentence on one printable line."""
     plain = "".join(c if c.isprintable() else " " for c in str(sentence))
     return " ".join(plain.split())[:_LONGEST]
 

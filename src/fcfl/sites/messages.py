@@ -1,4 +1,4 @@
-"""All that crosses the wire: questions of the server, and the answers of a site, as bytes."""
+"""All messages between server and sites: requests and answers, as bytes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ from fcfl.sites.named_module import NamedModule
 
 @dataclass(frozen=True)
 class Terms:
-    """Which columns have which part, and how rows are held out: known before anybody answers.
+    """The role of each column, and how rows are held out.
 
     In a ``masked`` run the server gets curvature as a sum over sites only.
     """
@@ -54,7 +54,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Agreement:
-    """What all sites have agreed on: how their rows are encoded.
+    """How all sites encode their rows.
 
     ``checksums`` are those that the sites gave of their own files: rows must not change half way.
     """
@@ -68,7 +68,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Introduce:
-    """Who the site is, and what its columns hold."""
+    """Request a site's introduction: its name, and statistics of its columns."""
 
     terms: Terms
 
@@ -83,7 +83,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a site says, with its name; a refusal says why there is no answer."""
+    """A site's answer, with its name."""
 
     name: ClientId
     content: (
@@ -94,7 +94,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A site that cannot or will not answer says why."""
+    """The reason why a site does not answer."""
 
     sentence: str
 
@@ -102,7 +102,7 @@ class Refusal:
 ToSite: TypeAlias = Introduce | Ask
 
 EXTRAS = (LocalTraining, GradientSpread, LeaveOneOut, Release)
-"""What sites answer beyond losses, rates and curvature: sums over many rows, as gradients are."""
+"""Questions that sites answer beyond losses, rates and curvature: sums over many rows."""
 
 _QUESTIONS = Serialiser(Introduce | Ask, also=(Linear, NamedModule, *EXTRAS, *LOSSES.values()))
 _ANSWERS = Serialiser(Answer)

@@ -1,4 +1,4 @@
-"""Clients elsewhere: the same questions as in one process, asked by messages."""
+"""A federation of sites, which are sent the same requests as messages."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -10,9 +10,8 @@ from fcfl.client.questions import Evaluate, Introduction, Question
 from fcfl.errors import FCFLError
 from fcfl.federation.arrivals import KnownCounts, check_site_introduction
 from fcfl.federation.exchange_count import ExchangeCount
-from fcfl.federation.federation import Check, Federation
+from fcfl.federation.federation import Check, CheckReports, Federation
 from fcfl.federation.masks.messages import MaskQuestion, SumTerms
-from fcfl.federation.summing import CheckReports
 from fcfl.sites.agreement import agree, run_id
 from fcfl.sites.exchange import Exchange, Traffic
 from fcfl.sites.messages import EXTRAS, Agreement, Ask, Terms
@@ -55,7 +54,7 @@ class RemoteFederation(Federation):
 
     @property
     def traffic(self) -> Mapping[ClientId, Traffic]:
-        """What each site has cost so far."""
+        """The messages, bytes and slowest answer of each site."""
         return self._exchange.traffic
 
     @property
@@ -69,7 +68,7 @@ class RemoteFederation(Federation):
         return self._exchange.failures
 
     def introduce(self) -> dict[ClientId, Introduction]:
-        """What every site said of itself when it came, with the groups that any of them named."""
+        """Return every site's introduction, with the groups that any site named."""
         levels = self.agreement.levels
         return {name: replace(self.introductions[name], levels=levels) for name in self.names}
 
@@ -112,7 +111,7 @@ class RemoteFederation(Federation):
         return lambda name: Ask(_for_site(name, self.agreement), question.for_client(name))
 
     def _threshold_clients(self) -> NoReturn:
-        """Sites do not answer this yet."""
+        """Raise `FCFLError`: sites choose no thresholds yet."""
         raise FCFLError(
             "`thresholds` must be 'common' in a run over sites, got 'group': sites choose no "
             "thresholds yet. Train where the rows are in one process, or leave it out."

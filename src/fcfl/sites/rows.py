@@ -171,7 +171,7 @@ def _arrays(parts: Mapping[str, ClientData], agreement: Agreement) -> Arrays:
 
 
 def _only_told(X: Any, told: NDArray[np.bool_]) -> Any:
-    """The features, those that are not told zero in every row."""
+    """Return the features with columns that are not named set to zero."""
     if told.all():
         return X
     if isinstance(X, CodedFeatures):

@@ -1,4 +1,4 @@
-"""What a site decides for itself: its name, its files, its policy."""
+"""A site's own file: its name, its tables, its policy."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""How messages travel: a `Transport` carries bytes to nodes and brings replies."""
+"""Transports of messages: bytes to nodes, and their replies."""
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -48,7 +48,7 @@ class InProcessTransport:
     _ids: Iterator[int] = field(default_factory=itertools.count)
 
     def nodes(self) -> Collection[int]:
-        """All of them."""
+        """Return all nodes."""
         return self.configs.keys()
 
     def send(self, node: int, content: bytes, seconds: float) -> str:
@@ -58,5 +58,5 @@ class InProcessTransport:
         return message_id
 
     def receive(self, message_ids: Collection[str]) -> Iterable[Reply]:
-        """What was answered."""
+        """Return the answers."""
         return [self._replies.pop(key) for key in message_ids if key in self._replies]

@@ -24,7 +24,7 @@ SHARE_BYTES = 33
 
 
 def largest_entry(n_clients: int) -> float:
-    """What an entry of each of so many clients may be, that their sum cannot wrap."""
+    """Return the largest entry of each of so many clients whose sum cannot wrap."""
     return float(2.0 ** (63 - FRACTION_BITS) / n_clients) - 1.0
 
 
@@ -53,7 +53,7 @@ def decode_numbers(words: Words) -> Vector:
 
 
 def upper_triangle(matrix: Matrix) -> Vector:
-    """What a symmetric matrix says: its entries on and above the diagonal."""
+    """Return the entries of a symmetric matrix on and above the diagonal."""
     triangle: Vector = matrix[np.triu_indices(matrix.shape[0])]
     return triangle
 

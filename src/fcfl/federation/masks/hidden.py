@@ -1,4 +1,4 @@
-"""What of an answer goes under masks, as numbers that are summed over clients.
+"""Split an answer into a visible part and numbers that are summed under masks.
 
 Curvature always; and counts, rates and their gradients where no rule compares them at a client,
 only over all rows together. The sums of these are then given to one client, the *carrier*, and all
@@ -107,7 +107,7 @@ def _hide_counts(counts: Counts, columns: Columns) -> tuple[Counts, Vector]:
 
 
 def _without_scores(counts: Counts, attributes: set[str]) -> Counts:
-    """Rows by group, label and probability would tell the group's rows."""
+    """Remove counts by score, which would reveal the group's rows."""
     return replace(counts, scores=tuple(s for s in counts.scores if s.attribute not in attributes))
 
 
@@ -119,7 +119,7 @@ def _zeroed(values: Matrix, columns: Columns) -> Matrix:
 
 
 def is_hidden(question: OnRows, answer: OnRowsAnswer) -> bool:
-    """Whether an answer says nothing of what is summed."""
+    """Whether an answer has no visible number of what is summed."""
     columns = summed_rates(question.setup)
     if isinstance(answer, Counted):
         if columns.size and answer.decided is not None:
@@ -131,7 +131,7 @@ def is_hidden(question: OnRows, answer: OnRowsAnswer) -> bool:
 
 
 def carrier_of(names: Iterable[ClientId]) -> ClientId:
-    """Who has all clients' groups: always the same, in whatever order answers come."""
+    """Return the client that is given all clients' groups, whatever the order of answers."""
     return min(names)
 
 
@@ -186,7 +186,7 @@ def _matrix(point: Point, numbers: _Numbers) -> Matrix | None:
 
 
 def _check_sums(rows: Vector, selected: Matrix, most: float) -> None:
-    """Refuse sums that no counts have: one client can make them anything."""
+    """Reject sums that counts cannot have: one client can make them anything."""
     off = 1e-6 * max(most, 1.0)
     is_counted = np.all((rows >= -off) & (rows <= most + off))
     if not is_counted or not np.all((selected >= -off) & (selected <= rows + off)):

@@ -186,12 +186,12 @@ class MaskHolder:
         self._shared: dict[str, bytes] = {}  # by the other's public key
 
     def prepare(self, terms: SumTerms) -> SumKey:
-        """The client's key for its first sum."""
+        """Return the client's key for its first sum."""
         self._check_terms(terms)
         return self._make_key(terms, secrets.token_hex(16))
 
     def check(self, question: MaskedAsk) -> None:
-        """Refuse a sum that would tell too much of this client; it is on record then.
+        """Reject a sum that would isolate this client; record any other.
 
         Before anything is summed: a client that does not take part need not spend on it.
         """
@@ -215,7 +215,7 @@ class MaskHolder:
         )
 
     def mask(self, question: MaskedAsk, answer: OnRowsAnswer) -> MaskedAnswer:
-        """The answer, what is summed of it under masks; `check` comes first."""
+        """Return the answer with the summed part under masks. Call `check` first."""
         terms, about = question.terms, question.sum_digest
         plain, numbers = hide(question.question, answer)
         next_key = self._make_key(terms, derive(self._journal.secret, "next", about).hex())
@@ -230,7 +230,7 @@ class MaskHolder:
         return MaskedAnswer(plain, words, shares, commitment(seed), next_key)
 
     def unmask(self, question: Unmask) -> Revealed:
-        """One share for each client of the sum: of its own mask, or of its key."""
+        """Return one share for each client of the sum: of its own mask, or of its key."""
         terms, answered = question.terms, tuple(sorted(question.self_shares))
         self._check_terms(terms)
         if self.name not in answered or set(answered) & set(question.sum_keys):
@@ -256,7 +256,7 @@ class MaskHolder:
         return Revealed({peer: _as_bytes(share) for peer, share in shares.items()})
 
     def _check_terms(self, terms: SumTerms) -> None:
-        """Refuse too few clients, a threshold that a lying server could pass twice, other keys."""
+        """Reject too few clients, a threshold that a lying server could pass twice, other keys."""
         count, least = len(terms.keys), self._policy.least
         if count < least:
             raise DataError(f"A masked sum must be over at least {least} clients, got {count}.")
@@ -276,7 +276,7 @@ class MaskHolder:
             raise DataError(f"The clients of a masked sum must include {self.name!r}.")
 
     def _check_members(self, question: MaskedAsk) -> None:
-        """Refuse too few clients in the sum, and keys that were not made by whose they are."""
+        """Reject too few clients in the sum, and keys that their owners did not make."""
         terms, members = question.terms, question.sum_keys
         needed = max(terms.threshold, self._policy.least)
         if len(members) < needed or not set(members) <= set(terms.keys):
@@ -294,7 +294,7 @@ class MaskHolder:
             self._open(terms, peer, key.shares, "key", key.public)
 
     def _check_weights(self, weights: CurvatureWeights, least: float) -> None:
-        """Refuse weights that would set this client apart from the others of the sum.
+        """Reject weights that would set this client apart from the others of the sum.
 
         Every client checks its own against the same bound, so that all are alike. The loss has one
         of its own: it bends everywhere, where a rate may not bend at all.
@@ -370,7 +370,7 @@ def pair_masks(
 
 
 def commitment(seed: bytes) -> str:
-    """What binds a client to its self-mask, and does not tell it."""
+    """Return a commitment to a self-mask, which does not reveal it."""
     return hashlib.sha256(b"fcfl-masks-1 commitment" + seed).hexdigest()
 
 
@@ -383,7 +383,7 @@ def _as_bytes(content: bytes) -> Bytes:
 
 
 def answer_masked(client: Client | None, holder: MaskHolder, question: MaskQuestion) -> Any:
-    """What a client says to any question of a masked sum; only reports need its rows."""
+    """Answer any request of a masked sum; only reports need the client's rows."""
     if isinstance(question, PrepareMasks):
         return holder.prepare(question.terms)
     if not isinstance(question, MaskedAsk):
@@ -412,7 +412,7 @@ def public_of(private: bytes) -> str:
 
 
 def agree_on_secret(private: bytes, public: str) -> bytes:
-    """What only the owners of both keys can compute."""
+    """Return the secret that only the owners of both keys can compute."""
     try:
         other = X25519PublicKey.from_public_bytes(bytes.fromhex(public))
         return X25519PrivateKey.from_private_bytes(private).exchange(other)
@@ -429,7 +429,7 @@ def seal(shared: bytes, content: bytes, *purpose: str) -> bytes:
 
 
 def unseal(shared: bytes, sealed: bytes, *purpose: str) -> bytes:
-    """What the other client encrypted for this purpose; anything else is refused."""
+    """Decrypt what the other client sealed for this purpose; reject anything else."""
     try:
         key = derive(shared, "seal", *purpose)
         return ChaCha20Poly1305(key).decrypt(_NONCE, sealed, None)

@@ -1,4 +1,4 @@
-"""What goes over the wire for a masked sum: three questions, and their answers.
+"""The messages of a masked sum: three requests and their answers.
 
 Nothing here needs `cryptography`: a site that masks nothing need not have it.
 """
@@ -20,7 +20,7 @@ Bytes: TypeAlias = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class SumTerms:
-    """Who may sum with whom in a run: every client's long-lived public key, as hex digits.
+    """The clients of a run's masked sums: every client's long-lived public key, as hex digits.
 
     ``threshold`` is how many clients must help to open a sum.
     """
@@ -82,7 +82,7 @@ class MaskedAsk:
 
     @property
     def setup(self) -> Setup:
-        """What a client must know to answer."""
+        """The setup of the request about rows."""
         return self.question.setup
 
     @property

@@ -1,4 +1,4 @@
-"""The server's part in masked sums: it passes sealed shares on, and opens sums, nothing else."""
+"""The server's part in masked sums: it forwards sealed shares and opens sums."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +20,7 @@ from fcfl._types import (
 from fcfl.client.local_client import Client
 from fcfl.client.questions import Evaluate, OnRows
 from fcfl.errors import AbsentClientError, FCFLError, ReportError
+from fcfl.federation.federation import Check, CheckReports
 from fcfl.federation.journal import Journal
 from fcfl.federation.masks.arithmetic import SHARE_BYTES, WORDS, Words, decode_numbers, join_shares
 from fcfl.federation.masks.hidden import (
@@ -53,12 +54,10 @@ from fcfl.federation.masks.messages import (
     SumTerms,
     Unmask,
 )
-from fcfl.federation.summing import CheckReports
 from fcfl.policy import MaskPolicy
 
 _SEALED = SHARE_BYTES + 16  # a share and its tag
 
-Check: TypeAlias = Callable[[ClientId, Any], None]
 AskAll: TypeAlias = Callable[[MaskQuestion, Check], Mapping[ClientId, Any]]
 AskSome: TypeAlias = Callable[
     [MaskQuestion, Check, Sequence[ClientId], int], Mapping[ClientId, Any]
