@@ -10,7 +10,7 @@ import pytest
 
 from fcfl.errors import DataError
 from fcfl.results import RowCounts
-from fcfl.runs.compared_runs import over_seeds
+from fcfl.runs.many_runs import over_seeds
 from fcfl_paper.reproduction.aggregate import (
     aggregate,
     choose,

@@ -9,7 +9,7 @@ import pytest
 from fcfl.errors import AbsentClientError
 from fcfl.runs import Experiment
 from fcfl.runs.many_runs import run_comparison, run_sweep
-from fcfl.runs.serving import serve
+from fcfl.runs.site_run import serve
 from fcfl.sites.transport import InProcessTransport
 from fcfl.training.session import Session
 from hospital import stays, weights_of

@@ -9,7 +9,7 @@ from fcfl import SQP
 from fcfl.methods.two_stage import TwoStage
 from fcfl.models.linear import Linear
 from fcfl.runs import Experiment
-from fcfl.runs.expected_cost import cost_sentence, typical_exchanges
+from fcfl.runs.site_run import cost_sentence, typical_exchanges
 from fcfl.sites.named_module import NamedModule
 from fcfl.sites.transport import InProcessTransport
 from hospital import stays

@@ -14,7 +14,7 @@ from fcfl.errors import AbsentClientError, DataError, FCFLError, ReportError
 from fcfl.methods.sqp import SQP
 from fcfl.models.linear import Linear
 from fcfl.rules import Difference
-from fcfl.runs.folder import SETTINGS
+from fcfl.runs.run import SETTINGS
 from fcfl.runs.site_config import SitesConfig
 from fcfl.runs.site_run import has_begun, run_sites
 from fcfl.sites import exchange

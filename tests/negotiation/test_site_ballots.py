@@ -10,10 +10,9 @@ from fcfl.client.questions import Vote
 from fcfl.errors import AbsentClientError
 from fcfl.preference import Ballot, Choices, Figures
 from fcfl.results.negotiation import Negotiation
-from fcfl.runs.serving import serve
 from fcfl.runs.site_config import CONFIG as WRITTEN
 from fcfl.runs.site_config import SitesConfig
-from fcfl.runs.site_run import has_begun
+from fcfl.runs.site_run import has_begun, serve
 from fcfl.sites.journal import entries_of, open_journal
 from fcfl.sites.messages import (
     Ask,

@@ -7,8 +7,14 @@ import pytest
 from fcfl.errors import Interrupted
 from fcfl.methods.registry import METHODS
 from fcfl.results.many_runs import OverSeeds
-from fcfl.runs.compared_runs import MAJORITY, over_seeds
-from fcfl.runs.many_runs import COMPARED, for_method, read_methods, run_comparison
+from fcfl.runs.many_runs import (
+    COMPARED,
+    MAJORITY,
+    for_method,
+    over_seeds,
+    read_methods,
+    run_comparison,
+)
 from fcfl.runs.opening import open_table
 from fcfl.runs.settings import Experiment
 from fcfl.training.session import Session

@@ -31,7 +31,7 @@ from fcfl.methods.method import Status, options_of
 from fcfl.methods.private import Private
 from fcfl.problem.evaluation import Problem
 from fcfl.runs import Experiment
-from fcfl.runs.folder import is_same_run
+from fcfl.runs.run import is_same_run
 from fcfl.training.run import FREE, SELECTION
 from fcfl.training.session import may_change
 from helpers import identical, simulated_clients

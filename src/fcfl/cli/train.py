@@ -13,8 +13,8 @@ from fcfl.report.page import PAGE, write_page
 from fcfl.report.terminal import print_result
 from fcfl.results.findings import findings_of
 from fcfl.runs import Experiment, Finished, run_experiment
-from fcfl.runs.folder import SETTINGS, may_change_on_resume
 from fcfl.runs.opening import check_columns_named
+from fcfl.runs.run import SETTINGS, may_change_on_resume
 
 from .console import (
     INFEASIBLE,

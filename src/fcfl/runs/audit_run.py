@@ -29,8 +29,8 @@ from fcfl.results.evaluations import AuditTerms, RowSections, part_of
 from fcfl.results.files import CELLS, RESULT
 from fcfl.results.result import DataSource, WorstClient
 from fcfl.rules import Rule, check_budget_clients
-from fcfl.runs.folder import check_free_folder, writing
 from fcfl.runs.options import Written, check_fields
+from fcfl.runs.run import check_free_folder, writing
 from fcfl.runs.settings import DATA, Budget, BudgetSettings, Column, Columns, Metric, RateRatio
 
 

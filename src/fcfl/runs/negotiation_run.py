@@ -19,8 +19,8 @@ from fcfl.report.page import PAGE, write_negotiation_page
 from fcfl.results.files import NEGOTIATION
 from fcfl.results.negotiation import Negotiation
 from fcfl.rules import Difference
-from fcfl.runs.folder import check_folder, check_free_folder, prepare_folder, writing
 from fcfl.runs.opening import Opener
+from fcfl.runs.run import check_folder, check_free_folder, prepare_folder, writing
 from fcfl.runs.settings import Experiment
 from fcfl.training.session import Session
 

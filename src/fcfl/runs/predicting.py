@@ -21,8 +21,8 @@ from fcfl.models.linear import Linear
 from fcfl.models.model import at_threshold
 from fcfl.models.model_file import Inputs
 from fcfl.models.saved_model import SavedModel, load_model
-from fcfl.runs.folder import ROWS, SETTINGS
 from fcfl.runs.opening import open_table
+from fcfl.runs.run import ROWS, SETTINGS
 from fcfl.runs.settings import Experiment
 
 SCORE, PREDICTION, PART = "score", "prediction", "part"

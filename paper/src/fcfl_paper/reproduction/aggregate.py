@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from fcfl.data.synthetic import constrained_optimum
 from fcfl.results import OverSeeds
-from fcfl.runs.compared_runs import over_seeds
+from fcfl.runs.many_runs import over_seeds
 
 from .items import LINES, PROTOCOLS, Case, Item, Place, Run
 from .records import (

@@ -8,7 +8,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fcfl.engines.flower.client_app import from_record, log_to_stderr, to_record
 from fcfl.errors import FCFLError
-from fcfl.runs.serving import serve
+from fcfl.runs.site_run import serve
 from fcfl.sites.transport import Reply
 
 log = logging.getLogger("fcfl")

@@ -19,7 +19,7 @@ from nvflare.apis.signal import Signal
 
 from fcfl.engines.nvflare.site import TASK, from_shareable, to_shareable
 from fcfl.errors import AbsentClientError, FCFLError
-from fcfl.runs.serving import serve
+from fcfl.runs.site_run import serve
 from fcfl.sites.transport import Reply
 
 SETTINGS = "fcfl.toml"  # the run config, in the server's part of the job
