@@ -54,7 +54,7 @@ def failures(outcome):
 # --- what it finds ----------------------------------------------------------------------------
 
 
-def test_an_audit_writes_a_result_and_a_page_and_says_what_it_found(table, tmp_path):
+def test_an_audit_writes_a_result_and_a_page_and_states_what_it_found(table, tmp_path):
     outcome = fcfl("audit", table, *ROLES, "--budget", 0.1, "--out", tmp_path / "a")
     assert outcome.exit_code == 0, outcome.output
     assert verdicts(tmp_path / "a") == {
@@ -70,7 +70,7 @@ def test_an_audit_writes_a_result_and_a_page_and_says_what_it_found(table, tmp_p
     assert f"<h1>{known}</h1>" in page
 
 
-def test_the_result_keeps_the_contract_and_says_that_nothing_was_trained(table, tmp_path):
+def test_the_result_keeps_the_contract_and_states_that_nothing_was_trained(table, tmp_path):
     fcfl("audit", table, *ROLES, "--budget", 0.1, "--out", tmp_path / "a")
     result = result_of(tmp_path / "a")
     assert (result["method"], result["status"]) == ("audit", "audited")
@@ -135,7 +135,7 @@ def test_budgets_differ_by_client_and_a_ratio_is_one_more_rule(table, tmp_path):
     }
 
 
-def test_a_policy_says_what_is_compared(table, tmp_path):
+def test_a_policy_states_what_is_compared(table, tmp_path):
     policy = tmp_path / "policy.toml"
     policy.write_text(
         "min-group-rows = 9\n[[rule]]\nmetric = 'equal_opportunity'\nattribute = 'sex'\n"
@@ -239,7 +239,7 @@ def test_columns_are_needed(table):
         (("--policy", "none.toml"), "Cannot read the policy 'none.toml'"),
     ],
 )
-def test_what_does_not_fit_the_table_is_told_and_nothing_is_written(
+def test_what_does_not_fit_the_table_is_reported_and_nothing_is_written(
     table, tmp_path, options, sentence
 ):
     roles = dict(zip(ROLES[::2], ROLES[1::2], strict=True)) | dict([options])
@@ -249,7 +249,7 @@ def test_what_does_not_fit_the_table_is_told_and_nothing_is_written(
     assert not (tmp_path / "a").exists()
 
 
-def test_tables_that_cannot_be_read_are_told(tmp_path):
+def test_tables_that_cannot_be_read_are_reported(tmp_path):
     assert "There is no file" in only_error(fcfl("audit", tmp_path / "no.csv", *ROLES))
     (tmp_path / "empty.csv").write_text("branch,sex,yhat,y\n")
     assert "has no rows" in only_error(fcfl("audit", tmp_path / "empty.csv", *ROLES))
@@ -257,7 +257,7 @@ def test_tables_that_cannot_be_read_are_told(tmp_path):
     assert "must end in .csv" in told
 
 
-def test_a_metric_that_needs_labels_says_so(table, tmp_path):
+def test_a_metric_that_needs_labels_states_so(table, tmp_path):
     roles = [word for word in ROLES if word not in ("--label", "y")]
     told = only_error(fcfl("audit", table, *roles, "--metric", "equal_opportunity"))
     assert "Name the label column." in told
@@ -301,7 +301,7 @@ def test_several_folders_are_compared_on_the_screen_and_on_one_page(table, tmp_p
     assert "2 runs compared" in text and "--budget" in text
 
 
-def test_a_report_of_nothing_is_told(tmp_path):
+def test_a_report_of_nothing_is_reported(tmp_path):
     assert "it has no result.json" in only_error(fcfl("report", tmp_path))
     (tmp_path / "result.json").write_text(json.dumps({"status": "audited"}))
     assert "`method`" in only_error(fcfl("report", tmp_path))

@@ -79,7 +79,7 @@ def at_north(column, value):
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else "table",
 )
-def test_a_table_that_cannot_be_used_is_told(tmp_path, table, sentence):
+def test_a_table_that_cannot_be_used_is_reported(tmp_path, table, sentence):
     told = only_error(train_on(tmp_path, table, *BOUNDED))
     assert pd.Series([told]).str.contains(sentence).all(), told
     assert not (tmp_path / "run").exists()
@@ -135,13 +135,13 @@ def test_a_table_that_cannot_be_used_is_told(tmp_path, table, sentence):
     ],
     ids=str,
 )
-def test_a_bad_option_is_told(tmp_path, options, code, sentence):
+def test_a_bad_option_is_reported(tmp_path, options, code, sentence):
     told = only_error(train_on(tmp_path, stays(), *options), code)
     assert told.startswith(sentence), told
     assert not (tmp_path / "run").exists()
 
 
-def test_a_table_that_is_not_there_is_told(tmp_path):
+def test_a_table_that_is_not_there_is_reported(tmp_path):
     assert only_error(fcfl("train", tmp_path, *COLUMNS)) == (
         f"The folder {str(tmp_path)!r} has no file that ends in .csv, .csv.gz, .parquet, .xlsx."
     )
@@ -168,12 +168,12 @@ def test_a_table_that_is_not_there_is_told(tmp_path):
         (("synthetic", "--loss", "hinge"), "`--loss`"),
     ],
 )
-def test_options_that_would_be_ignored_are_refused(tmp_path, arguments, sentence):
+def test_options_that_would_be_ignored_are_rejected(tmp_path, arguments, sentence):
     told = only_error(fcfl("train", *arguments, "--out", tmp_path / "run"))
     assert told.startswith(sentence)
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path):
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path):
     (tmp_path / "file").write_text("mine")
     for out, sentence in {
         tmp_path / "file": "' is a file; `--out` needs a folder.",
@@ -213,7 +213,7 @@ def test_a_meagre_table_is_trained_with_a_note(tmp_path, table, note):
 @pytest.mark.parametrize(
     "budget", [BOUNDED, ("--ratio", "0.8"), ("--relative-budget", "0.5"), (*BOUNDED, *GLOBAL)]
 )
-def test_a_budget_with_one_group_everywhere_is_refused(tmp_path, budget):
+def test_a_budget_with_one_group_everywhere_is_rejected(tmp_path, budget):
     told = only_error(train_on(tmp_path, stays().assign(race="white"), *budget))
     assert told == (
         "The only group of 'race' among the training rows is 'white': a budget needs two to "
@@ -235,7 +235,7 @@ def test_clients_of_one_group_each_have_a_budget_only_together(tmp_path):
     assert train_on(tmp_path, frame, *BOUNDED, *GLOBAL).exit_code in (0, 3)
 
 
-def test_a_budget_only_where_there_is_one_group_is_refused(tmp_path):
+def test_a_budget_only_where_there_is_one_group_is_rejected(tmp_path):
     told = only_error(train_on(tmp_path, at_north("race", "white"), "--budget", "north=0.05"))
     assert told.startswith(NO_TWO_GROUPS)
 

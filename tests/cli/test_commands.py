@@ -68,7 +68,7 @@ def trained(tmp_path_factory):
     return place / "run"
 
 
-def test_training_writes_the_folder_and_says_who_is_served_worst(trained):
+def test_training_writes_the_folder_and_states_who_is_served_worst(trained):
     names = {path.name for path in trained.iterdir()}
     assert names >= {"result.json", "model.json", "history.jsonl", "experiment.toml"}
     result = result_of(trained)
@@ -143,14 +143,14 @@ def test_predictions_go_to_the_screen_as_csv(trained, tmp_path):
         ("age,ward,visits,score\n1,er,1,1\n", "The table already has a column 'score'; rename it"),
     ],
 )
-def test_new_rows_that_do_not_fit_are_told(trained, tmp_path, text, sentence):
+def test_new_rows_that_do_not_fit_are_reported(trained, tmp_path, text, sentence):
     (tmp_path / "new.csv").write_text(text)
     outcome = fcfl("predict", trained, tmp_path / "new.csv", "--out", tmp_path / "out.csv")
     assert sentence in only_error(outcome)
     assert not (tmp_path / "out.csv").exists()
 
 
-def test_a_torn_or_absent_model_is_told(trained, tmp_path):
+def test_a_torn_or_absent_model_is_reported(trained, tmp_path):
     (tmp_path / "new.csv").write_text(NEW_ROWS)
     text = (trained / "model.json").read_text()
     (tmp_path / "model.json").write_text(text[: len(text) // 2])

@@ -63,7 +63,7 @@ def test_the_policy_file_trains_to_the_figures_that_were_promised(negotiated):
         assert entry.value == pytest.approx(promised.views[name].disparity, abs=1e-9)
 
 
-def test_a_negotiation_that_is_stopped_goes_on_to_the_same_end(negotiated, monkeypatch):
+def test_a_negotiation_that_is_stopped_continues_to_the_same_end(negotiated, monkeypatch):
     folder, _ = negotiated
     options = (*COLUMNS, *SETTLED, "--policies", folder / "wishes", "--out", folder / "stopped")
     trained = []

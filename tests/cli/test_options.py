@@ -160,5 +160,5 @@ def test_of_an_option_given_twice_the_last_counts(tmp_path):
         (["predict", "run", "t.csv", "more"], "more"),
     ],
 )
-def test_what_the_library_refuses_is_one_line_that_names_it(words, named):
+def test_what_the_library_rejects_is_one_line_that_names_it(words, named):
     assert named in only_error(fcfl(*words), 2)

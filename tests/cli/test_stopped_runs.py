@@ -9,7 +9,7 @@ from hospital import fcfl, only_error, result_of, stays, weights_of, written
 GIVEN = ("--client", "hospital", "--label", "died", "--sensitive", "race", "--method", "fedavg")
 
 
-def test_a_stopped_run_may_go_on_for_more_rounds_but_not_otherwise(tmp_path):
+def test_a_stopped_run_may_continue_for_more_rounds_but_not_otherwise(tmp_path):
     table = written(stays(), tmp_path / "stays.csv")
     names = {"client": "hospital", "label": "died", "sensitive": ("race",), "method": "fedavg"}
 

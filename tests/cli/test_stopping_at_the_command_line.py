@@ -8,7 +8,7 @@ from fcfl.runs import Experiment, run_experiment
 from hospital import COLUMNS, SHORT, fcfl, only_error, result_of, stays, written
 
 
-def test_a_place_where_no_predictions_can_be_written_is_told(tmp_path, monkeypatch):
+def test_a_place_where_no_predictions_can_be_written_is_reported(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     table = written(stays(), tmp_path / "stays.csv")
     assert fcfl("train", table, *COLUMNS, *SHORT, "--out", "run").exit_code == 0
@@ -29,7 +29,7 @@ def stop(info, share):
         raise KeyboardInterrupt
 
 
-def test_a_run_stopped_while_choosing_settings_says_how_to_go_on(tmp_path, monkeypatch):
+def test_a_run_stopped_while_choosing_settings_states_how_to_continue(tmp_path, monkeypatch):
     table = written(stays(), tmp_path / "stays.csv")
     run = command.run_experiment
 
@@ -52,7 +52,7 @@ def test_stopping_while_choosing_settings_is_an_interruption(tmp_path):
         run_experiment(Experiment(str(table), **names), tmp_path / "run", on_round=stop)
 
 
-def test_the_help_says_which_methods_take_two_counts():
+def test_the_help_states_which_methods_take_two_counts():
     shown = " ".join(fcfl("train", "--help").output.replace("\u2502", " ").split())
     assert "for sqp and two-stage two counts" in shown
 

@@ -72,7 +72,7 @@ def test_a_ballot_holds_nothing_but_marks_places_and_scaled_gains():
         ("tells-gains = 3", "tells-gains"),
     ],
 )
-def test_a_preference_that_makes_no_sense_is_refused(tmp_path, text, sentence):
+def test_a_preference_that_makes_no_sense_is_rejected(tmp_path, text, sentence):
     path = tmp_path / "north.toml"
     path.write_text(f"[preference]\n{text}\n")
     with pytest.raises(DataError, match=sentence):
@@ -156,6 +156,6 @@ def test_a_ballot_is_checked_where_it_arrives(spoilt, what):
         check_ballot("north", dataclasses.replace(ballot, **spoilt), CHOICES)
 
 
-def test_what_is_no_ballot_is_refused():
+def test_what_is_no_ballot_is_rejected():
     with pytest.raises(ReportError, match="Client 'north' sent Preference instead of a ballot"):
         check_ballot("north", Preference(), CHOICES)

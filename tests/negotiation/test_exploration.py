@@ -103,7 +103,7 @@ def test_a_prediction_is_the_line_where_figures_lie_on_one_and_better_where_they
 
 
 @given(arrays(float, (12, 4), elements=st.integers(0, 3)))
-def test_what_is_dominated_is_what_brute_force_says(merit):
+def test_what_is_dominated_is_what_brute_force_states(merit):
     for i, is_worse in enumerate(dominated(merit)):
         better = [
             all(merit[j, c] >= merit[i, c] for c in range(4))

@@ -89,7 +89,7 @@ def test_sites_agree_on_what_one_table_agrees_on(negotiated):
     assert agreed[0] == agreed[1]
 
 
-def test_a_rehearsal_shows_what_was_agreed_and_can_go_on(negotiated, capsys):
+def test_a_rehearsal_shows_what_was_agreed_and_can_continue(negotiated, capsys):
     folder, tapped = negotiated
     given = {"sites": "north,south,west", "out": str(folder / "apart"), **CONFIG}
     run = SitesConfig.from_run_config(given)
@@ -156,7 +156,7 @@ def test_a_site_votes_on_shares_of_its_own_rows_only(negotiated, choices, senten
     )
 
 
-def test_a_ballot_that_makes_no_sense_is_refused_by_name(negotiated):
+def test_a_ballot_that_makes_no_sense_is_rejected_by_name(negotiated):
     _, tapped = negotiated
 
     def both_first(name, answer, number):
@@ -190,7 +190,7 @@ def test_a_ballot_that_makes_no_sense_is_refused_by_name(negotiated):
         ({"sites": "north"}, "A negotiation needs two clients or more, got 1."),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_a_sentence(negotiated, tmp_path, config, sentence):
+def test_what_makes_no_sense_is_rejected_in_a_sentence(negotiated, tmp_path, config, sentence):
     _, tapped = negotiated
     given = {"sites": "north,south,west", "out": str(tmp_path / "out"), **CONFIG, **config}
     with pytest.raises(ValueError, match=sentence):

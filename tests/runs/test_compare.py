@@ -57,7 +57,7 @@ def test_every_method_has_a_line_a_folder_and_a_result(compared):
     assert [line[0] for line in lines if line[0] in MOST][: len(MOST)] == MOST
 
 
-def test_a_line_says_what_the_results_say(compared):
+def test_a_line_states_what_the_results_state(compared):
     folder, _ = compared
     for run in content_of(folder)["runs"]:
         result = result_of(folder / run["folder"])
@@ -91,7 +91,7 @@ def test_without_plain_fedavg_it_is_added(table, tmp_path):
     assert [m["method"] for m in content_of(tmp_path)["methods"]] == ["q-ffl", "fedavg", MAJORITY]
 
 
-def test_a_run_that_stopped_says_how_far_it_still_moved(compared):
+def test_a_run_that_stopped_states_how_far_it_still_moved(compared):
     folder, outcome = compared
     for run in content_of(folder)["runs"]:
         history = (folder / run["folder"] / "history.jsonl").read_text().splitlines()
@@ -118,7 +118,7 @@ def test_all_methods_see_the_same_rows(compared):
     assert len({result_of(folder / name)["data"]["sha256"] for name in MOST}) == 1
 
 
-def test_a_method_without_budgets_says_so_in_its_result(compared):
+def test_a_method_without_budgets_states_so_in_its_result(compared):
     folder, _ = compared
     for name in MOST:
         told = any("does not enforce budgets" in note for note in result_of(folder / name)["notes"])
@@ -170,7 +170,7 @@ def test_resumed_it_keeps_what_is_finished(table, tmp_path):
         }
 
 
-def test_resumed_with_more_rounds_an_unfinished_run_goes_on_and_a_finished_one_does_not(
+def test_resumed_with_more_rounds_an_unfinished_run_continues_and_a_finished_one_does_not(
     table, tmp_path
 ):
     columns = {"client": "hospital", "label": "died", "sensitive": ("race",)}
@@ -251,7 +251,7 @@ def test_a_table_that_cannot_be_read_is_one_line_before_the_first_run(tmp_path, 
     assert not (tmp_path / "out").exists()
 
 
-def test_one_group_everywhere_is_told_once(tmp_path):
+def test_one_group_everywhere_is_reported_once(tmp_path):
     table = written(stays().assign(race="white"), tmp_path / "one.csv")
     outcome = fcfl("compare", table, *COLUMNS, *FEW, "--budget", "0.1", "--out", tmp_path / "out")
     assert "The only group of 'race' among the training rows is 'white'" in only_error(outcome)
@@ -275,7 +275,7 @@ def test_what_a_method_cannot_take_is_left_to_those_that_can():
         assert taken == ["sqp", "two-stage"]
 
 
-def test_methods_that_cannot_be_made_are_told_before_the_rows_are_opened(tmp_path):
+def test_methods_that_cannot_be_made_are_reported_before_the_rows_are_opened(tmp_path):
     opened = []
     with pytest.raises(ValueError, match="private"):
         run_comparison(

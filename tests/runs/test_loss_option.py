@@ -22,7 +22,7 @@ def run_with(folder, loss, **more):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_the_loss_is_the_one_minimised_written_and_told(tmp_path, loss):
+def test_the_loss_is_the_one_minimised_written_and_reported(tmp_path, loss):
     finished = run_with(tmp_path, loss, test_size=0.0)
     model, frame = load_model(finished.folder), stays(300)
     assert model.model.loss == LOSSES[loss]()
@@ -40,7 +40,7 @@ def test_the_loss_is_the_one_minimised_written_and_told(tmp_path, loss):
 
 
 @pytest.mark.parametrize("loss", ["hinge", {"name": "log"}, {"name": "hinge", "width": -1}, {}])
-def test_a_model_file_with_a_strange_loss_is_refused(tmp_path, loss):
+def test_a_model_file_with_a_strange_loss_is_rejected(tmp_path, loss):
     folder = run_with(tmp_path, "hinge").folder
     content = json.loads((folder / "model.json").read_text()) | {"loss": loss}
     (folder / "model.json").write_text(json.dumps(content))
@@ -48,7 +48,7 @@ def test_a_model_file_with_a_strange_loss_is_refused(tmp_path, loss):
         load_model(folder)
 
 
-def test_the_command_line_takes_it_and_refuses_others(tmp_path):
+def test_the_command_line_takes_it_and_rejects_others(tmp_path):
     table = written(stays(200), tmp_path / "stays.csv")
     common = ("train", table, "--client", "hospital", "--label", "died", "--sensitive", "race")
     out = ("--l2", 0.01, "--objective", "mean", "--out", tmp_path / "run")

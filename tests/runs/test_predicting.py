@@ -99,7 +99,7 @@ def test_a_row_is_positive_from_the_threshold_on(trained, tmp_path, threshold):
 
 
 @pytest.mark.parametrize("threshold", ["0", "1", "-1", "nan"])
-def test_a_threshold_that_selects_all_or_nobody_is_refused(trained, threshold):
+def test_a_threshold_that_selects_all_or_nobody_is_rejected(trained, threshold):
     outcome = fcfl("predict", trained[0].folder, trained[1], "--threshold", threshold)
     assert "`--threshold` must lie strictly between 0 and 1" in only_error(outcome, 2)
 
@@ -125,7 +125,7 @@ def test_cells_that_a_spreadsheet_would_compute_are_escaped_on_request_only(trai
 
 
 @pytest.mark.parametrize("name", ["out.xlsx", "out.xls", "out", "out.txt"])
-def test_a_file_of_another_kind_is_refused_not_written_as_csv(trained, tmp_path, name):
+def test_a_file_of_another_kind_is_rejected_not_written_as_csv(trained, tmp_path, name):
     outcome = fcfl("predict", trained[0].folder, trained[1], "--out", tmp_path / name)
     assert "`--out` must end in .csv, .csv.gz or .parquet" in only_error(outcome)
     assert list(tmp_path.iterdir()) == []
@@ -201,14 +201,14 @@ def test_a_classifier_saved_in_python_predicts_on_the_command_line(tmp_path, lab
 
 
 @pytest.mark.filterwarnings("ignore:The model selects nearly")
-def test_a_model_of_plain_numbers_refuses_an_empty_cell(tmp_path):
+def test_a_model_of_plain_numbers_rejects_an_empty_cell(tmp_path):
     _, X = numbers_only(tmp_path)
     X.astype(object).mask(X["other"] == 3).to_csv(tmp_path / "new.csv", index=False)
     outcome = fcfl("predict", tmp_path / "saved", tmp_path / "new.csv")
     assert "trained on numbers only. Fill the cells in." in only_error(outcome)
 
 
-def test_a_network_is_told_to_need_python(tmp_path):
+def test_a_network_is_reported_to_need_python(tmp_path):
     torch = pytest.importorskip("torch")
     from fcfl.torch import save_module
 

@@ -32,14 +32,14 @@ def table(tmp_path):
     return written(frame, tmp_path / "stays.csv")
 
 
-def test_a_private_run_says_its_epsilon_on_the_screen_the_page_and_in_the_result(table, tmp_path):
+def test_a_private_run_states_its_epsilon_on_the_screen_the_page_and_in_the_result(table, tmp_path):
     schema = ("--schema", tmp_path / "schema.toml")
     out = tmp_path / "out"
     done = fcfl("train", table, *COLUMNS, *PRIVACY, *schema, "--budget", "0.1", "--out", out)
     assert done.exit_code in (0, 3), done.output
     shown = " ".join(done.output.split())
     assert "epsilon 4 at delta 1e-06 for each of north, south, west" in shown
-    assert "Privacy does not cover" in shown and "tell no losses" in shown
+    assert "Privacy does not cover" in shown and "report no losses" in shown
     result = json.loads((out / "result.json").read_text())
     assert result["privacy"]["clients"]["north"] == {"epsilon": 4.0, "delta": 1e-6}
     assert result["method"] == "private" and result["selection"] is None
@@ -91,7 +91,7 @@ def test_settings_that_do_not_fit_are_wrong_usage(table, options, sentence):
     ],
     ids=lambda options: options[0],
 )
-def test_an_option_that_would_do_nothing_is_refused(table, tmp_path, options):
+def test_an_option_that_would_do_nothing_is_rejected(table, tmp_path, options):
     schema = ("--schema", tmp_path / "schema.toml")
     said = only_error(fcfl("train", table, *COLUMNS, *PRIVACY, *schema, *options), code=2)
     assert said.startswith(f"`{options[0]}` must be left out with `--privacy`, got ")
@@ -114,13 +114,13 @@ def test_several_files_are_not_clients_of_a_private_run(table, tmp_path):
 
 
 @pytest.mark.parametrize("command", ["train", "data", "compare"])
-def test_a_schema_without_privacy_is_refused(command, table, tmp_path):
+def test_a_schema_without_privacy_is_rejected(command, table, tmp_path):
     schema = ("--schema", tmp_path / "schema.toml")
     said = only_error(fcfl(command, table, *COLUMNS, *schema))
     assert said.startswith("`--schema` belongs to `fcfl train --privacy`")
 
 
-def test_a_group_that_is_not_declared_is_told(table, tmp_path):
+def test_a_group_that_is_not_declared_is_reported(table, tmp_path):
     columns = ("--client", "hospital", "--label", "died", "--sensitive", "sex")
     schema = ("--schema", tmp_path / "schema.toml")
     said = only_error(fcfl("train", table, *columns, *PRIVACY, *schema))
@@ -152,7 +152,7 @@ def test_the_estimator_takes_a_privacy_budget():
         FCFLClassifier(method="fedavg", privacy={"epsilon": 1.0, "delta": 1e-6}).fit(X, y)
 
 
-def test_what_trains_several_times_is_refused(tmp_path):
+def test_what_trains_several_times_is_rejected(tmp_path):
     """Each run would state its own epsilon, and all together cost more."""
     settings = Experiment("adult-5", privacy={"epsilon": 2.0, "delta": 1e-6})
     with pytest.raises(ValueError, match="`privacy` must be left out of a sweep"):

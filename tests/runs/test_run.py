@@ -109,7 +109,7 @@ def test_the_numbers_of_a_result_are_those_of_the_model_on_the_table(whole):
     assert result["worst_client"]["train_loss"] == told[worst]["loss"]
 
 
-def test_a_result_without_test_rows_says_nothing_about_them(whole):
+def test_a_result_without_test_rows_states_nothing_about_them(whole):
     result = result_of(whole.folder)
     assert result["worst_client"]["test_accuracy"] is None
     for client in result["clients"].values():
@@ -242,7 +242,7 @@ def test_predictions_that_cannot_be_written_leave_nothing(tmp_path):
         (lambda text: text.replace('"weights":', '"weights":5,"w":'), "is not a whole model"),
     ],
 )
-def test_a_torn_model_is_told(whole, tmp_path, change, sentence):
+def test_a_torn_model_is_reported(whole, tmp_path, change, sentence):
     text = (whole.folder / "model.json").read_text(encoding="utf-8")
     (tmp_path / "model.json").write_text(change(text), encoding="utf-8")
     with pytest.raises(DataError, match=sentence):
@@ -294,7 +294,7 @@ def test_budgets_are_met_exactly_when_decisions_keep_them(tmp_path, options, n_b
     assert max(smooth) <= 1e-6 or not feasible_from_the_start
 
 
-def test_met_are_decisions_where_smooth_rates_say_otherwise(tmp_path):
+def test_met_are_decisions_where_smooth_rates_state_otherwise(tmp_path):
     """Of one table: two-stage leaves smooth rates inside and decisions not, sqp goes on."""
     frame = stays(n_rows=600, seed=1)
     smooth_only = run_on(tmp_path, frame, budget=0.02)
@@ -380,13 +380,13 @@ def test_a_new_run_forgets_the_checkpoints_of_the_old_one(tmp_path):
     assert sum(resumed.result.rounds.values()) > 10
 
 
-def test_another_method_with_its_rounds_is_not_gone_on_with(tmp_path):
+def test_another_method_with_its_rounds_is_not_resumed(tmp_path):
     run_on(tmp_path, rounds=(5, 5))
     other = Experiment(str(tmp_path / "stays.csv"), **TABLE, method="fedavg", rounds=(5,))
     with pytest.raises(FCFLError, match="method 'two-stage' there, 'fedavg' here"):
         run_experiment(other, tmp_path / "run", resume=True)
 
 
-def test_resuming_nothing_is_refused(tmp_path):
+def test_resuming_nothing_is_rejected(tmp_path):
     with pytest.raises(CheckpointError, match="There is no run to resume in"):
         run_experiment(Experiment("synthetic"), tmp_path / "run", resume=True)

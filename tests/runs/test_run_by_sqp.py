@@ -25,7 +25,7 @@ def table(tmp_path):
     return str(written(stays(), tmp_path / "stays.csv"))
 
 
-def test_open_settings_are_chosen_and_told(table, tmp_path):
+def test_open_settings_are_chosen_and_reported(table, tmp_path):
     told = []
     finished = run_experiment(
         Experiment(table, **TABLE, budget=0.05), tmp_path / "run", on_message=told.append
@@ -158,7 +158,7 @@ def test_a_relative_sweep_shrinks_disparities(table, tmp_path):
     ("options", "sentence"),
     [({"budget": 0.1}, "A sweep sets the budgets itself"), ({}, "at least one number")],
 )
-def test_a_sweep_that_cannot_be_is_refused(table, tmp_path, options, sentence):
+def test_a_sweep_that_cannot_be_is_rejected(table, tmp_path, options, sentence):
     experiment = Experiment(table, **TABLE, **options)
     with pytest.raises(ValueError, match=sentence):
         run_sweep(experiment, [0.1] if options else [], Session(tmp_path), relative=False)

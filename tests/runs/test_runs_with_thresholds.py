@@ -33,7 +33,7 @@ def trained(tmp_path_factory):
     return run_experiment(experiment, folder / "run"), table, frame
 
 
-def test_files_say_which_thresholds_and_predictions_are_those_counted(trained):
+def test_files_state_which_thresholds_and_predictions_are_those_counted(trained):
     finished, table, frame = trained
     read = read_result(finished.folder / "result.json")
     assert finished.budgets_met
@@ -93,7 +93,7 @@ def test_other_formats_have_no_place_for_thresholds(trained):
     )
 
 
-def test_the_page_lists_thresholds_and_says_where_they_may_be_unlawful(trained):
+def test_the_page_lists_thresholds_and_states_where_they_may_be_unlawful(trained):
     page = write_page(trained[0].folder).read_text(encoding="utf-8")
     for word in ('id="thresholds"', "unlawful", "employment", "&lt;b&gt;01"):
         assert word in page
@@ -101,7 +101,7 @@ def test_the_page_lists_thresholds_and_says_where_they_may_be_unlawful(trained):
     assert f"{own['white']:.6g}" in page and ODD not in page
 
 
-def test_settings_that_do_not_go_with_thresholds_are_refused(tmp_path):
+def test_settings_that_do_not_go_with_thresholds_are_rejected(tmp_path):
     table = written(stays(60), tmp_path / "stays.csv")
     for more, sentence in (
         ({"scope": "both", "budget": 0.1}, "needs scope 'client', got 'both'"),
@@ -124,7 +124,7 @@ def written_settings(experiment, path):
     return path
 
 
-def test_sites_refuse_thresholds_for_now():
+def test_sites_reject_thresholds_for_now():
     sites = RemoteFederation.__new__(RemoteFederation)  # nobody is asked anything
     with pytest.raises(FCFLError, match="'common' in a run over sites"):
         sites.check_chooses_thresholds()

@@ -113,7 +113,7 @@ def rounds_and_exchanges(folder):
 
 
 @pytest.mark.parametrize("attempt", range(2))
-def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, adult, attempt):
+def test_a_killed_run_continues_to_the_same_bits(tmp_path, adult, attempt):
     pause = random.Random(attempt).uniform(0, 0.3)
     process = stopped_by(signal.SIGKILL, tmp_path, ADULT, pause=pause)
     assert process.returncode == -signal.SIGKILL
@@ -124,7 +124,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, adult, attempt):
 
 
 @pytest.mark.parametrize("kill", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_run_says_how_to_go_on_and_does(tmp_path, table, whole, kill):
+def test_a_stopped_run_states_how_to_continue_and_does(tmp_path, table, whole, kill):
     folder = tmp_path / "a folder"
     process = stopped_by(kill, folder, table)
     assert process.returncode == 1
@@ -138,7 +138,7 @@ def test_a_stopped_run_says_how_to_go_on_and_does(tmp_path, table, whole, kill):
     assert_same_run(folder, whole)
 
 
-def test_a_torn_checkpoint_is_told_and_the_previous_one_used(tmp_path, table, whole):
+def test_a_torn_checkpoint_is_reported_and_the_previous_one_used(tmp_path, table, whole):
     stopped_by(signal.SIGKILL, tmp_path, table, wait_for=previous_path)
     newest = checkpoint_path(tmp_path)
     content = newest.read_bytes() if newest.exists() else previous_path(tmp_path).read_bytes()
@@ -222,7 +222,7 @@ def test_a_run_with_relative_budgets_can_be_stopped_in_both_halves(tmp_path):
     assert_same_run(parts.folder, whole.folder)
 
 
-def test_resuming_with_other_settings_or_rows_is_refused(tmp_path):
+def test_resuming_with_other_settings_or_rows_is_rejected(tmp_path):
     table = written(stays(), tmp_path / "stays.csv")
     command = ("train", table, *COLUMNS, *SHORT, "--out", tmp_path / "run")
     assert fcfl(*command, "--budget", "0.05").exit_code in (0, 3)
@@ -241,7 +241,7 @@ def test_resuming_with_other_settings_or_rows_is_refused(tmp_path):
     )
 
 
-def test_starting_again_over_an_unfinished_run_is_told(tmp_path):
+def test_starting_again_over_an_unfinished_run_is_reported(tmp_path):
     experiment = table_run(tmp_path)
     with pytest.raises(Interrupted):
         run_experiment(experiment, tmp_path / "run", on_round=stop_after(3))
@@ -284,7 +284,7 @@ def assert_nothing_torn(folder):
 
 @pytest.mark.skipif(os.name != "posix", reason="needs resource limits")
 @pytest.mark.parametrize(("n_bytes", "rounds"), [(1800, "4,4"), (1800, "20,20")])
-def test_a_full_disk_is_told_and_leaves_nothing_torn(tmp_path, n_bytes, rounds):
+def test_a_full_disk_is_reported_and_leaves_nothing_torn(tmp_path, n_bytes, rounds):
     process = run_with_largest_file(n_bytes, tmp_path, rounds)
     notes = [line for line in process.said.splitlines() if "checkpoint" in line]
     errors = [line for line in process.said.splitlines() if line.startswith("error: ")]
@@ -298,7 +298,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_torn(tmp_path, n_bytes, rounds):
     assert fcfl("train", "--resume", "--out", tmp_path / "run").exit_code in (0, 3)
 
 
-def test_training_goes_on_where_checkpoints_cannot_be_written(tmp_path, monkeypatch):
+def test_training_continues_where_checkpoints_cannot_be_written(tmp_path, monkeypatch):
     experiment = table_run(tmp_path)
     whole = run_experiment(experiment, tmp_path / "whole")
 

@@ -188,7 +188,7 @@ def test_a_comparison_is_not_resumed_with_other_rows(finished, table, tmp_path):
 # --- stopped and gone on with ---------------------------------------------------------------------
 
 
-def test_a_stopped_sweep_says_how_to_go_on_and_ends_the_same(table, tmp_path, monkeypatch):
+def test_a_stopped_sweep_states_how_to_continue_and_ends_the_same(table, tmp_path, monkeypatch):
     command = ("sweep", table, *COLUMNS, *SETTLED, "--budgets", "0.2,0.02", "--out")
     assert fcfl(*command, tmp_path / "whole").exit_code in (0, 3)
     rounds = read_result(tmp_path / "whole" / "budget-0.2" / "result.json").n_rounds
@@ -212,7 +212,7 @@ def test_a_stopped_sweep_says_how_to_go_on_and_ends_the_same(table, tmp_path, mo
         assert weights_of(folder / name) == weights_of(tmp_path / "whole" / name)
 
 
-def test_a_sweep_stopped_while_it_chooses_says_how_to_go_on(table, tmp_path, monkeypatch):
+def test_a_sweep_stopped_while_it_chooses_states_how_to_continue(table, tmp_path, monkeypatch):
     stop_in_round(monkeypatch, sweeping, 1)
     outcome = fcfl("sweep", table, *COLUMNS, "--budgets", "0.2", "--out", tmp_path / "sweep")
     assert "Continue with: fcfl sweep " in only_error(outcome)
@@ -221,7 +221,7 @@ def test_a_sweep_stopped_while_it_chooses_says_how_to_go_on(table, tmp_path, mon
 # --- points with other settings -------------------------------------------------------------------
 
 
-def test_points_with_other_settings_are_refused_or_overwritten(table, tmp_path, monkeypatch):
+def test_points_with_other_settings_are_rejected_or_overwritten(table, tmp_path, monkeypatch):
     folder = tmp_path / "sweep"
     command = ("sweep", table, *COLUMNS, "--budgets", "0.2,0.1", "--out", folder)
     assert fcfl(*command, *SETTLED).exit_code == 0
@@ -242,7 +242,7 @@ def test_points_with_other_settings_are_refused_or_overwritten(table, tmp_path, 
     assert again.exit_code == 0 and "starts again" not in again.stderr
 
 
-def test_a_later_point_with_other_settings_is_refused_before_the_first_is_trained(table, tmp_path):
+def test_a_later_point_with_other_settings_is_rejected_before_the_first_is_trained(table, tmp_path):
     folder = tmp_path / "sweep"
     command = ("sweep", table, *COLUMNS, "--method", "fedavg", "--out", folder)
     fcfl(*command, "--budgets", "0.1", "--l2", "0.5")
@@ -278,14 +278,14 @@ def test_the_synthetic_sweep_is_read_back(tmp_path):
     assert again.stdout == first.stdout
 
 
-def test_every_note_says_something(table, tmp_path):
+def test_every_note_states_something(table, tmp_path):
     command = ("sweep", table, *COLUMNS, *SETTLED, "--budgets", "0.2,0.1")
     notes = fcfl(*command, "--out", tmp_path / "sweep").stderr.splitlines()
     assert "note: budget-0.2, point 1 of 2" in notes
     assert not any(line.endswith(":") for line in notes)
 
 
-def test_a_stopped_comparison_says_how_to_go_on(table, tmp_path, monkeypatch):
+def test_a_stopped_comparison_states_how_to_continue(table, tmp_path, monkeypatch):
     stop_in_round(monkeypatch, comparing, 2)
     command = ("compare", table, *COLUMNS, "--methods", "fedavg", "--out", tmp_path / "c")
     assert "Continue with: fcfl compare " in only_error(fcfl(*command))

@@ -145,7 +145,7 @@ def test_columns_in_advice_can_be_copied_to_the_command_line(tmp_path):
     assert "(`--keep 'stay id'` uses them)" in outcome.output
 
 
-def test_thousands_of_clients_are_asked_about(tmp_path):
+def test_thousands_of_clients_need_confirmation(tmp_path):
     frame = stays(2200).assign(person=[f"p{i // 2}" for i in range(2200)])
     table = written(frame, tmp_path / "t.csv")
     given = ("data", table, "--client", "person", "--label", "died", "--sensitive", "race")

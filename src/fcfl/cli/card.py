@@ -25,7 +25,7 @@ def card(
     ],
     facts: Annotated[
         Path | None,
-        Parameter(help="TOML file with what no result knows, such as who to contact."),
+        Parameter(help="TOML file with facts that no result has, such as whom to contact."),
     ] = None,
     template: Annotated[bool, flag("Write such a file to fill in, instead of a card.")] = False,
     min_cell: Annotated[
@@ -41,7 +41,7 @@ def card(
 ) -> None:
     """Write what must be handed in about a model: tables, metrics, verdicts, in a given form.
 
-    What no result knows is taken from --facts, and said to be not stated otherwise.
+    Facts that no result has are taken from --facts, else shown as not stated.
     Nothing here is legal advice. For tables of intersections (ll144) make the card
     of an audit with several --sensitive columns.
     """

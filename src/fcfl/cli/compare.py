@@ -80,7 +80,7 @@ def compare(
 
 
 def _show(comparison: Comparison, folder: Path) -> None:
-    """A page for every finished run and one for all; a failed run fails the command."""
+    """Write a page for every finished run and one for all; a failed run fails the command."""
     from fcfl.report.comparisons import methods_sentences, methods_table
     from fcfl.report.page import write_comparison, write_page
 

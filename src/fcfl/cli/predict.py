@@ -60,7 +60,7 @@ def predict(
     --loss hinge it is the logit, which is not a probability. An unseen level of
     a column is treated as none of the known ones, a missing number as the mean;
     both are counted. Other cells stay as they are in the file. Of the table that
-    the run was trained on, a column part says which rows were held out. A model
+    the run was trained on, a column part marks the rows held out. A model
     trained with --thresholds group needs the columns of the client and of the
     group, too: they decide from which score on a row is positive. Where files were
     the clients, the file's name is the client.

@@ -46,7 +46,7 @@ def report(
 
 
 def _show_one(folder: Path, out: Path | None) -> Path:
-    """One folder, by the file that says what it is."""
+    """Print the content of one folder, of a kind that its files determine, and write its page."""
     if (folder / COMPARISON).exists():
         comparison = read_comparison(folder / COMPARISON)
         out_console.print(methods_table(comparison, out_console.width), "")

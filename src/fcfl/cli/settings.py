@@ -23,7 +23,7 @@ AtLeastOne = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 
 
 def table_argument(more: str = "") -> Parameter:
-    """Return the argument for tables; ``more`` says what leaving it out means."""
+    """Return the argument for tables; ``more`` is added to its help."""
     help = settings_of(Experiment)["table"].help
     return Parameter(help=f"{help} {more}".strip(), metavar="TABLE")
 
@@ -55,7 +55,7 @@ def takes(settings: type, *names: str, into: str = "given") -> Callable[[Command
 
 
 def _option(one: Setting) -> Any:
-    """The type of an option, with all that the library shows of it."""
+    """Return the type of an option, annotated with its help, choices and reader."""
 
     def read(_: Any, tokens: Sequence[Any]) -> Any:
         return one.read(",".join(token.value for token in tokens))

@@ -92,7 +92,7 @@ def sweep(
 
 
 def _show(curve: Sweep, folder: Path, page: Path) -> None:
-    """The curve as a table; a point that exceeds its budget fails the command."""
+    """Print the curve as a table; a point that exceeds its budget fails the command."""
     out_console.print(curve_table(curve.points))
     say(tradeoff_sentence(curve.points))
     say(f"Written to {folder}; open {page}")

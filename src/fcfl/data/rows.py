@@ -124,7 +124,7 @@ def read_as_written(path: Path) -> tuple[Frame, Dialect]:
         return frame.assign(**{n: frame[n].map(str, na_action="ignore") for n in mixed}), Dialect()
     dialect = dialect_of(path)
     as_text = dict.fromkeys(_column_names(dialect), pa.string())
-    return arrow_to_pandas(_parse_csv(path, dialect, as_text, null_values=())), dialect
+    return arrow_to_pandas(_parse_csv(path, dialect, as_text, as_written=True)), dialect
 
 
 def suffix_of(path: Path) -> str:
@@ -244,14 +244,16 @@ def separator_of(header: str) -> str:
 
 
 def csv_rows(
-    path: Path, file: IO[str], separator: str, *, one_line: bool = False
+    path: Path, file: IO[str], separator: str, *, one_line: bool = False, spaces: bool = False
 ) -> Iterator[list[str]]:
-    """Yield header and rows of a CSV file, without spaces after separators, short rows filled up.
+    """Yield header and rows of a CSV file, short rows filled up.
+
+    Spaces after separators are left out, unless ``spaces`` keeps them.
 
     Raise `DataError` with the place of a row that is longer than the header, of a quote that is not
     closed, and, with ``one_line``, of a row that takes in the next line.
     """
-    reader = csv.reader(file, delimiter=separator, skipinitialspace=True, strict=True)
+    reader = csv.reader(file, delimiter=separator, skipinitialspace=not spaces, strict=True)
     n_columns = n_rows = line = 0
     try:
         for cells in reader:
@@ -300,9 +302,13 @@ def _parse_csv(
     path: Path,
     dialect: Dialect,
     types: Mapping[str, Any],
-    null_values: Sequence[str] = _EMPTY,
+    *,
+    as_written: bool = False,
 ) -> Any:
-    """Parse a file by Arrow: as it is, or with rows made equally long if Arrow rejects it."""
+    """Parse a file by Arrow: as it is, or with rows made equally long if Arrow rejects it.
+
+    Empty cells and spaces after separators are kept if ``as_written``.
+    """
     from pyarrow import csv as arrow_csv
 
     def parse(source: Any, encoding: str) -> Any:
@@ -317,7 +323,7 @@ def _parse_csv(
             arrow_csv.ConvertOptions(
                 column_types=types,
                 decimal_point=dialect.decimal,
-                null_values=list(null_values),
+                null_values=[] if as_written else list(_EMPTY),
                 strings_can_be_null=True,
                 auto_dict_encode=True,
                 auto_dict_max_cardinality=_MAX_CODES,
@@ -332,7 +338,7 @@ def _parse_csv(
     even = io.StringIO(newline="")
     with io.TextIOWrapper(open_bytes(path), dialect.encoding, newline="") as file:
         csv.writer(even, delimiter=dialect.separator).writerows(
-            csv_rows(path, file, dialect.separator)
+            csv_rows(path, file, dialect.separator, spaces=as_written)
         )
     return parse(io.BytesIO(even.getvalue().encode()), "utf-8")
 

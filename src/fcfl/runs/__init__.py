@@ -1,4 +1,4 @@
-"""One run, from its settings to a folder: `Experiment` says what, `run_experiment` does it."""
+"""One run, from its settings (`Experiment`) to a folder (`run_experiment`)."""
 
 from .run import Finished, run_experiment
 from .settings import Experiment

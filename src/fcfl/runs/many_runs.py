@@ -407,7 +407,7 @@ def summarise(folder: Path, result: Result) -> MethodRun:
 
 
 def _still_moving(folder: Path, result: Result) -> str:
-    """How far from converged a run is that was stopped: what its last tenth of rounds changed."""
+    """Return how much the last tenth of rounds changed in a run that has not converged."""
     history = folder / HISTORY
     if result.status == "converged" or not history.exists():
         return ""
@@ -464,7 +464,7 @@ def _share_labelled(counts: Sequence[Counts], label: bool) -> float:
 
 
 def _among(run: MethodRun, clients: Sequence[str]) -> MethodRun:
-    """The run with the lowest accuracy among these clients, as the others are judged."""
+    """Return the run with the lowest accuracy among the clients of the other runs."""
     known = [run.clients[name].accuracy for name in clients if name in run.clients]
     lowest = min((value for value in known if value is not None), default=None)
     return replace(run, judged=replace(run.judged, lowest_accuracy=lowest))
@@ -473,7 +473,7 @@ def _among(run: MethodRun, clients: Sequence[str]) -> MethodRun:
 def compare_runs(
     table: str, runs: Sequence[MethodRun], majority: Sequence[MethodRun]
 ) -> Comparison:
-    """Everything ``comparison.json`` says."""
+    """Return the content of ``comparison.json``."""
     enough = next((run.judged.clients for run in runs if run.part is not None), ())
     majority = [_among(run, enough) for run in majority]
     by_method: dict[str, list[MethodRun]] = {}

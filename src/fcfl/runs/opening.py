@@ -57,7 +57,7 @@ _OF_ROWS = _OF_TABLES | {
 
 @dataclass(frozen=True)
 class Opened:
-    """Clients that can be asked, a model and rules; ``inputs`` are the model's columns.
+    """Clients, a model and rules; ``inputs`` are the model's columns.
 
     ``checksum`` identifies the rows, their split and their columns. ``notes`` are what a person
     should know about the table. A ``method`` replaces the experiment's own. For clients elsewhere,

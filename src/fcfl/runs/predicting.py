@@ -34,7 +34,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsh
 
 @dataclass(frozen=True)
 class Predictions:
-    """The table with its new columns, and what is reported of it.
+    """The table with its new columns, and notes on it.
 
     ``decided`` is the rule that makes a row positive, ``dialect`` that of the table's file.
     """
@@ -52,7 +52,7 @@ def predict_file(folder: Path, table: Path, threshold: float | None = None) -> P
     By default that is the threshold the model was trained for.
 
     Cells are as they are in the file: ``007`` stays ``007``. Where the rows are those that the
-    folder's run was trained on, a column says which of them were held out.
+    folder's run was trained on, a column marks those that were held out.
     """
     model = load_model(folder)
     schema = model.inputs.schema
@@ -99,7 +99,7 @@ def _from_where(model: Linear, threshold: float | None) -> str:
 
 
 def _by_group(inputs: Inputs) -> tuple[str, ...]:
-    """The columns with each row's client and group, where decisions are by these."""
+    """Return the columns of client and group if decisions depend on them."""
     if inputs.thresholds is None or inputs.client_column is None:
         return ()
     return inputs.client_column, inputs.thresholds.attribute
@@ -108,7 +108,7 @@ def _by_group(inputs: Inputs) -> tuple[str, ...]:
 def _cuts(
     model: SavedModel, frame: Any, threshold: float | None, by_group: Sequence[str]
 ) -> tuple[Vector | float, tuple[str, ...]]:
-    """The logit from which on each row is positive, and what to say of it."""
+    """Return the logit from which on each row is positive, and notes on it."""
     inputs, cut = model.inputs, at_threshold(model.model, threshold).cut
     if inputs.thresholds is None:
         return cut, ()
@@ -137,9 +137,9 @@ def _cuts(
 
 
 def parts_of_rows(folder: Path, table: Path) -> tuple[NDArray[np.str_] | None, tuple[str, ...]]:
-    """Return the part of each row of the run's own table, or why that is not known.
+    """Return the part of each row of the run's own table, or a note on why that is not known.
 
-    Of another table there is nothing to say.
+    For another table there is neither.
     """
     settings, rows = folder / SETTINGS, folder / ROWS
     if not (settings.exists() and rows.exists()):
@@ -148,35 +148,14 @@ def parts_of_rows(folder: Path, table: Path) -> tuple[NDArray[np.str_] | None, t
     if not (experiment.label and experiment.sensitive):
         return None, ()  # of a built-in set
     checksum = rows.read_text(encoding="utf-8").strip()
-    if experiment.client is None or len(_files(experiment)) > 1:
-        return _parts_of_one(experiment, table, checksum)
-    return _parts_of_table(replace(experiment, table=str(table)), checksum), ()
-
-
-def _parts_of_table(experiment: Experiment, checksum: str) -> NDArray[np.str_] | None:
     try:
-        opened = open_table(experiment)
+        files = table_files(experiment.table)
     except DataError:
-        return None  # another table: new rows have no label
-    if opened.checksum != checksum:
-        return None
-    parts = np.where(opened.held_out, HELD_OUT, TRAIN)
-    if not experiment.drop_unlabelled:
-        return parts
-    frames = (read_table(path, missing=experiment.missing) for path in _files(experiment))
-    is_used = np.concatenate([texts(frame[experiment.label]).codes >= 0 for frame in frames])
-    whole = np.full(is_used.size, "", dtype=parts.dtype)
-    whole[is_used] = parts
-    return whole
-
-
-def _parts_of_one(
-    experiment: Experiment, table: Path, checksum: str
-) -> tuple[NDArray[np.str_] | None, tuple[str, ...]]:
-    """As `parts_of_rows`, of one of several files that a run was trained on together."""
-    files = _files(experiment)
+        files = []  # its folder is empty by now
+    if experiment.client is not None and len(files) <= 1:
+        return _parts_of_table(replace(experiment, table=str(table)), checksum), ()
     places = [path.resolve() for path in files]
-    if table.resolve() in places:
+    if table.resolve() in places:  # one of several files that were trained on together
         parts = _parts_of_table(experiment, checksum)
         if parts is not None:
             ends = np.cumsum([len(read_table(path)) for path in files])
@@ -189,19 +168,30 @@ def _parts_of_one(
     )
 
 
-def _files(experiment: Experiment) -> list[Path]:
-    """The files of the run's table; none where its folder is empty by now."""
+def _parts_of_table(experiment: Experiment, checksum: str) -> NDArray[np.str_] | None:
+    """Return the part of each row of a table, or None for other rows than those trained on."""
     try:
-        return table_files(experiment.table)
-    except DataError:
-        return []
+        opened = open_table(experiment)
+    except ValueError:
+        return None  # another table: new rows have no label
+    if opened.checksum != checksum:
+        return None
+    parts = np.where(opened.held_out, HELD_OUT, TRAIN)
+    if not experiment.drop_unlabelled:
+        return parts
+    files = table_files(experiment.table)
+    frames = (read_table(path, missing=experiment.missing) for path in files)
+    is_used = np.concatenate([texts(frame[experiment.label]).codes >= 0 for frame in frames])
+    whole = np.full(is_used.size, "", dtype=parts.dtype)
+    whole[is_used] = parts
+    return whole
 
 
-# --- what a person should know --------------------------------------------------------------------
+# --- notes ----------------------------------------------------------------------------------------
 
 
 def _notes(schema: Schema, frame: Any, parts: NDArray[np.str_] | None) -> Iterator[str]:
-    """Cells that the model has never seen the like of, and which rows are which."""
+    """Yield notes on cells unseen in training, and on which rows were held out."""
     for column, cells in zip(schema.columns, schema.read(frame), strict=True):
         written = frame[column.name]
         is_empty = (written.isna() | (written.astype(str).str.strip() == "")).to_numpy()
@@ -237,7 +227,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _text_columns(schema: Schema) -> list[str]:
-    """Categories, whose ``01`` stays ``01``; truth values are read as what they are."""
+    """Return the categories, whose ``01`` stays ``01``; truth values are no text."""
     return [
         column.name
         for column in schema.columns
@@ -246,7 +236,7 @@ def _text_columns(schema: Schema) -> list[str]:
 
 
 def without_formulas(table: Any) -> Any:
-    """The table with ``'`` before every text that a spreadsheet would compute; numbers stay."""
+    """Return the table with ``'`` before every text that a spreadsheet would compute."""
     escaped = {
         name: [_escaped(cell) for cell in table[name]]
         for name in table.columns
@@ -267,7 +257,7 @@ def _escaped(cell: Any) -> Any:
 
 
 def check_out(path: Path) -> None:
-    """Refuse a file that cannot be written, before any row is read."""
+    """Raise `DataError` if the file cannot be written, before any row is read."""
     if path.is_dir():
         raise DataError(f"{str(path)!r} is a folder; `--out` needs the name of a file.")
     if not path.name.lower().endswith(_WRITTEN_AS):
@@ -283,7 +273,7 @@ def check_out(path: Path) -> None:
 
 def write_predictions(predictions: Predictions, path: Path) -> None:
     """Write the table as Parquet or CSV, by its name, in one step."""
-    draft = path.with_name(f".draft-{path.name}")  # keeps the suffix, which says how to compress
+    draft = path.with_name(f".draft-{path.name}")  # keeps the suffix, which sets the compression
     try:
         if path.suffix.lower() == ".parquet":
             predictions.table.to_parquet(draft, index=False)

@@ -39,7 +39,7 @@ log = logging.getLogger("fcfl")
 
 @dataclass
 class Sites:
-    """Sites that keep their rows: met once, when something is first opened."""
+    """Sites that keep their rows; they are introduced once, when a run is first opened."""
 
     transport: Transport
     run: SitesConfig
@@ -47,7 +47,7 @@ class Sites:
 
     @cached_property
     def federation(self) -> RemoteFederation:
-        """All sites, which have agreed on columns and encoding."""
+        """All sites, agreed on columns and encoding."""
         run = self.run
         self.on_message(f"Waiting for {len(run.sites)} sites: {', '.join(run.sites)}.")
         if run.nodes is None:
@@ -63,7 +63,7 @@ class Sites:
         return sites.masked(needs_all=run.max_age == 0) if run.experiment.masked else sites
 
     def open(self, experiment: Experiment) -> Opened:
-        """What one run trains; its costs are counted from here."""
+        """Return what a run trains; its traffic is counted from here."""
         opened = open_sites(experiment, self.federation, self.run.module)
         before = traffic_before(self.federation)
         method = self.run.make_method(experiment)
@@ -86,7 +86,7 @@ def run_sites(
     on_round: OnRound | None = None,
     on_message: Callable[[str], None],
 ) -> Finished:
-    """Train over whatever the transport reaches and write the folder the config names."""
+    """Train over the sites of a transport and write the folder in the config."""
     run = SitesConfig.from_run_config(config)
     session = Session(run.folder, run.resume, on_round, on_message, run.max_age)
     sites = Sites(transport, run, on_message)
@@ -94,7 +94,7 @@ def run_sites(
 
 
 def has_begun(run: SitesConfig) -> bool:
-    """Whether the folder has a run of these settings, which could go on."""
+    """Whether the folder has a run of these settings, which can be resumed."""
     if run.command != "train":  # a folder for each run, with settings of its own
         return any(run.folder.glob(f"*/{SETTINGS}"))
     settings = run.folder / SETTINGS
@@ -104,7 +104,7 @@ def has_begun(run: SitesConfig) -> bool:
 def open_sites(
     experiment: Experiment, sites: RemoteFederation, module: str | None = None
 ) -> Opened:
-    """Sites that have agreed on columns, as what is trained: a linear model, or a module."""
+    """Return what sites that have agreed on columns train: a linear model, or a module."""
     agreement = sites.agreement
     loss = as_loss("loss", experiment.loss)
     model: Linear | NamedModule = Linear(
@@ -144,47 +144,34 @@ def traffic_before(sites: RemoteFederation) -> dict[ClientId, Traffic]:
 def deployment_section(
     sites: RemoteFederation, budgets_met: bool, before: Mapping[ClientId, Traffic]
 ) -> Deployment:
-    """What a run cost on the wire, and what each site insisted on."""
-    traffic = {name: _since(before[name], one) for name, one in sites.traffic.items()}
+    """Return the traffic of a run since ``before``, and the policy of each site."""
+    found: dict[ClientId, SiteDeployment] = {}
+    for name, site in sites.introductions.items():
+        was, now = before[name], sites.traffic[name]
+        found[name] = SiteDeployment(
+            policy_sha256=site.policy_sha256,
+            min_group_rows=site.min_group_rows,
+            withhold_below=site.withhold_below,
+            fcfl_version=site.version,
+            messages=now.messages - was.messages,
+            bytes_to=now.bytes_to - was.bytes_to,
+            bytes_from=now.bytes_from - was.bytes_from,
+            slowest_seconds=now.slowest_seconds,  # of all runs
+        )
     return Deployment(
         budgets_met,
-        bytes_to_sites=sum(site.bytes_to for site in traffic.values()),
-        bytes_from_sites=sum(site.bytes_from for site in traffic.values()),
-        sites={
-            name: SiteDeployment(
-                policy_sha256=said.policy_sha256,
-                min_group_rows=said.min_group_rows,
-                withhold_below=said.withhold_below,
-                fcfl_version=said.version,
-                messages=traffic[name].messages,
-                bytes_to=traffic[name].bytes_to,
-                bytes_from=traffic[name].bytes_from,
-                slowest_seconds=traffic[name].slowest_seconds,
-            )
-            for name, said in sites.introductions.items()
-        },
-    )
-
-
-def _since(before: Traffic, now: Traffic) -> Traffic:
-    """What a site has cost since then; the slowest answer is that of all."""
-    return replace(
-        now,
-        messages=now.messages - before.messages,
-        bytes_to=now.bytes_to - before.bytes_to,
-        bytes_from=now.bytes_from - before.bytes_from,
+        bytes_to_sites=sum(one.bytes_to for one in found.values()),
+        bytes_from_sites=sum(one.bytes_from for one in found.values()),
+        sites=found,
     )
 
 
 def _about_versions(introductions: Mapping[ClientId, Introduction]) -> tuple[str, ...]:
-    other = [
-        f"{name!r} {said.version}"
-        for name, said in introductions.items()
-        if said.version != __version__
-    ]
+    versions = {name: one.version for name, one in introductions.items()}
+    other = [f"{name!r} {version}" for name, version in versions.items() if version != __version__]
     if not other:
         return ()
-    return (f"The server has fcfl {__version__}, these sites do not: {', '.join(other)}.",)
+    return (f"The server has fcfl {__version__}, these sites have not: {', '.join(other)}.",)
 
 
 # --- the server app: a command over the sites, and its page ---------------------------------------
@@ -202,7 +189,15 @@ def serve(transport: Transport, config: Config) -> None:
         run = replace(run, resume=False)
     sites = Sites(transport, run, log.info)
     session = Session(run.folder, run.resume, _log_round, log.info, run.max_age)
-    _COMMANDS[run.command](run, sites, session)
+    if run.command == "train":
+        _train(run, sites, session)
+    elif run.command == "compare":
+        _compare(run, sites, session)
+    elif run.command == "sweep":
+        _sweep(run, sites, session)
+    else:
+        _negotiate(run, sites, session)
+    log.info("Written to %s", run.folder)
 
 
 def _train(run: SitesConfig, sites: Sites, session: Session) -> None:
@@ -211,7 +206,8 @@ def _train(run: SitesConfig, sites: Sites, session: Session) -> None:
     log.info("%s: %s", finished.result.status, finished.result.message)
     for finding in findings_of(finished.result):
         log.warning("%s", finding.sentence)
-    _log_end("Budgets are", finished.budgets_met, run)
+    outcome = "met" if finished.budgets_met else "exceeded"
+    log.info("Budgets are %s on the training rows.", outcome)
 
 
 def _compare(run: SitesConfig, sites: Sites, session: Session) -> None:
@@ -224,7 +220,6 @@ def _compare(run: SitesConfig, sites: Sites, session: Session) -> None:
     if finished:
         write_comparison_page(run.folder)
     log.info("%d of %d methods are compared.", len(finished), len(comparison.runs))
-    log.info("Written to %s", run.folder)
 
 
 def _sweep(run: SitesConfig, sites: Sites, session: Session) -> None:
@@ -238,43 +233,30 @@ def _sweep(run: SitesConfig, sites: Sites, session: Session) -> None:
         overwrite=run.overwrite,
         opener=sites.open,
     )
-    for point in curve.points:
-        write_page(run.folder / point.folder)
-    write_page(run.folder)
-    _log_end("At every point budgets are", all(p.budgets_met for p in curve.points), run)
+    for name in ("", *(point.folder for point in curve.points)):
+        write_page(run.folder / name)
+    outcome = "met" if all(point.budgets_met for point in curve.points) else "exceeded"
+    log.info("Budgets are %s on the training rows of all points.", outcome)
 
 
 def _negotiate(run: SitesConfig, sites: Sites, session: Session) -> None:
     """Find budgets that all sites accept; only ballots leave the sites, no preferences."""
+
+    def command(_: Experiment, found: Negotiation) -> str:
+        """Return the run config that trains the agreement, whatever the engine."""
+        objective = f'"{found.objective}"' if isinstance(found.objective, str) else found.objective
+        policy = f'policy="{run.folder / AGREED}" l2={found.l2:g} objective={objective}'
+        return f'run config command="train" budgets="" {policy} confidence="0"'
+
     found = run_negotiation(
         run.experiment,
         run.procedure,
         session,
         sites.open,
-        command=lambda _, found: _agreed(run, found),
+        command=command,
         overwrite=run.overwrite,
     )
-    log.info("%s Written to %s", headline(found), run.folder)
-
-
-def _agreed(run: SitesConfig, found: Negotiation) -> str:
-    """Return the run config that trains the agreement, whatever the engine."""
-    objective = f'"{found.objective}"' if isinstance(found.objective, str) else found.objective
-    policy = f'policy="{run.folder / AGREED}" l2={found.l2:g} objective={objective}'
-    return f'run config command="train" budgets="" {policy} confidence="0"'
-
-
-def _log_end(what: str, met: bool, run: SitesConfig) -> None:
-    outcome = "met" if met else "exceeded"
-    log.info("%s %s on the training rows. Written to %s", what, outcome, run.folder)
-
-
-_COMMANDS: dict[str, Callable[[SitesConfig, Sites, Session], None]] = {
-    "train": _train,
-    "compare": _compare,
-    "sweep": _sweep,
-    "negotiate": _negotiate,
-}
+    log.info("%s", headline(found))
 
 
 def _log_round(info: RoundInfo, share: float) -> None:
