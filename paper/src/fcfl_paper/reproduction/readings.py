@@ -113,12 +113,9 @@ def _original(case: CaseResult, rows: Sequence[Row]) -> Iterator[str]:
 def _beside(row: Row, client: str, theirs: float) -> str:
     found = row.clients[client].accuracy.mean or 0.0
     people = row.runs[0].clients[client].rows
-    if found >= theirs:
-        verdict = "no worse"
-    elif found >= theirs - sampling_deviation(theirs, people):
-        verdict = "lower, within one standard deviation"
-    else:
-        verdict = "lower by more than one standard deviation"
+    below = found >= theirs - sampling_deviation(theirs, people)
+    lower = "lower, within" if below else "lower by more than"
+    verdict = "no worse" if found >= theirs else f"{lower} one standard deviation"
     return f"{row.label} {number(found)}, {verdict}"
 
 
@@ -128,11 +125,8 @@ def _met(case: CaseResult, given: Published, rows: Sequence[Row]) -> Iterator[st
     if exceeded is None:
         return
     theirs = f"exceed the budget of {' and '.join(exceeded)}" if exceeded else "meet the budgets"
-    ours = [
-        f"{row.label} {share(row.share_met_in_training, row.n_runs)}"
-        for row in rows
-        if row.kind != "baseline"
-    ]
+    own = (row for row in rows if row.kind != "baseline")
+    ours = (f"{row.label} {share(row.share_met_in_training, row.n_runs)}" for row in own)
     yield (
         f"{case.name}: {given.label} {theirs} on test rows; runs that meet all budgets on "
         f"their training rows: {', '.join(ours)}."
@@ -144,14 +138,14 @@ def _met(case: CaseResult, given: Published, rows: Sequence[Row]) -> Iterator[st
 
 def _shares(case: CaseResult, rows: Sequence[Row]) -> Iterator[str]:
     """How often budgets are met on held-out rows, ours against every baseline."""
-    baselines = [row for row in rows if row.kind == "baseline"]
+    lines = {row.line: row for row in rows if row.n_runs > 1}
     for name in (OURS, "sqp-sure", "sqp-tenth", "sqp-max", "two-stage"):
-        ours = next((row for row in rows if row.line == name), None)
-        if ours is None or ours.n_runs < 2:
+        if (ours := lines.get(name)) is None:
             continue
         verdicts: dict[Verdict, list[Row]] = {verdict: [] for verdict in _VERDICTS}
-        for row in baselines:
-            verdicts[compare(ours, row)].append(row)
+        for row in rows:
+            if row.kind == "baseline":
+                verdicts[compare(ours, row)].append(row)
         compared = _list_all(ours, verdicts) if name == OURS else _list_worse(ours, verdicts)
         yield (
             f"{case.name}, {ours.n_runs} random splits: {ours.label} is within every budget on "
@@ -204,13 +198,8 @@ def _noise(case: CaseResult, rows: Sequence[Row]) -> Iterator[str]:
     budget = case.budget
     if ours is None or not isinstance(budget, float):
         return
-    deviations = {client: found.disparity.sd for client, found in ours.clients.items()}
-    noisy = [
-        f"{client} ({number(sd)})"
-        for client, sd in deviations.items()
-        if sd is not None and sd > budget / 2
-    ]
-    if noisy:
+    deviations = {client: found.disparity.sd or 0.0 for client, found in ours.clients.items()}
+    if noisy := [f"{c} ({number(sd)})" for c, sd in deviations.items() if sd > budget / 2]:
         yield (
             f"{case.name}: noise. The held-out disparity of {', '.join(noisy)} has a standard "
             f"deviation over splits of more than half the budget {number(budget, 2)}; one split "
@@ -266,22 +255,19 @@ def _front(item: ItemResult) -> str:
     sentences = []
     for line in dict.fromkeys(row.line for row in item.finished_rows):
         rows = [row for row in item.finished_rows if row.line == line]
-        gaps, excesses = [], []
+        gap, excess = 0.0, 0.0
         for row in rows:
             run, case = row.runs[0], cases[row.case]
-            gaps.append((run.train_loss or 0.0) - (case.optimum or 0.0))
+            gap = max(gap, (run.train_loss or 0.0) - (case.optimum or 0.0))
             budget = case.budget if isinstance(case.budget, float) else 0.0
-            excesses.append((run.clients["synthetic"].train_smooth or 0.0) - budget)
+            excess = max(excess, (run.clients["synthetic"].train_smooth or 0.0) - budget)
         rounds = [round(row.rounds or 0) for row in rows]
+        over = f"over the budget by at most {excess:.1e}" if excess > 1e-6 else "within the budget"
         sentences.append(
-            f"{rows[0].label} ends at most {max(gaps):.4f} above the optimum, "
-            f"{_describe_excess(max(excesses))}, after {min(rounds)} to {max(rounds)} rounds"
+            f"{rows[0].label} ends at most {gap:.4f} above the optimum, {over}, after "
+            f"{min(rounds)} to {max(rounds)} rounds"
         )
     return "; ".join(sentences) + "."
-
-
-def _describe_excess(excess: float) -> str:
-    return "within the budget" if excess <= 1e-6 else f"over the budget by at most {excess:.1e}"
 
 
 def _limits(item: ItemResult) -> Iterator[str]:

@@ -140,15 +140,12 @@ def record_of(result: Result, budgets_met: bool, path: Path2D | None) -> RunReco
 
 
 def _part(part: Part) -> PartRecord:
-    first = part.disparities[0] if part.disparities else None
-    return PartRecord(
-        loss=_rounded(part.loss),
-        accuracy=_rounded(part.accuracy),
-        disparity=None if first is None else _rounded(first.value),
-        smooth=None if first is None else _rounded(first.smooth),
-        budget=None if first is None else _rounded(first.budget),
-        groups=() if first is None else tuple((g.rows, g.selected) for g in first.groups),
-    )
+    scores = _rounded(part.loss), _rounded(part.accuracy)
+    if not part.disparities:
+        return PartRecord(*scores, None, None, None, ())
+    first = part.disparities[0]
+    found = _rounded(first.value), _rounded(first.smooth), _rounded(first.budget)
+    return PartRecord(*scores, *found, tuple((g.rows, g.selected) for g in first.groups))
 
 
 def path_of(history: Path, budget: float) -> Path2D:

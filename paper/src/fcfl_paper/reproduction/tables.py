@@ -1,7 +1,7 @@
 """Tables as text cells; the screen and the page show the same."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fcfl.results import OverSeeds
@@ -68,44 +68,31 @@ def _case(item: ItemResult, case: CaseResult, protocol: str) -> TextTable | None
 
 def _by_client(row: Row, clients: Sequence[str]) -> tuple[str, ...]:
     found = [row.clients[client] for client in clients]
-    return (
-        row.label,
-        _each(spread(client.accuracy, row.protocol) for client in found),
-        _each(spread(client.disparity, row.protocol) for client in found),
-        share(row.share_met_in_training, row.n_runs),
-        _each(share(row.share_within.get(client), row.n_runs) for client in clients),
-        share(row.share_within["all"], row.n_runs),
-        number(row.rounds, 0),
-    )
+    accuracies = _each(spread(client.accuracy, row.protocol) for client in found)
+    disparities = _each(spread(client.disparity, row.protocol) for client in found)
+    within = _each(share(row.share_within.get(client), row.n_runs) for client in clients)
+    met, every = share(row.share_met_in_training, row.n_runs), _within(row)
+    return row.label, accuracies, disparities, met, within, every, number(row.rounds, 0)
 
 
 def _each(cells: Iterable[str]) -> str:
-    """One cell for all clients; one dash where nothing is known."""
+    """Return one cell for all clients; one dash where nothing is known."""
     known = list(cells)
     return NOTHING if set(known) == {NOTHING} else BESIDE.join(known)
 
 
 def _published_by_client(given: Published, clients: Sequence[str]) -> tuple[str, ...]:
-    return (
-        f"*{given.label}*",
-        _each(_with_sd(given.accuracy.get(c), given.sd.get(c)) for c in clients),
-        _each(number(given.disparity.get(c)) for c in clients),
-        *(NOTHING,) * 4,
-    )
+    accuracies = _each(_with_sd(given.accuracy.get(c), given.sd.get(c)) for c in clients)
+    disparities = _each(number(given.disparity.get(c)) for c in clients)
+    return (f"*{given.label}*", accuracies, disparities, *(NOTHING,) * 4)
 
 
 def _by_extremes(row: Row) -> tuple[str, ...]:
-    measures = (
-        row.accuracy, row.worst_accuracy, row.largest_disparity, row.largest_large_disparity,
-        row.global_disparity,
-    )  # fmt: skip
-    return (
-        row.label,
-        *(spread(measure, row.protocol) for measure in measures),
-        share(row.share_met_in_training, row.n_runs),
-        share(row.share_within["all"], row.n_runs),
-        number(row.rounds, 0),
-    )
+    first = (row.accuracy, row.worst_accuracy, row.largest_disparity)
+    measures = (*first, row.largest_large_disparity, row.global_disparity)
+    spreads = (spread(measure, row.protocol) for measure in measures)
+    met = share(row.share_met_in_training, row.n_runs)
+    return row.label, *spreads, met, _within(row), number(row.rounds, 0)
 
 
 def _published_extremes(given: Published) -> tuple[str, ...]:
@@ -140,43 +127,29 @@ def _series_cells(row: Row, clients: Sequence[str]) -> list[str]:
         measures = (row.largest_disparity, row.worst_accuracy, row.accuracy)
         return [spread(measure, row.protocol) for measure in measures]
     found = [row.clients[client] for client in clients]
-    return [
-        _each(spread(measure, row.protocol) for measure in measures)
-        for measures in (
-            [client.budget for client in found],
-            [client.train_smooth for client in found],
-            [client.disparity for client in found],
-            [client.accuracy for client in found],
-        )
-    ]
+    names = ("budget", "train_smooth", "disparity", "accuracy")
+    of_all = ([getattr(client, name) for client in found] for name in names)
+    return [_each(spread(one, row.protocol) for one in each) for each in of_all]
 
 
 def _published_series(
     case: CaseResult, given: Published, clients: Sequence[str]
 ) -> tuple[str, ...]:
-    budgets = {} if case.budget is None or isinstance(case.budget, float) else case.budget
-    return (
-        f"{case.name}, *{given.label}*",
-        _each(number(budgets.get(c)) for c in clients),
-        NOTHING,
-        _each(number(given.disparity[c]) for c in clients),
-        _each(number(given.accuracy[c]) for c in clients),
-        NOTHING,
-    )
+    budgets = case.budget if isinstance(case.budget, Mapping) else {}
+    budget = _each(number(budgets.get(c)) for c in clients)
+    disparity = _each(number(given.disparity[c]) for c in clients)
+    accuracy = _each(number(given.accuracy[c]) for c in clients)
+    return f"{case.name}, *{given.label}*", budget, NOTHING, disparity, accuracy, NOTHING
 
 
 def _front(item: ItemResult) -> TextTable:
-    lines = [
-        (
-            f"{case.name}: {row.label}",
-            number(row.runs[0].train_loss),
-            number(case.optimum),
-            number(row.runs[0].clients["synthetic"].train_smooth),
-            number(row.rounds, 0),
-        )
-        for case in item.cases
-        for row in item.rows_of(case.name, "starts")
-    ]
+    lines = []
+    for case in item.cases:
+        for row in item.rows_of(case.name, "starts"):
+            run = row.runs[0]
+            found = (run.train_loss, case.optimum, run.clients["synthetic"].train_smooth)
+            cells = (*map(number, found), number(row.rounds, 0))
+            lines.append((f"{case.name}: {row.label}", *cells))
     headings = ("start, budget: method", "first objective", "its optimum", "second", "rounds")
     return TextTable("where each run ended", headings, tuple(lines))
 
@@ -226,11 +199,8 @@ def _without_empty(table: TextTable) -> TextTable:
     """Leave out columns in which nothing is known."""
     columns = list(zip(*table.rows, strict=True))
     kept = [i for i, column in enumerate(columns) if i == 0 or set(column) != {NOTHING}]
-    return TextTable(
-        table.caption,
-        tuple(table.headings[i] for i in kept),
-        tuple(tuple(row[i] for i in kept) for row in table.rows),
-    )
+    headings, *rows = (tuple(row[i] for i in kept) for row in (table.headings, *table.rows))
+    return TextTable(table.caption, headings, tuple(rows))
 
 
 def sampling_deviation(rate: float, rows: int) -> float:
@@ -320,13 +290,9 @@ def _splits(items: Sequence[ItemResult]) -> Iterator[tuple[str, ...]]:
                 continue
             best = max(baselines, key=_rank)
             shown = [rows["sqp"], rows.get("sqp-tenth"), rows.get("two-stage"), best]
-            shares = [_within(row) for row in shown]
-            yield (
-                f"{item.name}, {case.name}",
-                *shares[:-1],
-                f"{best.label} {shares[-1]}",
-                *(_worst(row) for row in shown),
-            )
+            *shares, highest = (_within(row) for row in shown)
+            worst = (spread(row.worst_accuracy, "resplits") if row else NOTHING for row in shown)
+            yield f"{item.name}, {case.name}", *shares, f"{best.label} {highest}", *worst
 
 
 def _rank(row: Row) -> tuple[float, float]:
@@ -336,7 +302,3 @@ def _rank(row: Row) -> tuple[float, float]:
 
 def _within(row: Row | None) -> str:
     return NOTHING if row is None else share(row.share_within["all"], row.n_runs)
-
-
-def _worst(row: Row | None) -> str:
-    return NOTHING if row is None else spread(row.worst_accuracy, "resplits")
