@@ -65,7 +65,7 @@ class AgnosticFair:
         check_count("n_references", self.n_references)
 
     def fraction_done(self, state: AgnosticFairState) -> float:
-        """Share of the rounds taken."""
+        """Return share of the rounds taken."""
         return state.rounds[0] / self.rounds
 
     def init(self, params: Vector, problem: Problem) -> AgnosticFairState:
@@ -86,7 +86,7 @@ class AgnosticFair:
     def step(
         self, state: AgnosticFairState, reports: Reports
     ) -> tuple[AgnosticFairState, RoundInfo]:
-        """One move of the learner against the present weights, one of the adversary after it."""
+        """Move the learner against the present weights, then the adversary."""
         problem, taken = state.problem, state.rounds[0] + 1
         point = state.request.points[0]
         at, question = evaluate_point(problem, point.params, reports), point.extras[0]
@@ -123,13 +123,13 @@ class AgnosticFair:
 
 
 def _added(at: Evaluation, part: str) -> Matrix:
-    """A part of the reports, summed over clients."""
+    """Return a part of the reports, summed over clients."""
     total: Matrix = np.sum([report.extras[part] for report in at.reports], axis=0)
     return total
 
 
 def group_sets(problem: Problem) -> tuple[int, ...]:
-    """Positions of the selection rates; of each attribute all but the last group, which follows."""
+    """Return positions of selection rates: of each attribute all but the last group."""
     places: dict[str, list[int]] = {}
     for position, rate in enumerate(problem.rates):
         if rate.kind == "selection":
@@ -138,7 +138,7 @@ def group_sets(problem: Problem) -> tuple[int, ...]:
 
 
 def bandwidth(references: Matrix) -> float:
-    """The median distance between reference points, or 1 where there is none."""
+    """Return the median distance between reference points, or 1 where there is none."""
     squares = np.einsum("ij,ij->i", references, references)
     distances = np.maximum(squares[:, None] + squares - 2.0 * references @ references.T, 0.0)
     apart = np.sqrt(distances[np.triu_indices(squares.size, 1)])
@@ -147,7 +147,7 @@ def bandwidth(references: Matrix) -> float:
 
 
 def worst_weights(sums: Matrix, n_rows: float, largest: float, covariance: float) -> Vector:
-    r"""The adversary: weights :math:`\alpha` of the highest weighted loss.
+    r"""Return the adversary's weights :math:`\alpha`, those of the highest weighted loss.
 
     .. math:: \max_\alpha \tfrac1n \alpha^T L \quad\text{s.t.}\quad 0 \le \alpha_j \le B,\;
               \alpha^T N = n,\; |\alpha^T C_s| \le n \tau

@@ -63,7 +63,7 @@ class FairFed:
         check_non_negative("beta", self.beta)
 
     def fraction_done(self, state: FairFedState) -> float:
-        """Share of the rounds taken."""
+        """Return share of the rounds taken."""
         return state.rounds[0] / self.rounds
 
     def init(self, params: Vector, problem: Problem) -> FairFedState:
@@ -103,7 +103,7 @@ class FairFed:
 
 
 def reweighing(report: Report, negative: Positions, positive: Positions) -> Matrix:
-    r"""What is added to the weight of each label and group: :math:`n_y n_g / (n\,n_{yg}) - 1`."""
+    r"""Return :math:`n_y n_g / (n\,n_{yg}) - 1`, added to the weight of each label and group."""
     counts = np.array([report.group_counts[negative], report.group_counts[positive]])
     expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / max(counts.sum(), 1.0)
     added = np.zeros((2, report.group_counts.size))
@@ -113,7 +113,7 @@ def reweighing(report: Report, negative: Positions, positive: Positions) -> Matr
 
 
 def disparity_distances(at: Evaluation) -> Vector:
-    """How far each client's disparity is from that of all rows; nan where it has none.
+    """Return the distance of each client's disparity from that of all rows; nan for none.
 
     With several pairs of groups, the largest distance counts.
     """
@@ -127,7 +127,7 @@ def disparity_distances(at: Evaluation) -> Vector:
 
 
 def signed_gaps(report: Report, problem: Problem) -> Vector:
-    """Rate of a group minus that of a later one, for every compared pair; nan where one is absent.
+    """Return, for every compared pair, one group's rate minus the later one's; nan if absent.
 
     With two groups and one metric this is the one signed disparity.
     """
@@ -142,7 +142,7 @@ def signed_gaps(report: Report, problem: Problem) -> Vector:
 
 
 def pooled(reports: tuple[Report, ...]) -> Report:
-    """The rates of all clients' rows together."""
+    """Return the rates of all clients' rows together."""
     rows = sum(report.group_counts for report in reports)
     selected = sum(report.group_counts * report.rates for report in reports)
     rates = selected / np.maximum(rows, 1.0)
@@ -150,7 +150,7 @@ def pooled(reports: tuple[Report, ...]) -> Report:
 
 
 def next_trust(weights: Vector, distances: Vector, beta: float) -> Vector:
-    r""":math:`w_k - \beta(\Delta_k - \bar\Delta)`, negative ones zero, summing to one."""
+    r"""Return :math:`w_k - \beta(\Delta_k - \bar\Delta)`, negative ones zero, summing to one."""
     known = np.isfinite(distances)
     mean = distances[known].mean() if known.any() else 0.0
     moved = np.maximum(weights - beta * np.where(known, distances - mean, 0.0), 0.0)

@@ -66,11 +66,11 @@ class FedFB:
         check_positive("weight_step", self.weight_step)
 
     def fraction_done(self, state: FedFBState) -> float:
-        """Share of the rounds taken."""
+        """Return share of the rounds taken."""
         return state.rounds[0] / self.rounds
 
     def init(self, params: Vector, problem: Problem) -> FedFBState:
-        """Both labels of every group weigh the same."""
+        """Start with the same weight for both labels of every group."""
         params = check_params(params)
         negatives = np.ones(cells(problem)[0].size)
         request = self._ask(params, problem, negatives)
@@ -104,7 +104,7 @@ class FedFB:
 
 
 def cell_sums(at: Evaluation) -> tuple[Matrix, Matrix]:
-    """Rows and summed losses of each label (line) and group (column), over all clients."""
+    """Return rows and summed losses of each label (line) and group (column), over all clients."""
     places = cells(at.problem)
     counts, losses = np.zeros((2, places[0].size)), np.zeros((2, places[0].size))
     for report in at.reports:
@@ -116,7 +116,7 @@ def cell_sums(at: Evaluation) -> tuple[Matrix, Matrix]:
 
 
 def lean(counts: Matrix, losses: Matrix) -> Vector:
-    """How much more each group is selected than the first, which moves against all others.
+    """Return each group's selection rate minus the first's, which moves against all others.
 
     A group without rows does not lean.
     """

@@ -62,7 +62,7 @@ class FedMGDA:
         check_non_negative("freedom", self.freedom)
 
     def fraction_done(self, state: FedMGDAState) -> float:
-        """Share of the rounds taken."""
+        """Return share of the rounds taken."""
         return state.rounds[0] / self.rounds
 
     def init(self, params: Vector, problem: Problem) -> FedMGDAState:
@@ -105,7 +105,7 @@ class FedMGDA:
 
 
 def common_descent(units: Matrix, shares: Vector, freedom: float) -> Vector:
-    r"""Weights of the shortest :math:`\sum_k \lambda_k u_k` within ``freedom`` of the shares."""
+    r"""Return weights of the shortest :math:`\sum_k \lambda_k u_k` near the shares."""
     low, high = np.maximum(shares - freedom, 0.0), np.minimum(shares + freedom, 1.0)
     return shortest_mixture(units @ units.T, low, high)
 

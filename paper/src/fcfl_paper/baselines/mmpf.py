@@ -78,11 +78,11 @@ class MMPF:
             check_count(name, getattr(self, name))
 
     def fraction_done(self, state: MMPFState) -> float:
-        """Share of the rounds taken, or of the patience used up."""
+        """Return share of the rounds taken, or of the patience used up."""
         return max(state.rounds[0] / self.rounds, min(state.misses / self.patience, 1.0))
 
     def init(self, params: Vector, problem: Problem) -> MMPFState:
-        """Every client counts the same; ask for the gradients at ``params``."""
+        """Weigh every client alike; ask for the gradients at ``params``."""
         params = check_params(params)
         n = len(problem.clients)
         return MMPFState(
@@ -176,7 +176,7 @@ class MMPF:
 def next_weights(
     weights: Vector, risks: Vector, best: float, step_size: float, *, damping: int
 ) -> Vector:
-    r"""Normalised :math:`(1-\alpha)\mu + (\alpha/K) u`, u uniform on risks of at least ``best``.
+    r"""Return :math:`(1-\alpha)\mu + (\alpha/K) u`, normalised, u uniform on risks from ``best``.
 
     The worst client is among them whatever ``best`` is, so the result is on the simplex.
     """

@@ -54,7 +54,7 @@ class WeightedTraining(Extra):
         return {"local_params": end}
 
     def shapes(self, point: Point, n_rates: int) -> dict[str, tuple[int, ...]]:
-        """As many numbers as there are parameters."""
+        """Return as many numbers as there are parameters."""
         return {"local_params": (point.params.size,)}
 
 
@@ -63,13 +63,13 @@ class LossesByLabel(Extra):
     """``set_losses``: the mean loss of the rows behind each rate if their label were 0, and 1."""
 
     def answer(self, rows: RowsUnderModel, point: Point) -> dict[str, Matrix]:
-        """Two lines, one column per rate."""
+        """Return two lines, one column per rate."""
         losses = rows.loss.by_label(rows.logits(point.params))
         counts = np.where(rows.group_counts > 0, rows.group_counts, 1.0)
         return {"set_losses": (losses @ rows.member_counts) / counts}
 
     def shapes(self, point: Point, n_rates: int) -> dict[str, tuple[int, ...]]:
-        """Two lines, one column per rate."""
+        """Return two lines, one column per rate."""
         return {"set_losses": (2, n_rates)}
 
 
@@ -92,7 +92,7 @@ class KernelSums(Extra):
     weights: Vector
 
     def answer(self, rows: RowsUnderModel, point: Point) -> dict[str, Matrix]:
-        """The sums, and their gradients where the point wants gradients."""
+        """Return the sums, and their gradients where the point wants gradients."""
         kernel = gaussian_kernel(rows.features, self.references, self.bandwidth)
         logits = rows.logits(point.params)
         losses = rows.loss.items(logits, rows.row_counts, rows.positive_counts)
@@ -106,7 +106,7 @@ class KernelSums(Extra):
         return {"kernel_sums": sums, "kernel_grads": grads}
 
     def shapes(self, point: Point, n_rates: int) -> dict[str, tuple[int, ...]]:
-        """One column per reference point; one line per gradient."""
+        """Return one column per reference point; one line per gradient."""
         shapes: dict[str, tuple[int, ...]] = {
             "kernel_sums": (2 + len(self.sets), self.references.shape[0])
         }
@@ -116,7 +116,7 @@ class KernelSums(Extra):
 
 
 def gaussian_kernel(X: Any, references: Matrix, bandwidth: float) -> Matrix:
-    r""":math:`K_{ij} = \exp(-|x_i - r_j|^2 / 2\sigma^2)`, shape (rows, references)."""
+    r"""Return :math:`K_{ij} = \exp(-|x_i - r_j|^2 / 2\sigma^2)`, shape (rows, references)."""
     if references.shape[1] != X.shape[1]:
         raise ValueError(
             f"`references` must have {X.shape[1]} columns, as the rows have, "
@@ -132,7 +132,7 @@ def gaussian_kernel(X: Any, references: Matrix, bandwidth: float) -> Matrix:
 def kernel_sums(
     kernel: Matrix, row_counts: Vector, losses: Vector, centred: Matrix, logits: Vector
 ) -> Matrix:
-    """Sums for each reference point: of losses, of rows, and of each set's centred logits.
+    """Return sums for each reference point: of losses, of rows, and of each set's centred logits.
 
     ``losses`` are summed over the rows an item stands for; ``centred[i, s]`` is the sum of
     ``s_i - centre`` over them.
@@ -143,7 +143,7 @@ def kernel_sums(
 
 
 def cells(problem: Problem) -> tuple[Positions, Positions]:
-    """Positions of the (label 0, group) and (label 1, group) rates of the first attribute."""
+    """Return positions of the first attribute's (label 0, group) and (label 1, group) rates."""
     first = next((rate.attribute for rate in problem.rates), None)
     found = [
         [i for i, r in enumerate(problem.rates) if (r.kind, r.attribute) == (kind, first)]

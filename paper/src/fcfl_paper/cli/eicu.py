@@ -134,7 +134,7 @@ def _prepare(folder: Path, options: Options, out: Path) -> None:
 
 @contextmanager
 def table_bar(verb: str, *, each: bool) -> Iterator[Callable[[str, float], None] | None]:
-    """A progress bar for each table, or one for all of them; none without a terminal."""
+    """Show a progress bar for each table, or one for all; none without a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield None
@@ -155,7 +155,7 @@ def table_bar(verb: str, *, each: bool) -> Iterator[Callable[[str, float], None]
 
 
 def flow_table(prepared: Prepared) -> Grid:
-    """The cohort flow: each rule in order, how many stays it removed and how many were left."""
+    """Return the cohort flow: each rule in order, the stays it removed and those left."""
     table = Grid(box=None, title="cohort", title_justify="left")
     table.add_column("")
     table.add_column("removed", justify="right")
@@ -169,7 +169,7 @@ def flow_table(prepared: Prepared) -> Grid:
 
 
 def clients_table(prepared: Prepared) -> Grid:
-    """Rows, label rate and group sizes of each client, the largest first."""
+    """Return rows, label rate and group sizes of each client, the largest first."""
     options = prepared.options
     counts = client_counts(prepared)
     groups = [
@@ -190,7 +190,7 @@ def clients_table(prepared: Prepared) -> Grid:
 
 
 def next_command(options: Options, out: Path) -> str:
-    """The training command to type next, with the paper's split."""
+    """Return the training command to type next, with the paper's split."""
     return (
         f"fcfl train {shlex.quote(str(out))} --client {options.client} --label {options.label} "
         f"--sensitive {','.join(options.sensitive)} --budget 0.05 --test-size 0.33"

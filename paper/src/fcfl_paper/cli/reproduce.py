@@ -144,7 +144,7 @@ def _publish(items: Sequence[Item], out: Path) -> Path:
 
 
 def list_of(items: Sequence[Item]) -> Grid:
-    """Every item in one line."""
+    """Return every item in one line."""
     table = Grid(box=None)
     for heading in ("name", "of the paper", "what"):
         table.add_column(heading)
@@ -155,7 +155,7 @@ def list_of(items: Sequence[Item]) -> Grid:
 
 @contextmanager
 def run_bar(total: int) -> Iterator[OnRun]:
-    """A bar that counts runs if there is a terminal; a failed run is reported at once."""
+    """Show a bar that counts runs in a terminal; report a failed run at once."""
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("runs"), TimeRemainingColumn())
     console = Console(stderr=True)
     bar = Progress(TextColumn("{task.description}"), *columns, console=console, transient=True)

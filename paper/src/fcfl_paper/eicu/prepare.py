@@ -193,7 +193,7 @@ def prepare(folder: Path, options: Options, on_progress: OnProgress | None = Non
 
 
 def needed_tables(options: Options) -> dict[str, str]:
-    """Tables the options need, and how the message goes on where one is missing."""
+    """Return the tables needed, each with the end of the message where it is missing."""
     download = f"which --features {options.features} needs. Download it into the folder"
     needed = dict.fromkeys(_ALWAYS, download)
     if options.features == "apache":
@@ -262,7 +262,7 @@ def select(
 
 
 def _inputs(features: Frame, options: Options) -> Frame:
-    """The features without the sensitive columns themselves."""
+    """Return the features without the sensitive columns themselves."""
     dropped = {name for attribute in options.sensitive for name in LEFT_OUT[attribute]}
     if options.features == "day1":
         dropped |= {name for name in features.columns if name.endswith("_first")}
@@ -328,7 +328,7 @@ def _some(items: list[str]) -> str:
 
 
 def cohort_path(out: Path) -> Path:
-    """Where the cohort flow is written: ``stays.cohort.json`` for ``stays.parquet``."""
+    """Return the file of the cohort flow: ``stays.cohort.json`` for ``stays.parquet``."""
     return out.with_suffix(".cohort.json")
 
 

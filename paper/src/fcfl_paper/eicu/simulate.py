@@ -49,7 +49,7 @@ class Truth:
     mortality: Vector
 
     def frame(self) -> Frame:
-        """One row per hospital."""
+        """Return one row per hospital."""
         return pd.DataFrame({name: getattr(self, name) for name in self.__slots__})
 
 
@@ -64,7 +64,7 @@ def truth(hospitals: int, stays: int) -> Truth:
 
 
 def draw_stays(known: Truth, rng: Random) -> Frame:
-    """One row per stay: who, how ill, when, how it ended, and its flaw if it has one."""
+    """Draw one row per stay: who, how ill, when, how it ended, and its flaw if it has one."""
     at = np.repeat(np.arange(known.hospital.size), known.stays)
     n = at.size
     caucasian = rng.random(n) < known.caucasian[at]
@@ -91,7 +91,7 @@ def _drawn(log_odds: Vector, rng: Random) -> NDArray[np.bool_]:
 
 
 def _flaws(sizes: NDArray[np.int64], rng: Random) -> NDArray[np.object_]:
-    """Each flaw at least once in every hospital that is large enough; none in the small one."""
+    """Draw each flaw at least once in every large hospital; none in the small one."""
     parts = []
     for size in sizes[:-1]:
         counts = [max(int(size) // each, 1) for each in FLAWS.values()]
@@ -102,7 +102,7 @@ def _flaws(sizes: NDArray[np.int64], rng: Random) -> NDArray[np.object_]:
 
 
 def _with_times(stays: Frame, rng: Random) -> Frame:
-    """Minutes from unit admission; a stay without a flaw lasts and is charted for over a day."""
+    """Add minutes from unit admission; a sound stay is charted for over a day."""
     n = len(stays)
     days = np.where(stays["long"], rng.uniform(7.1, 20, n), rng.uniform(2.2, 6.9, n))
     admitted = -rng.integers(10, 400, n)
@@ -118,7 +118,7 @@ def _with_times(stays: Frame, rng: Random) -> Frame:
 
 
 def _with_patients(stays: Frame, rng: Random) -> Frame:
-    """Patients, and who comes back: a second stay is the year after a sound first one."""
+    """Add patients; a second stay is the year after a sound first one."""
     n = len(stays)
     patient = np.array([f"simulated-{number:06d}" for number in range(n)], dtype=object)
     year = np.full(n, 2014)
@@ -146,7 +146,7 @@ class Typical:
     digits: int = 0
 
     def draw(self, severity: Vector, rng: Random) -> Vector:
-        """One value for each severity."""
+        """Return one value for each severity."""
         values = self.value + self.slope * severity + self.spread * rng.normal(size=severity.size)
         # Nothing measured here is negative but base excess, whose typical value is.
         return np.round(values if self.value < 0 else np.maximum(values, 0), self.digits)
@@ -158,7 +158,7 @@ _URINE = "flowsheet|Flowsheet Cell Labels|I&O|Output (ml)|Urine"
 
 
 def charting(stays: Frame, rng: Random) -> Iterator[Frame]:
-    """One channel after another, so that the rows of a stay lie apart."""
+    """Yield one channel after another, so that the rows of a stay lie apart."""
     lined = stays[rng.random(len(stays)) < 0.2]
     for label, name, typical, step in _DATA["charting"]["rows"]:
         some = lined if label == "Invasive BP" else stays
@@ -191,7 +191,7 @@ def _rows(
 
 
 def labs(stays: Frame, rng: Random) -> Iterator[Frame]:
-    """Panels drawn up to three times a stay, often once before the unit; a few out of range."""
+    """Yield panels, up to three a stay, often one before the unit; a few out of range."""
     for panel in _DATA["panels"]:
         for low, high in ((-600, 0), (30, 600), (700, 1400)):
             some = stays[rng.random(len(stays)) < panel["share"]]
@@ -206,7 +206,7 @@ def labs(stays: Frame, rng: Random) -> Iterator[Frame]:
 
 
 def urine(stays: Frame, rng: Random) -> Frame:
-    """A volume every four hours."""
+    """Return a volume every four hours."""
     parts = []
     for hour in range(2, 24, 4):
         volume = Typical(260, -30, 90).draw(stays["severity"].to_numpy(), rng)
@@ -338,7 +338,7 @@ def simulate(
 
 
 def check_size(hospitals: int, stays: int) -> None:
-    """Every cohort rule must have stays to remove, which needs a minimum size."""
+    """Raise `ValueError` if a cohort rule would have no stays to remove."""
     for name, value, fewest in (("hospitals", hospitals, 1), ("stays", stays, _FEWEST_STAYS)):
         if value < fewest:
             raise ValueError(f"`{name}` must be at least {fewest}, got {value!r}.")
@@ -366,7 +366,7 @@ def _write_table(folder: Path, name: str, parts: Iterable[Frame]) -> int:
 
 
 def _published(part: Frame, columns: list[str], rows_before: int) -> Any:
-    """All columns of a table: the first one numbers the rows, absent ones are empty."""
+    """Return all columns of a table: the first one numbers the rows, absent ones are empty."""
     numbers = np.arange(rows_before + 1, rows_before + len(part) + 1)
     filled = {columns[0]: numbers} | {name: part[name] for name in part.columns}
     empty = pa.nulls(len(part), pa.string())

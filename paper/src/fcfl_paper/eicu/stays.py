@@ -34,7 +34,7 @@ class Span:
 
 
 def read_stays(patient: Table) -> Frame:
-    """One row per stay, sorted by its id; empty text is missing, the age is a number."""
+    """Return one row per stay, sorted by its id; empty text is missing, the age is a number."""
     stays = read_frame(patient, _COLUMNS)
     if not len(stays):
         raise DataError(f"The table {str(patient.path)!r} has no rows, only a header.")
@@ -55,7 +55,7 @@ def read_stays(patient: Table) -> Frame:
 
 
 def _ages(texts: pd.Series, patient: Table) -> Vector:
-    """Ages in years: ``> 89`` is 90."""
+    """Return ages in years: ``> 89`` is 90."""
     above = texts.str.startswith(">", na=False).astype(bool)
     numbers = pd.to_numeric(texts.where(~above), errors="coerce")
     strange = texts[numbers.isna() & texts.notna() & ~above]
@@ -66,12 +66,12 @@ def _ages(texts: pd.Series, patient: Table) -> Vector:
 
 
 def stay_ids(stays: Frame) -> NDArray[np.int64]:
-    """The sorted ids."""
+    """Return the sorted ids."""
     return np.asarray(stays["patientunitstayid"], dtype=np.int64)
 
 
 def heart_rate_span(charting: Table, stays: Frame, on_progress: OnProgress | None = None) -> Span:
-    """From the first to the last charted heart rate."""
+    """Return the span from the first to the last charted heart rate."""
     start = np.full(len(stays), np.inf)
     end = np.full(len(stays), -np.inf)
     for events in read_events(charting, HEART_RATE, stay_ids(stays), on_progress):
@@ -82,17 +82,17 @@ def heart_rate_span(charting: Table, stays: Frame, on_progress: OnProgress | Non
 
 
 def unit_span(stays: Frame) -> Span:
-    """From unit admission to unit discharge, for tables without charted heart rates."""
+    """Return the span from unit admission to discharge, where no heart rates are charted."""
     return Span(np.zeros(len(stays)), stays["unitdischargeoffset"].to_numpy(dtype=np.float64))
 
 
 def died(stays: Frame) -> NDArray[np.bool_]:
-    """Whether either discharge status says expired."""
+    """Return whether either discharge status is expired."""
     return np.asarray(_expired(stays, "hospital") | _expired(stays, "unit"))
 
 
 def death_time(stays: Frame, span: Span) -> Vector:
-    """Minute of death, NaN for survivors: the end of the ICU stay, or hospital discharge."""
+    """Return minute of death, NaN for survivors: the end of the ICU stay, or hospital discharge."""
     later = stays["hospitaldischargeoffset"].to_numpy(dtype=np.float64)
     in_hospital = np.where(_expired(stays, "hospital"), later, np.nan)
     return np.where(_expired(stays, "unit"), span.end, in_hospital)
@@ -104,7 +104,7 @@ def _expired(stays: Frame, where: str) -> NDArray[np.bool_]:
 
 
 def first_of_patient(stays: Frame) -> NDArray[np.bool_]:
-    """Whether a stay is its patient's first in the published order.
+    """Return whether a stay is its patient's first in the published order.
 
     The order is discharge year, age, id of the hospital stay, minute of hospital admission.
     """
@@ -150,19 +150,19 @@ Texts = NDArray[np.object_]  # None where unknown
 
 
 def los7(stays: Frame) -> Vector:
-    """1 where the hospital stay is longer than 7 days, NaN where its length is unknown."""
+    """Return 1 where the hospital stay is above 7 days, NaN where its length is unknown."""
     minutes = stays["hospitaldischargeoffset"] - stays["hospitaladmitoffset"]
     length = minutes.to_numpy(dtype=np.float64)
     return np.where(np.isnan(length), np.nan, length > WEEK)
 
 
 def mortality(stays: Frame) -> Vector:
-    """1 where the patient expired in hospital or unit."""
+    """Return 1 where the patient expired in hospital or unit."""
     return died(stays).astype(np.float64)
 
 
 def race(stays: Frame) -> Texts:
-    """Caucasian or not; a missing ethnicity is unknown."""
+    """Return Caucasian or not; a missing ethnicity is unknown."""
     ethnicity = stays["ethnicity"]
     caucasian = ethnicity.str.lower() == "caucasian"
     groups = caucasian.map({True: "Caucasian", False: "not Caucasian"}).astype(object)
@@ -170,18 +170,18 @@ def race(stays: Frame) -> Texts:
 
 
 def gender(stays: Frame) -> Texts:
-    """Female or Male; anything else is unknown."""
+    """Return Female or Male; anything else is unknown."""
     words = stays["gender"].str.capitalize().astype(object)
     return np.asarray(words.where(words.isin(["Female", "Male"]), None), dtype=object)
 
 
 def hospital(stays: Frame) -> Texts:
-    """The hospital's id as text."""
+    """Return the hospital's id as text."""
     return np.asarray(stays["hospitalid"].astype(int).astype(str), dtype=object)
 
 
 def region(stays: Frame, hospitals: Table) -> Texts:
-    """The region of the hospital; hospitals without one form a client of their own."""
+    """Return the region of the hospital; hospitals without one form a client of their own."""
     frame = read_frame(hospitals, {"hospitalid": WHOLE, "region": TEXT})
     regions = pd.Series(frame["region"].to_numpy(object), index=frame["hospitalid"].astype(int))
     named = stays["hospitalid"].astype(int).map(regions[~regions.index.duplicated()])
@@ -263,12 +263,12 @@ RULES = (
 
 
 def failures(facts: Facts) -> dict[str, Mask | None]:
-    """For each rule the stays it removes, whatever the others do."""
+    """Return the stays that each rule removes, whatever the others do."""
     return {rule.name: rule.removes(facts) for rule in RULES}
 
 
 def small_clients(client: NDArray[np.object_], in_cohort: Mask, min_stays: int) -> Mask:
-    """Stays of clients with fewer than ``min_stays`` stays in the cohort."""
+    """Return stays of clients with fewer than ``min_stays`` stays in the cohort."""
     names = pd.Series(client)
     size = names.map(names[in_cohort].value_counts()).fillna(0)
     return np.asarray(size < min_stays)

@@ -36,7 +36,7 @@ class Table:
     header: tuple[str, ...]
 
     def spelling(self, column: str) -> str:
-        """How the header writes ``column``, whatever its letter case."""
+        """Return how the header writes ``column``, whatever its letter case."""
         found = [name for name in self.header if name.lower() == column]
         if not found:
             known = [name.lower() for name in self.header]
@@ -158,7 +158,7 @@ def read_frame(table: Table, columns: Mapping[str, ColumnType]) -> Frame:
 
 
 def _describe_error(table: Table, types: Mapping[str, ColumnType], error: Exception) -> str:
-    """One sentence for the reader's error, without the content of the row."""
+    """Return one sentence for the reader's error, without the content of the row."""
     text, path = str(error), str(table.path)
     short = re.search(r"Expected (\d+) columns, got (\d+)", text)
     if short:

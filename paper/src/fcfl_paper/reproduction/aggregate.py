@@ -44,7 +44,7 @@ def aggregate(
     scale: Scale,
     substitutes: Mapping[str, str],
 ) -> ItemResult:
-    """Everything an item's result file holds; tables and figures read only that."""
+    """Return everything an item's result file holds; tables and figures read only that."""
     cases = {case.name: case for case in item.cases}
     grouped: dict[tuple[str, str, str], list[tuple[int, Record]]] = {}
     for place, run in plan.items():
@@ -72,14 +72,14 @@ def _case_result(case: Case, is_synthetic: bool) -> CaseResult:
 
 
 def pareto_front(n_points: int = 60) -> Path2D:
-    """The synthetic problem's front: both objectives between the two minimisers."""
+    """Return the synthetic problem's front: both objectives between the two minimisers."""
     largest = 1 - math.exp(-4.0)  # the second objective where the first is zero
     bounds = [largest * i / n_points for i in range(n_points + 1)]
     return tuple((round(constrained_optimum(bound), 4), round(bound, 4)) for bound in bounds)
 
 
 def row_of(case: Case, protocol: str, line: str, found: Sequence[tuple[int, Record]]) -> Row:
-    """One line of a table: means over runs with intervals, and how often budgets were met."""
+    """Return one line of a table: means over runs, intervals, how often budgets were met."""
     what = LINES[line]
     runs = [run_figures(case, s, record) for s, record in found if isinstance(record, RunRecord)]
     clients = list(dict.fromkeys(client for run in runs for client in run.clients))
@@ -147,7 +147,7 @@ def _client_figures(case: Case, name: str, who: ClientRecord) -> ClientFigures:
 
 
 def budget_of(case: Case, client: str, who: ClientRecord) -> float | None:
-    """The case's budget, else the one the run was given, where budgets are relative."""
+    """Return the case's budget, else the one the run was given, where budgets are relative."""
     budget = case.budget
     if isinstance(budget, Mapping):
         return budget.get(client)
@@ -186,12 +186,12 @@ def with_chosen_budget(
 
 
 def choose(records: Sequence[RunRecord], limits: Mapping[str, float]) -> RunRecord:
-    """The first of the records, loosest budget first, within the limits; else the last."""
+    """Return the first of the records, loosest budget first, within the limits; else the last."""
     return next((record for record in records if is_within(record, limits)), records[-1])
 
 
 def is_within(record: RunRecord, limits: Mapping[str, float]) -> bool:
-    """Whether local and global disparities predicted from training rows are within the limits."""
+    """Return whether disparities predicted from training rows are within the limits."""
     large = [who for who in record.clients.values() if (who.test.smallest_group or 0) >= LARGE]
     local = all(predicted_disparity(who.train, who.test) <= limits["local"] for who in large)
     overall = predicted_disparity(record.overall.train, record.overall.test)
@@ -199,7 +199,7 @@ def is_within(record: RunRecord, limits: Mapping[str, float]) -> bool:
 
 
 def predicted_disparity(train: PartRecord, test: PartRecord) -> float:
-    """Hard disparity on training rows plus one standard deviation of a held-out one."""
+    """Return hard disparity on training rows plus one standard deviation of a held-out one."""
     variance = 0.0
     for (rows, selected), (rows_out, _) in zip(train.groups, test.groups, strict=True):
         rate = selected / rows

@@ -29,7 +29,7 @@ _STYLE = Path(__file__).parent / "figures.mplstyle"
 
 
 def new_figure(height: float) -> Figure:
-    """A figure of the common width, laid out by its contents."""
+    """Return a figure of the common width, laid out by its contents."""
     return Figure(figsize=(WIDTH, height), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.06))
 
 
@@ -47,24 +47,24 @@ def write_svg(plot: Plot, draw: Callable[[Plot], Figure], path: Path) -> None:
 
 
 def padded(values: Sequence[float], margin: float = 0.06) -> tuple[float, float]:
-    """Limits around values, never of zero width."""
+    """Return limits around values, never of zero width."""
     low, high = min(values), max(values)
     space = max((high - low) * margin, abs(high) * 1e-3, 1e-6)
     return low - space, high + space
 
 
 def mark(kind: int) -> Line2D:
-    """A marker for a legend."""
+    """Return a marker for a legend."""
     return Line2D([], [], linestyle="none", marker=MARKERS[kind], color=COLOURS[kind])
 
 
 def legend(figure: Figure, handles: Sequence[Line2D], labels: Sequence[str]) -> None:
-    """One line of keys above the panels."""
+    """Draw one line of keys above the panels."""
     figure.legend(handles, labels, loc="outside upper left", ncols=len(labels), columnspacing=1.6)
 
 
 def budget_line(axes: Axes, budget: float, label: str) -> None:
-    """A vertical dashed line with its name at the top."""
+    """Draw a vertical dashed line with its name at the top."""
     axes.axvline(budget, color=INK, linestyle=(0, (4, 3)), linewidth=1.2, zorder=1.5)
     axes.annotate(
         label, (budget, 1), xycoords=("data", "axes fraction"), xytext=(4, 2),
@@ -120,7 +120,7 @@ def write_figures(plots: Sequence[Plot], folder: Path) -> None:
 
 
 def draw_dots(plot: Plot) -> Figure:
-    """Disparities and accuracies of both clients, one row per method."""
+    """Draw disparities and accuracies of both clients, one row per method."""
     assert plot.case is not None
     rows = plot.item.rows_of(plot.case.name, plot.protocol)
     figure = new_figure(1.35 + 0.33 * len(rows))
@@ -170,7 +170,7 @@ def _dot_panel(
 
 
 def draw_series(plot: Plot) -> Figure:
-    """Disparity and accuracy against w; a colour per client, a dash per method."""
+    """Draw disparity and accuracy against w; a colour per client, a dash per method."""
     item = plot.item
     rows = [row for row in item.finished_rows if row.protocol == plot.protocol]
     names = {row.line: row.short_label for row in rows}
@@ -210,14 +210,14 @@ def _extreme_name(key: str) -> str:
 
 
 def _share(case: str) -> float:
-    """The w of a case that is named ``w = 0.5``."""
+    """Return the w of a case that is named ``w = 0.5``."""
     return float(case.split("=")[1])
 
 
 def _curves(
     item: ItemResult, protocol: str, line: str, key: str
 ) -> Iterator[tuple[str, list[tuple[float, float]]]]:
-    """For each client, or for all of them together, the points of a method's curve."""
+    """Yield the points of a method's curve, for each client or for all together."""
     rows = [r for r in item.finished_rows if r.line == line and r.protocol == protocol]
     if len(item.clients) > 2:
         found = [r.largest_disparity if key == "disparity" else r.worst_accuracy for r in rows]
@@ -245,7 +245,7 @@ def _published_points(item: ItemResult, key: str) -> Iterator[tuple[float, float
 
 
 def draw_front(plot: Plot) -> Figure:
-    """Paths of both methods to the constrained optimum, a panel per start, a colour per budget."""
+    """Draw both methods' paths to the optimum, a panel per start, a colour per budget."""
     item = plot.item
     starts = list(dict.fromkeys(case.name.rsplit(", ", 1)[0] for case in item.cases))
     figure = new_figure(5.3)
@@ -286,7 +286,7 @@ def _draw_path(axes: Axes, row: Row, colour: str) -> None:
 
 
 def draw_plane(plot: Plot) -> Figure:
-    """Accuracy against the largest local disparity; points are numbered, names beside them."""
+    """Draw accuracy against the largest local disparity; points are numbered, names beside them."""
     points = list(_plane_points(plot.item))
     figure = new_figure(max(4.6, 1.2 + 0.27 * len(points)))
     axes, key = figure.subplots(1, 2, width_ratios=(1.45, 1))
@@ -307,7 +307,7 @@ def draw_plane(plot: Plot) -> Figure:
 
 
 def _plane_points(item: ItemResult) -> Iterator[tuple[int, str, float, float]]:
-    """Kind, name, largest local disparity and accuracy of every line."""
+    """Yield kind, name, largest local disparity and accuracy of every line."""
     for row in item.finished_rows:
         local, accuracy = row.largest_large_disparity.mean, row.accuracy.mean
         if local is not None and accuracy is not None:
@@ -322,7 +322,7 @@ def _plane_points(item: ItemResult) -> Iterator[tuple[int, str, float, float]]:
 
 
 def draw_clients(plot: Plot) -> Figure:
-    """Each client a point: accuracy against disparity, one panel per method."""
+    """Draw each client a point: accuracy against disparity, one panel per method."""
     assert plot.case is not None
     rows = plot.item.rows_of(plot.case.name, plot.protocol)
     figure = new_figure(3.6)

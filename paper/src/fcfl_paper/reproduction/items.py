@@ -116,7 +116,7 @@ class Item:
 
 
 def folder_of_items() -> Path:
-    """``experiments`` here, else that of the source tree or of the installed package."""
+    """Return ``experiments`` here, else that of the source tree or of the installed package."""
     package = Path(fcfl_paper.__file__).parent
     places = (Path("experiments"), package.parents[1] / "experiments", package / "experiments")
     found = next((place for place in places if any(place.glob("*.toml"))), None)
@@ -129,7 +129,7 @@ def folder_of_items() -> Path:
 
 
 def find_items(names: Sequence[str] = ("all",), folder: Path | None = None) -> list[Item]:
-    """The named items, each once, in the order of their files; ``all`` is all of them."""
+    """Return the named items, each once, in the order of their files; ``all`` is all of them."""
     place = folder_of_items() if folder is None else folder
     paths = {path.stem: path for path in sorted(place.glob("*.toml"))}
     for name in names:
@@ -208,7 +208,7 @@ class Run:
         return cast(float, self.settings["budget"])
 
     def with_tuning(self, l2: float | None, objective: float | str | None) -> "Run":
-        """The run with what cross-validation chose in another one."""
+        """Return the run with what cross-validation chose in another one."""
         return replace(self, settings={**self.settings, "l2": l2, "objective": objective})
 
 
@@ -223,7 +223,7 @@ class Place:
 
 
 def plan_runs(item: Item, scale: Scale, substitutes: Mapping[str, str]) -> dict[Place, Run]:
-    """Every place of the item and its run; several places may share one.
+    """Return every place of the item and its run; several places may share one.
 
     ``substitutes`` names the sets used instead of others, such as a demo for credentialed data.
     """
@@ -237,7 +237,7 @@ def plan_runs(item: Item, scale: Scale, substitutes: Mapping[str, str]) -> dict[
 
 
 def _seeds(scale: Scale, protocol: Protocol, line: Line) -> range:
-    """One run is enough where nothing is random."""
+    """Return the seeds of a line; one is enough where nothing is random."""
     if protocol == "resplits":
         return range(scale.splits)
     if protocol == "starts" or (protocol == "original" and not line.is_random):
@@ -248,7 +248,7 @@ def _seeds(scale: Scale, protocol: Protocol, line: Line) -> range:
 def run_of(
     item: Item, case: Case, place: Place, scale: Scale, substitutes: Mapping[str, str]
 ) -> Run:
-    """The run at one place."""
+    """Return the run at one place."""
     line = LINES[place.line]
     options = {
         name: value
@@ -273,7 +273,7 @@ def run_of(
 
 
 def _table_settings(table: str, protocol: Protocol, sensitive: tuple[str, ...]) -> Settings:
-    """The table and its columns."""
+    """Return the table and its columns."""
     if table == "adult" and protocol == "resplits":
         columns = {"client": "client", "label": "income", "test_size": TEST_SIZE}
         return {"table": f"adult-pooled-{sensitive[0]}", **columns}

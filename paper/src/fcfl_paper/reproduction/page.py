@@ -20,7 +20,7 @@ INSTALL = "pip install matplotlib"
 
 
 def can_draw() -> bool:
-    """Whether matplotlib, the extra ``paper``, is installed."""
+    """Return whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
 
 
@@ -37,14 +37,14 @@ class Plot:
 
 
 def plots_of(item: ItemResult) -> list[Plot]:
-    """The figures of an item, in order; none where no run finished."""
+    """Return the figures of an item, in order; none where no run finished."""
     if not item.finished_rows:
         return []
     return list(_of_cases(item) if item.figure in ("dots", "clients") else _of_item(item))
 
 
 def _of_cases(item: ItemResult) -> Iterator[Plot]:
-    """One figure per case: methods as rows of dots, or clients as points."""
+    """Yield one figure per case: methods as rows of dots, or clients as points."""
     protocols = list(item.protocols)
     protocol = protocols[-1] if item.figure == "dots" else protocols[0]
     for position, case in enumerate(item.cases, start=1):
@@ -68,7 +68,7 @@ def _count_runs(protocol: str, count: int) -> str:
 
 
 def _of_item(item: ItemResult) -> Iterator[Plot]:
-    """One figure for all cases together."""
+    """Yield one figure for all cases together."""
     if item.figure == "series":
         title = f"{item.title}: test disparity and accuracy as budgets tighten"
         text = f"{title}, means over seeds."
@@ -98,7 +98,7 @@ _SOURCES = {
 
 
 def screen_of(item: ItemResult) -> Iterator[Table | str]:
-    """Tables and readings, for a terminal."""
+    """Yield tables and readings, for a terminal."""
     yield f"{item.name}: {item.title} ({item.of})"
     for found in tables_of(item):
         yield _grid(found)

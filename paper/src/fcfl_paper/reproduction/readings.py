@@ -16,7 +16,7 @@ Verdict: TypeAlias = Literal["better", "costly", "level", "worse"]
 
 
 def compare(ours: Row, other: Row) -> Verdict:
-    """Who is within all budgets in more splits, and whether that costs worst-client accuracy."""
+    """Return who is within all budgets in more splits, and if that costs the worst client."""
     more, fewer = discordant(ours, other)
     if more > fewer:
         gap, error = difference(ours, other, "worst_accuracy")
@@ -25,7 +25,7 @@ def compare(ours: Row, other: Row) -> Verdict:
 
 
 def may_be_chance(ours: Row, other: Row) -> bool:
-    """Whether the sign test leaves the counts of splits within budget undecided."""
+    """Return whether the sign test leaves the counts of splits within budget undecided."""
     return sign_test(*discordant(ours, other)) > SIGNIFICANCE
 
 
@@ -36,14 +36,14 @@ def discordant(ours: Row, other: Row) -> tuple[int, int]:
 
 
 def sign_test(more: int, fewer: int) -> float:
-    """Exact two-sided sign test: how often fair coins fall at least so unevenly."""
+    """Return exact two-sided sign test: how often fair coins fall at least so unevenly."""
     count = more + fewer
     tail = sum(math.comb(count, k) for k in range(min(more, fewer) + 1)) * 0.5**count
     return float(min(1.0, 2 * tail))
 
 
 def difference(ours: Row, other: Row, measure: Measure) -> tuple[float, float]:
-    """Mean paired difference and its standard error."""
+    """Return mean paired difference and its standard error."""
     gaps = [
         float(getattr(a, measure)) - float(getattr(b, measure)) for a, b in _paired(ours, other)
     ]
@@ -69,7 +69,7 @@ _VERDICTS: dict[Verdict, str] = {
 
 
 def readings(item: ItemResult) -> list[str]:
-    """Sentences, in the order of the tables."""
+    """Return sentences, in the order of the tables."""
     if not item.finished_rows:
         return ["No run finished."]
     if item.figure == "front":
@@ -94,7 +94,7 @@ def readings(item: ItemResult) -> list[str]:
 
 
 def _original(case: CaseResult, rows: Sequence[Row]) -> Iterator[str]:
-    """Worst-client accuracy beside theirs, and budgets on training rows."""
+    """Yield worst-client accuracy beside theirs, and budgets on training rows."""
     lines = [row for row in rows if row.line in ("two-stage", "sqp", "sqp-mean")]
     for given in [given for given in case.given if given.accuracy][:1]:
         worst = given.worst_client
@@ -120,7 +120,7 @@ def _beside(row: Row, client: str, theirs: float) -> str:
 
 
 def _met(case: CaseResult, given: Published, rows: Sequence[Row]) -> Iterator[str]:
-    """Whose budgets are met: theirs on test rows, ours on training rows."""
+    """Yield whose budgets are met: theirs on test rows, ours on training rows."""
     exceeded = case.exceeded_by(given)
     if exceeded is None:
         return
@@ -137,7 +137,7 @@ def _met(case: CaseResult, given: Published, rows: Sequence[Row]) -> Iterator[st
 
 
 def _shares(case: CaseResult, rows: Sequence[Row]) -> Iterator[str]:
-    """How often budgets are met on held-out rows, ours against every baseline."""
+    """Yield how often budgets are met on held-out rows, ours against every baseline."""
     lines = {row.line: row for row in rows if row.n_runs > 1}
     for name in (OURS, "sqp-sure", "sqp-tenth", "sqp-max", "two-stage"):
         if (ours := lines.get(name)) is None:
@@ -156,7 +156,7 @@ def _shares(case: CaseResult, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _list_all(ours: Row, verdicts: Mapping[Verdict, Sequence[Row]]) -> str:
-    """Every baseline under its verdict."""
+    """Return every baseline under its verdict."""
     sentences = [
         f"{_VERDICTS[verdict]} {', '.join(_compared(ours, row) for row in rows)}."
         for verdict, rows in verdicts.items()
@@ -166,7 +166,7 @@ def _list_all(ours: Row, verdicts: Mapping[Verdict, Sequence[Row]]) -> str:
 
 
 def _list_worse(ours: Row, verdicts: Mapping[Verdict, Sequence[Row]]) -> str:
-    """How many baselines it beats, and by name only those that beat it."""
+    """Return how many baselines it beats, and the names of those that beat it."""
     better, total = len(verdicts["better"]), sum(map(len, verdicts.values()))
     sentence = f"More often than {better} of {total} baselines at no lower worst-client accuracy."
     ahead = [_compared(ours, row) for row in verdicts["worse"]]
@@ -174,14 +174,14 @@ def _list_worse(ours: Row, verdicts: Mapping[Verdict, Sequence[Row]]) -> str:
 
 
 def _compared(ours: Row, row: Row) -> str:
-    """Its share, its worst client's accuracy, that of all rows, and whether it may be chance."""
+    """Return a row's share and accuracies, and whether the share may be chance."""
     within = share(row.share_within["all"], row.n_runs)
     doubt = "; may be chance" if may_be_chance(ours, row) else ""
     return f"{row.label} ({within}, {mean(row.worst_accuracy)}, {mean(row.accuracy)}{doubt})"
 
 
 def _costs(ours: Row, ahead: Sequence[Row]) -> Iterator[str]:
-    """What it costs a baseline to be within budget more often, where it costs something."""
+    """Yield what it costs a baseline to be within budget more often."""
     for row in ahead:
         gap, error = difference(ours, row, "accuracy")
         if gap > STANDARD_ERRORS * error:
@@ -193,7 +193,7 @@ def _costs(ours: Row, ahead: Sequence[Row]) -> Iterator[str]:
 
 
 def _noise(case: CaseResult, rows: Sequence[Row]) -> Iterator[str]:
-    """Clients whose held-out disparity varies between splits by more than half the budget."""
+    """Yield clients whose held-out disparity varies between splits by more than half the budget."""
     ours = next((row for row in rows if row.line == OURS), None)
     budget = case.budget
     if ours is None or not isinstance(budget, float):
@@ -208,7 +208,7 @@ def _noise(case: CaseResult, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _no_budget(case: CaseResult, rows: Sequence[Row]) -> Iterator[str]:
-    """The worst client's accuracy, ours against each, as far as the paired splits can tell."""
+    """Yield the worst client's accuracy, ours against each, over the paired splits."""
     ours = next((row for row in rows if row.line == OURS), None)
     if ours is None or ours.n_runs < 2:
         return
@@ -230,7 +230,7 @@ def _no_budget(case: CaseResult, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _series(item: ItemResult) -> Iterator[str]:
-    """What falls as budgets tighten, and whose budgets are met."""
+    """Yield what falls as budgets tighten, and whose budgets are met."""
     first, last = item.cases[0].name, item.cases[-1].name
     for protocol in item.protocols:
         starts = {row.line: row for row in item.rows_of(first, protocol)}
@@ -250,7 +250,7 @@ def _series(item: ItemResult) -> Iterator[str]:
 
 
 def _front(item: ItemResult) -> str:
-    """How far from the constrained optimum each method ends."""
+    """Return how far from the constrained optimum each method ends."""
     cases = {case.name: case for case in item.cases}
     sentences = []
     for line in dict.fromkeys(row.line for row in item.finished_rows):
@@ -271,7 +271,7 @@ def _front(item: ItemResult) -> str:
 
 
 def _limits(item: ItemResult) -> Iterator[str]:
-    """Which lines reach the accuracy, local and global limits at once, and which do not."""
+    """Yield which lines reach the accuracy, local and global limits at once, and which do not."""
     limits = item.limits
     if not limits:
         return
@@ -306,7 +306,7 @@ def _reaches(row: Row, limits: Mapping[str, float]) -> bool:
 
 
 def _small_clients(item: ItemResult) -> Iterator[str]:
-    """How many clients are too small to show such a limit at all."""
+    """Yield how many clients are too small to show such a limit at all."""
     runs = item.finished_rows[0].runs if item.finished_rows else ()
     sizes = [client.smallest_group or 0 for run in runs for client in run.clients.values()]
     few = sum(size < 100 for size in sizes)
@@ -319,5 +319,5 @@ def _small_clients(item: ItemResult) -> Iterator[str]:
 
 
 def mean(found: OverSeeds) -> str:
-    """The mean over runs, as text."""
+    """Return the mean over runs, as text."""
     return number(found.mean)

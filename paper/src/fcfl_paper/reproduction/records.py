@@ -185,7 +185,7 @@ class CaseResult:
     optimum: float | None = None
 
     def exceeded_by(self, published: Published) -> list[str] | None:
-        """Clients whose published disparity exceeds their budget; None where there is no budget."""
+        """Return clients whose published disparity exceeds their budget; None without one."""
         if self.budget is None or not published.disparity:
             return None
         if isinstance(self.budget, Mapping):
@@ -224,7 +224,7 @@ class ItemResult:
     front: Path2D | None = None
 
     def rows_of(self, case: str, protocol: str) -> list[Row]:
-        """The rows of one case under one protocol that have a run."""
+        """Return the rows of one case under one protocol that have a run."""
         return [row for row in self.finished_rows if (row.case, row.protocol) == (case, protocol)]
 
     @property
@@ -265,7 +265,7 @@ def write_item_result(result: ItemResult, folder: Path) -> None:
 
 
 def read_item_results(folder: Path) -> list[ItemResult]:
-    """All result files in a folder, by name."""
+    """Return all result files in a folder, by name."""
     return [read_item_result(path) for path in sorted(folder.glob("*.json"))]
 
 

@@ -36,7 +36,7 @@ MIN_STAYS = 300  # of a hospital of the simulated tables
 
 
 def pooled_adult(sensitive: str) -> Frame:
-    """All rows with the paper's eight columns, clients PhD and non-PhD."""
+    """Return all rows with the paper's eight columns, clients PhD and non-PhD."""
     frame = pd.concat(load_adult_frames(), ignore_index=True)
     text = frame.select_dtypes(exclude="number").columns
     table = frame[text].assign(client=np.where(frame["education"] == "Doctorate", "phd", "non-phd"))
@@ -46,7 +46,7 @@ def pooled_adult(sensitive: str) -> Frame:
 
 
 def eicu_source(folder: Path | None) -> str:
-    """``own`` (hospitals as clients), ``demo`` (regions) or ``simulated``, as the folder has it."""
+    """Return ``own`` (hospitals as clients), ``demo`` (regions) or ``simulated``."""
     if folder is None:
         return "simulated"
     if not folder.is_dir():
@@ -56,7 +56,7 @@ def eicu_source(folder: Path | None) -> str:
 
 
 def substitutes(eicu: Path | None) -> dict[str, str]:
-    """For each eICU set that items name, the set that is available."""
+    """Return the set that is available, for each eICU set that items name."""
     source = eicu_source(eicu)
     return {f"eicu:{label}": f"eicu:{source}:{label}" for label in ("los7", "mortality")}
 
@@ -114,13 +114,13 @@ def execute(run: Run, tables: Mapping[str, str]) -> Record:
 
 
 def experiment_of(run: Run, table: str) -> Experiment:
-    """The settings of the run, on a table that exists."""
+    """Return the settings of the run, on a table that exists."""
     settings: dict[str, Any] = {**AS_PUBLISHED, **run.settings, "table": table}
     return Experiment(**settings)
 
 
 def record_of(result: Result, budgets_met: bool, path: Path2D | None) -> RunRecord:
-    """The part of ``result.json`` that tables and figures need."""
+    """Return the part of ``result.json`` that tables and figures need."""
     overall = result.overall
     return RunRecord(
         status=result.status,
@@ -149,7 +149,7 @@ def _part(part: Part) -> PartRecord:
 
 
 def path_of(history: Path, budget: float) -> Path2D:
-    """Both objectives of the synthetic problem, round by round, where they moved visibly.
+    """Return both objectives of the synthetic problem, round by round, where they moved visibly.
 
     The second is not known in the fit without budgets, where SQP starts.
     """
@@ -212,7 +212,7 @@ def run_plan(
 
 
 def with_parents(runs: Iterable[Run]) -> Iterator[Run]:
-    """Every run, after the one it waits for."""
+    """Yield every run, after the one it waits for."""
     for run in runs:
         if run.tuned_by is not None:
             yield from with_parents([run.tuned_by])
@@ -231,7 +231,7 @@ def _read(wanted: Mapping[str, Run], folder: Path) -> dict[str, Record]:
 def _run_all(
     missing: list[Run], records: Mapping[str, Record], tables: Mapping[str, str], jobs: int
 ) -> Iterator[tuple[Run, Record]]:
-    """Each run with its record as it ends; ``records`` grows meanwhile."""
+    """Yield each run with its record as it ends; ``records`` grows meanwhile."""
     if jobs == 1 or len(missing) < 2:
         for run in missing:
             ready = _tuned(run, records)
@@ -258,7 +258,7 @@ def _is_ready(run: Run, records: Mapping[str, Record]) -> bool:
 
 
 def _tuned(run: Run, records: Mapping[str, Record]) -> Run | FailedRun:
-    """The run with the settings it waited for, or why it cannot be run."""
+    """Return the run with the settings it waited for, or why it cannot be run."""
     if run.tuned_by is None:
         return run
     parent = records[run.tuned_by.key]
@@ -281,7 +281,7 @@ def _result(future: Future[Record]) -> Record:
 
 @contextmanager
 def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes with one thread each, terminated at once when the command is stopped."""
+    """Open processes with one thread each, terminated at once when the command is stopped."""
     before = {name: os.environ.get(name) for name in _ONE_THREAD}
     os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
     context = multiprocessing.get_context("spawn")

@@ -25,7 +25,7 @@ class TextTable:
 
 
 def tables_of(item: ItemResult) -> list[TextTable]:
-    """Every table of an item."""
+    """Return every table of an item."""
     if item.figure == "front":
         return [_front(item)]
     if item.figure == "series":
@@ -169,7 +169,7 @@ def _describe_protocol(protocol: str, rows: Sequence[Row]) -> str:
 
 
 def spread(found: OverSeeds, protocol: str, digits: int = 4) -> str:
-    """A mean with the standard deviation over seeds, or with half of its interval over splits."""
+    """Return a mean with its deviation over seeds, or half of its interval over splits."""
     if found.mean is None:
         return NOTHING
     if found.sd is None or found.high is None:
@@ -179,7 +179,7 @@ def spread(found: OverSeeds, protocol: str, digits: int = 4) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Without the leading zero, as in the paper's tables."""
+    """Return a number without the leading zero, as in the paper's tables."""
     if value is None:
         return NOTHING
     text = f"{value:.{digits}f}"
@@ -187,7 +187,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def share(value: float | None, count: int) -> str:
-    """``14/20``."""
+    """Return ``14/20``."""
     return NOTHING if value is None else f"{round(value * count)}/{count}"
 
 
@@ -204,12 +204,12 @@ def _without_empty(table: TextTable) -> TextTable:
 
 
 def sampling_deviation(rate: float, rows: int) -> float:
-    r""":math:`\sqrt{p (1 - p) / n}`, of a share of so many rows."""
+    r"""Return :math:`\sqrt{p (1 - p) / n}`, of a share of so many rows."""
     return math.sqrt(rate * (1 - rate) / rows) if rows else math.nan
 
 
 def failures_of(item: ItemResult) -> Iterator[str]:
-    """A sentence for every run that failed."""
+    """Yield a sentence for every run that failed."""
     for row in item.rows:
         for message in dict.fromkeys(row.failures):
             count = row.failures.count(message)
@@ -221,7 +221,7 @@ _ROUNDING = 1e-9
 
 
 def glance(items: Sequence[ItemResult]) -> list[TextTable]:
-    """The worst client beside the authors' figures, then shares within budget over splits."""
+    """Return tables of worst clients beside the authors', and of shares within budget."""
     beside = tuple(_beside(items))
     splits = tuple(_splits(items))
     tables = []
