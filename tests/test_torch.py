@@ -43,6 +43,7 @@ def simulated_clients(module, n_clients=3, **options):
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("objective", ["max", 0.1])
 def test_a_perceptron_converges_inside_its_budgets(objective):
     module = perceptron(4).double()
@@ -57,6 +58,7 @@ def test_a_perceptron_converges_inside_its_budgets(objective):
     assert max(price.value for price in kept.prices) > 0.01  # a budget binds
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("kind", "residual"), [("float32", 1e-5), ("float64", 1e-6)])
 def test_a_wide_network_converges_without_an_option_of_the_solver(kind, residual):
     torch.manual_seed(0)
@@ -70,6 +72,7 @@ def test_a_wide_network_converges_without_an_option_of_the_solver(kind, residual
     assert trained.largest_violation <= 1e-6
 
 
+@pytest.mark.thorough
 def test_exact_curvature_needs_fewer_rounds():
     """Over several starts: where the first steps lead depends on rounding."""
     rounds = {"exact": 0, "lbfgs": 0}
@@ -97,6 +100,7 @@ def test_float32_and_no_more_rounds_still_keep_the_budgets():
     assert len(free.history) <= 30 and len(plain.history) <= 30
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:The model selects nearly")
 def test_the_same_bits_twice_and_the_module_is_left_alone():
     def train():
@@ -114,6 +118,7 @@ def test_the_same_bits_twice_and_the_module_is_left_alone():
     assert identical(*alike)
 
 
+@pytest.mark.filterwarnings("ignore:The model selects nearly")
 def test_a_module_answers_as_its_parameters_do():
     module = perceptron().double()
     clients = simulated_clients(module)
@@ -174,12 +179,12 @@ def test_float64_is_held_to_the_finer_tolerance():
 def test_clients_of_another_module_are_refused_by_name():
     module = perceptron()
     clients = simulated_clients(module) | {"south": simulated_clients(perceptron())["site-0"]}
-    with pytest.raises(ValueError, match=r"but client 'south' has another\."):
+    with pytest.raises(ValueError, match="client 'south'"):
         train_module(module, clients, PARITY)
-    with pytest.raises(ValueError, match=r"`clients` must name at least one client, got none\."):
+    with pytest.raises(ValueError, match="`clients`"):
         train_module(module, {}, PARITY)
     wrong = [Difference("demographic_parity", "group", {"site-9": 0.1})]
-    with pytest.raises(ValueError, match=r"names client 'site-9', which is not in the data"):
+    with pytest.raises(ValueError, match="'site-9'"):
         train_module(module, simulated_clients(module), wrong)
 
 
@@ -206,18 +211,16 @@ def test_weights_and_buffers_survive_a_folder(tmp_path):
 
 
 def test_weights_that_do_not_fit_are_refused(tmp_path):
-    with pytest.raises(DataError, match=r"There is no model at .*Write one with `save_module`"):
+    with pytest.raises(DataError, match="There is no model"):
         load_module(perceptron(), tmp_path)
     save_module(with_buffers(0), tmp_path)
     longer = nn.Sequential(*with_buffers(0), nn.Linear(1, 1))
-    with pytest.raises(DataError, match=r"do not fit `module`: '3.weight' is not in '.*json'\."):
+    with pytest.raises(DataError, match=r"'3.weight' is not in"):
         load_module(longer, tmp_path)
-    with pytest.raises(
-        DataError, match=r"do not fit `module`: '2.(weight|bias)' is not in `module`\."
-    ):
+    with pytest.raises(DataError, match=r"'2.(weight|bias)' is not in `module`"):
         load_module(with_buffers(0)[:2], tmp_path)
     narrow = nn.Sequential(nn.Linear(3, 1), nn.BatchNorm1d(1), nn.Linear(1, 1))
-    with pytest.raises(DataError, match=r"'0.weight' has shape \(2, 3\), expected \(1, 3\)\."):
+    with pytest.raises(DataError, match=r"'0.weight' has shape"):
         load_module(narrow, tmp_path)
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"?")
