@@ -85,7 +85,7 @@ class CellCounts:
 class CountedPredictions:
     """Every client's counts.
 
-    ``rates`` says what each entry of ``group_counts`` counts. ``labels`` are the negative and the
+    ``rates`` are what each entry of ``group_counts`` counts. ``labels`` are the negative and the
     positive value, ``None`` for scores without a label. ``notes`` are sentences for the user.
     ``cells`` count the same rows by client and combination of groups.
     """

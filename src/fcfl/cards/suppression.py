@@ -1,4 +1,4 @@
-"""Small counts hidden, and as many others as keep them from being computed by subtraction."""
+"""Suppression of small counts, and of the counts from which they could be computed."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -7,15 +7,14 @@ import numpy as np
 
 from fcfl._types import Matrix, Vector
 
-PRESET = 11  # counts from 1 to 10 are hidden, as the US health agency CMS asks
 _ZERO = 1e-8
 
 
 @dataclass(frozen=True)
 class Sum:
-    """A count, as the atoms (disjoint sets of people) that it adds up.
+    """A count, as the sum of atoms: disjoint sets of people.
 
-    A total is hidden only where nothing else would do.
+    A total is hidden only if no other count can be hidden instead.
     """
 
     name: Hashable
@@ -24,14 +23,14 @@ class Sum:
     is_total: bool = False
 
     def is_small(self, least: int) -> bool:
-        """Whether it must not be known; that nobody is there may be."""
+        """Return whether the count must be hidden; 0 need not be."""
         return 0 < self.value < least
 
 
 def hidden_sums(
     sums: Sequence[Sum], least: int, *, also_secret: Sequence[Sum] = ()
 ) -> set[Hashable]:
-    """The names of the sums to hide: the small ones, and others until none follows from the rest.
+    """Return the names of the sums to hide: small ones, and others until none follows from the rest.
 
     A small sum follows from those shown if it is a linear combination of them. While one does, the
     smallest shown sum of that combination is hidden too. ``also_secret`` are counts that are not
@@ -56,7 +55,7 @@ def _vector(atoms: tuple[int, ...], size: int) -> Vector:
 
 
 def _first_combination(shown: Matrix, secrets: Sequence[Vector]) -> list[int] | None:
-    """Which rows give one of the secrets when they are added up with weights, if any do."""
+    """Return the rows of which a linear combination is one of the secrets, if any is."""
     if not len(shown):
         return None
     inverse = np.linalg.pinv(shown.T)

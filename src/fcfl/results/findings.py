@@ -37,12 +37,12 @@ class Finding:
 
     @property
     def stated(self) -> str:
-        """What is wrong, and where, without a full stop."""
+        """The headline with what it applies to, without a full stop."""
         return f"{self.headline}: {', '.join(self.named)}" if self.named else self.headline
 
     @property
     def sentence(self) -> str:
-        """What is wrong, where, and what to do about it."""
+        """The finding and the advice."""
         return f"{self.stated}. {self.advice}"
 
 

@@ -15,7 +15,7 @@ VOTING_RULES: tuple[VotingRule, ...] = ("approval", "borda", "nash")
 
 @dataclass(frozen=True)
 class View:
-    """What one client gets of a model, with intervals.
+    """A model's results for one client, with intervals.
 
     ``disparity`` is the largest of its differences, 0 where no two groups can be compared.
     """
@@ -28,16 +28,16 @@ class View:
 
     @property
     def figures(self) -> Figures:
-        """What the client votes by."""
+        """The figures by which the client votes."""
         return Figures(self.accuracy, self.disparity)
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A combination of budgets, trained: what every client gets, and what each budget costs.
+    """A combination of budgets with the trained model's results for every client.
 
-    ``prices`` are the falls of the objective per unit by which a budget is relaxed. An offer that
-    is dominated by another one is worse or equal for everybody in everything, and not voted on.
+    ``prices`` are the decreases of the objective per unit by which a budget is relaxed. An offer
+    is dominated if another one is at least as good for every client; it is not voted on.
     """
 
     budgets: Mapping[ClientId, float]
@@ -60,10 +60,10 @@ class Election:
 
 @dataclass(frozen=True)
 class Cost:
-    """What changes for everybody where one client's budget is relaxed by a step.
+    """The effect on every client of relaxing one client's budget by a step.
 
-    ``accuracy`` and ``loss`` are changes on the rows that views are about; ``price`` is what the
-    multipliers say.
+    ``accuracy`` and ``loss`` are changes on the rows of the views; ``price`` comes from the
+    multipliers.
     """
 
     client: ClientId
@@ -76,11 +76,11 @@ class Cost:
 
 @dataclass(frozen=True)
 class Negotiation:
-    """Every offer that was trained, everybody's ballot, and who wins under which rule.
+    """All offers that were trained, every client's ballot, and the winner by each rule.
 
-    ``offers`` are all; ``on_ballot`` the positions of those voted on. ``alone`` is what each client
-    has if it walks away. ``agreed`` is the position of the offer that
-    ``decided_by`` elects: the rule that was asked for, or approval where that has no winner.
+    ``on_ballot`` are the positions of the offers voted on. ``alone`` is what each client has
+    without an agreement. ``agreed`` is the position of the offer that ``decided_by`` elects: the
+    requested rule, or approval where that has no winner.
     """
 
     table: str
@@ -105,5 +105,5 @@ class Negotiation:
     command: str = ""
 
     def election(self, rule: VotingRule) -> Election:
-        """What came of one rule."""
+        """Return the election by one rule."""
         return next(one for one in self.elections if one.rule == rule)

@@ -4,7 +4,7 @@
   const data = JSON.parse(document.getElementById("offers").textContent);
   const sliders = data.clients.map((_, k) => document.getElementById("slider-" + k));
   const chosen = data.clients.map((_, k) => document.getElementById("chosen-" + k));
-  const told = document.getElementById("nearest");
+  const nearest = document.getElementById("nearest");
   const show = () => {
     const wanted = sliders.map((slider) => Number(slider.value));
     let best = 0, least = Infinity;
@@ -21,7 +21,7 @@
       row[1].textContent = data.budgets[offer.levels[k]];
       offer.views[k].forEach((figure, column) => { row[column + 2].textContent = figure; });
     });
-    told.textContent = "No. " + (best + 1) + (least === 0
+    nearest.textContent = "No. " + (best + 1) + (least === 0
       ? ": this very combination was trained."
       : ": the nearest that was trained, " + least + (least === 1 ? " step" : " steps") + " away.");
   };
