@@ -21,10 +21,8 @@ def table(hospitals, rows):
     ("hospitals", "rows", "options", "is_met"),
     [
         (SMALL, 120, ("--budget", "0.1"), True),
-        (SMALL, 120, ("--budget", "0.1", "--confidence", "0"), True),
         (SMALL, 120, ("--budget", "0.001", "--max-rate-shift", "0"), False),  # few rows
         (SMALL, 120, ("--budget", "0.05", "--pooling", "none"), None),
-        (("a", "b"), 600, ("--budget", "0.1"), True),
         (("a", "b"), 600, ("--budget", "0.1", "--scope", "global"), True),
         (("a", "b"), 600, ("--budget", "0.1", "--thresholds", "group"), None),
         (("a", "b"), 600, ("--budget", "0.01", "--method", "fedavg", "--rounds", "3"), False),

@@ -11,8 +11,8 @@ from fcfl._checks import did_you_mean
 from fcfl._types import LABEL_OF, ClientId, RateId, RateKind, Vector
 from fcfl.client.counts import Counts
 from fcfl.client.score_counts import ScoreCounts, count_scores
-from fcfl.data.cells import Frame, Texts, named_columns, numbers, text_of, texts
-from fcfl.data.roles import Columns, Roles, ordered_pair, read_roles
+from fcfl.data.cells import Frame, Texts, check_columns, named_columns, numbers, text_of, texts
+from fcfl.data.roles import Columns, Roles, check_one_role, ordered_pair, read_roles
 from fcfl.errors import DataError
 from fcfl.policy import compare_only
 
@@ -45,11 +45,8 @@ class PredictionColumns:
     label: str | None = None
     positive: str | None = None
 
-    @property
-    def names(self) -> list[str]:
-        """Every column with a role."""
-        label = () if self.label is None else (self.label,)
-        return [self.client, *label, self.prediction, *self.sensitive]
+    def __post_init__(self) -> None:
+        check_one_role(self.roles())
 
     def roles(self) -> Iterator[tuple[str, str]]:
         """Yield (role, column)."""
@@ -118,8 +115,9 @@ def count_predictions(
     groups : mapping from attribute to the groups to compare, by default all
     """
     frame = named_columns(frame)
-    _check_columns(frame, columns)
-    roles = _read_roles(frame[columns.names], columns)
+    for role, name in columns.roles():
+        check_columns(frame, [name], role)
+    roles = _read_roles(frame[[name for _, name in columns.roles()]], columns)
     labels = None if columns.label is None else roles.labels
     scores = None
     if threshold is None:
@@ -153,22 +151,6 @@ def count_predictions(
         (note, *_unknown_groups(roles)),
         tuple(_cells(roles, selected, levels, compared)),
     )
-
-
-def _check_columns(frame: Frame, columns: PredictionColumns) -> None:
-    seen: dict[str, str] = {}
-    for role, name in columns.roles():
-        if name not in frame.columns:
-            raise DataError(
-                f"`{role}` must be a column of the table, got {name!r}. "
-                f"{did_you_mean(name, frame.columns)}"
-            )
-        if name in seen:
-            raise DataError(
-                f"Column {name!r} must have one role, got `{seen[name]}` and `{role}`. "
-                "Name a different column for one of them."
-            )
-        seen[name] = role
 
 
 def _read_roles(frame: Frame, columns: PredictionColumns) -> Roles:

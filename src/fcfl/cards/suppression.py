@@ -30,7 +30,7 @@ class Sum:
 def hidden_sums(
     sums: Sequence[Sum], least: int, *, also_secret: Sequence[Sum] = ()
 ) -> set[Hashable]:
-    """Return the names of the sums to hide: small ones, and others until none follows from the rest.
+    """Return the sums to hide: small ones, and others until none follows from the rest.
 
     A small sum follows from those shown if it is a linear combination of them. While one does, the
     smallest shown sum of that combination is hidden too. ``also_secret`` are counts that are not

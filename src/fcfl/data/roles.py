@@ -1,6 +1,6 @@
 """Columns with a role (client, label, sensitive) and their cells."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,14 +55,7 @@ class Columns:
     positive: str | None = None
 
     def __post_init__(self) -> None:
-        seen: dict[str, str] = {}
-        for role, name in self.roles():
-            if name in seen:
-                raise DataError(
-                    f"Column {name!r} must have one role, got `{seen[name]}` and `{role}`. "
-                    "Name a different column for one of them."
-                )
-            seen[name] = role
+        check_one_role(self.roles())
 
     def roles(self) -> Iterator[tuple[str, str]]:
         """Yield (role, column)."""
@@ -75,6 +68,18 @@ class Columns:
     def names(self) -> list[str]:
         """Every column with a role."""
         return [name for _, name in self.roles()]
+
+
+def check_one_role(roles: Iterable[tuple[str, str]]) -> None:
+    """Raise `DataError` if a column has several of these (role, column)."""
+    seen: dict[str, str] = {}
+    for role, name in roles:
+        if name in seen:
+            raise DataError(
+                f"Column {name!r} must have one role, got `{seen[name]}` and `{role}`. "
+                "Name a different column for one of them."
+            )
+        seen[name] = role
 
 
 @dataclass(frozen=True, slots=True)
