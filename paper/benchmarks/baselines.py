@@ -7,13 +7,14 @@ paper took the figures of q-FFL and AFL from the q-FFL paper, whose model has tw
 """
 
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from benchmarks.in_process import InProcess
 
 from fcfl import SQP, Difference, TwoStage
-from fcfl._types import Point, Request, Vector
+from fcfl._types import Point, Reports, Request, Vector
 from fcfl.client.counts import count_rows
 from fcfl.data import Columns, FederatedTable, federate
 from fcfl.data.builtin import GROUPS, adult_schema, load_adult_frames
@@ -44,6 +45,20 @@ SETTINGS: dict[str, tuple[Any, float]] = {
     "sqp, max, l2 .01": (SQP(rounds=(200, 200)), 1e-2),
     "sqp, objective 1, l2 .003": (SQP(1.0), 3e-3),
 }
+
+
+@dataclass(frozen=True)
+class InProcess:
+    """A runtime whose clients are rows in memory."""
+
+    clients: Mapping[str, Any]
+
+    def evaluate(self, request: Request) -> Reports:
+        """Return every client's reports on every point of the request."""
+        return {
+            name: tuple(client.report(point) for point in request.points)
+            for name, client in self.clients.items()
+        }
 
 
 def adult_with_everything() -> FederatedTable:
