@@ -290,6 +290,7 @@ def test_no_test_rows_are_a_choice(tmp_path):
     assert "test accuracy" not in outcome.stdout
 
 
+@pytest.mark.thorough
 def test_two_hundred_thousand_rows_are_trained(tmp_path):
     frame = stays(n_rows=200_000, hospitals=tuple(f"h{i}" for i in range(50)))
     short = ("--rounds", "3,3", "--l2", 0.01, "--objective", 10, "--confidence", 0, "--starts", 1)

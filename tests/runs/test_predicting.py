@@ -46,6 +46,7 @@ def test_no_option_is_advised_that_predict_does_not_have(trained, tmp_path):
     assert "Cells with '?' count as empty: 'ward' 30." in notes and "--missing" not in notes
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("suffix", ["parquet", "xlsx"])
 @pytest.mark.parametrize("out", ["out.csv", "out.parquet"])
 def test_marked_cells_of_other_files_stay_too(trained, tmp_path, suffix, out):

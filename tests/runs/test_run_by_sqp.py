@@ -134,6 +134,7 @@ def test_a_sweep_tightens_and_keeps_every_budget(table, tmp_path):
     assert [point["budget"] for point in stored["points"]] == [0.2, 0.05, 0.01]
 
 
+@pytest.mark.thorough
 def test_a_resumed_sweep_trains_only_what_is_missing(table, tmp_path):
     experiment = Experiment(table, **TABLE, l2=0.01, objective="max")
     first = run_sweep(experiment, [0.2, 0.05], Session(tmp_path / "sweep"), relative=False)
@@ -145,6 +146,7 @@ def test_a_resumed_sweep_trains_only_what_is_missing(table, tmp_path):
     assert [path.stat().st_mtime_ns for path in written] == times  # not trained again
 
 
+@pytest.mark.thorough
 def test_a_relative_sweep_shrinks_disparities(table, tmp_path):
     experiment = Experiment(table, **TABLE, l2=0.01, objective="max")
     session = Session(tmp_path / "sweep")

@@ -112,6 +112,7 @@ def rounds_and_exchanges(folder):
     return lines, [line.pop("exchange") for line in lines]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("attempt", range(2))
 def test_a_killed_run_continues_to_the_same_bits(tmp_path, adult, attempt):
     pause = random.Random(attempt).uniform(0, 0.3)
@@ -123,6 +124,7 @@ def test_a_killed_run_continues_to_the_same_bits(tmp_path, adult, attempt):
     assert list(tmp_path.glob("*.draft")) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kill", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_run_states_how_to_continue_and_does(tmp_path, table, whole, kill):
     folder = tmp_path / "a folder"
@@ -148,6 +150,7 @@ def test_a_torn_checkpoint_is_reported_and_the_previous_one_used(tmp_path, table
     assert_same_run(tmp_path, whole)
 
 
+@pytest.mark.thorough
 def test_two_torn_checkpoints_start_from_the_beginning(tmp_path, table, whole):
     stopped_by(signal.SIGKILL, tmp_path, table)
     for path in (checkpoint_path(tmp_path), previous_path(tmp_path)):

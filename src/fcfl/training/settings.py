@@ -114,7 +114,7 @@ def open_settings(
     chooses = traits_of(how).is_cross_validated
     weight: Any = l2
     if weight is None:
-        weight = (default_l2 or "auto") if chooses else 0.0
+        weight = ("auto" if default_l2 is None else default_l2) if chooses else 0.0
     target: Any = objective
     if target is None:
         is_left_open = chooses and isinstance(method, str) and default_l2 is None
