@@ -132,6 +132,18 @@ def side_by_side(results: Mapping[str, Result]) -> dict[str, list[Claim]]:
     return grouped
 
 
+def paired(before: Result, after: Result) -> list[tuple[Claim, Claim]]:
+    """Return each measured difference with that of another run on the same rows."""
+    known = {(claim.client, claim.entry.title): claim for claim in claims_of(before)}
+    return [
+        (known[claim.client, claim.entry.title], claim)
+        for claim in claims_of(after)
+        if (claim.client, claim.entry.title) in known
+        and not claim.entry.is_ratio
+        and claim.entry.value is not None
+    ]
+
+
 def first_claim(result: Result) -> Claim | None:
     """Return the claim that matters most.
 
