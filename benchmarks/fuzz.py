@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from fcfl._types import CurvatureWeights, Point, RateId, Request
-from fcfl.client.questions import Count, Evaluate, Setup
+from fcfl.client.client import Count, Evaluate, Setup
 from fcfl.errors import FCFLError
 from fcfl.federation.arrivals import (
     check_counted,

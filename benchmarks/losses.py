@@ -20,9 +20,8 @@ from fcfl.data import adult
 from fcfl.federation.federation import Federation
 from fcfl.federation.loop import Progress, run
 from fcfl.methods.sqp import SQP
-from fcfl.models.linear import Linear
+from fcfl.models.linear import Linear, load_model
 from fcfl.models.loss import LOSSES
-from fcfl.models.saved_model import load_model
 from fcfl.problem.evaluation import Evaluation, Problem, build_problem, evaluate_point
 from fcfl.results.evaluations import row_sections
 from fcfl.rules import Difference, rates_needed

@@ -15,7 +15,7 @@ import pandas as pd
 
 from benchmarks.open_site import open_site
 from fcfl.data import load_adult_frames
-from fcfl.models.saved_model import load_model
+from fcfl.models.linear import load_model
 from fcfl.results import read_result
 from fcfl.runs import Experiment, run_experiment
 from fcfl.runs.site_run import run_sites

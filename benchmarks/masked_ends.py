@@ -17,7 +17,7 @@ from scipy.optimize import nnls
 
 from fcfl import Difference, Federation, Linear, train
 from fcfl._types import Matrix, Point, Reports, Request, Vector, curvature_sum
-from fcfl.client.questions import Setup
+from fcfl.client.client import Setup
 from fcfl.data import load_builtin
 from fcfl.federation.masks.sums import level_weights
 from fcfl.methods.sqp import SQP

@@ -30,7 +30,7 @@ import pandas as pd
 
 from benchmarks.masked_ends import compare_ends, compare_largest
 from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, RateId, Request, curvature_sum
-from fcfl.client.questions import Setup
+from fcfl.client.client import Setup
 from fcfl.models.linear import Linear
 from fcfl.sites.messages import Terms
 from fcfl.sites.remote import RemoteFederation

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from fcfl._types import ClientId
-from fcfl.client.local_client import LocalClient
+from fcfl.client.client import LocalClient
 from fcfl.data.client_data import ClientData
 from fcfl.federation.federation import Federation
 from fcfl.models.linear import Linear

@@ -32,8 +32,7 @@ from fcfl import Difference, Federation, Linear, train
 from fcfl._types import Point, RateId, Report
 from fcfl.accountant import epsilon_of
 from fcfl.client.discrete_gaussian import discrete_gaussian
-from fcfl.client.private_client import PrivateClient
-from fcfl.client.private_rows import PrivateRows, private_rows, with_noise
+from fcfl.client.private import PrivateClient, PrivateRows, private_rows, with_noise
 from fcfl.data.builtin import adult_5
 from fcfl.data.client_data import ClientData
 from fcfl.data.declared_rows import split_by_content

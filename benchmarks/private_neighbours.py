@@ -3,7 +3,7 @@
 import numpy as np
 
 from fcfl._types import Point
-from fcfl.client.private_rows import private_rows
+from fcfl.client.private import private_rows
 from fcfl.data.client_data import ClientData
 from fcfl.methods.private import SLOPE
 from fcfl.releases import NORM, Release

@@ -14,7 +14,7 @@ from scipy.special import expit
 from fcfl import Difference
 from fcfl._types import Point, RateId, Report, Vector
 from fcfl.accountant import mu_of
-from fcfl.client.private_rows import PrivateRows, private_rows
+from fcfl.client.private import PrivateRows, private_rows
 from fcfl.data.client_data import ClientData
 from fcfl.methods.private import SLOPE  # that of 10 would have many times the noise
 from fcfl.methods.private_model import group_estimates, row_estimate

@@ -382,7 +382,7 @@ def part_reports(folder: Path, quick: bool) -> Table:
 def federation_of(path: Path) -> Iterator[Any]:
     """A question to all clients of a table."""
     from fcfl._types import CurvatureWeights, Point, Request
-    from fcfl.client.questions import Setup
+    from fcfl.client.client import Setup
     from fcfl.data import federate, read_table
     from fcfl.federation.federation import Federation
     from fcfl.models.linear import Linear

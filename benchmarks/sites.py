@@ -20,8 +20,8 @@ import numpy as np
 
 from benchmarks.many_sites import adult, simulated, write_tables
 from benchmarks.open_site import open_site
-from fcfl.client.questions import Evaluate
-from fcfl.models.saved_model import load_model
+from fcfl.client.client import Evaluate
+from fcfl.models.linear import load_model
 from fcfl.results import Result, read_result
 from fcfl.runs import Experiment
 from fcfl.runs.opening import Opened, open_run

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from fcfl._types import Reports as Reports
     from fcfl._types import Request as Request
     from fcfl._types import Vector as Vector
+    from fcfl.client.client import Client as Client
+    from fcfl.client.client import Counted as Counted
+    from fcfl.client.client import Introduction as Introduction
+    from fcfl.client.client import LocalClient as LocalClient
+    from fcfl.client.client import Setup as Setup
     from fcfl.client.counts import Counts as Counts
     from fcfl.client.counts import count_rows as count_rows
     from fcfl.client.counts import pool_counts as pool_counts
-    from fcfl.client.local_client import Client as Client
-    from fcfl.client.local_client import LocalClient as LocalClient
-    from fcfl.client.questions import Counted as Counted
-    from fcfl.client.questions import Introduction as Introduction
-    from fcfl.client.questions import Setup as Setup
     from fcfl.data.client_data import ClientData as ClientData
     from fcfl.errors import FCFLError as FCFLError
     from fcfl.estimator import FCFLClassifier as FCFLClassifier
@@ -71,8 +71,7 @@ _HOME = {
         "Request", "Vector",
     ),
     "fcfl.client.counts": ("Counts", "count_rows", "pool_counts"),
-    "fcfl.client.local_client": ("Client", "LocalClient"),
-    "fcfl.client.questions": ("Counted", "Introduction", "Setup"),
+    "fcfl.client.client": ("Client", "Counted", "Introduction", "LocalClient", "Setup"),
     "fcfl.data.client_data": ("ClientData",),
     "fcfl.errors": ("FCFLError",),
     "fcfl.estimator": ("FCFLClassifier",),

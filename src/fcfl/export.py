@@ -13,8 +13,8 @@ import pandas as pd
 from fcfl._types import Vector
 from fcfl.data.schema import Category, Number
 from fcfl.errors import FCFLError
+from fcfl.models.linear import SavedModel
 from fcfl.models.model_file import Label, distinct_names
-from fcfl.models.saved_model import SavedModel
 
 INTERCEPT, THRESHOLD = "(intercept)", "(threshold)"
 OPSET, ML_OPSET, IR_VERSION = 18, 3, 9  # supported by runtimes of the last years
@@ -75,7 +75,7 @@ def sklearn_pipeline(model: SavedModel) -> Any:
 
     skops writes and reads it without pickle. Its input is a table with the run's columns: numbers
     as floats, NaN where a cell is empty; categories as text, empty text where a cell is empty
-    (`fcfl.models.saved_model.cells_of`). With numbers, skops requires trust in ``numpy.dtype``,
+    (`fcfl.models.linear.cells_of`). With numbers, skops requires trust in ``numpy.dtype``,
     which scikit-learn's imputer stores.
     """
     from sklearn.compose import ColumnTransformer

@@ -25,7 +25,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from fcfl._types import ClientId
-from fcfl.client.local_client import LocalClient
+from fcfl.client.client import LocalClient
 from fcfl.federation.federation import Federation
 from fcfl.methods.method import RoundInfo
 from fcfl.methods.sqp import SQP

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from fcfl._types import RateId
-from fcfl.client.questions import Count, Setup
+from fcfl.client.client import Count, Setup
 from fcfl.data import Schema
 from fcfl.models.linear import Linear
 from fcfl.sites.messages import (

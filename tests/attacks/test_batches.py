@@ -8,7 +8,7 @@ import pytest
 from curious_server import CuriousServer
 
 from fcfl._types import Point, Request
-from fcfl.client.questions import Evaluate
+from fcfl.client.client import Evaluate
 from fcfl.extras import MIN_BATCH_ROWS, LocalTraining
 from fcfl.sites.messages import Ask, Refusal, encode_message
 

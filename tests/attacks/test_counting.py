@@ -7,7 +7,7 @@ import pytest
 from curious_server import CuriousServer
 
 from fcfl._types import Point, Request
-from fcfl.client.questions import Counted, Evaluate
+from fcfl.client.client import Counted, Evaluate
 from fcfl.sites.messages import Ask, Introduce, Refusal, Terms, decode_answer, encode_message
 from fcfl.sites.site import reply_to
 

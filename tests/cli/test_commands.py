@@ -8,7 +8,7 @@ import pytest
 
 from fcfl import __version__
 from fcfl.cli.commands import COMMANDS
-from fcfl.models.saved_model import load_model
+from fcfl.models.linear import load_model
 from hospital import (
     COLUMNS,
     NAMES,

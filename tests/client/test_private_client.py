@@ -7,9 +7,8 @@ import pytest
 
 from fcfl._types import Point, RateId
 from fcfl.accountant import mu_of
-from fcfl.client.local_client import LocalClient
-from fcfl.client.private_client import PrivateClient, costs_of
-from fcfl.client.questions import Setup
+from fcfl.client.client import LocalClient, Setup
+from fcfl.client.private import PrivateClient, costs_of
 from fcfl.errors import DataError
 from fcfl.models.linear import Linear
 from fcfl.models.loss import Hinge

@@ -5,7 +5,7 @@ import pytest
 from benchmarks.private_neighbours import KINDS, largest_shares
 
 from fcfl._types import Point, RateId
-from fcfl.client.private_rows import PrivateRows, private_rows, whole_features, with_noise
+from fcfl.client.private import PrivateRows, private_rows, whole_features, with_noise
 from fcfl.data.client_data import ClientData
 from fcfl.errors import DataError
 from fcfl.models.linear_rows import linear_rows

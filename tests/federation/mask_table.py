@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fcfl._types import CurvatureWeights, Point, Report, Request
-from fcfl.client.questions import Evaluate, Setup
+from fcfl.client.client import Evaluate, Setup
 from fcfl.federation.journal import Journal
 from fcfl.federation.masks.holder import MaskHolder, MaskJournal, derive
 from fcfl.federation.masks.messages import MaskedAsk, PrepareMasks, SumTerms

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fcfl._types import RateId, Report
+from fcfl.client.client import Counted
 from fcfl.client.counts import Counts
-from fcfl.client.questions import Counted
 from fcfl.errors import ReportError
 from fcfl.federation.arrivals import KnownCounts, check_counted
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from fcfl._types import CurvatureWeights, Point, Request, curvature_sum, reports_on
-from fcfl.client.local_client import LocalClient
-from fcfl.client.questions import Setup
+from fcfl.client.client import LocalClient, Setup
 from fcfl.errors import DataError, ReportError
 from fcfl.federation.federation import Federation
 from fcfl.federation.loop import Tally

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fcfl._types import CurvatureWeights, Point, Request, curvature_sum
-from fcfl.client.questions import Count, Evaluate, Setup
+from fcfl.client.client import Count, Evaluate, Setup
 from fcfl.data.client_data import ClientData
 from fcfl.errors import ReportError
 from fcfl.federation.federation import Federation

@@ -10,7 +10,7 @@ import pytest
 
 from fcfl import train
 from fcfl._types import Point, Request
-from fcfl.client.questions import Counted, Setup
+from fcfl.client.client import Counted, Setup
 from fcfl.errors import AbsentClientError, DataError, FCFLError
 from fcfl.federation.federation import Federation
 from fcfl.federation.masks.messages import MaskedAsk

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fcfl import train
-from fcfl.client.local_client import LocalClient
+from fcfl.client.client import LocalClient
 from fcfl.errors import FCFLError
 from fcfl.federation.federation import Federation
 from fcfl.methods.registry import METHODS

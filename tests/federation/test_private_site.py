@@ -10,7 +10,7 @@ import tomli_w
 
 from fcfl._types import Point, Request
 from fcfl.accountant import mu_of
-from fcfl.client.questions import Count, Evaluate, Setup
+from fcfl.client.client import Count, Evaluate, Setup
 from fcfl.data.declared_rows import read_declared
 from fcfl.federation.journal import Journal, JournalError
 from fcfl.models.linear import Linear

@@ -12,7 +12,7 @@ from fcfl.extras import LocalTraining
 from fcfl.federation.loop import Progress, run
 from fcfl.federation.serialise import Serialiser
 from fcfl.methods.baselines import FedAvg
-from fcfl.models.gradient_spread import GradientSpread
+from fcfl.models.influence import GradientSpread
 from fcfl.models.linear_rows import linear_rows
 from helpers import RACE, all_rates, identical, pose, simulated_clients, simulated_data, zeros_for
 

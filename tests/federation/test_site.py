@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 
 from fcfl._types import CurvatureWeights, Point, RateId, Report, Request
-from fcfl.client.local_client import LocalClient
-from fcfl.client.questions import Count, Counted, Evaluate, Introduction, Setup
+from fcfl.client.client import Count, Counted, Evaluate, Introduction, LocalClient, Setup
 from fcfl.data import Schema
 from fcfl.data.schema import Category
 from fcfl.errors import DataError
 from fcfl.extras import DisclosedRows, LocalTraining
 from fcfl.federation.serialise import Serialiser, same
-from fcfl.models.gradient_spread import GradientSpread
-from fcfl.models.leave_one_out import LeaveOneOut
+from fcfl.models.influence import GradientSpread, LeaveOneOut
 from fcfl.models.linear import Linear
 from fcfl.models.loss import Hinge
 from fcfl.models.model import Opaque

@@ -9,7 +9,7 @@ import pytest
 
 import fcfl
 from fcfl._types import CurvatureWeights, Point, RateId, Request
-from fcfl.client.questions import Counted, Introduction, Setup
+from fcfl.client.client import Counted, Introduction, Setup
 from fcfl.errors import AbsentClientError, DataError, FCFLError, ReportError
 from fcfl.methods.sqp import SQP
 from fcfl.models.linear import Linear

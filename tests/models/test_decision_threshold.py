@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fcfl._types import CurvatureWeights, Point
-from fcfl.models.gradient_spread import GradientSpread
+from fcfl.models.influence import GradientSpread
 from fcfl.models.linear import Linear
 from fcfl.models.loss import CrossEntropy, Hinge, Squared
 from fcfl.models.model import Opaque, at_threshold

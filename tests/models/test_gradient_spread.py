@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fcfl._types import Point
-from fcfl.models.gradient_spread import GradientSpread
+from fcfl.models.influence import GradientSpread
 from fcfl.models.linear_rows import linear_rows
 from helpers import RACE, all_rates, simulated_data
 

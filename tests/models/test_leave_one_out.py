@@ -9,8 +9,8 @@ from scipy.optimize import minimize
 
 from fcfl._types import Point
 from fcfl.data.client_data import ClientData
-from fcfl.models import leave_one_out
-from fcfl.models.leave_one_out import LeaveOneOut
+from fcfl.models import influence
+from fcfl.models.influence import LeaveOneOut
 from fcfl.models.linear_rows import linear_rows
 from fcfl.models.loss import CrossEntropy, Squared
 from helpers import RACE, all_rates, simulated_data
@@ -127,7 +127,7 @@ def test_of_very_many_rows_an_even_sample_stands_for_all(monkeypatch):
     data = ClientData(X, y, {"race": rng.integers(0, 2, 3000).astype(np.int32)}, RACE)
     params, hessian = np.array([1.0, 0, 0, 0, 0]), np.eye(5)
     whole = told(data, "a", params, hessian, CrossEntropy())["loo_losses"]
-    monkeypatch.setattr(leave_one_out, "MOST_ROWS", 1000)
+    monkeypatch.setattr(influence, "MOST_ROWS", 1000)
     some = told(data, "a", params, hessian, CrossEntropy())["loo_losses"]
     assert whole[0] == 3000 and some[0] == 1000
     assert some[1] / some[0] == pytest.approx(whole[1] / whole[0], rel=0.05)

@@ -1,7 +1,7 @@
 import numpy as np
 from scipy.special import expit
 
-from fcfl.models.logistic import sigmoid, softplus
+from fcfl.models.loss import sigmoid, softplus
 
 LOGITS = np.concatenate([np.linspace(-750, 750, 4001), np.linspace(-3, 3, 1001), [0.0, -0.0]])
 

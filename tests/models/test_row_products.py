@@ -10,18 +10,18 @@ from scipy import sparse
 from fcfl._types import CurvatureWeights, Point
 from fcfl.data import Category, ClientData, Number, Schema
 from fcfl.data.coded_features import CodedFeatures
+from fcfl.models.compiled import n_threads, run_all
 from fcfl.models.linear_rows import linear_rows
-from fcfl.models.merge import merge_rows
 from fcfl.models.row_products import (
     CodedRows,
     DenseRows,
     SparseRows,
     all_logits,
     compact,
+    merge_rows,
     products_of,
     pull_back_all,
 )
-from fcfl.models.threads import n_threads, run_all
 from helpers import TWO_ATTRIBUTES, all_rates
 
 RATES = all_rates({**TWO_ATTRIBUTES, "absent": ("nobody", "everybody")})

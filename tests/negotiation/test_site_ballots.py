@@ -6,7 +6,7 @@ import pytest
 
 from fcfl._files import read_json
 from fcfl.cli.nvflare import show_run
-from fcfl.client.questions import Vote
+from fcfl.client.client import Vote
 from fcfl.errors import AbsentClientError
 from fcfl.preference import Ballot, Choices, Figures
 from fcfl.results.negotiation import Negotiation

@@ -6,7 +6,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 from sklearn.metrics import roc_curve as by_sklearn
 
-from fcfl.client.score_counts import N_BINS, count_scores, pool_scores
+from fcfl.client.counts import N_BINS, count_scores, pool_scores
 from fcfl.report.page import write_page
 from fcfl.report.plots import area, calibration_points, roc_curve, score_line, score_plots
 from fcfl.results import read_run

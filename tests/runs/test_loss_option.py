@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fcfl.errors import DataError
+from fcfl.models.linear import load_model
 from fcfl.models.loss import LOSSES
-from fcfl.models.saved_model import load_model
 from fcfl.results import read_result
 from fcfl.runs import Experiment, run_experiment
 from hospital import fcfl, only_error, stays, written

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from fcfl import FCFLClassifier
-from fcfl.models.saved_model import load_model
+from fcfl.models.linear import load_model
 from fcfl.runs import Experiment, run_experiment
 from hospital import fcfl, only_error, stays, written
 

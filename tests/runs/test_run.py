@@ -11,7 +11,7 @@ from fcfl.data.rows import Dialect
 from fcfl.errors import CheckpointError, DataError, FCFLError
 from fcfl.federation.checkpoint import checkpoint_path, load_checkpoint, previous_path
 from fcfl.methods.two_stage import TwoStageState
-from fcfl.models.saved_model import load_model
+from fcfl.models.linear import load_model
 from fcfl.runs import Experiment, run_experiment
 from fcfl.runs.predicting import Predictions, predict_file, write_predictions
 from hospital import result_of, stays, weights_of, written

@@ -5,11 +5,11 @@ import pandas as pd
 import pytest
 
 from fcfl import FCFLClassifier, Linear
-from fcfl.client.questions import Count, Setup
+from fcfl.client.client import Count, Setup
 from fcfl.errors import DataError, FCFLError
 from fcfl.export import model_as
-from fcfl.models.group_thresholds import GroupThresholds
-from fcfl.models.saved_model import load_model
+from fcfl.models.linear import load_model
+from fcfl.models.rates import GroupThresholds
 from fcfl.policy import Limits
 from fcfl.report.page import write_page
 from fcfl.results import read_result

@@ -10,7 +10,7 @@ import pytest
 from fcfl.cli import compare as comparing
 from fcfl.cli import sweep as sweeping
 from fcfl.federation.checkpoint import checkpoint_path
-from fcfl.models.saved_model import load_model
+from fcfl.models.linear import load_model
 from fcfl.problem.evaluation import smooth_max
 from fcfl.results import ClientResult, Disparity, Part, Result, RowCounts, read_result
 from fcfl.results.result import WorstClient

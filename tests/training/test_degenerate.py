@@ -257,8 +257,7 @@ def test_thresholds_by_group_are_relative_to_the_common_one():
 
 
 def test_a_client_with_a_model_of_its_own_takes_the_threshold_of_the_run():
-    from fcfl.client.local_client import LocalClient
-    from fcfl.client.questions import Setup
+    from fcfl.client.client import LocalClient, Setup
     from helpers import RACE, all_rates, simulated_data
 
     data = simulated_data(0, n_rows=200)

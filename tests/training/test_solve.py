@@ -96,7 +96,7 @@ def test_confidence_zero_solves_the_papers_problem():
 
 
 def trained_setup(clients, rules):
-    from fcfl.client.questions import Setup
+    from fcfl.client.client import Setup
     from fcfl.models.linear import Linear
     from fcfl.rules import rates_needed
 

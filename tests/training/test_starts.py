@@ -8,7 +8,7 @@ from binding import PARITY, trained_on
 
 from fcfl import SQP, Difference
 from fcfl._types import Point, Request
-from fcfl.client.questions import Setup
+from fcfl.client.client import Setup
 from fcfl.data.client_data import ClientData
 from fcfl.federation.federation import Federation
 from fcfl.federation.loop import Progress, run

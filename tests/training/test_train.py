@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fcfl import SQP, Difference, Ratio
-from fcfl.client.local_client import LocalClient
+from fcfl.client.client import LocalClient
 from fcfl.errors import AbsentClientError, CheckpointError, DataError
 from fcfl.federation.checkpoint import checkpoint_path
 from fcfl.federation.federation import Federation

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from fcfl._checks import did_you_mean
 from fcfl._types import LABEL_OF, ClientId, RateId, RateKind, Vector
-from fcfl.client.counts import Counts
-from fcfl.client.score_counts import ScoreCounts, count_scores
+from fcfl.client.counts import Counts, ScoreCounts, count_scores
 from fcfl.data.cells import Frame, Texts, check_columns, named_columns, numbers, text_of, texts
 from fcfl.data.roles import Columns, Roles, check_one_role, ordered_pair, read_roles
 from fcfl.errors import DataError

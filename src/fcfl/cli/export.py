@@ -31,7 +31,7 @@ def export(
     that a person can read. onnx and skops need the extra fcfl[export].
     """
     from fcfl.export import model_as
-    from fcfl.models.saved_model import load_model
+    from fcfl.models.linear import load_model
 
     model = load_model(run)
     place = run if run.is_dir() else run.parent

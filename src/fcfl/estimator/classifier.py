@@ -21,11 +21,10 @@ from fcfl.client.counts import count_rows
 from fcfl.data.cells import cell_texts, look_alikes
 from fcfl.data.rows import as_pandas
 from fcfl.federation.federation import Federation
-from fcfl.models.group_thresholds import Thresholds
 from fcfl.models.linear import Linear, linear_logits
 from fcfl.models.loss import HALF, Loss, as_loss
 from fcfl.models.model import Model, check_threshold
-from fcfl.models.rates import hard_selection
+from fcfl.models.rates import Thresholds, hard_selection
 from fcfl.policy import PrivacyBudget
 from fcfl.results.result import DataSource
 from fcfl.rules import Rule, rates_needed

@@ -8,8 +8,8 @@ import numpy as np
 from fcfl._checks import is_count, is_finite
 from fcfl._report_checks import LARGEST, check_report
 from fcfl._types import LABEL_OF, ClientId, Point, RateId, RateKind, Vector
+from fcfl.client.client import Counted, Introduction
 from fcfl.client.counts import Counts
-from fcfl.client.questions import Counted, Introduction
 from fcfl.client.thresholds import RateWindow
 from fcfl.data import Schema, Statistics
 from fcfl.data.schema import Summary

@@ -17,18 +17,20 @@ from fcfl._types import (
     Vector,
     without_curvature,
 )
-from fcfl.client.counts import Counts
-from fcfl.client.local_client import Client, LocalClient, add_own
-from fcfl.client.private_client import PrivateClient
-from fcfl.client.questions import (
+from fcfl.client.client import (
+    Client,
     Count,
     Counted,
     Evaluate,
     Introduction,
+    LocalClient,
     Question,
     Setup,
     Vote,
+    add_own,
 )
+from fcfl.client.counts import Counts
+from fcfl.client.private import PrivateClient
 from fcfl.client.thresholds import RateWindow
 from fcfl.data.client_data import ClientData
 from fcfl.errors import AbsentClientError, FCFLError

@@ -17,11 +17,10 @@ from fcfl._types import ClientId, Matrix, Point, RateId, Report, Vector
 from fcfl.data.client_data import ClientData
 from fcfl.data.coded_features import CodedFeatures
 from fcfl.extras import Items, LocalTraining, seed_of_rows, train_locally
-from fcfl.models.compiled import kernels
+from fcfl.models.compiled import kernels, run_all
 from fcfl.models.curvature_sum import CurvatureSum
-from fcfl.models.gradient_spread import GradientSpread
+from fcfl.models.influence import GradientSpread
 from fcfl.models.loss import CROSS_ENTROPY, CrossEntropy, Loss
-from fcfl.models.merge import merge_rows
 from fcfl.models.rates import (
     confusion_of,
     rate_members,
@@ -34,10 +33,10 @@ from fcfl.models.row_products import (
     RowProducts,
     all_logits,
     compact,
+    merge_rows,
     products_of,
     pull_back_all,
 )
-from fcfl.models.threads import run_all
 
 _NONE = np.zeros(0)
 

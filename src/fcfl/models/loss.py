@@ -1,4 +1,4 @@
-r"""The loss, in one place: every other module asks it for values and derivatives.
+r"""Losses of one logit and a label: values, derivatives, and the scores that they imply.
 
 Rows that are alike may be merged into one item, which stands for ``counts`` rows, ``positives`` of
 them with label 1; ``logits`` have one entry per item. `Loss.cut_at` converts a decision threshold,
@@ -14,7 +14,28 @@ import numpy as np
 
 from fcfl._checks import check_choice, check_keys, check_positive
 from fcfl._types import Matrix, Vector
-from fcfl.models.logistic import sigmoid, softplus
+
+
+def sigmoid(logits: Vector) -> Vector:
+    r""":math:`1 / (1 + e^{-z})`, to two units in the last place; thrice as fast as scipy's.
+
+    Below -709 it is zero: the power is infinite there.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        rest = np.exp(np.negative(logits))
+    rest += 1.0
+    inverse: Vector = 1.0 / rest
+    return inverse
+
+
+def softplus(logits: Vector) -> Vector:
+    r""":math:`\log(1 + e^z)`, exact to 2e-16 beside 1 and twice as fast as `numpy.logaddexp`."""
+    rest = np.abs(logits)
+    np.exp(np.negative(rest, out=rest), out=rest)
+    np.log(np.add(rest, 1.0, out=rest), out=rest)
+    rest += np.maximum(logits, 0.0)
+    return rest
+
 
 # Of the corner that is rounded. Narrower is nearer to the hinge and harder to solve.
 HINGE_WIDTH = 0.1

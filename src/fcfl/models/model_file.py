@@ -14,7 +14,7 @@ from typing import Any
 from fcfl._files import replace_file
 from fcfl.data.schema import Number, Schema
 from fcfl.errors import DataError, FCFLError
-from fcfl.models.group_thresholds import GroupThresholds
+from fcfl.models.rates import GroupThresholds
 
 MODEL = "model.json"
 Label = str | int | float | bool

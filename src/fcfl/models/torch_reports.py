@@ -21,7 +21,7 @@ from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, RateId, Repor
 from fcfl.data.client_data import ClientData
 from fcfl.errors import ReportError
 from fcfl.extras import Items, LocalTraining, seed_of_rows, train_locally
-from fcfl.models.gradient_spread import GradientSpread
+from fcfl.models.influence import GradientSpread
 from fcfl.models.loss import Loss
 from fcfl.models.rates import (
     confusion_of,

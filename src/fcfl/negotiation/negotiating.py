@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from fcfl._checks import check_choice
 from fcfl._types import ClientId
-from fcfl.client.questions import Introduction
+from fcfl.client.client import Introduction
 from fcfl.negotiation.bargaining import Bargain
 from fcfl.negotiation.exploration import Exploration, Levels
 from fcfl.negotiation.memory import Free

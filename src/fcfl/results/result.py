@@ -15,8 +15,8 @@ from fcfl._types import ClientId
 from fcfl.audit.auditing import FailOn, Simultaneous
 from fcfl.audit.forecast import Forecast
 from fcfl.audit.verdicts import Verdict
-from fcfl.models.group_thresholds import GroupThresholds
 from fcfl.models.loss import HALF
+from fcfl.models.rates import GroupThresholds
 from fcfl.problem.prices import Price
 
 from .many_runs import SweepPoint

@@ -16,8 +16,8 @@ from scipy.stats import t as student
 
 from fcfl._files import write_json
 from fcfl._types import Vector
+from fcfl.client.client import Setup
 from fcfl.client.counts import Counts
-from fcfl.client.questions import Setup
 from fcfl.errors import AbsentClientError, CheckpointError, FCFLError, Interrupted
 from fcfl.federation.checkpoint import checkpoint_path
 from fcfl.federation.exchange_count import read_exchanges

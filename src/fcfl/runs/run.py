@@ -12,8 +12,8 @@ from fcfl._files import replace_file, write_json
 from fcfl._types import Vector
 from fcfl.errors import CheckpointError, FCFLError, Interrupted
 from fcfl.federation.checkpoint import checkpoint_path
+from fcfl.models.linear import load_model
 from fcfl.models.model import PARAMS
-from fcfl.models.saved_model import load_model
 from fcfl.results import Result, read_result
 from fcfl.results.files import RESULT
 from fcfl.results.findings import exceeded_budgets

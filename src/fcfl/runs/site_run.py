@@ -9,7 +9,7 @@ from typing import Any
 
 from fcfl import __version__
 from fcfl._types import ClientId
-from fcfl.client.questions import Introduction
+from fcfl.client.client import Introduction
 from fcfl.data.lint import label_note, without_advice
 from fcfl.methods.method import RoundInfo, traits_of
 from fcfl.models.linear import Linear

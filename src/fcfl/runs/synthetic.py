@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from fcfl._types import CurvatureWeights, Point, Report, Vector
+from fcfl.client.client import Counted, Introduction, Setup
 from fcfl.client.counts import Counts
-from fcfl.client.questions import Counted, Introduction, Setup
 from fcfl.data.synthetic import SyntheticClient
 from fcfl.rules import Difference
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from fcfl._types import ClientId
-from fcfl.client.questions import Introduction
+from fcfl.client.client import Introduction
 from fcfl.data import Schema
 from fcfl.data.cells import alike_notes, look_alikes
 from fcfl.data.roles import label_pair

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fcfl._types import ClientId
-from fcfl.client.questions import Introduction
+from fcfl.client.client import Introduction
 from fcfl.errors import AbsentClientError, FCFLError, ReportError
 from fcfl.federation.exchange_count import ExchangeCount
 from fcfl.federation.serialise import WireError

@@ -8,11 +8,10 @@ import math
 import numpy as np
 
 from fcfl._types import ClientId, Extra, Matrix, Point, Vector
-from fcfl.client.questions import Evaluate, OnRows, Vote
+from fcfl.client.client import Evaluate, OnRows, Vote
 from fcfl.errors import DataError
 from fcfl.extras import LocalTraining
-from fcfl.models.gradient_spread import GradientSpread
-from fcfl.models.leave_one_out import LeaveOneOut
+from fcfl.models.influence import GradientSpread, LeaveOneOut
 from fcfl.models.linear import Linear
 from fcfl.policy import Limits
 from fcfl.sites.messages import Agreement

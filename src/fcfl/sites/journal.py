@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from fcfl.client.private_client import PrivacySpent
+from fcfl.client.private import PrivacySpent
 from fcfl.errors import DataError
 from fcfl.federation.journal import Journal
 from fcfl.policy import PrivacyBudget

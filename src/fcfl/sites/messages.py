@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from fcfl._types import ClientId, Report
-from fcfl.client.questions import (
+from fcfl.client.client import (
     Counted,
     Introduction,
     Question,
@@ -21,8 +21,7 @@ from fcfl.federation.masks.messages import (
     SumKey,
 )
 from fcfl.federation.serialise import Serialiser, peek
-from fcfl.models.gradient_spread import GradientSpread
-from fcfl.models.leave_one_out import LeaveOneOut
+from fcfl.models.influence import GradientSpread, LeaveOneOut
 from fcfl.models.linear import Linear
 from fcfl.models.loss import LOSSES
 from fcfl.preference import Ballot

@@ -4,8 +4,8 @@ import hashlib
 import hmac
 import logging
 
-from fcfl.client.private_client import PrivateClient, costs_of
-from fcfl.client.questions import Evaluate, Introduction, Question
+from fcfl.client.client import Evaluate, Introduction, Question
+from fcfl.client.private import PrivateClient, costs_of
 from fcfl.data.client_data import ClientData
 from fcfl.data.declared_rows import Declared, read_declared, split_by_content
 from fcfl.errors import DataError

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, NoReturn, Self
 
 from fcfl._types import ClientId, Reports
-from fcfl.client.questions import Evaluate, Introduction, Question
+from fcfl.client.client import Evaluate, Introduction, Question
 from fcfl.errors import FCFLError
 from fcfl.federation.arrivals import KnownCounts, check_site_introduction
 from fcfl.federation.exchange_count import ExchangeCount

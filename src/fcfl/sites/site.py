@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from fcfl.client.local_client import LocalClient
-from fcfl.client.questions import Count, Evaluate, Introduction, OnRows, Question, Vote
+from fcfl.client.client import Count, Evaluate, Introduction, LocalClient, OnRows, Question, Vote
 from fcfl.errors import DataError, FCFLError
 from fcfl.federation.federation import answer
 from fcfl.federation.masks.messages import MaskedAsk, MaskQuestion

@@ -2,7 +2,7 @@
 
 All candidates are trained in lock step from the fit without budgets, one exchange a round, under
 the budgets. Then each client sums what its rows would lose in a model trained without them
-(`fcfl.models.leave_one_out`), and:
+(`fcfl.models.influence`), and:
 
 1. The L2 weight is the largest whose mean over all rows, under the objective nearest to the mean,
    is within one paired standard error of the lowest.
@@ -23,7 +23,7 @@ from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, Reports, Vect
 from fcfl.errors import ReportError
 from fcfl.federation.federation import Bound
 from fcfl.methods.sqp import SQPState
-from fcfl.models.leave_one_out import LeaveOneOut
+from fcfl.models.influence import LeaveOneOut
 from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point
 from fcfl.results.result import Selection, SelectionLine, objective_name
 from fcfl.training.lanes import Lane, ask_together, run_together

@@ -28,7 +28,7 @@ the pairs of groups and the kinds of rates.
 
 **Bias.** A fit is optimistic about its own rows. Rate q is expected to differ on new rows by
 :math:`d_q = \nu_q \operatorname{tr}(H^{-1} C_q)` with the net multiplier :math:`\nu = A^T \mu`
-(`fcfl.models.gradient_spread`). Decisions differ from smooth rates, too, which new rows repeat in
+(`fcfl.models.influence`). Decisions differ from smooth rates, too, which new rows repeat in
 large groups. Both are subtracted from the bound.
 
 **Rate shift.** Selecting nobody satisfies every budget on equal rates. So the federation's rate may

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcfl._types import ClientId, RateId, Report, Vector
+from fcfl.client.client import Introduction
 from fcfl.client.counts import Counts
-from fcfl.client.questions import Introduction
 from fcfl.errors import DataError
 from fcfl.methods.private import Private, PrivateState
 from fcfl.methods.private_model import allowances, group_estimates, noise_of_rows

@@ -10,7 +10,7 @@ import numpy as np
 from fcfl._checks import first_of
 from fcfl._types import ClientId, Point, Reports, Request, Vector, brief_repr
 from fcfl.audit.verdicts import compare, disparity_value
-from fcfl.client.questions import Counted, Introduction, Setup
+from fcfl.client.client import Counted, Introduction, Setup
 from fcfl.errors import AbsentClientError, DataError
 from fcfl.extras import DisclosedRows
 from fcfl.federation.checkpoint import checkpoint_path, previous_path

@@ -27,7 +27,7 @@ from fcfl.federation.exchange_count import Phase
 from fcfl.federation.loop import Progress
 from fcfl.methods.decisions import KEPT, DecisionState, RestoreDecisions, confusions
 from fcfl.methods.method import next_state
-from fcfl.models.gradient_spread import GradientSpread
+from fcfl.models.influence import GradientSpread
 from fcfl.problem.constraints import FEASIBILITY_TOLERANCE, Constraints, exceeded_by
 from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point
 from fcfl.results.findings import margin_notes, pooling_notes

@@ -12,12 +12,12 @@ import numpy as np
 
 from fcfl._checks import check_choice
 from fcfl._types import ClientId, RateKind, Vector
+from fcfl.client.client import Setup
 from fcfl.client.counts import pool_counts
-from fcfl.client.questions import Setup
 from fcfl.client.thresholds import MOST_KINDS, RateWindow
 from fcfl.federation.federation import Federation
 from fcfl.methods.decisions import KEPT
-from fcfl.models.group_thresholds import THRESHOLDS, GroupThresholds
+from fcfl.models.rates import THRESHOLDS, GroupThresholds
 from fcfl.problem.constraints import exceeded_by
 from fcfl.problem.evaluation import Problem
 from fcfl.rules import Rule

@@ -22,13 +22,13 @@ from fcfl._checks import (
     check_share,
 )
 from fcfl._types import ClientId, Point, Vector
-from fcfl.client.questions import Counted, Setup
+from fcfl.client.client import Counted, Setup
 from fcfl.errors import AbsentClientError
 from fcfl.federation.federation import Federation
 from fcfl.methods.decisions import KEPT
 from fcfl.methods.method import traits_of
-from fcfl.models.group_thresholds import Thresholds
 from fcfl.models.model import Model, at_threshold
+from fcfl.models.rates import Thresholds
 from fcfl.problem.constraints import FEASIBILITY_TOLERANCE, exceeded_by
 from fcfl.problem.evaluation import evaluate_point
 from fcfl.rules import Rule, without_budgets

@@ -9,8 +9,8 @@ from fcfl._types import ClientId, RateId, Vector
 from fcfl.client.counts import Counts
 from fcfl.federation.loop import Tally, sum_tallies
 from fcfl.methods.method import RoundInfo
-from fcfl.models.group_thresholds import GroupThresholds
 from fcfl.models.model import Model
+from fcfl.models.rates import GroupThresholds
 from fcfl.problem.evaluation import Evaluation
 from fcfl.problem.prices import Price, budget_prices
 from fcfl.results import Result

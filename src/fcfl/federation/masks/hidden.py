@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, Report, Request, Vector
+from fcfl.client.client import Client, Counted, Evaluate, OnRows, Setup
 from fcfl.client.counts import Counts
-from fcfl.client.local_client import Client
-from fcfl.client.questions import Counted, Evaluate, OnRows, Setup
 from fcfl.errors import ReportError
 from fcfl.federation.masks.arithmetic import from_triangle, upper_triangle
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from fcfl._checks import check_curvature_weights
 from fcfl._types import ClientId, CurvatureWeights
-from fcfl.client.local_client import Client
+from fcfl.client.client import Client
 from fcfl.errors import DataError, FCFLError
 from fcfl.federation.federation import answer
 from fcfl.federation.journal import Journal

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcfl._types import ClientId, Point, Report
-from fcfl.client.questions import Counted, Evaluate, OnRows, Setup
+from fcfl.client.client import Counted, Evaluate, OnRows, Setup
 from fcfl.federation.serialise import digest
 
 Bytes: TypeAlias = NDArray[np.uint8]

@@ -17,8 +17,7 @@ from fcfl._types import (
     Vector,
     without_curvature,
 )
-from fcfl.client.local_client import Client
-from fcfl.client.questions import Evaluate, OnRows
+from fcfl.client.client import Client, Evaluate, OnRows
 from fcfl.errors import AbsentClientError, FCFLError, ReportError
 from fcfl.federation.federation import Check, CheckReports
 from fcfl.federation.journal import Journal

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from fcfl._types import CurvatureWeights, Point
-from fcfl.client.counts import count_rows
-from fcfl.client.local_client import LocalClient
-from fcfl.client.questions import Setup
-from fcfl.client.score_counts import count_scores
+from fcfl.client.client import LocalClient, Setup
+from fcfl.client.counts import count_rows, count_scores
 from fcfl.errors import DataError
 from fcfl.models.linear import Linear, linear_logits
 from fcfl.models.linear_rows import linear_rows

@@ -1,23 +1,79 @@
-r"""Losses of rows that a model was trained without, by one Newton step for each row.
+r"""Influence of single rows: leave-one-out losses, and the variance of rate gradients.
 
-A fit that minimises :math:`\sum_k \lambda_k l_k + \frac{\lambda}{2} |\theta|^2` has the Hessian H.
-Without row i of client k, which has the weight :math:`c = \lambda_k / n_k`, its logit would be
+Both come from one Newton step. A fit that minimises
+:math:`\sum_k \lambda_k l_k + \frac{\lambda}{2} |\theta|^2` has the Hessian H.
 
-.. math:: z_i + \frac{c\, s_i h_i}{1 - c\, b_i h_i}, \qquad h_i = x_i^T H^{-1} x_i
+1. Without row i of client k, which has the weight :math:`c = \lambda_k / n_k`, the row's logit is
 
-with s and b the first and second derivative of the row's loss. Only sums over rows leave a client.
+   .. math:: z_i + \frac{c\, s_i h_i}{1 - c\, b_i h_i}, \qquad h_i = x_i^T H^{-1} x_i
+
+   with s and b the first and second derivative of the row's loss.
+2. A fit with multiplier :math:`\nu` on a rate adapts to the noise of its own rows. On held-out rows
+   the rate differs, to first order, by :math:`\nu \, \mathrm{tr}(H^{-1} C)` with C the covariance
+   of the rate's gradient. The server has :math:`\nu` and H; clients send the trace.
+
+Only sums over rows leave a client.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from scipy import sparse
 
 from fcfl._types import ClientId, Extra, Matrix, Point, Vector
 from fcfl.extras import RowsUnderModel
+from fcfl.models.rates import smooth_selection, smooth_selection_slope
+
+
+class SlopedRows(Protocol):
+    """Rows whose logits have gradients: sums of them, and of their squared lengths under F."""
+
+    @property
+    def member_counts(self) -> Matrix: ...  # noqa: D102
+    @property
+    def group_counts(self) -> Vector: ...  # noqa: D102
+    @property
+    def cut(self) -> float: ...  # noqa: D102
+    def logits(self, params: Vector) -> Vector: ...  # noqa: D102
+    def pull_back(self, params: Vector, residuals: Matrix) -> Matrix: ...  # noqa: D102
+    def slope_squares(  # noqa: D102
+        self, params: Vector, weights: Matrix, spread: "GradientSpread"
+    ) -> Vector: ...
+
+
+@dataclass(frozen=True)
+class GradientSpread(Extra):
+    r"""``gradient_spread``: for each rate :math:`\mathrm{tr}(F^T C F)`, 0 for a group without rows.
+
+    ``factor`` is F, with :math:`F F^T = H^{-1}`; :math:`C` is the covariance of the gradients of
+    the smooth score over the rows behind the rate, divided by their number.
+    """
+
+    factor: Matrix
+
+    @cached_property
+    def inverse(self) -> Matrix:
+        """:math:`F F^T`, made once for all clients of a process."""
+        inverse: Matrix = self.factor @ self.factor.T
+        return inverse
+
+    def answer(self, rows: SlopedRows, point: Point) -> Mapping[str, Matrix]:
+        """One number per rate: the mean of squared lengths, less the squared length of the mean."""
+        score = smooth_selection(rows.logits(point.params), rows.cut, point.sharpness)
+        slope = smooth_selection_slope(score, point.sharpness)[:, None]
+        members, counts = rows.member_counts, np.maximum(rows.group_counts, 1.0)
+        squares = rows.slope_squares(point.params, slope**2 * members, self)
+        sums = rows.pull_back(point.params, slope * members) @ self.factor
+        variance = squares / counts - ((sums / counts[:, None]) ** 2).sum(axis=1)
+        return {"gradient_spread": np.maximum(variance, 0.0) / counts}
+
+    def shapes(self, point: Point, n_rates: int) -> dict[str, tuple[int, ...]]:
+        """One number per rate."""
+        return {"gradient_spread": (n_rates,)}
+
 
 MOST_ROWS = 20_000  # distinct rows of one client; more would not change a choice
 _BLOCK = 2_048  # rows whose products with H^-1 are in memory at once
