@@ -107,7 +107,7 @@ def test_numpy_scalars_and_other_byte_orders_become_plain_numbers():
         *(np.array([None, 1.0]), np.array(["text"]), np.array([1j]), np.float16([1])),
         np.zeros(1, dtype=[("x", object)]),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_what_could_not_be_read_back_is_not_written(value):
     for wrapped in (value, (value,), {"k": value}):
