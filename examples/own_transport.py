@@ -54,5 +54,5 @@ if __name__ == "__main__":
     kilobytes = sum(traffic.bytes_from for traffic in sites.traffic.values()) / 1000
     asked = sum(trained.exchanges.values())
     print(f"{trained.status} in {asked} exchanges, {kilobytes:.0f} kB from the sites.")
-    print(f"Largest violation: {trained.largest_violation:.1e}")
+    print(f"Decisions keep every budget: {trained.budgets_met}")
     print({name: round(loss, 4) for name, loss in trained.losses.items()})
