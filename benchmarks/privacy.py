@@ -30,7 +30,6 @@ from benchmarks.private_neighbours import largest_shares
 from benchmarks.private_peers import gradient_noise, private_fair_reg, private_two_stage
 from fcfl import Difference, Federation, Linear, train
 from fcfl._types import Point, RateId, Report
-from fcfl.accountant import epsilon_of
 from fcfl.client.discrete_gaussian import discrete_gaussian
 from fcfl.client.private import PrivateClient, PrivateRows, private_rows, with_noise
 from fcfl.data.builtin import adult_5
@@ -38,7 +37,7 @@ from fcfl.data.client_data import ClientData
 from fcfl.data.declared_rows import split_by_content
 from fcfl.methods.private import Private
 from fcfl.policy import PrivacyBudget
-from fcfl.releases import NORM, Release
+from fcfl.privacy import NORM, Release, epsilon_of
 from fcfl.rules import RATE_KINDS
 
 EPSILONS = (math.inf, 8.0, 4.0, 2.0, 1.0, 0.5)

@@ -6,7 +6,7 @@ from fcfl._types import Point
 from fcfl.client.private import private_rows
 from fcfl.data.client_data import ClientData
 from fcfl.methods.private import SLOPE
-from fcfl.releases import NORM, Release
+from fcfl.privacy import NORM, Release
 
 KINDS = ("counts", "moments", "gradient", "rates", "jacobian", "scores", "evaluation")
 

@@ -13,14 +13,16 @@ from scipy.special import expit
 
 from fcfl import Difference
 from fcfl._types import Point, RateId, Report, Vector
-from fcfl.accountant import mu_of
 from fcfl.client.private import PrivateRows, private_rows
 from fcfl.data.client_data import ClientData
-from fcfl.methods.private import SLOPE  # that of 10 would have many times the noise
-from fcfl.methods.private_model import group_estimates, row_estimate
+from fcfl.methods.private import (
+    SLOPE,  # that of 10 would have many times the noise
+    group_estimates,
+    row_estimate,
+)
 from fcfl.methods.two_stage import TwoStage
+from fcfl.privacy import NORM, Release, mu_of
 from fcfl.problem.evaluation import build_problem
-from fcfl.releases import NORM, Release
 
 COUNTS = 0.06  # of all that is released
 LONGEST_LOSS = 4.0  # of a row: sums of losses need a bound

@@ -138,7 +138,7 @@ def uncompiled(wheel: Path, folder: Path) -> list[str]:
             bin = environment(folder / "venv")
             with patched(compiler):
                 pip(bin, "-c", str(ROOT / "constraints.txt"), str(source))
-            asked = "from fcfl.models.compiled import kernels; print(kernels() is not None)"
+            asked = "from fcfl.models.kernels import kernels; print(kernels() is not None)"
             said.append(run([f"{bin}/python", "-c", asked], work).strip())
             shell(bin, TRAIN, work)
             models.append(json.loads((work / "run" / "model.json").read_text(encoding="utf-8")))

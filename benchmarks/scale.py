@@ -601,7 +601,7 @@ def part_kernels(folder: Path, quick: bool) -> Table:
     from fcfl._types import Point
     from fcfl.data.client_data import ClientData
     from fcfl.data.coded_features import FeatureLayout, code_cells
-    from fcfl.models.compiled import kernels
+    from fcfl.models.kernels import kernels
     from fcfl.models.linear_rows import linear_rows
     from fcfl.rules import Difference, rates_needed
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fcfl.accountant import check_privacy, delta_of, epsilon_of, mu_of
+from fcfl.privacy import check_privacy, delta_of, epsilon_of, mu_of
 
 pld = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
 

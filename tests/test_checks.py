@@ -19,11 +19,11 @@ from fcfl._checks import (
     check_pair,
     check_params,
     check_positive,
+    check_report,
     check_share,
     check_stage_rounds,
     did_you_mean,
 )
-from fcfl._report_checks import check_report
 from fcfl._types import CurvatureWeights, Point, Report
 from fcfl.errors import ReportError
 

@@ -8,7 +8,7 @@ from scipy.special import expit
 from fcfl.data import Category, Number, Schema, load_adult_frames
 from fcfl.export import INTERCEPT, THRESHOLD, coefficient_table, model_as
 from fcfl.models.linear import Linear, SavedModel, cells_of, load_model
-from fcfl.models.model_file import Inputs
+from fcfl.models.model import Inputs
 from hospital import fcfl, only_error
 
 ort = pytest.importorskip("onnxruntime", reason="needs the extra export, and onnxruntime")

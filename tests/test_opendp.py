@@ -7,9 +7,9 @@ import pytest
 from scipy import stats
 
 from fcfl._types import Point, RateId
-from fcfl.accountant import epsilon_of
 from fcfl.client.discrete_gaussian import discrete_gaussian
 from fcfl.methods.private import Private
+from fcfl.privacy import epsilon_of
 
 dp = pytest.importorskip("opendp.prelude")
 dp.enable_features("contrib")

@@ -15,8 +15,7 @@ from fcfl.data.builtin import GROUPS, adult_schema
 from fcfl.data.roles import Columns
 from fcfl.data.table import federate
 from fcfl.federation.federation import Federation
-from fcfl.methods.baselines.afl import AFL
-from fcfl.methods.baselines.q_ffl import QFFL
+from fcfl.methods.baselines import AFL, QFFL
 from fcfl.methods.two_stage import TwoStage
 from fcfl.models.linear import Linear
 from fcfl.results.evaluations import row_sections

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from fcfl.errors import FCFLError as FCFLError
     from fcfl.estimator import FCFLClassifier as FCFLClassifier
     from fcfl.federation.federation import Federation as Federation
-    from fcfl.methods.baselines.afl import AFL as AFL
-    from fcfl.methods.baselines.fair_reg import FairReg as FairReg
-    from fcfl.methods.baselines.fedavg import FedAvg as FedAvg
-    from fcfl.methods.baselines.q_ffl import QFFL as QFFL
+    from fcfl.methods.baselines import AFL as AFL
+    from fcfl.methods.baselines import QFFL as QFFL
+    from fcfl.methods.baselines import FairReg as FairReg
+    from fcfl.methods.baselines import FedAvg as FedAvg
     from fcfl.methods.method import RoundInfo as RoundInfo
     from fcfl.methods.method import Status as Status
     from fcfl.methods.method import describe_round as describe_round
@@ -85,10 +85,7 @@ _HOME = {
     "fcfl.models.model": ("Model", "Opaque"),
     "fcfl.results": ("Result",),
     "fcfl.rules": ("Difference", "Ratio"),
-    "fcfl.methods.baselines.afl": ("AFL",),
-    "fcfl.methods.baselines.fair_reg": ("FairReg",),
-    "fcfl.methods.baselines.fedavg": ("FedAvg",),
-    "fcfl.methods.baselines.q_ffl": ("QFFL",),
+    "fcfl.methods.baselines": ("AFL", "FairReg", "FedAvg", "QFFL"),
     "fcfl.methods.method": ("RoundInfo", "Status", "describe_round"),
     "fcfl.problem.evaluation": ("Evaluation", "Problem", "evaluate_point"),
     "fcfl.methods.sqp.sqp": ("SQP",),

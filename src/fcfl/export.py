@@ -14,7 +14,7 @@ from fcfl._types import Vector
 from fcfl.data.schema import Category, Number
 from fcfl.errors import FCFLError
 from fcfl.models.linear import SavedModel
-from fcfl.models.model_file import Label, distinct_names
+from fcfl.models.model import Label, distinct_names
 
 INTERCEPT, THRESHOLD = "(intercept)", "(threshold)"
 OPSET, ML_OPSET, IR_VERSION = 18, 3, 9  # supported by runtimes of the last years

@@ -10,9 +10,9 @@ from typing import Literal
 
 from fcfl._checks import check_clients_known, did_you_mean
 from fcfl._types import ClientId
-from fcfl.accountant import check_privacy
 from fcfl.errors import DataError
 from fcfl.preference import Preference
+from fcfl.privacy import check_privacy
 from fcfl.rules import Difference, Rule
 
 MIN_GROUP_ROWS = 20  # of a site: smaller groups are not named, and not compared

@@ -30,9 +30,15 @@ from fcfl.federation.federation import Federation
 from fcfl.methods.method import RoundInfo
 from fcfl.methods.sqp import SQP
 from fcfl.models.loss import CROSS_ENTROPY, Loss, as_loss
-from fcfl.models.torch_file import read_module, write_module
-from fcfl.models.torch_module import BATCH_ROWS, NETWORK_L2, TorchModule
-from fcfl.models.torch_rows import Groups, torch_data
+from fcfl.models.torch_module import (
+    BATCH_ROWS,
+    NETWORK_L2,
+    Groups,
+    TorchModule,
+    read_module,
+    torch_data,
+    write_module,
+)
 from fcfl.rules import Rule
 from fcfl.training.session import Session
 from fcfl.training.train import train

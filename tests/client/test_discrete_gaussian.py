@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fcfl.accountant import DIFFERENCE, LEAST_SCALE, MOST_NUMBERS
 from fcfl.client import discrete_gaussian as module
 from fcfl.client.discrete_gaussian import discrete_gaussian
+from fcfl.privacy import DIFFERENCE, LEAST_SCALE, MOST_NUMBERS
 
 ALMOST_NEVER = 1e-6
 

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 from fcfl._types import Point, RateId
-from fcfl.accountant import mu_of
 from fcfl.client.client import LocalClient, Setup
 from fcfl.client.private import PrivateClient, costs_of
 from fcfl.errors import DataError
 from fcfl.models.linear import Linear
 from fcfl.models.loss import Hinge
 from fcfl.policy import PrivacyBudget
-from fcfl.releases import Release
+from fcfl.privacy import Release, mu_of
 from helpers import simulated_data
 
 RATES = (RateId("selection", "race", "black"), RateId("selection", "race", "white"))

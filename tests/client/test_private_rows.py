@@ -9,7 +9,7 @@ from fcfl.client.private import PrivateRows, private_rows, whole_features, with_
 from fcfl.data.client_data import ClientData
 from fcfl.errors import DataError
 from fcfl.models.linear_rows import linear_rows
-from fcfl.releases import Release, cells_of, rates_of_a_row
+from fcfl.privacy import Release, cells_of, rates_of_a_row
 from helpers import RACE, TWO_ATTRIBUTES, all_rates, simulated_data
 
 RATES = (RateId("selection", "race", "black"), RateId("selection", "race", "white"))

@@ -23,7 +23,7 @@ from fcfl.federation.checkpoint import (
 )
 from fcfl.federation.loop import Progress, Tally, run
 from fcfl.federation.serialise import TAG, WIRE, Serialiser, seal
-from fcfl.methods.baselines.fedavg import FedAvg
+from fcfl.methods.baselines import FedAvg
 from fcfl.methods.method import Status, describe_round
 from fcfl.methods.sqp.curvature import LimitedMemory
 from fcfl.methods.sqp.globalisation import Search

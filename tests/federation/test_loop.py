@@ -8,7 +8,7 @@ from fcfl._types import CurvatureWeights, Point, Request
 from fcfl.errors import AbsentClientError, ReportError
 from fcfl.federation.arrivals import check_reports
 from fcfl.federation.loop import Progress, Tally, admit, run
-from fcfl.methods.baselines.fedavg import FedAvg, FedAvgState
+from fcfl.methods.baselines import FedAvg, FedAvgState
 from fcfl.methods.two_stage import TwoStage
 from fcfl.rules import Difference
 from helpers import RACE, identical, pose, simulated_clients, zeros_for

@@ -9,13 +9,12 @@ import pytest
 import tomli_w
 
 from fcfl._types import Point, Request
-from fcfl.accountant import mu_of
 from fcfl.client.client import Count, Evaluate, Setup
 from fcfl.data.declared_rows import read_declared
 from fcfl.federation.journal import Journal, JournalError
 from fcfl.models.linear import Linear
 from fcfl.policy import PrivacyBudget
-from fcfl.releases import Release
+from fcfl.privacy import Release, mu_of
 from fcfl.rules import Difference, rates_needed
 from fcfl.sites import private
 from fcfl.sites.journal import Entry, entries_of, open_journal, privacy_spent, record

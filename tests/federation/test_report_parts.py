@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fcfl._report_checks import check_report, part_missing
+from fcfl._checks import check_report, part_missing
 from fcfl._types import Point, Report
 from fcfl.errors import ReportError
 from fcfl.extras import LocalTraining

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from fcfl.methods.directions import (
+from fcfl.methods.two_stage import (
     bisector_weights,
     descent_weights,
     safest_weights,

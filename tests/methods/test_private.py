@@ -7,7 +7,7 @@ from benchmarks.privacy import NO_NOISE, NoiselessClient
 from fcfl import Difference, Linear
 from fcfl.federation.federation import Federation
 from fcfl.methods.private import Private
-from fcfl.releases import NORM, Release
+from fcfl.privacy import NORM, Release
 from fcfl.training.private import _problem
 from fcfl.training.run import prepare
 from fcfl.training.session import Session

@@ -7,9 +7,7 @@ import pytest
 from scipy import stats
 
 from fcfl._types import RateId
-from fcfl.accountant import mu_of
-from fcfl.methods.private import Private
-from fcfl.methods.private_model import (
+from fcfl.methods.private import (
     DEVIATIONS,
     DRIFT,
     LONGEST,
@@ -18,6 +16,7 @@ from fcfl.methods.private_model import (
     NEW_ROWS,
     Answer,
     Known,
+    Private,
     cells_behind,
     curvature_estimate,
     deviations,
@@ -29,8 +28,8 @@ from fcfl.methods.private_model import (
     shrunk,
     usable_rows,
 )
+from fcfl.privacy import cells_of, mu_of
 from fcfl.problem.constraints import build_constraints
-from fcfl.releases import cells_of
 from fcfl.rules import Difference, Ratio
 
 RATES = tuple(

@@ -11,8 +11,7 @@ from scipy.optimize import minimize
 from fcfl._types import Point, Request
 from fcfl.data.builtin import adult
 from fcfl.errors import DataError
-from fcfl.methods.directions import descent_weights, two_gradient_weights
-from fcfl.methods.two_stage import TwoStage
+from fcfl.methods.two_stage import TwoStage, descent_weights, two_gradient_weights
 from fcfl.problem.evaluation import evaluate_point, smooth_max
 from fcfl.rules import Difference, Ratio
 from helpers import (

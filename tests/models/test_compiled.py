@@ -8,12 +8,10 @@ import pytest
 from fcfl._types import CurvatureWeights, Point
 from fcfl.data.client_data import ClientData
 from fcfl.data.coded_features import CodedFeatures
-from fcfl.models import compiled as compiled_module
-from fcfl.models.compiled import kernels
-from fcfl.models.curvature_sum import CurvatureSum
-from fcfl.models.linear_rows import linear_rows
+from fcfl.models import kernels as compiled_module
+from fcfl.models.kernels import CurvatureSum, kernels
+from fcfl.models.linear_rows import CodedRows, linear_rows
 from fcfl.models.loss import CrossEntropy, Hinge
-from fcfl.models.row_products import CodedRows
 from fcfl.rules import Difference, rates_needed
 from helpers import coded_rows
 

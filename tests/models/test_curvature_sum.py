@@ -5,8 +5,8 @@ import pytest
 
 from fcfl.data import Category, Number, Schema
 from fcfl.errors import ReportError
-from fcfl.models.curvature_sum import CurvatureSum
-from fcfl.models.row_products import products_of
+from fcfl.models.kernels import CurvatureSum
+from fcfl.models.linear_rows import products_of
 
 SCHEMA = Schema(
     (

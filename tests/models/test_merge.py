@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from scipy import sparse
 
-from fcfl.models.row_products import distinct_rows, sum_by_row
+from fcfl.models.linear_rows import distinct_rows, sum_by_row
 
 entries = st.one_of(
     st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.1, 1e-300, 5e-324, 1e16, 1.0 + 2**-52]),

@@ -10,14 +10,14 @@ from scipy import sparse
 from fcfl._types import CurvatureWeights, Point
 from fcfl.data import Category, ClientData, Number, Schema
 from fcfl.data.coded_features import CodedFeatures
-from fcfl.models.compiled import n_threads, run_all
-from fcfl.models.linear_rows import linear_rows
-from fcfl.models.row_products import (
+from fcfl.models.kernels import n_threads, run_all
+from fcfl.models.linear_rows import (
     CodedRows,
     DenseRows,
     SparseRows,
     all_logits,
     compact,
+    linear_rows,
     merge_rows,
     products_of,
     pull_back_all,

@@ -15,7 +15,7 @@ from fcfl.errors import DataError, ReportError
 from fcfl.extras import LocalTraining, train_locally
 from fcfl.models.linear_rows import linear_rows
 from fcfl.models.torch_module import TorchModule
-from fcfl.models.torch_params import as_network
+from fcfl.models.torch_rows import as_network
 from fcfl.torch import TorchClient
 from helpers import RACE, TWO_ATTRIBUTES, all_rates, identical, simulated_data, slope_along_axes
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fcfl.methods.baselines.fedavg import FedAvg
+from fcfl.methods.baselines import FedAvg
 from fcfl.methods.sqp.sqp import SQP
 from fcfl.methods.two_stage import TwoStage
 from fcfl.rules import Difference, Ratio

@@ -15,7 +15,7 @@ from fcfl._files import read_json
 from fcfl.audit.predictions import CellCounts
 from fcfl.errors import DataError, FCFLError
 from fcfl.models.linear import load_model
-from fcfl.models.model_file import MODEL
+from fcfl.models.model import MODEL
 from fcfl.report import words
 from fcfl.report.claims import claims_of, rows_called
 from fcfl.results import Result, read_run

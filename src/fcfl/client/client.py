@@ -12,7 +12,7 @@ from fcfl.client.counts import Counts, count_rows, count_scores
 from fcfl.client.thresholds import RateWindow, best_thresholds, decision_weights
 from fcfl.data import Schema, Statistics
 from fcfl.data.client_data import ClientData
-from fcfl.models.curvature_sum import CurvatureSum
+from fcfl.models.kernels import CurvatureSum
 from fcfl.models.model import Model, ModelRows, at_threshold, rows_can_add_up
 from fcfl.models.rates import GroupThresholds, rate_members, smooth_selection
 from fcfl.policy import Policy, PrivacyBudget, check_rules_kept

@@ -10,7 +10,6 @@ from scipy.special import expit
 
 from fcfl._checks import is_finite
 from fcfl._types import ClientId, Matrix, Point, RateId, Report, Vector
-from fcfl.accountant import LEAST_SCALE, epsilon_of, mu_of
 from fcfl.client.client import Counted, Introduction, Setup
 from fcfl.client.discrete_gaussian import Integers, discrete_gaussian
 from fcfl.data.client_data import ClientData
@@ -20,7 +19,16 @@ from fcfl.models.linear import Linear
 from fcfl.models.loss import CROSS_ENTROPY
 from fcfl.models.rates import hard_selection, rate_members
 from fcfl.policy import PrivacyBudget, check_rules_kept
-from fcfl.releases import Part, Release, attributes_of, cells_of, rates_of_a_row
+from fcfl.privacy import (
+    LEAST_SCALE,
+    Part,
+    Release,
+    attributes_of,
+    cells_of,
+    epsilon_of,
+    mu_of,
+    rates_of_a_row,
+)
 from fcfl.rules import Rule
 
 GRID_BITS = 10  # features are multiples of 2**-10

@@ -342,7 +342,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.model is None:
             self.coef_, self.intercept_ = params[None, :-1].copy(), params[-1:].copy()
         else:
-            from fcfl.models.torch_params import as_network
+            from fcfl.models.torch_rows import as_network
 
             self.module_ = as_network(self.model).restored(params)
 

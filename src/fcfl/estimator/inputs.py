@@ -10,8 +10,7 @@ import pandas as pd
 from scipy import sparse
 from sklearn.utils.validation import _check_sample_weight
 
-from fcfl._checks import check_choice
-from fcfl._report_checks import LARGEST
+from fcfl._checks import LARGEST, check_choice
 from fcfl._types import ClientId, Vector
 from fcfl.data import ClientData
 from fcfl.data.cells import alike_notes, check_names, numbers

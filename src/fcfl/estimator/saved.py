@@ -21,7 +21,7 @@ from fcfl.methods.method import RoundInfo
 from fcfl.methods.registry import METHODS
 from fcfl.models.linear import load_model
 from fcfl.models.loss import LOSSES, as_loss
-from fcfl.models.model_file import MODEL, Inputs, read_model_file, whole_model
+from fcfl.models.model import MODEL, Inputs, read_model_file, whole_model
 from fcfl.results import Disparity, Result, read_run
 from fcfl.results.files import HISTORY, RESULT
 from fcfl.rules import Difference, Ratio, Rule

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fcfl._checks import is_count, is_finite
-from fcfl._report_checks import LARGEST, check_report
+from fcfl._checks import LARGEST, check_report, is_count, is_finite
 from fcfl._types import LABEL_OF, ClientId, Point, RateId, RateKind, Vector
 from fcfl.client.client import Counted, Introduction
 from fcfl.client.counts import Counts

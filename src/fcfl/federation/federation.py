@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from fcfl._report_checks import check_curvature_sum
+from fcfl._checks import check_curvature_sum
 from fcfl._types import (
     ClientId,
     Point,
@@ -44,7 +44,7 @@ from fcfl.federation.arrivals import (
 )
 from fcfl.federation.exchange_count import ExchangeCount, Phase
 from fcfl.federation.masks.hidden import summed_rates, wants_sum
-from fcfl.models.curvature_sum import CurvatureSum
+from fcfl.models.kernels import CurvatureSum
 from fcfl.policy import Policy, PrivacyBudget
 from fcfl.preference import Ballot, Choices
 

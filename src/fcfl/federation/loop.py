@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Generic, Protocol, TypeVar
 
-from fcfl._checks import check_count
-from fcfl._report_checks import part_missing
+from fcfl._checks import check_count, part_missing
 from fcfl._types import (
     ClientId,
     Point,

@@ -12,10 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fcfl._checks import check_choice
-from fcfl.methods.baselines.afl import AFL
-from fcfl.methods.baselines.fair_reg import FairReg
-from fcfl.methods.baselines.fedavg import FedAvg
-from fcfl.methods.baselines.q_ffl import QFFL
+from fcfl.methods.baselines import AFL, QFFL, FairReg, FedAvg
 from fcfl.methods.method import Traits, traits_of
 from fcfl.methods.private import Private
 from fcfl.methods.sqp.sqp import SQP

@@ -15,9 +15,9 @@ from fcfl.data.schema import Category, Number
 from fcfl.errors import DataError
 from fcfl.models.linear_rows import LinearRows, linear_rows
 from fcfl.models.loss import CROSS_ENTROPY, HALF, Loss, loss_from_json, loss_to_json
-from fcfl.models.model import check_threshold
-from fcfl.models.model_file import (
+from fcfl.models.model import (
     Inputs,
+    check_threshold,
     distinct_names,
     model_path,
     read_model_file,

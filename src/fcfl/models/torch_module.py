@@ -1,23 +1,157 @@
-"""Any torch module with one logit as a model; `fcfl.models.torch_reports` reports on it."""
+"""Any torch module with one logit as a model: its data, its training options, and its files.
 
-from collections.abc import Sequence
+The weights are written as safetensors beside ``model.json``; the architecture is in neither.
+`fcfl.models.torch_rows` has the reports.
+"""
+
+import hashlib
+import importlib
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
+import pandas as pd
 import torch
-from torch import nn
+from numpy.typing import ArrayLike, NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+from scipy import sparse
+from torch import Tensor, nn
 
+from fcfl._files import replace_file
 from fcfl._types import ClientId, RateId, Vector
+from fcfl.data.cells import texts
 from fcfl.data.client_data import ClientData
+from fcfl.data.coded_features import CodedFeatures
+from fcfl.errors import DataError
 from fcfl.models.loss import CROSS_ENTROPY, HALF, Loss, loss_to_json
-from fcfl.models.model import check_threshold
-from fcfl.models.model_file import MODEL, Inputs, read_model_file
-from fcfl.models.torch_file import read_module, write_module
-from fcfl.models.torch_params import Network, as_network
-from fcfl.models.torch_reports import TorchRows
+from fcfl.models.model import (
+    MODEL,
+    Inputs,
+    check_threshold,
+    read_model_file,
+    whole_model,
+    write_model_file,
+)
+from fcfl.models.torch_rows import Network, TorchRows, as_network, load_state, state_arrays
+
+KIND = "fcfl-torch-1"
+WEIGHTS = "model.safetensors"
+
+
+def write_module(
+    module: Any, folder: Path, inputs: Inputs | None, about: Mapping[str, Any] | None
+) -> None:
+    """Write all weights and buffers, and what they are; ``about`` is kept as it is."""
+    folder.mkdir(parents=True, exist_ok=True)
+    arrays = state_arrays(module)
+    weights = save(arrays)
+    content = {
+        "weights": WEIGHTS,
+        "sha256": hashlib.sha256(weights).hexdigest(),
+        "module": repr(module),
+        "tensors": {name: [str(a.dtype), list(a.shape)] for name, a in arrays.items()},
+        "about": dict(about or {}),
+    }
+    replace_file(folder / WEIGHTS, weights)
+    write_model_file(folder, KIND, content, inputs)
+
+
+def read_module(module: Any, folder: Path) -> Any:
+    """A copy of ``module`` with the weights of a folder, in evaluation mode."""
+    path = folder / MODEL
+    if not path.exists():
+        raise DataError(f"There is no model at {str(path)!r}. Write one with `save_module`.")
+    content = read_model_file(path)
+    if content["kind"] != KIND:
+        raise DataError(f"{str(path)!r} holds a model of unknown kind {content['kind']!r}.")
+    with whole_model(path):
+        weights = (folder / WEIGHTS).read_bytes()
+        if hashlib.sha256(weights).hexdigest() != content["sha256"]:
+            raise DataError(f"The weights beside {str(path)!r} are not those it describes.")
+        try:
+            arrays = load(weights)
+        except SafetensorError as error:
+            raise ValueError(error) from None
+    return load_state(module, arrays, str(path))
+
+
+Groups = ArrayLike | Mapping[str, ArrayLike]
+
+
+def as_features(X: Any) -> Any:
+    """A tensor or a dense, sparse or coded array of finite entries, rows along its first axis."""
+    features: Any
+    if isinstance(X, Tensor):
+        features, finite = X.detach(), bool(torch.isfinite(X).all())
+    elif isinstance(X, CodedFeatures):
+        features, finite = X, True
+    elif sparse.issparse(X):
+        features = sparse.csr_array(X)
+        finite = bool(np.isfinite(features.data).all())
+    else:
+        features = np.asarray(X)
+        if features.dtype.kind not in "biuf":
+            raise DataError(f"`X` must hold numbers, got {features.dtype}.")
+        finite = bool(np.isfinite(features).all())
+    if features.ndim < 1:
+        raise DataError("`X` must have one row per label, got a single number.")
+    if not finite:
+        raise DataError("`X` must hold finite numbers, got NaN or an infinite value.")
+    return features
+
+
+def torch_data(
+    X: Any,
+    y: ArrayLike,
+    groups: Groups,
+    levels: Mapping[str, Sequence[str]],
+    weights: ArrayLike | None,
+) -> ClientData:
+    """Rows of any shape with their labels, groups and weights, checked as those of any client."""
+    named = groups if isinstance(groups, Mapping) else {"group": groups}
+    unknown = [name for name in levels if name not in named]
+    if unknown:
+        raise DataError(
+            f"`levels` must name attributes of `groups`, got {unknown[0]!r}; "
+            f"`groups` has {', '.join(map(repr, named))}."
+        )
+    coded = {name: _coded(name, values, levels.get(name)) for name, values in named.items()}
+    return ClientData(
+        as_features(X),
+        np.asarray(y),
+        {name: codes for name, (codes, _) in coded.items()},
+        {name: names for name, (_, names) in coded.items()},
+        None if weights is None else np.asarray(weights),
+        any_shape=True,
+    )
+
+
+def _coded(
+    attribute: str, values: ArrayLike, given: Sequence[str] | None
+) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    """Codes of the rows' groups, -1 for none, and the names they stand for."""
+    array = np.asarray(values.cpu() if isinstance(values, Tensor) else values)
+    if array.ndim != 1:
+        raise DataError(
+            f"`groups` must hold one group name per row, got shape {array.shape} for "
+            f"{attribute!r}. Give several attributes as a mapping."
+        )
+    found = texts(pd.Series(array, dtype=object, name=attribute))
+    names = found.levels if given is None else tuple(map(str, given))
+    strangers = [level for level in found.levels if level not in names]
+    if strangers:
+        raise DataError(
+            f"`groups` must hold groups of `levels` ({', '.join(map(repr, names))}) for "
+            f"{attribute!r}, got {strangers[0]!r}."
+        )
+    lookup = np.array([names.index(level) for level in found.levels] + [-1], dtype=np.int32)
+    return lookup[found.codes], names
+
 
 BATCH_ROWS = 4096
 NETWORK_L2 = 3e-3  # docs/networks.md: 3e-2 switches small networks off, 1e-3 is hard to solve
@@ -126,3 +260,22 @@ class TorchModule:
         module = read_module(self.module, folder)
         about = read_model_file(folder / MODEL)["about"]
         return replace(self, module=module, threshold=about.get("threshold", self.threshold))
+
+
+def build_named(path: str, n_features: int, options: Mapping[str, Any], seed: int) -> TorchModule:
+    """The module that ``package.module:function`` makes for so many features, in float64.
+
+    It is called as ``function(n_features, **options)`` with torch's random numbers seeded, so that
+    everybody starts from the same weights.
+    """
+    place, _, name = path.partition(":")
+    try:
+        make = getattr(importlib.import_module(place), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise DataError(f"The module {path!r} is not installed here ({error}).") from None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = make(n_features, **options)
+    if not isinstance(module, nn.Module):
+        raise DataError(f"{path!r} must make a torch module, got a {type(module).__name__}.")
+    return TorchModule(module.double())

@@ -28,8 +28,7 @@ from fcfl.federation.federation import Federation
 from fcfl.methods.method import traits_of
 from fcfl.models.linear import Linear
 from fcfl.models.loss import as_loss, loss_notes
-from fcfl.models.model import Model, Opaque
-from fcfl.models.model_file import Inputs
+from fcfl.models.model import Inputs, Model, Opaque
 from fcfl.policy import PrivacyBudget
 from fcfl.policy_file import read_policy
 from fcfl.results.result import Deployment

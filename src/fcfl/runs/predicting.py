@@ -18,8 +18,7 @@ from fcfl.data.lint import without_advice
 from fcfl.data.rows import FILE, Dialect, client_of, read_as_written
 from fcfl.errors import DataError
 from fcfl.models.linear import Linear, SavedModel, load_model
-from fcfl.models.model import at_threshold
-from fcfl.models.model_file import Inputs
+from fcfl.models.model import Inputs, at_threshold
 from fcfl.runs.opening import open_table
 from fcfl.runs.run import ROWS, SETTINGS
 from fcfl.runs.settings import Experiment

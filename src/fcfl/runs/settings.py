@@ -22,13 +22,13 @@ from fcfl._checks import (
     check_share,
 )
 from fcfl._types import ClientId
-from fcfl.accountant import check_privacy
 from fcfl.data import BUILTIN, Choices
 from fcfl.data.builtin import ORIGINAL_SPLIT
 from fcfl.methods.registry import METHODS, check_method
 from fcfl.models.loss import HALF, LOSSES, CrossEntropy, as_loss
 from fcfl.models.model import check_threshold
 from fcfl.models.rates import Thresholds
+from fcfl.privacy import check_privacy
 from fcfl.rules import RATE_KINDS, Difference, Ratio, Rule, Scope
 from fcfl.runs.options import (
     Written,

@@ -14,8 +14,7 @@ from fcfl.data.lint import label_note, without_advice
 from fcfl.methods.method import RoundInfo, traits_of
 from fcfl.models.linear import Linear
 from fcfl.models.loss import as_loss, loss_notes
-from fcfl.models.model import Model
-from fcfl.models.model_file import Inputs
+from fcfl.models.model import Inputs, Model
 from fcfl.report.negotiation import headline
 from fcfl.report.page import write_comparison_page, write_page
 from fcfl.results.findings import findings_of

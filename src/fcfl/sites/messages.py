@@ -25,7 +25,7 @@ from fcfl.models.influence import GradientSpread, LeaveOneOut
 from fcfl.models.linear import Linear
 from fcfl.models.loss import LOSSES
 from fcfl.preference import Ballot
-from fcfl.releases import Release
+from fcfl.privacy import Release
 from fcfl.sites.named_module import NamedModule
 
 

@@ -13,8 +13,7 @@ from fcfl._types import ClientId, RateId, Vector
 from fcfl.data.client_data import ClientData
 from fcfl.errors import FCFLError
 from fcfl.models.loss import CROSS_ENTROPY, HALF, Loss
-from fcfl.models.model import Model, ModelRows, at_threshold, check_threshold
-from fcfl.models.model_file import Inputs
+from fcfl.models.model import Inputs, Model, ModelRows, at_threshold, check_threshold
 
 M = TypeVar("M")
 Option: TypeAlias = bool | int | float | str
@@ -45,7 +44,7 @@ class NamedModule:
     def model(self) -> Model:
         """The module itself."""
         try:
-            from fcfl.models.torch_named import build_named
+            from fcfl.models.torch_module import build_named
         except ImportError:
             raise FCFLError("A network needs torch: pip install 'fcfl[torch]'") from None
         made = build_named(self.path, self.n_features, self.options, self.seed)
@@ -103,7 +102,7 @@ class NamedModule:
 
     def write(self, params: Vector, folder: Path, inputs: Inputs | None) -> None:
         """Write the weights, and what they are of."""
-        from fcfl.models.torch_file import write_module
+        from fcfl.models.torch_module import write_module
 
         network: Any = self.model
         about = {

@@ -15,11 +15,10 @@ from fcfl._types import ClientId, RateId, Report, Vector
 from fcfl.client.client import Introduction
 from fcfl.client.counts import Counts
 from fcfl.errors import DataError
-from fcfl.methods.private import Private, PrivateState
-from fcfl.methods.private_model import allowances, group_estimates, noise_of_rows
+from fcfl.methods.private import Private, PrivateState, allowances, group_estimates, noise_of_rows
+from fcfl.privacy import attributes_of, cells_of
 from fcfl.problem.constraints import Constraints, name_of
 from fcfl.problem.evaluation import Evaluation, Problem, build_problem
-from fcfl.releases import attributes_of, cells_of
 from fcfl.results.evaluations import AuditTerms, Evaluations
 from fcfl.results.result import Privacy, PrivacyLoss
 from fcfl.rules import Rule

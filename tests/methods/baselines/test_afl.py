@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from on_rows import different_clients, finish, losses_at, lowest_maximum, pose_for
 
-from fcfl.methods.baselines.afl import AFL
-from fcfl.methods.baselines.iterate import project_to_simplex
+from fcfl.methods.baselines import AFL, project_to_simplex
 from helpers import train, zeros_for
 
 numbers = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=8)

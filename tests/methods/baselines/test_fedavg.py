@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 
 from fcfl._types import Point, Request
 from fcfl.data.client_data import ClientData
-from fcfl.methods.baselines.fedavg import FedAvg
+from fcfl.methods.baselines import FedAvg
 from fcfl.models.linear_rows import linear_rows
 from fcfl.rules import Difference
 from helpers import RACE, identical, pose, simulated_clients, train, zeros_for

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from on_rows import different_clients, finish, grads_at, losses_at, lowest_maximum, lowest_sum
 
-from fcfl.methods.baselines.q_ffl import QFFL, q_step
+from fcfl.methods.baselines import QFFL, q_step
 from helpers import RACE, simulated_clients, zeros_for
 
 

@@ -18,7 +18,7 @@ from fcfl.data.builtin import adult
 from fcfl.data.client_data import ClientData
 from fcfl.data.synthetic import CLIENT, SyntheticClient
 from fcfl.errors import DataError
-from fcfl.methods.baselines.fedavg import FedAvg
+from fcfl.methods.baselines import FedAvg
 from fcfl.methods.sqp.sqp import SQP, target_of
 from fcfl.problem.constraints import Constraints, Row
 from fcfl.problem.evaluation import Problem, evaluate_point

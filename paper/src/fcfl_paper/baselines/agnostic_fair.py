@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 from fcfl._checks import check_count, check_non_negative, check_params, check_positive
 from fcfl._types import Matrix, Point, RateKind, Reports, Request, Vector
 from fcfl.errors import SolverError
-from fcfl.methods.baselines.iterate import Iterate, after_round, check_steps
+from fcfl.methods.baselines import Iterate, after_round, check_steps
 from fcfl.methods.method import RoundInfo, describe_round
 from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point
 

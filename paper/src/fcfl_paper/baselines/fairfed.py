@@ -10,7 +10,7 @@ import numpy as np
 
 from fcfl._checks import check_non_negative, check_params
 from fcfl._types import ClientId, Matrix, Point, RateKind, Report, Reports, Request, Vector
-from fcfl.methods.baselines.iterate import (
+from fcfl.methods.baselines import (
     Iterate,
     after_round,
     check_local,

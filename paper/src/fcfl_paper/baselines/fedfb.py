@@ -11,7 +11,7 @@ import numpy as np
 
 from fcfl._checks import check_params, check_positive
 from fcfl._types import Matrix, Point, RateKind, Reports, Request, Vector
-from fcfl.methods.baselines.iterate import (
+from fcfl.methods.baselines import (
     Iterate,
     after_round,
     check_local,

@@ -13,7 +13,7 @@ from scipy import sparse
 from fcfl._checks import check_non_negative, check_params
 from fcfl._types import Matrix, Point, Reports, Request, Vector
 from fcfl.errors import SolverError
-from fcfl.methods.baselines.iterate import Iterate, after_round, check_steps, row_shares
+from fcfl.methods.baselines import Iterate, after_round, check_steps, row_shares
 from fcfl.methods.method import RoundInfo, describe_round
 from fcfl.problem.evaluation import Problem, evaluate_point
 

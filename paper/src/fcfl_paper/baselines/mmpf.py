@@ -11,7 +11,7 @@ import numpy as np
 
 from fcfl._checks import check_count, check_fraction, check_params, check_positive
 from fcfl._types import Point, Reports, Request, Vector
-from fcfl.methods.baselines.iterate import Iterate, check_steps
+from fcfl.methods.baselines import Iterate, check_steps
 from fcfl.methods.method import RoundInfo, describe_round
 from fcfl.methods.sqp.curvature import LimitedMemory, no_memory
 from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fcfl._report_checks import check_curvature_sum
+from fcfl._checks import check_curvature_sum
 from fcfl._types import (
     ClientId,
     CurvatureWeights,
