@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcfl import data
 from fcfl.data import (
     BUILTIN,
     adult,
@@ -19,7 +18,7 @@ from fcfl.data import (
     load_adult_frames,
     load_builtin,
 )
-from fcfl.data.builtin import COLUMN_NAMES, GROUPS, LEVELS, ORIGINAL, GroupDescription, adult_schema
+from fcfl.data.builtin import COLUMN_NAMES, GROUPS, ORIGINAL, GroupDescription, adult_schema
 from fcfl.data.coded_features import CodedFeatures
 from fcfl.errors import DataError
 
@@ -63,10 +62,10 @@ def test_the_package_is_read_and_not_imported(frames):
     assert list(train.columns) == list(test.columns) == list(COLUMN_NAMES)
     assert set(train["income"]) == set(test["income"]) == {"<=50K", ">50K"}
     assert int(train["workclass"].isna().sum()) == 1836
-    assert [len(levels.split()) for levels in LEVELS.values()] == [8, 16, 7, 14, 6, 5, 2, 41]
-    assert adult_schema().n_features == 99
-    for name, levels in LEVELS.items():
-        assert set(train[name].dropna()) == set(levels.split())
+    columns = adult_schema().columns
+    assert [len(column.levels) for column in columns] == [8, 16, 7, 14, 6, 5, 2, 41]
+    for column in columns:
+        assert set(train[column.name].dropna()) == set(column.levels)
 
 
 @needs_adult
@@ -130,7 +129,7 @@ def test_clients_of_the_paper(by_race, frames):
     assert by_race.labels == ("<=50K", ">50K") and by_race.levels == {"race": GROUPS["race"]}
     others = [(part["phd"].groups["race"] == 1).sum() for part in (by_race.train, by_race.test)]
     assert others == [44, 24]
-    n_missing = int(frames[0][list(LEVELS)].isna().sum().sum())
+    n_missing = int(frames[0][[one.name for one in adult_schema().columns]].isna().sum().sum())
     n_set = sum(data.X.toarray().sum() for data in by_race.train.values())
     assert n_set == 32_561 * len(by_race.schema.columns) - n_missing
     assert isinstance(by_race.train["phd"].X, CodedFeatures)
@@ -177,8 +176,8 @@ def test_pooled_and_dealt():
     ("name", "options", "n_clients", "attributes"),
     [
         ("adult", {}, 2, ["race"]),
-        ("adult", {"sensitive": ["sex"], "clients": "occupation"}, 12, ["sex"]),
-        ("adult-5", {"clients": "3", "seed": 1, "sensitive": ("race", "sex")}, 3, ["race", "sex"]),
+        ("adult", {"sensitive": ["sex"], "resplit": True}, 2, ["sex"]),
+        ("adult-5", {"seed": 1, "sensitive": ("race", "sex")}, 5, ["race", "sex"]),
         ("adult-occupation", {}, 12, ["sex"]),
     ],
 )
@@ -192,12 +191,11 @@ def test_builtin_sets(name, options, n_clients, attributes):
 @pytest.mark.parametrize(
     ("load", "arguments", "named"),
     [
-        (adult, {"sensitive": ("rase",)}, "'rase'. Did you mean 'race'"),
-        (adult_5, {"sensitive": ("age",)}, "got 'age'. Known: 'race', 'sex'"),
+        (adult, {"sensitive": ("rase",)}, "`sensitive` .*'rase'"),
+        (adult_5, {"sensitive": ("age",)}, "`sensitive` .*'age'"),
         (adult, {"sensitive": ()}, "`sensitive`"),
         (adult, {"clients": "age"}, "`clients` .* 'age'"),
-        (load_builtin, {"name": "adlt"}, "'adlt'. Did you mean 'adult'"),
-        (load_builtin, {"name": "adult-5", "clients": "five"}, "`clients` .* 'five'"),
+        (load_builtin, {"name": "adlt"}, "`name` .*'adlt'"),
         (load_builtin, {"name": "adult-5", "resplit": True}, "`resplit`"),
     ],
 )
@@ -269,8 +267,3 @@ def test_an_absent_group_has_no_rate(frame, columns):
     table = frame.assign(race=frame["race"].where(frame["site"] != "c", "white"))
     groups = describe(federate(table, columns))[2].groups
     assert GroupDescription("race", "black", 0, None) in groups
-
-
-def test_public_names_are_listed_and_sorted():
-    assert list(data.__all__) == sorted(data.__all__)
-    assert all(hasattr(data, name) for name in data.__all__)

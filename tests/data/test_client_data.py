@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from fcfl._types import client_seed
-from fcfl.data import ClientData, stratified_split
+from fcfl.data.client_data import ClientData, stratified_split
 from fcfl.errors import DataError
 
 

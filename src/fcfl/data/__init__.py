@@ -1,57 +1,24 @@
 """Rows: tables, built-in sets, and how they become clients."""
 
-from .builtin import (
-    BUILTIN,
-    adult,
-    adult_5,
-    describe,
-    dirichlet_clients,
-    load_adult_frames,
-    load_builtin,
-)
-from .client_data import ClientData, stratified_split
-from .lint import Choices, choose_columns
-from .roles import Columns
-from .rows import read_table, read_tables, table_files
-from .schema import (
-    Category,
-    CategorySummary,
-    Number,
-    NumberSummary,
-    Schema,
-    Statistics,
-    summarise,
-    withhold,
-)
-from .table import FederatedTable, OwnTable, feature_columns, federate, open_own_table
-
-__all__ = [
-    "BUILTIN",
-    "Category",
-    "CategorySummary",
-    "Choices",
-    "ClientData",
-    "Columns",
-    "FederatedTable",
-    "Number",
-    "NumberSummary",
-    "OwnTable",
-    "Schema",
-    "Statistics",
-    "adult",
-    "adult_5",
-    "choose_columns",
-    "describe",
-    "dirichlet_clients",
-    "feature_columns",
-    "federate",
-    "load_adult_frames",
-    "load_builtin",
-    "open_own_table",
-    "read_table",
-    "read_tables",
-    "stratified_split",
-    "summarise",
-    "table_files",
-    "withhold",
-]
+from .builtin import BUILTIN as BUILTIN
+from .builtin import adult as adult
+from .builtin import adult_5 as adult_5
+from .builtin import describe as describe
+from .builtin import dirichlet_clients as dirichlet_clients
+from .builtin import load_adult_frames as load_adult_frames
+from .builtin import load_builtin as load_builtin
+from .client_data import ClientData as ClientData
+from .lint import Choices as Choices
+from .lint import choose_columns as choose_columns
+from .roles import Columns as Columns
+from .rows import read_table as read_table
+from .rows import read_tables as read_tables
+from .rows import table_files as table_files
+from .schema import Category as Category
+from .schema import Number as Number
+from .schema import Schema as Schema
+from .schema import Statistics as Statistics
+from .schema import summarise as summarise
+from .table import FederatedTable as FederatedTable
+from .table import OwnTable as OwnTable
+from .table import federate as federate

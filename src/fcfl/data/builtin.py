@@ -14,14 +14,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from fcfl._checks import check_choice, check_positive, did_you_mean
+from fcfl._checks import check_choice, check_positive
 from fcfl._types import ClientId, Vector
 from fcfl.errors import DataError
 
 from .cells import Frame
 from .client_data import Index
+from .declared_rows import read_declared
 from .roles import Columns
-from .schema import Category, Number, Schema
+from .schema import Schema
 from .table import FederatedTable, federate
 
 BUILTIN = {
@@ -32,52 +33,11 @@ BUILTIN = {
 ORIGINAL_SPLIT = ("adult", "adult-occupation")
 """Sets with training and test rows of their own."""
 
-LEVELS = {
-    "workclass": (
-        "Private Self-emp-not-inc Self-emp-inc Federal-gov Local-gov State-gov Without-pay "
-        "Never-worked"
-    ),
-    "education": (
-        "Bachelors Some-college 11th HS-grad Prof-school Assoc-acdm Assoc-voc 9th 7th-8th 12th "
-        "Masters 1st-4th 10th Doctorate 5th-6th Preschool"
-    ),
-    "marital-status": (
-        "Married-civ-spouse Divorced Never-married Separated Widowed Married-spouse-absent "
-        "Married-AF-spouse"
-    ),
-    "occupation": (
-        "Tech-support Craft-repair Other-service Sales Exec-managerial Prof-specialty "
-        "Handlers-cleaners Machine-op-inspct Adm-clerical Farming-fishing Transport-moving "
-        "Priv-house-serv Protective-serv Armed-Forces"
-    ),
-    "relationship": "Wife Own-child Husband Not-in-family Other-relative Unmarried",
-    "race": "White Asian-Pac-Islander Amer-Indian-Eskimo Other Black",
-    "sex": "Female Male",
-    "native-country": (
-        "United-States Cambodia England Puerto-Rico Canada Germany Outlying-US(Guam-USVI-etc) "
-        "India Japan Greece South China Cuba Iran Honduras Philippines Italy Poland Jamaica "
-        "Vietnam Mexico Portugal Ireland France Dominican-Republic Laos Ecuador Taiwan Haiti "
-        "Columbia Hungary Guatemala Nicaragua Scotland Thailand Yugoslavia El-Salvador "
-        "Trinadad&Tobago Peru Hong Holand-Netherlands"
-    ),
-}
-"""Levels of the eight categorical columns, in the order of the data's own description."""
-
-NUMBERS = {
-    "age": (40.0, 15.0),
-    "fnlwgt": (190_000.0, 100_000.0),
-    "education-num": (10.0, 2.5),
-    "capital-gain": (0.0, 7_500.0),
-    "capital-loss": (0.0, 400.0),
-    "hours-per-week": (40.0, 12.0),
-}
-"""Declared centres and scales of the numbers: round figures, not those of any rows."""
-
-GROUPS = {"race": ("White", "Non-White"), "sex": ("Female", "Male")}
+ADULT = read_declared(Path(__file__).with_name("adult.toml"))
+GROUPS = ADULT.levels
 """Groups of the sensitive columns; the first is the paper's group A."""
 
 N_OCCUPATIONS = 12
-_LABELS = ("<=50K", ">50K")
 
 COLUMN_NAMES = (
     *("age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation"),
@@ -106,7 +66,6 @@ def load_builtin(
     sensitive: Sequence[str] | None = None,
     seed: int = 0,
     test_size: float = 0.3,
-    clients: str | int | None = None,
     resplit: bool = False,
     declared: bool = False,
 ) -> FederatedTable:
@@ -117,27 +76,18 @@ def load_builtin(
     name : a key of ``BUILTIN``
     sensitive : by default race for ``adult``, sex for the others
     seed, test_size : used by ``adult-5``; the others keep the original split
-    clients : for ``adult`` "phd" or "occupation", for ``adult-5`` their number
     resplit : split the others by ``seed`` and ``test_size``, too
     declared : encode ``adult-5`` by the data's description; the others always are
     """
-    if name not in BUILTIN:
-        raise DataError(f"There is no built-in set {name!r}. {did_you_mean(name, BUILTIN)}")
+    check_choice("name", name, tuple(BUILTIN))
     if name == "adult-5":
         if resplit:
-            listed = ", ".join(ORIGINAL_SPLIT)
-            raise DataError(f"`resplit` is for {listed}; {name!r} is always split.")
-        try:
-            n_clients = 5 if clients is None else int(clients)
-        except ValueError:
-            raise DataError(f"`clients` must be a number of clients, got {clients!r}.") from None
-        return adult_5(
-            sensitive or ("sex",), n_clients, seed=seed, test_size=test_size, declared=declared
-        )
-    split = (test_size, seed) if resplit else None
-    if name == "adult":
-        return adult(sensitive or ("race",), str(clients or "phd"), split)
-    return adult(sensitive or ("sex",), "occupation", split)
+            raise DataError(
+                f"`resplit` is for {', '.join(ORIGINAL_SPLIT)}; {name!r} is always split."
+            )
+        return adult_5(sensitive or ("sex",), seed=seed, test_size=test_size, declared=declared)
+    attribute, clients = ("race", "phd") if name == "adult" else ("sex", "occupation")
+    return adult(sensitive or (attribute,), clients, (test_size, seed) if resplit else None)
 
 
 # --- the Adult census data ------------------------------------------------------------------------
@@ -145,8 +95,8 @@ def load_builtin(
 
 def adult_schema(without: Sequence[str] = ()) -> Schema:
     """Return the paper's encoding: categorical columns only, 99 features, no missing ones."""
-    names = (name for name in LEVELS if name not in without)
-    return Schema(tuple(Category(name, tuple(LEVELS[name].split())) for name in names))
+    categories = (one for one in ADULT.schema.columns if one.kind == "category")
+    return Schema(tuple(one for one in categories if one.name not in without))
 
 
 def adult(
@@ -183,13 +133,13 @@ def adult(
         train, test = pd.concat([train, test], ignore_index=True), None
     return federate(
         train,
-        Columns(name, "income", sensitive, positive=_LABELS[1]),
+        Columns(name, "income", sensitive, positive=ADULT.labels[1]),
         test_size=test_size,
         seed=seed,
         test_frame=test,
         schema=adult_schema((*sensitive, name)),
         levels=GROUPS,
-        labels=_LABELS,
+        labels=ADULT.labels,
     )
 
 
@@ -211,29 +161,25 @@ def adult_5(
     dealt = dirichlet_clients(pooled[sensitive[0]], n_clients, concentration, seed)
     schema = None
     if declared:
-        numbers = tuple(Number(name, *given) for name, given in NUMBERS.items())
-        schema = Schema((*numbers, *adult_schema(sensitive).columns))
+        columns = (one for one in ADULT.schema.columns if one.name not in sensitive)
+        schema = Schema(tuple(columns))
     return federate(
         pooled.assign(client=dealt),
-        Columns("client", "income", sensitive, positive=_LABELS[1]),
+        Columns("client", "income", sensitive, positive=ADULT.labels[1]),
         test_size=test_size,
         seed=seed,
         schema=schema,
         levels=GROUPS,
-        labels=_LABELS,
+        labels=ADULT.labels,
     )
 
 
 def _check_sensitive(sensitive: Sequence[str]) -> tuple[str, ...]:
     names = (sensitive,) if isinstance(sensitive, str) else tuple(sensitive)
-    if not names:
-        raise DataError("`sensitive` must name race, sex or both, got nothing.")
-    for name in names:
-        if name not in GROUPS:
-            raise DataError(
-                f"`sensitive` must be race or sex for the Adult data, got {name!r}. "
-                f"{did_you_mean(name, GROUPS)}"
-            )
+    if not names or not set(names) <= set(GROUPS):
+        raise DataError(
+            f"`sensitive` must be race, sex or both for the Adult data, got {list(names)}."
+        )
     return names
 
 
@@ -380,13 +326,14 @@ def describe(federation: FederatedTable) -> list[ClientDescription]:
 
     found = []
     for client in federation.clients:
-        train, test = federation.train[client], federation.test[client]
-        y = np.concatenate([train.y, test.y])
+        parts = federation.train[client], federation.test[client]
+        y = np.concatenate([part.y for part in parts])
         groups = []
         for attribute, levels in federation.levels.items():
-            codes = np.concatenate([train.groups[attribute], test.groups[attribute]])
+            codes = np.concatenate([part.groups[attribute] for part in parts])
             for code, level in enumerate(levels):
                 labels = y[codes == code]
                 groups.append(GroupDescription(attribute, level, labels.size, rate(labels)))
-        found.append(ClientDescription(client, train.n_rows, test.n_rows, rate(y), tuple(groups)))
+        n_train, n_test = (part.n_rows for part in parts)
+        found.append(ClientDescription(client, n_train, n_test, rate(y), tuple(groups)))
     return found

@@ -22,7 +22,6 @@ from fcfl.data.lint import on_command_line
 from fcfl.data.roles import check_roles, labelled_rows
 from fcfl.data.rows import FILE
 from fcfl.data.schema import MAX_LEVELS
-from fcfl.data.synthetic import start as synthetic_start
 from fcfl.errors import DataError, ManyClients
 from fcfl.federation.federation import Federation
 from fcfl.methods.method import traits_of
@@ -34,7 +33,7 @@ from fcfl.policy_file import read_policy
 from fcfl.results.result import Deployment
 from fcfl.rules import Rule
 from fcfl.runs.settings import MAX_CLIENTS, DataSettings, Experiment, check_left_out
-from fcfl.runs.synthetic import RULE, SYNTHETIC, SyntheticParty
+from fcfl.runs.synthetic import RULE, SYNTHETIC, SyntheticParty, start
 
 _OF_TABLES = dict.fromkeys(
     (
@@ -138,7 +137,7 @@ def _open_synthetic(experiment: Experiment) -> Opened:
     traits = traits_of(experiment.make_method())
     if traits.rate_kinds or traits.n_references:
         raise DataError(f"The synthetic problem has no rows, which {experiment.method!r} needs.")
-    first = synthetic_start(feasible=experiment.start == "zero", seed=experiment.seed)
+    first = start(feasible=experiment.start == "zero", seed=experiment.seed)
     return Opened(
         federation=Federation({SYNTHETIC: SyntheticParty()}),
         model=Opaque(first),

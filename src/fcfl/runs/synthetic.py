@@ -1,23 +1,78 @@
-"""The paper's synthetic problem (section 5.2) as a client: one objective, the other as a rate.
+r"""The paper's synthetic problem (section 5.2): two non-convex objectives in twenty dimensions.
 
-The second objective lies in [0, 1] and is the rate of a group; it is compared with a group whose
-rate is always zero, so that a budget bounds the objective itself.
+.. math:: l_1(\theta) = 1 - e^{-|\theta - 1/\sqrt n|^2}, \qquad
+          l_2(\theta) = 1 - e^{-|\theta + 1/\sqrt n|^2}
+
+:math:`l_1` is minimised under :math:`l_2 \le \epsilon`. Here it is one client whose loss is
+:math:`l_1` and whose only group rate is :math:`l_2`, which also lies in [0, 1]. In a run that rate
+is compared with a group whose rate is always zero, so that a budget bounds the objective itself.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fcfl._types import CurvatureWeights, Point, Report, Vector
+from fcfl._checks import check_curvature_weights
+from fcfl._types import CurvatureWeights, Matrix, Point, Report, Vector
 from fcfl.client.client import Counted, Introduction, Setup
 from fcfl.client.counts import Counts
-from fcfl.data.synthetic import SyntheticClient
 from fcfl.rules import Difference
 
 SYNTHETIC = "synthetic"
 ATTRIBUTE, GROUPS = "objective", ("l2", "zero")
 RULE = Difference("demographic_parity", ATTRIBUTE)
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticClient:
+    """Reports the two objectives, their gradients and the curvature of their weighted sum."""
+
+    n_params: int = 20
+
+    @property
+    def center(self) -> Vector:
+        """Minimiser of the first objective; the second's is its negative."""
+        return np.full(self.n_params, 1.0 / np.sqrt(self.n_params))
+
+    def report(self, point: Point) -> Report:
+        """Return both objectives at ``point``, with gradients and curvature as requested."""
+        value_1, grad_1, hess_1 = _bump(point.params - self.center)
+        value_2, grad_2, hess_2 = _bump(point.params + self.center)
+        one = np.ones(1)
+        values = Report(1.0, value_1, one, np.array([value_2]))
+        if not point.wants_gradients:
+            return values
+        curvature = None
+        if point.want == "curvature":
+            weights = check_curvature_weights(SYNTHETIC, point)
+            curvature = weights.loss * hess_1 + weights.rates[0] * hess_2
+        return Report(1.0, value_1, one, values.rates, grad_1, grad_2[None, :], curvature)
+
+
+def _bump(offset: Vector) -> tuple[float, Vector, Matrix]:
+    """Return value, gradient and Hessian of ``1 - exp(-|offset|²)``."""
+    height = float(np.exp(-(offset @ offset)))
+    hessian = 2 * height * (np.eye(offset.size) - 2 * np.outer(offset, offset))
+    return 1.0 - height, 2 * height * offset, hessian
+
+
+def start(*, feasible: bool, n_params: int = 20, seed: int = 0) -> Vector:
+    """Return a start that keeps every budget from .2 up, or one that exceeds every budget to .8.
+
+    Both have a first objective above .9, so it can fall to the constrained optimum.
+    """
+    center = np.full(n_params, 1.0 / np.sqrt(n_params))
+    sideways = np.random.default_rng(seed).standard_normal(n_params)
+    sideways -= (sideways @ center) * center
+    sideways /= np.linalg.norm(sideways)
+    return -0.9 * center + 0.1 * sideways if feasible else 1.5 * sideways - 0.3 * center
+
+
+def constrained_optimum(budget: float) -> float:
+    r"""Return the smallest :math:`l_1` under :math:`l_2 \le` ``budget``."""
+    distance = np.sqrt(-np.log1p(-budget))
+    return float(1.0 - np.exp(-((2.0 - min(distance, 2.0)) ** 2)))
 
 
 class SyntheticParty:

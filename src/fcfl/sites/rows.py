@@ -13,10 +13,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fcfl.data import ClientData, OwnTable, Schema, Statistics, open_own_table
+from fcfl.data import ClientData, OwnTable, Schema, Statistics
 from fcfl.data.coded_features import CodedFeatures
 from fcfl.data.declared_rows import Declared, federate_declared
 from fcfl.data.schema import Category, CategorySummary, NumberSummary, Summary
+from fcfl.data.table import open_own_table
 from fcfl.errors import DataError
 from fcfl.federation.serialise import WIRE, Array, Serialiser, WireError, digest, seal, unseal
 from fcfl.sites.messages import Agreement, Terms

@@ -16,13 +16,13 @@ from by_slsqp import solve_by_slsqp
 from fcfl._types import Point, Report, Request
 from fcfl.data.builtin import adult
 from fcfl.data.client_data import ClientData
-from fcfl.data.synthetic import CLIENT, SyntheticClient
 from fcfl.errors import DataError
 from fcfl.methods.baselines import FedAvg
 from fcfl.methods.sqp.sqp import SQP, target_of
 from fcfl.problem.constraints import Constraints, Row
 from fcfl.problem.evaluation import Problem, evaluate_point
 from fcfl.rules import Difference, Ratio
+from fcfl.runs.synthetic import SYNTHETIC, SyntheticClient
 from helpers import (
     RACE,
     SYNTHETIC_RATE,
@@ -649,9 +649,11 @@ def test_a_loose_tolerance_is_no_reason_to_say_infeasible(tolerance):
 @both_curvatures
 def test_the_synthetic_problem_ends_inside_its_constraint(curvature):
     """Twenty starts, some of them where the gradients all but vanish."""
-    runtime = InProcess({CLIENT: SyntheticClient()})
+    runtime = InProcess({SYNTHETIC: SyntheticClient()})
     for budget in (0.2, 0.4, 0.6, 0.8):
-        problem = Problem((CLIENT,), np.ones(1), 1, bound_rate(CLIENT, SYNTHETIC_RATE, budget))
+        problem = Problem(
+            (SYNTHETIC,), np.ones(1), 1, bound_rate(SYNTHETIC, SYNTHETIC_RATE, budget)
+        )
         for seed in range(20):
             start = np.random.default_rng(seed).uniform(-0.5, 0.5, 20) * (1 + seed / 10)
             state, end = end_of(SQP(curvature=curvature), problem, runtime, start)
@@ -662,8 +664,8 @@ def test_the_synthetic_problem_ends_inside_its_constraint(curvature):
 
 def test_old_curvature_is_forgotten_where_rounding_would_decide_the_step():
     """Without forgetting, this run ends 'infeasible' by 1.7e-6 although the bound can be met."""
-    runtime = InProcess({CLIENT: SyntheticClient()})
-    problem = Problem((CLIENT,), np.ones(1), 1, bound_rate(CLIENT, SYNTHETIC_RATE, 0.6))
+    runtime = InProcess({SYNTHETIC: SyntheticClient()})
+    problem = Problem((SYNTHETIC,), np.ones(1), 1, bound_rate(SYNTHETIC, SYNTHETIC_RATE, 0.6))
     method = SQP(curvature="lbfgs")
     state = method.init(np.random.default_rng(13).uniform(-0.5, 0.5, 20) * 2.3, problem)
     pairs = []

@@ -8,13 +8,13 @@ from benchmarks.in_process import InProcess
 from scipy.optimize import minimize
 
 from fcfl._types import Point, Report, Request
-from fcfl.data.synthetic import CLIENT, SyntheticClient
 from fcfl.methods.sqp import subproblem
 from fcfl.methods.sqp.curvature import Exact, no_memory
 from fcfl.methods.sqp.globalisation import merit_of_rows
 from fcfl.methods.sqp.subproblem import Target, kkt_residual, solve_step
 from fcfl.problem.evaluation import Problem, build_problem, evaluate_point
 from fcfl.rules import Difference, rates_needed
+from fcfl.runs.synthetic import SYNTHETIC, SyntheticClient
 from helpers import RACE, SYNTHETIC_RATE, assert_derivative, bound_rate, pose, simulated_clients
 
 RULES = [Difference("demographic_parity", "race", 0.05)]
@@ -273,10 +273,10 @@ def test_a_step_that_raises_the_merit_is_unsound():
 def bounded_bump(budget, offset=0.0):
     """The synthetic problem at its constrained optimum, which lies between the two minimisers."""
     client = SyntheticClient()
-    problem = Problem((CLIENT,), np.ones(1), 1, bound_rate(CLIENT, SYNTHETIC_RATE, budget))
+    problem = Problem((SYNTHETIC,), np.ones(1), 1, bound_rate(SYNTHETIC, SYNTHETIC_RATE, budget))
     distance = np.sqrt(-np.log1p(-budget))
     params = (distance - 1.0 + offset) * client.center
-    return evaluate(problem, InProcess({CLIENT: client}), params)
+    return evaluate(problem, InProcess({SYNTHETIC: client}), params)
 
 
 @pytest.mark.parametrize("budget", [0.2, 0.4, 0.6, 0.8])

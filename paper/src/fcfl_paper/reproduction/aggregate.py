@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, cast
 
-from fcfl.data.synthetic import constrained_optimum
 from fcfl.results import OverSeeds
 from fcfl.runs.many_runs import over_seeds
+from fcfl.runs.synthetic import constrained_optimum
 
 from .items import LINES, PROTOCOLS, Case, Item, Place, Run
 from .records import (

@@ -6,9 +6,9 @@ from benchmarks.in_process import InProcess
 from scipy.optimize import minimize
 
 from fcfl._types import CurvatureWeights, Point
-from fcfl.data.synthetic import CLIENT, SyntheticClient, constrained_optimum, start
 from fcfl.methods.two_stage import TwoStage
 from fcfl.problem.evaluation import Problem
+from fcfl.runs.synthetic import SYNTHETIC, SyntheticClient, constrained_optimum, start
 from helpers import SYNTHETIC_RATE, assert_derivative, bound_rate, train
 
 BUDGETS = [0.2, 0.4, 0.6, 0.8]
@@ -16,7 +16,7 @@ client = SyntheticClient()
 
 
 def ask(params, want="values", weights=None):
-    return client.report(Point(params, want, None if weights is None else {CLIENT: weights}))
+    return client.report(Point(params, want, None if weights is None else {SYNTHETIC: weights}))
 
 
 def objectives(params):
@@ -83,11 +83,11 @@ def test_starts_are_where_they_say(seed):
 @pytest.mark.parametrize("feasible", [True, False])
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_the_two_stage_method_finds_the_constrained_optimum(budget, feasible):
-    problem = Problem((CLIENT,), np.ones(1), 1, bound_rate(CLIENT, SYNTHETIC_RATE, budget))
+    problem = Problem((SYNTHETIC,), np.ones(1), 1, bound_rate(SYNTHETIC, SYNTHETIC_RATE, budget))
     method = TwoStage(step_size=1.0, rounds=(300, 100))
     for seed in range(2):
         params = start(feasible=feasible, seed=seed)
-        rounds = train(method, problem, InProcess({CLIENT: client}), params)
+        rounds = train(method, problem, InProcess({SYNTHETIC: client}), params)
         loss, rate = objectives(rounds[-1][0].state.params)
         assert rate <= budget + 1e-9
         assert loss == pytest.approx(constrained_optimum(budget), abs=1e-6)
@@ -98,5 +98,5 @@ def test_the_two_stage_method_finds_the_constrained_optimum(budget, feasible):
 
 @pytest.mark.parametrize("weights", [None, {"other": CurvatureWeights(1.0, np.ones(1))}])
 def test_curvature_without_weights_is_refused(weights):
-    with pytest.raises(ValueError, match=rf"`curvature_weights` must name client '{CLIENT}'"):
+    with pytest.raises(ValueError, match=rf"`curvature_weights` must name client '{SYNTHETIC}'"):
         client.report(Point(np.zeros(20), "curvature", weights))
