@@ -17,8 +17,8 @@ from benchmarks.reports import report_and_autograd, server_and_clients
 
 BENCHMARKS = {"report": report_and_autograd, "server": server_and_clients}
 STUDIES = (
-    "coverage", "exchanges", "fuzz", "growth", "losses", "many_sites", "masks",
-    "mlp", "negotiation", "privacy", "promise", "published", "qp", "recorded", "resplits",
+    "coverage", "exchanges", "fuzz", "growth", "losses", "many_sites", "mlp",
+    "negotiation", "privacy", "promise", "published", "qp", "recorded", "resplits",
     "round_cost", "rounds", "scale", "sites", "startup", "thresholds",
 )  # fmt: skip
 

@@ -32,9 +32,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "max, margins": MAX,
     "max, plain budgets": MAX | {"confidence": 0.0},
     "max, no budgets": MAX | {"budget": None},
-    "masked, choosing, margins": {"masked": True},
-    "masked, given, margins": GIVEN | {"masked": True},
-    "masked, given, plain budgets": GIVEN | {"masked": True, "confidence": 0.0},
 }
 THREE = {"a": 200, "b": 600, "c": 1800}
 TWELVE = {f"site-{i:02d}": 60 + 20 * i for i in range(12)}
@@ -45,9 +42,7 @@ def main(kinds: Iterable[str] = SETTINGS) -> None:
     with tempfile.TemporaryDirectory() as place, ProcessPoolExecutor(_workers()) as pool:
         experiments = _experiments(Path(place))
         for kind in kinds:
-            settings = SETTINGS[kind]
-            tables = experiments[TABLES:] if "masked" in settings else experiments  # of two clients
-            runs = [replace(one, **settings) for one in tables]
+            runs = [replace(one, **SETTINGS[kind]) for one in experiments]
             folders = [Path(place) / f"{kind}-{number}" for number in range(len(runs))]
             found = list(pool.map(_count, runs, folders))
             totals = np.array([sum(one.values()) for one in found])

@@ -30,8 +30,7 @@ from fcfl.training.train import check_rules
 
 Array = NDArray[np.float64]
 NOT_REQUESTS = {
-    "bind", "only", "under", "masked", "together", "phase", "check_chooses_thresholds",
-    "check_all_answered",
+    "bind", "only", "under", "phase", "check_chooses_thresholds", "check_all_answered",
 }  # fmt: skip
 UNIT = 1e4  # disparities and shares are recorded in ten-thousandths
 L2_FREE, OBJECTIVE_FREE = 3e-3, "mean"  # of the model without budgets that shares are compared with

@@ -35,7 +35,6 @@ USES = {
     "torch": "python -c 'import fcfl.torch, torch; torch.zeros(1)'",
     "flower": "fcfl flower new app --sites a,b,c --label repaid --sensitive sex --budget 0.1 "
     "&& flwr build --app app && python -c 'import fcfl.engines.flower.server_app'",
-    "masks": f"{TRAIN} --masked",
     "nvflare": "fcfl nvflare new flare --sites a,b,c --label repaid --sensitive sex --budget 0.1 "
     "&& fcfl nvflare provision flare --sites a,b,c --host localhost",
     "export": "fcfl export run --to onnx --out m.onnx && fcfl export run --to skops --out m.skops",
@@ -46,7 +45,7 @@ USES = {
 }
 CORE_TESTS = ("audit", "client", "data", "models", "results", "server", "training")
 OUTSIDE = re.compile(
-    r"^\s*(?:import|from) (torch|small_networks|fairlearn|polars|dp_accounting|cryptography|flwr|"
+    r"^\s*(?:import|from) (torch|small_networks|fairlearn|polars|dp_accounting|flwr|"
     r"nvflare|matplotlib|onnx|skops|lxml|statsmodels)\b",
     re.MULTILINE,
 )

@@ -6,7 +6,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from fcfl._checks import check_clients_known, did_you_mean
 from fcfl._types import ClientId
@@ -17,32 +16,18 @@ from fcfl.rules import Difference, Rule
 
 MIN_GROUP_ROWS = 20  # of a site: smaller groups are not named, and not compared
 WITHHOLD_BELOW = 10  # of a site: rarer levels are not named
-MIN_SUMMED = 3  # clients of a masked sum: of two each knows the other's part
 
 
 @dataclass(frozen=True)
 class Limits:
     """What a site answers, whoever sends the request: the ``[limits]`` table of its policy.
 
-    ``curvature`` may be "masked": only as part of a sum over clients. ``modules`` are the networks
-    that it reports on, as ``package.module:function``.
+    ``modules`` are the networks that it reports on, as ``package.module:function``.
     """
 
     largest_answer_mb: float = 128.0
-    curvature: bool | Literal["masked"] = True
+    curvature: bool = True
     modules: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class MaskPolicy:
-    """What a client requires of a masked sum: the ``[masks]`` table of its policy.
-
-    A sum must be over at least ``least`` clients. With ``peers``, the others' public keys, the
-    client takes part with these only; without, it trusts the keys that the server passes on.
-    """
-
-    least: int = MIN_SUMMED
-    peers: Mapping[ClientId, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -89,7 +74,6 @@ class Policy:
     withhold_below: int = 1
     preference: Preference | None = None
     limits: Limits = field(default_factory=Limits)
-    masks: MaskPolicy = field(default_factory=MaskPolicy)
     privacy: PrivacyBudget | None = None
     schema: str | None = None
     after_exact: bool = False

@@ -30,11 +30,7 @@
 
     [limits]                         # a site's own: what it answers; all are optional
     largest-answer-mb = 64
-    curvature = "masked"             # only as a sum over clients; or true, or false
-
-    [masks]                          # a site's own: see docs/masked-sums.md
-    least = 5                        # clients that a masked sum is over at least; default 3
-    peers = { north = "…" }          # public keys of the others, as `fcfl site key` prints them
+    curvature = false                # send no second derivatives; default true
 
 Of a rule only ``metric`` and ``attribute`` are required, and no rule at all at a site, or beside a
 preference or limits. Clients named under ``[rule.clients]`` of a rule without a ``budget`` are the
@@ -48,7 +44,7 @@ import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -56,10 +52,8 @@ from fcfl._checks import check_budget, check_choice, check_positive, did_you_mea
 from fcfl.errors import DataError
 from fcfl.policy import (
     MIN_GROUP_ROWS,
-    MIN_SUMMED,
     WITHHOLD_BELOW,
     Limits,
-    MaskPolicy,
     Policy,
     PolicyRule,
     PrivacyBudget,
@@ -73,7 +67,6 @@ T = TypeVar("T")
 
 _KINDS: dict[str, type[Difference] | type[Ratio]] = {"difference": Difference, "ratio": Ratio}
 _Rows = Annotated[int, msgspec.Meta(ge=1)]
-_Key = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]  # as `fcfl site key` prints it
 
 
 class _Table(msgspec.Struct, rename="kebab", forbid_unknown_fields=True):
@@ -98,13 +91,8 @@ class _Preference(_Table):
 
 class _Limits(_Table):
     largest_answer_mb: float = Limits.largest_answer_mb
-    curvature: bool | Literal["masked"] = True
+    curvature: bool = True
     modules: tuple[str, ...] = ()
-
-
-class _Masks(_Table):
-    least: Annotated[int, msgspec.Meta(ge=MIN_SUMMED)] = MIN_SUMMED
-    peers: dict[str, _Key] = {}
 
 
 class _Privacy(_Table):
@@ -121,7 +109,6 @@ class _File(_Table):
     rule: Annotated[tuple[_Rule, ...], msgspec.Meta(min_length=1)] | None = None
     preference: _Preference | None = None
     limits: _Limits | None = None
-    masks: _Masks | None = None
     privacy: _Privacy | None = None
 
 
@@ -130,7 +117,6 @@ _TABLES: dict[str, type[_Table]] = {
     "rule": _Rule,
     "preference": _Preference,
     "limits": _Limits,
-    "masks": _Masks,
     "privacy": _Privacy,
 }
 
@@ -177,7 +163,6 @@ def read_policy(path: str | os.PathLike[str], *, of_site: bool = False) -> Polic
         read.withhold_below or (WITHHOLD_BELOW if is_closed else 1),
         preference,
         limits,
-        _like(MaskPolicy, read.masks) or MaskPolicy(),
         budget,
         None if privacy is None else privacy.schema,
         privacy is not None and privacy.after_exact_answers,

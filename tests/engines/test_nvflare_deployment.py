@@ -9,7 +9,6 @@ import time
 from contextlib import contextmanager
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -281,20 +280,6 @@ def kill_server(local, files, app):
     local.stop(SERVER_PROCESS, kill=True)
     time.sleep(3)
     local.start_server()
-
-
-def test_three_sites_sum_under_masks(tmp_path):
-    pytest.importorskip("cryptography")
-    files = hospitals(tmp_path, stays(300, hospitals=("east", "mid", "north")))
-    short = {"rounds": "4,4", "confidence": 0.0, "starts": 1, "masked": True}
-    given = {"sites": ",".join(files), "out": str(tmp_path / "out"), **RUN, **short}
-    with flare(tmp_path, files) as (_, server):
-        ended, told = run_job(server, files, given)
-    assert ended.error == "", told[-3:]
-    train_joined(files, tmp_path / "joined", rounds=(4, 4), confidence=0.0, starts=1)
-    theirs, ours = (weights_of(tmp_path / place) for place in ("out", "joined"))
-    apart = [float(theirs[key]) - float(ours[key]) for key in ours]
-    assert np.abs(apart).max() < 1e-8
 
 
 def test_a_rehearsal_stopped_twice_leaves_no_process_and_resumes(tmp_path):

@@ -358,40 +358,6 @@ def test_a_folder_without_a_whole_classifier_is_refused(tmp_path):
         FCFLClassifier.load(tmp_path)
 
 
-# --- masked sums ---
-
-
-def test_masked_sums_end_at_the_same_optimum_and_hide_global_counts():
-    pytest.importorskip("cryptography")
-    X, y, _, groups = rows(n_rows=300)
-    site = np.resize(["north", "south", "west"], 300)
-    settled = {**SETTLED, "objective": "mean", "scope": "global"}
-    given = {"clients": site, "sensitive_features": groups["sex"]}
-    plain, masked = (
-        FCFLClassifier(0.1, masked=hides, **settled).fit(X, y, **given) for hides in (False, True)
-    )
-    assert masked.coef_ == pytest.approx(plain.coef_, abs=1e-8)
-    together = [model.result_.overall.train for model in (plain, masked)]
-    assert together[0].disparities[0].groups == together[1].disparities[0].groups
-    assert together[1].disparities[0].budget == 0.1 and not together[1].scores
-    assert plain.result_.clients["west"].train.disparities
-    assert not masked.result_.clients["west"].train.disparities
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"masked": 1}, "`masked` must be True or False"),
-        ({"masked": True, "method": "fedavg"}, "`masked` belongs to method 'sqp'"),
-        ({"masked": True, "privacy": {"epsilon": 1, "delta": 1e-6}}, "left out with `privacy`"),
-    ],
-)
-def test_masks_where_there_are_none_are_refused(given, sentence):
-    X, y, site, groups = rows(n_rows=60)
-    with pytest.raises(ValueError, match=sentence):
-        FCFLClassifier(0.1, **given).fit(X, y, clients=site, sensitive_features=groups["sex"])
-
-
 def test_text_is_to_be_encoded_not_left_empty():
     X = pd.DataFrame({"age": [1.0, 2.0, 3.0, 4.0], "ward": ["a", "b", "a", "b"]})
     with pytest.raises(ValueError, match=r"'ward'.*OneHotEncoder") as raised:

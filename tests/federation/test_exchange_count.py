@@ -69,26 +69,6 @@ def test_requests_counted_from_outside_are_those_of_the_result(asked, options):
     assert all(count > 0 for count in trained.exchanges.values())
 
 
-def test_masks_are_prepared_and_opened_in_exchanges_of_their_own():
-    sent = Counter()
-    clients = federation()
-    masked, plain = clients.masked(), train(federation(), Linear(4), (PARITY,), **PLAIN)
-    ask, some = masked._masks._ask, masked._masks._ask_some
-
-    def counting(real):
-        def request(question, *args):
-            sent[type(question).__name__] += 1
-            return real(question, *args)
-
-        return request
-
-    masked._masks._ask, masked._masks._ask_some = counting(ask), counting(some)
-    trained = train(masked, Linear(4), (PARITY,), **PLAIN)
-    counts = sum(trained.exchanges.values()) - sum(sent.values())
-    assert sent["Unmask"] == sent["MaskedAsk"] > 0 and sent["PrepareMasks"] == 1
-    assert 2 < counts < sum(plain.exchanges.values())  # the requests without curvature
-
-
 def test_every_run_has_its_own_count(asked):
     clients = federation()
     first = train(clients, Linear(4), (PARITY,), **PLAIN).exchanges

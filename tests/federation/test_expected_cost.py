@@ -34,8 +34,6 @@ def typical(experiment, method=None, model=LINEAR):
         (GIVEN, replace(GIVEN, confidence=0.0)),
         (replace(GIVEN, confidence=0.0), replace(GIVEN, budget=None)),
         (replace(GIVEN, objective="max"), GIVEN),
-        (replace(GIVEN, masked=True), GIVEN),
-        (replace(DEFAULT, masked=True), DEFAULT),
     ],
 )
 def test_settings_that_ask_less_are_expected_to_take_less(more, fewer):

@@ -180,7 +180,6 @@ def test_a_ballot_that_makes_no_sense_is_rejected_by_name(negotiated):
         ({"by": "plurality"}, "`by` must be one of approval, borda, nash"),
         ({"most": "many"}, "`most` must be a whole number"),
         ({"budgets": "0.1"}, "`budgets` must be two or more numbers"),
-        ({"masked": True}, "`masked` must be left out"),
         ({"method": "afl"}, "`method` must be left out in a negotiation, got 'afl'"),
         ({"rounds": "5,5"}, "`rounds` must be left out in a negotiation"),
         ({"confidence": 0.9}, "`confidence` must be left out in a negotiation"),

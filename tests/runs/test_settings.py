@@ -205,7 +205,6 @@ def test_budget_of_all_others_is_written_out():
         ({"l2": "auto", "method": "fedavg"}, "`l2` .*'fedavg'"),
         ({"objective": 1.0, "method": "two-stage"}, "`objective` .*'two-stage'"),
         ({"curvature": "exact", "method": "fedavg"}, "`curvature` .*'fedavg'"),
-        ({"masked": True, "method": "fedavg"}, "`masked` .*'fedavg'"),
         ({"protects": "worst", "method": "fedavg"}, "`protects` .*'fedavg'"),
         ({"protects": "none", "method": "two-stage"}, "`protects`"),
         ({"protects": "worst", "method": "two-stage", "published": True}, "`protects`"),
@@ -284,7 +283,6 @@ def test_the_mean_is_the_limit_of_the_smooth_maximum():
         ("test_size = '0.2'", {"test_size": 0.2}),
         ("rounds = '5,6'", {"rounds": (5, 6)}),
         ("method = 'q-ffl'\noptions = 'q=2'", {"method": "q-ffl", "options": {"q": 2}}),
-        ("masked = true", {"masked": True}),
     ],
 )
 def test_a_file_may_have_values_as_on_the_command_line(tmp_path, text, settings):

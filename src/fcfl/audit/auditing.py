@@ -90,7 +90,6 @@ def audit_clients(
     min_group_rows: float | None = 1.0,
     trained_counts: Mapping[ClientId, Vector] | None = None,
     noise_sd: float = 0.0,
-    together: Sequence[str] = (),
 ) -> Audit:
     """Compare every client's counts with the rules, and all counts together.
 
@@ -102,7 +101,6 @@ def audit_clients(
     Groups with fewer than ``min_group_rows`` rows are not compared, None leaves their number to the
     rule; with ``trained_counts``, the clients' training rows of each group, those decide. Where
     clients counted with noise, ``noise_sd`` is its standard deviation in each of their cells.
-    Attributes that were counted over all clients ``together`` only are compared there only.
     """
     check_fraction("confidence", confidence)
     check_choice("simultaneous", simultaneous, ("bonferroni", "none"))
@@ -145,7 +143,6 @@ def audit_clients(
         return PartAudit(found.n_rows, *shares, disparities)
 
     client_rules, global_rules = _rules_at(rules, "client"), _rules_at(rules, "global")
-    client_rules = tuple(rule for rule in client_rules if rule.attribute not in together)
     everybody, pooled_sd = pool(counts.values()), noise_sd * len(counts) ** 0.5
     n_compared, alpha = level(client_rules, counts)
     _, global_alpha = level(global_rules, {None: everybody})

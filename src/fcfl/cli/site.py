@@ -1,4 +1,4 @@
-"""fcfl site: what a site was asked, and its public key."""
+"""fcfl site: what a site was asked."""
 
 from pathlib import Path
 from typing import Annotated
@@ -65,11 +65,3 @@ def _runs_table(entries: list[Entry]) -> Table:
         points, first, last = sum(entry.points for entry in own), own[0].at, own[-1].at
         table.add_row(run[:8] or "introductions", str(len(own)), str(points), first, last)
     return table
-
-
-@app.command(help_epilogue="Example:\n\n  fcfl site key /srv/fcfl/site.toml")
-def key(path: SiteFile, /) -> None:
-    """Print this site's public key for masked sums, which other sites may pin in their policy."""
-    from fcfl.sites.masks import site_public  # needs an extra
-
-    say(site_public(SiteSettings.from_file(path)))

@@ -107,9 +107,9 @@ class Introduction:
     ``present`` those with training rows here. A client may insist on ``rules`` of its own, and on
     saying nothing of groups with fewer than ``min_group_rows`` rows. The rest is for clients whose
     tables are not encoded yet: labels and statistics of their columns, without levels and groups
-    that occur in fewer than ``withhold_below`` rows. ``mask_key`` is its public key, in a run with
-    masked sums. With a ``privacy`` budget it answers releases only, and names what it has declared.
-    Without ``sends_spread`` its policy has it send no `GradientSpread`.
+    that occur in fewer than ``withhold_below`` rows. With a ``privacy`` budget it answers releases
+    only, and names what it has declared. Without ``sends_spread`` its policy has it send no
+    `GradientSpread`.
     """
 
     name: ClientId
@@ -123,7 +123,6 @@ class Introduction:
     statistics: Statistics | None = None
     withhold_below: int = 1
     policy_sha256: str | None = None
-    mask_key: str = ""
     privacy: PrivacyBudget | None = None
     schema: Schema | None = None
     sends_spread: bool = True

@@ -40,7 +40,6 @@ from .inputs import (
     check_sizes,
     client_column,
     features_of,
-    is_masked,
     method_of,
     open_settings_of,
     privacy_of,
@@ -120,9 +119,6 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     privacy : {"epsilon": E, "delta": D}, optional
         Clients add noise to all they say, and the method is "private": see docs/privacy.md. The
         scale of ``X``, classes and groups count as known; scale by constants, not by these rows.
-    masked : bool
-        Clients' curvatures, and counts that only rules of scope "global" compare, are summed under
-        masks, as between sites (docs/masked-sums.md). Needs three clients and the masks extra.
     model : torch.nn.Module, optional
         A module with one logit, trained from the weights it has. It is copied, not changed.
     random_state : int, RandomState or None
@@ -190,7 +186,6 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     threshold: float = HALF
     thresholds: Thresholds = "common"
     privacy: PrivacyBudget | Mapping[str, float] | None = None
-    masked: bool = False
     model: Any = None
     random_state: Any = 0
     verbose: bool | None = None
@@ -239,9 +234,8 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_count("random_state", int(seed))
         method = method_of(self, int(seed))
         l2, objective = open_settings_of(self)
-        federation = Federation.from_rows(parts, privacy=privacy_of(self))
         trained = train(
-            federation.masked() if is_masked(self) else federation,
+            Federation.from_rows(parts, privacy=privacy_of(self)),
             self._untrained(X.shape[1]),
             rules_of(self, list(sensitive), list(parts)),
             method=method,

@@ -278,25 +278,6 @@ def _private_method(classifier: Any, privacy: PrivacyBudget) -> Private:
     return Private(privacy.epsilon, privacy.delta, **least, **rounds)
 
 
-def is_masked(classifier: Any) -> bool:
-    """Whether sums are masked; refused where a method has none, or has noise instead."""
-    if not isinstance(classifier.masked, bool):
-        raise ValueError(f"`masked` must be True or False, got {classifier.masked!r}.")
-    if classifier.masked and classifier.privacy is not None:
-        raise ValueError(
-            "`masked` must be left out with `privacy`: each client's sums have noise already."
-        )
-    if (
-        classifier.masked
-        and classifier.method != "sqp"
-        and not hasattr(classifier.method, "curvature")
-    ):
-        raise ValueError(
-            f"`masked` belongs to method 'sqp', got {classifier.method!r}, without curvature."
-        )
-    return bool(classifier.masked)
-
-
 def open_settings_of(classifier: Any) -> tuple[Any, Any]:
     """``l2`` and ``objective``; by its name a method leaves what is not given open."""
     l2, objective = classifier.l2, classifier.objective

@@ -1,10 +1,9 @@
 """Send one request to all clients and check their answers. No rows above this module."""
 
-import copy
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from fcfl._checks import check_curvature_sum
 from fcfl._types import (
@@ -43,13 +42,9 @@ from fcfl.federation.arrivals import (
     check_thresholds,
 )
 from fcfl.federation.exchange_count import ExchangeCount, Phase
-from fcfl.federation.masks.hidden import summed_rates, wants_sum
 from fcfl.models.kernels import CurvatureSum
 from fcfl.policy import Policy, PrivacyBudget
 from fcfl.preference import Ballot, Choices
-
-if TYPE_CHECKING:
-    from fcfl.federation.masks.sums import MaskedSums
 
 Check = Callable[[ClientId, Any], None]
 CheckReports = Callable[..., None]
@@ -69,7 +64,6 @@ class Federation:
         if not clients:
             raise ValueError("`clients` must name at least one client, got none.")
         self._clients = dict(clients)
-        self._masks: MaskedSums | None = None
         self._known_counts = KnownCounts()
         self._exchanges = ExchangeCount()
 
@@ -145,7 +139,7 @@ class Federation:
             if answer.test.n_rows:  # a site may withhold its counts, depending on the model
                 self._check_rows(name, setup, answer.test, "held out")
 
-        counted = self._ask_summed(Count(setup, params), check)
+        counted = self._ask(Count(setup, params), check)
         self.check_all_answered("how the model does on its rows")
         return counted
 
@@ -205,8 +199,7 @@ class Federation:
 
     def only(self, name: ClientId) -> "Federation":
         """One client alone."""
-        alone = self._sharing({name: self._clients[name]})
-        return alone.masked() if self.is_masked else alone
+        return self._sharing({name: self._clients[name]})
 
     def _sharing(self, clients: Mapping[ClientId, Client]) -> "Federation":
         """Return a federation of ``clients`` whose exchanges are counted with these."""
@@ -214,40 +207,11 @@ class Federation:
         other._exchanges = self.exchanges
         return other
 
-    @property
-    def is_masked(self) -> bool:
-        """Whether curvature comes as a sum that cannot be taken apart: see docs/masked-sums.md."""
-        return self._masks is not None
-
-    def together(self, setup: Setup) -> tuple[str, ...]:
-        """Attributes whose groups are counted over all clients together only: under masks."""
-        columns = summed_rates(setup) if self.is_masked else ()
-        return tuple(dict.fromkeys(setup.rates[i].attribute for i in columns))
-
-    def masked(self, threshold: int | None = None) -> Self:
-        """The same clients, whose curvatures, and counts for global rules, are summed under masks.
-
-        ``threshold`` of them must help to open a sum, by default more than two thirds.
-        """
-        from fcfl.federation.masks.sums import mask_in_process  # needs an extra
-
-        hidden = copy.copy(self)
-        hidden._masks = mask_in_process(self._clients, threshold, self.exchanges.add)
-        return hidden
-
     def _evaluate(self, question: Evaluate, check: CheckReports) -> Reports:
         """Return every client's reports, checked; curvatures are added up as they come."""
-        if self._masks is not None and wants_sum(question):
-            return self._masks.report(question, check)
         if all(point.want != "curvature" for point in question.request.points):
             return self._ask(question, check)
         return self._evaluate_curved(question, check)
-
-    def _ask_summed(self, question: Count, check: Check) -> dict[ClientId, Any]:
-        """Return every client's answer; under masks, counts of global rules are sums."""
-        if self._masks is not None and wants_sum(question):
-            return self._masks.ask(question, check)
-        return self._ask(question, check)
 
     def _evaluate_curved(self, question: Evaluate, check: CheckReports) -> Reports:
         """Return every client's reports without curvatures, and the sums of these beside them.

@@ -37,7 +37,6 @@ class AuditTerms:
     simultaneous: Simultaneous = "bonferroni"
     min_group_rows: float | None = 1.0
     noise_sd: Mapping[PartName, float] = field(default_factory=dict)  # of each cell counted
-    together: tuple[str, ...] = ()  # attributes of which one client has all clients' counts
 
     def audit(
         self,
@@ -57,7 +56,6 @@ class AuditTerms:
             min_group_rows=self.min_group_rows,
             trained_counts=trained_counts,
             noise_sd=self.noise_sd.get(part, 0.0),
-            together=self.together,
         )
 
     def section(self, audit: Audit) -> AuditSection:

@@ -336,7 +336,6 @@ def for_method(experiment: Experiment, method: str, seed: int) -> Experiment:
         seed=seed,
         objective=experiment.objective if own else None,
         curvature=experiment.curvature if own else "auto",
-        masked=experiment.masked and "curvature" in known.options,
         protects=experiment.protects if "protects" in known.options else "all",
         rounds=rounds,
         l2=None if experiment.l2 == "auto" and method != "sqp" else experiment.l2,

@@ -49,7 +49,6 @@ _OF_ROWS = _OF_TABLES | {
     "relative_budget": "it has no model without budgets",
     "loss": "it has a loss of its own",
     "threshold": "it decides nothing",
-    "masked": "it has one client, no sum",
 }
 
 
@@ -112,7 +111,7 @@ def open_run(experiment: Experiment) -> Opened:
     loss = as_loss("loss", experiment.loss)
     federation = Federation.from_rows(table.train, table.test, privacy=budget)
     return Opened(
-        federation=federation.masked() if experiment.masked else federation,
+        federation=federation,
         model=Linear(
             table.schema.n_features, experiment.start, experiment.seed, loss, experiment.threshold
         ),

@@ -257,10 +257,6 @@ class TrainingSettings:
     rare label. Not for the hinge loss."""
     curvature: Literal["auto", "exact", "lbfgs"] = "auto"
     """For sqp: exact, lbfgs, or auto by size."""
-    masked: bool = False
-    """Sum the clients' curvatures, and counts and rates that only rules of scope global
-    compare, under masks: the server sees no single client's. Needs the masks extra, and
-    three clients or more."""
     protects: Literal["all", "worst"] = "all"
     """Whose loss the second stage may not raise: all clients' or the worst one's only."""
     start: Literal["zero", "uniform"] = "zero"
@@ -294,14 +290,9 @@ class TrainingSettings:
                 f"{' without' if self.privacy is None else ' with'} `privacy`. Example: "
                 "--privacy epsilon=2,delta=1e-6"
             )
-        if self.privacy is not None and self.masked:
-            raise ValueError(
-                "`masked` must be left out with `privacy`: each client's sums have noise already."
-            )
         check_open_settings(registered.method, self.l2, self.objective)
         belongs = {
             "curvature": ("method 'sqp'", "curvature" in registered.options),
-            "masked": ("method 'sqp'", "curvature" in registered.options),
             "protects": ("methods with two stages", "protects" in registered.options),
             "step_size": ("the gradient methods", "step_size" in registered.options),
             "published": ("method 'two-stage'", hasattr(registered.method, "published")),

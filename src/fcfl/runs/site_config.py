@@ -45,7 +45,7 @@ _OF_RUN = (  # settings of `fcfl train` that a run over sites has, in the order 
     *("metric", "budget", "relative_budget", "ratio", "scope", "policy", "confidence"),
     *("max_accuracy_loss", "max_rate_shift", "pooling", "new_rows"),
     *("min_group_rows", "method", "published", "step_size", "rounds", "options"),
-    *("l2", "objective", "loss", "threshold", "curvature", "masked", "protects"),
+    *("l2", "objective", "loss", "threshold", "curvature", "protects"),
     *("starts", "privacy"),
 )
 _OF_SQP = ("rounds", "l2", "objective")  # whose defaults in `_OTHERWISE` are those of the method
@@ -211,7 +211,6 @@ class SitesConfig:
         run = self.experiment
         return Terms(
             *(str(run.label), run.sensitive, run.drop, run.positive, run.test_size, run.seed),
-            masked=run.masked,
             drop_unlabelled=run.drop_unlabelled,
         )
 

@@ -51,7 +51,7 @@ class Sites:
         self.on_message(f"Waiting for {len(run.sites)} sites: {', '.join(run.sites)}.")
         if run.nodes is None:
             self.on_message("Names of sites are only claimed: `nodes` binds them to their keys.")
-        sites = RemoteFederation(
+        return RemoteFederation(
             self.transport,
             run.sites,
             run.terms,
@@ -59,7 +59,6 @@ class Sites:
             nodes=run.nodes,
             on_message=self.on_message,
         )
-        return sites.masked(needs_all=run.max_age == 0) if run.experiment.masked else sites
 
     def open(self, experiment: Experiment) -> Opened:
         """Return what a run trains; its traffic is counted from here."""
@@ -288,10 +287,6 @@ EXCHANGES = {
     (False, True, "budgets"): (17, 37),
     (False, True, "nothing"): (9, 10),
 }
-# Under masks a request for a sum takes a second exchange, which opens it. Not all requests do: on
-# the tables of three clients or more the shortest runs took 1.7 times as many exchanges. With
-# margins this gives 36 to 120 and 27 to 112; 20 runs each took 39 to 114 and 34 to 100.
-MASKED = (1.7, 2.0)
 AROUND = 3  # of other methods: introductions, counts of groups, counts of decisions
 
 
@@ -300,8 +295,6 @@ def cost_sentence(experiment: Experiment, method: Any, model: Model, seconds: fl
     if traits_of(method).is_cross_validated:
         exchanges = typical_exchanges(experiment, method, model)
         basis = "the range of nine in ten measured runs with such settings"
-        if experiment.masked:
-            basis = "estimated from measured runs without masks"
     else:
         exchanges, basis = most_exchanges(experiment, method), "if all rounds are taken"
     if exchanges is None:
@@ -325,10 +318,7 @@ def typical_exchanges(experiment: Experiment, method: Any, model: Model) -> tupl
     if not (experiment.is_constrained or experiment.policy):
         enforced = "nothing"
     settings = experiment.open_settings
-    measured = EXCHANGES.get((settings.is_open, settings.objective == "max", enforced))
-    if measured is None or not experiment.masked:
-        return measured
-    return round(measured[0] * MASKED[0]), round(measured[1] * MASKED[1])
+    return EXCHANGES.get((settings.is_open, settings.objective == "max", enforced))
 
 
 def most_exchanges(experiment: Experiment, method: Any) -> tuple[int, int] | None:

@@ -10,7 +10,6 @@ from fcfl.data.cells import alike_notes, look_alikes
 from fcfl.data.roles import label_pair
 from fcfl.data.schema import EMPTY
 from fcfl.errors import DataError
-from fcfl.federation.serialise import digest
 from fcfl.sites.messages import Agreement, Terms
 
 _TOO_RARE = f"{EMPTY}, or all its values are too rare for the sites to name (`withhold-below`),"
@@ -62,11 +61,6 @@ def _declared(
     negative, positive = first.labels
     schema = first.schema or Schema(())
     return Agreement(terms, (negative, positive), first.levels, schema, checksums)
-
-
-def run_id(agreement: Agreement) -> str:
-    """Identifies a run for masked sums: the same at all sites, and again when it is resumed."""
-    return digest(replace(agreement, checksums={}))
 
 
 def _labels(terms: Terms, introductions: Mapping[ClientId, Introduction]) -> tuple[str, str]:

@@ -116,16 +116,13 @@ class Exchange:
         question: QuestionFor,
         check: Check,
         only: Sequence[ClientId] | None = None,
-        enough: int | None = None,
     ) -> dict[ClientId, Any]:
-        """Return the answers before the deadline, or as soon as ``enough`` sites have answered."""
+        """Return the answers that arrive before the deadline."""
         current = self._new_round(only)
-        most = len(self.names) + 1 if enough is None else enough
-        while not self._is_settled(current, most) and time.monotonic() < current.deadline:
+        while not self._is_settled(current) and time.monotonic() < current.deadline:
             self._turn(current, question, check)
         late = f"it did not answer within {self._timeout:g} s."
         missing = [name for name in current.names if name not in current.answers]
-        missing = [] if len(current.answers) >= most else missing
         self.failures = {name: current.failures.get(name, late) for name in missing}
         for name, sentence in self.failures.items():
             self._on_message(f"Site {name!r} is absent: {sentence}")
@@ -262,14 +259,13 @@ class Exchange:
         taken = time.monotonic() - sent.sent_at
         traffic.slowest_seconds = max(traffic.slowest_seconds, taken)
 
-    def _is_settled(self, current: _Round, most: int) -> bool:
+    def _is_settled(self, current: _Round) -> bool:
         """Whether everybody has answered or failed, and nobody who could still does."""
         under_way = any(
             message.node in self._online and not message.is_hello for message in self._sent.values()
         )
         known = current.answers.keys() | current.failures.keys()
-        everybody = not under_way and set(current.names) <= known
-        return everybody or len(current.answers) >= most
+        return not under_way and set(current.names) <= known
 
     def _never_came(self) -> AbsentClientError:
         missing = [repr(name) for name in self.names if name not in self.introductions]

@@ -33,13 +33,8 @@ def check_vote(question: Vote, name: ClientId) -> None:
             raise DataError(f"`accuracy` and `disparity` must lie between 0 and 1, got {one}.")
 
 
-def check_question(
-    question: OnRows, agreement: Agreement, limits: Limits, *, masked: bool = False
-) -> None:
-    """Raise `DataError` for what the policy closes, and for models of other columns.
-
-    A request is ``masked`` if its answer has curvature under masks only.
-    """
+def check_question(question: OnRows, agreement: Agreement, limits: Limits) -> None:
+    """Raise `DataError` for what the policy closes, and for models of other columns."""
     model, n_rates = question.setup.model, len(question.setup.rates)
     if question.setup.thresholds is not None:
         raise DataError("A site counts decisions by one threshold, not by group.")
@@ -66,11 +61,6 @@ def check_question(
         _check_params(point.params, model.n_params)
         if point.want == "curvature" and not limits.curvature:
             raise DataError('This site sends no curvature. Train with curvature = "lbfgs".')
-        if point.want == "curvature" and limits.curvature == "masked" and not masked:
-            raise DataError(
-                "This site sends curvature as part of a masked sum only. Train with masked = "
-                'true, or with curvature = "lbfgs".'
-            )
         for extra in point.extras:
             _check_extra(extra, model.n_params, limits)
 
@@ -93,10 +83,8 @@ def _check_params(params: Vector, n_params: int) -> None:
 
 def _check_extra(extra: Extra, n: int, limits: Limits) -> None:
     if isinstance(extra, GradientSpread):
-        if limits.curvature is not True:  # it is for all rows' sum only, or for nobody
-            raise DataError(
-                "This site tells curvature, and how gradients vary, to nobody by itself."
-            )
+        if not limits.curvature:
+            raise DataError("This site sends neither curvature nor how gradients vary.")
         _check_factor(extra.factor, n)
     if isinstance(extra, LeaveOneOut):
         _check_leave_one_out(extra, n, limits)

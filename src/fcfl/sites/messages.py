@@ -14,12 +14,6 @@ from fcfl.data import Columns
 from fcfl.data.schema import Schema
 from fcfl.data.table import SITE
 from fcfl.extras import LocalTraining
-from fcfl.federation.masks.messages import (
-    MaskedAnswer,
-    MaskQuestion,
-    Revealed,
-    SumKey,
-)
 from fcfl.federation.serialise import Serialiser, peek
 from fcfl.models.influence import GradientSpread, LeaveOneOut
 from fcfl.models.linear import Linear
@@ -31,10 +25,7 @@ from fcfl.sites.named_module import NamedModule
 
 @dataclass(frozen=True)
 class Terms:
-    """The role of each column, and how rows are held out.
-
-    In a ``masked`` run the server gets curvature as a sum over sites only.
-    """
+    """The role of each column, and how rows are held out."""
 
     label: str
     sensitive: tuple[str, ...]
@@ -42,7 +33,6 @@ class Terms:
     positive: str | None = None
     test_size: float = 0.3
     seed: int = 0
-    masked: bool = False
     drop_unlabelled: bool = False
 
     @property
@@ -77,7 +67,7 @@ class Ask:
     """A question about the site's rows, encoded as agreed."""
 
     agreement: Agreement
-    question: Question | MaskQuestion
+    question: Question
 
 
 @dataclass(frozen=True)
@@ -85,10 +75,7 @@ class Answer:
     """A site's answer, with its name."""
 
     name: ClientId
-    content: (
-        "Introduction | tuple[Report, ...] | Counted | Ballot | Refusal"
-        " | SumKey | MaskedAnswer | Revealed"
-    )
+    content: "Introduction | tuple[Report, ...] | Counted | Ballot | Refusal"
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NoReturn
 
 from fcfl._types import ClientId, Reports
 from fcfl.client.client import Evaluate, Introduction, Question
@@ -11,10 +11,9 @@ from fcfl.errors import FCFLError
 from fcfl.federation.arrivals import KnownCounts, check_site_introduction
 from fcfl.federation.exchange_count import ExchangeCount
 from fcfl.federation.federation import Check, CheckReports, Federation
-from fcfl.federation.masks.messages import MaskQuestion, SumTerms
-from fcfl.sites.agreement import agree, run_id
+from fcfl.sites.agreement import agree
 from fcfl.sites.exchange import Exchange, Traffic
-from fcfl.sites.messages import EXTRAS, Agreement, Ask, Terms
+from fcfl.sites.messages import EXTRAS, Ask, Terms
 from fcfl.sites.transport import Transport
 
 
@@ -44,7 +43,6 @@ class RemoteFederation(Federation):
         self.introductions = self._exchange.meet(check_site_introduction)
         self.agreement = agree(terms, self.introductions)
         self._only: tuple[ClientId, ...] | None = None
-        self._masks = None
         self._known_counts = KnownCounts()
 
     @property
@@ -76,39 +74,15 @@ class RemoteFederation(Federation):
         """Every site's reports, each with its own curvature: one that is absent leaves its last."""
         return self._ask(question, check)
 
-    def masked(self, threshold: int | None = None, *, needs_all: bool = True) -> Self:
-        """The same sites, whose curvatures are summed under masks.
-
-        With ``needs_all`` no sum is opened that a site is missing from.
-        """
-        from fcfl.federation.masks.sums import MaskedSums, usual_threshold  # needs an extra
-
-        hidden = copy.copy(self)
-        keys = {name: self.introductions[name].mask_key for name in self.names}
-        for name, key in keys.items():
-            if not key:
-                raise FCFLError(f"Site {name!r} sent no key for masked sums.")
-        terms = SumTerms(run_id(self.agreement), threshold or usual_threshold(len(keys)), keys)
-        hidden._masks = MaskedSums(terms, hidden._ask, hidden._ask_some, needs_all=needs_all)
-        return hidden
-
-    def _ask(self, question: Question | MaskQuestion, check: Check) -> dict[ClientId, Any]:
+    def _ask(self, question: Question, check: Check) -> dict[ClientId, Any]:
         if isinstance(question, Evaluate):
             _check_extras(question)
-        return self._exchange.ask(self._for_sites(question), check, self._only)
 
-    def _ask_some(
-        self, question: MaskQuestion, check: Check, names: Sequence[ClientId], enough: int
-    ) -> dict[ClientId, Any]:
-        """Ask these sites until enough have answered; then `failures` stay as they were."""
-        failures = self._exchange.failures
-        answers = self._exchange.ask(self._for_sites(question), check, names, enough)
-        if len(answers) >= enough:
-            self._exchange.failures = failures
-        return answers
+        def for_site(name: ClientId) -> Ask:
+            own = {name: self.agreement.checksums[name]}  # without those of the others
+            return Ask(replace(self.agreement, checksums=own), question.for_client(name))
 
-    def _for_sites(self, question: Question | MaskQuestion) -> Callable[[ClientId], Ask]:
-        return lambda name: Ask(_for_site(name, self.agreement), question.for_client(name))
+        return self._exchange.ask(for_site, check, self._only)
 
     def _threshold_clients(self) -> NoReturn:
         """Raise `FCFLError`: sites choose no thresholds yet."""
@@ -121,12 +95,7 @@ class RemoteFederation(Federation):
         """The same exchange with one site alone."""
         alone = copy.copy(self)
         alone._only = (name,)
-        return alone.masked() if self.is_masked else alone
-
-
-def _for_site(name: ClientId, agreement: Agreement) -> Agreement:
-    """The agreement without the checksums of others."""
-    return replace(agreement, checksums={name: agreement.checksums[name]})
+        return alone
 
 
 def _check_extras(question: Evaluate) -> None:

@@ -11,11 +11,9 @@ from typing import Any
 from fcfl.client.client import Count, Evaluate, Introduction, LocalClient, OnRows, Question, Vote
 from fcfl.errors import DataError, FCFLError
 from fcfl.federation.federation import answer
-from fcfl.federation.masks.messages import MaskedAsk, MaskQuestion
 from fcfl.federation.serialise import digest
 from fcfl.policy import check_rules_kept
 from fcfl.preference import Preference
-from fcfl.sites.agreement import run_id
 from fcfl.sites.guards import check_question, check_vote
 from fcfl.sites.journal import Entry, open_journal, record
 from fcfl.sites.messages import (
@@ -86,16 +84,14 @@ class _Received:
     message: bytes
 
     @property
-    def question(self) -> Question | MaskQuestion:
+    def question(self) -> Question:
         """The request itself."""
         return self.ask.question
 
     @property
     def on_rows(self) -> OnRows | None:
-        """The part that is about rows under a model, masked or not."""
-        question = self.question
-        question = question.question if isinstance(question, MaskedAsk) else question
-        return question if isinstance(question, (Evaluate, Count)) else None
+        """The request if it is about rows under a model."""
+        return self.question if isinstance(self.question, (Evaluate, Count)) else None
 
     @cached_property
     def table(self) -> str:
@@ -122,8 +118,6 @@ def _answer(received: _Received) -> Any:
     if settings.privacy is not None:
         assert isinstance(question, Evaluate)  # checked
         return answer_privately(question, received.ask.agreement, settings, received.checksum)
-    if isinstance(question, MaskQuestion):
-        return _answer_masked(received, question)
     return answer(_client(received), question)
 
 
@@ -143,10 +137,7 @@ def _check_policy(received: _Received) -> None:
         check_vote(question, settings.name)
     if on_rows is not None:
         check_rules_kept(settings.name, settings.rules, on_rows.setup.rules)
-        masked = isinstance(question, MaskedAsk)
-        check_question(on_rows, agreement, settings.read_policy.limits, masked=masked)
-    if isinstance(question, MaskQuestion) and question.terms.run != run_id(agreement):
-        raise DataError("The masked sum is of another run than the question.")
+        check_question(on_rows, agreement, settings.read_policy.limits)
 
 
 def _record(received: _Received) -> None:
@@ -171,15 +162,6 @@ def _record(received: _Received) -> None:
 def _write(settings: SiteSettings, entry: Entry) -> None:
     journal, after_exact = open_journal(settings.ledger_folder), settings.read_policy.after_exact
     record(journal, entry, settings.privacy, after_exact=after_exact)
-
-
-def _answer_masked(received: _Received, question: MaskQuestion) -> Any:
-    from fcfl.federation.masks.holder import answer_masked
-    from fcfl.sites.masks import site_holder  # needs an extra
-
-    holder = site_holder(received.settings, question.terms.run, received.checksum)
-    client = None if received.on_rows is None else _client(received)
-    return answer_masked(client, holder, question)
 
 
 def _client(received: _Received) -> LocalClient:
@@ -238,18 +220,11 @@ def _introduce(question: Introduce, settings: SiteSettings, message: bytes) -> I
         statistics=withheld_statistics(table.statistics(), policy.withhold_below),
         withhold_below=policy.withhold_below,
         policy_sha256=policy.sha256 or None,
-        mask_key=_mask_key(settings) if terms.masked else "",
-        sends_spread=policy.limits.curvature is True,
+        sends_spread=policy.limits.curvature,
     )
     for sentence in table.unsuitable():
         log.warning("Site %r: %s", settings.name, sentence)  # not sent: it is about the rows
     return said
-
-
-def _mask_key(settings: SiteSettings) -> str:
-    from fcfl.sites.masks import site_public  # needs an extra
-
-    return site_public(settings)
 
 
 # --- sentences ------------------------------------------------------------------------------------

@@ -264,14 +264,13 @@ class Run:
         self, counted: Mapping[ClientId, Counted], rules: Sequence[Rule]
     ) -> Evaluations:
         """Return what a model does on every client's rows, compared with ``rules``."""
-        together = self.federation.together(self.setup)
         return Evaluations(
             self.setup.rates,
             tuple(rules),
             {client: said.train for client, said in counted.items()},
             {client: said.test for client, said in counted.items()},
             {client: said.report for client, said in counted.items()},
-            AuditTerms(min_group_rows=self.min_group_rows, together=together),
+            AuditTerms(min_group_rows=self.min_group_rows),
         )
 
 

@@ -1,1 +1,0 @@
-"""Sums over clients that nobody can take apart: masks that cancel, shares for who drops out."""
