@@ -4,8 +4,7 @@ Random programmes of nine kinds (see `KINDS`), overall scales 1e-4, 1, 1e4 and p
 *Error* is the scaled KKT residual of what a solver returns, before and after the Newton steps on
 the free variables; *not solved* counts residuals above 1e-9 after them. Then seconds against the
 number of variables, one third objectives. Exits 1 unless the routine that is used (both solvers,
-each judged by its residual) solves every programme. The wider study, with four solvers and a
-reference in 400-bit arithmetic, is in docs/qp-solvers.md.
+each judged by its residual) solves every programme.
 """
 
 import sys

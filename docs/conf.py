@@ -26,14 +26,14 @@ myst_heading_anchors = 3
 
 suppress_warnings = ["ref.python"]  # one word, such as n_rows, is a field of several classes
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"  # the docstrings say what a parameter is; signatures stay readable
+autodoc_typehints = "none"  # docstrings describe parameters; signatures stay readable
 napoleon_google_docstring = False
 
 html_theme = "pydata_sphinx_theme"
 html_title = "fcfl"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_sidebars = {page: [] for page in ("index", "start", "gallery", "glossary")}  # nothing below
+html_sidebars = {page: [] for page in ("index", "start", "gallery")}  # nothing below
 html_theme_options = {
     "show_toc_level": 2,
     "navigation_with_keys": False,

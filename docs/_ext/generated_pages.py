@@ -1,8 +1,11 @@
-"""Pages made from the program itself: commands and options, public names, the glossary."""
+"""Pages generated from the program: commands, options, settings, public names, the glossary."""
 
+import importlib
 import inspect
 import re
+from collections.abc import Collection
 from importlib.resources import files
+from types import ModuleType
 from typing import Any, ClassVar
 
 from cyclopts import App
@@ -12,6 +15,7 @@ from sphinx.util.docutils import SphinxDirective
 
 import fcfl
 from fcfl.cli.commands import COMMANDS, make_app
+from fcfl.runs.site_config import CONFIG
 
 SECTIONS = {
     "To train": ("train", "FCFLClassifier", "Difference", "Ratio", "Trained", "Session", "Result"),
@@ -23,6 +27,7 @@ SECTIONS = {
     "Baselines": ("FedAvg", "FairReg", "QFFL", "AFL"),
 }  # fmt: skip
 REST = "For methods, clients and transports of your own"
+MODULES = ("fcfl.torch", "fcfl.audit", "fcfl.data", "fcfl.runs", "fcfl.results")
 
 
 class CommandLine(SphinxDirective):
@@ -31,7 +36,7 @@ class CommandLine(SphinxDirective):
     has_content: ClassVar[bool] = False
 
     def run(self) -> list[nodes.Node]:
-        """One section a command."""
+        """Return one section per command."""
         lines = [line for name in COMMANDS for line in _described(name, make_app(name)[name])]
         text = "\n".join(lines)
         return self.parse_text_to_nodes(text, allow_section_headings=True)
@@ -54,36 +59,57 @@ def _described(name: str, app: App, level: int = 2) -> list[str]:
 
 
 def _option(one: Argument) -> list[str]:
-    """A definition: the flags, then what they mean."""
+    """Return a definition: the flags, then their meaning."""
     choices = one.get_choices()
     kind = "|".join(choices) if choices else one.parameter.metavar or "VALUE"
     default = one.show_default
     value = one.field_info.default if default is True else default
-    said = f" Default: `{value}`." if default and not one.is_flag() else ""
+    shown = f" Default: `{value}`." if default and not one.is_flag() else ""
     flags = ", ".join(f"`{flag}`" for flag in one.names)
     kind = "" if one.is_flag() else f" `{kind}`"
-    return [f"{flags}{kind}", f": {' '.join(_plain(one.parameter.help or ''))}{said}"]
+    return [f"{flags}{kind}", f": {' '.join(_plain(one.parameter.help or ''))}{shown}"]
 
 
 def _plain(text: str) -> list[str]:
-    """Without the marks of the terminal."""
+    """Return the lines without the terminal's marks."""
     return text.replace("\b", "").replace("<", "&lt;").splitlines()
 
 
-class PublicNames(SphinxDirective):
-    """``{public-names}``: what ``from fcfl import`` gives, by purpose, with its docstrings."""
+class SiteSettings(SphinxDirective):
+    """``{fcfl-site-settings}``: every key of a run over sites, its default and its meaning."""
 
     has_content: ClassVar[bool] = False
 
     def run(self) -> list[nodes.Node]:
-        """One section a purpose; names that no section claims come last, so that none is missed."""
+        """Return a definition list."""
+        text = "\n\n".join(
+            f"`{key}`{f' (default `{default}`)' if default != '' else ''}\n"
+            f": {' '.join(_plain(meaning))}"
+            for key, (default, meaning) in CONFIG.items()
+        )
+        return self.parse_text_to_nodes(text)
+
+
+class PublicNames(SphinxDirective):
+    """``{public-names}``: the public names with their docstrings, by purpose or by module."""
+
+    has_content: ClassVar[bool] = False
+
+    def run(self) -> list[nodes.Node]:
+        """Return one section per purpose of ``fcfl``, then one per other public module."""
         claimed = {name for names in SECTIONS.values() for name in names}
         rest = [name for name in fcfl.__all__ if name not in claimed and name != "__version__"]
+        sections = {title: (fcfl, names) for title, names in {**SECTIONS, REST: rest}.items()}
+        for name in MODULES:
+            module = importlib.import_module(name)
+            sections[f"`{name}`"] = (module, sorted(module.__all__))
         lines = []
-        for title, names in {**SECTIONS, REST: tuple(rest)}.items():
+        for title, (module, names) in sections.items():
             lines += [f"## {title}", "", "```{eval-rst}"]
+            if module is not fcfl:
+                lines += [f".. automodule:: {module.__name__}", ""]
             for name in names:
-                lines += [_documented(name), ""]
+                lines += [_documented(module, name), ""]
             lines += ["```", ""]
         return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
 
@@ -94,23 +120,27 @@ _ROUTING = (
 )  # fmt: skip
 
 
-def _documented(name: str) -> str:
-    public = getattr(fcfl, name)
+def _documented(module: ModuleType, name: str) -> str:
+    public, path = getattr(module, name), f"{module.__name__}.{name}"
+    if public is getattr(fcfl, name, None) and module is not fcfl:
+        return f".. py:data:: {path}\n   :no-index:\n\n   The same as :py:obj:`fcfl.{name}`."
     if inspect.isclass(public):
         options = ["   :members:", f"   :exclude-members: {', '.join(_ROUTING)}"]
-        return "\n".join([f".. autoclass:: fcfl.{name}", *options])
-    if inspect.isfunction(public):
-        return f".. autofunction:: fcfl.{name}"
-    return f".. py:data:: fcfl.{name}\n\n   An alias for annotations: ``{public}``."
+        return "\n".join([f".. autoclass:: {path}", *options])
+    if inspect.isroutine(public):
+        return f".. autofunction:: {path}"
+    if isinstance(public, Collection):
+        return f".. py:data:: {path}\n\n   ``{public!r}``"
+    return f".. py:data:: {path}\n\n   An alias for annotations: ``{public}``."
 
 
 class Glossary(SphinxDirective):
-    """``{fcfl-glossary}``: the words at the end of every page that a run writes."""
+    """``{fcfl-glossary}``: the glossary of every page that a run writes."""
 
     has_content: ClassVar[bool] = False
 
     def run(self) -> list[nodes.Node]:
-        """A definition list."""
+        """Return a definition list."""
         page = files("fcfl.report").joinpath("templates/glossary.html").read_text(encoding="utf-8")
         words = re.findall(r"<dt>(.*)</dt><dd>(.*)</dd>", page)
         text = "\n\n".join(f"{word}\n: {meaning}" for word, meaning in words)
@@ -118,8 +148,9 @@ class Glossary(SphinxDirective):
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Called by Sphinx."""
+    """Register the directives with Sphinx."""
     app.add_directive("fcfl-commands", CommandLine)
+    app.add_directive("fcfl-site-settings", SiteSettings)
     app.add_directive("public-names", PublicNames)
     app.add_directive("fcfl-glossary", Glossary)
     return {"parallel_read_safe": True}

@@ -15,9 +15,10 @@ PAGES = {
     "budgets": "Choosing a budget",
     "page": "The page",
     "gate": "An audit as a gate in CI",
-    "promise": "Budgets that hold",
+    "promise": "What a budget promises",
     "reference/python": "FCFLClassifier",
     "reference/commands": "--min-group-rows",
+    "reference/settings": "site-timeout",
     "own-method": "Write a method",
     "glossary": "Undetermined",
 }
@@ -37,7 +38,7 @@ def test_a_page_opens(site, page, tmp_path):
     assert PAGES[page] in done.stdout
     assert not [
         line for line in console(done) if "INFO:CONSOLE" not in line
-    ]  # the theme's own word
+    ]  # the theme's own message
 
 
 def test_search_finds_a_page(site, tmp_path):

@@ -10,8 +10,8 @@ same.
 
 DAQP's active-set method solves it, Clarabel's interior-point method what DAQP gets wrong and what
 is very large; Newton steps on the free variables then take off what a solver's tolerance left. A
-solution is judged by its own KKT residual, never by a solver's word. The choice was made by
-measurement: docs/qp-solvers.md.
+solution is judged by its own KKT residual, never by a solver's word. `python -m benchmarks qp`
+compares the two.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from scipy import sparse
 from fcfl._types import Matrix, Vector
 from fcfl.errors import SolverError
 
-# Which solver comes first was chosen by measurement: docs/qp-solvers.md.
+# Which solver comes first was chosen by measurement: `python -m benchmarks qp`.
 _SMALL = 3000  # variables up to which the active-set method comes first
 _REDUCE = 100  # variables up to which many columns are reduced to few beforehand
 # With many more variables than columns most of them could be exchanged for each other, and the
