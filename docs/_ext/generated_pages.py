@@ -102,7 +102,7 @@ class PublicNames(SphinxDirective):
         sections = {title: (fcfl, names) for title, names in {**SECTIONS, REST: rest}.items()}
         for name in MODULES:
             module = importlib.import_module(name)
-            sections[f"`{name}`"] = (module, sorted(module.__all__))
+            sections[f"`{name}`"] = (module, _public(module))
         lines = []
         for title, (module, names) in sections.items():
             lines += [f"## {title}", "", "```{eval-rst}"]
@@ -114,7 +114,17 @@ class PublicNames(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
 
 
-# scikit-learn's own words, which refer to its own pages
+def _public(module: ModuleType) -> list[str]:
+    """Return the names of a module: its ``__all__``, or what it has of fcfl."""
+    names = getattr(module, "__all__", None) or [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", "").startswith("fcfl")
+    ]
+    return sorted(names)
+
+
+# methods of scikit-learn, whose docstrings refer to scikit-learn's pages
 _ROUTING = (
     "get_metadata_routing", "set_fit_request", "set_predict_request", "set_score_request",
 )  # fmt: skip
