@@ -54,9 +54,8 @@ import numpy as np
 from scipy.stats import binom, norm
 
 from fcfl._types import RateId
-from fcfl.audit.auditing import audit_clients
+from fcfl.audit.auditing import Selections, audit_clients
 from fcfl.audit.intervals import RateIntervals, difference_bounds, rate_intervals, ratio_bounds
-from fcfl.audit.performance import Selections
 from fcfl.rules import Difference
 
 RATES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fcfl.audit import Selections, audit_clients, gate, judge
-from fcfl.audit.auditing import MOST_SHOWN
+from fcfl.audit.auditing import MAX_LINES
 from fcfl.audit.intervals import balanced_accuracy_interval, proportion_interval
 from fcfl.client.counts import Counts
 from fcfl.rules import Difference, Ratio, rates_needed, without_budgets
@@ -91,27 +91,26 @@ def test_budgets_of_single_clients():
 
 def test_accuracies_have_intervals():
     part = audit_clients([PARITY], RATES, clients()).clients["small"]
-    assert part.accuracy.value == pytest.approx(0.7)
-    assert (part.accuracy.low, part.accuracy.high) == proportion_interval(70, 100)
-    assert part.balanced_accuracy.value == pytest.approx((30 / 50 + 40 / 50) / 2)
-    found = (part.balanced_accuracy.low, part.balanced_accuracy.high)
-    assert found == balanced_accuracy_interval(30, 50, 40, 50, 0.05)
+    assert part.accuracy == pytest.approx(0.7)
+    assert part.accuracy_interval == proportion_interval(70, 100)
+    assert part.balanced_accuracy == pytest.approx((30 / 50 + 40 / 50) / 2)
+    assert part.balanced_accuracy_interval == balanced_accuracy_interval(30, 50, 40, 50, 0.05)
 
 
 def test_a_client_without_rows_has_no_accuracy():
     empty = counts([0, 0], [0, 0], (0, 0, 0, 0))
     part = audit_clients([PARITY], RATES, {"empty": empty}).clients["empty"]
-    assert (part.n_rows, part.accuracy, part.balanced_accuracy) == (0, None, None)
+    assert (part.selected, part.accuracy, part.balanced_accuracy) == (None, None, None)
     one_class = counts([5, 5], [1, 1], (8, 2, 0, 0))
     part = audit_clients([PARITY], RATES, {"one": one_class}).clients["one"]
-    assert part.balanced_accuracy.value == pytest.approx(0.8)
+    assert part.balanced_accuracy == pytest.approx(0.8)
 
 
 def test_rows_without_labels_have_no_accuracy():
     found = {"a": Selections(50, 24, np.array([20.0, 30]), np.array([10.0, 14]))}
     audit = audit_clients([PARITY], RATES, found)
     assert audit.clients["a"].accuracy is None and audit.overall.balanced_accuracy is None
-    assert audit.overall.n_rows == 50
+    assert audit.overall.selected == 24
     with pytest.raises(ValueError, match="`metric` must be 'demographic_parity' where rows have"):
         audit_clients([Difference("equal_opportunity", "race")], RATES, found)
     with pytest.raises(ValueError, match=r"one that was counted, got 'rice'. Did you mean 'race'"):
@@ -198,11 +197,11 @@ def test_without_budgets_nothing_is_counted_as_met():
 
 def test_a_long_audit_is_cut_and_says_so():
     shown = str(
-        audit_clients([PARITY], RATES, {f"c{i}": clients()["large"] for i in range(MOST_SHOWN + 4)})
+        audit_clients([PARITY], RATES, {f"c{i}": clients()["large"] for i in range(MAX_LINES + 4)})
     )
-    assert shown.endswith("  … and 5 more, see `evidence()`.")
-    assert shown.count("\n") == MOST_SHOWN + 1
-    assert shown.startswith(f"Audit: {MOST_SHOWN + 4} of {MOST_SHOWN + 4} budgets met")
+    assert shown.endswith("  … and 5 more, see `disparities()`.")
+    assert shown.count("\n") == MAX_LINES + 1
+    assert shown.startswith(f"Audit: {MAX_LINES + 4} of {MAX_LINES + 4} budgets met")
 
 
 def test_no_comparison_is_not_called_one():

@@ -9,8 +9,7 @@ from sklearn.metrics import roc_curve as by_sklearn
 from fcfl.client.counts import N_BINS, count_scores, pool_scores
 from fcfl.report.page import write_page
 from fcfl.report.plots import area, calibration_points, roc_curve, score_line, score_plots
-from fcfl.results import read_run
-from fcfl.results.result import GroupScores
+from fcfl.results import GroupScores, read_run
 from hospital import fcfl, stays, written
 from simulated import client, judged, parsed, result, write
 

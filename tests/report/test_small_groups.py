@@ -13,8 +13,7 @@ from fcfl.audit.verdicts import judge
 from fcfl.report.page import write_page
 from fcfl.report.terminal import summary_sentences
 from fcfl.report.words import distinct_shares
-from fcfl.results import read_result
-from fcfl.results.result import GroupCount
+from fcfl.results import GroupCount, read_result
 from fcfl.rules import Difference
 from fcfl.runs.audit_run import AuditSettings, run_audit
 from hospital import fcfl

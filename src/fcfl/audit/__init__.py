@@ -1,17 +1,15 @@
 """Audits of any model's predictions: intervals and verdicts from counts."""
 
-from .auditing import Audit, PartAudit, audit_clients, gate
+from .auditing import Audit, Part, Selections, audit_clients, gate
 from .intervals import difference_interval
-from .performance import Estimate, Selections
 from .predictions import CountedPredictions, PredictionColumns, count_predictions
-from .verdicts import Evidence, judge
+from .verdicts import Disparity, judge
 
 __all__ = [
     "Audit",
     "CountedPredictions",
-    "Estimate",
-    "Evidence",
-    "PartAudit",
+    "Disparity",
+    "Part",
     "PredictionColumns",
     "Selections",
     "audit_clients",

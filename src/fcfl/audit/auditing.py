@@ -3,79 +3,111 @@
 An audit needs counts only, so it works where rows never leave their client.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, TypeAlias, cast
 
 import numpy as np
 
 from fcfl._checks import check_choice, check_fraction, did_you_mean
 from fcfl._types import ClientId, RateId, Vector
+from fcfl.client.counts import Counts, pool_counts
 from fcfl.rules import Rule, Scope, check_budget_clients, without_budgets
 
-from .intervals import METHOD
-from .performance import Counted, Estimate, accuracy, balanced_accuracy, pool
-from .verdicts import Evidence, compare, judge
+from .intervals import METHOD, Interval, balanced_accuracy_interval, proportion_interval
+from .verdicts import Disparity, compare, judge
 
 Simultaneous = Literal["bonferroni", "none"]
 FailOn = Literal["exceeded", "undetermined"]
-MOST_SHOWN = 20  # lines of an audit that is printed; `evidence` has all
+MAX_LINES = 20  # of an audit that is printed; `disparities` has all
 
 
 @dataclass(frozen=True, slots=True)
-class PartAudit:
-    """One client's rows, or all rows together; ``disparities`` in the order of the rules."""
+class Selections:
+    """Counts of rows without a label: all of them, and those behind each rate."""
 
     n_rows: int
-    accuracy: Estimate | None
-    balanced_accuracy: Estimate | None
-    disparities: tuple[Evidence, ...]
+    n_selected: int
+    group_counts: Vector
+    group_selected: Vector
+
+
+Counted: TypeAlias = Counts | Selections
+
+
+@dataclass(frozen=True)
+class GroupScores:
+    """Rows of a group with each label, by predicted probability in equal bins from 0 to 1."""
+
+    attribute: str
+    group: str
+    negatives: tuple[int, ...]
+    positives: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Performance and disparities on training rows or held-out rows; empty without rows.
+
+    ``disparities`` are in the order of the rules. ``selected`` and ``positives`` count rows that
+    the model selects and that have the positive label. ``scores`` are of all rows together, where
+    every client reports them.
+    """
+
+    loss: float | None = None
+    accuracy: float | None = None
+    accuracy_interval: Interval | None = None
+    balanced_accuracy: float | None = None
+    balanced_accuracy_interval: Interval | None = None
+    disparities: tuple[Disparity, ...] = ()
+    selected: int | None = None
+    positives: int | None = None
+    scores: tuple[GroupScores, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Evidence of every client and of all rows together.
+    """Performance and verdicts of every client and of all rows together.
 
     ``client_rules`` apply to every client, ``global_rules`` to ``overall``. ``alpha`` is the
     level of each comparison of clients, after the split. ``statement`` is a sentence on
     method and simultaneity.
     """
 
-    clients: Mapping[ClientId, PartAudit]
-    overall: PartAudit
+    clients: Mapping[ClientId, Part]
+    overall: Part
     client_rules: tuple[Rule, ...]
     global_rules: tuple[Rule, ...]
     confidence: float
     alpha: float
     statement: str
 
-    def evidence(self) -> Iterator[tuple[ClientId | None, Rule, Evidence]]:
-        """Yield every piece of evidence with its client (``None``: all rows together) and rule."""
-        for client, part in self.clients.items():
-            for rule, found in zip(self.client_rules, part.disparities, strict=True):
-                yield client, rule, found
-        for rule, found in zip(self.global_rules, self.overall.disparities, strict=True):
-            yield None, rule, found
+    def disparities(self) -> Iterator[tuple[ClientId | None, Disparity]]:
+        """Yield every disparity with its client (``None``: all rows together)."""
+        for client, part in (*self.clients.items(), (None, self.overall)):
+            for entry in part.disparities:
+                yield client, entry
 
     def __repr__(self) -> str:
         """Return how many budgets are met, and a line for each; one client's rows are all rows."""
         shown = [
-            (client, rule, found)
-            for client, rule, found in self.evidence()
-            if client is not None or len(self.clients) > 1 or found.budget is not None
+            (client, entry)
+            for client, entry in self.disparities()
+            if client is not None or len(self.clients) > 1 or entry.budget is not None
         ]
-        lines = [f"  {_sentence(*piece)}" for piece in shown[:MOST_SHOWN]]
+        lines = [f"  {_sentence(*piece)}" for piece in shown[:MAX_LINES]]
         left = len(shown) - len(lines)
-        more = [f"  … and {left} more, see `evidence()`."] if left else []
-        return "\n".join([_counted(found for _, _, found in shown), *lines, *more])
+        more = [f"  … and {left} more, see `disparities()`."] if left else []
+        return "\n".join([_counted(entry for _, entry in shown), *lines, *more])
 
     def notes(self) -> tuple[str, ...]:
         """Return a sentence for every group that was left out, each once."""
         found = {
             f"{_subject(client)}: {note}": None
-            for client, _, evidence in self.evidence()
-            for note in evidence.notes
+            for client, entry in self.disparities()
+            for note in entry.notes
         }
         return tuple(found)
 
@@ -111,20 +143,9 @@ def audit_clients(
         trained.update(trained_counts.items())
         trained[None] = np.sum(list(trained_counts.values()), axis=0)
 
-    def level(rules: Sequence[Rule], parts: Mapping[Any, Counted]) -> tuple[int, float]:
-        """Return how many parts and rules have groups to compare, and the level of each."""
-        n_compared = 0
-        for who, found in parts.items():
-            for rule in rules:
-                least = rule.least_rows(who, min_group_rows)
-                compared = compare(rule, rates, found.group_counts, least, trained.get(who))
-                n_compared += len(compared.pairs) > 0
-        is_split = simultaneous == "bonferroni"
-        return n_compared, (1 - confidence) / (max(n_compared, 1) if is_split else 1)
-
-    def part(
+    def audited(
         who: ClientId | None, found: Counted, rules: Sequence[Rule], alpha: float, sd: float
-    ) -> PartAudit:
+    ) -> Part:
         disparities = tuple(
             judge(
                 rule,
@@ -139,21 +160,79 @@ def audit_clients(
             )
             for rule in rules
         )
-        shares = accuracy(found, 1 - confidence), balanced_accuracy(found, 1 - confidence)
-        return PartAudit(found.n_rows, *shares, disparities)
+        return _part(found, disparities, 1 - confidence, with_scores=who is None)
+
+    def n_compared(who: ClientId | None, found: Counted, rules: Sequence[Rule]) -> int:
+        """Return how many rules have two groups to compare."""
+        return sum(
+            len(compare(rule, rates, found.group_counts, least, trained.get(who)).pairs) > 0
+            for rule in rules
+            for least in (rule.least_rows(who, min_group_rows),)
+        )
+
+    def level(count: int) -> float:
+        return (1 - confidence) / (max(count, 1) if simultaneous == "bonferroni" else 1)
 
     client_rules, global_rules = _rules_at(rules, "client"), _rules_at(rules, "global")
     everybody, pooled_sd = pool(counts.values()), noise_sd * len(counts) ** 0.5
-    n_compared, alpha = level(client_rules, counts)
-    _, global_alpha = level(global_rules, {None: everybody})
+    count = sum(n_compared(who, found, client_rules) for who, found in counts.items())
+    alpha, global_alpha = level(count), level(n_compared(None, everybody, global_rules))
     return Audit(
-        {who: part(who, found, client_rules, alpha, noise_sd) for who, found in counts.items()},
-        part(None, everybody, global_rules, global_alpha, pooled_sd),
+        {who: audited(who, one, client_rules, alpha, noise_sd) for who, one in counts.items()},
+        audited(None, everybody, global_rules, global_alpha, pooled_sd),
         client_rules,
         global_rules,
         confidence,
         alpha,
-        _statement(confidence, simultaneous, n_compared, alpha),
+        _statement(confidence, simultaneous, count, alpha),
+    )
+
+
+def pool(counts: Iterable[Counted]) -> Counted:
+    """Return the counts of all clients together."""
+    every = list(counts)
+    if not any(isinstance(c, Selections) for c in every):
+        return pool_counts(cast(list[Counts], every))
+    return Selections(
+        sum(c.n_rows for c in every),
+        sum(c.n_selected for c in every),
+        np.sum([c.group_counts for c in every], axis=0),
+        np.sum([c.group_selected for c in every], axis=0),
+    )
+
+
+def _part(
+    counts: Counted, disparities: tuple[Disparity, ...], alpha: float, *, with_scores: bool
+) -> Part:
+    """Return disparities and performance; balanced accuracy is that of the only class if one."""
+    if not counts.n_rows:
+        return Part(disparities=disparities)
+    if isinstance(counts, Selections):
+        return Part(disparities=disparities, selected=counts.n_selected)
+    n_rows, loss = counts.n_rows, counts.loss_sum / counts.n_rows
+    correct = counts.true_positive + counts.true_negative
+    positive = counts.true_positive, counts.n_positive
+    negative = counts.true_negative, n_rows - counts.n_positive
+    shares = [right / total for right, total in (positive, negative) if total]
+    return Part(
+        loss=None if math.isnan(loss) else loss,
+        accuracy=correct / n_rows,
+        accuracy_interval=proportion_interval(correct, n_rows, alpha),
+        balanced_accuracy=sum(shares) / len(shares),
+        balanced_accuracy_interval=balanced_accuracy_interval(*positive, *negative, alpha),
+        disparities=disparities,
+        selected=counts.n_selected,
+        positives=counts.n_positive,
+        scores=tuple(
+            GroupScores(
+                one.attribute,
+                one.group,
+                tuple(map(int, one.negatives)),
+                tuple(map(int, one.positives)),
+            )
+            for one in counts.scores
+            if with_scores and one.n_rows
+        ),
     )
 
 
@@ -166,9 +245,9 @@ def gate(audit: Audit, fail_on: FailOn) -> tuple[str, ...]:
     check_choice("fail_on", fail_on, ("exceeded", "undetermined"))
     failing = {"exceeded"} if fail_on == "exceeded" else {"exceeded", "undetermined"}
     return tuple(
-        _sentence(client, rule, evidence)
-        for client, rule, evidence in audit.evidence()
-        if evidence.verdict in failing
+        _sentence(client, entry)
+        for client, entry in audit.disparities()
+        if entry.verdict in failing
     )
 
 
@@ -216,8 +295,8 @@ def _percent(share: float) -> str:
     return f"{100 * share:.6g} %"
 
 
-def _counted(found: Iterable[Evidence]) -> str:
-    counts = Counter(evidence.verdict for evidence in found if evidence.budget is not None)
+def _counted(found: Iterable[Disparity]) -> str:
+    counts = Counter(entry.verdict for entry in found if entry.budget is not None)
     if not counts:
         return "Audit: no budget was set, disparities are measured and not judged."
     return (
@@ -226,16 +305,15 @@ def _counted(found: Iterable[Evidence]) -> str:
     )
 
 
-def _sentence(client: ClientId | None, rule: Rule, evidence: Evidence) -> str:
-    what = f"{_subject(client)}: {rule.metric} {rule.name} by {rule.attribute}"
-    if evidence.value is None or evidence.low is None or evidence.high is None:
-        found = "cannot be measured"
-    else:
-        found = f"is {evidence.value:.3f} [{evidence.low:.3f}, {evidence.high:.3f}]"
-    if evidence.budget is None:
-        return f"{what} {found}, no budget."
-    bound = "at most" if rule.name == "difference" else "at least"
-    return f"{what} {found}, budget {bound} {evidence.budget:g}: {evidence.verdict}."
+def _sentence(client: ClientId | None, entry: Disparity) -> str:
+    found = "cannot be measured"
+    if entry.interval is not None:
+        found = f"is {entry.value:.3f} [{entry.low:.3f}, {entry.high:.3f}]"
+    stated = f"{_subject(client)}: {entry.metric} {entry.rule} by {entry.attribute} {found}"
+    if entry.budget is None:
+        return f"{stated}, no budget."
+    bound = "at least" if entry.is_ratio else "at most"
+    return f"{stated}, budget {bound} {entry.budget:g}: {entry.verdict}."
 
 
 def _subject(client: ClientId | None) -> str:

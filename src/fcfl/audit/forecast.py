@@ -26,7 +26,6 @@ by one standard deviation at most. Where the bias is not known, the group select
 selected least are moved apart by 0.3 standard deviations.
 """
 
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -35,7 +34,7 @@ from scipy.special import ndtr
 from fcfl._types import Vector
 from fcfl.rules import Difference, Rule
 
-from .verdicts import Comparison
+from .verdicts import Comparison, Forecast
 
 _DRAWS = 2000  # chances to about a percent; the same stream for everybody
 _COVERAGE = (0.05, 0.95)
@@ -49,16 +48,6 @@ OPTIMISM = 0.3  # standard deviations by which groups drift apart where the bias
 # rows, .16 up to 300, .80 up to 1,000, .98 above (measured on re-splits of Adult).
 TRUSTED_ROWS = 300.0
 SHARED_ROWS = 10.0  # rows that a common rate is worth where nothing else determines its weight
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """The mean disparity on new rows, a 90 % interval, and the chance that the budget is kept."""
-
-    value: float
-    low: float
-    high: float
-    chance_kept: float | None
 
 
 def forecast(

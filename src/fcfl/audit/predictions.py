@@ -15,7 +15,7 @@ from fcfl.data.roles import Columns, Roles, check_one_role, ordered_pair, read_r
 from fcfl.errors import DataError
 from fcfl.policy import compare_only
 
-from .performance import Counted, Selections
+from .auditing import Counted, Selections
 
 Codes = NDArray[np.int64]
 Flags = NDArray[np.bool_]

@@ -19,16 +19,103 @@ from fcfl._types import RateId, RateKind, Vector
 from fcfl.rules import Difference, Rule, with_label
 
 from .intervals import (
-    METHOD,
     Bounds,
     Interval,
     RateIntervals,
     difference_bounds,
+    proportion_interval,
     rate_intervals,
     ratio_bounds,
 )
 
 Verdict = Literal["met", "exceeded", "undetermined", "unconstrained"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCount:
+    """Rows of one group, and how many of them the model selects.
+
+    A group that is not ``is_compared`` has too few rows: no value, interval or verdict depends on
+    it.
+    """
+
+    rate: str
+    group: str
+    rows: int
+    selected: int
+    is_compared: bool = True
+
+    @property
+    def interval(self) -> Interval | None:
+        """Wilson's interval of the share selected, None without rows."""
+        return proportion_interval(self.selected, self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The mean disparity on new rows, a 90 % interval, and the chance that the budget is kept."""
+
+    value: float
+    low: float
+    high: float
+    chance_kept: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Disparity:
+    """One rule on one client's rows, or on all rows together: value, interval, verdict.
+
+    ``value`` is of hard decisions. It, ``low`` and ``high`` are None where fewer than two groups
+    have enough rows. ``smallest_verifiable`` is the tightest budget that these group sizes could
+    show to be met: the far end of the interval if the groups were selected alike. ``notes`` name
+    the groups left out.
+
+    ``smooth`` is what training bounds; it and ``expected`` exist on training rows only. ``price``
+    is None where the method has no multipliers.
+    """
+
+    metric: str
+    attribute: str
+    rule: str
+    value: float | None
+    smooth: float | None = None
+    low: float | None = None
+    high: float | None = None
+    budget: float | None = None
+    expected: Forecast | None = None
+    verdict: Verdict = "unconstrained"
+    price: float | None = None
+    smallest_verifiable: float | None = None
+    groups: tuple[GroupCount, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def trained(self) -> float | None:
+        """The value of decisions, or the smooth one if no rows were counted.
+
+        The synthetic problem has no rows: training measures its rates by a formula.
+        """
+        return self.smooth if self.value is None else self.value
+
+    @property
+    def title(self) -> str:
+        """The metric, rule and attribute that are compared."""
+        return f"{self.metric.replace('_', ' ')} {self.rule}, {self.attribute}"
+
+    @property
+    def in_words(self) -> str:
+        """The same within a sentence."""
+        return f"{self.metric.replace('_', ' ')} {self.rule} by {self.attribute}"
+
+    @property
+    def is_ratio(self) -> bool:
+        """Whether larger is better."""
+        return self.rule == "ratio"
+
+    @property
+    def interval(self) -> Interval | None:
+        """Both ends of the interval, None where there is none."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,27 +219,6 @@ def smaller_over_larger(bounds: Bounds) -> Bounds:
 # --- one rule on one client's rows ----------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """Evidence on one rule from one client's rows: value, interval, verdict.
-
-    ``value``, ``low`` and ``high`` are ``None`` where fewer than two groups have enough rows.
-    ``smallest_verifiable`` is the tightest budget these group sizes could show to be met: the far
-    end of the interval if the groups were selected alike. ``compared`` has the positions of the
-    rates that were compared, ``notes`` name the groups left out.
-    """
-
-    value: float | None
-    low: float | None
-    high: float | None
-    budget: float | None
-    verdict: Verdict
-    smallest_verifiable: float | None
-    method: str = METHOD
-    notes: tuple[str, ...] = ()
-    compared: tuple[int, ...] = ()
-
-
 def judge(
     rule: Rule,
     rates: Sequence[RateId],
@@ -164,7 +230,7 @@ def judge(
     min_group_rows: float = 1.0,
     trained_counts: Vector | None = None,
     noise_sd: float = 0.0,
-) -> Evidence:
+) -> Disparity:
     """Return the verdict on one client's counts by one rule.
 
     Parameters
@@ -179,26 +245,36 @@ def judge(
     noise_sd : of the noise in each cell that was counted, which makes intervals wider
     """
     compared = compare(rule, rates, group_counts, min_group_rows, trained_counts)
+    used = np.unique(compared.pairs).tolist()
+    groups = tuple(
+        GroupCount(rate.kind, rate.group, int(group_counts[i]), int(group_selected[i]), i in used)
+        for i, rate in enumerate(rates)
+        if rate.attribute == rule.attribute and rate.kind in rule.kinds
+    )
     notes = tuple(_too_few(rates[i], group_counts[i], min_group_rows) for i in compared.too_few)
-    if not len(compared.pairs):
-        return Evidence(None, None, None, budget, verdict_of(rule, None, budget), None, notes=notes)
-    value = disparity_value(rule, compared, group_selected, group_counts)
-    if noise_sd > 0:
-        worth = _rows_worth(rates, group_counts, group_selected, noise_sd)
-        group_selected = group_selected * worth / np.maximum(group_counts, 1.0)
-        group_counts = worth
-    both = np.array([group_selected, _selected_alike(compared, group_selected, group_counts)])
-    low, high = disparity_bounds(rule, compared, both, group_counts, alpha)
-    interval = float(low[0]), float(high[0])
-    smallest = float(high[1] if isinstance(rule, Difference) else low[1])
-    return Evidence(
+    value = low = high = smallest = None
+    if used:
+        value = disparity_value(rule, compared, group_selected, group_counts)
+        if noise_sd > 0:
+            worth = _rows_worth(rates, group_counts, group_selected, noise_sd)
+            group_selected = group_selected * worth / np.maximum(group_counts, 1.0)
+            group_counts = worth
+        both = np.array([group_selected, _selected_alike(compared, group_selected, group_counts)])
+        lows, highs = disparity_bounds(rule, compared, both, group_counts, alpha)
+        low, high = float(lows[0]), float(highs[0])
+        smallest = float(highs[1] if isinstance(rule, Difference) else lows[1])
+    return Disparity(
+        rule.metric,
+        rule.attribute,
+        rule.name,
         value,
-        *interval,
-        budget,
-        verdict_of(rule, interval, budget),
-        smallest,
+        low=low,
+        high=high,
+        budget=budget,
+        verdict=verdict_of(rule, None if low is None or high is None else (low, high), budget),
+        smallest_verifiable=smallest,
+        groups=groups,
         notes=notes,
-        compared=tuple(np.unique(compared.pairs).tolist()),
     )
 
 

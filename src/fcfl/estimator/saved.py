@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from fcfl._files import replace_file, write_json
-from fcfl.audit import Audit, Estimate, Evidence, PartAudit
+from fcfl.audit.auditing import Audit, GroupScores, Part
+from fcfl.audit.verdicts import Disparity, Forecast, GroupCount
 from fcfl.errors import DataError
 from fcfl.federation.history import History
 from fcfl.federation.serialise import Serialiser, plain
@@ -22,7 +23,7 @@ from fcfl.methods.registry import METHODS
 from fcfl.models.linear import load_model
 from fcfl.models.loss import LOSSES, as_loss
 from fcfl.models.model import MODEL, Inputs, read_model_file, whole_model
-from fcfl.results import Disparity, Result, read_run
+from fcfl.results import Result, read_run
 from fcfl.results.files import HISTORY, RESULT
 from fcfl.rules import Difference, Ratio, Rule
 
@@ -31,7 +32,7 @@ _FILE = "classifier.json"
 _STATE = Serialiser(
     Any,
     also=(
-        *(Difference, Ratio, RoundInfo, Audit, PartAudit, Estimate, Evidence),
+        *(Difference, Ratio, RoundInfo, Audit, Part, Disparity, Forecast, GroupCount, GroupScores),
         *(registered.method for registered in METHODS.values()),
         *LOSSES.values(),
     ),

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fcfl.results import ClientResult, Disparity, Forecast, Result
+from fcfl.results import ClientResult, Disparity, Forecast, GroupCount, Part, Result
 from fcfl.results.many_runs import ENOUGH
-from fcfl.results.result import GroupCount, Part, PartName
+from fcfl.results.result import PartName
 
 VERDICTS = ("exceeded", "undetermined", "met", "not compared", "unconstrained", "not judged")
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from fcfl.results.result import GroupCount
+from fcfl.results import GroupCount
 
 from .claims import Claim
 from .svg import Scale, box, css_class, label, line, mark, nice_step, picture, tag, text

@@ -8,9 +8,8 @@ from typing import Literal, TypeAlias
 
 from markupsafe import Markup
 
-from fcfl.results import Comparison, Result, RoundInfo
+from fcfl.results import Comparison, GroupScores, Result, RoundInfo
 from fcfl.results.many_runs import ENOUGH, Judged, SweepPoint, judge
-from fcfl.results.result import GroupScores
 
 from .claims import Claim, claims_of, count_verdicts
 from .comparisons import budget_label, difference_bounds

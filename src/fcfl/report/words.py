@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import permutations
 
-from fcfl.results import Result
+from fcfl.results import GroupCount, Interval, Result
 from fcfl.results.findings import exceeded_budgets, findings_of, times_as_many, warnings_of
-from fcfl.results.result import GroupCount, Interval, PoolingSummary
+from fcfl.results.result import PoolingSummary
 
 from .claims import (
     Claim,

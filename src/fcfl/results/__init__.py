@@ -7,12 +7,14 @@
 'met'
 """
 
-from fcfl.audit.forecast import Forecast
+from fcfl.audit.auditing import GroupScores, Part
+from fcfl.audit.intervals import Interval
+from fcfl.audit.verdicts import Disparity, Forecast, GroupCount
 from fcfl.methods.method import RoundInfo
 
 from .files import RunFolder, read_comparison, read_result, read_results, read_run, short_names
 from .many_runs import Comparison, OverSeeds, Sweep
-from .result import ClientResult, Disparity, Exchanges, Part, Result, RowCounts
+from .result import ClientResult, Exchanges, Result, RowCounts
 
 __all__ = [
     "ClientResult",
@@ -20,6 +22,9 @@ __all__ = [
     "Disparity",
     "Exchanges",
     "Forecast",
+    "GroupCount",
+    "GroupScores",
+    "Interval",
     "OverSeeds",
     "Part",
     "Result",

@@ -10,6 +10,7 @@ import numpy as np
 
 from fcfl import __version__
 from fcfl._types import ClientId
+from fcfl.audit.auditing import Part
 from fcfl.federation.loop import Tally
 from fcfl.methods.method import State
 from fcfl.problem.evaluation import Evaluation
@@ -19,7 +20,6 @@ from .evaluations import RowSections
 from .result import (
     EvaluationCounts,
     Exchanges,
-    Part,
     Result,
     Start,
     objective_name,

@@ -7,10 +7,8 @@ from functools import cached_property
 import numpy as np
 
 from fcfl._types import ClientId, RateId, Report, Vector, brief_repr
-from fcfl.audit import Audit, Estimate, Evidence, PartAudit, Selections, audit_clients
-from fcfl.audit.auditing import Simultaneous
+from fcfl.audit.auditing import Audit, Counted, Part, Simultaneous, audit_clients, pool
 from fcfl.audit.forecast import forecast
-from fcfl.audit.performance import Counted, pool
 from fcfl.audit.verdicts import compare, disparity_value
 from fcfl.client.counts import Counts
 from fcfl.rules import Rule
@@ -18,11 +16,6 @@ from fcfl.rules import Rule
 from .result import (
     AuditSection,
     ClientResult,
-    Disparity,
-    GroupCount,
-    GroupScores,
-    Interval,
-    Part,
     PartName,
     RowCounts,
     WorstClient,
@@ -104,23 +97,19 @@ class RowSections:
 
 def row_sections(evaluations: Evaluations) -> RowSections:
     """Return the result of each client and of all rows together, with intervals and verdicts."""
-    rates, test = evaluations.rates, evaluations.audits["test"]
+    train, test, audits = evaluations.train, evaluations.test, evaluations.audits
     clients = {
         client: ClientResult(
-            RowCounts(counts.n_rows, evaluations.test[client].n_rows),
+            RowCounts(counts.n_rows, test[client].n_rows),
             _trained_part(evaluations, client),
-            part_of(evaluations.test[client], test.clients[client], test.client_rules, rates),
+            audits["test"].clients[client],
         )
-        for client, counts in evaluations.train.items()
+        for client, counts in train.items()
     }
-    held_out = pool(evaluations.test.values())
-    overall = ClientResult(
-        RowCounts(pool(evaluations.train.values()).n_rows, held_out.n_rows),
-        _trained_part(evaluations, None),
-        part_of(held_out, test.overall, test.global_rules, rates, with_scores=True),
-    )
-    judged = evaluations.audits["test" if held_out.n_rows else "train"]
-    return RowSections(worst_by_loss(clients), clients, overall, evaluations.terms.section(judged))
+    rows = RowCounts(*(sum(one.n_rows for one in part.values()) for part in (train, test)))
+    overall = ClientResult(rows, _trained_part(evaluations, None), audits["test"].overall)
+    section = evaluations.terms.section(audits["test" if rows.test else "train"])
+    return RowSections(worst_by_loss(clients), clients, overall, section)
 
 
 def _trained_part(evaluations: Evaluations, client: ClientId | None) -> Part:
@@ -128,20 +117,19 @@ def _trained_part(evaluations: Evaluations, client: ClientId | None) -> Part:
     audit, drifts = evaluations.audits["train"], evaluations.drifts
     drift: Vector | None
     if client is None:
-        counts, audited = pool(evaluations.train.values()), audit.overall
+        counts, part = pool(evaluations.train.values()), audit.overall
         rules, reports = audit.global_rules, evaluations.reports
         rows = np.array([report.group_counts for report in reports.values()])
         smooth = _pooled(np.array([report.rates for report in reports.values()]), rows)
         drift = None if drifts is None else _pooled(np.array([drifts[c] for c in reports]), rows)
         rows = rows.sum(axis=0)
     else:
-        counts, audited = evaluations.train[client], audit.clients[client]
+        counts, part = evaluations.train[client], audit.clients[client]
         rules, report = audit.client_rules, evaluations.reports[client]
         smooth, rows = report.rates, report.group_counts
         drift = None if drifts is None else drifts[client]
-    part = part_of(counts, audited, rules, evaluations.rates, with_scores=client is None)
-    if client is not None and not counts.n_rows:  # no rows to count, but a loss is reported
-        part = replace(part, loss=evaluations.reports[client].loss)
+        if not counts.n_rows:  # no rows to count, but a loss is reported
+            part = replace(part, loss=report.loss)
     decided = np.asarray(counts.group_selected / np.maximum(counts.group_counts, 1.0))
     entries = []
     for rule, entry in zip(rules, part.disparities, strict=True):
@@ -159,76 +147,6 @@ def _trained_part(evaluations: Evaluations, client: ClientId | None) -> Part:
 def _pooled(rates: Vector, rows: Vector) -> Vector:
     """Return rates over all clients' rows together, from one row of the arrays for each client."""
     return np.asarray((rows * rates).sum(axis=0) / np.maximum(rows.sum(axis=0), 1.0))
-
-
-def part_of(
-    counts: Counted,
-    audited: PartAudit,
-    rules: Sequence[Rule],
-    rates: Sequence[RateId],
-    *,
-    with_scores: bool = False,
-) -> Part:
-    """Return the counts of one client's rows with the audit of them."""
-    labelled = None if isinstance(counts, Selections) or not counts.n_rows else counts
-    loss = np.nan if labelled is None else labelled.loss_sum / labelled.n_rows
-    scores = labelled.scores if labelled is not None and with_scores else ()
-    return Part(
-        None if np.isnan(loss) else loss,
-        *_share(audited.accuracy),
-        *_share(audited.balanced_accuracy),
-        tuple(
-            _disparity(rule, evidence, counts, rates)
-            for rule, evidence in zip(rules, audited.disparities, strict=True)
-        ),
-        selected=counts.n_selected if counts.n_rows else None,
-        positives=None if labelled is None else labelled.n_positive,
-        scores=tuple(
-            GroupScores(
-                one.attribute,
-                one.group,
-                tuple(map(int, one.negatives)),
-                tuple(map(int, one.positives)),
-            )
-            for one in scores
-            if one.n_rows
-        ),
-    )
-
-
-def _disparity(
-    rule: Rule, evidence: Evidence, counts: Counted, rates: Sequence[RateId]
-) -> Disparity:
-    groups = tuple(
-        GroupCount(
-            rate.kind,
-            rate.group,
-            int(counts.group_counts[i]),
-            int(counts.group_selected[i]),
-            is_compared=i in evidence.compared,
-        )
-        for i, rate in enumerate(rates)
-        if rate.attribute == rule.attribute and rate.kind in rule.kinds
-    )
-    return Disparity(
-        rule.metric,
-        rule.attribute,
-        rule.name,
-        evidence.value,
-        low=evidence.low,
-        high=evidence.high,
-        budget=evidence.budget,
-        verdict=evidence.verdict,
-        smallest_verifiable=evidence.smallest_verifiable,
-        groups=groups,
-        notes=evidence.notes,
-    )
-
-
-def _share(estimate: Estimate | None) -> tuple[float | None, Interval | None]:
-    if estimate is None:
-        return None, None
-    return estimate.value, (estimate.low, estimate.high)
 
 
 def worst_by_loss(clients: Mapping[ClientId, ClientResult]) -> WorstClient:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from fcfl._checks import first_of
 from fcfl._types import ClientId
+from fcfl.audit.verdicts import Disparity
 from fcfl.problem.constraints import FEASIBILITY_TOLERANCE, Row, name_of
 
-from .result import Disparity, MarginSummary, PoolingSummary, Result
+from .result import MarginSummary, PoolingSummary, Result
 
 ROUNDING = 1e-9  # disparities of counts are exact up to this
 MOST_LOST = 0.05  # accuracy on training rows that a run may lose without a warning

@@ -14,7 +14,9 @@ from fcfl._types import ClientId
 from fcfl.rules import LEAST_ROWS
 
 if TYPE_CHECKING:
-    from .result import ClientResult, Disparity, PartName, Result
+    from fcfl.audit.verdicts import Disparity
+
+    from .result import ClientResult, PartName, Result
 
 ENOUGH = int(LEAST_ROWS[0])  # people in every group that is compared
 MAJORITY = "majority"  # the line of everybody getting the more frequent label

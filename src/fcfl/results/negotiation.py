@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fcfl._types import ClientId
+from fcfl.audit.intervals import Interval
 from fcfl.preference import Ballot, Figures
 
-from .result import Interval, PartName
+from .result import PartName
 
 VotingRule = Literal["approval", "borda", "nash"]
 VOTING_RULES: tuple[VotingRule, ...] = ("approval", "borda", "nash")

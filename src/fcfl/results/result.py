@@ -12,9 +12,8 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from fcfl._types import ClientId
-from fcfl.audit.auditing import FailOn, Simultaneous
-from fcfl.audit.forecast import Forecast
-from fcfl.audit.verdicts import Verdict
+from fcfl.audit.auditing import FailOn, Part, Simultaneous
+from fcfl.audit.verdicts import Disparity
 from fcfl.models.loss import HALF
 from fcfl.models.rates import GroupThresholds
 from fcfl.problem.prices import Price
@@ -24,114 +23,10 @@ from .many_runs import SweepPoint
 PartName = Literal["train", "test"]
 Status = Literal["running", "converged", "stopped", "infeasible", "failed", "audited"]
 Objective: TypeAlias = Literal["max", "mean"] | float
-Interval: TypeAlias = tuple[float, float]
 Whom: TypeAlias = Literal["nobody", "everybody"]
 
 
 # --- one client -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class GroupCount:
-    """Rows of one group, and how many of them the model selects.
-
-    A group that is not ``is_compared`` has too few rows: no value, interval or verdict depends on
-    it.
-    """
-
-    rate: str
-    group: str
-    rows: int
-    selected: int
-    is_compared: bool = True
-
-    @property
-    def interval(self) -> Interval | None:
-        """Wilson's interval of the share selected, None without rows."""
-        from fcfl.audit.intervals import proportion_interval  # imports scipy
-
-        return proportion_interval(self.selected, self.rows)
-
-
-@dataclass(frozen=True)
-class Disparity:
-    """One rule on one client's rows, or on all rows together.
-
-    ``value`` is of hard decisions. ``smooth`` is what training bounds; it and ``expected`` exist on
-    training rows only. ``price`` is None where the method has no multipliers.
-    """
-
-    metric: str
-    attribute: str
-    rule: str
-    value: float | None
-    smooth: float | None = None
-    low: float | None = None
-    high: float | None = None
-    budget: float | None = None
-    expected: Forecast | None = None
-    verdict: Verdict = "unconstrained"
-    price: float | None = None
-    smallest_verifiable: float | None = None
-    groups: tuple[GroupCount, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def trained(self) -> float | None:
-        """The value of decisions, or the smooth one if no rows were counted.
-
-        The synthetic problem has no rows: training measures its rates by a formula.
-        """
-        return self.smooth if self.value is None else self.value
-
-    @property
-    def title(self) -> str:
-        """The metric, rule and attribute that are compared."""
-        return f"{self.metric.replace('_', ' ')} {self.rule}, {self.attribute}"
-
-    @property
-    def in_words(self) -> str:
-        """The same within a sentence."""
-        return f"{self.metric.replace('_', ' ')} {self.rule} by {self.attribute}"
-
-    @property
-    def is_ratio(self) -> bool:
-        """Whether larger is better."""
-        return self.rule == "ratio"
-
-    @property
-    def interval(self) -> Interval | None:
-        """Both ends of the interval, None where there is none."""
-        return None if self.low is None or self.high is None else (self.low, self.high)
-
-
-@dataclass(frozen=True)
-class GroupScores:
-    """Rows of a group with each label, by predicted probability in equal bins from 0 to 1."""
-
-    attribute: str
-    group: str
-    negatives: tuple[int, ...]
-    positives: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Part:
-    """Performance and disparities on training rows or held-out rows; empty without rows.
-
-    ``selected`` and ``positives`` count rows that the model selects and that have the positive
-    label. ``scores`` are of all rows together, where every client reports them.
-    """
-
-    loss: float | None = None
-    accuracy: float | None = None
-    accuracy_interval: Interval | None = None
-    balanced_accuracy: float | None = None
-    balanced_accuracy_interval: Interval | None = None
-    disparities: tuple[Disparity, ...] = ()
-    selected: int | None = None
-    positives: int | None = None
-    scores: tuple[GroupScores, ...] = ()
 
 
 @dataclass(frozen=True)

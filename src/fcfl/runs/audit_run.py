@@ -18,14 +18,13 @@ from fcfl._files import write_json
 from fcfl._types import ClientId
 from fcfl.audit import Audit, CountedPredictions, PredictionColumns, count_predictions, gate
 from fcfl.audit.auditing import FailOn, Simultaneous
-from fcfl.audit.performance import pool
 from fcfl.audit.predictions import CellCounts
 from fcfl.data import read_table
 from fcfl.policy import Policy
 from fcfl.policy_file import read_policy
 from fcfl.results import ClientResult, Part, Result, RowCounts
 from fcfl.results.compose import versions
-from fcfl.results.evaluations import AuditTerms, RowSections, part_of
+from fcfl.results.evaluations import AuditTerms, RowSections
 from fcfl.results.files import CELLS, RESULT
 from fcfl.results.result import DataSource, WorstClient
 from fcfl.rules import Rule, check_budget_clients
@@ -155,18 +154,12 @@ def _rules(
 
 def _row_sections(audit: Audit, counted: CountedPredictions) -> RowSections:
     """Return the parts of the result about rows: all are judged, none were trained on."""
-    rules, rates = audit.client_rules, counted.rates
+    sizes = {client: counts.n_rows for client, counts in counted.counts.items()}
     clients = {
-        client: ClientResult(
-            RowCounts(0, counts.n_rows),
-            Part(),
-            part_of(counts, audit.clients[client], rules, rates),
-        )
-        for client, counts in counted.counts.items()
+        client: ClientResult(RowCounts(0, n_rows), Part(), audit.clients[client])
+        for client, n_rows in sizes.items()
     }
-    together = pool(counted.counts.values())
-    judged = part_of(together, audit.overall, audit.global_rules, rates, with_scores=True)
-    overall = ClientResult(RowCounts(0, together.n_rows), Part(), judged)
+    overall = ClientResult(RowCounts(0, sum(sizes.values())), Part(), audit.overall)
     accuracies = {name: client.test.accuracy for name, client in clients.items()}
     known = {name: value for name, value in accuracies.items() if value is not None}
     worst = min(known, key=known.__getitem__, default=None)  # without labels there is none
