@@ -9,7 +9,6 @@ the optimum is differentiable in the budget, and to first order: a budget relaxe
 being active.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,18 +60,6 @@ def _bound_slope(at: Evaluation, index: int, row: Row) -> float:
     multiplied = entries & (constraints.entry_value > 0)
     weights = constraints.entry_value[multiplied]
     return float(np.average(at.rates[constraints.entry_column[multiplied]], weights=weights))
-
-
-def price_of(
-    prices: Sequence[Price], client: ClientId | None, rule: str, metric: str, attribute: str
-) -> float | None:
-    """The price of one budget, ``None`` where there is no such budget."""
-    for price in prices:
-        if (price.client, price.rule, price.metric, price.attribute) == (
-            client, rule, metric, attribute,
-        ):  # fmt: skip
-            return price.value
-    return None
 
 
 def to_relax(at: Evaluation) -> list[tuple[Row, float]]:

@@ -11,6 +11,7 @@ from fcfl.audit.auditing import Audit, Counted, Part, Simultaneous, audit_client
 from fcfl.audit.forecast import forecast
 from fcfl.audit.verdicts import compare, disparity_value
 from fcfl.client.counts import Counts
+from fcfl.problem.prices import Price
 from fcfl.rules import Rule
 
 from .result import (
@@ -95,24 +96,29 @@ class RowSections:
     audit: AuditSection | None = None
 
 
-def row_sections(evaluations: Evaluations) -> RowSections:
-    """Return the result of each client and of all rows together, with intervals and verdicts."""
+def row_sections(evaluations: Evaluations, prices: Sequence[Price] = ()) -> RowSections:
+    """Return the result of each client and of all rows together, with intervals and verdicts.
+
+    ``prices`` are shown beside the training disparities of their budgets.
+    """
     train, test, audits = evaluations.train, evaluations.test, evaluations.audits
     clients = {
         client: ClientResult(
             RowCounts(counts.n_rows, test[client].n_rows),
-            _trained_part(evaluations, client),
+            _trained_part(evaluations, client, prices),
             audits["test"].clients[client],
         )
         for client, counts in train.items()
     }
     rows = RowCounts(*(sum(one.n_rows for one in part.values()) for part in (train, test)))
-    overall = ClientResult(rows, _trained_part(evaluations, None), audits["test"].overall)
+    overall = ClientResult(rows, _trained_part(evaluations, None, prices), audits["test"].overall)
     section = evaluations.terms.section(audits["test" if rows.test else "train"])
     return RowSections(worst_by_loss(clients), clients, overall, section)
 
 
-def _trained_part(evaluations: Evaluations, client: ClientId | None) -> Part:
+def _trained_part(
+    evaluations: Evaluations, client: ClientId | None, prices: Sequence[Price]
+) -> Part:
     """Return training rows with smooth disparities and forecasts; None: all rows together."""
     audit, drifts = evaluations.audits["train"], evaluations.drifts
     drift: Vector | None
@@ -131,6 +137,7 @@ def _trained_part(evaluations: Evaluations, client: ClientId | None) -> Part:
         if not counts.n_rows:  # no rows to count, but a loss is reported
             part = replace(part, loss=report.loss)
     decided = np.asarray(counts.group_selected / np.maximum(counts.group_counts, 1.0))
+    known = {(p.client, p.rule, p.metric, p.attribute): p.value for p in prices}
     entries = []
     for rule, entry in zip(rules, part.disparities, strict=True):
         least = rule.least_rows(client, evaluations.terms.min_group_rows)
@@ -140,7 +147,8 @@ def _trained_part(evaluations: Evaluations, client: ClientId | None) -> Part:
         if counts.n_rows:
             expected = forecast(rule, compared, smooth, decided, rows, budget, drifts=drift)
         value = disparity_value(rule, compared, smooth * rows, rows)
-        entries.append(replace(entry, smooth=value, expected=expected))
+        price = known.get((client, rule.name, rule.metric, rule.attribute))
+        entries.append(replace(entry, smooth=value, expected=expected, price=price))
     return replace(part, disparities=tuple(entries))
 
 

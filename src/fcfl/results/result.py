@@ -4,13 +4,16 @@ Every key of the file has the name of a field; `Result.overall` alone is called 
 """
 
 import math
+import platform
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from fcfl import __version__
 from fcfl._types import ClientId
 from fcfl.audit.auditing import FailOn, Part, Simultaneous
 from fcfl.audit.verdicts import Disparity
@@ -344,6 +347,13 @@ class Deployment:
     bytes_to_sites: int
     bytes_from_sites: int
     sites: Mapping[ClientId, SiteDeployment]
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that computed a result."""
+    packages = ("numpy", "scipy", "pandas")
+    python = platform.python_version()
+    return {"fcfl": __version__, "python": python} | {name: version(name) for name in packages}
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):

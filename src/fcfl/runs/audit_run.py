@@ -23,10 +23,9 @@ from fcfl.data import read_table
 from fcfl.policy import Policy
 from fcfl.policy_file import read_policy
 from fcfl.results import ClientResult, Part, Result, RowCounts
-from fcfl.results.compose import versions
 from fcfl.results.evaluations import AuditTerms, RowSections
 from fcfl.results.files import CELLS, RESULT
-from fcfl.results.result import DataSource, WorstClient
+from fcfl.results.result import DataSource, WorstClient, versions
 from fcfl.rules import Rule, check_budget_clients
 from fcfl.runs.options import Written, check_fields
 from fcfl.runs.run import check_free_folder, writing

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Literal
 
+import numpy as np
+
+from fcfl import __version__
 from fcfl._types import ClientId, RateId, Vector
 from fcfl.client.counts import Counts
 from fcfl.federation.loop import Tally, sum_tallies
@@ -14,21 +17,26 @@ from fcfl.models.rates import GroupThresholds
 from fcfl.problem.evaluation import Evaluation
 from fcfl.problem.prices import Price, budget_prices
 from fcfl.results import Result
-from fcfl.results.compose import compose_result, has_prices, with_prices
 from fcfl.results.evaluations import Evaluations, row_sections
 from fcfl.results.result import (
     DataSource,
     Degenerate,
+    EvaluationCounts,
+    Exchanges,
     MarginSummary,
     PoolingSummary,
     PriceOfBudgets,
     Privacy,
     Selection,
     Start,
+    objective_name,
+    versions,
 )
 from fcfl.results.summary import Summary, summary_of
 from fcfl.rules import Rule
 from fcfl.training.run import Stage
+
+WEIGHT_SHOWN = 1e-3  # share in the worst loss above which a client is named
 
 
 @dataclass(frozen=True)
@@ -135,7 +143,7 @@ class Trained:
     @property
     def prices(self) -> tuple[Price, ...]:
         """What each budget costs, the most expensive first; empty for methods without prices."""
-        if not has_prices(self.state):
+        if not hasattr(self.state, "prices"):
             return ()
         return tuple(budget_prices(self.at, self.state.prices))
 
@@ -160,31 +168,48 @@ class Trained:
     ) -> Result:
         """Everything that ``result.json`` says; ``notes`` come before those of training."""
         useless = None if self.degenerate is None else self.degenerate.in_python  # has its field
-        result = compose_result(
-            row_sections(self.evaluations),
-            self.state,
+        prices, state, cost = self.prices, self.state, self.cost
+        rows = row_sections(self.evaluations, prices)
+        losses = [who.train.loss for who in rows.clients.values() if who.train.loss is not None]
+        only = Start(
+            start, max(losses, default=None), sum(losses) / len(losses) if losses else None
+        )
+        pays = zip(state.problem.clients, state.worst_weights, strict=True) if prices else ()
+        return Result(
             method=self.method.name,
+            status=state.status,
+            message=state.message,
+            rounds={f"stage{i + 1}": count for i, count in enumerate(self.rounds)},
+            exchanges=Exchanges.of(self.exchanges),
+            evaluations=EvaluationCounts(cost.values, cost.gradients, cost.curvatures),
+            bytes_from_clients=cost.bytes_from_clients,
+            kkt_residual=None if self.kkt is None or not np.isfinite(self.kkt) else float(self.kkt),
             l2=self.l2,
-            objective=self.objective,
-            seed=seed,
-            rounds=self.rounds,
-            starts=self.starts,
-            start=start,
-            settings=settings,
-            data=data,
-            cost=self.cost,
-            exchanges=self.exchanges,
-            notes=(*notes, *(note for note in self.notes if note != useless)),
+            objective=objective_name(self.objective),
             selection=self.selection,
             threshold=self.model.threshold,
             thresholds=self.thresholds,
             degenerate=self.degenerate,
-        )
-        result = result.replace(
+            seed=seed,
+            fcfl_version=__version__,
+            worst_client=rows.worst_client,
+            clients=rows.clients,
+            overall=rows.overall,
+            starts=self.starts or (only,),
             exceeded=dict(self.exceeded),
             price=self.price,
             margins=self.margins,
             pooling=self.pooling,
             privacy=self.privacy,
+            audit=rows.audit,
+            prices=prices,
+            worst_clients={c: float(weight) for c, weight in pays if weight > WEIGHT_SHOWN},
+            settings={
+                key: "mean" if key == "objective" and value == np.inf else value
+                for key, value in settings.items()
+                if value is not None
+            },
+            data=data,
+            versions=versions(),
+            notes=(*notes, *(note for note in self.notes if note != useless)),
         )
-        return with_prices(result, self.state, self.at)
