@@ -1,6 +1,7 @@
 """Files written in one step: a reader sees the old one or the new one, never half of either."""
 
 import os
+import tomllib
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -66,6 +67,14 @@ def read_json(path: Path, kind: type[T]) -> T:
         raise DataError(f"{str(path)!r} cannot be read: {error}.") from None
     except msgspec.DecodeError:
         raise DataError(f"{str(path)!r} cannot be read: it is cut off or not JSON.") from None
+
+
+def parse_toml(content: bytes, where: str) -> dict[str, Any]:
+    """Return the table in a TOML file; raise `DataError` that names the file as ``where``."""
+    try:
+        return tomllib.loads(content.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"In {where}: not TOML, {error}.") from None
 
 
 def _plain_number(value: Any) -> Any:

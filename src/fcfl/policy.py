@@ -1,25 +1,77 @@
-"""Policies: which groups are compared, how much may differ, and whose rule is the stricter.
+"""Policies: which groups are compared, how much may differ, and which of two rules is stricter.
 
-`fcfl.policy_file` reads them.
+A policy is a TOML file::
+
+    min-group-rows = 20              # smaller groups are left out; default 1, of a site 20
+    withhold-below = 10              # a site's own: rarer levels are not named; default 10
+
+    [groups]                         # compare only these; by default all groups
+    race = ["Black", "White"]
+
+    [[rule]]
+    metric = "demographic_parity"    # or "equal_opportunity", "equalized_odds"
+    attribute = "race"
+    kind = "difference"              # at most the budget; or "ratio": at least the budget
+    budget = 0.05                    # of every client; without it, measured but not bounded
+
+    [rule.clients]                   # clients with a budget of their own for the rule above
+    "Hospital 7" = 0.1
+
+    [[rule]]
+    metric = "equal_opportunity"
+    attribute = "sex"
+    kind = "ratio"
+    budget = 0.8
+    scope = "global"                 # over all clients' rows together; default "client"
+
+    [preference]                     # a client's own, for `fcfl negotiate`: see `fcfl.preference`
+    disparity-per-accuracy = 1.0
+    max-disparity = 0.1
+
+    [limits]                         # a site's own: what it answers; all are optional
+    largest-answer-mb = 64
+    curvature = false                # send no second derivatives; default true
+
+Of a rule only ``metric`` and ``attribute`` are required, and no rule at all at a site, or beside a
+preference or limits. Clients named under ``[rule.clients]`` of a rule without a ``budget`` are the
+only ones bounded by it. A site's ``[privacy]`` table has ``epsilon``, ``delta`` and ``schema``,
+optionally ``after-exact-answers``, and excludes the first two keys: see docs/privacy.md.
 """
 
+import hashlib
+import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
-from fcfl._checks import check_clients_known, did_you_mean
+import msgspec
+
+from fcfl._checks import (
+    check_budget,
+    check_choice,
+    check_clients_known,
+    check_positive,
+    did_you_mean,
+)
+from fcfl._files import parse_toml
 from fcfl._types import ClientId
 from fcfl.errors import DataError
 from fcfl.preference import Preference
 from fcfl.privacy import check_privacy
-from fcfl.rules import Difference, Rule
+from fcfl.rules import Difference, Ratio, Rule
+
+T = TypeVar("T")
 
 MIN_GROUP_ROWS = 20  # of a site: smaller groups are not named, and not compared
 WITHHOLD_BELOW = 10  # of a site: rarer levels are not named
+_KINDS: dict[str, type[Difference] | type[Ratio]] = {"difference": Difference, "ratio": Ratio}
+_Rows = Annotated[int, msgspec.Meta(ge=1)]
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """What a site answers, whoever sends the request: the ``[limits]`` table of its policy.
 
     ``modules`` are the networks that it reports on, as ``package.module:function``.
@@ -29,16 +81,35 @@ class Limits:
     curvature: bool = True
     modules: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        check_positive("largest-answer-mb", self.largest_answer_mb)
 
-@dataclass(frozen=True)
-class PolicyRule:
-    """A rule with the budget of every client, and the budgets of clients with their own."""
 
-    rule: Rule
-    clients: Mapping[ClientId, float]
+class PolicyRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A ``[[rule]]`` table: a budget for every client, and the budgets of single ``clients``."""
+
+    metric: str
+    attribute: str
+    kind: str = "difference"
+    budget: float | None = None
+    scope: str = "client"
+    clients: dict[ClientId, float] = {}
+
+    def __post_init__(self) -> None:
+        check_choice("kind", self.kind, _KINDS)
+        for client, budget in self.clients.items():
+            check_budget(f"clients.{client!r}", budget)
+        rule = self.rule  # checks its own fields
+        if self.clients and rule.scope == "global":
+            raise ValueError("`clients` must be left out for scope 'global'.")
+
+    @property
+    def rule(self) -> Rule:
+        """The rule for clients without a budget of their own."""
+        return _KINDS[self.kind](self.metric, self.attribute, self.budget, self.scope)  # type: ignore[arg-type]
 
     def for_clients(self, clients: Sequence[ClientId]) -> Rule:
-        """The rule with one budget per client, where they differ."""
+        """Return the rule with one budget per client, where they differ."""
         if not self.clients:
             return self.rule
         check_clients_known("clients", self.clients, clients)
@@ -57,36 +128,125 @@ class PrivacyBudget:
         check_privacy(self.epsilon, self.delta)
 
 
+class _Privacy(msgspec.Struct, rename="kebab", forbid_unknown_fields=True):
+    epsilon: float
+    delta: float
+    schema: str
+    after_exact_answers: bool = False
+
+
+class _File(msgspec.Struct, rename="kebab", forbid_unknown_fields=True):
+    min_group_rows: _Rows | None = None
+    withhold_below: _Rows | None = None
+    groups: dict[str, Annotated[tuple[str, ...], msgspec.Meta(min_length=2)]] = {}
+    rule: Annotated[tuple[PolicyRule, ...], msgspec.Meta(min_length=1)] | None = None
+    preference: Preference | None = None
+    limits: Limits = Limits()
+    privacy: _Privacy | None = None
+
+
 @dataclass(frozen=True)
 class Policy:
     """A policy file, checked.
 
     ``groups`` are the groups to compare of the attributes that name them. ``withhold_below``
     matters where a site keeps its rows to itself. ``sha256`` is that of the file, for the record
-    of a run; empty without one. ``after_exact`` says that noisy answers may follow exact ones.
+    of a run; empty without one. With ``after_exact``, noisy answers may follow exact ones.
     """
 
-    policy_rules: tuple[PolicyRule, ...]
-    groups: Mapping[str, tuple[str, ...]]
-    min_group_rows: int
-    source: str
-    sha256: str
-    withhold_below: int = 1
+    policy_rules: tuple[PolicyRule, ...] = ()
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    min_group_rows: int = MIN_GROUP_ROWS
+    withhold_below: int = WITHHOLD_BELOW
     preference: Preference | None = None
     limits: Limits = field(default_factory=Limits)
     privacy: PrivacyBudget | None = None
     schema: str | None = None
     after_exact: bool = False
+    source: str = ""
+    sha256: str = ""
 
     def rules(self, clients: Sequence[ClientId]) -> tuple[Rule, ...]:
-        """The rules for these clients; a budget for anybody else is refused."""
-        with naming(f"Policy {self.source!r}"):
+        """Return the rules for these clients; reject a budget for anybody else."""
+        with naming(f"policy {self.source!r}"):
             return tuple(rule.for_clients(clients) for rule in self.policy_rules)
 
     def levels(self, levels: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-        """The groups to compare, out of those the data has."""
-        with naming(f"Policy {self.source!r}"):
+        """Return the groups to compare, out of those the data has."""
+        with naming(f"policy {self.source!r}"):
             return compare_only(levels, self.groups)
+
+
+def read_policy(path: str | os.PathLike[str], *, of_site: bool = False) -> Policy:
+    """Read and check a policy file. The policy of a site is closed where it sets nothing."""
+    where = f"policy {str(path)!r}"
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        why = error.strerror or error
+        raise DataError(f"Cannot read the {where}: {why}. Check the path.") from None
+    table = parse_toml(content, where)
+    read = read_table(_File, table, where)
+    needs_rules = not of_site and set(table) <= {"min-group-rows", "withhold-below", "groups"}
+    if read.rule is None and needs_rules:
+        raise DataError(f"In {where}: `rule` must be one or more [[rule]] tables, got none.")
+    for attribute, names in read.groups.items():
+        if len(set(names)) != len(names):
+            raise DataError(f"In {where}: `groups.{attribute}` must have different names.")
+    identities = [identity(one.rule) for one in read.rule or ()]
+    for number, one in enumerate(identities, start=1):
+        if one in identities[: number - 1]:
+            raise DataError(
+                f"In {where}: `rule {number}` compares the same as an earlier rule. Join them; "
+                "single clients have their budgets under [rule.clients]."
+            )
+    privacy, given = read.privacy, (read.min_group_rows, read.withhold_below)
+    if privacy is not None and any(given):
+        raise DataError(
+            f"In {where}: `min-group-rows` and `withhold-below` must be left out beside [privacy]: "
+            "what is withheld would depend on the rows, and noise does without."
+        )
+    is_closed = of_site and privacy is None
+    with naming(where):
+        budget = None if privacy is None else PrivacyBudget(privacy.epsilon, privacy.delta)
+    return Policy(
+        policy_rules=read.rule or (),
+        groups=read.groups,
+        min_group_rows=read.min_group_rows or (MIN_GROUP_ROWS if is_closed else 1),
+        withhold_below=read.withhold_below or (WITHHOLD_BELOW if is_closed else 1),
+        preference=read.preference,
+        limits=read.limits,
+        privacy=budget,
+        schema=None if privacy is None else privacy.schema,
+        after_exact=privacy is not None and privacy.after_exact_answers,
+        source=str(path),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
+
+
+def read_table(kind: type[T], table: Any, where: str) -> T:
+    """Return a TOML table as a `msgspec` structure; an error names the key and the file."""
+
+    def as_path(_: type, value: object) -> Path:
+        if not isinstance(value, str) or not Path(value).is_absolute():
+            raise ValueError(f"it must be an absolute path in quotes, got {value!r}")
+        return Path(value)
+
+    try:
+        return msgspec.convert(table, kind, dec_hook=as_path)
+    except msgspec.ValidationError as error:
+        reason, _, place = str(error).partition(" - at `$")
+    keys = re.sub(r"\[(\d+)\]", lambda found: f" {int(found[1]) + 1}", place.strip(".`"))
+    place = f"In {where}, `{keys}`" if keys else f"In {where}"
+    unknown = re.match("Object contains unknown field `(.*)`", reason)
+    if unknown is None:
+        raise DataError(f"{place}: {reason.rstrip('.')}.")
+    known: Any = _TABLES.get(keys.partition(" ")[0], kind)
+    hint = did_you_mean(unknown[1], [one.encode_name for one in msgspec.structs.fields(known)])
+    raise DataError(f"{place}: unknown key `{unknown[1]}`. {hint}")
+
+
+_TABLES = {"rule": PolicyRule, "preference": Preference, "limits": Limits, "privacy": _Privacy}
 
 
 def compare_only(
@@ -161,8 +321,8 @@ def _budget(rule: Rule, name: ClientId) -> float | None:
 
 @contextmanager
 def naming(where: str) -> Iterator[None]:
-    """Put the place in the file before the sentence of a check."""
+    """Put the file before the sentence of a check."""
     try:
         yield
     except ValueError as error:
-        raise DataError(f"{where}: {error}") from None
+        raise DataError(f"In {where}: {error}") from None

@@ -13,6 +13,7 @@ It stays with the client, wherever that is: what leaves it is a ballot.
 
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from fcfl._checks import check_budget, check_positive
@@ -56,8 +57,7 @@ class Ballot:
     walks_to: int = 0
 
 
-@dataclass(frozen=True)
-class Preference:
+class Preference(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     r"""Utility :math:`w \cdot` accuracy − disparity, within hard limits.
 
     ``disparity_per_accuracy`` is w, how much disparity a point of accuracy is worth; by default one

@@ -11,7 +11,7 @@ import sklearn
 from tests.docs.page_blocks import FENCE, ROOT, comparable, run_page, steps_of
 
 from fcfl.data.declared_rows import read_declared
-from fcfl.policy_file import read_policy
+from fcfl.policy import read_policy
 from fcfl.runs.site_config import SitesConfig
 from hospital import fcfl
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fcfl.policy_file import read_policy
+from fcfl.policy import read_policy
 from fcfl.sites.settings import SiteSettings
 from hospital import fcfl, result_of, start_process, stays, weights_of
 from in_one_process import hospitals, open_policy, train_joined

@@ -8,7 +8,7 @@ from fcfl.errors import DataError, ReportError
 from fcfl.federation.arrivals import check_ballot
 from fcfl.federation.federation import Federation
 from fcfl.negotiation.negotiating import caps_of
-from fcfl.policy_file import read_policy
+from fcfl.policy import read_policy
 from fcfl.preference import Ballot, Choices, Figures, Preference
 from fcfl.rules import Difference
 from fcfl.runs.negotiation_run import read_policies
@@ -68,7 +68,7 @@ def test_a_ballot_holds_nothing_but_marks_places_and_scaled_gains():
         ("disparity-per-accuracy = 0", "`disparity-per-accuracy` must be a positive number"),
         ("max-disparity = 2.0", "`max-disparity` must"),
         ("min-accuracy = -0.5", "`min-accuracy` must"),
-        ("worth = 1", "Unknown key `worth`"),
+        ("worth = 1", "unknown key `worth`"),
         ("tells-gains = 3", "tells-gains"),
     ],
 )

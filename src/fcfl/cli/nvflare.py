@@ -2,7 +2,6 @@
 
 import importlib.util
 import shlex
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter, validators
 from rich.table import Table
 
-from fcfl._files import read_json
+from fcfl._files import parse_toml, read_json
 from fcfl.errors import FCFLError, Interrupted
 from fcfl.report.comparisons import methods_table
 from fcfl.report.terminal import print_result
@@ -251,10 +250,7 @@ def _read_settings(folder: Path) -> dict[str, ConfigValue]:
     path = folder / _SETTINGS
     if not path.exists():
         raise FCFLError(f"There is no app in {str(folder)!r}. Make it: fcfl nvflare new")
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FCFLError(f"{str(path)!r} is not TOML: {error}.") from None
+    return parse_toml(path.read_bytes(), repr(str(path)))
 
 
 def _files(option: str, text: str) -> dict[str, Path]:

@@ -20,8 +20,7 @@ from fcfl.audit import Audit, CountedPredictions, PredictionColumns, count_predi
 from fcfl.audit.auditing import FailOn, Simultaneous
 from fcfl.audit.predictions import CellCounts
 from fcfl.data import read_table
-from fcfl.policy import Policy
-from fcfl.policy_file import read_policy
+from fcfl.policy import Policy, read_policy
 from fcfl.results import ClientResult, Part, Result, RowCounts
 from fcfl.results.evaluations import AuditTerms, RowSections
 from fcfl.results.files import CELLS, RESULT

@@ -13,8 +13,7 @@ from fcfl.errors import DataError
 from fcfl.negotiation.bargaining import Bargain
 from fcfl.negotiation.memory import Memory
 from fcfl.negotiation.negotiating import Procedure, negotiate
-from fcfl.policy import Policy
-from fcfl.policy_file import read_policy
+from fcfl.policy import Policy, read_policy
 from fcfl.report.page import PAGE, write_negotiation_page
 from fcfl.results.files import NEGOTIATION
 from fcfl.results.negotiation import Negotiation

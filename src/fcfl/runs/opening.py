@@ -28,8 +28,7 @@ from fcfl.methods.method import traits_of
 from fcfl.models.linear import Linear
 from fcfl.models.loss import as_loss, loss_notes
 from fcfl.models.model import Inputs, Model, Opaque
-from fcfl.policy import PrivacyBudget
-from fcfl.policy_file import read_policy
+from fcfl.policy import PrivacyBudget, read_policy
 from fcfl.results.result import Deployment
 from fcfl.rules import Rule
 from fcfl.runs.settings import MAX_CLIENTS, DataSettings, Experiment, check_left_out

@@ -2,33 +2,28 @@
 
 import hashlib
 import os
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
-from fcfl._checks import check_keys
+import msgspec
+
+from fcfl._files import parse_toml
 from fcfl._types import ClientId
 from fcfl.errors import DataError
-from fcfl.policy import MIN_GROUP_ROWS, WITHHOLD_BELOW, Policy, PrivacyBudget
-from fcfl.policy_file import read_policy
+from fcfl.policy import Policy, PrivacyBudget, read_policy, read_table
 from fcfl.rules import Rule
 
 ConfigValue: TypeAlias = bool | int | float | str
 Config: TypeAlias = Mapping[str, ConfigValue]
 """A node config or a run config, as Flower carries it."""
 
-CLOSED = Policy((), {}, MIN_GROUP_ROWS, "", "", WITHHOLD_BELOW)
-"""That of a site without a policy file."""
 
-KEYS = ("name", "table", "test-table", "policy", "cache", "ledger")
-
-
-@dataclass(frozen=True)
-class SiteSettings:
-    """A site's node config, checked. Paths are absolute: an app runs in a folder of Flower's."""
+class SiteSettings(
+    msgspec.Struct, frozen=True, dict=True, rename="kebab", forbid_unknown_fields=True
+):
+    """A site's file, or the node config of its SuperNode. All paths are absolute."""
 
     name: ClientId
     table: Path
@@ -37,39 +32,31 @@ class SiteSettings:
     cache: Path | None = None
     ledger: Path | None = None
 
+    def __post_init__(self) -> None:
+        if not self.name.strip() or self.name != self.name.strip():
+            raise ValueError(f"`name` must be the site's name, got {self.name!r}.")
+
     @classmethod
     def from_node_config(cls, config: Config) -> "SiteSettings":
         """Read what ``--node-config`` gave to the SuperNode."""
-        check_keys(config, KEYS, "the site's node config", DataError)
-        name = config.get("name")
-        if not isinstance(name, str) or not name.strip() or name != name.strip():
-            raise DataError(f"`name` must be the site's name, text in quotes, got {name!r}.")
-        if config.get("table") is None:
-            raise DataError("`table` must be the path of the site's CSV, Parquet or xlsx file.")
-        places = {
-            key.replace("-", "_"): _absolute(key, config[key]) for key in KEYS[1:] if key in config
-        }
-        return cls(name, **places)
+        return read_table(cls, dict(config), "the site's node config")
 
     @classmethod
     def from_file(cls, path: Path) -> "SiteSettings":
         """Read a site's file, the one that is given to the node."""
-        try:
-            config = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise DataError(f"{str(path)!r} is not TOML: {error}.") from None
-        return cls.from_node_config(config)
+        where = f"the site's file {str(path)!r}"
+        return read_table(cls, parse_toml(path.read_bytes(), where), where)
 
     @cached_property
     def read_policy(self) -> Policy:
         """The site's policy; without a file, and where the file sets nothing, it is closed."""
         if self.policy is None:
-            return CLOSED
+            return Policy()
         policy = read_policy(self.policy, of_site=True)
         if policy.groups:
             raise DataError(
-                f"Policy {str(self.policy)!r}: `groups` belongs to the server's policy; the groups "
-                "compared must be the same at all sites. Use `min-group-rows` here."
+                f"In policy {str(self.policy)!r}: `groups` belongs to the server's policy; the "
+                "groups compared must be the same at all sites. Use `min-group-rows` here."
             )
         return policy
 
@@ -104,9 +91,3 @@ class SiteSettings:
         if self.cache is not None:
             return self.cache
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fcfl"
-
-
-def _absolute(key: str, value: object) -> Path:
-    if not isinstance(value, str) or not Path(value).is_absolute():
-        raise DataError(f"`{key}` must be an absolute path in quotes, got {value!r}.")
-    return Path(value)

@@ -1,7 +1,6 @@
 """A site's part of a job: answer requests from the files that the site's own file names."""
 
 import logging
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
+from fcfl._files import parse_toml
 from fcfl.errors import DataError
 from fcfl.sites.messages import Answer, Refusal, encode_message
 from fcfl.sites.site import reply_to
@@ -72,10 +72,10 @@ class SizeLimit(Filter):  # type: ignore[misc]
 def answer(message: bytes, name: str, path: Path) -> bytes:
     """Answer from the site's file at ``path``, under the name in its certificate only."""
     try:
-        config = tomllib.loads(path.read_text(encoding="utf-8"))
+        config = parse_toml(path.read_bytes(), f"{SITE_FILE} of site {name!r}")
         if config.get("name", name) != name:
             raise DataError(f"`name` in {SITE_FILE} must be that of the certificate, {name!r}.")
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, DataError) as error:
+    except (OSError, DataError) as error:
         log.error("Site %r: %s", name, error)
         sent = str(error) if isinstance(error, DataError) else f"{SITE_FILE} cannot be read."
         return encode_message(Answer(name, Refusal(sent)))
