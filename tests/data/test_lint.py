@@ -272,7 +272,7 @@ def test_clients_with_one_group_or_one_label_are_noted():
 def test_rows_without_a_label_are_left_out_and_counted():
     labels = pd.Series(["yes", "no"] * 30).mask(np.arange(60) < 7)
     kept = labelled_rows(table(60, y=labels), "y")
-    assert len(kept) == 53 and "7 rows" in kept.attrs["notes"][0]
+    assert len(kept) == 53 and "left out: 7" in kept.attrs["notes"][0]
     assert federate(kept, ROLES).labels == ("no", "yes")
     with pytest.raises(DataError, match="'y' is empty in every row"):
         labelled_rows(table(60, y=None), "y")

@@ -153,8 +153,8 @@ def test_agreed_levels_and_labels_serve_a_site_that_has_not_all_of_them(frame, c
     federation = federate(site, columns, levels=levels, labels=labels)
     assert federation.levels == levels and federation.labels == labels
     assert set(federation.train["a"].groups["race"]) == {0}
-    with pytest.raises(DataError, match=r"unknown group 'white'. Did you mean 'whites'"):
-        federate(site, columns, levels={"race": ("whites",)}, labels=labels)
+    others = federate(site, columns, levels={"race": ("black",)}, labels=labels)
+    assert set(others.train["a"].groups["race"]) == {-1}
     with pytest.raises(DataError, match="'y' must hold '1' or '2', got '0'"):
         federate(site, columns, levels=levels, labels=("1", "2"))
 
@@ -248,7 +248,7 @@ def test_dropped_columns_a_given_schema_and_max_levels(frame, columns):
         ({}, {"drop": ("y",)}, "'y' must have one role, got `label` and `drop`"),
         ({}, {"positive": "yes"}, "`positive` .* 'y', got 'yes'"),
         ({}, {"drop": ("age", "ward")}, "got none"),
-        ({"schema": Schema((Number("y", 0.0, 1.0),))}, {}, "`schema` .* 'y'"),
+        ({"schema": Schema((Number("y", 0.0, 1.0),))}, {}, "'y' .*`schema`"),
         ({"test_frame": pd.DataFrame({"y": [1]})}, {}, "`client`"),
     ],
 )
@@ -262,7 +262,7 @@ def test_rows_that_cannot_be_used(frame, columns):
     rows = {client: frame.index[frame["site"] == client] for client in "bc"}
     labels.loc[rows["b"][:3].append(rows["c"][:1])] = None
     for table, named in (
-        (frame.assign(y=labels), "'y' is empty in 3 rows of client 'b' and in 1 row of other"),
+        (frame.assign(y=labels), "'y' is empty .*'b' 3, 'c' 1"),
         (frame[:0], "at least one client, got none"),
         (frame.assign(race=(np.arange(300) % 30).astype(str)), "'race' is a number with 30"),
         (frame.assign(seen=pd.Timestamp("2020-01-01")), "'seen' holds dates"),

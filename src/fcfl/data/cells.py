@@ -32,7 +32,6 @@ MARKS = ("?", "??", "-", "--", ".", "..", "na", "n.a.", "N.A.", "#NULL!", "(null
 
 _NUMBERS = {"integer", "floating", "mixed-integer-float", "decimal", "empty"}
 _TEXT = {"string", "boolean", "categorical", "mixed", "mixed-integer"}
-_TRUTH = {"true": "True", "false": "False"}
 _WHOLE_FLOAT = re.compile(r"(-?\d+)\.0+")
 _BETWEEN = "'\u2019 \u00a0\u202f"  # between groups of three digits, beside the comma or the point
 _OTHER = {".": ",", ",": "."}
@@ -57,6 +56,12 @@ class Texts:
         """Return the number of rows of each level."""
         rows = np.bincount(self.codes[self.codes >= 0], minlength=len(self.levels))
         return dict(zip(self.levels, rows.tolist(), strict=True))
+
+    def codes_in(self, levels: Iterable[str], empty: int = -1) -> Codes:
+        """Return codes into other ``levels``: ``empty`` for an empty cell, -1 for other levels."""
+        position = {level: code for code, level in enumerate(levels)}
+        lookup = [position.get(level, -1) for level in self.levels]
+        return np.array([*lookup, empty], dtype=np.int32)[self.codes]  # code -1 is the last entry
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -162,10 +167,7 @@ def texts(column: Column) -> Texts:
     codes, uniques = factorize(column)
     names = [text_of(value) for value in uniques]
     levels = sorted(set(names) - {""})
-    position = {level: code for code, level in enumerate(levels)}
-    # Code -1, an empty cell, reads the last entry.
-    lookup = np.array([position.get(name, -1) for name in names] + [-1], dtype=np.int32)
-    return Texts(lookup[codes], tuple(levels))
+    return Texts(Texts(codes, tuple(names)).codes_in(levels), tuple(levels))
 
 
 def cell_texts(column: Column) -> list[str | None]:
@@ -260,41 +262,44 @@ def interpret(
     seen: set[str] = set()
     written: dict[str, str] = {}
     numeric_marks = [value for value in parsed(tuple(marks or ())) if np.isfinite(value)]
-    for name in frame.columns:
-        column = frame[name]
+    for name, column in frame.items():
         if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_datetime64_any_dtype(column):
-            is_mark = column.isin(numeric_marks) if numeric_marks and is_number(column) else None
-            if is_mark is not None and is_mark.any():
+            if (
+                numeric_marks
+                and is_number(column)
+                and (is_mark := column.isin(numeric_marks)).any()
+            ):
                 changed[name] = column.mask(is_mark)
                 seen |= {f"{float(value):g}" for value in column[is_mark].unique()}
                 n_marks[name] = int(is_mark.sum())
             continue
         try:
-            codes, levels = factorize(column)
+            codes, uniques = factorize(column)
         except DataError:
             continue  # nested values: an error only if the column is used
-        words = [one.strip() if isinstance(one, str) else one for one in np.asarray(levels, object)]
-        # Beside "+", a "-" is a level like it.
-        known = set(marks if marks is not None else MARKS) - (
-            {"-"} if marks is None and "+" in words else set()
-        )
-        is_level = np.array([word not in known for word in words], dtype=bool)
-        kept = [str(word) for word in words if word not in known]
-        if not is_level.all():
-            seen |= {str(word) for word in words if word in known}
-            n_marks[name] = int((~is_level)[codes][codes >= 0].sum())
-        place = np.append(np.where(is_level, np.cumsum(is_level) - 1, -1), -1)[codes]
+        found = Texts(codes, tuple(str(value).strip() for value in uniques))
+        known = set(MARKS if marks is None else marks)
+        if marks is None and "+" in found.levels:
+            known.discard("-")  # beside "+" it is a level
+        kept = [level for level in found.levels if level not in known]
+        codes = found.codes_in(kept)
+        has_marks = len(kept) < len(found.levels)
+        if has_marks:
+            seen |= known.intersection(found.levels)
+            n_marks[name] = int((codes < 0).sum() - (found.codes < 0).sum())
         values, example = (None, None) if name in text else written_numbers(kept, decimal)
         if example is not None:
             written[name] = example
-        if values is not None and (example or not is_typed or not is_level.all()):
-            changed[name] = np.append(values, np.nan)[place]
-        elif not is_level.all():
-            changed[name] = _categorical(kept, place)
+        if values is not None and (example or has_marks or not is_typed):
+            changed[name] = np.append(values, np.nan)[codes]
+        elif has_marks:
+            if {level.lower() for level in kept} <= {"true", "false"}:
+                kept = [level.capitalize() for level in kept]
+            changed[name] = pd.Categorical(np.array([*kept, None], dtype=object)[codes])
     if changed:
         frame = frame.assign(**changed)
     if n_marks:
-        listed = " or ".join(repr(mark) for mark in sorted(seen))
+        listed = " or ".join(map(repr, sorted(seen)))
         counts = first_of(f"{name!r} {count:,}" for name, count in n_marks.items())
         add_note(frame, f"Cells with {listed} count as empty: {counts} (`missing=` names others).")
     if written:
@@ -304,14 +309,6 @@ def interpret(
             f"Read as numbers: {examples} (`categorical={list(written)}` keeps the text).",
         )
     return frame
-
-
-def _categorical(names: Sequence[str], place: Any) -> Any:
-    """Return a column of text, or of truth values if all names are truth values."""
-    if all(name.lower() in _TRUTH for name in names):
-        names = [_TRUTH[name.lower()] for name in names]
-    codes, levels = pd.factorize(np.array(names, dtype=object))
-    return pd.Categorical.from_codes(np.append(codes, -1).astype(np.int32)[place], levels)
 
 
 def written_numbers(words: Sequence[str], decimal: str) -> tuple[Vector | None, str | None]:

@@ -40,7 +40,7 @@ from fcfl.errors import DataError
 from .cells import Column, Frame, check_columns, text_of
 from .client_data import ClientData
 from .coded_features import row_blocks
-from .roles import Columns, known_groups, labelled_rows
+from .roles import Columns, labelled_rows
 from .rows import csv_rows, open_bytes, separator_of
 from .schema import Category, Number, Schema
 from .table import SITE, FederatedTable, federate
@@ -124,15 +124,13 @@ def federate_declared(
         frames = [labelled_rows(frame, columns.label) for frame in frames]
     if client is not None:
         frames = [frame.assign(**{SITE: client}) for frame in frames]
-    levels = {name: declared.levels[name] for name in columns.sensitive}
-    train, *test = (known_groups(frame, levels) for frame in frames)
     return federate(
-        train,
+        frames[0],
         columns,
         test_size=0.0,
-        test_frame=test[0] if test else None,
+        test_frame=frames[1] if len(frames) > 1 else None,
         schema=declared.schema,
-        levels=levels,
+        levels=declared.levels,
         labels=declared.labels,
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fcfl._checks import did_you_mean, first_of
 from fcfl._types import Vector
@@ -107,15 +108,10 @@ def read_roles(
 ) -> Roles:
     """Read the columns with a role; ``levels`` and ``labels`` come from the cells unless given."""
     client, label = read_clients(frame[columns.client]), texts(frame[columns.label])
-    empty = np.bincount(client.codes[label.codes < 0], minlength=len(client.levels))
-    if empty.any():
-        worst = int(empty.argmax())
-        others = int(empty.sum() - empty[worst])
-        elsewhere = f" and in {_rows(others)} of other clients" if others else ""
+    if empty := rows_by_client(client, label.codes < 0):
         raise DataError(
-            f"Label column {columns.label!r} is empty in {_rows(int(empty[worst]))} of client "
-            f"{client.levels[worst]!r}{elsewhere}. Fill them in or remove these rows; "
-            "to train, `--drop-unlabelled` leaves them out."
+            f"Label column {columns.label!r} is empty in rows of these clients: {empty}. Fill them "
+            "in or remove these rows; to train, `--drop-unlabelled` leaves them out."
         )
     pair = labels or label_pair(label.levels, columns)
     strange = [value for value in label.levels if value not in pair]
@@ -124,15 +120,14 @@ def read_roles(
             f"Label column {columns.label!r} must hold {pair[0]!r} or {pair[1]!r}, got "
             f"{strange[0]!r}."
         )
-    y = np.array([value == pair[1] for value in label.levels], dtype=np.float64)[label.codes]
-    found = {name: read_groups(frame[name], (levels or {}).get(name)) for name in columns.sensitive}
-    return Roles(
-        client,
-        y,
-        {name: groups.codes for name, groups in found.items()},
-        {name: groups.levels for name, groups in found.items()},
-        pair,
-    )
+    groups, names = read_groups({name: frame[name] for name in columns.sensitive}, levels)
+    return Roles(client, label.codes_in(pair).astype(np.float64), groups, names, pair)
+
+
+def rows_by_client(client: Texts, rows: NDArray[np.bool_]) -> str:
+    """Return the clients that have some of these rows, each with their number."""
+    counts = Texts(client.codes[rows], client.levels).counts()
+    return first_of(f"{name!r} {count:,}" for name, count in counts.items() if count)
 
 
 def read_clients(column: Column) -> Texts:
@@ -149,38 +144,28 @@ def read_clients(column: Column) -> Texts:
     return clients
 
 
-def read_groups(column: Column, given: Sequence[str] | None = None) -> Texts:
-    """Read the groups of one sensitive column, as codes into ``given`` if these are agreed."""
-    kind_of(column)  # raises on dates
-    found = texts(column)
-    if not found.levels and given is None:
-        raise DataError(f"Sensitive column {column.name!r} is empty in every row. Choose another.")
-    if len(found.levels) > MAX_NUMERIC_GROUPS and not np.isnan(parsed(found.levels)).any():
-        raise DataError(
-            f"Sensitive column {column.name!r} is a number with {len(found.levels)} distinct "
-            f"values, more than {MAX_NUMERIC_GROUPS}. Bin it first, for example into age bands."
-        )
-    if given is None:
-        return found
-    position = {level: code for code, level in enumerate(given)}
-    for level in found.levels:
-        if level not in position:
+def read_groups(
+    columns: Mapping[str, Column], levels: Mapping[str, Sequence[str]] | None = None
+) -> tuple[dict[str, Codes], dict[str, tuple[str, ...]]]:
+    """Return codes and group names of each sensitive column.
+
+    With ``levels`` the names are those given, and a row of any other group has code -1.
+    """
+    codes: dict[str, Codes] = {}
+    names: dict[str, tuple[str, ...]] = {}
+    for name, column in columns.items():
+        kind_of(column)  # raises on dates
+        found = texts(column)
+        names[name] = found.levels if levels is None else tuple(levels[name])
+        codes[name] = found.codes_in(names[name])
+        if not names[name]:
+            raise DataError(f"Sensitive column {name!r} is empty in every row. Choose another.")
+        if len(found.levels) > MAX_NUMERIC_GROUPS and not np.isnan(parsed(found.levels)).any():
             raise DataError(
-                f"Sensitive column {column.name!r} has the unknown group {level!r}. "
-                f"{did_you_mean(level, given)}"
+                f"Sensitive column {name!r} is a number with {len(found.levels)} distinct values, "
+                f"more than {MAX_NUMERIC_GROUPS}. Bin it first, for example into age bands."
             )
-    lookup = np.array([position[level] for level in found.levels] + [-1], dtype=np.int32)
-    return Texts(lookup[found.codes], tuple(given))
-
-
-def known_groups(frame: Frame, levels: Mapping[str, Sequence[str]]) -> Frame:
-    """Return the frame with the cells of unknown groups emptied."""
-    columns = {}
-    for name, known in levels.items():
-        found = texts(frame[name])
-        kept = [level if level in known else None for level in found.levels]
-        columns[name] = np.array([*kept, None], dtype=object)[found.codes]
-    return frame.assign(**columns)
+    return codes, names
 
 
 def labelled_rows(frame: Frame, label: str) -> Frame:
@@ -191,12 +176,8 @@ def labelled_rows(frame: Frame, label: str) -> Frame:
     if is_empty.all():
         raise DataError(f"Label column {label!r} is empty in every row. Choose another.")
     kept = frame[~is_empty].reset_index(drop=True)
-    add_note(kept, f"Left out {_rows(int(is_empty.sum()))} without a label {label!r}.")
+    add_note(kept, f"Rows without a label {label!r}, left out: {is_empty.sum():,}.")
     return kept
-
-
-def _rows(count: int) -> str:
-    return "1 row" if count == 1 else f"{count} rows"
 
 
 # --- which label is positive ----------------------------------------------------------------------
@@ -207,16 +188,10 @@ def label_pair(values: tuple[str, ...], columns: Columns) -> tuple[str, str]:
     alike = look_alikes(values)
     if alike or len(values) != 2:
         what = alike or first_of(map(repr, values), 5)
-        advice = (
-            "Write equal values alike."
-            if alike
-            else "Map them to 0 and 1."
-            if len(values) > 2
-            else "Add rows with the other value, or choose another label."
-        )
+        advice = "Write equal values alike" if alike else "Correct the cells or choose another"
         raise DataError(
             f"Label column {columns.label!r} must have two values, got {len(values)}: {what}. "
-            f"{advice}"
+            f"{advice}."
         )
     if columns.positive is None:
         return ordered_pair(values)

@@ -102,10 +102,8 @@ class Category:
         else:
             kind_of(frame[self.name])  # raises on dates
             found = texts(frame[self.name])
-        position = {text_of(level): code for code, level in enumerate(self.levels)}
-        missing = len(self.levels) if self.has_missing else -1
-        lookup = [position.get(level, -1) for level in found.levels] + [missing]
-        return np.array(lookup, dtype=np.int32)[found.codes]
+        empty = len(self.levels) if self.has_missing else -1
+        return found.codes_in(map(text_of, self.levels), empty)
 
     @property
     def coded(self) -> tuple[tuple[int, int], ...]:
@@ -189,25 +187,6 @@ def summarise_cells(name: str, cells: Vector | Texts) -> Summary:
     if not np.isfinite(m2):
         raise DataError(f"Column {name!r} has values too large to standardise. Rescale or drop it.")
     return NumberSummary(known.size, float(known[0] + centre), m2, missing)
-
-
-def withhold(statistics: Statistics, least: int) -> Statistics:
-    """Return the statistics without what fewer than ``least`` rows stand behind.
-
-    Rarer levels are not named, a number known in fewer rows counts as unknown in all, and fewer
-    empty cells count as none.
-    """
-    kept: dict[str, Summary] = {}
-    for name, summary in statistics.columns.items():
-        missing = summary.missing if summary.missing >= least else 0
-        if isinstance(summary, CategorySummary):
-            counts = {level: count for level, count in summary.counts.items() if count >= least}
-            kept[name] = CategorySummary(counts, missing)
-        else:
-            kept[name] = replace(
-                summary if summary.n >= least else NumberSummary(), missing=missing
-            )
-    return Statistics(kept)
 
 
 def merge_numbers(parts: Iterable[NumberSummary]) -> NumberSummary:

@@ -16,7 +16,7 @@ from fcfl.errors import DataError
 from .cells import NOTES, Frame, Texts, cells_of, named_columns, texts
 from .client_data import ClientData, Index, stable_order, stratified_split
 from .lint import data_notes, unsuitable_columns
-from .roles import Columns, Roles, check_roles, known_groups, labelled_rows, read_roles
+from .roles import Columns, Roles, check_one_role, check_roles, labelled_rows, read_roles
 from .rows import read_table
 from .schema import (
     MAX_LEVELS,
@@ -28,11 +28,9 @@ from .schema import (
     merge_numbers,
     summarise,
     summarise_cells,
-    withhold,
 )
 
 SITE = "(site)"  # the client column of a site's own table, which needs none of its own
-_MANY_STRATA = 1 << 20
 _UNNAMED = re.compile(r"Unnamed: \d+|__index_level_\d+__|")
 
 
@@ -111,13 +109,15 @@ def federate(
     schema : Schema, optional
         By default agreed from the clients' statistics of their training rows.
     levels, labels : optional
-        Groups of each sensitive column, and (negative, positive), if they are agreed already.
+        Groups of each sensitive column, and (negative, positive), if they are agreed already. A
+        row of any other group belongs to none.
     max_levels : how many levels of a column become features, the most frequent ones
         Others count as unknown, which a note reports.
     """
     frames = [named_columns(part) for part in (frame, test_frame) if part is not None]
     for part in frames:
         check_roles(part, columns)
+    notes = [note for part in frames for note in part.attrs.get(NOTES, ())]
     roles_frame = pd.concat([part[columns.names] for part in frames], ignore_index=True)
     roles = read_roles(roles_frame, columns, levels, labels)
     in_test = np.arange(roles.y.size) >= len(frames[0])
@@ -137,21 +137,15 @@ def federate(
         known = {name: cells_of(frames[0][name]) for name in names}
         statistics = Statistics({name: _summary(name, known[name], train) for name in names})
         schema = Schema.from_statistics({"all clients": statistics}, max_levels)
-        del statistics
         if not schema.columns:
             raise DataError(
                 "The table must have at least one feature column that varies, besides client, "
                 f"label, sensitive and dropped columns, got {names or 'none'}."
             )
-    for column in schema.columns:
-        if column.name in columns.names:
-            raise DataError(
-                f"`schema` must not use column {column.name!r}, which has a role of its own."
-            )
+    check_one_role([*columns.roles(), *(("schema", column.name) for column in schema.columns)])
     parts = [schema.read(frames[0], known), *map(schema.read, frames[1:])]
     del known
     cells = parts[0] if len(parts) == 1 else tuple(map(np.concatenate, zip(*parts, strict=True)))
-    notes = [note for part in frames for note in part.attrs.get(NOTES, ())]
     notes += data_notes(roles, columns, np.diff(train.bounds), ~in_test)
     unnamed = [name for name in frames[0].columns if _UNNAMED.fullmatch(name)]
     notes += [f"Column {name!r} has no name in the file and was left out." for name in unnamed]
@@ -180,15 +174,10 @@ def _held_out(roles: Roles, test_size: float, seed: int) -> NDArray[np.bool_]:
 
 
 def _strata(roles: Roles) -> Index:
-    """Return one code for each combination of label and groups."""
+    """Return one code for each combination of label and groups, in order of both."""
     code = roles.y.astype(np.intp)
-    n_strata = 2
     for name, groups in roles.groups.items():
-        code = code * (len(roles.levels[name]) + 1) + groups + 1
-        n_strata *= len(roles.levels[name]) + 1
-        if n_strata > _MANY_STRATA:  # keeps many attributes from overflowing
-            code = np.unique(code, return_inverse=True)[1]
-            n_strata = int(code.max(initial=0)) + 1
+        code, _ = pd.factorize(code * (len(roles.levels[name]) + 1) + groups + 1, sort=True)
     return code
 
 
@@ -250,9 +239,9 @@ class OwnTable:
     labels: tuple[str, ...]
     levels: Mapping[str, Mapping[str, int]]
 
-    def statistics(self, least: int = 1) -> Statistics:
-        """Summarise the training rows' features, without what fewer than ``least`` rows have."""
-        return withhold(summarise(self.train, feature_columns(self.train, self.columns)), least)
+    def statistics(self) -> Statistics:
+        """Summarise the training rows' features."""
+        return summarise(self.train, feature_columns(self.train, self.columns))
 
     def unsuitable(self) -> tuple[str, ...]:
         """Return notes on identifiers, dates and columns that give the label away, for the site."""
@@ -271,13 +260,12 @@ class OwnTable:
     def encode(
         self, schema: Schema, levels: Mapping[str, Sequence[str]], labels: tuple[str, str]
     ) -> FederatedTable:
-        """Encode the rows as all sites have agreed; unknown groups count as none."""
-        train, test = (known_groups(part, levels) for part in (self.train, self.test))
+        """Encode the rows as all sites have agreed."""
         return federate(
-            train,
+            self.train,
             self.columns,
             test_size=0.0,
-            test_frame=test if len(test) else None,
+            test_frame=self.test if len(self.test) else None,
             schema=schema,
             levels=levels,
             labels=labels,
@@ -307,12 +295,9 @@ def open_own_table(
             frame = frame.assign(**{SITE: name})
             check_roles(frame, columns)
             frames.append(labelled_rows(frame, columns.label) if drop_unlabelled else frame)
-    labels = tuple(sorted({v for frame in frames for v in texts(frame[columns.label]).levels}))
-    levels: dict[str, dict[str, int]] = {column: {} for column in columns.sensitive}
-    for frame in frames:
-        for column, counts in levels.items():
-            for level, count in texts(frame[column]).counts().items():
-                counts[level] = counts.get(level, 0) + count
+    roles_frame = pd.concat([frame[columns.names] for frame in frames], ignore_index=True)
+    labels = texts(roles_frame[columns.label]).levels
+    levels = {column: texts(roles_frame[column]).counts() for column in columns.sensitive}
     if test_path is not None:
         return OwnTable(name, columns, frames[0], frames[1], labels, levels)
     # With one value here, which of the two it is does not matter to the split.

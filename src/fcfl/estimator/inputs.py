@@ -10,10 +10,10 @@ import pandas as pd
 from scipy import sparse
 from sklearn.utils.validation import _check_sample_weight
 
-from fcfl._checks import LARGEST, check_choice
+from fcfl._checks import LARGEST, check_choice, did_you_mean
 from fcfl._types import ClientId, Vector
 from fcfl.data import ClientData
-from fcfl.data.cells import alike_notes, check_names, numbers
+from fcfl.data.cells import alike_notes, check_names, numbers, texts
 from fcfl.data.roles import pair_by_meaning, read_clients, read_groups
 from fcfl.data.rows import as_pandas
 from fcfl.errors import DataError
@@ -182,25 +182,25 @@ def split_by_client(
     """
     try:
         owners = read_clients(clients)
-        groups = {
-            name: read_groups(column, (levels or {}).get(name))
-            for name, column in sensitive.items()
-        }
+        codes, names = read_groups(sensitive, levels)
     except DataError as error:
         raise ValueError(str(error)) from None
+    for name, known in (levels or {}).items():
+        for group in texts(sensitive[name]).levels:
+            if group not in known:
+                raise ValueError(
+                    f"`sensitive_features[{name!r}]` has the unknown group {group!r}. "
+                    f"{did_you_mean(group, known)}"
+                )
     counted = np.ones(y.size, dtype=bool) if weights is None else weights > 0
     scale = 1.0 if weights is None else weights[counted].mean()
     parts = {}
-    for code, name in enumerate(owners.levels):
+    for code, client in enumerate(owners.levels):
         rows = np.flatnonzero((owners.codes == code) & counted)
         if rows.size:
-            parts[name] = ClientData(
-                X[rows],
-                y[rows],
-                {name: found.codes[rows].astype(np.int32) for name, found in groups.items()},
-                {attribute: found.levels for attribute, found in groups.items()},
-                None if weights is None else weights[rows] / scale,
-            )
+            groups = {name: found[rows] for name, found in codes.items()}
+            own = None if weights is None else weights[rows] / scale
+            parts[client] = ClientData(X[rows], y[rows], groups, names, own)
     return parts
 
 
