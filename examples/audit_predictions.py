@@ -30,7 +30,7 @@ for branch, found in audit.clients.items():
     ratio = found.disparities[0]
     print(
         f"{branch}: ratio of selection rates {ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}] "
-        f"on {found.n_rows} rows, at least {ratio.budget} asked: {ratio.verdict}"
+        f"(required: at least {ratio.budget}): {ratio.verdict}"
     )
 for sentence in gate(audit, "exceeded"):
     print("would fail a gate:", sentence)

@@ -1,6 +1,6 @@
 """A method of your own: gradient steps on the mean loss, with a growing penalty on violations.
 
-python examples/own_method.py [FOLDER]; killed, the same command goes on to the same bits.
+python examples/own_method.py [FOLDER]; after a kill the same command resumes to the same bits.
 """
 
 import sys

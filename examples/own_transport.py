@@ -1,7 +1,8 @@
-"""A transport of your own: sites in processes of their own, messages through pipes.
+"""A transport of your own: sites in processes of their own, connected by pipes.
 
-python examples/own_transport.py. A transport knows which nodes can be reached, sends bytes and
-brings replies; `reply_to` is all that runs at a site. Rows never leave it.
+Run with: python examples/own_transport.py
+A transport lists the nodes that can be reached, sends bytes and returns replies; `reply_to` is all
+that runs at a site. Rows never leave the site.
 """
 
 import itertools
@@ -52,7 +53,7 @@ if __name__ == "__main__":
         rule = fcfl.Difference("demographic_parity", "sex", 0.05)
         trained = fcfl.train(sites, model, [rule], method=fcfl.SQP("max"), l2=0.01)
     kilobytes = sum(traffic.bytes_from for traffic in sites.traffic.values()) / 1000
-    asked = sum(trained.exchanges.values())
-    print(f"{trained.status} in {asked} exchanges, {kilobytes:.0f} kB from the sites.")
+    exchanges = sum(trained.exchanges.values())
+    print(f"{trained.status} in {exchanges} exchanges, {kilobytes:.0f} kB from the sites.")
     print(f"Decisions keep every budget: {trained.budgets_met}")
     print({name: round(loss, 4) for name, loss in trained.losses.items()})

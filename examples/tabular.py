@@ -1,4 +1,4 @@
-"""A table with pandas: Adult, two clients, a budget of .05 for race, evidence on held-out rows.
+"""A table with pandas: Adult, two clients, a budget of .05 for race, verdicts on held-out rows.
 
 Run with: python examples/tabular.py
 """
@@ -37,9 +37,9 @@ print(audit.statement)
 for name, found in audit.clients.items():
     disparity = found.disparities[0]
     print(
-        f"{name}: accuracy {found.accuracy.value:.3f}, demographic parity difference "
-        f"{disparity.value:.3f} [{disparity.low:.3f}, {disparity.high:.3f}] on {found.n_rows} "
-        f"rows, budget {disparity.budget}: {disparity.verdict}"
+        f"{name}: accuracy {found.accuracy:.3f}, demographic parity difference "
+        f"{disparity.value:.3f} [{disparity.low:.3f}, {disparity.high:.3f}], budget "
+        f"{disparity.budget}: {disparity.verdict}"
     )
 for price in model.prices_:
     print(f"Relaxing {price.client}'s budget by .01 would save {price.value / 100:.1e}.")

@@ -103,13 +103,14 @@ class PublicNames(SphinxDirective):
         for name in MODULES:
             module = importlib.import_module(name)
             sections[f"`{name}`"] = (module, _public(module))
-        lines = []
+        lines, documented = [], {}
         for title, (module, names) in sections.items():
             lines += [f"## {title}", "", "```{eval-rst}"]
             if module is not fcfl:
                 lines += [f".. automodule:: {module.__name__}", ""]
             for name in names:
-                lines += [_documented(module, name), ""]
+                path = documented.setdefault(id(getattr(module, name)), f"{module.__name__}.{name}")
+                lines += [_documented(module, name, path), ""]
             lines += ["```", ""]
         return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
 
@@ -130,10 +131,11 @@ _ROUTING = (
 )  # fmt: skip
 
 
-def _documented(module: ModuleType, name: str) -> str:
+def _documented(module: ModuleType, name: str, first: str) -> str:
+    """Return the directive of a name, or a reference to ``first``, where it is documented."""
     public, path = getattr(module, name), f"{module.__name__}.{name}"
-    if public is getattr(fcfl, name, None) and module is not fcfl:
-        return f".. py:data:: {path}\n   :no-index:\n\n   The same as :py:obj:`fcfl.{name}`."
+    if path != first:
+        return f".. py:data:: {path}\n   :no-index:\n\n   The same as :py:obj:`{first}`."
     if inspect.isclass(public):
         options = ["   :members:", f"   :exclude-members: {', '.join(_ROUTING)}"]
         return "\n".join([f".. autoclass:: {path}", *options])
