@@ -9,11 +9,10 @@ from fcfl.results.many_runs import Judged, MethodRun, MethodSummary, OverSeeds, 
 
 def line(method, kept, all_rows, largest, lowest):
     known = dict.fromkeys(
-        ("worst_accuracy", "accuracy", "worst_train_loss", "largest_disparity", "exchanges",
-         "bytes_from_clients", "seconds"), OverSeeds(),
+        ("exchanges", "bytes_from_clients", "seconds"), OverSeeds(),
     )  # fmt: skip
     return MethodSummary(
-        method=method, what="", seeds=(0,), failed=0, verdicts={}, clients={}, kept=kept,
+        method=method, what="", seeds=(0,), failed=0, clients={}, kept=kept,
         n_budgets=5, all_rows=OverSeeds(mean=all_rows), largest=OverSeeds(mean=largest),
         lowest_accuracy=OverSeeds(mean=lowest), **known,
     )  # fmt: skip
@@ -63,8 +62,7 @@ def test_without_figures_nothing_is_said():
 def test_a_sweep_calls_its_rows_what_they_are():
     point = SweepPoint(
         budget=0.1, status="converged", budgets_met=True, exchanges=1, worst_client=None,
-        worst_client_train_loss=None, worst_client_test_accuracy=None, test_accuracy=None,
-        largest_train_disparity=None, largest_test_disparity=None, folder="1",
+        worst_client_train_loss=None, test_accuracy=None, largest_train_disparity=None, folder="1",
         judged=Judged(kept=1, n_budgets=2),
     )  # fmt: skip
     (sentence,) = sweep_notes([point])

@@ -170,7 +170,7 @@ def test_what_training_states_is_exceeded_by_own_rows_or_by_the_estimate():
     (estimated,) = exceeded_budgets(over("north", pooling=POOLING, exceeded={north: 0.02}))
     assert (estimated.client, estimated.is_estimate, estimated.excess) == ("north", True, 0.02)
     (finding,) = findings_of(over("north", pooling=POOLING, exceeded={north: 0.02}))
-    assert "1 of 2 budgets is exceeded" in finding.headline and "estimate" in finding.details[0]
+    assert "1 of 2 budgets is exceeded" in finding.headline and "estimate" in finding.items[0]
 
 
 def test_a_rate_that_shifts_too_far_is_a_finding_of_its_own():

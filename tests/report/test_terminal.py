@@ -70,7 +70,7 @@ def test_training_budgets_are_counted_once():
     assert trained_sentence(result) == "1 of 2 budgets met on the training rows."
     assert title_of(result) == ("1 of 2 budgets is exceeded on the training rows (exit code 3).")
     (told,) = finding_sentences(result)
-    assert "b by 0.011 (demographic parity difference by race 0.0612, budget 0.05)." in told
+    assert "b by 0.011 (race difference 0.0612, budget 0.05)." in told
 
 
 def test_the_training_sentence_names_what_is_missing():

@@ -62,18 +62,18 @@ def test_the_headline_and_the_steps_of_exit_code_3_name_the_budgets(tmp_path):
     assert title_of(parsed(content)) == (
         "4 of 5 budgets are exceeded on the training rows (exit code 3)."
     )
-    assert finding.details == (
-        "west by 0.25 (demographic parity difference by race 0.3, budget 0.05)",
-        "centre by 0.02 (demographic parity difference by race 0.07, budget 0.05)",
-        "north by 0.011 (demographic parity difference by race 0.0612, budget 0.05)",
+    assert finding.items == (
+        "west by 0.25 (race difference 0.3, budget 0.05)",
+        "centre by 0.02 (race difference 0.07, budget 0.05)",
+        "north by 0.011 (race difference 0.0612, budget 0.05)",
         "1 more",
     )
     first = next_steps(parsed(content))[0]
-    assert "west (race, by 0.25), centre (race, by 0.02), north (race, by 0.011), 1 more." in first
+    assert "; ".join(finding.items) in first
     assert "--budget" in first and "--thresholds group" in first and "--scope global" in first
     page = unescape(write_page(write(tmp_path, content)).read_text(encoding="utf-8"))
     assert "<h1>4 of 5 budgets are exceeded on the training rows (exit code 3).</h1>" in page
-    assert f"<li>{finding.details[0]}</li>" in page and first in page
+    assert f"<li>{finding.items[0]}</li>" in page and first in page
     assert verdict_sentence(parsed(content)) in page
     assert standing(parsed(content)).startswith("4 of 5 budgets are exceeded on the training rows")
 

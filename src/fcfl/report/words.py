@@ -132,10 +132,7 @@ def verdict_sentence(result: Result) -> str:
 
 def finding_sentences(result: Result) -> list[str]:
     """Return one sentence for each reason for exit code 3 and each warning, with all details."""
-    return [
-        plain(": ".join(filter(None, [capitalised(one.headline), "; ".join(one.details)])) + ".")
-        for one in (*findings_of(result), *warnings_of(result))
-    ]
+    return [capitalised(plain(one.stated)) for one in (*findings_of(result), *warnings_of(result))]
 
 
 def standing(result: Result) -> str:

@@ -15,36 +15,33 @@ from fcfl.problem.constraints import FEASIBILITY_TOLERANCE, Row, name_of
 from .result import MarginSummary, PoolingSummary, Result
 
 ROUNDING = 1e-9  # disparities of counts are exact up to this
-MOST_LOST = 0.05  # accuracy on training rows that a run may lose without a warning
-LEAST_SELECTED = 0.5  # share of those selected without budgets; below, a run ends with exit code 3
-MOST_NAMED = 3  # budgets that a finding lists; the table of training rows has all
-HUNDREDTH = 0.01  # by which a budget is relaxed in a sentence
-LEAST_NAMED = 0.005  # accuracy that margins must cost before leaving them out is advised
+MAX_LOST = 0.05  # accuracy on training rows that a run may lose without a warning
+MIN_SELECTED = 0.5  # share of those selected without budgets; below, a run ends with exit code 3
+MAX_ITEMS = 3  # that a finding lists; the table of training rows has all
+MIN_REGAINED = 0.005  # accuracy that margins must cost before leaving them out is advised
 
 
 @dataclass(frozen=True)
 class Finding:
     """A reason for exit code 3, or a warning.
 
-    ``headline`` is a clause without a full stop, such as "1 of 5 budgets is exceeded". ``named``
-    are a few words for each item, ``details`` the same with all numbers, and ``advice`` is a
-    sentence on what to do.
+    ``headline`` is a clause without a full stop, such as "1 of 5 budgets is exceeded". ``items``
+    are what it applies to, with numbers. ``advice`` states what to do.
     """
 
     headline: str
-    named: tuple[str, ...]
-    details: tuple[str, ...]
+    items: tuple[str, ...]
     advice: str
 
     @property
     def stated(self) -> str:
-        """The headline with what it applies to, without a full stop."""
-        return f"{self.headline}: {', '.join(self.named)}" if self.named else self.headline
+        """The headline with what it applies to, as a sentence."""
+        return f"{': '.join(filter(None, [self.headline, '; '.join(self.items)]))}."
 
     @property
     def sentence(self) -> str:
         """The finding and the advice."""
-        return f"{self.stated}. {self.advice}"
+        return f"{self.stated} {self.advice}"
 
 
 def findings_of(result: Result) -> tuple[Finding, ...]:
@@ -55,18 +52,18 @@ def findings_of(result: Result) -> tuple[Finding, ...]:
 def warnings_of(result: Result) -> tuple[Finding, ...]:
     """Return warnings for the first line of a run, though its exit code is 0."""
     price = result.price
-    if price is None or price.lost <= MOST_LOST or has_collapsed(result):
+    if price is None or price.lost <= MAX_LOST or has_collapsed(result):
         return ()
     what = "budgets cost" if result.margins is None else "budgets and margins cost"
     headline = f"{what} {100 * price.lost:.1f} points of accuracy on training rows"
-    return (Finding(headline, (), (), ways_out(result)),)
+    return (Finding(headline, (), ways_out(result)),)
 
 
 def _on_degenerate(result: Result) -> Iterator[Finding]:
-    """Report a model that selects nearly nobody; cards list details, so small counts are none."""
+    """Report a model that selects nearly nobody; cards list items, so small counts are none."""
     found = result.degenerate
     if found is not None:
-        yield Finding(found.headline, tuple(found.named), (), found.way_out("--threshold "))
+        yield Finding(found.headline, (), f"{found.counts} {found.way_out('--threshold ')}")
 
 
 def has_collapsed(result: Result) -> bool:
@@ -74,7 +71,7 @@ def has_collapsed(result: Result) -> bool:
     price = result.price
     if price is None:
         return False
-    return price.with_margins.selected < LEAST_SELECTED * price.without_budgets.selected
+    return price.with_margins.selected < MIN_SELECTED * price.without_budgets.selected
 
 
 def _on_collapse(result: Result) -> Iterator[Finding]:
@@ -86,7 +83,7 @@ def _on_collapse(result: Result) -> Iterator[Finding]:
             f"{price.with_margins.selected:.1%} at the end",
         )
         headline = "the model selects fewer than half as many training rows as without budgets"
-        yield Finding(headline, shares, shares, ways_out(result))
+        yield Finding(headline, shares, ways_out(result))
 
 
 # --- exceeded budgets -----------------------------------------------------------------------------
@@ -108,21 +105,13 @@ class ExceededBudget:
     is_estimate: bool = False
 
     @property
-    def brief(self) -> str:
-        """Client, attribute and excess."""
-        if self.entry is None:
-            return f"{self.name} by {self.excess:.2g}"
-        what = self.entry.attribute + (", estimated" if self.is_estimate else "")
-        return f"{self.name} ({what}, by {self.excess:.2g})"
-
-    @property
-    def detail(self) -> str:
+    def described(self) -> str:
         """Client, excess, rule, value and budget."""
         entry, found = self.entry, f"{self.name} by {self.excess:.2g}"
         if entry is None or entry.budget is None:
             return found
-        value = "its estimate" if self.is_estimate else f"{entry.trained or 0.0:.3g}"
-        return f"{found} ({entry.in_words} {value}, budget {entry.budget:g})"
+        value = "estimated" if self.is_estimate else f"{entry.trained or 0.0:.3g}"
+        return f"{found} ({entry.attribute} {entry.rule} {value}, budget {entry.budget:g})"
 
 
 def exceeded_budgets(result: Result) -> tuple[ExceededBudget, ...]:
@@ -167,28 +156,24 @@ def is_exceeded(entry: Disparity) -> bool:
 def _on_exceeded(result: Result) -> Iterator[Finding]:
     found = exceeded_budgets(result)
     budgets = [one for one in found if one.entry is not None]
+    limits = [one for one in found if one.entry is None]
     if budgets:
         given = sum(entry.budget is not None for _, entry in result.training_disparities())
         of = "1 budget" if given == 1 else f"{len(budgets)} of {given} budgets"
-        yield Finding(
-            f"{of} {'is' if len(budgets) == 1 else 'are'} exceeded on the training rows",
-            _first([one.brief for one in budgets]),
-            _first([one.detail for one in budgets]),
-            _advice(result, budgets),
-        )
-    limits = _first([one.brief for one in found if one.entry is None])
+        headline = f"{of} {'is' if len(budgets) == 1 else 'are'} exceeded on the training rows"
+        yield Finding(headline, _first(budgets), _advice(result, budgets))
     if limits:
         yield Finding(
             "rates shift further from those without budgets than allowed",
-            limits,
-            limits,
+            _first(limits),
             "To keep the limit, allow a larger --max-rate-shift or a larger --budget.",
         )
 
 
-def _first(listed: Sequence[str]) -> tuple[str, ...]:
-    left = len(listed) - MOST_NAMED
-    return (*listed[:MOST_NAMED], *((f"{left} more",) if left > 0 else ()))
+def _first(found: Sequence[ExceededBudget]) -> tuple[str, ...]:
+    left = len(found) - MAX_ITEMS
+    more = (f"{left} more",) if left > 0 else ()
+    return (*(one.described for one in found[:MAX_ITEMS]), *more)
 
 
 def _advice(result: Result, found: Sequence[ExceededBudget]) -> str:
@@ -202,10 +187,8 @@ def _advice(result: Result, found: Sequence[ExceededBudget]) -> str:
         options.append("choose thresholds by group with --thresholds group")
     if len(result.clients) > 1 and is_of_clients:
         options.append("compare all clients' rows together with --scope global")
-    comma = "," if len(options) > 2 else ""
-    either = ", ".join(options[:-1]) + f"{comma} or " if options[:-1] else ""
     these = "this budget" if len(found) == 1 else "these budgets"
-    return f"To meet {these}, {either}{options[-1]}."
+    return f"To meet {these}, {', or '.join(options)}."
 
 
 # --- what lowers the price ------------------------------------------------------------------------
@@ -213,52 +196,35 @@ def _advice(result: Result, found: Sequence[ExceededBudget]) -> str:
 
 def ways_out(result: Result) -> str:
     """Return a sentence with every way to lower the price: measured, estimated, or unquantified."""
-    ways = [_larger_budget(result), _smaller_margins(result), _more_rows(result)]
+    price, margins = result.price, result.margins
+    ways = ["looser budgets"]
+    dear = max(result.prices, key=lambda one: one.value, default=None)
+    if dear is not None and dear.value > 0:
+        whose = result.name_of_all if dear.client is None else dear.client
+        is_ratio = dear.rule == "ratio"
+        ways = [
+            f"a {'smaller --ratio' if is_ratio else 'larger --budget'} "
+            f"(0.01 {'less' if is_ratio else 'more'} for {whose}, {dear.attribute}, would lower "
+            f"the training objective by about {0.01 * dear.value:.2g})"
+        ]
+    if price is not None and margins is not None:
+        regained = price.with_budgets.accuracy - price.with_margins.accuracy
+        if regained >= MIN_REGAINED:
+            points = f"{100 * regained:.1f} points of accuracy"
+            ways.append(f"a smaller --confidence (0 regains {points})")
+    short = {} if margins is None else margins.rows_short
+    known = [(times, client) for client, times in short.items() if times is not None]
+    if known:
+        times, client = max(known)
+        ways.append(f"more rows (about {times_as_many(times)} times as many for {client})")
+    elif not short:
+        ways.append("more rows")
     is_global = any(entry.budget is not None for entry in result.overall.train.disparities)
     if len(result.clients) > 1 and not is_global:
         ways.append("--scope global")
     if result.threshold is not None:
         ways.append(f"another --threshold than {result.threshold:g}")
-    ways = [way for way in ways if way]
-    listed = f"{'; '.join(ways[:-1])}; or {ways[-1]}" if len(ways) > 1 else ways[0]
-    return f"What would help: {listed}."
-
-
-def _larger_budget(result: Result) -> str:
-    """Return the budget with the largest shadow price, and what a hundredth of it saves."""
-    dear = max(result.prices, key=lambda price: price.value, default=None)
-    if dear is None or dear.value <= 0:
-        return "looser budgets"
-    whose = result.name_of_all if dear.client is None else dear.client
-    is_ratio = dear.rule == "ratio"
-    loosened, more = ("a smaller --ratio", "less") if is_ratio else ("a larger --budget", "more")
-    return (
-        f"{loosened} ({HUNDREDTH:g} {more} for {whose}, {dear.attribute}, would lower the training "
-        f"objective by about {HUNDREDTH * dear.value:.2g})"
-    )
-
-
-def _smaller_margins(result: Result) -> str:
-    """Return the accuracy that training without margins had."""
-    price = result.price
-    if price is None or result.margins is None:
-        return ""
-    regained = price.with_budgets.accuracy - price.with_margins.accuracy
-    if regained < LEAST_NAMED:
-        return ""
-    return f"a smaller --confidence (0 regains {100 * regained:.1f} points of accuracy)"
-
-
-def _more_rows(result: Result) -> str:
-    """Return the client that is shortest of rows, and how many times as many it needs."""
-    short = {} if result.margins is None else result.margins.rows_short
-    if not short:
-        return "more rows"
-    known = [(times, client) for client, times in short.items() if times is not None]
-    if not known:
-        return ""
-    times, client = max(known)
-    return f"more rows (about {times_as_many(times)} times as many for {client})"
+    return f"What would help: {'; or '.join(ways)}."
 
 
 def times_as_many(times: float) -> str:

@@ -11,11 +11,10 @@ from statistics import median
 from typing import TYPE_CHECKING, Literal
 
 from fcfl._types import ClientId
+from fcfl.audit.verdicts import Disparity
 from fcfl.rules import LEAST_ROWS
 
 if TYPE_CHECKING:
-    from fcfl.audit.verdicts import Disparity
-
     from .result import ClientResult, PartName, Result
 
 ENOUGH = int(LEAST_ROWS[0])  # people in every group that is compared
@@ -65,15 +64,12 @@ def judge(result: "Result") -> Judged:
         for entry in one.disparities
         if entry.value is not None and entry.budget is not None
     ]
-    difference, pooled, rows = (
-        largest_difference(together, part),
-        together.part(part),
-        together.rows.of(part),
-    )
+    pooled, rows = together.part(part), together.rows.of(part)
+    difference = largest_difference(together, part) or Disparity("", "", "difference", None)
     return Judged(
-        all_rows=None if difference is None else difference.value,
-        low=None if difference is None else difference.low,
-        high=None if difference is None else difference.high,
+        all_rows=difference.value,
+        low=difference.low,
+        high=difference.high,
         accuracy=pooled.accuracy,
         selected=None if pooled.selected is None or not rows else pooled.selected / rows,
         median=median(values) if values else None,
@@ -94,7 +90,7 @@ def has_enough(client: "ClientResult", part: "PartName") -> bool:
     return bool(sizes) and measured and min(sizes) >= ENOUGH
 
 
-def largest_difference(client: "ClientResult", part: "PartName") -> "Disparity | None":
+def largest_difference(client: "ClientResult", part: "PartName") -> Disparity | None:
     """Return a client's largest difference of group rates; ratios are not comparable."""
     found = [e for e in client.part(part).disparities if not e.is_ratio and e.value is not None]
     return max(found, key=lambda entry: entry.value or 0.0, default=None)
@@ -120,10 +116,8 @@ class SweepPoint:
     exchanges: int
     worst_client: str | None
     worst_client_train_loss: float | None
-    worst_client_test_accuracy: float | None
     test_accuracy: float | None
     largest_train_disparity: float | None
-    largest_test_disparity: float | None
     folder: str
     judged: Judged = field(default_factory=Judged)
 
@@ -171,15 +165,6 @@ class MethodRun:
     status: str
     message: str
     part: Literal["train", "test"] | None = None
-    worst_client: ClientId | None = None
-    worst_accuracy: float | None = None
-    accuracy: float | None = None
-    worst_train_loss: float | None = None
-    largest_client: ClientId | None = None
-    largest_disparity: float | None = None
-    low: float | None = None
-    high: float | None = None
-    verdicts: Mapping[str, int] = field(default_factory=dict)
     exchanges: int | None = None
     bytes_from_clients: int | None = None
     seconds: float | None = None
@@ -210,24 +195,20 @@ class ClientOverSeeds:
 class MethodSummary:
     """One method over all its seeds.
 
-    ``all_rows`` is the difference over all rows together, ``selected`` the share of them that is
-    selected; ``median``, ``largest``, ``lowest_accuracy`` and the budgets ``kept`` are of clients
-    with enough people (`Judged`).
+    ``all_rows`` is the difference over all rows together, ``accuracy`` and the share ``selected``
+    are of the same rows; ``median``, ``largest``, ``lowest_accuracy`` and the budgets ``kept`` are
+    of clients with enough people (`Judged`).
     """
 
     method: str
     what: str
     seeds: tuple[int, ...]
     failed: int
-    worst_accuracy: OverSeeds
-    accuracy: OverSeeds
-    worst_train_loss: OverSeeds
-    largest_disparity: OverSeeds
     exchanges: OverSeeds
     bytes_from_clients: OverSeeds
     seconds: OverSeeds
-    verdicts: Mapping[str, int]
     clients: Mapping[ClientId, ClientOverSeeds]
+    accuracy: OverSeeds = OverSeeds()
     all_rows: OverSeeds = OverSeeds()
     median: OverSeeds = OverSeeds()
     largest: OverSeeds = OverSeeds()

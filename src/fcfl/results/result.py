@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from fcfl import __version__
+from fcfl._checks import first_of
 from fcfl._types import ClientId
 from fcfl.audit.auditing import FailOn, Part, Simultaneous
 from fcfl.audit.verdicts import Disparity
@@ -192,9 +193,9 @@ class Start:
 
 # The rule of the project's contract: with 20 rows of a label, selecting none of them by chance has
 # a probability below .01 for any model that finds a fourth of them (.75 ** 20 = .003).
-LEAST_LABELLED = 20  # rows with the label in question
+MIN_LABELLED = 20  # rows with the label in question
 FEW, FEW_SHARE = 5.0, 0.1  # selected rows, and their share of the labelled ones, that are too few
-MOST_DEGENERATE = 3  # clients that a sentence names
+MAX_DEGENERATE = 3  # clients that a sentence names
 
 
 def degenerate_side(
@@ -210,7 +211,7 @@ def degenerate_side(
     """
 
     def is_side(decided: float, labelled: float) -> bool:
-        return labelled >= LEAST_LABELLED and decided <= max(FEW, FEW_SHARE * labelled)
+        return labelled >= MIN_LABELLED and decided <= max(FEW, FEW_SHARE * labelled)
 
     if is_side(selected + noise, positives - noise):
         return "nobody"
@@ -256,22 +257,21 @@ class Degenerate:
         return f"the model selects nearly {' or nearly '.join(sides)}"
 
     @property
-    def named(self) -> list[str]:
-        """Return the counts of a few clients."""
+    def counts(self) -> str:
+        """Return the counts of a few clients, as a sentence."""
         listed = [
             f"{one.selected:,} of {one.rows:,} training rows at "
             f"{'all clients together' if one.client is None else one.client} "
             f"({one.positives:,} have the label)"
-            for one in self.rows[:MOST_DEGENERATE]
+            for one in self.rows
         ]
-        more = len(self.rows) - MOST_DEGENERATE
-        return [*listed, f"{more} more"] if more > 0 else listed
+        return f"Selected: {first_of(listed, MAX_DEGENERATE)}."
 
     @property
     def in_python(self) -> str:
         """Return the sentences of a warning in Python."""
-        found = f"{self.headline}: {', '.join(self.named)}."
-        return f"{found[0].upper()}{found[1:]} {self.way_out('threshold=')}"
+        headline = f"{self.headline[0].upper()}{self.headline[1:]}"
+        return f"{headline}. {self.counts} {self.way_out('threshold=')}"
 
     def way_out(self, option: str) -> str:
         """State what to do; ``option`` is how a threshold is given: ``--threshold`` and a space."""

@@ -74,7 +74,7 @@ def summary_of(result: Result) -> Summary:
     if result.exchanges.total:
         facts.append(f"{result.exchanges.total:,} exchanges")
     facts.append("1 client" if n_clients == 1 else f"{n_clients:,} clients")
-    findings = tuple(f"{one.stated}." for one in (*findings_of(result), *warnings_of(result)))
+    findings = tuple(one.stated for one in (*findings_of(result), *warnings_of(result)))
     return Summary(", ".join(facts), findings, part, tuple(lines))
 
 

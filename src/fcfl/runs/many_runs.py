@@ -6,7 +6,6 @@ the unfinished one and trains the others; rows other than theirs are an error.
 
 import math
 import shutil
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +38,7 @@ from fcfl.results.many_runs import (
     judge,
     largest_difference,
 )
-from fcfl.results.result import PartName, objective_setting
+from fcfl.results.result import objective_setting
 from fcfl.runs.opening import Opened, Opener, open_run
 from fcfl.runs.run import (
     SETTINGS,
@@ -59,10 +58,11 @@ TIE = 1e-6  # objectives nearer than this count as equal
 FROM_BEFORE, AFRESH = "from-before", "afresh"  # folders of a point's two runs until one is kept
 CONFIDENCE = 0.95  # of the intervals over seeds
 _OF_RUN = (
-    *("worst_accuracy", "accuracy", "worst_train_loss", "largest_disparity", "exchanges"),
-    *("bytes_from_clients", "seconds"),
+    "exchanges",
+    "bytes_from_clients",
+    "seconds",
 )
-_OF_JUDGED = ("all_rows", "median", "largest", "lowest_accuracy", "selected")
+_OF_JUDGED = ("accuracy", "all_rows", "median", "largest", "lowest_accuracy", "selected")
 _WHAT_MAJORITY = "Everybody gets the label that is more frequent in training; nothing is trained"
 COMPARED = tuple(name for name, one in METHODS.items() if not one.traits.is_private)
 """Methods that are compared, by default all of them."""
@@ -244,21 +244,19 @@ def _point(value: float, finished: Finished, *, relative: bool) -> SweepPoint:
         exchanges=result.exchanges.total,
         worst_client=worst.name,
         worst_client_train_loss=worst.train_loss,
-        worst_client_test_accuracy=worst.test_accuracy,
         test_accuracy=result.overall.test.accuracy,
-        largest_train_disparity=_largest(result, "train"),
-        largest_test_disparity=_largest(result, "test"),
+        largest_train_disparity=_largest_trained(result),
         folder=finished.folder.name,
         judged=judge(result),
     )
 
 
-def _largest(result: Result, part: PartName) -> float | None:
-    """Return the largest difference of hard rates of any client."""
+def _largest_trained(result: Result) -> float | None:
+    """Return the largest difference of any client's rates on training rows."""
     values = [
         entry.trained
         for client in result.clients.values()
-        for entry in client.part(part).disparities
+        for entry in client.train.disparities
         if entry.rule == "difference"
     ]
     return max((value for value in values if value is not None), default=None)
@@ -368,18 +366,12 @@ def check_compared(name: str) -> None:
 def summarise(folder: Path, result: Result) -> MethodRun:
     """Return what a comparison shows of one run, on held-out rows where there are any."""
     part = result.judged_part
-    clients, entries = {}, {}
+    clients = {}
     for name, client in result.clients.items():
         found, entry = client.part(part), largest_difference(client, part)
         clients[name] = ClientRun(found.accuracy)
         if entry is not None:
-            entries[name] = entry
             clients[name] = ClientRun(found.accuracy, entry.value, entry.verdict)
-    accuracies = {c: run.accuracy for c, run in clients.items() if run.accuracy is not None}
-    worst = min(accuracies, key=accuracies.__getitem__, default=None)
-    values = {c: run.value for c, run in clients.items() if run.value is not None}
-    largest = max(values, key=values.__getitem__, default=None)
-    every = [entry for who in result.clients.values() for entry in who.part(part).disparities]
     return MethodRun(
         folder=folder.name,
         method=result.method,
@@ -387,15 +379,6 @@ def summarise(folder: Path, result: Result) -> MethodRun:
         status=result.status,
         message=result.message,
         part=part,
-        worst_client=worst,
-        worst_accuracy=None if worst is None else accuracies[worst],
-        accuracy=result.overall.part(part).accuracy,
-        worst_train_loss=result.worst_client.train_loss,
-        largest_client=largest,
-        largest_disparity=None if largest is None else values[largest],
-        low=None if largest is None else entries[largest].low,
-        high=None if largest is None else entries[largest].high,
-        verdicts=dict(Counter(entry.verdict for entry in every)),
         exchanges=result.exchanges.total,
         bytes_from_clients=result.bytes_from_clients,
         seconds=result.seconds,
@@ -435,7 +418,6 @@ def majority_run(opened: Opened, seed: int) -> MethodRun:
     label = _share_labelled(list(train.values()), True) >= 0.5
     judged = test or train
     accuracy = {name: _share_labelled([one], label) for name, one in judged.items()}
-    worst = min(accuracy, key=accuracy.__getitem__)
     overall = _share_labelled(list(judged.values()), label)
     return MethodRun(
         folder="",
@@ -443,10 +425,6 @@ def majority_run(opened: Opened, seed: int) -> MethodRun:
         seed=seed,
         status="converged",
         message="",
-        worst_client=worst,
-        worst_accuracy=accuracy[worst],
-        accuracy=overall,
-        largest_disparity=0.0,
         exchanges=sum(opened.federation.exchanges.take().values()),
         clients={name: ClientRun(value, 0.0) for name, value in accuracy.items()},
         judged=Judged(
@@ -504,7 +482,6 @@ def _over_seeds(method: str, runs: Sequence[MethodRun]) -> MethodSummary:
         what=_WHAT_MAJORITY if method == MAJORITY else METHODS[method].help,
         seeds=tuple(run.seed for run in runs),
         failed=sum(run.status == "failed" for run in runs),
-        verdicts=dict(sum((Counter(run.verdicts) for run in runs), Counter())),
         clients=clients,
         kept=sum(run.judged.kept for run in runs),
         n_budgets=sum(run.judged.n_budgets for run in runs),
