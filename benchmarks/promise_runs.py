@@ -153,7 +153,7 @@ def measure(task: Task, seed: int, confidence: float, variant: str) -> dict[str,
     before, after = ([part[name] for name in names] for part in (found.train, found.test))
     record |= {
         "exchanges": sum(federation.asked.values()),
-        "asked": dict(federation.asked),
+        "phases": dict(trained.exchanges),
         "cpu": round(time.process_time() - began, 2),
         "met": bool(trained.budgets_met),
         "status": trained.status,
@@ -190,6 +190,11 @@ def measure(task: Task, seed: int, confidence: float, variant: str) -> dict[str,
         chances, exceeded = stated(trained)
         record["chance"] = [None if c is None else round(c, 4) for c in chances]
         record["exceeded"] = exceeded
+    if trained.price is not None:
+        steps = (trained.price.without_budgets, trained.price.with_budgets, trained.price.with_margins)
+        record["price"] = [[_share(step.accuracy), _share(step.selected)] for step in steps]
+    if trained.margins is not None and trained.margins.cut_to is not None:
+        record["cut_to"] = trained.margins.cut_to
     record["notes"] = [note[:80] for note in trained.notes[:4]]
     return _compact(record, task.rule) if task.is_small else record
 
