@@ -191,7 +191,8 @@ def measure(task: Task, seed: int, confidence: float, variant: str) -> dict[str,
         record["chance"] = [None if c is None else round(c, 4) for c in chances]
         record["exceeded"] = exceeded
     if trained.price is not None:
-        steps = (trained.price.without_budgets, trained.price.with_budgets, trained.price.with_margins)
+        price = trained.price
+        steps = (price.without_budgets, price.with_budgets, price.with_margins)
         record["price"] = [[_share(step.accuracy), _share(step.selected)] for step in steps]
     if trained.margins is not None and trained.margins.cut_to is not None:
         record["cut_to"] = trained.margins.cut_to

@@ -63,9 +63,9 @@ from fcfl.training.settings import (
 )
 
 FREE_TOLERANCE = 1e-3  # KKT residual of the fit without budgets
-# KKT residual of a tightened fit, and the violation that it may leave to the projection. With 2.5e-3
-# and 1e-6 runs on adult-5 take 44 and 41 exchanges for 39 and 38; accuracy is .0003 higher
-# (`benchmarks.promise`, seeds 10 to 29).
+# KKT residual of a tightened fit, and the violation that it may leave to the projection. With
+# 2.5e-3 and 1e-6 runs on adult-5 take 44 and 41 exchanges in place of 39 and 38, at an accuracy
+# that is .0003 higher (`benchmarks.promise`, seeds 10 to 29).
 TIGHT_TOLERANCE, TIGHT_FEASIBILITY = 5e-3, 1e-3
 PLAIN_TOLERANCE = 1e-4  # of the fit that margins are made for
 MAX_PENALTY = 100.0  # of a tightened fit: no margin of .01 is worth a nat of loss
