@@ -36,9 +36,9 @@ from fcfl.methods.sqp import SQP, SQPState
 from fcfl.models.linear import Linear
 from fcfl.problem.evaluation import build_problem
 from fcfl.rules import Difference
-from fcfl.sites.agreement import agree
 from fcfl.sites.exchange import checked
 from fcfl.sites.messages import Ask, Introduce, Terms, decode_answer, encode_message
+from fcfl.sites.remote import agree
 from fcfl.sites.site import reply_to
 
 MOST_MEMORY = 200.0  # MB

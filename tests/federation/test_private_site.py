@@ -16,7 +16,7 @@ from fcfl.models.linear import Linear
 from fcfl.policy import PrivacyBudget
 from fcfl.privacy import Release, mu_of
 from fcfl.rules import Difference, rates_needed
-from fcfl.sites import private
+from fcfl.sites import site
 from fcfl.sites.journal import Entry, entries_of, open_journal, privacy_spent, record
 from fcfl.sites.messages import Ask, Introduce, Refusal, Terms, decode_answer, encode_message
 from fcfl.sites.remote import RemoteFederation
@@ -150,7 +150,7 @@ def test_every_other_question_is_refused_and_costs_nothing(sites):
     release = Release("counts", 0.1)
     other = replace(agreement, schema=replace(agreement.schema, notes=("other",)))
     questions = {
-        "no exact counts": Ask(agreement, Count(setup, zero)),
+        "exact counts": Ask(agreement, Count(setup, zero)),
         "only noisy sums": Ask(agreement, Evaluate(setup, Request((Point(zero),)))),
         "not say gradients": Ask(
             agreement, Evaluate(setup, Request((Point(zero, "gradients", extras=(release,)),)))
@@ -178,7 +178,7 @@ def test_an_answer_that_is_killed_is_counted_and_asked_again_it_counts_again(sit
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(private, "encoded_rows", killed)
+        patched.setattr(site, "encoded_rows", killed)
         with pytest.raises(KeyboardInterrupt):
             asked(config, question)
     folder = SiteSettings.from_node_config(config).ledger_folder
@@ -207,7 +207,7 @@ def test_what_is_wrong_with_rows_stays_in_the_log(sites, caplog, tmp_path):
     point = Point(np.zeros(agreement.schema.n_features + 1), extras=(Release("counts", 0.2),))
     question = Evaluate(Setup(Linear(agreement.schema.n_features), rates), Request((point,)))
     said = asked(config, Ask(agreement, question))
-    assert said == Refusal("This site could not answer from its rows; its own log says why.")
+    assert isinstance(said, Refusal) and "perhaps" not in said.sentence
     assert "perhaps" in caplog.text
 
 
@@ -242,7 +242,7 @@ def test_one_row_more_at_a_site_changes_no_other_row(sites):
     def encoded(*more):
         settings.table.write_text("\n".join([header, *rows, *more, ""]))
         agreement = agreement_with(config)
-        parts = private._parts(settings, agreement, agreement.checksums[settings.name])
+        parts = site.encoded_rows(settings, agreement, agreement.checksums[settings.name])
         names = agreement.schema.feature_names
         lines = [np.column_stack([data.X, data.y, data.groups["race"]]) for data in parts]
         return names, [sorted(map(tuple, part.tolist())) for part in lines]

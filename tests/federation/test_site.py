@@ -21,7 +21,6 @@ from fcfl.models.model import Opaque
 from fcfl.policy import Limits, check_rules_kept
 from fcfl.rules import Difference, Ratio
 from fcfl.sites import site
-from fcfl.sites.agreement import agree
 from fcfl.sites.guards import answer_size, check_question
 from fcfl.sites.messages import (
     _QUESTIONS,
@@ -35,6 +34,7 @@ from fcfl.sites.messages import (
     encode_message,
 )
 from fcfl.sites.named_module import NamedModule
+from fcfl.sites.remote import agree
 from fcfl.sites.rows import open_rows
 from fcfl.sites.settings import SiteSettings
 from fcfl.sites.site import (

@@ -8,14 +8,17 @@ import math
 import numpy as np
 
 from fcfl._types import ClientId, Extra, Matrix, Point, Vector
-from fcfl.client.client import Evaluate, OnRows, Vote
+from fcfl.client.client import Evaluate, OnRows, Question, Vote
+from fcfl.client.private import costs_of
+from fcfl.data.declared_rows import Declared
 from fcfl.errors import DataError
 from fcfl.extras import LocalTraining
 from fcfl.models.influence import GradientSpread, LeaveOneOut
 from fcfl.models.linear import Linear
-from fcfl.policy import Limits
+from fcfl.policy import Limits, check_rules_kept
 from fcfl.sites.messages import Agreement
 from fcfl.sites.named_module import NamedModule
+from fcfl.sites.settings import SiteSettings
 
 MAX_EPOCHS = 100
 
@@ -31,6 +34,33 @@ def check_vote(question: Vote, name: ClientId) -> None:
     for one in (*choices.offers, *choices.alone, *choices.alone_trained):
         if not (0 <= one.accuracy <= 1 and 0 <= one.disparity <= 1):
             raise DataError(f"`accuracy` and `disparity` must lie between 0 and 1, got {one}.")
+
+
+def check_policy(question: Question, agreement: Agreement, settings: SiteSettings) -> None:
+    """Raise `DataError` for what the site's policy does not answer."""
+    if isinstance(question, Vote):
+        check_vote(question, settings.name)
+    else:
+        check_rules_kept(settings.name, settings.rules, question.setup.rules)
+        check_question(question, agreement, settings.read_policy.limits)
+
+
+def check_private_question(
+    question: Question, agreement: Agreement, declared: Declared
+) -> tuple[float, float]:
+    """Reject all but releases about declared columns; return what they cost both parts."""
+    levels = {name: declared.levels.get(name) for name in agreement.terms.sensitive}
+    if agreement.schema != declared.schema or agreement.labels != declared.labels:
+        raise DataError("This site answers about the columns and labels that its schema declares.")
+    if dict(agreement.levels) != levels:
+        raise DataError("This site answers about the groups that its schema declares.")
+    if not isinstance(question, Evaluate):
+        raise DataError(
+            "A site with a privacy budget sends neither exact counts nor losses of held-out rows, "
+            "only noisy sums: train with `privacy`."
+        )
+    costs = costs_of(question.request.points)
+    return costs.get("train", 0.0), costs.get("test", 0.0)
 
 
 def check_question(question: OnRows, agreement: Agreement, limits: Limits) -> None:

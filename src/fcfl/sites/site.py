@@ -1,6 +1,7 @@
 """A site: it answers a request from its own rows, or returns why not."""
 
 import hashlib
+import hmac
 import logging
 import re
 from collections.abc import Iterable
@@ -8,37 +9,30 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from fcfl.client.client import Count, Evaluate, Introduction, LocalClient, OnRows, Question, Vote
+from fcfl.client.client import Evaluate, Introduction, LocalClient, Question
+from fcfl.client.private import PrivateClient
 from fcfl.errors import DataError, FCFLError
 from fcfl.federation.federation import answer
 from fcfl.federation.serialise import digest
-from fcfl.policy import check_rules_kept
 from fcfl.preference import Preference
-from fcfl.sites.guards import check_question, check_vote
+from fcfl.sites.guards import check_policy, check_private_question
 from fcfl.sites.journal import Entry, open_journal, record
 from fcfl.sites.messages import (
+    Agreement,
     Answer,
-    Ask,
     Introduce,
     Refusal,
     Terms,
+    ToSite,
     decode_question,
     encode_message,
 )
-from fcfl.sites.private import (
-    answer_privately,
-    check_private_question,
-    introduce_privately,
-    private_checksum,
-    split_of,
-)
 from fcfl.sites.rows import (
+    declared_columns,
     encoded_rows,
     named_groups,
     open_rows,
-    rows_checksum,
     table_checksum,
-    withheld_statistics,
 )
 from fcfl.sites.settings import Config, SiteSettings
 
@@ -56,12 +50,9 @@ def reply_to(message: bytes, config: Config) -> bytes:
     content: Any
     try:
         settings = SiteSettings.from_node_config(config)
-        question = decode_question(message)
-        terms = question.terms if isinstance(question, Introduce) else question.agreement.terms
-        if isinstance(question, Introduce):
-            content = _introduce(question, settings, message)
-        else:
-            content = _answer(_Received(question, settings, message))
+        asked = decode_question(message)
+        terms = asked.terms if isinstance(asked, Introduce) else asked.agreement.terms
+        content = _answer(_Received(asked, terms, settings, message))
     except _EXPECTED as error:
         sentence = _sentence(error)
         log.error("Site %r: %s", name, sentence)
@@ -72,26 +63,14 @@ def reply_to(message: bytes, config: Config) -> bytes:
     return encode_message(Answer(name, content))
 
 
-# --- requests about rows --------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class _Received:
-    """A request about rows, and what its guards and its answer need."""
+    """A request, and what its guards, its record and its answer need."""
 
-    ask: Ask
+    asked: ToSite
+    terms: Terms
     settings: SiteSettings
     message: bytes
-
-    @property
-    def question(self) -> Question:
-        """The request itself."""
-        return self.ask.question
-
-    @property
-    def on_rows(self) -> OnRows | None:
-        """The request if it is about rows under a model."""
-        return self.question if isinstance(self.question, (Evaluate, Count)) else None
 
     @cached_property
     def table(self) -> str:
@@ -99,85 +78,79 @@ class _Received:
         return table_checksum(self.settings)
 
     @cached_property
-    def run(self) -> str:
-        """Identifies the agreement, and with it the run and the site's rows."""
-        return digest(self.ask.agreement)
-
-    @cached_property
     def checksum(self) -> str:
-        """Identifies the rows and their split, as in the introduction."""
-        return _checksum(self.settings, self.table, self.ask.agreement.terms)
+        """Identifies the rows and their split.
+
+        Of private rows it is keyed: a hash without a key would confirm a guess of all rows.
+        """
+        checksum = digest((self.terms, self.table))
+        if self.settings.privacy is None:
+            return checksum
+        journal = open_journal(self.settings.ledger_folder)
+        with journal.locked():
+            key = journal.secret("checksum")
+        return hmac.new(key, checksum.encode(), hashlib.sha256).hexdigest()
 
 
 def _answer(received: _Received) -> Any:
     """Check the request, record it, and answer: the record is on the disk before the answer."""
-    _check_rows_are_same(received)
-    _check_policy(received)
-    _record(received)
-    question, settings = received.question, received.settings
-    if settings.privacy is not None:
-        assert isinstance(question, Evaluate)  # checked
-        return answer_privately(question, received.ask.agreement, settings, received.checksum)
-    return answer(_client(received), question)
-
-
-def _check_rows_are_same(received: _Received) -> None:
-    if received.ask.agreement.checksums.get(received.settings.name) != received.checksum:
+    asked, settings = received.asked, received.settings
+    is_private = settings.privacy is not None
+    if isinstance(asked, Introduce):
+        _record(received, (0.0, 0.0) if is_private else None)  # what is declared costs nothing
+        return _introduce_privately(received) if is_private else _introduce(received)
+    question, agreement = asked.question, asked.agreement
+    if agreement.checksums.get(settings.name) != received.checksum:
         raise DataError(
             "This site's table is not the one the run began with. Put that one back and resume, or "
             "start a new run."
         )
+    check_policy(question, agreement, settings)
+    if is_private:
+        costs = check_private_question(question, agreement, declared_columns(settings))
+        _record(received, costs, agreement)
+        return _answer_privately(received, question, agreement)
+    _record(received, None, agreement)
+    return answer(_client(received, question, agreement), question)
 
 
-def _check_policy(received: _Received) -> None:
-    """Raise `DataError` for what the site's policy does not answer."""
-    settings, agreement = received.settings, received.ask.agreement
-    question, on_rows = received.question, received.on_rows
-    if isinstance(question, Vote):
-        check_vote(question, settings.name)
-    if on_rows is not None:
-        check_rules_kept(settings.name, settings.rules, on_rows.setup.rules)
-        check_question(on_rows, agreement, settings.read_policy.limits)
-
-
-def _record(received: _Received) -> None:
+def _record(
+    received: _Received, costs: tuple[float, float] | None, agreement: Agreement | None = None
+) -> None:
     """Write the request into the journal, with what its answer costs of the privacy budget."""
-    settings, agreement, on_rows = received.settings, received.ask.agreement, received.on_rows
-    privacy = settings.privacy
+    settings, asked = received.settings, received.asked
+    question = None if isinstance(asked, Introduce) else asked.question
+    split = ""
+    if agreement is not None and costs is not None:  # all that decides which part a row is in
+        moved = received.table if settings.test_table is not None else ""  # between two files
+        columns = agreement.schema.columns
+        split = digest((received.terms, moved, agreement.labels, agreement.levels, columns))
     entry = Entry(
         table=received.table,
-        run=received.run,
-        question=_digest(received.message),
-        purpose=type(received.question).__name__.lower(),
+        run="" if agreement is None else digest(agreement),
+        question=hashlib.sha256(received.message).hexdigest(),
+        purpose=type(asked if question is None else question).__name__.lower(),
         size=len(received.message),
-        points=len(on_rows.request.points) if isinstance(on_rows, Evaluate) else 0,
-        split="" if privacy is None else split_of(agreement, settings, received.table),
-        privacy=None
-        if privacy is None
-        else check_private_question(received.question, agreement, settings),
+        points=len(question.request.points) if isinstance(question, Evaluate) else 0,
+        split=split,
+        privacy=costs,
     )
-    _write(settings, entry)
+    after_exact = settings.read_policy.after_exact
+    record(open_journal(settings.ledger_folder), entry, settings.privacy, after_exact=after_exact)
 
 
-def _write(settings: SiteSettings, entry: Entry) -> None:
-    journal, after_exact = open_journal(settings.ledger_folder), settings.read_policy.after_exact
-    record(journal, entry, settings.privacy, after_exact=after_exact)
-
-
-def _client(received: _Received) -> LocalClient:
+def _client(received: _Received, question: Question, agreement: Agreement) -> LocalClient:
     """Return the site's rows as a client, cached while rows, agreement and policy are the same."""
-    settings, agreement, on_rows = received.settings, received.ask.agreement, received.on_rows
-    policy = settings.read_policy
-    least = max(policy.min_group_rows, 1 if on_rows is None else int(on_rows.setup.min_group_rows))
-    key = (settings, policy.sha256, received.run, least)
+    settings, policy = received.settings, received.settings.read_policy
+    setup = getattr(question, "setup", None)
+    least = max(policy.min_group_rows, 1 if setup is None else int(setup.min_group_rows))
+    key = (settings, policy.sha256, digest(agreement), least)
     if key not in _KEPT:
         while len(_KEPT) >= _MAX_KEPT:
             del _KEPT[next(iter(_KEPT))]
-        rows = encoded_rows(settings, agreement, received.checksum)
         _KEPT[key] = LocalClient(
             settings.name,
-            rows.part("train", agreement),
-            rows.part("test", agreement),
+            *encoded_rows(settings, agreement, received.checksum),
             rules=settings.rules,
             min_group_rows=least,
             tells_scores=False,
@@ -186,28 +159,28 @@ def _client(received: _Received) -> LocalClient:
     return _KEPT[key]
 
 
-def _checksum(settings: SiteSettings, table: str, terms: Terms) -> str:
-    checksum = rows_checksum(table, terms)
-    return checksum if settings.privacy is None else private_checksum(settings, checksum)
-
-
-def _digest(message: bytes) -> str:
-    return hashlib.sha256(message).hexdigest()
+def _answer_privately(received: _Received, question: Question, agreement: Agreement) -> Any:
+    """Return noisy sums over the rows. Errors with rows are only in the site's log."""
+    settings = received.settings
+    assert settings.privacy is not None
+    try:
+        train, test = encoded_rows(settings, agreement, received.checksum)
+        client = PrivateClient(
+            settings.name, train, test, privacy=settings.privacy, rules=settings.rules
+        )
+        return answer(client, question)
+    except (DataError, ValueError, TypeError, MemoryError) as error:
+        log.error("Site %r: %s", settings.name, error)
+        raise DataError("This site could not answer from its rows; its log says why.") from error
 
 
 # --- introductions --------------------------------------------------------------------------------
 
 
-def _introduce(question: Introduce, settings: SiteSettings, message: bytes) -> Introduction:
+def _introduce(received: _Received) -> Introduction:
     """Return the site's columns and groups, without levels and groups of few rows."""
-    table_sha256, terms = table_checksum(settings), question.terms
-    costs = None if settings.privacy is None else (0.0, 0.0)  # what is declared costs nothing
-    entry = Entry(table_sha256, "", _digest(message), "introduce", len(message), privacy=costs)
-    _write(settings, entry)
-    checksum = _checksum(settings, table_sha256, terms)
-    if settings.privacy is not None:
-        return introduce_privately(terms, settings, checksum)
-    table, policy = open_rows(settings, terms), settings.read_policy
+    settings, policy = received.settings, received.settings.read_policy
+    table = open_rows(settings, received.terms)
     groups = named_groups(table, settings)
     said = Introduction(
         name=settings.name,
@@ -215,9 +188,9 @@ def _introduce(question: Introduce, settings: SiteSettings, message: bytes) -> I
         present=groups,
         rules=settings.rules,
         min_group_rows=policy.min_group_rows,
-        checksum=checksum,
+        checksum=received.checksum,
         labels=table.labels,
-        statistics=withheld_statistics(table.statistics(), policy.withhold_below),
+        statistics=table.statistics(policy.withhold_below),
         withhold_below=policy.withhold_below,
         policy_sha256=policy.sha256 or None,
         sends_spread=policy.limits.curvature,
@@ -225,6 +198,26 @@ def _introduce(question: Introduce, settings: SiteSettings, message: bytes) -> I
     for sentence in table.unsuitable():
         log.warning("Site %r: %s", settings.name, sentence)  # not sent: it is about the rows
     return said
+
+
+def _introduce_privately(received: _Received) -> Introduction:
+    """Return what the site's file declares; no row is read."""
+    settings, declared = received.settings, declared_columns(received.settings)
+    for name in received.terms.sensitive:
+        if name not in declared.levels:
+            raise DataError(f"This site's schema declares no groups of column {name!r}.")
+    levels = {name: declared.levels[name] for name in received.terms.sensitive}
+    return Introduction(
+        name=settings.name,
+        levels=levels,
+        present=levels,
+        rules=settings.rules,
+        checksum=received.checksum,
+        labels=declared.labels,
+        policy_sha256=settings.read_policy.sha256,
+        privacy=settings.privacy,
+        schema=declared.schema,
+    )
 
 
 # --- sentences ------------------------------------------------------------------------------------
