@@ -1,11 +1,11 @@
-"""Features of levels and numbers that the site has not named are recognised."""
+"""Levels and numbers of few rows are not named to the server."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fcfl.data import Schema, Statistics
-from fcfl.data.schema import Category, CategorySummary, withhold
-from fcfl.sites.rows import named_features
+from fcfl.data.schema import Category, CategorySummary, NumberSummary
+from fcfl.sites.rows import named_features, withhold
 
 
 @given(
@@ -18,3 +18,10 @@ def test_features_are_named_if_enough_rows_have_their_level(counts, missing, lea
     schema = Schema((Category("ward", (*counts, "never seen"), has_missing=True),))
     expected = [*(n >= least for n in counts.values()), False, 0 < missing >= least]
     assert named_features(schema, said).tolist() == expected
+
+
+def test_few_empty_cells_of_a_number_cannot_be_told_from_full_ones():
+    said = withhold(Statistics({"age": NumberSummary(97, 60.0, 5.0, 3)}), 5)
+    assert said.columns["age"] == NumberSummary(100, 60.0, 5.0, 0)
+    said = withhold(Statistics({"age": NumberSummary(3, 60.0, 5.0, 97)}), 5)
+    assert said.columns["age"] == NumberSummary(missing=100)

@@ -36,7 +36,7 @@ out_console = Console()
 err_console = Console(stderr=True)
 
 _running: list[Argument] = []  # arguments of the running command
-_OF_A_FILE = re.compile(r"^(Policy|The settings|The key|Unknown key) |` in schema ")
+_OF_A_FILE = re.compile(r"^(In |The settings|The key|Unknown key) |` in schema ")
 command_line: list[str] = []
 """The words of the running command, without ``fcfl``."""
 

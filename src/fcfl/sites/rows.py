@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fcfl.data import ClientData, OwnTable, Schema, Statistics
 from fcfl.data.coded_features import CodedFeatures
 from fcfl.data.declared_rows import Declared, federate_declared, read_declared, split_by_content
-from fcfl.data.schema import Category, CategorySummary
+from fcfl.data.schema import Category, CategorySummary, NumberSummary, Summary
 from fcfl.data.table import open_own_table
 from fcfl.errors import DataError
 from fcfl.federation.serialise import WIRE, Array, Serialiser, WireError, digest, seal, unseal
@@ -106,7 +106,7 @@ def _encode(settings: SiteSettings, agreement: Agreement) -> tuple[ClientData, C
     """
     table, least = open_rows(settings, agreement.terms), settings.read_policy.withhold_below
     federation = table.encode(agreement.schema, agreement.levels, agreement.labels)
-    named = named_features(agreement.schema, table.statistics(least))
+    named = named_features(agreement.schema, withhold(table.statistics(), least))
     groups = named_groups(table, settings)
 
     def withheld(rows: ClientData) -> ClientData:
@@ -136,6 +136,25 @@ def _encode_singly(settings: SiteSettings, agreement: Agreement) -> tuple[Client
 
 def _absent(levels: Sequence[str], named: Sequence[str]) -> list[int]:
     return [code for code, level in enumerate(levels) if level not in named]
+
+
+def withhold(statistics: Statistics, least: int) -> Statistics:
+    """Return the statistics without what fewer than ``least`` rows stand behind.
+
+    Rarer levels are not named. A number that fewer rows have counts as unknown in all rows. If
+    fewer cells of a number are empty, they count as if they held the mean.
+    """
+    kept: dict[str, Summary] = {}
+    for name, one in statistics.columns.items():
+        is_common = one.missing >= least or not one.missing
+        if isinstance(one, CategorySummary):
+            counts = {level: count for level, count in one.counts.items() if count >= least}
+            kept[name] = CategorySummary(counts, one.missing if is_common else 0)
+        elif one.n < least:
+            kept[name] = NumberSummary(missing=one.n + one.missing)
+        else:
+            kept[name] = one if is_common else replace(one, n=one.n + one.missing, missing=0)
+    return Statistics(kept)
 
 
 def named_features(schema: Schema, said: Statistics) -> NDArray[np.bool_]:

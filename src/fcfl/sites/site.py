@@ -33,6 +33,7 @@ from fcfl.sites.rows import (
     named_groups,
     open_rows,
     table_checksum,
+    withhold,
 )
 from fcfl.sites.settings import Config, SiteSettings
 
@@ -190,7 +191,7 @@ def _introduce(received: _Received) -> Introduction:
         min_group_rows=policy.min_group_rows,
         checksum=received.checksum,
         labels=table.labels,
-        statistics=table.statistics(policy.withhold_below),
+        statistics=withhold(table.statistics(), policy.withhold_below),
         withhold_below=policy.withhold_below,
         policy_sha256=policy.sha256 or None,
         sends_spread=policy.limits.curvature,
