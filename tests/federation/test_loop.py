@@ -8,7 +8,7 @@ from fcfl._types import CurvatureWeights, Point, Request
 from fcfl.errors import AbsentClientError, ReportError
 from fcfl.federation.arrivals import check_reports
 from fcfl.federation.loop import Progress, Tally, admit, run
-from fcfl.methods.baselines import FedAvg, FedAvgState
+from fcfl.methods.baselines import FedAvg, Iterate
 from fcfl.methods.two_stage import TwoStage
 from fcfl.rules import Difference
 from helpers import RACE, identical, pose, simulated_clients, zeros_for
@@ -231,7 +231,7 @@ def test_a_stand_in_tells_its_age_and_a_fresh_report_is_of_age_zero(posed):
     seen = []
 
     class Watching:
-        name, state_class = "watching", FedAvgState
+        name, state_class = "watching", Iterate
         inner = METHODS["fedavg"]
 
         def init(self, params, problem):

@@ -9,9 +9,13 @@ A fixed step proves nothing: a direction orthogonal to a loss raises it at secon
 step that lowers the losses may break a budget. With ``max_trials > 0`` a step is accepted only if
 Lemma 1 (stage 1) or Lemma 2 (stage 2) of the paper's appendix holds for it and a feasible iterate
 stays feasible. From an infeasible one, no step of stage 1 raises the smooth maximum of the
-violations, and no step of stage 2 raises any of them or exceeds another budget. A refused step is
-halved and tilted, within the hull, towards a direction that lowers everything protected; a step
+violations, and no step of stage 2 raises any of them or exceeds another budget. A rejected step is
+halved and tilted, within the hull, towards a direction that lowers everything protected. A step
 that would break a budget to first order is turned along it.
+
+The weights of the hull's gradients solve a linear programme: improve one objective most while
+protecting others. Only inner products of gradients enter, so that it has as many variables as there
+are gradients, whatever the number of parameters.
 """
 
 from dataclasses import dataclass, replace
@@ -48,14 +52,14 @@ _LAZY_BATCH = 32  # protected objectives taken into the programme at a time
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """Where a trial goes, and what it may be tilted towards; see `TwoStageState`.
+    """The direction of a trial, and that towards which it may be tilted; see `TwoStageState`.
 
     ``loss_grad`` and ``violation_grad`` are those of the smooth maxima, in stage 1 only.
     """
 
     direction: Vector
     other: Vector | None
-    violation_at_start: float | None = None
+    violation: float | None = None
     loss_grad: Vector | None = None
     violation_grad: Vector | None = None
 
@@ -63,7 +67,7 @@ class Direction:
 def stage_1_direction(
     at: Evaluation, temperatures: tuple[float, float], feasible_by: FeasibleBy
 ) -> Direction:
-    """Eq. 12 and 13 in closed form.
+    """Return the closed form of eq. 12 and 13.
 
     With the budgets met the direction lowers the smooth maximum of the losses; with one exceeded,
     that of the violations, without raising the former. ``feasible_by`` says by which maximum they
@@ -95,7 +99,7 @@ def stage_2_direction(
     *,
     is_cautious: bool,
 ) -> Direction:
-    r"""Eq. 15: improve the mean loss, protect every loss and the smooth-maximum violation.
+    r"""Solve eq. 15: improve the mean loss, protect every loss and the smooth-maximum violation.
 
     .. math:: \max_w\; w^T J \bar g \quad\text{s.t.}\quad w^T J g_k \ge 0 \;\forall k,\;
               w^T J h \ge 0,\; w \text{ on the simplex}
@@ -126,7 +130,7 @@ def stage_2_direction(
 def _violation_rows(
     at: Evaluation, temperature: float, pareto_rows: ParetoRows, own_budgets: OwnBudgets
 ) -> tuple[Matrix, Vector]:
-    """Disparity gradients of stage 2, (blocks, params), and their shares in the maximum."""
+    """Return disparity gradients of stage 2, (blocks, params), and their shares in the maximum."""
     violations = at.block_violations
     if violations.size == 0:
         return np.zeros((0, at.params.size)), np.zeros(0)
@@ -156,7 +160,7 @@ def unit_scale(rows: Matrix) -> Matrix:
 
 
 def descent_weights(gramian: Matrix, improve: Vector, protect: Matrix) -> Vector:
-    r"""Weights on the simplex that improve one objective most and harm no protected one.
+    r"""Return weights on the simplex that improve one objective most and harm no protected one.
 
     .. math:: \max_w\; w^T G a \quad\text{s.t.}\quad P G w \ge 0,\; \sum_i w_i = 1,\; w \ge 0
 
@@ -192,7 +196,7 @@ def descent_weights(gramian: Matrix, improve: Vector, protect: Matrix) -> Vector
 
 
 def safest_weights(gramian: Matrix, protect: Matrix) -> Vector:
-    r"""Weights whose direction lowers every protected objective, the slowest as fast as it can be.
+    r"""Return weights that lower every protected objective, the slowest as fast as possible.
 
     .. math:: \max_{w, t}\; t \quad\text{s.t.}\quad P G w \ge t s,\; \sum_i w_i = 1,\; w \ge 0
 
@@ -236,7 +240,7 @@ def _solve(gain: Vector, slopes: Matrix, *, free_last: bool = False) -> Vector:
 
 
 def two_gradient_weights(loss: Vector, violation: Vector, *, exceeded: bool) -> Vector:
-    """Closed form of the programme for stage 1: weights on (loss gradient, violation gradient).
+    """Return the closed form for stage 1: weights on (loss gradient, violation gradient).
 
     With budgets met the loss is improved; with a budget exceeded the violation is improved and the
     loss protected, so that the step is orthogonal to the loss gradient when the two disagree.
@@ -250,25 +254,25 @@ def two_gradient_weights(loss: Vector, violation: Vector, *, exceeded: bool) -> 
 
 
 def bisector_weights(loss: Vector, violation: Vector) -> Vector:
-    """The hull's point on the angular bisector: it lowers both, unless they are opposite."""
+    """Return the hull's point on the angular bisector: it lowers both, unless they are opposite."""
     norms = np.array([np.linalg.norm(violation), np.linalg.norm(loss)])
     return norms / norms.sum() if norms.any() else np.array([1.0, 0.0])
 
 
-# Refusals until a trial goes wholly in the other direction. Each doubles the tilt: 1/16, 1/8, 1/4,
-# 1/2, 1. The direction of the paper is so left only as far as it fails.
-LARGEST_TILT = 5
+# Rejections until a trial goes wholly in the other direction. Each doubles the tilt from 1/16 to 1.
+# The direction of the paper is left only as far as it fails.
+_LARGEST_TILT = 5
 
 
 @dataclass(frozen=True)
 class TwoStageState:
     """The iterate, the step being tried from it, and what the trial must not make worse.
 
-    A trial goes along ``direction``, tilted towards ``other``; ``tilt`` counts how far. When
-    ``violation_at_start`` is given, ``other`` is the violation's gradient: the trial is turned
-    towards it just so far that the violation is zero after the step to first order, then tilted
-    towards their bisector. Stage 2 computes the other direction only once it is ``cautious``: after
-    its first refused step, because most steps are accepted and it costs a linear programme.
+    A trial goes along ``found.direction``, tilted towards ``found.other``; ``tilt`` counts how far.
+    When ``found.violation`` is given, the other direction is the violation's gradient. The trial is
+    then turned towards it until the violation is zero after the step to first order, and tilted
+    towards their bisector. Stage 2 computes the other direction only once it ``is_cautious``, after
+    its first rejected step: most steps are accepted, and it costs a linear programme.
 
     ``rounds`` counts exchanges and ``steps`` accepted steps, in each stage. ``losses`` (one per
     client) and ``violations`` (one per block) are those of the iterate.
@@ -286,10 +290,8 @@ class TwoStageState:
     step_size: float
     tilt: int
     trials: int
-    cautious: bool
-    direction: Vector | None
-    other: Vector | None
-    violation_at_start: float | None
+    is_cautious: bool
+    found: Direction | None
     losses: Vector
     violations: Vector
 
@@ -386,41 +388,58 @@ class TwoStage:
         )
 
     def fraction_done(self, state: TwoStageState) -> float:
-        """Share of the accepted steps taken."""
+        """Return the share of the accepted steps taken."""
         return sum(state.steps) / max(sum(self.rounds), 1)
 
     def init(self, params: Vector, problem: Problem) -> TwoStageState:
-        """Ask for the gradients at ``params``."""
-        temperatures = (float(self.temperatures[0]), float(self.temperatures[1]))
-        return first_state(check_params(params), problem, temperatures, float(self.step_size))
+        """Request the gradients at ``params``."""
+        params = check_params(params)
+        return TwoStageState(
+            problem=problem,
+            params=params,
+            request=_request_gradients(params),
+            status="running",
+            message="",
+            stage=1,
+            rounds=(0, 0),
+            steps=(0, 0),
+            temperatures=(float(self.temperatures[0]), float(self.temperatures[1])),
+            step_size=float(self.step_size),
+            tilt=0,
+            trials=0,
+            is_cautious=False,
+            found=None,
+            losses=np.zeros(0),
+            violations=np.zeros(0),
+        )
 
     def step(self, state: TwoStageState, reports: Reports) -> tuple[TwoStageState, RoundInfo]:
-        """Accept or refuse the trial the reports are about, and ask for the next one."""
+        """Accept or reject the trial that the reports are about, and request the next one."""
         trial = state.request.points[0].params
-        evaluation = evaluate_point(state.problem, trial, reports)
-        state = replace(state, rounds=add_one(state.rounds, state.stage))
+        at = evaluate_point(state.problem, trial, reports)
         stage = state.stage
-        takes_all = state.direction is None or self.max_trials == 0
-        if takes_all or is_accepted(state, evaluation, self.protects):
-            note = "" if state.direction is None else "accepted"
-            state = self._move(state, evaluation)
+        state = replace(state, rounds=_add_one(state.rounds, stage))
+        is_trial = state.found is not None
+        if not is_trial or self.max_trials == 0 or is_accepted(state, at, self.protects):
+            note = "accepted" if is_trial else ""
+            state = self._move(state, at)
         else:
             note = "refused"
             state = self._try_shorter(state)
         info = describe_round(
-            evaluation, round=sum(state.rounds), stage=stage, step=state.step_size, note=note
+            at, round=sum(state.rounds), stage=stage, step=state.step_size, note=note
         )
         delta_l, delta_g = state.temperatures
-        loss_gap = _gap(evaluation.losses, delta_l)
-        violation_gap = _gap(evaluation.block_violations, delta_g)
+        loss_gap = _gap(at.losses, delta_l)
+        violation_gap = _gap(at.block_violations, delta_g)
         return state, replace(info, loss_gap=loss_gap, violation_gap=violation_gap)
 
     def _move(self, state: TwoStageState, at: Evaluation) -> TwoStageState:
         """Make the trial the iterate and choose the direction from there."""
-        if state.direction is not None:
+        if state.found is not None:
             state = replace(
                 state,
-                steps=add_one(state.steps, state.stage),
+                steps=_add_one(state.steps, state.stage),
                 step_size=min(2.0 * state.step_size, self.step_size),
                 tilt=max(state.tilt - 1, 0),
             )
@@ -433,32 +452,44 @@ class TwoStage:
 
     def _try_shorter(self, state: TwoStageState) -> TwoStageState:
         """Halve the step and tilt it; after ``max_trials`` lower the temperatures, or end."""
-        if state.other is None:
-            # The other direction was not computed yet: it needs the iterate's gradients again.
-            request = ask_for_gradients(state.params)
-            return replace(state, cautious=True, direction=None, request=request)
+        assert state.found is not None
+        if state.found.other is None:
+            # The other direction has not been computed: that needs the iterate's gradients again.
+            request = _request_gradients(state.params)
+            return replace(state, is_cautious=True, found=None, request=request)
         state = replace(
             state,
             step_size=state.step_size / 2,
-            tilt=min(state.tilt + 1, LARGEST_TILT),
+            tilt=min(state.tilt + 1, _LARGEST_TILT),
             trials=state.trials + 1,
         )
         if state.trials <= self.max_trials:
-            return self._ask_for_trial(state)
+            return self._request_trial(state)
         cooler = self._cooler(state.temperatures)
         if state.stage == 1 and cooler != state.temperatures:
             # A smaller temperature is nearer to the maximum: what no step lowers under this one
             # may be lowered under that.
-            state = reset_search(replace(state, temperatures=cooler), self.step_size)
-            return replace(state, request=ask_for_gradients(state.params))
+            return self._search_again(replace(state, temperatures=cooler))
         return self._finish_stage(state, None, "converged")
 
-    def _ask_for_trial(self, state: TwoStageState) -> TwoStageState:
-        trial = trial_point(state, self.weight_decay, is_tilted=self.max_trials > 0)
-        return replace(state, request=ask_for_gradients(trial))
+    def _search_again(self, state: TwoStageState) -> TwoStageState:
+        """Drop the direction, and start again with a full step."""
+        request = _request_gradients(state.params)
+        return replace(
+            state, found=None, step_size=self.step_size, tilt=0, trials=0, request=request
+        )
+
+    def _request_trial(self, state: TwoStageState) -> TwoStageState:
+        found = state.found
+        assert found is not None
+        direction = found.direction
+        if self.max_trials and found.other is not None:
+            direction = _tilted(found, found.other, state.step_size, state.tilt)
+        step = direction + self.weight_decay * state.params
+        return replace(state, request=_request_gradients(state.params - state.step_size * step))
 
     def _next_step(self, state: TwoStageState, at: Evaluation) -> TwoStageState:
-        """Direction from the iterate, temperatures after it, and the first trial."""
+        """Choose the direction from the iterate, the temperatures after it, and the first trial."""
         temperatures = state.temperatures
         if state.stage == 1:
             found = stage_1_direction(at, temperatures, self.feasible_by)
@@ -470,33 +501,24 @@ class TwoStage:
                 self.pareto_rows,
                 self.own_budgets_in_stage_2,
                 self.protects,
-                is_cautious=state.cautious,
+                is_cautious=state.is_cautious,
             )
         if not found.direction.any() and temperatures == state.temperatures:
             return self._finish_stage(state, at, "converged")
-        return self._ask_for_trial(
-            replace(
-                state,
-                direction=found.direction,
-                other=found.other,
-                violation_at_start=found.violation_at_start,
-                temperatures=temperatures,
-            )
-        )
+        return self._request_trial(replace(state, found=found, temperatures=temperatures))
 
     def _decayed(
         self, temperatures: tuple[float, float], found: Direction, step_size: float
     ) -> tuple[float, float]:
-        """Temperatures of the next round (eq. 14)."""
-        delta_l, delta_g = temperatures
+        """Return the temperatures of the next round (eq. 14)."""
         if self.decay_rule == "together":
             taken = found.direction
-            if self.max_trials and found.violation_at_start is not None:
+            if self.max_trials and found.violation is not None:
                 assert found.other is not None
-                taken = turned(taken, found.other, found.violation_at_start, step_size)
-            small = taken @ taken <= self.decay_below
-            return self._cooler((delta_l, delta_g)) if small else (delta_l, delta_g)
+                taken = _turned(taken, found.other, found.violation, step_size)
+            return self._cooler(temperatures) if taken @ taken <= self.decay_below else temperatures
         assert found.loss_grad is not None and found.violation_grad is not None
+        delta_l, delta_g = temperatures
         if 0.1 * np.linalg.norm(found.loss_grad) <= delta_l and delta_l > self.coldest:
             delta_l *= self.decay
         if 0.1 * np.linalg.norm(found.violation_grad) <= delta_g and delta_g > self.coldest:
@@ -504,179 +526,99 @@ class TwoStage:
         return delta_l, delta_g
 
     def _cooler(self, temperatures: tuple[float, float]) -> tuple[float, float]:
-        """Both temperatures times ``decay``, but none below ``coldest`` because of it."""
+        """Return both temperatures times ``decay``, but none below ``coldest`` because of it."""
         delta_l, delta_g = (max(self.decay * t, min(t, self.coldest)) for t in temperatures)
         return delta_l, delta_g
 
     def _finish_stage(
         self, state: TwoStageState, at: Evaluation | None, why: Status
     ) -> TwoStageState:
-        """Go on to stage 2, or end. ``at`` is the iterate, when it was just evaluated."""
+        """Begin stage 2, or end. ``at`` is the iterate if it has just been evaluated."""
         if state.stage == 1 and self.rounds[1] > 0:
-            state = reset_search(replace(state, stage=2), self.step_size)
-            if at is not None:
-                return self._next_step(state, at)
-            return replace(state, request=ask_for_gradients(state.params))
-        return end_run(state, why, is_used_up=state.steps[0] >= self.rounds[0])
+            state = self._search_again(replace(state, stage=2))
+            return state if at is None else self._next_step(state, at)
+        steps = f"after {state.steps[0]} + {state.steps[1]} steps"
+        violation = float(state.violations.max(initial=-np.inf))
+        if violation <= FEASIBILITY_TOLERANCE:
+            done = "No step lowers a loss without raising another or breaking a budget"
+            message = f"{done if why == 'converged' else 'All rounds taken'} ({steps})."
+            return replace(state, status=why, message=message)
+        where = f"with a budget exceeded by {violation:.2g} on the training rows"
+        if state.steps[0] >= self.rounds[0]:
+            message = (
+                f"The rounds of stage 1 are used up ({steps}) {where}. "
+                "More of them, a smaller step or a larger budget may help."
+            )
+        else:
+            message = (
+                f"No step lowers the violation without raising the worst loss ({steps}), {where}. "
+                "Begin with `start='zero'`, where a linear model selects all groups alike and "
+                "every budget is met."
+            )
+        return replace(state, status="infeasible", message=message)
 
 
-def first_state(
-    params: Vector, problem: Problem, temperatures: tuple[float, float], step_size: float
-) -> TwoStageState:
-    """The state before any report: ask for the gradients at ``params``."""
-    return TwoStageState(
-        problem=problem,
-        params=params,
-        request=ask_for_gradients(params),
-        status="running",
-        message="",
-        stage=1,
-        rounds=(0, 0),
-        steps=(0, 0),
-        temperatures=temperatures,
-        step_size=step_size,
-        tilt=0,
-        trials=0,
-        cautious=False,
-        direction=None,
-        other=None,
-        violation_at_start=None,
-        losses=np.zeros(0),
-        violations=np.zeros(0),
-    )
-
-
-def reset_search(state: TwoStageState, step_size: float) -> TwoStageState:
-    """Forget the direction and start with a full step."""
-    return replace(state, direction=None, other=None, step_size=step_size, tilt=0, trials=0)
-
-
-def ask_for_gradients(params: Vector) -> Request:
-    """A request for values and gradients at one point."""
+def _request_gradients(params: Vector) -> Request:
     return Request((Point(params, "gradients"),))
 
 
-def add_one(counts: tuple[int, int], stage: int) -> tuple[int, int]:
-    """One more in the count of ``stage``."""
-    first, second = counts
-    return (first + 1, second) if stage == 1 else (first, second + 1)
-
-
-# --- trials ---------------------------------------------------------------------------------------
+def _add_one(counts: tuple[int, int], stage: int) -> tuple[int, int]:
+    """Return the counts with one more for ``stage``."""
+    return counts[0] + (stage == 1), counts[1] + (stage == 2)
 
 
 def is_accepted(state: TwoStageState, trial: Evaluation, protects: Protects = "all") -> bool:
-    """Whether Lemma 1 (stage 1) or Lemma 2 (stage 2) holds for the trial and the budgets allow it.
+    """Return whether Lemma 1 (stage 1) or 2 (stage 2) holds for the trial and budgets allow it.
 
     Lemma 1: the smooth maximum of the losses does not rise, and it or that of the violations falls.
     Lemma 2: no client's loss rises, or where only the worst is protected the largest does not, and
     their mean falls. In both stages the smooth maximum of the violations neither rises nor becomes
-    positive.
+    positive. No budget that is met becomes exceeded and no violation grows, but in stage 1 with a
+    budget exceeded: one budget may then get worse for the sake of another, since the method would
+    get stuck if each of them had to improve.
     """
     delta_l, delta_g = state.temperatures
     before = smooth_max(state.violations, delta_g)[0]
     after = smooth_max(trial.block_violations, delta_g)[0]
-    if after > max(before, 0.0) or not _keeps_budgets(state, trial.block_violations):
+    if after > max(before, 0.0):
+        return False
+    is_restoring = state.stage == 1 and (state.violations > 0).any()
+    if not is_restoring and (trial.block_violations > np.maximum(state.violations, 0.0)).any():
         return False
     if state.stage == 2:
         bounds = state.losses if protects == "all" else state.losses.max()
         none_rises = bool((trial.losses <= bounds).all())
         return none_rises and bool(trial.losses.mean() < state.losses.mean())
-    loss = smooth_max(state.losses, delta_l)[0]
-    trial_loss = smooth_max(trial.losses, delta_l)[0]
+    loss, trial_loss = (smooth_max(losses, delta_l)[0] for losses in (state.losses, trial.losses))
     return trial_loss <= loss and (trial_loss < loss or after < before)
 
 
-def _keeps_budgets(state: TwoStageState, violations: Vector) -> bool:
-    """Whether no budget that is met becomes exceeded and no violation grows.
-
-    In stage 1 with a budget exceeded, only the smooth maximum must not grow: one budget may get
-    worse for the sake of another. If each of them had to improve, the method would get stuck.
-    """
-    before = state.violations
-    if state.stage == 1 and (before > 0).any():
-        return True
-    return bool((violations <= np.maximum(before, 0.0)).all())
-
-
-def trial_point(state: TwoStageState, weight_decay: float, *, is_tilted: bool) -> Vector:
-    """``params - step_size * (d + weight_decay * params)``, with ``d`` tilted if that is asked."""
-    direction = state.direction
-    assert direction is not None
-    if is_tilted and state.other is not None:
-        direction = _tilted(state, direction, state.other)
-    return state.params - state.step_size * (direction + weight_decay * state.params)
-
-
-def _tilted(state: TwoStageState, direction: Vector, other: Vector) -> Vector:
-    """The direction, turned along the budgets and mixed with the other one; both in the hull."""
-    if state.violation_at_start is not None:
-        mixed = turned(direction, other, state.violation_at_start, state.step_size)
+def _tilted(found: Direction, other: Vector, step_size: float, tilt: int) -> Vector:
+    """Return the direction turned along the budgets and mixed with the other one, in the hull."""
+    direction = found.direction
+    if found.violation is not None:
+        turned = _turned(direction, other, found.violation, step_size)
         other = bisector_weights(direction, other) @ np.array([direction, other])
-        direction = mixed
-    tilt = 2.0 ** (state.tilt - LARGEST_TILT) if state.tilt else 0.0
-    return (1 - tilt) * direction + tilt * other
-
-
-def turned(direction: Vector, other: Vector, violation: float, step_size: float) -> Vector:
-    r"""The direction turned along the budgets: the nearest to it of those that do not break one.
-
-    .. math:: (1 - s)\, d + s\, h, \quad s \text{ smallest with } v - \eta\, h^T d_s \le 0
-
-    for the violation v and its gradient h. Where d is the gradient of the losses it is zero at a
-    constrained optimum, though d itself is not.
-    """
-    share = _share_to_reach(direction, other, violation / step_size)
+        direction = turned
+    share = 2.0 ** (tilt - _LARGEST_TILT) if tilt else 0.0
     return (1 - share) * direction + share * other
 
 
-def _share_to_reach(direction: Vector, other: Vector, slope_needed: float) -> float:
-    """Smallest share of ``other`` in the mix whose product with ``other`` is ``slope_needed``."""
-    slope, steepest = direction @ other, other @ other
-    if slope >= slope_needed or steepest <= slope:
-        return 0.0
-    return min(float((slope_needed - slope) / (steepest - slope)), 1.0)
+def _turned(direction: Vector, other: Vector, violation: float, step_size: float) -> Vector:
+    r"""Return the nearest direction towards ``other`` whose step does not break the budget.
+
+    .. math:: d_s = (1 - s)\, d + s\, h, \quad s \text{ smallest with } v - \eta\, h^T d_s \le 0
+
+    for the violation v and its gradient h, ``other``. Where d is the gradient of the losses,
+    :math:`d_s` is zero at a constrained optimum, though d itself is not.
+    """
+    needed, slope, steepest = violation / step_size, direction @ other, other @ other
+    if slope >= needed or steepest <= slope:
+        return direction
+    share = min(float((needed - slope) / (steepest - slope)), 1.0)
+    return (1 - share) * direction + share * other
 
 
 def _gap(values: Vector, temperature: float) -> float | None:
-    """How far the smooth maximum lies above the maximum, which eq. 14 narrows."""
+    """Return how far the smooth maximum lies above the maximum, which eq. 14 narrows."""
     return smooth_max(values, temperature)[0] - float(values.max()) if values.size else None
-
-
-# --- endings --------------------------------------------------------------------------------------
-
-
-def end_run(state: TwoStageState, why: Status, *, is_used_up: bool) -> TwoStageState:
-    """The final state: ``why`` it ended, or ``infeasible`` with a budget still exceeded.
-
-    ``is_used_up`` says whether stage 1 took all its steps.
-    """
-    violation = float(state.violations.max()) if state.violations.size else -np.inf
-    if violation > FEASIBILITY_TOLERANCE:
-        message = _exceeded(state, violation, is_used_up)
-        return replace(state, status="infeasible", message=message)
-    return replace(state, status=why, message=_sentence(why, state))
-
-
-def _exceeded(state: TwoStageState, violation: float, is_used_up: bool) -> str:
-    """Why a run ends with a budget exceeded, by how stage 1 ended, and what may help."""
-    steps = f"after {state.steps[0]} + {state.steps[1]} steps"
-    where = f"with a budget exceeded by {violation:.2g} on the training rows"
-    if is_used_up:
-        return (
-            f"The rounds of stage 1 are used up ({steps}) {where}. "
-            "More of them, a smaller step or a larger budget may help."
-        )
-    return (
-        f"No step lowers the violation without raising the worst loss ({steps}), {where}. "
-        "Begin with `start='zero'`, where a linear model selects all groups alike and every budget "
-        "is met."
-    )
-
-
-def _sentence(why: Status, state: TwoStageState) -> str:
-    """Why a run ends with its budgets met."""
-    steps = f"after {state.steps[0]} + {state.steps[1]} steps"
-    if why == "converged":
-        return f"No step lowers a loss without raising another or breaking a budget ({steps})."
-    return f"All rounds taken ({steps})."
