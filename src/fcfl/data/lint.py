@@ -6,15 +6,16 @@
 import re
 import shlex
 from ast import literal_eval
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcfl._checks import did_you_mean, first_of
+from fcfl._checks import first_of
 from fcfl._types import Vector
 from fcfl.errors import DataError
 
@@ -24,6 +25,7 @@ from .cells import (
     Texts,
     add_note,
     alike_notes,
+    check_columns,
     factorize,
     is_number,
     numbers,
@@ -31,17 +33,24 @@ from .cells import (
     texts,
 )
 from .client_data import Index
-from .roles import Columns, Roles, check_roles, label_pair, pair_by_meaning
+from .roles import (
+    Columns,
+    Roles,
+    check_one_role,
+    check_roles,
+    label_pair,
+    pair_by_meaning,
+    rows_by_client,
+)
 
 _MIN_ID_ROWS = 20  # rows from which on a column that never repeats is an identifier
 _MAX_CODES = 20  # distinct whole numbers that may be codes,
 _MIN_CODE_ROWS = 10  # each of which stands in so many rows on average
-_SAMPLE = 5_000  # rows by which most columns are ruled out
+_SAMPLE = 5_000  # rows that show that a column has many values or does not give the label away
 _TAIL, _FILLED = 0.05, 0.5  # the bulk of a column's values, and the share that counts fill
 _EXACT = 2.0**53  # integers that float64 has
 _NEARLY = 0.05  # errors of guessing the label by a column alone, relative to a constant guess
 _MIN_LABEL_ROWS = 10  # rows with each label, below which agreement may be chance
-_LABEL_SAMPLE = 2_000  # rows by which most columns are found not to give the label away
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 _ID_NAMES = {
@@ -100,11 +109,9 @@ def data_notes(
     for name in columns.sensitive:
         notes += alike_notes(f"Column {name!r}: groups", roles.levels[name])
         codes = roles.groups[name]
-        unknown = np.bincount(roles.client.codes[codes < 0], minlength=len(clients)).tolist()
-        counts = [f"{client!r} {n}" for client, n in zip(clients, unknown, strict=True) if n]
-        if counts:
+        if unknown := rows_by_client(roles.client, codes < 0):
             what = f"Rows without a value in {name!r} count for the loss and belong to no group"
-            notes.append(f"{what}: {first_of(counts)}.")
+            notes.append(f"{what}: {unknown}.")
         what = f"Only one group of {name!r} among the training rows of client"
         notes += listed(have_one(codes, in_train & (codes >= 0)), what)
     one_label = have_one(roles.y.astype(np.intp), in_train)
@@ -143,18 +150,9 @@ class Choices:
 
     def check(self, frame: Frame, columns: Columns) -> None:
         """Raise `DataError` if a name is not in the table, or has another role."""
-        roles = {name: role for role, name in columns.roles()}
         for option, names in vars(self).items():
-            for name in names:
-                if name not in frame.columns:
-                    raise DataError(
-                        f"`{option}` must name columns of the table, got {name!r}. "
-                        f"{did_you_mean(name, frame.columns)}"
-                    )
-                if name in roles:
-                    raise DataError(
-                        f"Column {name!r} must have one role, got `{roles[name]}` and `{option}`."
-                    )
+            check_columns(frame, names, option)
+            check_one_role([*columns.roles(), *((option, name) for name in dict.fromkeys(names))])
         both = [name for name in self.categorical if name in self.numeric]
         if both:
             raise DataError(f"Column {both[0]!r} is in `categorical` and in `numeric`; name one.")
@@ -171,85 +169,69 @@ def choose_columns(frame: Frame, columns: Columns, choices: Choices) -> tuple[Fr
     typed = {name: _as_text(frame[name]) for name in choices.categorical}
     typed |= {name: numbers(frame[name]) for name in choices.numeric}
     frame = frame.assign(**typed) if typed else frame
-    candidates = [str(name) for name in frame.columns if str(name) not in columns.names]
+    candidates = _candidates(frame, columns)
     if choices.features:
         left_out = [name for name in candidates if name not in choices.features]
-    else:
-        findings = _Findings(frame, columns, candidates, choices)
-        left_out = findings.left_out
-        for sentence in findings.notes():
-            add_note(frame, sentence)
+        return frame, replace(columns, drop=(*columns.drop, *left_out))
+    unsuitable, likely = _unsuitable(frame, columns)
+    notes, left_out = [], []
+    for what, names in unsuitable.items():
+        if gone := [name for name in names if name not in choices.keep]:
+            notes.append(f"Left out as {what}: {_quoted(gone)} (`keep={gone}` uses them).")
+            left_out += gone
+    if likely:
+        notes.append(
+            f"The label {columns.label!r} is given away in nearly every row by each of "
+            f"{_quoted(likely)}. Leave out what is not known when deciding (`drop={likely}`)."
+        )
+    decided = {*choices.categorical, *choices.numeric, *chain(*unsuitable.values())}
+    codes = [name for name in candidates if name not in decided and may_be_codes(frame[name])]
+    if codes:
+        notes.append(
+            f"Used as numbers: {_quoted(codes)}, which may be codes by their name or by few "
+            f"integers for their range (`categorical={codes}` makes one feature of each value, "
+            f"`numeric={codes}` keeps numbers without this note)."
+        )
+    n_empty = {name: frame[name].isna().sum() for name in candidates if name not in left_out}
+    if counts := [f"{name!r} {count:,}" for name, count in n_empty.items() if count]:
+        notes.append(f"Empty cells: {first_of(counts)}. Whether a cell is empty becomes a feature.")
+    for note in notes:
+        add_note(frame, note)
     return frame, replace(columns, drop=(*columns.drop, *left_out))
 
 
 def unsuitable_columns(frame: Frame, columns: Columns) -> tuple[str, ...]:
     """Return warnings of columns that `choose_columns` would leave out or name, if all are used."""
-    names = [str(name) for name in frame.columns if str(name) not in columns.names]
-    return tuple(_Findings(frame, columns, names, Choices()).warnings())
+    unsuitable, likely = _unsuitable(frame, columns)
+    nearly = f"columns that give the label {columns.label!r} away in nearly every row"
+    return tuple(
+        f"Used as features although they are {what}: {_quoted(names)}. A run over sites leaves "
+        "out only the columns in its `drop`."
+        for what, names in {**unsuitable, nearly: likely}.items()
+        if names
+    )
 
 
-class _Findings:
-    """Unsuitable, suspicious and empty columns among those that could be features."""
+def _candidates(frame: Frame, columns: Columns) -> list[str]:
+    return [str(name) for name in frame.columns if str(name) not in columns.names]
 
-    def __init__(
-        self, frame: Frame, columns: Columns, candidates: Sequence[str], choices: Choices
-    ) -> None:
-        self.label = columns.label
-        identifiers = [n for n in candidates if _is_identifier(frame[n])]
-        dates = [n for n in candidates if _is_date(frame[n])]
-        rest = [n for n in candidates if n not in (*identifiers, *dates)]
-        y = _binary_label(frame, columns)
-        given = {} if y is None else {n: giveaway(_few_values_as_text(frame[n]), y) for n in rest}
-        certain = [n for n, found in given.items() if found == "certain"]
-        self.likely = [n for n, found in given.items() if found == "likely"]
-        self.unsuitable = {
-            "identifiers, with another value in every row": identifiers,
-            "dates": dates,
-            f"columns that give the label {self.label!r} away in every row": certain,
-        }
-        self.dropped = {
-            what: gone
-            for what, names in self.unsuitable.items()
-            if (gone := [name for name in names if name not in choices.keep])
-        }
-        decided = (*choices.categorical, *choices.numeric, *certain)
-        self.codes = [n for n in rest if n not in decided and may_be_codes(frame[n])]
-        self.empty = {n: int(frame[n].isna().sum()) for n in rest if n not in self.left_out}
 
-    @property
-    def left_out(self) -> list[str]:
-        """Names of the columns that become no features."""
-        return [name for names in self.dropped.values() for name in names]
-
-    def warnings(self) -> Iterator[str]:
-        """Yield a sentence for each kind of column that is used but perhaps should not be."""
-        likely = f"columns that give the label {self.label!r} away in nearly every row"
-        for what, names in {**self.unsuitable, likely: self.likely}.items():
-            if names:
-                yield (
-                    f"Used as features although they are {what}: {_quoted(names)}. A run over "
-                    "sites leaves out only the columns in its `drop`."
-                )
-
-    def notes(self) -> Iterator[str]:
-        """Yield a sentence for each kind of finding."""
-        for what, gone in self.dropped.items():
-            yield f"Left out as {what}: {_quoted(gone)} (`keep={gone}` uses them)."
-        if self.likely:
-            yield (
-                f"The label {self.label!r} is given away in nearly every row by each of "
-                f"{_quoted(self.likely)}. Leave out what is not known when deciding "
-                f"(`drop={self.likely}`)."
-            )
-        if self.codes:
-            yield (
-                f"Used as numbers: {_quoted(self.codes)}, which may be codes by their name or by "
-                f"few integers for their range (`categorical={self.codes}` makes one feature of "
-                f"each value, `numeric={self.codes}` keeps numbers without this note)."
-            )
-        counts = [f"{name!r} {count:,}" for name, count in self.empty.items() if count]
-        if counts:
-            yield f"Empty cells: {first_of(counts)}. Whether a cell is empty becomes a feature."
+def _unsuitable(frame: Frame, columns: Columns) -> tuple[dict[str, list[str]], list[str]]:
+    """Return unsuitable columns by what they are, and those that nearly give the label away."""
+    candidates = _candidates(frame, columns)
+    identifiers = [name for name in candidates if _is_identifier(frame[name])]
+    dates = [name for name in candidates if _is_date(frame[name])]
+    y = _binary_label(frame, columns)
+    given: dict[str | None, list[str]] = {"certain": [], "likely": [], None: []}
+    for name in candidates:
+        if y is not None and name not in (*identifiers, *dates):
+            given[giveaway(_few_values_as_text(frame[name]), y)].append(name)
+    unsuitable = {
+        "identifiers, with another value in every row": identifiers,
+        "dates": dates,
+        f"columns that give the label {columns.label!r} away in every row": given["certain"],
+    }
+    return unsuitable, given["likely"]
 
 
 def _quoted(names: Sequence[str]) -> str:
@@ -264,18 +246,14 @@ def _as_text(column: Column) -> Column:
 
 def _is_identifier(column: Column) -> bool:
     """Return whether no value occurs twice and they are text, row numbers, or named like ids."""
-    codes, values = factorize(column[:_SAMPLE])
-    if len(column) < _MIN_ID_ROWS or len(values) < len(codes) or column.isna().any():
+    if len(column) < _MIN_ID_ROWS or column.isna().any() or _is_date(column):
         return False
-    if not column.is_unique or pd.api.types.is_datetime64_any_dtype(column):
-        return False
-    if not is_number(column):
-        return not _is_date(column)
-    values = column.to_numpy(dtype=np.float64)
-    if not (values == np.floor(values)).all():
-        return False
-    counts_rows = values.max() - values.min() == len(values) - 1
-    return bool(_is_named(column, _ID_NAMES) or (counts_rows and column.dtype.kind in "iu"))
+    if is_number(column):
+        values = column.to_numpy(dtype=np.float64)
+        counts_rows = column.dtype.kind in "iu" and np.ptp(values) == len(values) - 1
+        if not (counts_rows or _is_named(column, _ID_NAMES)) or (values % 1 != 0).any():
+            return False
+    return len(factorize(column)[1]) == len(column)
 
 
 def _is_named(column: Column, names: set[str]) -> bool:
@@ -287,10 +265,8 @@ def _is_date(column: Column) -> bool:
         return True
     if is_number(column) or pd.api.types.is_bool_dtype(column):
         return False
-    first = column[:_SAMPLE].dropna().unique()
-    if not len(first) or not all(map(_looks_like_date, first)):
-        return False
-    return all(map(_looks_like_date, column.dropna().unique()))
+    values = factorize(column)[1]
+    return len(values) > 0 and all(map(_looks_like_date, values))
 
 
 def _looks_like_date(cell: object) -> bool:
@@ -309,22 +285,20 @@ def may_be_codes(column: Column) -> bool:
         return False
     if _is_named(column, _ID_NAMES | _CODE_NAMES):
         return True
-    first = column[:_SAMPLE].dropna().to_numpy(dtype=np.float64)
-    if not (np.abs(first) < _EXACT).all() or (first != np.floor(first)).any():
+    cells = column.dropna().to_numpy(dtype=np.float64)
+    if (np.abs(cells) >= _EXACT).any() or (cells % 1 != 0).any():
         return False
-    counts = column.value_counts()
-    values = counts.index.to_numpy(dtype=np.float64)
-    is_whole = (np.abs(values) < _EXACT) & (values == np.floor(values))
-    if not is_whole.all() or values.size <= 2 or counts.sum() < _MIN_CODE_ROWS * values.size:
+    values, counts = np.unique(cells, return_counts=True)
+    if values.size <= 2 or cells.size < _MIN_CODE_ROWS * values.size:
         return False
     if values.size <= _MAX_CODES:
         return True
-    if values[0] == 0 and 2 * counts.iloc[0] > counts.sum():
+    if 2 * counts[values == 0].sum() > cells.size:
         return False
-    low, high = column.quantile([_TAIL, 1 - _TAIL])  # the range without outliers
-    bulk = np.sort(values[(values >= low) & (values <= high)]).astype(np.int64)
-    steps = np.diff(bulk)
-    return bool(bulk.size > 2 and bulk.size < _FILLED * (steps.sum() / np.gcd.reduce(steps) + 1))
+    low, high = np.quantile(cells, [_TAIL, 1 - _TAIL])  # the range without outliers
+    steps = np.diff(values[(values >= low) & (values <= high)]).astype(np.int64)
+    n_places = steps.sum() / max(np.gcd.reduce(steps), 1) + 1
+    return bool(steps.size > 1 and steps.size + 1 < _FILLED * n_places)
 
 
 # --- columns that give the label away -------------------------------------------------------------
@@ -359,17 +333,13 @@ def giveaway(cells: Vector | Texts, y: Vector) -> Literal["certain", "likely"] |
     away. A number predicts it by its best threshold. An empty cell is a level, and a number below
     all others: a column that is filled in for one label only gives it away, too.
     """
-    positive = int(y.sum())
-    fewest = min(positive, y.size - positive)
+    fewest = int(min(y.sum(), y.size - y.sum()))
     if fewest < _MIN_LABEL_ROWS:
         return None
-    if y.size > 2 * _LABEL_SAMPLE:
-        rows = np.linspace(0, y.size - 1, _LABEL_SAMPLE).astype(np.intp)
-        some = Texts(cells.codes[rows], cells.levels) if isinstance(cells, Texts) else cells[rows]
-        errors, _ = _errors(some, y[rows])
-        part = int(y[rows].sum())
-        if errors > 2 * _NEARLY * min(part, _LABEL_SAMPLE - part) + 1:
-            return None
+    some = slice(None, None, max(y.size // _SAMPLE, 1))
+    part = Texts(cells.codes[some], cells.levels) if isinstance(cells, Texts) else cells[some]
+    if _errors(part, y[some])[0] > 2 * _NEARLY * min(y[some].sum(), (1 - y[some]).sum()) + 1:
+        return None
     errors, is_pure = _errors(cells, y)
     if errors > _NEARLY * fewest:
         return None
@@ -380,16 +350,11 @@ def _errors(cells: Vector | Texts, y: Vector) -> tuple[int, bool]:
     """Return the number of wrong predictions, and whether equal cells always have equal labels."""
     if isinstance(cells, Texts):
         codes = cells.codes + 1
-        rows = np.bincount(codes)
-        ones = np.bincount(codes, weights=y, minlength=rows.size)
-        zeros = rows - ones
+        rows, ones = np.bincount(codes)[codes], np.bincount(codes, weights=y)[codes]
+        alike = np.where(y == 1.0, ones, rows - ones)  # rows of the level with the row's label
         default = float(y.mean() >= 0.5)  # the prediction where a level has no other row
-        wrong = 0.0
-        for own, other, label in ((ones, zeros, 1.0), (zeros, ones, 0.0)):
-            alone = (rows == 1) & (own == 1)
-            misled = np.where(alone, default != label, own - 1 <= other)  # without the row itself
-            wrong += float((own * misled).sum())
-        return int(wrong), bool(((ones == 0) | (zeros == 0)).all())
+        wrong = np.where(rows == 1, y != default, alike - 1 <= rows - alike)  # without the row
+        return int(wrong.sum()), bool((alike == rows).all())
     values = np.where(np.isnan(cells), -np.inf, cells)
     order = np.argsort(values, kind="stable")
     ranked = values[order]
