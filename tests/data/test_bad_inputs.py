@@ -141,7 +141,6 @@ BAD_X = {
     "infinite": (X.assign(e=np.inf), "'e' has 60 infinite"),
     "1e300": (X.assign(h=HUGE), "'h'.*1e\\+300"),
     "1e300 in an array": (X.assign(h=HUGE).to_numpy(), "'x2'.*1e\\+300"),
-    "names of two kinds": (X.rename(columns={"x": 1}), "named by text"),
 }
 BAD_Y = {
     "no label": (cells("y", r3=None)["y"], "y.*in 1 rows"),

@@ -36,11 +36,6 @@ _CODES = pa.dictionary(pa.int32(), pa.string())
 _MAX_CODES = 100_000  # distinct texts of a column; with more it is read as plain text
 _HEAD = 1 << 16  # bytes from which separator and decimal mark are detected
 _LEGACY = "cp1252"
-_EMPTY = (
-    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN",
-    "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null",
-)  # fmt: skip
-"""What counts as an empty cell: the list of pandas."""
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+")
 _UNREADABLE = (
     *(OSError, ValueError, EOFError, KeyError, zlib.error, zipfile.BadZipFile, pa.ArrowException),
@@ -311,6 +306,9 @@ def _parse_csv(
     """
     from pyarrow import csv as arrow_csv
 
+    # Those of pandas.
+    empty = [*arrow_csv.ConvertOptions().null_values, "<NA>", "None"]
+
     def parse(source: Any, encoding: str) -> Any:
         return arrow_csv.read_csv(
             source,
@@ -323,7 +321,7 @@ def _parse_csv(
             arrow_csv.ConvertOptions(
                 column_types=types,
                 decimal_point=dialect.decimal,
-                null_values=[] if as_written else list(_EMPTY),
+                null_values=[] if as_written else empty,
                 strings_can_be_null=True,
                 auto_dict_encode=True,
                 auto_dict_max_cardinality=_MAX_CODES,

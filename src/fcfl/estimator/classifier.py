@@ -21,7 +21,7 @@ from fcfl.client.counts import count_rows
 from fcfl.data.cells import cell_texts, look_alikes
 from fcfl.data.rows import as_pandas
 from fcfl.federation.federation import Federation
-from fcfl.models.linear import Linear, linear_logits
+from fcfl.models.linear import Linear
 from fcfl.models.loss import HALF, Loss, as_loss
 from fcfl.models.model import Model, check_threshold
 from fcfl.models.rates import Thresholds, hard_selection
@@ -220,7 +220,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             How many rows each stands for, in losses and in rates.
         """
         X, y = features_of(X), as_pandas(y)
-        check_labelled(X, y)
+        check_labelled(y)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
         check_sizes(X, getattr(self, "feature_names_in_", None))
         labels = self._encode_labels(y)
@@ -359,12 +359,8 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         else:
             X = self.schema_.transform(as_pandas(X))
-        if self.model is None:
-            return linear_logits(X, np.append(self.coef_, self.intercept_))
-        from fcfl.models.torch_module import TorchModule
-
-        trained = TorchModule(self.module_)
-        return trained.logits(trained.start(), X)
+        model, params = self._trained()
+        return model.logits(params, X)
 
     @property
     def predict_proba(self) -> Callable[[Any], Any]:

@@ -34,19 +34,13 @@ UNEVEN = 100.0  # ratio of the largest values of two columns from which on to ad
 def features_of(X: Any) -> Any:
     """Return a table as a frame of numbers, and other features as they are.
 
-    Raise if a column of a table cannot be used: sklearn's errors do not name it.
+    Raise if a column of a table cannot be used: scikit-learn's errors do not name it.
     """
     X = as_pandas(X)
-    if isinstance(X, (str, bytes, dict)) and not hasattr(X, "shape"):
-        raise TypeError(f"`X` must be an array or a table of numbers, got {type(X).__name__}.")
     if not isinstance(X, pd.DataFrame):
-        if getattr(getattr(X, "dtype", None), "kind", "") == "c":
-            raise ValueError("Complex data not supported: `X` must hold real numbers.")
         return X
     if X.shape[1] == 0:
         raise ValueError("`X` must have at least one column, got none.")
-    if len({isinstance(name, str) for name in X.columns}) > 1:
-        raise ValueError("Columns of `X` must all be named by text, or all by numbers.")
     check_names(map(str, X.columns))
     changed = X.copy(deep=False)
     for name, column in X.items():
@@ -76,10 +70,8 @@ def check_sizes(X: Any, names: Sequence[str] | None) -> None:
         )
 
 
-def check_labelled(X: Any, y: Any) -> None:
-    """Raise if a row has no label, or there are more labels or fewer than rows."""
-    if getattr(X, "ndim", 0) == 2 and hasattr(y, "__len__"):
-        _check_length("y", len(y), X.shape[0])
+def check_labelled(y: Any) -> None:
+    """Raise if a row has no label: scikit-learn accepts None among text."""
     n_empty = 0 if y is None else int(np.sum(pd.isna(y)))
     if n_empty:
         raise ValueError(
@@ -112,29 +104,24 @@ def sensitive_columns(
     """
     given = as_pandas(given)
     if given is None:
-        columns: dict[str, pd.Series] = {}
-    elif isinstance(given, pd.DataFrame):
-        columns = {str(name): given[name] for name in given.columns}
-    elif isinstance(given, Mapping):
-        columns = {str(name): pd.Series(list(column)) for name, column in given.items()}
+        columns: dict[str, Any] = {}
+    elif isinstance(given, (pd.DataFrame, Mapping)):
+        columns = {str(name): column for name, column in given.items()}
     elif isinstance(given, pd.Series):
         columns = {UNNAMED if given.name is None else str(given.name): given}
     else:
-        array = np.asarray(given, dtype=object)
-        if array.ndim not in (1, 2):
-            raise ValueError(
-                f"`sensitive_features` must have one or two dimensions, got {array.ndim}."
-            )
-        numbered = {f"{UNNAMED}_{i}": column for i, column in enumerate(array.T)}
-        plain = {UNNAMED: array} if array.ndim == 1 else numbered
-        columns = {name: pd.Series(column).infer_objects() for name, column in plain.items()}
-    for name, column in columns.items():
-        _check_length(f"sensitive_features[{name!r}]", len(column), n_rows)
-    wanted = columns if names is None else names
-    for name in wanted:
+        array = np.atleast_1d(np.asarray(given, dtype=object))
+        numbered = {f"{UNNAMED}_{place}": column for place, column in enumerate(array.T)}
+        columns = {UNNAMED: array} if array.ndim == 1 else numbered
+    found = {}
+    for name in columns if names is None else names:
         if name not in columns:
             raise ValueError(f"`sensitive_features` must have {name!r}, as in `fit`.")
-    return {name: columns[name].rename(name) for name in wanted}
+        column = columns[name]
+        _check_length(f"sensitive_features[{name!r}]", len(column), n_rows)
+        column = column if isinstance(column, pd.Series) else pd.Series(list(column))
+        found[name] = column.rename(name)
+    return found
 
 
 def client_column(given: Any, n_rows: int) -> pd.Series:
