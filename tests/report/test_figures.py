@@ -11,18 +11,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fcfl.report.claims import claims_of
-from fcfl.report.figures import axis, claim_scale, claim_strip
-from fcfl.report.plots import Dot, path_figure, scatter, shortened, thinned
-from fcfl.report.svg import MARKS, Scale, mark, nice_range, nice_step, tag
+from fcfl.report.figures import (
+    MARKS,
+    Dot,
+    Scale,
+    claim_scale,
+    nice_range,
+    nice_step,
+    path_figure,
+    scatter,
+    shortened,
+    thinned,
+)
+from fcfl.report.page import environment
 from simulated import ROUNDS, client, judged, result
 from simulated import parsed as read
 
+drawn = environment().get_template("figures.html").module
 BAD_NAME = "<script>alert('1')</script>&\"☃"
 
 
 def parsed(markup):
     """The figure as XML: it must be well formed."""
-    return ET.fromstring(str(markup))
+    return ET.fromstring(str(markup).strip())
+
+
+def share(text):
+    return float(text.removesuffix("%"))
 
 
 def one_claim(*numbers, rule="difference", name="a"):
@@ -51,22 +66,22 @@ def test_every_value_lies_within_its_scale_and_ticks_too(values):
 def test_the_bar_spans_the_interval_and_the_tick_stands_at_the_budget():
     claim = one_claim(0.1, 0.05, 0.2, 0.15, "undetermined")
     scale = Scale(0.0, 0.2, 0.0, 100.0)
-    figure = parsed(claim_strip(claim, scale, "x"))
+    figure = parsed(drawn.claim_strip(claim, scale, "x"))
     (bar,) = [r for r in figure.iter("rect") if r.get("class") == "bar v-undetermined"]
-    assert (bar.get("x"), bar.get("width")) == ("25%", "75%")
+    assert (share(bar.get("x")), share(bar.get("width"))) == (25, 75)
     (tick,) = [element for element in figure.iter("line") if element.get("class") == "budget"]
-    assert tick.get("x1") == tick.get("x2") == "75%"
+    assert share(tick.get("x1")) == share(tick.get("x2")) == 75
     (dot,) = [element for element in figure.iter("svg") if element.get("overflow")]
-    assert dot.get("x") == "50%"
+    assert share(dot.get("x")) == 50
     (beyond,) = [r for r in figure.iter("rect") if r.get("class") == "beyond"]
-    assert (beyond.get("x"), beyond.get("width")) == ("75%", "25%")
+    assert (share(beyond.get("x")), share(beyond.get("width"))) == (75, 25)
 
 
 def test_beyond_a_ratios_budget_is_below_it():
     claim = one_claim(0.9, 0.85, 1.0, 0.8, "met", rule="ratio")
-    figure = parsed(claim_strip(claim, Scale(0.0, 1.0, 0.0, 100.0), "x"))
+    figure = parsed(drawn.claim_strip(claim, Scale(0.0, 1.0, 0.0, 100.0), "x"))
     (beyond,) = [r for r in figure.iter("rect") if r.get("class") == "beyond"]
-    assert (beyond.get("x"), beyond.get("width")) == ("0%", "80%")
+    assert (share(beyond.get("x")), share(beyond.get("width"))) == (0, 80)
 
 
 @pytest.mark.parametrize(
@@ -82,11 +97,13 @@ def test_beyond_a_ratios_budget_is_below_it():
 def test_a_scale_holds_all_it_shows_and_begins_at_no_disparity(numbers, rule, ends):
     scale = claim_scale([one_claim(*numbers, rule=rule)])
     assert (scale.low, scale.high) == pytest.approx(ends)
-    parsed(axis(scale))
+    parsed(drawn.axis(scale))
 
 
 def test_what_cannot_be_measured_has_no_mark():
-    figure = parsed(claim_strip(one_claim(None, None, None, 0.1, "undetermined"), Scale(0, 1), "x"))
+    figure = parsed(
+        drawn.claim_strip(one_claim(None, None, None, 0.1, "undetermined"), Scale(0, 1), "x")
+    )
     assert not list(figure.iter("path"))
     assert "Value –" in figure.find("desc").text
 
@@ -95,15 +112,15 @@ def test_every_verdict_has_a_shape_of_its_own():
     judged_marks = [MARKS[verdict] for verdict in ("met", "exceeded", "undetermined")]
     assert len(set(judged_marks)) == 3
     for verdict in MARKS:
-        parsed(mark(verdict, 50, 10))
+        parsed(drawn.mark(verdict, 50, 10))
 
 
 def test_figures_are_named_and_described_for_those_who_do_not_see_them():
     dots = [Dot(BAD_NAME, 0.1, 0.7, "met", True), Dot("b", 0.2, 0.8, "exceeded", True)]
     figures = [
-        claim_strip(one_claim(0.1, 0.0, 0.2, 0.1, "met", name=BAD_NAME), Scale(0, 1), "s"),
-        scatter("t", "Title", dots, ("difference", "accuracy"), budget=0.15),
-        path_figure(ROUNDS, "worst_loss"),
+        drawn.claim_strip(one_claim(0.1, 0.0, 0.2, 0.1, "met", name=BAD_NAME), Scale(0, 1), "s"),
+        drawn.plot(scatter("t", "Title", dots, ("difference", "accuracy"), budget=0.15)),
+        drawn.plot(path_figure(ROUNDS, "worst_loss")),
     ]
     for figure in map(parsed, figures):
         assert figure.get("role") == "img"
@@ -113,15 +130,14 @@ def test_figures_are_named_and_described_for_those_who_do_not_see_them():
 
 
 def test_names_are_escaped_everywhere():
-    assert tag("a", "<b>", href='"x"') == '<a href="&#34;x&#34;">&lt;b&gt;</a>'
-    figure = scatter("t", "T", [Dot(BAD_NAME, 0.1, 0.7, is_named=True)], ("x", "y"))
-    assert "<script" not in figure
+    figure = drawn.plot(scatter("t", "T", [Dot(BAD_NAME, 0.1, 0.7, is_named=True)], ("x", "y")))
+    assert "<script" not in figure and shortened(BAD_NAME) in "".join(parsed(figure).itertext())
     assert shortened("x" * 40) == "x" * 17 + "…"
 
 
 def test_names_of_close_dots_do_not_touch():
     dots = [Dot(f"c{i}", 0.1, 0.7, is_named=True) for i in range(6)]
-    figure = parsed(scatter("t", "T", dots, ("x", "y")))
+    figure = parsed(drawn.plot(scatter("t", "T", dots, ("x", "y"))))
     heights = [float(e.get("y")) for e in figure.iter("text") if e.get("class") == "name"]
     assert len(heights) == 6
     assert min(b - a for a, b in pairwise(heights)) >= 16
@@ -138,9 +154,9 @@ def test_a_thinned_line_keeps_its_extremes_and_its_end(values):
 
 
 def test_the_path_shows_stages_and_survives_gaps():
-    figure = parsed(path_figure(ROUNDS, "worst_loss"))
+    figure = parsed(drawn.plot(path_figure(ROUNDS, "worst_loss")))
     texts = [element.text for element in figure.iter("text")]
     assert "stage 1" in texts and "stage 2" in texts
     gaps = [replace(info, worst_loss=math.nan) for info in ROUNDS]
     assert path_figure(gaps, "worst_loss") is None
-    parsed(path_figure([*gaps[:4], ROUNDS[4]], "worst_loss"))
+    parsed(drawn.plot(path_figure([*gaps[:4], ROUNDS[4]], "worst_loss")))

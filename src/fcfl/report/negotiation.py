@@ -3,12 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
-from markupsafe import Markup
-
 from fcfl._types import ClientId
 from fcfl.results.negotiation import Negotiation, Offer, VotingRule
 
-from .plots import Dot, scatter
+from .figures import Dot, Plot, scatter
 from .words import plain
 
 RULE_NAMES: dict[VotingRule, str] = {
@@ -43,8 +41,8 @@ def wins(negotiation: Negotiation, position: int) -> list[str]:
     ]
 
 
-def frontier(negotiation: Negotiation) -> Markup | None:
-    """Draw the lowest accuracy over the largest disparity, of every offer."""
+def frontier(negotiation: Negotiation) -> Plot | None:
+    """Return the lowest accuracy over the largest disparity, of every offer."""
 
     def place(offer: Offer) -> tuple[float, float]:
         views = offer.views.values()
@@ -55,8 +53,8 @@ def frontier(negotiation: Negotiation) -> Markup | None:
     return scatter("frontier", "All combinations that were trained", dots, axes)
 
 
-def client_figure(negotiation: Negotiation, client: ClientId, index: int) -> Markup | None:
-    """Draw one client's accuracy over its disparity, of every offer and alone.
+def client_figure(negotiation: Negotiation, client: ClientId, index: int) -> Plot | None:
+    """Return one client's accuracy over its disparity, of every offer and alone.
 
     None if no two of its groups can be compared: then it has nothing to trade.
     """

@@ -19,8 +19,7 @@ from fcfl.results.findings import findings_of
 from fcfl.results.many_runs import ENOUGH, judge
 from fcfl.results.negotiation import Negotiation
 
-from . import claims, comparisons, figures, negotiation, plots, words
-from .svg import icon
+from . import claims, comparisons, figures, negotiation, words
 
 PAGE = "report.html"
 MOST_SHOWN = 40  # clients in a picture; tables have all
@@ -80,30 +79,32 @@ def render_negotiation(found: Negotiation) -> str:
 
 
 def _render(template: str, **content: object) -> str:
-    return _environment().get_template(template).render(**content)
+    return environment().get_template(template).render(**content)
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """Return the environment of all templates, with their filters and modules."""
+    found = Environment(
         loader=PackageLoader("fcfl.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
+    found.filters |= {
         "number": words.number, "plain": words.plain, "interval": words.interval,
-        "share": words.share, "icon": icon, "setting": setting, "general": general,
-        "short": short, "score_line": plots.score_line,
+        "share": words.share, "setting": setting, "general": general,
+        "short": short, "score_line": figures.score_line, "short_name": figures.shortened,
+        "tick": lambda value: f"{value:.6g}".replace("-", "−"),
     }  # fmt: skip
-    environment.globals |= {
-        "claims": claims, "comparisons": comparisons, "figures": figures, "plots": plots,
+    found.globals |= {
+        "claims": claims, "comparisons": comparisons, "figures": figures,
         "talks": negotiation, "words": words, "judge": judge, "findings_of": findings_of,
         "ENOUGH": ENOUGH, "MOST_SHOWN": MOST_SHOWN, "MOST_CHANGES": MOST_CHANGES,
         "MOST_RATES": MOST_RATES,
     }  # fmt: skip
-    return environment
+    return found
 
 
 def general(value: float | None, digits: int = 6) -> str:

@@ -96,6 +96,11 @@ def _has(count: int) -> str:
     return f"{count} has" if count == 1 else f"{count} have"
 
 
+def rate_words(group: GroupCount) -> str:
+    """Return the share of a group that is selected, with its interval."""
+    return f"{share(group.selected, group.rows)} ({interval(group.interval)})"
+
+
 # --- the headline ---------------------------------------------------------------------------------
 
 
