@@ -133,7 +133,7 @@ SWEEP = [
     {
         "budget": budget, "status": "converged", "budgets_met": True, "exchanges": 19,
         "worst_client": "north", "worst_client_train_loss": 0.6 - budget,
-        "test_accuracy": 0.8, "largest_train_disparity": budget,
+        "test_accuracy": 0.8,
         "folder": f"budget-{budget}",
         "judged": {
             "all_rows": budget * 0.9, "low": budget * 0.5, "high": budget * 1.5,

@@ -1,5 +1,7 @@
 """Where predictions cannot be written, and a run that is stopped before its first round."""
 
+from dataclasses import replace
+
 import pytest
 
 import fcfl.cli.train as command
@@ -31,13 +33,13 @@ def stop(info, share):
 
 def test_a_run_stopped_while_choosing_settings_states_how_to_continue(tmp_path, monkeypatch):
     table = written(stays(), tmp_path / "stays.csv")
-    run = command.run_experiment
+    run = command.run_session
 
-    def stopped(*arguments, **options):
-        return run(*arguments, **{**options, "on_round": stop})
+    def stopped(settings, session, **options):
+        return run(settings, replace(session, on_round=stop), **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(command, "run_experiment", stopped)
+        patched.setattr(command, "run_session", stopped)
         told = only_error(fcfl("train", table, *COLUMNS, *PLAIN, "--out", tmp_path / "run"))
     assert told == f"Stopped. Continue with: fcfl train --resume --out {tmp_path / 'run'}"
     assert fcfl("train", "--resume", "--out", tmp_path / "run").exit_code == 0

@@ -62,7 +62,8 @@ def test_without_figures_nothing_is_said():
 def test_a_sweep_calls_its_rows_what_they_are():
     point = SweepPoint(
         budget=0.1, status="converged", budgets_met=True, exchanges=1, worst_client=None,
-        worst_client_train_loss=None, test_accuracy=None, largest_train_disparity=None, folder="1",
+        worst_client_train_loss=None, test_accuracy=None,
+        folder="1",
         judged=Judged(kept=1, n_budgets=2),
     )  # fmt: skip
     (sentence,) = sweep_notes([point])

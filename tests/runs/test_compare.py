@@ -168,9 +168,7 @@ def test_resumed_it_keeps_what_is_finished(table, tmp_path):
         }
 
 
-def test_resumed_with_more_rounds_an_unfinished_run_continues_and_a_finished_one_does_not(
-    table, tmp_path
-):
+def test_resumed_with_more_rounds_a_run_continues(table, tmp_path):
     columns = {"client": "hospital", "label": "died", "sensitive": ("race",)}
     seen = []
 
@@ -191,15 +189,17 @@ def test_resumed_with_more_rounds_an_unfinished_run_continues_and_a_finished_one
     rounds((2, 2))  # read back
     assert seen == [1, 2, 3, 4]
     rounds((3, 2))
-    assert seen[4:] == [1, 2, 3, 4, 5]
+    assert seen == [1, 2, 3, 4, 5]
 
 
-def test_with_another_budget_nothing_old_is_kept(table, tmp_path):
-    command = ("compare", table, *COLUMNS, "--methods", "fedavg", "--out", tmp_path, "--resume")
+def test_with_another_budget_a_comparison_is_rejected_or_overwritten(table, tmp_path):
+    command = ("compare", table, *COLUMNS, "--methods", "fedavg", "--out", tmp_path)
     assert fcfl(*command, "--budget", "0.05").exit_code == 0
-    assert fcfl(*command, "--budget", "0.3").exit_code == 0
-    settings = result_of(tmp_path / "fedavg")["settings"]
-    assert settings["budget"] == 0.3
+    for more in ((), ("--resume",)):
+        told = only_error(fcfl(*command, "--budget", "0.3", *more))
+        assert "holds a run with other settings" in told
+    assert fcfl(*command, "--budget", "0.3", "--overwrite").exit_code == 0
+    assert result_of(tmp_path / "fedavg")["settings"]["budget"] == 0.3
 
 
 def test_a_method_that_fails_is_listed_and_the_others_run(table, tmp_path):

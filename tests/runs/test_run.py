@@ -13,7 +13,7 @@ from fcfl.federation.checkpoint import checkpoint_path, load_checkpoint, previou
 from fcfl.methods.two_stage import TwoStageState
 from fcfl.models.linear import load_model
 from fcfl.runs import Experiment, run_experiment
-from fcfl.runs.predicting import Predictions, predict_file, write_predictions
+from fcfl.runs.predicting import Predictions, predict_file
 from hospital import result_of, stays, weights_of, written
 
 TABLE = {"client": "hospital", "label": "died", "sensitive": ("race",), "min_group_rows": 1}
@@ -223,10 +223,10 @@ def test_truth_values_are_predicted_as_trained(tmp_path, words):
 def test_predictions_that_cannot_be_written_leave_nothing(tmp_path):
     found = Predictions(stays(), (), 0, "", Dialect())
     with pytest.raises(OSError, match=r"."):
-        write_predictions(found, tmp_path / "nowhere" / "p.csv")
+        found.write(tmp_path / "nowhere" / "p.csv")
     (tmp_path / "p.csv").mkdir()
     with pytest.raises(OSError, match=r"."):
-        write_predictions(found, tmp_path / "p.csv")
+        found.write(tmp_path / "p.csv")
     assert [path.name for path in tmp_path.iterdir()] == ["p.csv"]
 
 

@@ -10,19 +10,18 @@ from fcfl.methods.baselines import FedAvg
 from fcfl.methods.sqp.sqp import SQP
 from fcfl.methods.two_stage import TwoStage
 from fcfl.rules import Difference, Ratio
-from fcfl.runs.options import settings_of
+from fcfl.runs.options import (
+    EVERYONE_ELSE,
+    read_budget,
+    read_numbers,
+    settings_of,
+    write_pairs,
+)
 from fcfl.runs.settings import (
     BUDGETS,
     DATA,
     TRAINING,
     Experiment,
-)
-from fcfl.runs.text_values import (
-    EVERYONE_ELSE,
-    for_every_client,
-    read_budget,
-    read_numbers,
-    write_pairs,
 )
 from fcfl.training.settings import OpenSettings
 
@@ -173,8 +172,11 @@ def test_lists_of_numbers_are_read():
 
 
 def test_budget_of_all_others_is_written_out():
-    assert for_every_client({EVERYONE_ELSE: 0.1, "b": 0.2}, "abc") == {"a": 0.1, "b": 0.2, "c": 0.1}
-    assert for_every_client({"b": 0.2}, "abc") == {"b": 0.2}
+    def budgets(given):
+        return Experiment("t", budget=given).make_rules(["race"], "abc")[0].budget
+
+    assert budgets({EVERYONE_ELSE: 0.1, "b": 0.2}) == {"a": 0.1, "b": 0.2, "c": 0.1}
+    assert budgets({"b": 0.2}) == {"b": 0.2}
 
 
 @pytest.mark.parametrize(

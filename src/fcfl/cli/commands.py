@@ -1,9 +1,9 @@
 """All commands by name, in the order in which a person meets them.
 
 ``fcfl --help`` shows these lines without importing a command: pandas, SciPy and scikit-learn take
-seconds that nobody who asks for help should wait. Another distribution adds a command as an entry
-point of the group ``fcfl.commands``, or a command of ``fcfl data`` under a name with ``data.``
-before; its line is the summary of the distribution.
+seconds to import. Another distribution adds a command as an entry point of the group
+``fcfl.commands``, or a command of ``fcfl data`` under a name that begins with ``data.``; its line
+is the summary of the distribution.
 """
 
 from importlib.metadata import entry_points
@@ -31,6 +31,16 @@ COMMANDS = {
     "site": "A site's own side: what it was asked, and its public key.",
     "data": "List the built-in data sets, or describe one: rows, groups, label rates.",
 }
+_MODULES = {
+    "train": ("demo", "train", "data"),
+    "many_runs": ("sweep", "compare", "negotiate"),
+    "results": ("predict", "audit", "report", "export", "card"),
+}
+PLACES = {name: f"fcfl.cli.{name}:app" for name in ("nvflare", "flower", "site")}
+PLACES |= {
+    name: f"fcfl.cli.{module}:{name}_app" for module, names in _MODULES.items() for name in names
+}
+"""Where each command is, as an import path."""
 
 
 def make_app(asked: str = "") -> App:
@@ -54,8 +64,7 @@ def make_app(asked: str = "") -> App:
     )
     app.register_install_completion_command(help="Install completion for this shell.")
     for place, (name, line) in enumerate(COMMANDS.items()):
-        help = None if name == asked else line
-        app.command(f"fcfl.cli.{name}:app", name=name, help=help, sort_key=place)
+        app.command(PLACES[name], name=name, help=None if name == asked else line, sort_key=place)
     for entry in entry_points(group="fcfl.commands"):
         if "." not in entry.name:
             help = entry.dist.metadata["Summary"] if entry.dist and entry.name != asked else None

@@ -24,6 +24,7 @@ from fcfl.errors import FCFLError, Interrupted, ManyClients
 
 if TYPE_CHECKING:
     from fcfl.methods.method import RoundInfo
+    from fcfl.training.session import Session
 
 FAILED, WRONG_USAGE, INFEASIBLE, GATE_FAILED = 1, 2, 3, 4
 
@@ -80,22 +81,13 @@ def say(sentence: str) -> None:
     _print(out_console, sentence)
 
 
-def note(sentence: str) -> None:
+def note(sentence: str, before: str = "note: ") -> None:
     """Print a note on stderr."""
-    _print(err_console, sentence, "note: ")
+    _print(err_console, sentence, before)
 
 
 def _print(console: Console, sentence: str, before: str = "") -> None:
     console.print(before + as_typed(sentence), markup=False, highlight=False, soft_wrap=True)
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file in a folder that exists."""
-    from fcfl._files import replace_file
-
-    if path.is_dir() or not path.parent.is_dir():
-        raise FCFLError(f"`--out` must be a file in a folder that exists, got {str(path)!r}.")
-    replace_file(path, content)
 
 
 def run_folder(table: str, what: str) -> Path:
@@ -153,16 +145,26 @@ def _known(value: float, form: str) -> str:
 
 
 @contextmanager
-def resumable() -> Iterator[None]:
-    """Add to an interruption the command that continues the running one."""
-    kept = [word for word in command_line if word not in ("--resume", "--overwrite")]
-    how = f"Continue with: {shlex.join(['fcfl', *kept, '--resume'])}"
+def running(
+    title: str, folder: Path, resume: bool = False, again: Sequence[str] = ()
+) -> Iterator["Session"]:
+    """Yield the session of a command, with a progress bar and notes.
+
+    If the command is stopped, name the one that continues it: ``again``, by default the same with
+    ``--resume``.
+    """
+    from fcfl.runs.run import SETTINGS
+    from fcfl.training.session import Session
+
     try:
-        yield
-    except Interrupted as stopped:
-        raise Interrupted(f"{stopped} {how}") from None
-    except KeyboardInterrupt:
-        raise Interrupted(f"Stopped. {how}") from None
+        with progress_bar(title) as on_round:
+            yield Session(folder, resume, on_round, note)
+    except (KeyboardInterrupt, Interrupted) as stopped:
+        if not any(next(folder.glob(place), None) for place in (SETTINGS, f"*/{SETTINGS}")):
+            raise  # nothing was begun
+        typed = [word for word in command_line if word not in ("--resume", "--overwrite")]
+        how = shlex.join(["fcfl", *(again or (*typed, "--resume"))])
+        raise Interrupted(f"{str(stopped) or 'Stopped.'} Continue with: {how}") from None
 
 
 @contextmanager

@@ -10,26 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter, validators
 from rich.table import Table
 
-from fcfl._files import parse_toml, read_json
+from fcfl._files import parse_toml
 from fcfl.errors import FCFLError, Interrupted
-from fcfl.report.comparisons import methods_table
-from fcfl.report.terminal import print_result
-from fcfl.results import read_comparison, read_result
-from fcfl.results.findings import findings_of
-from fcfl.results.negotiation import Negotiation
 from fcfl.runs import Experiment
+from fcfl.runs.options import read_sites
 from fcfl.runs.site_config import SitesConfig, parse_settings, run_config
 from fcfl.runs.site_run import has_begun
-from fcfl.runs.text_values import read_sites
 from fcfl.sites.settings import ConfigValue
 
 from .commands import COMMANDS
-from .console import FAILED, INFEASIBLE, command_line, out_console, say, usage
-from .negotiate import show_negotiation
+from .console import command_line, out_console, say, usage
 from .over_sites import Folder, Replace, Sites, write_app
 from .settings import NOTHING, AtLeastOne, Given, Overwrite, Resume, takes
-from .sweep import curve_table
-from .train import check_resume
+from .show import finish
 
 if TYPE_CHECKING:
     from fcfl.engines.nvflare.lead import Flare
@@ -148,7 +141,6 @@ def up(
     nearly nobody, nearly everybody, or fewer than half as many as without budgets.
     """
     _check_engine()
-    check_resume(resume, overwrite)
     from fcfl.engines.nvflare.rehearsal import rehearse
 
     with usage():
@@ -193,7 +185,6 @@ def run(
     server was killed, it waits until they are back and submits again with resume: the model
     is the same. A site's refusal ends the run. Ctrl-C stops the run.
     """
-    check_resume(resume, overwrite)
     with usage():
         config = _read_settings(folder) | parse_settings(setting)
         config |= {"resume": resume, "overwrite": overwrite}
@@ -283,22 +274,4 @@ def _resumable(run: SitesConfig) -> Iterator[None]:
 
 def show_run(run: SitesConfig) -> None:
     """Print what the command of the same name prints, with its exit code."""
-    say(f"Written to {run.folder}")
-    if run.command == "compare":
-        comparison = read_comparison(run.written)
-        out_console.print(methods_table(comparison, out_console.width), "")
-        if any(one.part is None for one in comparison.runs):
-            raise SystemExit(FAILED)
-        return
-    if run.command == "negotiate":
-        show_negotiation(read_json(run.written, Negotiation))
-        return
-    result = read_result(run.written)
-    if result.sweep:
-        out_console.print(curve_table(result.sweep))
-        is_success = all(point.is_success for point in result.sweep)
-    else:
-        print_result(out_console, result)
-        is_success = not findings_of(result)
-    if not is_success:
-        raise SystemExit(INFEASIBLE)
+    finish(run.folder)

@@ -7,8 +7,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from fcfl.errors import FCFLError
+from fcfl.runs.options import read_sites
 from fcfl.runs.site_config import config_text, run_config
-from fcfl.runs.text_values import read_sites
 
 from .console import flag, say, usage
 from .settings import Given

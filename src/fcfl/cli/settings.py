@@ -1,16 +1,16 @@
-"""Options of a command that are fields of a settings class."""
+"""Options of a command that are fields of a settings class, and options that commands share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Required, TypedDict, TypeVar
 
-from cyclopts import Group, Parameter, validators
+from cyclopts import ArgumentCollection, Group, Parameter, validators
 
-from fcfl.runs.options import Setting, chosen, settings_of
+from fcfl.runs.options import Setting, chosen, read_numbers, settings_of
 from fcfl.runs.settings import BUDGETS, DATA, TRAINING, Experiment
 
-from .console import flag
+from .console import WrongUsage
 
 Command = TypeVar("Command", bound=Callable[..., None])
 Given = Mapping[str, Any]
@@ -19,7 +19,6 @@ NOTHING: Given = MappingProxyType({})
 _GROUPS = (DATA, BUDGETS, TRAINING, "Audit")
 _PANELS = {name: Group(name, sort_key=place) for place, name in enumerate(_GROUPS)}
 _METAVARS = {int: "N", float: "X"}
-AtLeastOne = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 
 
 def table_argument(more: str = "") -> Parameter:
@@ -33,9 +32,35 @@ def out_folder(default: str) -> Parameter:
     return Parameter(help=f"Folder to write. Default: runs/{default}.")
 
 
+def numbers(help: str, *groups: Group) -> Parameter:
+    """Return an option that takes numbers separated by commas."""
+
+    def read(_: Any, tokens: Sequence[Any]) -> tuple[float, ...]:
+        return read_numbers("budgets", ",".join(token.value for token in tokens))
+
+    return Parameter(metavar="X,X,…", converter=read, help=help, group=groups or None)
+
+
+def not_both(name: str) -> Group:
+    """Return a group of options of which only one may be given; ``name`` is not shown."""
+
+    def check(arguments: ArgumentCollection) -> None:
+        given = [one.name for one in arguments if one.tokens]
+        if len(given) > 1:
+            raise WrongUsage(f"Give {given[0]} or {given[1]}, not both.")
+
+    return Group(name, show=False, validator=check)
+
+
+def _flag(help: str) -> Parameter:
+    return Parameter(help=help, show_default=False, group=(OPTIONS, _AGAIN))
+
+
+OPTIONS, _AGAIN = Group("Options"), not_both("again")
 Tables = Annotated[str, table_argument()]
-Resume = Annotated[bool, flag("Continue from the last checkpoint in --out.")]
-Overwrite = Annotated[bool, flag("Replace a run with other settings in --out.")]
+AtLeastOne = Annotated[int, Parameter(validator=validators.Number(gte=1))]
+Resume = Annotated[bool, _flag("Continue what was stopped in --out; keep what is finished.")]
+Overwrite = Annotated[bool, _flag("Replace what --out has of other settings.")]
 
 
 def takes(settings: type, *names: str, into: str = "given") -> Callable[[Command], Command]:

@@ -1,43 +1,51 @@
-"""fcfl train: one model for all clients of a table."""
+"""fcfl train, demo and data: one model for all clients of a table, and what the table has."""
 
-import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
+from rich.table import Table as Grid
 
-from fcfl.errors import FCFLError, Interrupted
-from fcfl.report.page import PAGE, write_page
-from fcfl.report.terminal import print_result
-from fcfl.results.findings import findings_of
-from fcfl.runs import Experiment, Finished, run_experiment
-from fcfl.runs.opening import check_columns_named
-from fcfl.runs.run import SETTINGS, may_change_on_resume
+from fcfl.data import BUILTIN, describe, table_files
+from fcfl.errors import FCFLError
+from fcfl.report.terminal import MOST_CLIENTS, comparison_table, federation_table
+from fcfl.results import Result
+from fcfl.runs import Experiment
+from fcfl.runs.opening import check_columns_named, open_table
+from fcfl.runs.run import SETTINGS, may_change_on_resume, run_session
+from fcfl.runs.settings import DATA
 
-from .console import (
-    INFEASIBLE,
-    WrongUsage,
-    note,
-    out_console,
-    progress_bar,
-    run_folder,
-    say,
-    usage,
-)
+from .console import WrongUsage, note, out_console, run_folder, running, say, usage
 from .settings import NOTHING, Given, Overwrite, Resume, out_folder, table_argument, takes
+from .show import finish, show_folder
 
-app = App(
+demo_app = App(name="demo")
+train_app = App(
     name="train",
     help_epilogue="Examples:\n\n"
     "  fcfl train a.csv --client site --label died --sensitive race --budget 0.05\n\n"
     "  fcfl train adult --sensitive sex --budget 0.05,phd=0.1 --out runs/mine\n\n"
     "  fcfl train --resume --out runs/mine",
 )
+data_app = App(
+    name="data",
+    help_epilogue="Examples:\n\n  fcfl data\n\n  fcfl data adult --sensitive sex\n\n"
+    "  fcfl data a.csv --client site --label died --sensitive race",
+)
+_ADDED = {
+    entry.name.removeprefix("data."): entry.value
+    for entry in entry_points(group="fcfl.commands")
+    if entry.name.startswith("data.")
+}
+for _name, _app in _ADDED.items():
+    data_app.command(_app, name=_name)
+_SYNTHETIC = "Two non-convex objectives in 20 dimensions (the paper, section 5.2), no rows"
 
 
-@app.default
+@train_app.default
 @takes(Experiment)
 def train(
     *table: Annotated[str, table_argument("Leave it out with --resume.")],
@@ -55,49 +63,23 @@ def train(
     3 done, but a budget is exceeded on the training rows, or the model selects
     nearly nobody, nearly everybody, or fewer than half as many as without budgets.
     """
-    check_resume(resume, overwrite)
     if table or not resume:
         settings = experiment_of(table, given)
     else:
         settings = _settings_to_resume(given, out)
     folder = out or run_folder(settings.table, settings.method)
-    finished = run_shown(settings, folder, resume=resume, overwrite=overwrite)
-    print_result(out_console, finished.result)
-    say(f"Written to {folder}; open {folder / PAGE}")
-    if findings_of(finished.result):
-        raise SystemExit(INFEASIBLE)
+    _run(settings, folder, resume=resume, overwrite=overwrite)
+    finish(folder)
 
 
-def run_shown(
-    settings: Experiment,
-    folder: Path,
-    *,
-    resume: bool = False,
-    overwrite: bool = False,
-    on_message: Callable[[str], None] = note,
-) -> Finished:
-    """Run with a progress bar and write the report; name the way to resume when stopped."""
-    try:
-        with progress_bar(settings.method) as on_round:
-            finished = run_experiment(
-                settings,
-                folder,
-                resume=resume,
-                overwrite=overwrite,
-                on_round=on_round,
-                on_message=on_message,
-            )
-        write_page(folder)
-        return finished
-    except Interrupted as stopped:
-        how = f"fcfl train --resume --out {shlex.quote(str(folder))}"
-        raise Interrupted(f"{stopped} Continue with: {how}") from None
-
-
-def check_resume(resume: bool, overwrite: bool) -> None:
-    """Raise if a run is to be resumed and replaced."""
-    if resume and overwrite:
-        raise WrongUsage("Give --resume or --overwrite, not both.")
+def _run(
+    settings: Experiment, folder: Path, *, resume: bool, overwrite: bool, quiet: bool = False
+) -> Result:
+    """Train; a stopped run continues with the settings in its folder."""
+    again = ("train", "--resume", "--out", str(folder))
+    with running(settings.method, folder, resume, again) as session:
+        session = session.quiet() if quiet else session
+        return run_session(settings, session, overwrite=overwrite).result
 
 
 def experiment_of(table: Sequence[str], given: Given) -> Experiment:
@@ -123,3 +105,69 @@ def _settings_to_resume(given: Given, out: Path | None) -> Experiment:
             if name not in may_change_on_resume(stored):
                 raise ValueError(f"`{name}` must be left out: the folder has the settings.")
         return replace(stored, **given)
+
+
+@demo_app.default
+def demo(
+    *,
+    seed: Annotated[int, Parameter(help="Seed of the split.")] = 0,
+    out: Annotated[Path, Parameter(help="Folder to write.")] = Path("runs/demo"),
+) -> None:
+    """Train on Adult with a budget of .05 per client for race, beside plain FedAvg.
+
+    Two clients: people with a doctorate (413 training rows), and everybody else
+    (32,148).
+    """
+    with usage():
+        plain = Experiment("adult", sensitive=("race",), method="fedavg", seed=seed)
+    fresh = {"resume": False, "overwrite": True}
+    found = _run(replace(plain, method="sqp", budget=0.05), out, **fresh)
+    compared = _run(plain, out / "fedavg", quiet=True, **fresh)
+    page, _ = show_folder(out)
+    table = comparison_table({"fcfl": found, "FedAvg": compared}, out_console.width)
+    groups = found.clients["phd"].test.disparities[0].groups
+    smallest = min(groups, key=lambda group: group.rows)
+    sentence = (
+        f"Client phd has {smallest.rows} test rows of group {smallest.group}: a "
+        f"decision about one of them moves its disparity by {1 / smallest.rows:.2f}."
+    )
+    out_console.print("", table, "", sentence, highlight=False)
+    say(f"Written to {out}; open {page}")
+
+
+@data_app.default
+@takes(Experiment, DATA)
+def data(
+    *table: Annotated[str, table_argument("Leave it out to list the built-in sets.")],
+    given: Given = NOTHING,
+) -> None:
+    """List the built-in data sets, or describe one: rows, groups, label rates."""
+    if not table:
+        _list_sets()
+        return
+    settings = experiment_of(table, given)
+    if settings.table == "synthetic":
+        out_console.print(_SYNTHETIC, highlight=False)
+    else:
+        _describe(settings)
+
+
+def _list_sets() -> None:
+    sets = Grid.grid(padding=(0, 2))
+    added = {name: f"Made from your own files: fcfl data {name} --help" for name in _ADDED}
+    for name, what in {**BUILTIN, "synthetic": _SYNTHETIC, **added}.items():
+        sets.add_row(f"[bold]{name}[/]", what)
+    out_console.print(sets, "\nDescribe one with: fcfl data NAME", highlight=False)
+
+
+def _describe(settings: Experiment) -> None:
+    federation = open_table(settings)
+    for sentence in federation.notes:
+        note(sentence)
+    clients = describe(federation)
+    several = "," in settings.table and len(table_files(settings.table))
+    title = f"{several} files" if several else settings.table
+    out_console.print(federation_table(title, clients, out_console.width), "")
+    features, label = federation.schema.n_features, federation.columns.label
+    more = f"{len(clients)} clients, " if len(clients) > MOST_CLIENTS else ""
+    say(f"{more}{features} features, label {label}: {federation.labels[1]} counts as 1")

@@ -103,9 +103,9 @@ def largest_difference(client: "ClientResult", part: "PartName") -> Disparity | 
 class SweepPoint:
     """One run of a sweep.
 
-    Its budget is ``budget``, or ``relative``: a share of the disparity without budgets. A point
-    that was trained twice has the exchanges of both runs. A point is ``degenerate`` if its model
-    selects nearly nobody, nearly everybody, or fewer than half as many rows as without budgets.
+    Its budget is ``budget``, or ``relative``: a share of the disparity without budgets. A point is
+    ``degenerate`` if its model selects nearly nobody, nearly everybody, or fewer than half as many
+    rows as without budgets.
     """
 
     budget: float | None = None
@@ -117,7 +117,6 @@ class SweepPoint:
     worst_client: str | None
     worst_client_train_loss: float | None
     test_accuracy: float | None
-    largest_train_disparity: float | None
     folder: str
     judged: Judged = field(default_factory=Judged)
 

@@ -1,12 +1,11 @@
 """Many runs in one folder: a sweep over budgets, a comparison of methods.
 
-Each run has a folder of its own. A session that resumes reads the finished runs back, continues
-the unfinished one and trains the others; rows other than theirs are an error.
+Each run has a folder of its own. A session that resumes reads finished runs back, continues
+unfinished ones and trains the others.
 """
 
 import math
-import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,15 +13,13 @@ import numpy as np
 from scipy.stats import t as student
 
 from fcfl._files import write_json
-from fcfl._types import Vector
 from fcfl.client.client import Setup
 from fcfl.client.counts import Counts
-from fcfl.errors import AbsentClientError, CheckpointError, FCFLError, Interrupted
+from fcfl.errors import AbsentClientError, CheckpointError, DataError, FCFLError, Interrupted
 from fcfl.federation.checkpoint import checkpoint_path
 from fcfl.federation.exchange_count import read_exchanges
 from fcfl.federation.history import read_history
 from fcfl.methods.registry import METHODS, check_method
-from fcfl.methods.sqp.subproblem import Target
 from fcfl.results import Comparison, Exchanges, Result, Sweep
 from fcfl.results.files import COMPARISON, HISTORY, PLAIN, RESULT, SWEEP
 from fcfl.results.findings import exceeded_budgets, has_collapsed
@@ -40,32 +37,47 @@ from fcfl.results.many_runs import (
 )
 from fcfl.results.result import objective_setting
 from fcfl.runs.opening import Opened, Opener, open_run
-from fcfl.runs.run import (
-    SETTINGS,
-    Finished,
-    check_folder,
-    check_groups,
-    prepare_folder,
-    run_or_read,
-    writing,
-)
+from fcfl.runs.options import words
+from fcfl.runs.run import SETTINGS, check_folder, run_or_read
 from fcfl.runs.settings import Experiment
-from fcfl.runs.text_values import words
 from fcfl.training.run import rules_in_force
 from fcfl.training.session import Session
 
-TIE = 1e-6  # objectives nearer than this count as equal
-FROM_BEFORE, AFRESH = "from-before", "afresh"  # folders of a point's two runs until one is kept
 CONFIDENCE = 0.95  # of the intervals over seeds
-_OF_RUN = (
-    "exchanges",
-    "bytes_from_clients",
-    "seconds",
-)
+_OF_RUN = ("exchanges", "bytes_from_clients", "seconds")
 _OF_JUDGED = ("accuracy", "all_rows", "median", "largest", "lowest_accuracy", "selected")
 _WHAT_MAJORITY = "Everybody gets the label that is more frequent in training; nothing is trained"
 COMPARED = tuple(name for name, one in METHODS.items() if not one.traits.is_private)
 """Methods that are compared, by default all of them."""
+
+
+def _check_folders(runs: Mapping[str, Experiment], session: Session, *, overwrite: bool) -> None:
+    """Raise if a folder holds another run, before the first is trained, or delete these runs.
+
+    Settings left open are not known yet: those of a stored run are taken.
+    """
+    for name, one in runs.items():
+        folder = session.required_folder / name
+        settings = folder / SETTINGS
+        if overwrite:
+            for path in (settings, folder / RESULT, checkpoint_path(folder)):
+                path.unlink(missing_ok=True)
+        elif settings.exists():
+            if one.open_settings.is_open:
+                stored = Experiment.from_toml(settings)
+                one = replace(one, l2=stored.l2, objective=stored.objective)
+            check_folder(one, folder, resume=session.resume, overwrite=False)
+
+
+def _in_turn(
+    runs: Mapping[str, Experiment], session: Session
+) -> Iterator[tuple[Experiment, Session]]:
+    """Yield each run with a session of its own; only the first one's notes are reported."""
+    for done, (name, one) in enumerate(runs.items()):
+        session.on_message(f"{name}, run {done + 1} of {len(runs)}")
+        own = session.part(done / len(runs), (done + 1) / len(runs))
+        own = replace(own, folder=session.required_folder / name)
+        yield one, own.quiet() if done else own
 
 
 # --- a sweep: the same run under one budget after another -----------------------------------------
@@ -82,48 +94,34 @@ def run_sweep(
 ) -> Sweep:
     """Train under each budget, the loosest first, and write ``sweep.json`` with one point each.
 
-    With budgets the problem is not convex, and the point before can lead to a poor model. Method
-    sqp therefore trains every point after the first twice, from the point before and afresh, and
-    keeps the run with the lower `objective` of those that meet their budgets on training rows.
-    Other methods only start afresh: outside a tighter budget they might not return. What is left
-    open is chosen at the first budget and kept.
+    Settings that are left open are chosen at the first budget and kept. Every other point is the
+    run that `run_session` makes of its settings: a start from the point before is not better.
 
     Raise `FCFLError` for points with other settings, or with ``overwrite`` replace them.
     """
-    values = sorted(budgets, reverse=True)
-    points = check_sweep(experiment, values, relative=relative)
-    folder = session.required_folder
-    _make_way(points, folder, resume=session.resume, overwrite=overwrite)
-    rows = opener(next(iter(points.values()))).checksum
+    points = check_sweep(experiment, budgets, relative=relative)
+    _check_folders(points, session, overwrite=overwrite)
+    folder, rows = session.required_folder, opener(next(iter(points.values()))).checksum
     found: tuple[SweepPoint, ...] = ()
     chosen: dict[str, object] = {}
     exchanges = Exchanges()
-    for position, (name, one) in enumerate(points.items()):
+    for one, own in _in_turn(points, session):
         one = replace(one, **chosen)  # type: ignore[arg-type]
-        session.on_message(f"{name}, point {position + 1} of {len(points)}")
-        own = replace(session, folder=folder / name)
-        own = own.part(position / len(points), (position + 1) / len(points))
-        if position == 0:
-            finished = run_or_read(one, own, rows, opener=opener)
-        elif METHODS[one.method].traits.is_cross_validated:  # fast, and starts anywhere
-            finished = _run_twice(one, own, rows, opener, finished.params)
-        else:
-            finished = run_or_read(one, own.quiet(), rows, opener=opener)
+        result = run_or_read(one, own, rows, opener)
         if one.open_settings.is_open:
-            result = finished.result
             assert result.l2 is not None and result.objective is not None  # chosen, so known
             chosen = {"l2": result.l2, "objective": objective_setting(result.objective)}
-        exchanges = exchanges.plus(finished.result.exchanges)
-        found = (*found, _point(values[position], finished, relative=relative))
+        exchanges = exchanges.plus(result.exchanges)
+        found = (*found, _point(one, result, own.required_folder.name))
         write_json(folder / SWEEP, Sweep(found))
-    write_json(folder / RESULT, finished.result.replace(exchanges=exchanges, sweep=found))
+    write_json(folder / RESULT, result.replace(exchanges=exchanges, sweep=found))
     return Sweep(found)
 
 
 def check_sweep(
     experiment: Experiment, budgets: Sequence[float], *, relative: bool
 ) -> dict[str, Experiment]:
-    """Return every point's experiment by the name of its folder.
+    """Return every point's experiment by the name of its folder, the loosest first.
 
     Raise `ValueError` if one cannot be trained, before any row is read.
     """
@@ -134,7 +132,7 @@ def check_sweep(
         raise ValueError("A sweep sets the budgets itself; leave budget and ratio out.")
     setting = "relative_budget" if relative else "budget"
     points: dict[str, Experiment] = {}
-    for value in budgets:
+    for value in sorted(budgets, reverse=True):
         name = f"{setting.replace('_', '-')}-{value:g}"
         if name in points:
             raise ValueError(f"Two budgets are {value:g}; give each once, with at most six digits.")
@@ -142,124 +140,21 @@ def check_sweep(
     return points
 
 
-def _make_way(
-    points: dict[str, Experiment], folder: Path, *, resume: bool, overwrite: bool
-) -> None:
-    """Raise if a point has other settings, before the first is trained, or delete all of them.
-
-    Settings left open are not yet known: those of a stored run are taken.
-    """
-    for name, one in points.items():
-        place = folder / name
-        settings = place / SETTINGS
-        if overwrite:
-            for path in (settings, place / RESULT, checkpoint_path(place)):
-                path.unlink(missing_ok=True)
-            continue
-        if settings.exists() and one.open_settings.is_open:
-            stored = Experiment.from_toml(settings)
-            one = replace(one, l2=stored.l2, objective=stored.objective)
-        check_folder(one, place, resume=resume and settings.exists(), overwrite=False)
-
-
-def _run_twice(
-    experiment: Experiment, session: Session, rows: str, opener: Opener, before: Vector
-) -> Finished:
-    """Return the better of two runs, one from ``before`` and one from the usual start."""
-    folder, quiet = session.required_folder, session.quiet()
-    resume = session.resume and (folder / SETTINGS).exists()
-    if resume and (folder / RESULT).exists():
-        return run_or_read(experiment, quiet, rows, opener=opener)
-    check_folder(experiment, folder, resume=resume, overwrite=False)
-    tries = {name: folder / name for name in (FROM_BEFORE, AFRESH)}
-    with writing(folder):
-        prepare_folder(experiment, rows, replace(session, resume=resume))
-        if not resume:
-            for place in tries.values():
-                shutil.rmtree(place, ignore_errors=True)
-    first = replace(quiet.part(0.0, 0.5), folder=tries[FROM_BEFORE])
-    warm = run_or_read(experiment, first, rows, opener=opener, first_params=before)
-    second = replace(quiet.part(0.5, 1.0), folder=tries[AFRESH])
-    cold = run_or_read(experiment, second, rows, opener=opener)
-    kept, why = better_of(warm, cold)
-    session.on_message(f"{folder.name}: {why}")
-    both = warm.result.exchanges.plus(cold.result.exchanges)
-    result = kept.result.replace(exchanges=both, notes=(*kept.result.notes, why))
-    with writing(folder):
-        unfinished = shutil.ignore_patterns(RESULT)
-        shutil.copytree(kept.folder, folder, ignore=unfinished, dirs_exist_ok=True)
-        write_json(folder / RESULT, result)  # last: its presence marks the point as finished
-        for place in tries.values():
-            shutil.rmtree(place)
-    return replace(kept, folder=folder, result=result)
-
-
-def better_of(warm: Finished, cold: Finished) -> tuple[Finished, str]:
-    """Return the run to keep, and a sentence on why.
-
-    Of two that exceed a budget, the one that exceeds it less is kept.
-    """
-    starts = {"from the point before": warm, "afresh": cold}
-    both = "Trained from the point before and afresh"
-    if warm.budgets_met != cold.budgets_met:
-        start = next(name for name, run in starts.items() if run.budgets_met)
-        return starts[start], f"{both}; only the run {start} meets its budgets and is kept."
-    if warm.budgets_met:
-        what, values = "objective", [objective(run) for run in (warm, cold)]
-    else:
-        what, values = "largest excess", [_excess(run.result) for run in (warm, cold)]
-    start = "afresh" if values[1] < values[0] - TIE else "from the point before"
-    found = f"{what} {min(values):.4f}, the other {max(values):.4f}"
-    return starts[start], f"{both}; the run {start} is kept: {found}."
-
-
-def objective(finished: Finished) -> float:
-    """Return what sqp minimises within the budgets, at the end of a run.
-
-    The largest of the clients' training losses for objective "max", else their smooth maximum.
-    As in training each loss has its L2 term.
-    """
-    clients = finished.result.clients
-    losses = np.array([client.train.loss for client in clients.values()], dtype=np.float64)
-    losses += 0.5 * (finished.result.l2 or 0.0) * (finished.params @ finished.params)
-    name = finished.result.objective
-    temperature = None if name in (None, "max") else math.inf if name == "mean" else float(name)
-    return float(Target(temperature, np.zeros(0)).objectives(losses).max())
-
-
-def _excess(result: Result) -> float:
-    """Return the largest excess over a training budget, or 0."""
-    return max((one.excess for one in exceeded_budgets(result)), default=0.0)
-
-
-def _point(value: float, finished: Finished, *, relative: bool) -> SweepPoint:
+def _point(experiment: Experiment, result: Result, folder: str) -> SweepPoint:
     """Return what the curve shows of one run."""
-    result, worst = finished.result, finished.result.worst_client
     return SweepPoint(
-        budget=None if relative else value,
-        relative=value if relative else None,
+        budget=experiment.budget,  # type: ignore[arg-type] # one number for all clients
+        relative=experiment.relative_budget,
         status=result.status,
-        budgets_met=finished.budgets_met,
+        budgets_met=not exceeded_budgets(result),
         degenerate=result.degenerate is not None or has_collapsed(result),
         exchanges=result.exchanges.total,
-        worst_client=worst.name,
-        worst_client_train_loss=worst.train_loss,
+        worst_client=result.worst_client.name,
+        worst_client_train_loss=result.worst_client.train_loss,
         test_accuracy=result.overall.test.accuracy,
-        largest_train_disparity=_largest_trained(result),
-        folder=finished.folder.name,
+        folder=folder,
         judged=judge(result),
     )
-
-
-def _largest_trained(result: Result) -> float | None:
-    """Return the largest difference of any client's rates on training rows."""
-    values = [
-        entry.trained
-        for client in result.clients.values()
-        for entry in client.train.disparities
-        if entry.rule == "difference"
-    ]
-    return max((value for value in values if value is not None), default=None)
 
 
 # --- a comparison: several methods, each with every seed ------------------------------------------
@@ -270,6 +165,8 @@ def run_comparison(
     methods: Sequence[str],
     seeds: Sequence[int],
     session: Session,
+    *,
+    overwrite: bool = False,
     opener: Opener = open_run,
 ) -> Comparison:
     """Run every method with every seed and write ``comparison.json`` after each.
@@ -277,29 +174,32 @@ def run_comparison(
     A method that fails is listed with its message; the others still run. A table that cannot be
     read, or has no two groups to compare, is an error before the first. A client elsewhere that
     does not respond ends the comparison.
+
+    Raise `FCFLError` for runs with other settings, or with ``overwrite`` replace them.
     """
     experiment.check_not_private("comparison")
     if PLAIN not in methods:  # the reference without budgets
         methods = (*methods, PLAIN)
-    each = {(name, seed): for_method(experiment, name, seed) for name in methods for seed in seeds}
-    opened = {seed: opener(each[methods[0], seed]) for seed in seeds}
-    check_groups(each[methods[0], seeds[0]], opened[seeds[0]])
-    rows = {seed: found.checksum for seed, found in opened.items()}
-    majority = [majority_run(found, seed) for seed, found in opened.items()]
+    each = {
+        method if len(seeds) == 1 else f"{method}-seed-{seed}": for_method(experiment, method, seed)
+        for method in methods
+        for seed in seeds
+    }
+    _check_folders(each, session, overwrite=overwrite)
+    rows, majority = {}, []
+    for seed in seeds:
+        opened = opener(for_method(experiment, methods[0], seed))
+        rows[seed] = opened.checksum
+        majority.append(majority_run(opened, seed))
     del opened  # with its rows
     runs: list[MethodRun] = []
-    place = session.required_folder
-    place.mkdir(parents=True, exist_ok=True)
-    for (method, seed), one in each.items():
-        folder = place / (method if len(seeds) == 1 else f"{method}-seed-{seed}")
-        done, total = len(runs) + 1, len(each)
-        session.on_message(f"{folder.name}, run {done} of {total}")
-        own = replace(session.part((done - 1) / total, done / total).quiet(), folder=folder)
-        runs.append(_run_method(one, own, rows[seed], opener))
+    for one, own in _in_turn(each, session):
+        runs.append(_run_method(one, own, rows[one.seed], opener))
         if runs[-1].status == "failed":
-            session.on_message(f"{folder.name} failed: {runs[-1].message}")
+            session.on_message(f"{runs[-1].folder} failed: {runs[-1].message}")
         comparison = compare_runs(experiment.table, runs, majority)
-        write_json(place / COMPARISON, comparison)
+        session.required_folder.mkdir(parents=True, exist_ok=True)
+        write_json(session.required_folder / COMPARISON, comparison)
     return comparison
 
 
@@ -307,9 +207,9 @@ def _run_method(experiment: Experiment, session: Session, rows: str, opener: Ope
     """Return the summary of one run, or of its failure."""
     folder = session.required_folder
     try:
-        finished = run_or_read(experiment, session, rows, opener=opener, overwrite=True)
-    except (Interrupted, AbsentClientError, CheckpointError):  # the other methods would fail, too
-        raise
+        result = run_or_read(experiment, session, rows, opener)
+    except (Interrupted, AbsentClientError, CheckpointError, DataError):
+        raise  # the other methods would fail, too
     except FCFLError as error:
         return MethodRun(
             folder=folder.name,
@@ -319,7 +219,7 @@ def _run_method(experiment: Experiment, session: Session, rows: str, opener: Ope
             message=str(error),
             exchanges=sum(read_exchanges(folder).values()),
         )
-    return summarise(folder, finished.result)
+    return summarise(folder, result)
 
 
 def for_method(experiment: Experiment, method: str, seed: int) -> Experiment:
@@ -368,10 +268,10 @@ def summarise(folder: Path, result: Result) -> MethodRun:
     part = result.judged_part
     clients = {}
     for name, client in result.clients.items():
-        found, entry = client.part(part), largest_difference(client, part)
-        clients[name] = ClientRun(found.accuracy)
+        entry = largest_difference(client, part)
+        clients[name] = ClientRun(client.part(part).accuracy)
         if entry is not None:
-            clients[name] = ClientRun(found.accuracy, entry.value, entry.verdict)
+            clients[name] = replace(clients[name], value=entry.value, verdict=entry.verdict)
     return MethodRun(
         folder=folder.name,
         method=result.method,
@@ -404,21 +304,25 @@ def _still_moving(folder: Path, result: Result) -> str:
 
 
 def majority_run(opened: Opened, seed: int) -> MethodRun:
-    """Return the result of giving everybody the more frequent label in training.
+    """Return the result of giving everybody the label that is more frequent in training.
 
-    No group differs from another then. How frequent each label is follows from the counts of any
-    model, here of zeros. Its exchanges include those that checked the budgets before the first run.
+    No group differs from another then. Label frequencies are in the counts of any model, here of
+    zeros. Its exchanges include the introductions.
     """
     rules = rules_in_force(opened.rules, opened.federation.introduce())
     setup = Setup(opened.model, (), rules)
     with opened.federation.phase("check"):
         counted = opened.federation.count(setup, np.zeros(opened.model.n_params))
-    train = {name: one.train for name, one in counted.items() if one.train.n_rows}
+    train = [one.train for one in counted.values() if one.train.n_rows]
     test = {name: one.test for name, one in counted.items() if one.test.n_rows}
-    label = _share_labelled(list(train.values()), True) >= 0.5
-    judged = test or train
-    accuracy = {name: _share_labelled([one], label) for name, one in judged.items()}
-    overall = _share_labelled(list(judged.values()), label)
+    label = _share_positive(train) >= 0.5
+
+    def accuracy(*counts: Counts) -> float:
+        share = _share_positive(counts)
+        return share if label else 1.0 - share
+
+    judged = test or {name: one.train for name, one in counted.items() if one.train.n_rows}
+    overall = accuracy(*judged.values())
     return MethodRun(
         folder="",
         method=MAJORITY,
@@ -426,18 +330,16 @@ def majority_run(opened: Opened, seed: int) -> MethodRun:
         status="converged",
         message="",
         exchanges=sum(opened.federation.exchanges.take().values()),
-        clients={name: ClientRun(value, 0.0) for name, value in accuracy.items()},
+        clients={name: ClientRun(accuracy(one), 0.0) for name, one in judged.items()},
         judged=Judged(
             all_rows=0.0, accuracy=overall, selected=float(label), median=0.0, largest=0.0
         ),
     )
 
 
-def _share_labelled(counts: Sequence[Counts], label: bool) -> float:
-    """Return the share of rows that have this label."""
-    n_rows = sum(one.n_rows for one in counts)
-    positive = sum(one.n_positive for one in counts)
-    return (positive if label else n_rows - positive) / n_rows
+def _share_positive(counts: Sequence[Counts]) -> float:
+    """Return the share of rows with label 1."""
+    return sum(one.n_positive for one in counts) / sum(one.n_rows for one in counts)
 
 
 def _among(run: MethodRun, clients: Sequence[str]) -> MethodRun:

@@ -17,7 +17,7 @@ from fcfl.data.cells import NOTES, cell_texts, texts
 from fcfl.data.lint import without_advice
 from fcfl.data.rows import FILE, Dialect, client_of, read_as_written
 from fcfl.errors import DataError
-from fcfl.models.linear import Linear, SavedModel, load_model
+from fcfl.models.linear import SavedModel, load_model
 from fcfl.models.model import Inputs, at_threshold
 from fcfl.runs.opening import open_table
 from fcfl.runs.run import ROWS, SETTINGS
@@ -43,6 +43,69 @@ class Predictions:
     decided: str
     dialect: Dialect
 
+    def without_formulas(self) -> "Predictions":
+        """Return the same with ``'`` before every text that a spreadsheet would compute."""
+        escaped = {
+            name: [_escaped(cell) for cell in self.table[name]]
+            for name in self.table.columns
+            if not pd.api.types.is_numeric_dtype(self.table[name].dtype)
+        }
+        header = [_escaped(name) for name in self.table.columns]
+        return replace(self, table=self.table.assign(**escaped).set_axis(header, axis=1))
+
+    def write(self, path: Path) -> None:
+        """Write the table as Parquet or CSV, by its name, in one step."""
+        draft = path.with_name(f".draft-{path.name}")  # keeps the suffix, which sets compression
+        try:
+            if path.suffix.lower() == ".parquet":
+                self.table.to_parquet(draft, index=False)
+            else:
+                self.write_csv(draft)
+            os.replace(draft, path)
+        except OSError as error:
+            error.filename = str(path)  # the name that the user gave
+            raise
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"Cannot write {error.object[error.start : error.end]!r} to {str(path)!r} in the "
+                f"encoding of the table, {self.dialect.encoding}. Save the table as UTF-8, or "
+                "write a .parquet file."
+            ) from None
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def write_csv(self, to: Any) -> None:
+        """Write the table as CSV in the dialect of the file that it was read from."""
+        form = self.dialect
+        self.table.to_csv(
+            to, index=False, sep=form.separator, decimal=form.decimal, encoding=form.encoding
+        )
+
+
+def _escaped(cell: Any) -> Any:
+    if not isinstance(cell, str) or not cell.startswith(_FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
+
+
+def check_out(path: Path) -> None:
+    """Raise `DataError` if the file cannot be written, before any row is read."""
+    if path.is_dir():
+        raise DataError(f"{str(path)!r} is a folder; `--out` needs the name of a file.")
+    if not path.name.lower().endswith(_WRITTEN_AS):
+        raise DataError(
+            f"`--out` must end in .csv, .csv.gz or .parquet, got {str(path)!r}. A spreadsheet "
+            "opens a .csv file."
+        )
+    if not path.parent.is_dir():
+        raise DataError(
+            f"There is no folder {str(path.parent)!r} to write {str(path)!r} to. Make it first."
+        )
+
 
 def predict_file(folder: Path, table: Path, threshold: float | None = None) -> Predictions:
     """Score a table on disk; a row is positive from a probability of ``threshold`` on.
@@ -53,11 +116,13 @@ def predict_file(folder: Path, table: Path, threshold: float | None = None) -> P
     folder's run was trained on, a column marks those that were held out.
     """
     model = load_model(folder)
-    schema = model.inputs.schema
-    by_group = _by_group(model.inputs)
-    frame = read_table(
-        table, text=(*_text_columns(schema), *by_group), missing=model.inputs.missing
-    )
+    schema, by_group = model.inputs.schema, _by_group(model.inputs)
+    as_text = [  # ``01`` stays ``01``; truth values are no text
+        column.name
+        for column in schema.columns
+        if isinstance(column, Category) and not set(column.levels) <= {"True", "False"}
+    ]
+    frame = read_table(table, text=(*as_text, *by_group), missing=model.inputs.missing)
     logits = model.logits(frame)
     named = frame.assign(**{FILE: client_of(table)}) if FILE in by_group else frame
     cuts, notes = _cuts(model, named, threshold, by_group)
@@ -71,26 +136,22 @@ def predict_file(folder: Path, table: Path, threshold: float | None = None) -> P
             raise DataError(
                 f"The table already has a column {name!r}; rename it, predictions go there."
             )
-    positive = int((answers == model.inputs.labels[1]).sum())
+    if by_group:
+        decided = ", by client and group"
+    elif not model.model.loss.has_probabilities:
+        decided = ", from a logit of 0"
+    else:
+        used = model.model.threshold if threshold is None else threshold
+        decided = f", from a score of {used:g}"
+    about = map(without_advice, frame.attrs.get(NOTES, ()))
     written, dialect = read_as_written(table)
     return Predictions(
         (written if written.shape == frame.shape else frame).assign(**added),
-        (
-            *map(without_advice, frame.attrs.get(NOTES, ())),
-            *_notes(schema, frame, parts),
-            *unknown,
-            *notes,
-        ),
-        positive,
-        ", by client and group" if by_group else _from_where(model.model, threshold),
+        (*about, *_notes(schema, frame, parts), *unknown, *notes),
+        int((answers == model.inputs.labels[1]).sum()),
+        decided,
         dialect,
     )
-
-
-def _from_where(model: Linear, threshold: float | None) -> str:
-    if not model.loss.has_probabilities:
-        return ", from a logit of 0"
-    return f", from a score of {model.threshold if threshold is None else threshold:g}"
 
 
 # --- from which logit on a row is positive --------------------------------------------------------
@@ -219,81 +280,3 @@ def _about_levels(name: str, cells: Any) -> str:
 
 def _count(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
-
-
-# --- cells as they are ----------------------------------------------------------------------------
-
-
-def _text_columns(schema: Schema) -> list[str]:
-    """Return the categories, whose ``01`` stays ``01``; truth values are no text."""
-    return [
-        column.name
-        for column in schema.columns
-        if isinstance(column, Category) and not set(column.levels) <= {"True", "False"}
-    ]
-
-
-def without_formulas(table: Any) -> Any:
-    """Return the table with ``'`` before every text that a spreadsheet would compute."""
-    escaped = {
-        name: [_escaped(cell) for cell in table[name]]
-        for name in table.columns
-        if not pd.api.types.is_numeric_dtype(table[name].dtype)
-    }
-    header = [_escaped(name) for name in table.columns]
-    return table.assign(**escaped).set_axis(header, axis=1)
-
-
-def _escaped(cell: Any) -> Any:
-    if not isinstance(cell, str) or not cell.startswith(_FORMULA):
-        return cell
-    try:
-        float(cell)
-    except ValueError:
-        return f"'{cell}"
-    return cell
-
-
-def check_out(path: Path) -> None:
-    """Raise `DataError` if the file cannot be written, before any row is read."""
-    if path.is_dir():
-        raise DataError(f"{str(path)!r} is a folder; `--out` needs the name of a file.")
-    if not path.name.lower().endswith(_WRITTEN_AS):
-        raise DataError(
-            f"`--out` must end in .csv, .csv.gz or .parquet, got {str(path)!r}. A spreadsheet "
-            "opens a .csv file."
-        )
-    if not path.parent.is_dir():
-        raise DataError(
-            f"There is no folder {str(path.parent)!r} to write {str(path)!r} to. Make it first."
-        )
-
-
-def write_predictions(predictions: Predictions, path: Path) -> None:
-    """Write the table as Parquet or CSV, by its name, in one step."""
-    draft = path.with_name(f".draft-{path.name}")  # keeps the suffix, which sets the compression
-    try:
-        if path.suffix.lower() == ".parquet":
-            predictions.table.to_parquet(draft, index=False)
-        else:
-            write_csv(predictions, draft)
-        os.replace(draft, path)
-    except OSError as error:
-        error.filename = str(path)  # the name that the user gave
-        raise
-    except UnicodeEncodeError as error:
-        raise DataError(
-            f"Cannot write {error.object[error.start : error.end]!r} to {str(path)!r} in the "
-            f"encoding of the table, {predictions.dialect.encoding}. Save the table as UTF-8, or "
-            "write a .parquet file."
-        ) from None
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def write_csv(predictions: Predictions, to: Any) -> None:
-    """Write the table as CSV in the dialect of the file that it was read from."""
-    form = predictions.dialect
-    predictions.table.to_csv(
-        to, index=False, sep=form.separator, decimal=form.decimal, encoding=form.encoding
-    )

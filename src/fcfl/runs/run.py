@@ -6,32 +6,26 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from fcfl._files import replace_file, write_json
 from fcfl._types import Vector
 from fcfl.errors import CheckpointError, FCFLError, Interrupted
 from fcfl.federation.checkpoint import checkpoint_path
-from fcfl.models.linear import load_model
-from fcfl.models.model import PARAMS
 from fcfl.results import Result, read_result
 from fcfl.results.files import RESULT
 from fcfl.results.findings import exceeded_budgets
 from fcfl.results.result import DataSource
 from fcfl.runs.opening import Opened, Opener, open_run
 from fcfl.runs.settings import Experiment
-from fcfl.training.margins import Pooling
 from fcfl.training.progress import OverPhases
 from fcfl.training.run import Run, forget
 from fcfl.training.session import OnRound, Session, may_change
 from fcfl.training.settings import open_settings
-from fcfl.training.train import check_rules, train
+from fcfl.training.train import train
 from fcfl.training.trained import Trained
 
 SETTINGS = "experiment.toml"
 ROWS = "rows.sha256"
 _WRITTEN = ("result.json", "model.json", "params.txt", "report.html")
-GIVEN = "given"  # the name of a start that the caller gives
 
 
 @dataclass(frozen=True)
@@ -56,16 +50,14 @@ def run_experiment(
     overwrite: bool = False,
     on_round: OnRound | None = None,
     on_message: Callable[[str], None] = lambda sentence: None,
-    first_params: Vector | None = None,
 ) -> Finished:
     """Train and write ``result.json``, ``model.json``, ``history.jsonl`` and the settings.
 
     ``on_round`` is called after every round with its info and the share of all work that is done;
-    ``on_message`` gets sentences a person should read. ``first_params`` replaces the experiment's
-    own start.
+    ``on_message`` gets sentences a person should read.
     """
     session = Session(folder, resume, on_round, on_message)
-    return run_session(experiment, session, overwrite=overwrite, first_params=first_params)
+    return run_session(experiment, session, overwrite=overwrite)
 
 
 def run_session(
@@ -74,7 +66,6 @@ def run_session(
     *,
     opener: Opener = open_run,
     overwrite: bool = False,
-    first_params: Vector | None = None,
 ) -> Finished:
     """Run an experiment in the session's folder, with the clients that ``opener`` returns."""
     began, folder = time.monotonic(), session.required_folder
@@ -87,15 +78,15 @@ def run_session(
     def begin(run: Run) -> None:
         """Check the budgets against the groups before anything is written."""
         if experiment.privacy is None:
+            pooling = "none" if experiment.thresholds == "group" else experiment.pooling
             relative = experiment.relative_budget is not None
-            run.check_comparable(relative=relative, pooling=_pooling(experiment))
+            run.check_comparable(relative=relative, pooling=pooling)
         prepare_folder(experiment, opened.checksum, session)
 
-    with writing(folder), resumable():
+    with writing(folder):
         session = replace(session, on_round=on_round, on_met=begin)
-        trained = _train(experiment, opened, session, first_params)
-        start = experiment.start if first_params is None else GIVEN
-        result = _result(trained, experiment, opened, start)
+        trained = _train(experiment, opened, session)
+        result = _result(trained, experiment, opened)
         result = result.replace(seconds=time.monotonic() - began)
         inputs = opened.inputs
         if inputs is not None:
@@ -106,52 +97,27 @@ def run_session(
 
 
 def run_or_read(
-    experiment: Experiment,
-    session: Session,
-    rows_sha256: str,
-    *,
-    opener: Opener = open_run,
-    overwrite: bool = False,
-    first_params: Vector | None = None,
-) -> Finished:
-    """Run one of many experiments; if the session resumes, only what is not finished.
+    experiment: Experiment, session: Session, rows_sha256: str, opener: Opener = open_run
+) -> Result:
+    """Run one of many experiments; if the session resumes, read a finished one back.
 
-    ``rows_sha256`` identifies the rows; a run with others is not resumed. With ``overwrite`` a run
-    with other settings starts again, and so does one that ended with other ``rounds``.
+    ``rows_sha256`` identifies the rows; a run with others is not resumed. A run that ended with
+    other ``rounds`` continues.
     """
     folder = session.required_folder
-    is_done, settings = (folder / RESULT).exists(), folder / SETTINGS
-    resume = session.resume and settings.exists()
-    if resume and overwrite:
-        stored = Experiment.from_toml(settings)
-        ended_otherwise = is_done and stored.rounds != experiment.rounds
-        resume = is_same_run(stored, experiment) and not ended_otherwise
-    session = replace(session, resume=resume)
-    if resume and is_done:
+    settings = folder / SETTINGS
+    session = replace(session, resume=session.resume and settings.exists())
+    if session.resume and (folder / RESULT).exists():
         check_folder(experiment, folder, resume=True, overwrite=False)
-        prepare_folder(experiment, rows_sha256, session)
-        plain = folder / PARAMS  # of the synthetic problem, which has no model
-        params = np.loadtxt(plain, ndmin=1) if plain.exists() else load_model(folder).params
-        return Finished(folder, read_result(folder / RESULT), params)
-    return run_session(
-        experiment,
-        session,
-        opener=opener,
-        overwrite=overwrite and not resume,
-        first_params=first_params,
-    )
+        if Experiment.from_toml(settings).rounds == experiment.rounds:
+            prepare_folder(experiment, rows_sha256, session)
+            return read_result(folder / RESULT)
+    return run_session(experiment, session, opener=opener).result
 
 
-def _train(
-    experiment: Experiment, opened: Opened, session: Session, first_params: Vector | None
-) -> Trained:
+def _train(experiment: Experiment, opened: Opened, session: Session) -> Trained:
     """Train with the settings of the experiment."""
-    settings = open_settings(
-        experiment.method,
-        opened.model,
-        experiment.l2,
-        experiment.objective,
-    )
+    settings = open_settings(experiment.method, opened.model, experiment.l2, experiment.objective)
     return train(
         opened.federation,
         opened.model,
@@ -170,20 +136,19 @@ def _train(
         thresholds=experiment.thresholds,
         groups=opened.groups,
         seed=experiment.seed,
-        start=first_params,
         session=session,
         verbose=False,  # the command line has a progress bar of its own
     )
 
 
-def _result(trained: Trained, experiment: Experiment, opened: Opened, start: str) -> Result:
+def _result(trained: Trained, experiment: Experiment, opened: Opened) -> Result:
     """Return what is written of the run, with the settings that were chosen."""
     checksum = opened.checksum
     if experiment.privacy is not None:  # it would confirm a guess of all rows
         checksum = "not told: the rows are private"
     result = trained.result(
         seed=experiment.seed,
-        start=start,
+        start=experiment.start,
         settings=asdict(replace(experiment, l2=trained.l2, objective=trained.objective)),
         data=DataSource(experiment.table, checksum, opened.policy_sha256),
         notes=opened.notes,
@@ -191,35 +156,6 @@ def _result(trained: Trained, experiment: Experiment, opened: Opened, start: str
     if opened.deployment is None:
         return result
     return result.replace(deployment=opened.deployment(not exceeded_budgets(result)))
-
-
-def check_groups(experiment: Experiment, opened: Opened) -> None:
-    """Raise `DataError` if no two groups can be compared, before anything is written."""
-    check_rules(
-        opened.federation,
-        opened.model,
-        opened.rules,
-        method=experiment.make_method(),
-        relative=experiment.relative_budget is not None,
-        min_group_rows=opened.min_group_rows,
-        thresholds=experiment.thresholds,
-        pooling=_pooling(experiment),
-        groups=opened.groups,
-    )
-
-
-def _pooling(experiment: Experiment) -> Pooling:
-    """Return whether comparisons may be pooled; thresholds by group never are."""
-    return "none" if experiment.thresholds == "group" else experiment.pooling
-
-
-@contextmanager
-def resumable() -> Iterator[None]:
-    """Turn Ctrl-C outside the rounds, as while settings are chosen, into `Interrupted`."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise Interrupted("Stopped.") from None
 
 
 # --- the folder of a run --------------------------------------------------------------------------
@@ -298,9 +234,11 @@ def prepare_folder(experiment: Experiment, rows_sha256: str, session: Session) -
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Turn an `OSError` into an error that names the folder."""
+    """Name the folder in an `OSError`; turn Ctrl-C outside the rounds into `Interrupted`."""
     try:
         yield
+    except KeyboardInterrupt:
+        raise Interrupted("Stopped.") from None
     except OSError as error:
         raise FCFLError(
             f"Cannot write to the folder {str(folder)!r}: {error.strerror or error}."

@@ -31,20 +31,17 @@ from fcfl.models.rates import Thresholds
 from fcfl.privacy import check_privacy
 from fcfl.rules import RATE_KINDS, Difference, Ratio, Rule, Scope
 from fcfl.runs.options import (
+    EVERYONE_ELSE,
     Written,
+    check_budgets,
     check_fields,
     one_of,
     plain_table,
-    read_table,
-    settings_of,
-)
-from fcfl.runs.text_values import (
-    check_budgets,
-    for_every_client,
     read_budget,
     read_options,
     read_privacy,
-    read_rounds,
+    read_table,
+    settings_of,
 )
 from fcfl.training.settings import (
     MAX_ACCURACY_LOSS,
@@ -197,7 +194,9 @@ class BudgetSettings:
         metric: Any = self.metric
         budget = self.budget
         if isinstance(budget, Mapping):
-            budget = for_every_client(budget, clients)
+            named = {client: b for client, b in budget.items() if client != EVERYONE_ELSE}
+            everyone = dict.fromkeys(clients, budget.get(EVERYONE_ELSE, 0.0))
+            budget = everyone | named if EVERYONE_ELSE in budget else named
         for attribute in attributes:
             for scope in scopes:
                 if self.ratio is None or budget is not None:
@@ -236,7 +235,7 @@ class TrainingSettings:
     """Run two-stage as the authors' code does."""
     step_size: float | None = None
     """Longest gradient step."""
-    rounds: Annotated[tuple[int, ...] | None, Written("N[,N]", read=read_rounds)] = None
+    rounds: Annotated[tuple[int, ...] | None, Written("N[,N]")] = None
     """Maximum number of rounds; for sqp and two-stage two counts: 800,1500."""
     options: Annotated[
         Mapping[str, int | float] | None,

@@ -14,9 +14,17 @@ from fcfl.negotiation.negotiating import MOST, Procedure
 from fcfl.results.files import COMPARISON, NEGOTIATION, RESULT
 from fcfl.results.negotiation import VotingRule
 from fcfl.runs.many_runs import COMPARED, check_compared, check_sweep
-from fcfl.runs.options import Setting, Written, check_fields, one_of, settings_of
+from fcfl.runs.options import (
+    Setting,
+    Written,
+    check_fields,
+    one_of,
+    read_nodes,
+    read_sites,
+    settings_of,
+    write_pairs,
+)
 from fcfl.runs.settings import Experiment
-from fcfl.runs.text_values import read_nodes, read_sites, write_pairs
 from fcfl.sites.messages import Terms
 from fcfl.sites.settings import Config, ConfigValue
 

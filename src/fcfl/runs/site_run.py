@@ -211,7 +211,9 @@ def _train(run: SitesConfig, sites: Sites, session: Session) -> None:
 def _compare(run: SitesConfig, sites: Sites, session: Session) -> None:
     """Compare methods over the same sites, as `fcfl compare` does with one table."""
     seeds = [run.experiment.seed]  # another seed would split the sites' rows differently
-    comparison = run_comparison(run.experiment, run.methods, seeds, session, sites.open)
+    comparison = run_comparison(
+        run.experiment, run.methods, seeds, session, overwrite=run.overwrite, opener=sites.open
+    )
     finished = [one.folder for one in comparison.runs if one.part is not None]
     for name in finished:
         write_page(run.folder / name)

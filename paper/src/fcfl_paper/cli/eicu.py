@@ -13,7 +13,7 @@ from rich.table import Table as Grid
 
 from fcfl.cli.console import WrongUsage, flag, note, out_console, say, usage, was_given
 from fcfl.report.words import plain
-from fcfl.runs.text_values import words
+from fcfl.runs.options import words
 from fcfl_paper.eicu import Options, Prepared, check_out, client_counts, prepare, write_prepared
 from fcfl_paper.eicu.simulate import check_size, simulate
 

@@ -1,0 +1,121 @@
+"""Print what a folder holds, write its pages, and derive the exit code of the command."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.table import Table as Grid
+
+from fcfl._files import read_json
+from fcfl.report import comparisons, page, terminal
+from fcfl.report.layout import Column, fitted_table
+from fcfl.report.negotiation import headline
+from fcfl.report.words import number, plain
+from fcfl.results import read_comparison, read_run
+from fcfl.results.files import COMPARISON, NEGOTIATION
+from fcfl.results.findings import findings_of
+from fcfl.results.many_runs import SweepPoint
+from fcfl.results.negotiation import Negotiation
+
+from .console import FAILED, INFEASIBLE, note, out_console, say
+
+
+def finish(folder: Path) -> None:
+    """Show what a command has written, and exit with its code."""
+    written, code = show_folder(folder)
+    say(f"Written to {folder}; open {written}")
+    if code:
+        raise SystemExit(code)
+
+
+def show_folder(folder: Path, out: Path | None = None) -> tuple[Path, int]:
+    """Print what a folder holds and write its page; return the page and the exit code.
+
+    The page is written to ``out`` if it is given, else to the folder, with the pages of its runs.
+    """
+    if (folder / COMPARISON).exists():
+        return _show_comparison(folder, out)
+    if (folder / NEGOTIATION).exists():
+        found = read_json(folder / NEGOTIATION, Negotiation)
+        show_negotiation(found)
+        return page.write_negotiation_page(found, out or folder / page.PAGE), 0
+    run = read_run(folder)
+    if run.sweep:
+        code = _show_curve(run.sweep)
+        for point in () if out else run.sweep:
+            page.write_page(folder / point.folder)
+    else:
+        code = 0
+        if run.result is not None:
+            terminal.print_result(out_console, run.result)
+            code = INFEASIBLE if findings_of(run.result) else 0
+    return page.write_page(folder, out), code
+
+
+def _show_comparison(folder: Path, out: Path | None) -> tuple[Path, int]:
+    comparison = read_comparison(folder / COMPARISON)
+    out_console.print(comparisons.methods_table(comparison, out_console.width), "")
+    for sentence in comparisons.methods_sentences(comparison):
+        say(sentence)
+    finished = [folder / run.folder for run in comparison.runs if run.part is not None]
+    if not finished:
+        raise SystemExit(FAILED)
+    for place in () if out else finished:
+        page.write_page(place)
+    code = FAILED if len(finished) < len(comparison.runs) else 0
+    return page.write_comparison(finished, out or folder, comparison), code
+
+
+def _show_curve(points: Sequence[SweepPoint]) -> int:
+    out_console.print(_curve_table(points))
+    say(comparisons.tradeoff_sentence(points))
+    exceeded = ", ".join(point.folder for point in points if not point.budgets_met)
+    if exceeded:
+        note(f"Budgets are exceeded on the training rows at {exceeded}.")
+    degenerate = ", ".join(point.folder for point in points if point.degenerate)
+    if degenerate:
+        note(f"The model selects nearly nobody, nearly everybody, or too few at {degenerate}.")
+    return INFEASIBLE if exceeded or degenerate else 0
+
+
+def _curve_table(points: Sequence[SweepPoint]) -> Grid:
+    """Return one line per budget, with whether it is met on the training rows."""
+    judged = [point.judged for point in points]
+    losses = [number(point.worst_client_train_loss) for point in points]
+    first = "budget" if points[0].relative is None else "relative"
+    statuses = ["degenerate" if point.degenerate else point.status for point in points]
+    columns = [
+        Column(first, [f"{point.value:g}" for point in points]),
+        Column("status", statuses, is_number=False),
+        Column("met in\ntrain-\ning", [("no", "yes")[point.budgets_met] for point in points]),
+        Column("worst\nclient’s\ntrain\nloss", losses, rank=2),
+        Column("all\nrows\naccu-\nracy", [number(one.accuracy, 3) for one in judged]),
+        Column("all\nrows\nse-\nlected", [number(one.selected, 3) for one in judged], rank=1),
+        Column("lowest\naccu-\nracy", [number(one.lowest_accuracy, 3) for one in judged]),
+        Column("differ-\nence,\nall\nrows", [number(one.all_rows, 3) for one in judged]),
+        Column("median\nclient", [number(one.median, 3) for one in judged], rank=3),
+        Column("largest\nclient", [number(one.largest, 3) for one in judged], rank=2),
+        Column("kept", [one.keeps for one in judged]),
+        Column("ex-\nchan-\nges", [f"{point.exchanges:,}" for point in points], rank=1),
+    ]
+    return fitted_table("trade-off", columns, out_console.width)
+
+
+def show_negotiation(found: Negotiation) -> None:
+    """Print the winners and what each client gets of the agreement."""
+    say(headline(found))
+    for sentence in found.notes:
+        note(sentence)
+    if found.agreed is None:
+        return
+    offer = found.offers[found.agreed]
+    grid = Grid(box=None, title="what everybody gets", title_justify="left")
+    grid.add_column("client", overflow="fold")
+    for heading in ("budget", "accuracy", "disparity", "alone:\naccuracy", "alone:\ndisparity"):
+        grid.add_column(heading, justify="right", no_wrap=True)
+    for client in found.clients:
+        view, alone = offer.views[client], found.alone[client]
+        figures = (view.accuracy, view.disparity, alone.accuracy, alone.disparity)
+        budget = f"{offer.budgets[client]:g}"
+        grid.add_row(plain(client), budget, *(number(figure, 3) for figure in figures))
+    out_console.print(grid)
+    say(f"Train it with: {found.command}")
