@@ -102,7 +102,7 @@ def run_or_read(
     """Run one of many experiments; if the session resumes, read a finished one back.
 
     ``rows_sha256`` identifies the rows; a run with others is not resumed. A run that ended with
-    other ``rounds`` continues.
+    other ``rounds`` starts again.
     """
     folder = session.required_folder
     settings = folder / SETTINGS
@@ -112,7 +112,9 @@ def run_or_read(
         if Experiment.from_toml(settings).rounds == experiment.rounds:
             prepare_folder(experiment, rows_sha256, session)
             return read_result(folder / RESULT)
-    return run_session(experiment, session, opener=opener).result
+        session = replace(session, resume=False)
+    overwrite = not session.resume  # folders with other settings are rejected beforehand
+    return run_session(experiment, session, opener=opener, overwrite=overwrite).result
 
 
 def _train(experiment: Experiment, opened: Opened, session: Session) -> Trained:
