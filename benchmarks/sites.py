@@ -31,7 +31,7 @@ from fcfl.sites.messages import Introduce, ToSite, decode_question
 from fcfl.sites.named_module import NamedModule
 from fcfl.sites.settings import Config
 from fcfl.sites.transport import InProcessTransport
-from fcfl.training.session import Session
+from fcfl.training.run import Session
 
 MODULE = "benchmarks.wide_network:wide"
 SETTINGS = {"label": "label", "sensitive": "group", "budget": "0.05"}

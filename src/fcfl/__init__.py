@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from fcfl.sites.site import reply_to as reply_to
     from fcfl.sites.transport import Reply as Reply
     from fcfl.sites.transport import Transport as Transport
-    from fcfl.training.session import Session as Session
+    from fcfl.training.run import Session as Session
     from fcfl.training.train import train as train
     from fcfl.training.trained import Trained as Trained
 
@@ -91,7 +91,7 @@ _HOME = {
     "fcfl.methods.sqp.sqp": ("SQP",),
     "fcfl.methods.two_stage": ("TwoStage",),
     "fcfl.training.train": ("train",),
-    "fcfl.training.session": ("Session",),
+    "fcfl.training.run": ("Session",),
     "fcfl.training.trained": ("Trained",),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

@@ -40,7 +40,7 @@ from fcfl.models.torch_module import (
     write_module,
 )
 from fcfl.rules import Rule
-from fcfl.training.session import Session
+from fcfl.training.run import Session
 from fcfl.training.train import train
 from fcfl.training.trained import Trained
 

@@ -17,10 +17,7 @@ from hospital import (
 
 BOUNDED = ("--budget", "0.05")
 GLOBAL = ("--scope", "global")
-NO_TWO_GROUPS = (
-    "Among the training rows of each client with a budget there are no two groups of 'race' with "
-    "the rows that demographic_parity compares. "
-)
+NO_TWO_GROUPS = "No client with a budget has two groups of 'race' with the training rows that "
 
 
 def train_on(tmp_path, table, *options, columns=COLUMNS, rounds=SHORT, name="stays.csv"):
@@ -215,10 +212,8 @@ def test_a_meagre_table_is_trained_with_a_note(tmp_path, table, note):
 )
 def test_a_budget_with_one_group_everywhere_is_rejected(tmp_path, budget):
     told = only_error(train_on(tmp_path, stays().assign(race="white"), *budget))
-    assert told == (
-        "The only group of 'race' among the training rows is 'white': a budget needs two to "
-        "compare. Name another column with `--sensitive`, or leave the budget out."
-    )
+    assert "two groups of 'race'" in told and "the groups are 'white'" in told
+    assert "--scope" not in told and "--sensitive" in told
     assert not (tmp_path / "run").exists()
 
 
@@ -231,7 +226,7 @@ def test_clients_of_one_group_each_have_a_budget_only_together(tmp_path):
     frame["race"] = np.where(frame["hospital"] == "north", "black", "white")
     told = only_error(train_on(tmp_path, frame, *BOUNDED))
     assert told.startswith(NO_TWO_GROUPS)
-    assert "Compare all rows together with `--scope global`." in told
+    assert "compare all rows together with `--scope global`" in told
     assert train_on(tmp_path, frame, *BOUNDED, *GLOBAL).exit_code in (0, 3)
 
 

@@ -16,7 +16,7 @@ from fcfl.results import read_result
 from fcfl.runs import Experiment
 from fcfl.runs.many_runs import run_comparison, run_sweep
 from fcfl.sites.transport import InProcessTransport
-from fcfl.training.session import Session
+from fcfl.training.run import Session
 from fcfl.training.train import train
 from helpers import simulated_clients
 from hospital import stays

@@ -1,5 +1,7 @@
 """What the server makes of releases, where clients add no noise."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from benchmarks.privacy import NO_NOISE, NoiselessClient
@@ -9,8 +11,7 @@ from fcfl.federation.federation import Federation
 from fcfl.methods.private import Private
 from fcfl.privacy import NORM, Release
 from fcfl.training.private import _problem
-from fcfl.training.run import prepare
-from fcfl.training.session import Session
+from fcfl.training.run import Session, prepare
 from helpers import simulated_data
 
 RULES = (
@@ -27,7 +28,7 @@ def test_scores_tell_the_gradient_and_the_slopes_of_every_rate():
         for seed, name in enumerate(("north", "south"))
     }
     run = prepare(Federation(clients), Linear(4), RULES, method, None, None, Session())
-    problem = _problem(run, RULES, 0.02)
+    problem = _problem(replace(run, l2=0.02))
     state = asked = method.init(np.zeros(5), problem)
     for _ in range(2):
         asked = state

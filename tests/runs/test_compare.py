@@ -17,7 +17,7 @@ from fcfl.runs.many_runs import (
 )
 from fcfl.runs.opening import open_table
 from fcfl.runs.settings import Experiment
-from fcfl.training.session import Session
+from fcfl.training.run import Session
 from hospital import COLUMNS, fcfl, only_error, result_of, stays, written
 
 MOST = [name for name in COMPARED if name != "two-stage"]  # its 2,300 rounds take too long

@@ -9,7 +9,7 @@ import pytest
 from fcfl import FCFLClassifier
 from fcfl.runs import Experiment
 from fcfl.runs.many_runs import run_comparison, run_sweep
-from fcfl.training.session import Session
+from fcfl.training.run import Session
 from hospital import fcfl, only_error, stays, written
 
 SCHEMA = """

@@ -11,8 +11,8 @@ from fcfl.results import read_run
 from fcfl.results.many_runs import Sweep
 from fcfl.runs import Experiment, run_experiment
 from fcfl.runs.many_runs import run_sweep
-from fcfl.training.session import Session
-from fcfl.training.settings import L2_GRID
+from fcfl.training.choose import L2_GRID
+from fcfl.training.run import Session
 from fcfl.training.solve import _Solving
 from hospital import stays, written
 
@@ -84,7 +84,7 @@ def test_a_price_is_the_slope_of_the_worst_loss(table, tmp_path, monkeypatch):
 
     Of the plain fit: the projection of decisions, which answer in jumps, is left out.
     """
-    monkeypatch.setattr(_Solving, "_project", lambda self, model, *bounds: model)
+    monkeypatch.setattr(_Solving, "_project", lambda self, model, bounds: model)
     budget = dict.fromkeys(["north", "south", "west"], 0.02)
     common = {**TABLE, "l2": 0.01, "objective": "max", "rounds": (200, 0)}
 
@@ -175,7 +175,7 @@ def test_a_sweep_that_cannot_be_is_rejected(table, tmp_path, options, sentence):
 
 def test_what_is_done_never_falls_back(table, tmp_path, monkeypatch):
     """Though the KKT residual, which it is read from, rises at times."""
-    monkeypatch.setattr(_Solving, "_project", lambda self, model, *bounds: model)
+    monkeypatch.setattr(_Solving, "_project", lambda self, model, bounds: model)
     experiment = Experiment(
         table, **TABLE, budget=0.01, l2=1e-4, objective=0.1, curvature="lbfgs", rounds=(60, 0)
     )

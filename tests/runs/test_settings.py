@@ -23,7 +23,7 @@ from fcfl.runs.settings import (
     TRAINING,
     Experiment,
 )
-from fcfl.training.settings import OpenSettings
+from fcfl.training.choose import OpenSettings
 
 NAMES = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=8)
 SHARES = st.floats(0, 1)

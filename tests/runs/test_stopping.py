@@ -14,7 +14,7 @@ from fcfl.data import load_adult_frames
 from fcfl.errors import DataError, Interrupted
 from fcfl.federation.checkpoint import checkpoint_path, previous_path
 from fcfl.runs import Experiment, run_experiment
-from fcfl.training import session as training
+from fcfl.training import run as training
 from hospital import (
     COLUMNS,
     SHORT,
@@ -292,7 +292,7 @@ def test_a_full_disk_is_reported_and_leaves_nothing_torn(tmp_path, n_bytes, roun
     notes = [line for line in process.said.splitlines() if "checkpoint" in line]
     errors = [line for line in process.said.splitlines() if line.startswith("error: ")]
     assert "Traceback" not in process.said
-    assert notes == ["note: Cannot write a checkpoint (File too large); training goes on."]
+    assert notes == ["note: Cannot write a checkpoint (File too large); training continues."]
     assert process.returncode == 1
     assert errors == [
         f"error: Cannot write to the folder {str(tmp_path / 'run')!r}: File too large."
@@ -314,4 +314,4 @@ def test_training_continues_where_checkpoints_cannot_be_written(tmp_path, monkey
     parts = run_experiment(experiment, tmp_path / "parts", on_message=told.append)
     assert_same_run(parts.folder, whole.folder, was_stopped=False)
     about = [note for note in told if "checkpoint" in note]
-    assert about == ["Cannot write a checkpoint (No space left on device); training goes on."]
+    assert about == ["Cannot write a checkpoint (No space left on device); training continues."]

@@ -5,8 +5,7 @@ import pytest
 from binding import PARITY, binding, trained_on
 
 from fcfl import SQP
-from fcfl.training.choose import HeldOut, decide
-from fcfl.training.settings import L2_GRID, OBJECTIVES
+from fcfl.training.choose import L2_GRID, OBJECTIVES, HeldOut, decide
 from helpers import identical
 
 MEAN, NEAR_MAX = OBJECTIVES

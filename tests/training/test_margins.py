@@ -44,13 +44,11 @@ def sampled(counts, rates, *rules, levels=RACE):
     return sample(constraints, n, np.ravel(rates))
 
 
-def M_of(room, deviation, confidence, opposite=None):
-    given = sampled([[100, 100]] * 1, [[0.5, 0.5]])
-    room = np.atleast_1d(np.asarray(room, float))
+def M_of(room, deviation, confidence, tilt=1.0):
+    room = np.maximum(np.atleast_1d(np.asarray(room, float)), 0.0)
     deviation = np.broadcast_to(np.asarray(deviation, float), room.shape)
-    opposite = deviation if opposite is None else np.broadcast_to(opposite, room.shape)
     confidence = np.broadcast_to(np.asarray(confidence, float), room.shape)
-    return margins(replace(given, room=room), confidence, deviation, opposite)
+    return margins(room, confidence, deviation, np.full(room.shape, tilt))
 
 
 # --- sampling of rows -----------------------------------------------------------------------------
@@ -66,13 +64,15 @@ def test_a_parity_models_value_varies_over_samples_as_it_says():
     values = np.array([a - b, b - a, 0.8 * a - b, 0.8 * b - a])
     assert found.parity == pytest.approx([0.3] * 4, abs=2e-3)
     assert found.deviation == pytest.approx(values.std(axis=1), rel=0.02)
-    assert found.opposite[:2] == pytest.approx(found.deviation[:2])
-    assert found.opposite[2:] == pytest.approx(found.deviation[[3, 2]])  # weights exchanged
+    opposite = found.tilt * found.deviation
+    assert opposite[:2] == pytest.approx(found.deviation[:2])
+    assert opposite[2:] == pytest.approx(found.deviation[[3, 2]])  # weights exchanged
     assert found.room == pytest.approx([0.1, 0.1, 0.06, 0.06], abs=1e-3)  # (1 - .8) p
     assert (found.smaller == 120).all()
     difference, ratio = np.abs(a - b) <= 0.1, np.minimum(a / b, b / a) >= 0.8
-    assert found.kept_at_parity[:2] == pytest.approx(difference.mean(), abs=0.02)
-    assert found.kept_at_parity[2:].mean() == pytest.approx(ratio.mean(), abs=0.02)
+    kept = kept_chance(0.0, found.room, found.deviation, found.tilt)
+    assert kept[:2] == pytest.approx(difference.mean(), abs=0.02)
+    assert kept[2:].mean() == pytest.approx(ratio.mean(), abs=0.02)
 
 
 def test_a_rate_of_no_rows_selected_counts_ten_rows_of_the_federation():
@@ -104,7 +104,9 @@ def test_own_rows_can_tell_if_parity_stays_within_in_nine_of_ten_samples():
     enough = 2 * p * (1 - p) * (z / 0.1) ** 2  # rows of each group
     for factor, can in ((0.95, False), (1.05, True)):
         n = factor * enough
-        assert sampled([[n, n]] * 9, [[p, p]] * 9).tells.all() == can
+        constraints, counts = rows_of([[n, n]] * 9)
+        known = enforced(constraints, (PARITY,), counts, np.full(18, p), "none", 1)
+        assert known.tells.all() == can
 
 
 # --- margins --------------------------------------------------------------------------------------
@@ -115,7 +117,7 @@ def test_the_chance_within_is_that_of_simulated_values():
     for mean, room, s, opposite in ((0.03, 0.1, 0.05, 0.05), (0.0, 0.05, 0.05, 0.03)):
         above = (mean + s * Z <= room).mean()
         below = (mean + opposite * Z < -room).mean()
-        (found,) = kept_chance(*(np.array([v]) for v in (mean, room, s, opposite)))
+        (found,) = kept_chance(*(np.array([v]) for v in (mean, room, s, opposite / s)))
         assert found == pytest.approx(above - below, abs=4e-3)
 
 
@@ -155,7 +157,7 @@ def test_without_noise_the_whole_room_is_left_and_without_room_nothing():
 
 
 def test_a_ratios_margin_counts_each_tail_with_its_own_weights():
-    (M,) = M_of([0.06], 0.05, 0.9, opposite=np.array([0.04]))
+    (M,) = M_of([0.06], 0.05, 0.9, tilt=0.8)
     chance = ndtr((0.06 - M) / 0.05) - ndtr(-(0.06 + M) / 0.04)
     even = ndtr(0.06 / 0.05) - ndtr(-0.06 / 0.04)
     assert chance == pytest.approx(min(0.9, 0.95 * even))
@@ -387,13 +389,11 @@ def test_the_federations_rate_shifts_by_so_much_at_most():
 # --- bounds ---------------------------------------------------------------------------------------
 
 
-def bounds_of(counts, smooth, hard, bias=0.0, confidence=0.9, new_rows=None, rule=PARITY):
+def bounds_of(counts, smooth, hard, bias=0.0, confidence=0.9, new_rows=0.0, rule=PARITY):
     known = known_of(np.array(counts, float), np.array(hard), rule, least=1)
     n = len(known.budgets)
-    new = None if new_rows is None else np.full(n, float(new_rows))
-    return known, tightened(
-        known, np.ravel(smooth), np.ravel(hard), np.full(n, bias), confidence, new
-    )
+    rates = np.ravel(smooth), np.ravel(hard)
+    return known, tightened(known, *rates, np.full(n, bias), confidence, np.full(n, new_rows))
 
 
 def test_bounds_are_the_mean_that_keeps_the_budget_less_bias_and_gap():
@@ -412,7 +412,7 @@ def test_bounds_are_the_mean_that_keeps_the_budget_less_bias_and_gap():
 def test_margins_are_for_populations_or_for_samples_of_new_rows():
     counts, rates = [[8000, 4000]], [[0.3, 0.3]]
     lowered = [
-        0.1 - bounds_of(counts, rates, rates, new_rows=n)[1].smooth[0] for n in (None, 0.25, 1, 3)
+        0.1 - bounds_of(counts, rates, rates, new_rows=n)[1].smooth[0] for n in (0, 0.25, 1, 3)
     ]
     assert lowered[1:] == pytest.approx(lowered[0] * np.sqrt([1.25, 2, 4]))
 
@@ -440,7 +440,8 @@ def test_bounds_fall_with_the_confidence_and_rows_asked_for_are_enough():
     assert times > 1
     known, tight = bounds_of([[90 * times, 50 * times]], rates, rates)
     assert tight.rows_short == pytest.approx([1, 1], abs=0.05)
-    kept = sample(known.own, known.counts, np.ravel(rates)).kept_at_parity
+    found = sample(known.own, known.counts, np.ravel(rates))
+    kept = kept_chance(0.0, found.room, found.deviation, found.tilt)
     assert kept == pytest.approx([0.9] * 2, abs=0.01)  # of samples of a parity model
 
 
@@ -494,4 +495,4 @@ def test_new_rows_of_a_rule_over_all_clients_are_those_of_all():
     per_new = rows_per_new_row(problem, constraints.rows, 20.0)
     clients = [row.client for row in constraints.rows]
     assert dict(zip(clients, per_new, strict=True)) == {"c0": 2, "c1": 4, None: 3}
-    assert rows_per_new_row(problem, constraints.rows, None) is None
+    assert rows_per_new_row(problem, constraints.rows, None) == 0

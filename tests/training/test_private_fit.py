@@ -11,7 +11,7 @@ from fcfl.errors import DataError
 from fcfl.methods.private import Private
 from fcfl.policy import PrivacyBudget
 from fcfl.training import private as private_fit
-from fcfl.training.session import Session
+from fcfl.training.run import Session
 
 SEX = {"sex": ("f", "m")}
 RULE = Difference("demographic_parity", "sex", 0.05)
@@ -101,7 +101,7 @@ def test_a_client_that_is_too_small_is_named_with_the_rows_that_would_do():
     wanted = int(note.rpartition("About ")[2].split()[0])
     larger, _, _ = private_federation((6000, int(1.3 * wanted)), PrivacyBudget(0.5, 1e-6))
     again = train(larger, Linear(4), [RULE], method=Private(epsilon=0.5))
-    assert private_fit._judged(again.method, again.state).all()
+    assert private_fit._usable(again.method, again.state).all()
     assert private_fit._rate_noise(again.method, again.state)[2:].max() < 0.025
 
 
@@ -109,7 +109,7 @@ def test_a_client_is_named_unless_its_training_rows_keep_the_budget_with_nine_in
     federation, _, _ = private_federation((20_000, 550))
     trained = train(federation, Linear(4), [RULE], method=Private(epsilon=2.0))
     method, state = trained.method, trained.state
-    assert private_fit._judged(method, state).all() and len(state.violations) == 4
+    assert private_fit._usable(method, state).all() and len(state.violations) == 4
 
     def named(over, sd, other=-0.09):
         """What is said where c1's rows are over its budget by so much, one way and the other."""

@@ -5,7 +5,7 @@ import numpy as np
 from fcfl.methods.method import RoundInfo
 from fcfl.runs import Experiment, run_experiment
 from fcfl.training.progress import OverPhases
-from fcfl.training.session import part_of
+from fcfl.training.run import Session
 from hospital import stays, written
 
 
@@ -39,8 +39,8 @@ def test_a_run_tells_one_rising_share(tmp_path):
 
 def test_parts_lie_side_by_side():
     told = []
+    whole = Session(on_round=lambda _, share: told.append(share))
     for low, high in ((0.0, 0.5), (0.5, 1.0)):
-        tell = part_of(lambda _, share: told.append(share), low, high)
         for share in (0.0, 1.0):
-            tell(info(1), share)
+            whole.part(low, high).on_round(info(1), share)
     assert told == [0.0, 0.5, 0.5, 1.0]

@@ -7,7 +7,7 @@ from fcfl.errors import Interrupted
 from fcfl.federation.exchange_count import ExchangeCount
 from fcfl.federation.federation import Federation
 from fcfl.models.linear import Linear
-from fcfl.training.session import Session
+from fcfl.training.run import Session
 from fcfl.training.train import train
 from helpers import simulated_clients
 

@@ -17,9 +17,8 @@ from fcfl.methods.decisions import RestoreDecisions
 from fcfl.models.rates import smooth_selection, smooth_selection_slope
 from fcfl.problem.evaluation import evaluate_point
 from fcfl.training import solve as steps
-from fcfl.training.margins import enforced, tightened
-from fcfl.training.session import Session
-from fcfl.training.settings import MAX_RATE_SHIFT
+from fcfl.training.margins import MAX_RATE_SHIFT, RUNGS, enforced, tightened
+from fcfl.training.run import Session
 from helpers import RACE, identical, simulated_clients
 
 LOOSE = replace(PARITY, budget=0.1)
@@ -203,7 +202,7 @@ def test_margins_cost_no_more_accuracy_than_allowed_and_the_confidence_reached_i
         if trained.budgets_met and stage(trained, "within") is None:
             assert accuracy(trained) >= plain - most - EXACT
         cut = trained.margins.cut_to
-        assert cut is None or cut in (0.0, *steps.RUNGS)
+        assert cut is None or cut in (0.0, *RUNGS)
         assert (cut is None) != any("Margins for 0.99" in note for note in trained.notes)
     assert trained_on(clients, confidence=0.99, max_accuracy_loss=0.0).margins.cut_to is not None
 
@@ -213,9 +212,9 @@ def test_the_largest_confidence_that_margins_can_bear_is_found(monkeypatch):
     clients, tried = binding(5, sizes=(4000, 8000), shift=0.5), []
     fit_tight = steps._Solving._fit_tight
 
-    def dear(self, plain, tight, confidence):
+    def dear(self, tight, confidence):
         tried.append(confidence)
-        found = fit_tight(self, plain, tight, confidence)
+        found = fit_tight(self, tight, confidence)
         return None if confidence > 0.8 else found
 
     monkeypatch.setattr(steps._Solving, "_fit_tight", dear)
@@ -231,7 +230,7 @@ def test_no_fit_that_was_too_dear_is_repeated(monkeypatch, sizes):
     """Where no rows can tell, some, or all: each fit has bounds of its own."""
     tried = []
 
-    def dear(self, plain, tight, confidence):
+    def dear(self, tight, confidence):
         tried.append(tuple(tight.smooth))
 
     monkeypatch.setattr(steps._Solving, "_fit_tight", dear)

@@ -1,6 +1,5 @@
 """The one way to train: whose rules are in force, and every stage before the last one."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -14,8 +13,7 @@ from fcfl.federation.federation import Federation
 from fcfl.methods.baselines import FedAvg
 from fcfl.models.linear import Linear
 from fcfl.results.result import objective_setting
-from fcfl.training.run import FREE, SELECTION
-from fcfl.training.session import Session
+from fcfl.training.run import FREE, Session
 from fcfl.training.train import check_rules, train
 from helpers import RACE, TWO_ATTRIBUTES, identical, simulated_clients
 
@@ -191,17 +189,11 @@ def apart():
 @pytest.mark.parametrize(
     ("clients", "scope", "options", "sentence"),
     [
-        (one_group, "client", {}, "The only group of 'race' among the training rows is 'white'"),
-        (one_group, "global", {}, "The only group of 'race' among the training rows is 'white'"),
-        (
-            apart,
-            "client",
-            {},
-            "rows of each client with a budget there are no two groups of 'race'",
-        ),
-        (apart, "client", {}, "Compare all rows together with `--scope global`"),
-        (federation, "client", {"min_group_rows": 1000}, "there are no two groups of 'race'"),
-        (federation, "global", {"min_group_rows": 1000}, "^Among the training rows there are no"),
+        (one_group, "client", {}, "'race' .* groups are 'white'.*`--sensitive`"),
+        (one_group, "global", {}, "'race' .* groups are 'white'.*`--sensitive`"),
+        (apart, "client", {}, "No client .* 'race' .*`--scope global`"),
+        (federation, "client", {"min_group_rows": 1000}, "No client .*`--min-group-rows`"),
+        (federation, "global", {"min_group_rows": 1000}, "clients together .*`--min-group-rows`"),
     ],
 )
 def test_budgets_that_bind_nobody_are_refused_and_noted_by_train(clients, scope, options, sentence):
@@ -245,7 +237,7 @@ def test_rules_without_budgets_need_nothing_to_compare():
     check_rules(one_group(), Linear(4), [PARITY])
     assert trained_on(one_group(), PARITY).status == "converged"
     check_rules(apart(), Linear(4), [replace(PARITY, budget=0.1, scope="global")])
-    with pytest.raises(DataError, match="The only group"):
+    with pytest.raises(DataError, match="`--sensitive`"):
         check_rules(one_group(), Linear(4), [PARITY], relative=True)
 
 
@@ -314,32 +306,12 @@ def chosen(tmp_path_factory):
     return trained_on(federation(), rule, objective="auto", session=session), folder, told
 
 
-def test_what_is_chosen_is_trained_with_told_and_written(chosen):
-    trained, folder, told = chosen
+def test_what_is_chosen_is_trained_and_reported(chosen):
+    trained, _, told = chosen
     assert told[0] == trained.selection.sentence
     setting = objective_setting(trained.selection.objective)
     assert (trained.l2, trained.objective) == (0.01, setting)
     assert trained.method.objective == trained.objective
-    assert json.loads((folder / SELECTION).read_text())["objective"] == trained.selection.objective
-
-
-def copied(chosen, tmp_path, **changes):
-    """The folder of the run as it was before its first checkpoint, its choice changed."""
-    _, folder, _ = chosen
-    content = json.loads((folder / SELECTION).read_text()) | changes
-    (tmp_path / SELECTION).write_text(json.dumps(content))
-    return tmp_path
-
-
-def test_a_choice_is_read_back_on_resuming(chosen, tmp_path):
-    rule, told = replace(PARITY, budget=0.05), []
-    session = Session(copied(chosen, tmp_path, l2=0.5, objective=0.3), True, None, told.append)
-    resumed = trained_on(federation(), rule, l2="auto", objective="auto", session=session)
-    assert (resumed.l2, resumed.objective) == (0.5, 0.3)
-    assert resumed.at.problem.l2 == 0.5 and resumed.method.objective == 0.3
-    session = Session(copied(chosen, tmp_path, l2=0.5))  # a new run does not read it
-    anew = trained_on(federation(), rule, objective="auto", session=session)
-    assert anew.selection == chosen[0].selection
 
 
 def test_a_finished_run_is_resumed_to_the_same_bits_and_not_with_other_budgets(chosen):
@@ -349,8 +321,7 @@ def test_a_finished_run_is_resumed_to_the_same_bits_and_not_with_other_budgets(c
     again = trained_on(federation(), rule, objective="auto", session=session)
     assert identical(again.params, trained.params) and again.selection == trained.selection
     assert again.history == () and again.rounds == trained.rounds
-    sentence = r"the budget of client '.*' \(demographic_parity, .*\) was 0.05 and is 0.04\."
-    with pytest.raises(CheckpointError, match=sentence):
+    with pytest.raises(CheckpointError, match="budgets"):
         trained_on(federation(), replace(rule, budget=0.04), objective="auto", session=session)
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from on_rows import RULES, finish, losses_at, pose_for
 
 from fcfl._types import Point, Request
-from fcfl.training.run import ask_references, with_references
+from fcfl.training.run import with_references
 from fcfl_paper.baselines.agnostic_fair import AgnosticFair, bandwidth, group_sets, worst_weights
 from helpers import RACE, TWO_ATTRIBUTES, pose, simulated_clients, simulated_data, train, zeros_for
 
@@ -126,13 +126,10 @@ def test_reference_rows_are_training_rows_of_every_client_and_the_same_each_time
     problem, runtime = pose(datas, [])
 
     def references(seed):
-        asked = ask_references(problem, zeros_for(runtime), 20, seed)
-        found, said = with_references(problem, runtime.evaluate(asked))
-        assert (
-            said
-            == f"{len(found.references)} training rows are reference points: the server sees them."
-        )
-        return found.references
+        def ask(points):
+            return runtime.evaluate(Request(tuple(points)))
+
+        return with_references(problem, zeros_for(runtime), 20, seed, ask).references
 
     rows = references(0)
     assert np.array_equal(rows, references(0))

@@ -24,7 +24,7 @@ from fcfl.errors import FCFLError, Interrupted, ManyClients
 
 if TYPE_CHECKING:
     from fcfl.methods.method import RoundInfo
-    from fcfl.training.session import Session
+    from fcfl.training.run import Session
 
 FAILED, WRONG_USAGE, INFEASIBLE, GATE_FAILED = 1, 2, 3, 4
 
@@ -154,7 +154,7 @@ def running(
     ``--resume``.
     """
     from fcfl.runs.run import SETTINGS
-    from fcfl.training.session import Session
+    from fcfl.training.run import Session
 
     try:
         with progress_bar(title) as on_round:

@@ -28,8 +28,7 @@ from fcfl.models.rates import Thresholds, hard_selection
 from fcfl.policy import PrivacyBudget
 from fcfl.results.result import DataSource
 from fcfl.rules import Rule, rates_needed
-from fcfl.training.margins import Pooling
-from fcfl.training.settings import MAX_ACCURACY_LOSS
+from fcfl.training.margins import MAX_ACCURACY_LOSS, Pooling
 from fcfl.training.train import train
 
 from .inputs import (

@@ -14,7 +14,6 @@ from .many_runs import Comparison, Sweep, SweepPoint
 from .result import Result
 
 RESULT = "result.json"
-SELECTION = "selection.json"
 HISTORY = "history.jsonl"
 SWEEP = "sweep.json"
 COMPARISON = "comparison.json"

@@ -110,7 +110,7 @@ class SelectionLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """How ``l2`` and ``objective`` were chosen; the content of ``selection.json``."""
+    """How ``l2`` and ``objective`` were chosen."""
 
     l2: float
     objective: Objective

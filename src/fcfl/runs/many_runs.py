@@ -40,8 +40,7 @@ from fcfl.runs.opening import Opened, Opener, open_run
 from fcfl.runs.options import words
 from fcfl.runs.run import SETTINGS, check_folder, run_or_read
 from fcfl.runs.settings import Experiment
-from fcfl.training.run import rules_in_force
-from fcfl.training.session import Session
+from fcfl.training.run import Session, rules_in_force
 
 CONFIDENCE = 0.95  # of the intervals over seeds
 _OF_RUN = ("exchanges", "bytes_from_clients", "seconds")

@@ -21,7 +21,7 @@ from fcfl.rules import Difference
 from fcfl.runs.opening import Opener
 from fcfl.runs.run import check_folder, check_free_folder, prepare_folder, writing
 from fcfl.runs.settings import Experiment
-from fcfl.training.session import Session
+from fcfl.training.run import Session
 
 MIN_GROUP_ROWS = 30
 AGREED = "agreed.toml"

@@ -16,10 +16,9 @@ from fcfl.results.findings import exceeded_budgets
 from fcfl.results.result import DataSource
 from fcfl.runs.opening import Opened, Opener, open_run
 from fcfl.runs.settings import Experiment
+from fcfl.training.choose import open_settings
 from fcfl.training.progress import OverPhases
-from fcfl.training.run import Run, forget
-from fcfl.training.session import OnRound, Session, may_change
-from fcfl.training.settings import open_settings
+from fcfl.training.run import OnRound, Run, Session, forget, may_change
 from fcfl.training.train import train
 from fcfl.training.trained import Trained
 

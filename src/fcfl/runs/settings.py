@@ -43,12 +43,8 @@ from fcfl.runs.options import (
     read_table,
     settings_of,
 )
-from fcfl.training.settings import (
-    MAX_ACCURACY_LOSS,
-    OpenSettings,
-    check_open_settings,
-    open_settings,
-)
+from fcfl.training.choose import OpenSettings, check_open_settings, open_settings
+from fcfl.training.margins import MAX_ACCURACY_LOSS
 
 DATA, BUDGETS, TRAINING = "Data", "Budgets", "Training"  # headings in --help
 MAX_CLIENTS = 1000

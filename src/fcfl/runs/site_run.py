@@ -31,7 +31,7 @@ from fcfl.sites.named_module import NamedModule
 from fcfl.sites.remote import RemoteFederation
 from fcfl.sites.settings import Config
 from fcfl.sites.transport import Transport
-from fcfl.training.session import OnRound, Session
+from fcfl.training.run import OnRound, Session
 
 log = logging.getLogger("fcfl")
 

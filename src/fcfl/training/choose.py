@@ -10,76 +10,254 @@ the budgets. Then each client sums what its rows would lose in a model trained w
    worst by more than one paired standard error. Clients' losses are shrunk towards the mean of all
    rows by how well their rows determine them, so that a client of few rows does not decide by
    chance.
+
+Starts are compared in lock step, too.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, Reports, Vector
+from fcfl._checks import check_non_negative
+from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, Reports, Vector, reports_on
 from fcfl.errors import ReportError
-from fcfl.federation.federation import Bound
+from fcfl.methods.method import RoundInfo, next_state, traits_of
 from fcfl.methods.sqp import SQPState
+from fcfl.methods.sqp.sqp import target_of
 from fcfl.models.influence import LeaveOneOut
+from fcfl.models.model import Model
 from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point
-from fcfl.results.result import Selection, SelectionLine, objective_name
-from fcfl.training.lanes import Lane, ask_together, run_together
-from fcfl.training.session import OnRound
-from fcfl.training.settings import Candidate, OpenSettings
+from fcfl.results.result import Selection, SelectionLine, Start, objective_name
+from fcfl.training.run import Run, Stage, as_method
 
-ROUNDS, TOLERANCE = 12, 1e-3  # of a fit that is only compared
-WHAT = "choosing l2 and objective"
+L2_GRID = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3)  # below, rates are overfitted for no more accuracy
+MIDDLE_L2 = 1e-2
+OBJECTIVES = (np.inf, 0.1)  # the mean, and near the maximum
+
+TOLERANCE = 1e-3  # KKT residual of a fit that is only compared
+ROUNDS = 12  # of a fit of candidate settings
+START_ROUNDS = 60  # of a fit from one of several starts
+CHOOSING = "choosing l2 and objective"
+BETTER = 1e-3  # share by which a later start must be lower to be preferred
+
+K = TypeVar("K")
+Candidate = tuple[float, Any]
+
+
+# --- settings that are left open ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OpenSettings:
+    """The L2 weight and the objective: ``"auto"``, or the value that is given."""
+
+    l2: float | Literal["auto"]
+    objective: float | Literal["max", "mean", "auto"]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything is left to choose."""
+        return "auto" in (self.l2, self.objective)
+
+    def candidates(self, n_clients: int) -> list[Candidate]:
+        """Return every combination; with one client all objectives are the same."""
+        weights = L2_GRID if self.l2 == "auto" else (float(self.l2),)
+        objectives: Sequence[Any] = (self.objective,)
+        if self.objective == "auto":
+            objectives = OBJECTIVES if n_clients > 1 else OBJECTIVES[:1]
+        return [(l2, objective) for objective in objectives for l2 in weights]
+
+    @property
+    def first(self) -> Candidate:
+        """Settings of the fit without budgets from which everything starts."""
+        l2 = MIDDLE_L2 if self.l2 == "auto" else float(self.l2)
+        return l2, np.inf if self.objective in ("auto", "max") else self.objective
+
+
+def objective_of(method: Any) -> Any:
+    """Return what a method minimises over clients, None where it is something of its own."""
+    fixed = traits_of(method).objectives
+    return getattr(method, "objective", fixed[0] if len(fixed) == 1 else None)
+
+
+def with_objective(method: Any, objective: Any) -> Any:
+    """Return the method with this objective, where it has a choice."""
+    has_choice = is_dataclass(method) and "objective" in {field.name for field in fields(method)}
+    return replace(method, objective=objective) if has_choice else method
+
+
+def check_open_settings(
+    method: Any,
+    l2: float | Literal["auto"] | None,
+    objective: float | Literal["max", "mean", "auto"] | None,
+) -> None:
+    """Raise `ValueError` for settings that the method does not have."""
+    traits = traits_of(method)
+    kind = objective if isinstance(objective, str) else "temperature"
+    if isinstance(l2, str):
+        if l2 != "auto":
+            raise ValueError(f"`l2` must be a number or 'auto', got {l2!r}.")
+        if not traits.is_cross_validated:
+            raise ValueError(f"`l2` 'auto' belongs to method 'sqp', got {method.name!r}.")
+    elif l2 is not None:
+        check_non_negative("l2", l2)
+    if kind not in ("max", "mean", "auto", "temperature"):
+        raise ValueError(
+            f"`objective` must be 'max', 'mean', 'auto' or a positive number, got {objective!r}."
+        )
+    known = (*traits.objectives, *(("auto",) if traits.is_cross_validated else ()))
+    if objective is not None and kind not in known:
+        raise ValueError(
+            f"`objective` belongs to method 'sqp', got {objective!r} for {method.name!r}."
+        )
+
+
+def open_settings(
+    method: Any,
+    model: Model | None,
+    l2: float | Literal["auto"] | None,
+    objective: float | Literal["max", "mean", "auto"] | None,
+) -> OpenSettings:
+    """Return what is given, and what is left to choose; without a ``model``, for a linear one.
+
+    A network has a default L2 weight: choosing needs the features of rows.
+    """
+    how = as_method(method)
+    default_l2 = None if model is None else model.default_l2
+    if default_l2 is not None and "auto" in (l2, objective):
+        raise ValueError("`l2` and `objective` 'auto' need a linear model: give numbers.")
+    check_open_settings(how, l2, objective)
+    chooses = traits_of(how).is_cross_validated
+    weight, target = l2, objective
+    if weight is None:
+        weight = ("auto" if default_l2 is None else default_l2) if chooses else 0.0
+    if target is None:
+        is_left_open = chooses and isinstance(method, str) and default_l2 is None
+        target = "auto" if is_left_open else getattr(how, "objective", None)
+    return OpenSettings(weight, target)  # type: ignore[arg-type]
+
+
+# --- trainings in lock step -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One of the trainings: its method and state, and the reports on its last request."""
+
+    method: Any
+    state: Any
+    reports: Reports = field(default_factory=dict)
+
+
+def run_together(lanes: Mapping[K, Lane], run: Run, what: str) -> dict[K, Lane]:
+    """Train all lanes to their ends; ``what`` they are for is reported with every exchange."""
+    reached, n_exchanges, done = dict(lanes), 0, 0.0
+    while running := {k: lane for k, lane in reached.items() if lane.state.status == "running"}:
+        requests = [lane.state.request.points for lane in running.values()]
+        together = run.ask([point for points in requests for point in points], _purpose(what))
+        end = 0
+        for (key, lane), points in zip(running.items(), requests, strict=True):
+            end += len(points)
+            reports = reports_on(together, slice(end - len(points), end))
+            state, _ = next_state(lane.method, lane.state, reports)
+            reached[key] = replace(lane, state=state, reports=reports)
+        n_exchanges += 1
+        if run.session.on_round is not None:
+            least = min(lane.method.fraction_done(lane.state) for lane in reached.values())
+            done = max(done, least)  # residuals rise at times
+            info = RoundInfo(n_exchanges, 0, "", np.nan, np.nan, np.nan, 0.0, what)
+            run.session.on_round(info, done)
+    return reached
+
+
+def _purpose(what: str) -> str:
+    return f"how models do, for {what}"
+
+
+def _quick(method: Any, rounds: int) -> Any:
+    return replace(method, rounds=(rounds, 0), tolerance=TOLERANCE, feasibility=TOLERANCE)
+
+
+@dataclass(frozen=True)
+class Screened:
+    """Where a start led to, the objective there, and by how much budgets are exceeded."""
+
+    entry: Start
+    state: SQPState
+    objective: float
+    violation: float
+
+
+def best_start(
+    run: Run, method: Any, state: SQPState, others: Mapping[str, Vector]
+) -> tuple[SQPState, tuple[Start, ...]]:
+    """Continue from the best of ``state`` and ``others``: the problem has local optima.
+
+    All are trained to a loose tolerance; the one that ends lowest within the budgets is kept.
+    """
+    quick, problem, what = _quick(method, START_ROUNDS), state.problem, "comparing starts"
+    lanes = {"unconstrained optimum": Lane(quick, quick.restart(state, problem))}
+    lanes |= {name: Lane(quick, quick.init(start, problem)) for name, start in others.items()}
+    screened = []
+    with run.federation.phase("starts"):
+        ended = run_together(lanes, run, what)
+        points = [Point(lane.state.params) for lane in ended.values()]
+        reports = run.ask(points, _purpose(what))
+    for place, (name, lane) in enumerate(ended.items()):
+        at = evaluate_point(problem, lane.state.params, reports, place)
+        target = target_of(lane.method.resolved(at.params.size), lane.state)
+        value = float(target.objectives(at.losses).max())
+        entry = Start(name, float(at.losses.max()), float(at.losses.mean()))
+        screened.append(Screened(entry, lane.state, value, at.largest_violation))
+    return method.restart(best_of(screened).state, problem), tuple(s.entry for s in screened)
+
+
+def best_of(screened: Sequence[Screened]) -> Screened:
+    """Return the lowest within the budgets, the earliest of those that are about the same.
+
+    Where none is within them, return the one that exceeds them least.
+    """
+    inside = [one for one in screened if one.violation <= TOLERANCE]
+    if not inside:
+        return min(screened, key=lambda one: one.violation)
+    lowest = min(one.objective for one in inside)
+    return next(one for one in inside if one.objective <= lowest + BETTER * abs(lowest))
+
+
+# --- the choice -----------------------------------------------------------------------------------
 
 
 def choose(
-    clients: Bound,
-    problem: Problem,
-    method: Any,
-    settings: OpenSettings,
-    start: tuple[SQPState, Reports],
-    on_round: OnRound | None = None,
+    run: Run, problem: Problem, settings: OpenSettings, start: Stage
 ) -> tuple[Selection, Lane | None, Lane | None]:
-    """Train all candidates under the budgets; the choice, its fit, and that without budgets.
+    """Train all candidates under the budgets; return the choice, its fit, and that without budgets.
 
-    ``start`` is a fit without budgets, with the reports on its last request. Beside the candidates
-    one is trained at each of their L2 weights: budgets are compared with the model without them at
-    the same weight.
+    ``start`` is a fit without budgets. Beside the candidates one is trained at each of their L2
+    weights: budgets are compared with the model without them at the same weight.
     """
     candidates = settings.candidates(len(problem.clients))
-    if len(candidates) == 1 or not method.is_exact(start[0].params.size):
+    if len(candidates) == 1 or not run.method.is_exact(start.params.size):
         return _unchosen(settings, len(candidates)), None, None
-    lanes = {(True, one): _lane(method, problem, one, start) for one in candidates}
-    nearest = candidates[0][1]
-    for l2 in dict.fromkeys(l2 for l2, _ in candidates):
-        lanes[False, (l2, nearest)] = _lane(method, start[0].problem, (l2, nearest), start)
-    ended = run_together(lanes, clients, WHAT, on_round)
-    found = _held_out(clients, problem, {one: ended[True, one] for one in candidates})
+
+    def lane(problem: Problem, candidate: Candidate) -> Lane:
+        l2, objective = candidate
+        quick = _quick(with_objective(run.method, objective), ROUNDS)
+        return Lane(quick, quick.restart(start.state, replace(problem, l2=l2), start.reports))
+
+    free, nearest = start.state.problem, candidates[0][1]
+    lanes = {(True, one): lane(problem, one) for one in candidates}
+    lanes |= {(False, (l2, nearest)): lane(free, (l2, nearest)) for l2, _ in candidates}
+    with run.federation.phase("choose"):
+        ended = run_together(lanes, run, CHOOSING)
+        found = _held_out(run, [ended[True, one].state for one in candidates])
     if found is None:
         return _unchosen(settings, len(candidates)), None, None
     selection = decide(candidates, found)
-    chosen = next(
-        one
-        for one in candidates
-        if (one[0], objective_name(one[1])) == (selection.l2, selection.objective)
-    )
-    return selection, ended[True, chosen], ended[False, (selection.l2, nearest)]
-
-
-def _lane(
-    method: Any, problem: Problem, candidate: Candidate, start: tuple[SQPState, Reports]
-) -> Lane:
-    l2, objective = candidate
-    quick = replace(
-        method,
-        objective=objective,
-        rounds=(ROUNDS, 0),
-        tolerance=TOLERANCE,
-        feasibility=TOLERANCE,
-    )
-    return Lane(quick, quick.restart(start[0], replace(problem, l2=l2), start[1]))
+    chosen = candidates[selection.table.index(selection.chosen)]
+    return selection, ended[True, chosen], ended[False, (chosen[0], nearest)]
 
 
 @dataclass(frozen=True)
@@ -104,40 +282,37 @@ class HeldOut:
         return float(max(square / self.n_rows - shift**2, 0.0) / max(self.n_rows - 1.0, 1.0))
 
 
-def _held_out(
-    clients: Bound, problem: Problem, lanes: Mapping[Candidate, Lane]
-) -> dict[ClientId, HeldOut] | None:
-    """Every client's sums; None where they cannot be had: a fit that bends nowhere, or own clients.
+def _held_out(run: Run, states: Sequence[SQPState]) -> dict[ClientId, HeldOut] | None:
+    """Return every client's sums, from the curvature of the losses and then the losses.
 
-    Two exchanges: the curvature of the candidates' losses, then the sums.
+    Return None where a Hessian is singular, or a client of your own does not send the sums.
     """
-    states = [lane.state for lane in lanes.values()]
-    points = [[loss_curvature(state)] for state in states]
-    answers = ask_together(points, clients, WHAT)
-    factors = []
-    for state, reports in zip(states, answers, strict=True):
-        factor = inverse_factor(evaluate_point(state.problem, state.params, reports), state)
+    what, factors = _purpose(CHOOSING), []
+    reports = run.ask([loss_curvature(state) for state in states], what)
+    for place, state in enumerate(states):
+        at = evaluate_point(state.problem, state.params, reports, place)
+        factor = inverse_factor(at, state)
         if factor is None:
             return None
         factors.append(factor)
     weights = {
         client: np.array([float(state.loss_weights[place]) for state in states])
-        for place, client in enumerate(problem.clients)
+        for place, client in enumerate(states[0].problem.clients)
     }
     question = LeaveOneOut(tuple(state.params for state in states), tuple(factors), weights)
     try:
-        (told,) = ask_together([[Point(states[0].params, extras=(question,))]], clients, WHAT)
-    except ReportError:  # a client of your own need not know the question
+        reports = run.ask([Point(states[0].params, extras=(question,))], what)
+    except ReportError:
         return None
-    found = {}
-    for client, (report,) in told.items():
-        losses = report.extras["loo_losses"]
-        found[client] = HeldOut(float(losses[0]), losses[1:], report.extras["loo_products"])
-    return found
+    extras = {client: report.extras for client, (report,) in reports.items()}
+    return {
+        client: HeldOut(float(own["loo_losses"][0]), own["loo_losses"][1:], own["loo_products"])
+        for client, own in extras.items()
+    }
 
 
 def loss_curvature(state: SQPState) -> Point:
-    """The point that asks for the Hessian of the losses alone, in the objective's weights."""
+    """Return the point that asks for the Hessian of the losses, in the objective's weights."""
     none = np.zeros(state.problem.n_rates)
     weights = {
         client: CurvatureWeights(float(weight), none)
@@ -147,7 +322,7 @@ def loss_curvature(state: SQPState) -> Point:
 
 
 def inverse_factor(at: Evaluation, state: SQPState) -> Matrix | None:
-    """F with ``F @ F.T`` the inverse of the losses' Hessian; None if it is not positive definite.
+    """Return F with ``F @ F.T`` the inverse Hessian of the losses; None if that is indefinite.
 
     ``at`` is the answer to `loss_curvature`.
     """
@@ -160,21 +335,30 @@ def inverse_factor(at: Evaluation, state: SQPState) -> Matrix | None:
 
 
 def decide(candidates: Sequence[Candidate], found: Mapping[ClientId, HeldOut]) -> Selection:
-    """The choice among candidates, the first objective being the one nearest to the mean."""
-    names = list(found)
-    rows = np.array([one.n_rows for one in found.values()])
-    means = np.array([one.means for one in found.values()])
+    """Choose among candidates, the first objective being the one nearest to the mean."""
+    names, clients = list(found), list(found.values())
+    rows = np.array([one.n_rows for one in clients])
+    means = np.array([one.means for one in clients])
     overall = rows @ means / rows.sum()
-    best = [
-        _flattest(candidates, objective, overall, found)
-        for objective in dict.fromkeys(one[1] for one in candidates)
-    ]
+
+    def flattest(objective: Any) -> int:
+        """The largest L2 weight whose mean loss is near the lowest."""
+        own = [i for i, one in enumerate(candidates) if one[1] == objective]
+        lowest = min(own, key=lambda i: overall[i])
+
+        def error(i: int) -> float:
+            variances = np.array([one.variance(i, lowest) for one in clients])
+            return float(np.sqrt(rows**2 @ variances) / rows.sum())
+
+        near = [i for i in own if overall[i] <= overall[lowest] + error(i)]
+        return max(near, key=lambda i: candidates[i][0])
+
+    best = [flattest(objective) for objective in dict.fromkeys(one[1] for one in candidates)]
     base = best[0]
-    variances = np.array([one.variance(base) for one in found.values()])
-    own = _own_weight(means[:, base], variances)
+    own = _own_weight(means[:, base], np.array([one.variance(base) for one in clients]))
     shrunk = own[:, None] * means + (1.0 - own)[:, None] * overall
     worst = int(np.argmax(shrunk[:, base]))
-    errors = [np.sqrt(found[names[worst]].variance(i, base)) for i in range(len(candidates))]
+    errors = [np.sqrt(clients[worst].variance(i, base)) for i in range(len(candidates))]
     gains = shrunk[worst, base] - shrunk.max(axis=0)
     better = [i for i in best[1:] if gains[i] > errors[i]]
     chosen = max(better, key=lambda i: gains[i]) if better else base
@@ -189,83 +373,50 @@ def decide(candidates: Sequence[Candidate], found: Mapping[ClientId, HeldOut]) -
         )
         for i, (l2, objective) in enumerate(candidates)
     )
-    line = table[chosen]
+    line, sentence = table[chosen], _sentence(table, base, chosen, len(names))
     return Selection(
-        l2=line.l2,
-        objective=line.objective,
-        chosen=line,
-        table=table,
-        sentence=_sentence(table, base, chosen, best, len(names)),
+        l2=line.l2, objective=line.objective, chosen=line, table=table, sentence=sentence
     )
 
 
-def _flattest(
-    candidates: Sequence[Candidate],
-    objective: Any,
-    overall: Vector,
-    found: Mapping[ClientId, HeldOut],
-) -> int:
-    """The largest L2 weight whose mean loss is within a paired standard error of the lowest."""
-    own = [i for i, one in enumerate(candidates) if one[1] == objective]
-    lowest = min(own, key=lambda i: overall[i])
-    rows = np.array([one.n_rows for one in found.values()])
-
-    def error(i: int) -> float:
-        variances = np.array([one.variance(i, lowest) for one in found.values()])
-        return float(np.sqrt(rows**2 @ variances) / rows.sum())
-
-    near = [i for i in own if overall[i] <= overall[lowest] + error(i)]
-    return max(near, key=lambda i: candidates[i][0])
-
-
 def _own_weight(means: Vector, variances: Vector) -> Vector:
-    """How much of a client's mean loss is its own rather than chance: 1 where rows abound."""
+    """Return how much of a client's mean loss is its own, not chance: 1 where rows abound."""
     if means.size < 2:
         return np.ones(means.size)
     between = max(float(means.var(ddof=1)) - float(variances.mean()), 0.0)
     return np.asarray(between / np.maximum(between + variances, 1e-300))
 
 
-def _sentence(
-    table: Sequence[SelectionLine], base: int, chosen: int, best: Sequence[int], n_clients: int
-) -> str:
+def _sentence(table: Sequence[SelectionLine], base: int, chosen: int, n_clients: int) -> str:
     line, mean = table[chosen], table[base]
     objective = line.objective if isinstance(line.objective, str) else f"{line.objective:g}"
     said = (
         f"Chose l2 {line.l2:g} and objective {objective} by leave-one-out losses: "
         f"{line.mean_loss:.4f} over all rows"
     )
-    if n_clients == 1:
-        return f"{said}."
-    if line.worst_loss <= line.mean_loss and chosen == base:
-        return f"{said}; clients differ by no more than chance."
-    said += f", {line.worst_loss:.4f} for {line.worst_client!r}, the client served worst."
+    if n_clients > 1 and (line.worst_loss > line.mean_loss or chosen != base):
+        said += f", {line.worst_loss:.4f} for {line.worst_client!r}, the client served worst"
     if chosen != base:
-        return (
-            f"{said} The mean objective would give it {mean.worst_loss:.4f}, which is worse by "
-            f"more than a standard error ({line.standard_error_of_difference:.4f})."
+        said += (
+            f", which would have {mean.worst_loss:.4f} under the mean objective (standard error of "
+            f"the difference {line.standard_error_of_difference:.4f})"
         )
-    if len(best) > 1:
-        said += " Weighing that client more does not lower its loss by more than a standard error."
-    return said
+    return f"{said}."
 
 
 def _unchosen(settings: OpenSettings, n_candidates: int) -> Selection:
-    """A moderate choice, where nothing can be compared, and why."""
+    """Return a moderate choice where nothing can be compared, and why."""
     l2, objective = settings.first
-    chosen = f"l2 was set to {l2:g}, a middle value"
-    if settings.objective != "auto":
-        objective = settings.objective
-    if settings.l2 != "auto":
-        chosen = "The objective was set to the mean"
+    objective = objective if settings.objective == "auto" else settings.objective
     why = (
         "leave-one-out losses need exact curvature, which a model with this many parameters or "
-        "these clients do not have."
+        "these clients do not have"
     )
     if n_candidates == 1:
-        why = "one client has only one objective."
+        why = "one client has only one objective"
+    name: Any = objective_name(objective)
     return Selection(
         l2=l2,
-        objective=objective_name(objective),  # type: ignore[arg-type]
-        sentence=f"{chosen}: {why}",
+        objective=name,
+        sentence=f"Trained with l2 {l2:g} and objective {name}, without a comparison: {why}.",
     )

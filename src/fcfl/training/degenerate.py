@@ -8,6 +8,9 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from scipy.optimize import brentq
+from scipy.special import expit, logit
+
 from fcfl._types import ClientId, Vector
 from fcfl.client.counts import Counts, pool_counts
 from fcfl.errors import FCFLError
@@ -16,11 +19,10 @@ from fcfl.models.model import Model, at_threshold
 from fcfl.results.result import Degenerate, DegenerateRows, degenerate_side
 from fcfl.training.run import Run
 
-MOST_COUNTS = 10  # thresholds tried; 4 to 7 were enough for label rates from .001 to .4
-_NEAR = 0.02  # of the labelled rows: near enough to stop
-_NEAR_ENOUGH = 0.2  # of the labelled rows: the most that advice may be off by
+MOST_COUNTS = 10  # thresholds tried
+_NEAR = 0.02  # of the rarer label's rows: near enough to stop
+_NEAR_ENOUGH = 0.2  # of the rarer label's rows: the most that advice may be off by
 _FARTHEST = 30.0  # log-odds, beyond which no score is a probability in float64 other than 0 or 1
-_DIGITS = 3  # of a threshold, significant
 
 
 def find_degenerate(
@@ -43,15 +45,9 @@ def find_degenerate(
 
 
 def _judged(client: ClientId | None, counts: Counts, noise: float) -> DegenerateRows | None:
-    n_rows, positives, selected = _summary(counts)
+    n_rows, positives, selected = counts.n_rows, counts.n_positive, counts.n_selected
     side = degenerate_side(selected, positives, n_rows, noise)
     return None if side is None else DegenerateRows(client, side, n_rows, positives, selected)
-
-
-def _summary(counts: Counts) -> tuple[int, int, int]:
-    """Rows, rows with label 1, and selected rows."""
-    positives = counts.true_positive + counts.false_negative
-    return counts.n_rows, positives, counts.true_positive + counts.false_positive
 
 
 def with_advice(run: Run, params: Vector, found: Degenerate) -> Degenerate:
@@ -64,11 +60,8 @@ def with_advice(run: Run, params: Vector, found: Degenerate) -> Degenerate:
         setup = replace(run.setup, model=at_threshold(model, threshold))
         with run.federation.phase("check"):
             counted = run.federation.count(setup, params)
-        return sum(
-            _summary(said.train)[2]
-            for name, said in counted.items()
-            if None in named or name in named
-        )
+        chosen = counted if None in named else {name: counted[name] for name in named if name}
+        return sum(said.train.n_selected for said in chosen.values())
 
     if not (model.loss.has_probabilities and 0 < found.positives < n_rows):
         return found
@@ -87,54 +80,43 @@ def threshold_selecting(
 ) -> tuple[float, int] | None:
     """Return the threshold that selects about ``wanted`` of the rows, and how many it selects.
 
-    ``select`` counts the rows selected at a threshold. The search starts at the label rate, moves
-    out until thresholds on both sides are known, then interpolates the logarithm of the counts in
-    log-odds, and bisects where that gains little. None if no count is within a fifth.
+    ``select`` counts the rows selected at a threshold. The search brackets the root of the
+    log-odds of the share selected, which is nearly linear in those of the threshold. Return None
+    if no count is within a fifth.
     """
-    if wanted > n_rows / 2:  # then the others are to be few: the mirror image
-        found = threshold_selecting(
-            n_rows - wanted, n_rows, lambda other: n_rows - select(_mirrored(other))
-        )
-        return None if found is None else (_mirrored(found[0]), n_rows - found[1])
-    low, high = (-_FARTHEST, n_rows), (_FARTHEST, 0)  # log-odds that select too many, too few
-    at, width, best = _log_odds(wanted / n_rows), 1.0, (math.nan, -n_rows)
-    for tried in range(MOST_COUNTS):
-        threshold = _rounded(at)
-        at, count = _log_odds(threshold), select(threshold)
-        if abs(count - wanted) < abs(best[1] - wanted):
-            best = threshold, count
-        if abs(count - wanted) <= _NEAR * wanted:
-            break
-        if count > wanted:
-            low = at, count
+    tried, rarer = dict[float, int](), min(wanted, n_rows - wanted)
+
+    def excess(log_odds: float) -> float:
+        """Log-odds of the share selected, less those wanted; 0 if it is near enough."""
+        if abs(log_odds) >= _FARTHEST:
+            count = n_rows if log_odds < 0 else 0
         else:
-            high = at, count
-        if high[0] == _FARTHEST:
-            at, width = at + width, 2.0 * width
-        elif low[0] == -_FARTHEST:
-            at, width = at - width, 2.0 * width
-        else:
-            at = _between(low, high, wanted, halve=tried % 3 == 2)
-        at = min(max(at, -_FARTHEST), _FARTHEST)
-    return best if abs(best[1] - wanted) <= _NEAR_ENOUGH * wanted else None
+            threshold = _typed(log_odds)
+            count = tried.get(threshold, -1)
+            if count < 0:
+                if len(tried) == MOST_COUNTS:
+                    return 0.0
+                count = tried[threshold] = select(threshold)
+        if abs(count - wanted) <= _NEAR * rarer:
+            return 0.0
+        shares = (count + 0.5) / (n_rows + 1.0), (wanted + 0.5) / (n_rows + 1.0)
+        return float(logit(shares[0]) - logit(shares[1]))
+
+    middle = float(logit(wanted / n_rows))
+    bracket = [middle - 1.0, middle + 1.0]
+    while excess(bracket[0]) < 0.0 and bracket[0] > -_FARTHEST:
+        bracket = [max(2.0 * bracket[0] - bracket[1], -_FARTHEST), bracket[0]]
+    while excess(bracket[1]) > 0.0 and bracket[1] < _FARTHEST:
+        bracket = [bracket[1], min(2.0 * bracket[1] - bracket[0], _FARTHEST)]
+    if excess(bracket[0]) * excess(bracket[1]) < 0.0:
+        brentq(excess, *bracket, maxiter=50, disp=False)
+    if not tried:
+        return None
+    best = min(tried, key=lambda threshold: abs(tried[threshold] - wanted))
+    return (best, tried[best]) if abs(tried[best] - wanted) <= _NEAR_ENOUGH * rarer else None
 
 
-def _between(low: tuple[float, int], high: tuple[float, int], wanted: int, *, halve: bool) -> float:
-    ends = math.log(low[1] + 0.5), math.log(high[1] + 0.5)
-    share = 0.5 if halve else (ends[0] - math.log(wanted + 0.5)) / (ends[0] - ends[1])
-    return low[0] + min(max(share, 0.05), 0.95) * (high[0] - low[0])
-
-
-def _log_odds(probability: float) -> float:
-    return math.log(probability / (1.0 - probability))
-
-
-def _mirrored(probability: float) -> float:
-    return round(1.0 - probability, 15)
-
-
-def _rounded(log_odds: float) -> float:
-    """Return the probability with few digits, so that a person can type it."""
-    if log_odds > 0:
-        return _mirrored(_rounded(-log_odds))
-    return float(f"{1.0 / (1.0 + math.exp(-log_odds)):.{_DIGITS}g}")
+def _typed(log_odds: float) -> float:
+    """Return the probability with three digits off 0 or 1, so that a person can type it."""
+    small = float(f"{expit(-abs(log_odds)):.3g}")
+    return small if log_odds < 0 else round(1.0 - small, 15)

@@ -37,7 +37,7 @@ same limit at every client made many fits infeasible (adult-5 by sex, six splits
 kept at 71 exchanges, without it .88 at 42).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -52,104 +52,103 @@ from fcfl.problem.evaluation import Problem
 from fcfl.rules import LEAST_ROWS, RATE_KINDS, Rule
 
 Pooling: TypeAlias = Literal["auto", "none"]
+Indices: TypeAlias = NDArray[np.int64]
 
+# Options of users, with their defaults.
+MAX_ACCURACY_LOSS = 0.02  # that margins may cost on training rows
+MAX_RATE_SHIFT = 0.05  # of the federation's rates, from the model without budgets
+
+# The promise: `docs/promise.md` defines which rows can tell and who is named.
 TELLS = 0.9  # chance at parity from which a client's own rows decide, whatever the confidence
-POOLED_FROM = 8  # clients; with two or three the flat prior of the spread decides, not the data
-LEAST_POOLED = 3  # clients that must compare a pair of groups for its average to mean anything
 ODD = 0.025  # chance that a client like the others is named, over all comparisons
-KEPT_SHARE = 0.1  # of the room, which bounds leave on each side of parity
-CERTAIN = float(np.nextafter(1.0, 0.0))  # the largest probability with a finite quantile
 
+# Chosen in `benchmarks.promise`, on other seeds than those of its figures.
+POOLED_FROM = 8  # clients; with two or three the flat prior of the spread decides, not the data
+KEPT_SHARE = 0.1  # of the room: bounds leave as much on each side of parity
+RUNGS = (0.5, 0.8, 0.9, 0.95, 0.99)  # confidences to try where the one asked for costs too much
+
+LEAST_POOLED = 3  # clients: of two, a mean and a spread leave no degree of freedom
 SPREADS = np.arange(0.0, 0.4001, 0.002)  # the grid of the spread between clients, flat prior
+CERTAIN = float(np.nextafter(1.0, 0.0))  # the largest probability with a finite quantile
 
 
 @dataclass(frozen=True)
 class Sampling:
     """What samples of training rows tell about each row, at the rates of some model.
 
-    ``smaller`` is the smaller of the two groups; ``opposite`` the deviation with the two groups'
-    weights exchanged, that of the other tail of a ratio.
+    ``deviation`` is that of the row's value at parity. Multiplied by ``tilt`` it is that of the
+    other tail, in which a ratio exchanges the weights of its groups. ``smaller`` has the rows of
+    the smaller group.
     """
 
     parity: Vector
     deviation: Vector
-    opposite: Vector
+    tilt: Vector
     room: Vector
     smaller: Vector
-
-    @property
-    def kept_at_parity(self) -> Vector:
-        """Chance that a model with equal rates keeps each row on a sample."""
-        return kept_chance(np.zeros(len(self.room)), self.room, self.deviation, self.opposite)
-
-    @property
-    def tells(self) -> NDArray[np.bool_]:
-        """Whether a client's own rows can tell each comparison."""
-        return self.kept_at_parity >= TELLS
 
 
 def sample(constraints: Constraints, counts: Vector, rates: Vector) -> Sampling:
     """Describe the sampling of each row; ``rates`` and ``counts`` are stacked by client."""
     row, column, value = constraints.entry_row, constraints.entry_column, constraints.entry_value
-    n = len(constraints)
 
     def total(of_entries: Vector) -> Vector:
-        return np.bincount(row, of_entries, minlength=n).astype(np.float64)
+        return np.bincount(row, of_entries, minlength=len(constraints)).astype(np.float64)
 
     first = value > 0
     rows_a, rows_b = total(counts[column] * first), total(counts[column] * ~first)
     weight_a, weight_b = total(value * first), total(-value * ~first)
+    inverse_a, inverse_b = 1.0 / np.maximum(rows_a, 1e-9), 1.0 / np.maximum(rows_b, 1e-9)
+    spread = weight_a**2 * inverse_a + weight_b**2 * inverse_b
+    exchanged = weight_b**2 * inverse_a + weight_a**2 * inverse_b
     parity = _parity_rates(constraints, counts, rates)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        noise = parity * (1.0 - parity)
-        inverse_a, inverse_b = 1.0 / np.maximum(rows_a, 1e-9), 1.0 / np.maximum(rows_b, 1e-9)
-        deviation = np.sqrt(noise * (weight_a**2 * inverse_a + weight_b**2 * inverse_b))
-        opposite = np.sqrt(noise * (weight_b**2 * inverse_a + weight_a**2 * inverse_b))
-    room = constraints.bounds - parity * (weight_a - weight_b)
-    return Sampling(parity, deviation, opposite, room, np.minimum(rows_a, rows_b))
+    return Sampling(
+        parity=parity,
+        deviation=np.sqrt(parity * (1.0 - parity) * spread),
+        tilt=np.sqrt(exchanged / spread),
+        room=constraints.bounds - parity * (weight_a - weight_b),
+        smaller=np.minimum(rows_a, rows_b),
+    )
 
 
 def _parity_rates(constraints: Constraints, counts: Vector, rates: Vector) -> Vector:
-    """The rate of the groups that each row's rule compares, together, at a client or overall.
+    """Return the rate of all groups that each row's rule compares, at a client or overall.
 
     It counts `SHARED_ROWS` more rows at the federation's rate, so that it is never 0 or 1.
     """
-    everywhere = _numbered((row.attribute, row.kind) for row in constraints.rows)
-    at_client = _numbered((row.client, row.attribute, row.kind) for row in constraints.rows)
 
-    def total(group: NDArray[np.int64]) -> tuple[Vector, Vector]:
-        """Selected rows and all rows behind the rates that each group of rows touches."""
+    def total(*names: str) -> tuple[Vector, Vector]:
+        """Selected rows and all rows behind the rates that rows with equal names touch."""
+        numbers: dict[object, int] = {}
+        keys = [tuple(getattr(row, name) for name in names) for row in constraints.rows]
+        group = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
         width = constraints.n_columns
         touched = np.unique(group[constraints.entry_row] * width + constraints.entry_column)
         owner, column = np.divmod(touched, width)
         selected = np.bincount(owner, counts[column] * rates[column]).astype(np.float64)
         return selected[group], np.bincount(owner, counts[column]).astype(np.float64)[group]
 
-    selected, n = total(everywhere)
+    selected, n = total("attribute", "kind")
     overall = (selected + 1.0) / (n + 2.0)
-    selected, n = total(at_client)
+    selected, n = total("client", "attribute", "kind")
     return np.asarray((selected + SHARED_ROWS * overall) / (n + SHARED_ROWS))
 
 
-def kept_chance(mean: Vector, room: Vector, deviation: Vector, opposite: Vector) -> Vector:
-    """Chance that a value ``mean`` above parity is within ``room`` of it on both sides."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        above = ndtr((room - mean) / np.maximum(deviation, 1e-300))
-        below = ndtr(-(room + mean) / np.maximum(opposite, 1e-300))
-    return np.asarray(above - below)
+def kept_chance(mean: Vector | float, room: Vector, deviation: Vector, tilt: Vector) -> Vector:
+    """Return the chance that a value ``mean`` above parity is within ``room`` on both sides."""
+    scale = np.maximum(deviation, 1e-300)
+    return np.asarray(ndtr((room - mean) / scale) - ndtr(-(room + mean) / (tilt * scale)))
 
 
-def margins(sampling: Sampling, confidence: Vector, deviation: Vector, opposite: Vector) -> Vector:
+def margins(room: Vector, confidence: Vector, deviation: Vector, tilt: Vector) -> Vector:
     """Return M: how far above parity each row may be trained; see the module."""
-    room = np.maximum(sampling.room, 0.0)
-    at_parity = kept_chance(np.zeros(room.size), room, deviation, opposite)
+    at_parity = kept_chance(0.0, room, deviation, tilt)
     target = np.minimum(confidence, 0.5 * (1.0 + confidence) * at_parity)
-    low, high = np.zeros(room.size), room.copy()
-    fits = kept_chance(room, room, deviation, opposite) >= target
-    low = np.where(fits, room, low)
+    fits = kept_chance(room, room, deviation, tilt) >= target
+    low, high = np.where(fits, room, 0.0), room
     for _ in range(50):
         middle = 0.5 * (low + high)
-        inside = kept_chance(middle, room, deviation, opposite) >= target
+        inside = kept_chance(middle, room, deviation, tilt) >= target
         low, high = np.where(inside, middle, low), np.where(inside, high, middle)
     return low
 
@@ -157,11 +156,15 @@ def margins(sampling: Sampling, confidence: Vector, deviation: Vector, opposite:
 def shared_confidence(constraints: Constraints, confidence: float) -> Vector:
     """Return c' of each row: a budget's miss is shared out over groups and kinds of rates."""
     found = np.empty(len(constraints))
-    for rows in _grouped(constraints, lambda r: (r.client, r.metric, r.attribute, r.rule)).values():
+    budgets = _grouped(constraints, lambda _, row: (row.client, *_rule_of(row)))
+    for rows in budgets.values():
         groups = {constraints.rows[i].group_a for i in rows}
         kinds = len(RATE_KINDS[constraints.rows[rows[0]].metric])
         found[rows] = 1.0 - (1.0 - confidence) * 2.0 / max(len(groups) * kinds, 2)
     return found
+
+
+# --- estimates over clients -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -179,7 +182,7 @@ class Shrinkage:
 
 
 def shrinkage(differences: Vector, deviations: Vector) -> Shrinkage:
-    r"""Empirical Bayes of clients' differences, integrated over their spread.
+    r"""Return empirical Bayes weights of clients' differences, integrated over their spread.
 
     .. math:: \pi(\tau) \propto \sqrt V \prod_k N(D_k; m, \tau^2 + s_k^2),
               \quad V = 1 / \sum_k (\tau^2 + s_k^2)^{-1}
@@ -191,11 +194,11 @@ def shrinkage(differences: Vector, deviations: Vector) -> Shrinkage:
     own = SPREADS[:, None] ** 2 * precision
     V = 1.0 / precision.sum(axis=1)
     m = V * (precision @ D)
-    share = _posterior(precision, V, m, D)
+    squares = (precision * (D - m[:, None]) ** 2).sum(axis=1)
+    share = _posterior(V, np.log(precision).sum(axis=1), squares)
     means = own * D + (1.0 - own) * m[:, None]
-    mean = share @ means
     inner = share @ (own * s2 + (1.0 - own) ** 2 * V[:, None])
-    between = share @ (means - mean) ** 2
+    between = share @ (means - share @ means) ** 2
     return Shrinkage(
         own=share @ own,
         average=share @ (precision * V[:, None]),
@@ -205,28 +208,24 @@ def shrinkage(differences: Vector, deviations: Vector) -> Shrinkage:
     )
 
 
-def _posterior(precision: Vector, V: Vector, m: Vector, D: Vector) -> Vector:
-    squares = (precision * (D - m[:, None]) ** 2).sum(axis=1)
-    log = 0.5 * np.log(V) + 0.5 * np.log(precision).sum(axis=1) - 0.5 * squares
-    share = np.exp(log - log.max())
-    return np.asarray(share / share.sum())
+def _posterior(V: Vector, log_precision: Vector, squares: Vector) -> Vector:
+    log = 0.5 * (np.log(V) + log_precision - squares)
+    share = np.exp(log - log.max(axis=0))
+    return np.asarray(share / share.sum(axis=0))
 
 
 def _surprise(D: Vector, s2: Vector, precision: Vector) -> Vector:
-    """How far each client is from what the other clients predict, in standard deviations.
+    """Return how far each client is from what the others predict, in standard deviations.
 
     All quantities of `shrinkage`, of every client's others at once: shape (spreads, clients).
     """
     P = precision.sum(axis=1, keepdims=True) - precision
-    V = 1.0 / P
-    m = V * ((precision @ D)[:, None] - precision * D)
+    m = ((precision @ D)[:, None] - precision * D) / P
     squares = (precision @ D**2)[:, None] - precision * D**2 - P * m**2
     logs = np.log(precision).sum(axis=1, keepdims=True) - np.log(precision)
-    log = 0.5 * (np.log(V) + logs - np.maximum(squares, 0.0))
-    share = np.exp(log - log.max(axis=0))
-    share /= share.sum(axis=0)
+    share = _posterior(1.0 / P, logs, np.maximum(squares, 0.0))
     mean = (share * m).sum(axis=0)
-    variance = (share * (SPREADS[:, None] ** 2 + s2 + V + (m - mean) ** 2)).sum(axis=0)
+    variance = (share * (SPREADS[:, None] ** 2 + s2 + 1.0 / P + (m - mean) ** 2)).sum(axis=0)
     return np.asarray(np.abs(D - mean) / np.sqrt(variance))
 
 
@@ -234,10 +233,11 @@ def _surprise(D: Vector, s2: Vector, precision: Vector) -> Vector:
 class Enforced:
     """The rows that a run enforces, and what is known of them at the model without budgets.
 
-    Row j of ``budgets`` is an estimate for its client; ``own`` are the same comparisons on the
-    client's own rows. ``weight`` is that of a client's own rows in the estimate, ``deviation`` and
-    ``opposite`` those of the estimate, ``trust`` how far decisions, not smooth rates, count.
-    ``tells`` says whose own rows can tell, ``odd`` which clients contradict the others.
+    Row j of ``budgets`` is an estimate for its client where ``is_pooled``; ``own`` are the same
+    comparisons on the client's own rows, which have the ``weight`` in the estimate. ``deviation``
+    and ``tilt`` are those of the estimate. ``trust`` is the share of the gap between hard and
+    smooth rates that new rows repeat. Where ``tells``, a client's own rows can tell. ``odd`` are
+    the clients that contradict the others.
     """
 
     budgets: Constraints
@@ -245,7 +245,7 @@ class Enforced:
     counts: Vector
     weight: Vector
     deviation: Vector
-    opposite: Vector
+    tilt: Vector
     trust: Vector
     tells: NDArray[np.bool_]
     is_pooled: NDArray[np.bool_]
@@ -258,11 +258,15 @@ class Enforced:
         return bool(self.is_pooled.any())
 
     @property
+    def telling(self) -> Constraints:
+        """The own rows of clients that can tell, where the budget is an estimate."""
+        return self.own.take(np.flatnonzero(self.tells & self.is_pooled))
+
+    @property
     def decisive(self) -> Constraints:
         """What decisions must keep: own rows that can tell, else the estimates."""
-        own = np.flatnonzero(self.tells & self.is_pooled)
         kept = np.flatnonzero(~(self.tells & self.is_pooled))
-        return self.budgets.take(kept).plus(self.own.take(own))
+        return self.budgets.take(kept).plus(self.telling)
 
 
 def enforced(
@@ -281,66 +285,49 @@ def enforced(
     """
     is_pooled = pooled_rows(constraints, pooling)
     least = np.array([_least_rows(row, rules, min_group_rows) for row in constraints.rows])
-    smaller = sample(constraints, counts, hard).smaller
-    kept = np.flatnonzero(is_pooled | (smaller >= least))
-    own = constraints.take(kept)
-    return _estimates(own, counts, hard, is_pooled[kept])
-
-
-def pooled_rows(constraints: Constraints, pooling: Pooling) -> NDArray[np.bool_]:
-    """Return which rows are estimates over clients, of those of all groups with any rows."""
-    keys = _pairs(constraints) if pooling == "auto" else {}
-    clients_of: dict[object, set[ClientId | None]] = {}
-    for (rule, *_), rows in keys.items():
-        names = clients_of.setdefault(rule, set())
-        names.update(constraints.rows[i].client for i in rows)
-    is_pooled = np.zeros(len(constraints), dtype=bool)
-    for (rule, *_), rows in keys.items():
-        if len(rows) >= LEAST_POOLED and len(clients_of[rule]) >= POOLED_FROM:
-            is_pooled[rows] = True
-    return is_pooled
-
-
-def _estimates(
-    own: Constraints, counts: Vector, hard: Vector, is_pooled: NDArray[np.bool_]
-) -> Enforced:
-    """The rows with those that are pooled shrunk towards the averages over clients."""
-    sampling = sample(own, counts, hard)
-    n = len(own)
-    weight, deviation = np.ones(n), sampling.deviation.copy()
+    kept = np.flatnonzero(is_pooled | (sample(constraints, counts, hard).smaller >= least))
+    own, is_pooled = constraints.take(kept), is_pooled[kept]
+    sampling, values = sample(own, counts, hard), own.apply(hard)
+    weight, deviation = np.ones(len(own)), sampling.deviation.copy()
     trust = sampling.smaller / (sampling.smaller + TRUSTED_ROWS)
-    weights, averages, spread = [], [], {}
-    odd: dict[ClientId, None] = {}
     pairs = [rows for rows in _pairs(own).values() if is_pooled[rows[0]]]
     most = ndtri(1.0 - ODD / max(0.5 * sum(map(len, pairs)), 1.0))
-    values = own.apply(hard)
-    for rows in pairs:
+    shares, averages = np.zeros((len(own), len(pairs))), np.zeros((len(own), len(pairs)))
+    spread, odd = {}, dict[ClientId | None, None]()
+    for j, rows in enumerate(pairs):
         found = shrinkage(values[rows], sampling.deviation[rows])
         weight[rows], deviation[rows] = found.own, found.deviation
-        column = np.zeros(n)
-        column[rows] = 1.0 - found.own
-        weights.append(column)
-        average = np.zeros(n)
-        average[rows] = found.average
-        averages.append(own.weigh_rates(average))
+        shares[rows, j], averages[rows, j] = 1.0 - found.own, found.average
         together = sampling.smaller[rows].sum()
         trusted = together / (together + TRUSTED_ROWS)
         trust[rows] = found.own * trust[rows] + (1.0 - found.own) * trusted
         row = own.rows[rows[0]]
         spread[f"{row.attribute}: {row.group_a} - {row.group_b} ({row.kind})"] = found.spread
-        for i, surprise in zip(rows, found.surprise, strict=True):
-            client = own.rows[i].client
-            if surprise > most and client is not None:
-                odd[client] = None
+        odd |= dict.fromkeys(own.rows[i].client for i in rows[found.surprise > most])
     budgets = own
-    if weights:
-        scaled = replace(own, entry_value=own.entry_value * weight[own.entry_row])
-        budgets = replace(scaled, pooled=Pooled(np.array(weights).T, np.array(averages)))
-    ratio = sampling.opposite / np.maximum(sampling.deviation, 1e-300)
+    if pairs:
+        pooled = Pooled(shares, np.array([own.weigh_rates(average) for average in averages.T]))
+        budgets = replace(own, entry_value=own.entry_value * weight[own.entry_row], pooled=pooled)
+    tells = kept_chance(0.0, sampling.room, sampling.deviation, sampling.tilt) >= TELLS
     return Enforced(
-        budgets, own, counts, weight, deviation, deviation * ratio, trust,
-        sampling.tells, is_pooled, spread, tuple(odd),
+        budgets, own, counts, weight, deviation, sampling.tilt, trust, tells, is_pooled, spread,
+        tuple(client for client in odd if client is not None),
     )  # fmt: skip
+
+
+def pooled_rows(constraints: Constraints, pooling: Pooling) -> NDArray[np.bool_]:
+    """Return which rows are estimates over clients, of those of all groups with any rows."""
+    is_pooled = np.zeros(len(constraints), dtype=bool)
+    if pooling == "none":
+        return is_pooled
+    pairs, clients = _pairs(constraints), dict[object, set[ClientId | None]]()
+    for rows in pairs.values():
+        names = clients.setdefault(_rule_of(constraints.rows[rows[0]]), set())
+        names.update(constraints.rows[i].client for i in rows)
+    for rows in pairs.values():
+        n_clients = len(clients[_rule_of(constraints.rows[rows[0]])])
+        is_pooled[rows] = len(rows) >= LEAST_POOLED and n_clients >= POOLED_FROM
+    return is_pooled
 
 
 def _least_rows(row: Row, rules: Sequence[Rule], given: float | None) -> float:
@@ -349,33 +336,35 @@ def _least_rows(row: Row, rules: Sequence[Rule], given: float | None) -> float:
     least = [
         rule.least_rows(row.client)
         for rule in rules
-        if (rule.name, rule.metric, rule.attribute) == (row.rule, row.metric, row.attribute)
+        if (rule.name, rule.metric, rule.attribute) == _rule_of(row)
         and (rule.scope == "global") == (row.client is None)
     ]
     return max(least, default=LEAST_ROWS[0])
 
 
+# --- bounds ---------------------------------------------------------------------------------------
+
+
 def rate_limits(known: Enforced, rates: Vector, most: float) -> Constraints:
-    """Rows that keep the federation's rates within ``most`` of those given, two for each rate."""
-    constraints, counts = known.own, known.counts
-    limits = no_rows(constraints.n_columns)
-    for (attribute, kind), own in _grouped(constraints, lambda r: (r.attribute, r.kind)).items():
-        columns = _columns(constraints, own)
+    """Return rows that keep the federation's rates within ``most`` of those given, two a rate."""
+    own, counts = known.own, known.counts
+    limits = no_rows(own.n_columns)
+    kinds = _grouped(own, lambda _, row: (row.attribute, row.kind))
+    for (attribute, kind), rows in kinds.items():
+        columns = np.unique(own.entry_column[np.isin(own.entry_row, rows)])
         shares = counts[columns] / max(float(counts[columns].sum()), 1e-300)
         rate = float(shares @ rates[columns])
-        for sign in (1.0, -1.0):
-            row = Row(None, SHIFT, SHIFT, attribute, kind, "", "", most)
-            limits = limits.plus(
-                Constraints(
-                    rows=(row,),
-                    blocks=np.zeros(1, dtype=np.int64),
-                    bounds=np.array([sign * rate + most]),
-                    entry_row=np.zeros(columns.size, dtype=np.int64),
-                    entry_column=columns,
-                    entry_value=sign * shares,
-                    n_columns=constraints.n_columns,
-                )
+        limits = limits.plus(
+            Constraints(
+                rows=(Row(None, SHIFT, SHIFT, attribute, kind, "", "", most),) * 2,
+                blocks=np.arange(2),
+                bounds=np.array([rate + most, most - rate]),
+                entry_row=np.repeat([0, 1], columns.size),
+                entry_column=np.tile(columns, 2),
+                entry_value=np.append(shares, -shares),
+                n_columns=own.n_columns,
             )
+        )
     return limits
 
 
@@ -408,81 +397,68 @@ def tightened(
     hard: Vector,
     bias: Vector,
     confidence: float,
-    new_rows: Vector | None = None,
+    per_new_row: Vector | float = 0.0,
 ) -> Tightened:
     """Lower the bounds of the budgets for a confidence; see the module.
 
     ``smooth`` and ``hard`` are the rates of the model trained with the plain budgets, ``bias`` by
-    how much each row is expected to be larger on new rows. With ``new_rows``, the training rows
-    of each row's client divided by new ones, a sample is to keep the budgets, not the population.
+    how much each row is expected to be larger on new rows. With ``per_new_row``, the training rows
+    of each row's client per new row, a sample is to keep the budgets, not the population.
     """
-    sampling = sample(known.own, known.counts, hard)
-    extra = 0.0 if new_rows is None else new_rows
-    deviation = np.sqrt(known.deviation**2 + extra * sampling.deviation**2)
-    opposite = np.sqrt(known.opposite**2 + extra * sampling.opposite**2)
-    c = shared_confidence(known.budgets, confidence)
-    room = np.maximum(sampling.room, 0.0)
-    M = margins(sampling, c, deviation, opposite)
+    sampling, b = sample(known.own, known.counts, hard), known.budgets.bounds
+    deviation = np.sqrt(known.deviation**2 + per_new_row * sampling.deviation**2)
+    c, room = shared_confidence(known.budgets, confidence), np.maximum(sampling.room, 0.0)
+    M = margins(room, c, deviation, known.tilt)
     gap = known.trust * known.budgets.apply(hard - smooth)
     width = np.maximum(M, KEPT_SHARE * room)
     most = width - KEPT_SHARE * room
-    shift = np.clip(bias + gap, -most, most)
-    b = known.budgets.bounds
     z = ndtri(np.minimum(0.5 * (1.0 + c), CERTAIN))
     short = np.full(room.size, np.inf)
     np.divide(z * deviation, room, out=short, where=room > 0)
-    can_tell = kept_chance(np.zeros(room.size), room, deviation, opposite) >= TELLS
     return Tightened(
-        np.minimum(b, b - room + width - shift),
-        b - known.trust * (1.0 - KEPT_SHARE) * (room - M),
-        short**2,
-        can_tell,
+        smooth=np.minimum(b, b - room + width - np.clip(bias + gap, -most, most)),
+        decided=b - known.trust * (1.0 - KEPT_SHARE) * (room - M),
+        rows_short=short**2,
+        can_tell=kept_chance(0.0, room, deviation, known.tilt) >= TELLS,
     )
 
 
 def rows_per_new_row(
     problem: Problem, rows: Sequence[Row], new_rows: float | None
-) -> Vector | None:
-    """Return the training rows of each row's client, or of all, per new row of theirs.
+) -> Vector | float:
+    """Return the training rows of each row's client, or the mean of all, per new row.
 
-    ``new_rows`` is the number of new rows of each client, or None.
+    ``new_rows`` is the number of new rows of each client. None stands for its population: 0.
     """
     if new_rows is None:
-        return None
-    own = dict(zip(problem.clients, problem.n_rows, strict=True))
-    together = float(problem.n_rows.mean())
-    trained = [together if row.client is None else own[row.client] for row in rows]
-    return np.array(trained) / new_rows
+        return 0.0
+    trained = dict[ClientId | None, float](zip(problem.clients, problem.n_rows, strict=True))
+    trained[None] = float(problem.n_rows.mean())
+    return np.array([trained[row.client] for row in rows]) / new_rows
 
 
-def _numbered(keys: Iterable[object]) -> NDArray[np.int64]:
-    """Return the number of each key, in the order in which keys are met."""
-    numbers: dict[object, int] = {}
-    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
+# --- groups of rows -------------------------------------------------------------------------------
 
 
-def _grouped(constraints: Constraints, key: Callable[[Row], Any]) -> dict[Any, NDArray[np.int64]]:
-    """Return the positions of rows by a key, in the order in which keys are met."""
+def _rule_of(row: Row) -> tuple[str, str, str]:
+    return row.rule, row.metric, row.attribute
+
+
+def _grouped(constraints: Constraints, key: Callable[[int, Row], Any]) -> dict[Any, Indices]:
+    """Return the positions of rows by a key, in the order in which keys are met, but for None."""
     found: dict[Any, list[int]] = {}
     for i, row in enumerate(constraints.rows):
-        found.setdefault(key(row), []).append(i)
-    return {name: np.array(places) for name, places in found.items()}
+        found.setdefault(key(i, row), []).append(i)
+    return {name: np.array(places) for name, places in found.items() if name is not None}
 
 
-def _pairs(constraints: Constraints) -> dict[tuple[object, ...], NDArray[np.int64]]:
-    """Rows of single clients that compare the same two groups by the same rule."""
+def _pairs(constraints: Constraints) -> dict[Any, Indices]:
+    """Return rows of single clients that compare the same two groups by the same rule."""
     weight = np.zeros(len(constraints))
     np.maximum.at(weight, constraints.entry_row, constraints.entry_value)
-    found: dict[tuple[object, ...], list[int]] = {}
-    for i, row in enumerate(constraints.rows):
-        if row.client is not None:
-            rule = row.rule, row.metric, row.attribute
-            key = (rule, row.kind, row.group_a, row.group_b, float(weight[i]))
-            found.setdefault(key, []).append(i)
-    return {key: np.array(rows) for key, rows in found.items()}
 
+    def key(i: int, row: Row) -> Any:
+        pair = row.kind, row.group_a, row.group_b, float(weight[i])
+        return None if row.client is None else (*_rule_of(row), *pair)
 
-def _columns(constraints: Constraints, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The rates that some rows touch."""
-    inside = np.isin(constraints.entry_row, rows)
-    return np.unique(constraints.entry_column[inside])
+    return _grouped(constraints, key)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from fcfl.methods.method import RoundInfo
-from fcfl.training.session import OnRound
+from fcfl.training.run import OnRound
 
 if TYPE_CHECKING:
     from rich.console import Console

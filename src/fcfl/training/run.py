@@ -1,47 +1,96 @@
-"""What all fits of a run share: its clients, its rules, and how one fit is run and stored."""
+"""What the fits of a run share: clients, rules, the folder, and the loop with its checkpoints."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from fcfl._checks import first_of
 from fcfl._types import ClientId, Point, Reports, Request, Vector, brief_repr
 from fcfl.audit.verdicts import compare, disparity_value
-from fcfl.client.client import Counted, Introduction, Setup
-from fcfl.errors import AbsentClientError, DataError
+from fcfl.client.client import Introduction, Setup
+from fcfl.errors import AbsentClientError, CheckpointError, DataError, FCFLError, Interrupted
 from fcfl.extras import DisclosedRows
-from fcfl.federation.checkpoint import checkpoint_path, previous_path
-from fcfl.federation.exchange_count import EXCHANGES
+from fcfl.federation import checkpoint, loop
+from fcfl.federation.exchange_count import EXCHANGES, ExchangeCount, Phase
 from fcfl.federation.federation import Bound, Federation
-from fcfl.federation.history import join_histories
-from fcfl.federation.loop import Progress, Runtime
-from fcfl.methods.method import RoundInfo, first_state, options_of, traits_of
+from fcfl.federation.history import History, join_histories
+from fcfl.federation.loop import Progress
+from fcfl.federation.serialise import same
+from fcfl.methods import method as methods
+from fcfl.methods.method import RoundInfo, traits_of
+from fcfl.methods.private import Private
+from fcfl.methods.registry import METHODS, check_method
+from fcfl.methods.sqp.sqp import SQP
 from fcfl.models.model import Model
 from fcfl.policy import stricter
 from fcfl.problem.constraints import no_rows
-from fcfl.problem.evaluation import Problem, build_problem
-from fcfl.results.evaluations import AuditTerms, Evaluations
+from fcfl.problem.evaluation import Evaluation, Problem, build_problem, evaluate_point
 from fcfl.rules import LEAST_ROWS, Rule, check_budget_clients, rates_needed
 from fcfl.training.margins import Pooling, pooled_rows
-from fcfl.training.session import HISTORY, Session, run_rounds
-from fcfl.training.settings import as_method, check_traits
 
-SELECTION = "selection.json"
+OnRound = Callable[[RoundInfo, float], None]
+
+HISTORY = "history.jsonl"
 FREE = "without-budgets"  # folder of the fit that a run with budgets begins with
-_FITS = "fit-*"  # folders of the fits after the first one under budgets
+CHECKPOINT_SECONDS = 0.5  # between two checkpoints; the first follows the first round
 MAX_NOTES = 8  # sentences of one kind
 
 
-def forget(folder: Path) -> None:
-    """Remove what an earlier run left in this folder to resume from."""
-    for place in (folder, folder / FREE, *sorted(folder.glob(_FITS))):
-        for name in (HISTORY, SELECTION, EXCHANGES):
-            (place / name).unlink(missing_ok=True)
-        checkpoint_path(place).unlink(missing_ok=True)
-        previous_path(place).unlink(missing_ok=True)
+@dataclass(frozen=True)
+class Session:
+    """Where a run is stored, whether it resumes, and where it reports to.
+
+    Without a ``folder`` nothing is written. ``on_round`` is called after every round with its info
+    and the share done, ``on_message`` with sentences for a person. The last report of an absent
+    client stays in force for ``max_age`` rounds. ``on_met`` is called once, with the `Run`, when
+    all clients have reported their counts and nothing has been written yet.
+    """
+
+    folder: Path | None = None
+    resume: bool = False
+    on_round: OnRound | None = None
+    on_message: Callable[[str], None] = lambda sentence: None
+    max_age: int = 0
+    on_met: Callable[["Run"], None] = lambda run: None
+
+    def __post_init__(self) -> None:
+        if self.folder is not None:
+            object.__setattr__(self, "folder", Path(self.folder))
+
+    @property
+    def required_folder(self) -> Path:
+        """The folder, for a run that writes one."""
+        if self.folder is None:
+            raise ValueError("`folder` must be given: this run writes one.")
+        return self.folder
+
+    def part(self, low: float, high: float) -> "Session":
+        """Return the session of a part of the work, from one share of it to another."""
+        on_round = self.on_round
+        if on_round is None:
+            return self
+        return replace(
+            self, on_round=lambda info, share: on_round(info, low + (high - low) * share)
+        )
+
+    def quiet(self) -> "Session":
+        """Return the session without sentences, for one of many runs that would repeat them."""
+        return replace(self, on_message=lambda sentence: None)
+
+    def inside(self, name: str) -> "Session":
+        """Return the session of a folder in this one, which is made if it is missing."""
+        if self.folder is None:
+            return self
+        place = self.folder / name
+        place.mkdir(exist_ok=True)
+        return replace(self, folder=place, resume=self.resume and _has_checkpoint(place))
 
 
 @dataclass(frozen=True)
@@ -51,7 +100,7 @@ class Stage:
     progress: Progress[Any]
     history: tuple[RoundInfo, ...] = ()
     folder: str = ""  # inside that of the run
-    reports: Reports | None = None
+    reports: Reports = field(default_factory=dict)
 
     __repr__ = brief_repr
 
@@ -68,14 +117,13 @@ class Stage:
 
 
 @dataclass
-class Recording:
+class _Recording:
     """A runtime that keeps the last reports, from which another fit may begin."""
 
-    runtime: Runtime
-    last: Reports | None = None
+    runtime: Bound
+    last: Reports = field(default_factory=dict)
 
     def evaluate(self, request: Request) -> Reports:
-        """Return every client's reports."""
         self.last = self.runtime.evaluate(request)
         return self.last
 
@@ -90,7 +138,7 @@ class Run:
     session: Session
     introductions: Mapping[ClientId, Introduction]
     min_group_rows: float | None = 1.0
-    counts: Reports = field(default_factory=dict)  # of these reports only the counts are used
+    counts: Reports = field(default_factory=dict)  # the reports on the first request
     l2: float = 0.0
     seed: int = 0
 
@@ -107,10 +155,9 @@ class Run:
         request = Request((Point(params),))
         if traits_of(self.method).is_cross_validated:
             clients, n_rates = self.federation.names, len(self.setup.rates)
-            unmet = Problem(
-                clients, np.ones(len(clients)), n_rates, no_rows(len(clients) * n_rates)
-            )
-            request = first_state(self.method, params, unmet).request
+            none = no_rows(len(clients) * n_rates)
+            unmet = Problem(clients, np.ones(len(clients)), n_rates, none)
+            request = methods.first_state(self.method, params, unmet).request
         counts = self.clients.evaluate(request)
         if self.federation.failures:
             raise AbsentClientError("A run begins, or continues, with all its clients.")
@@ -121,6 +168,12 @@ class Run:
         reports = self.clients.evaluate(Request(tuple(points)))
         self.federation.check_all_answered(what)
         return reports
+
+    def decisions(self, problem: Problem, params: Vector) -> Evaluation:
+        """Return the hard rates and confusion counts of a model."""
+        with self.federation.phase("check"):
+            reports = self.ask((Point(params, "decisions"),), "how a model decides")
+        return evaluate_point(problem, params, reports)
 
     def check_comparable(self, *, relative: bool, pooling: Pooling = "none") -> None:
         """Raise `DataError` if no client has two groups that a budget compares.
@@ -135,28 +188,21 @@ class Run:
             every, _ = self.build(bounded, self.min_group_rows or 1.0)
             if pooled_rows(every.constraints, pooling).any():
                 return
-        if bounded and not self.build(bounded)[0].constraints.rows:
-            raise DataError(self._nothing_to_compare(bounded))
-
-    def _nothing_to_compare(self, bounded: Sequence[Rule]) -> str:
-        attribute = bounded[0].attribute
-        introduced = self.introductions.values()
-        present = {g for said in introduced for g in said.present.get(attribute, ())}
-        way_out = "Name another column with `--sensitive`, or leave the budget out."
-        if len(present) == 1:
-            return (
-                f"The only group of {attribute!r} among the training rows is {present.pop()!r}: a "
-                f"budget needs two to compare. {way_out}"
-            )
-        where = "Among the training rows"
-        if all(rule.scope == "client" for rule in bounded):
-            where = "Among the training rows of each client with a budget"
-            way_out = f"Compare all rows together with `--scope global`. {way_out}"
-        if any(len(said.present.get(attribute, ())) > 1 for said in introduced):
-            way_out = f"Compare smaller groups with a lower `--min-group-rows`. {way_out}"
-        return (
-            f"{where} there are no two groups of {attribute!r} with the rows that "
-            f"{bounded[0].metric} compares. {way_out}"
+        if not bounded or self.build(bounded)[0].constraints.rows:
+            return
+        attribute, metric = bounded[0].attribute, bounded[0].metric
+        present = [said.present.get(attribute, ()) for said in self.introductions.values()]
+        named = sorted({group for groups in present for group in groups})
+        is_own = all(rule.scope == "client" for rule in bounded)
+        ways = ["name another column with `--sensitive`, or leave the budget out"]
+        if is_own and len(named) > 1:
+            ways.insert(0, "compare all rows together with `--scope global`")
+        if any(len(groups) > 1 for groups in present):
+            ways.insert(0, "compare smaller groups with a lower `--min-group-rows`")
+        raise DataError(
+            f"{'No client with a budget has' if is_own else 'The clients together do not have'} "
+            f"two groups of {attribute!r} with the training rows that {metric} compares; the "
+            f"groups are {first_of(map(repr, named))}. To train, {'; '.join(ways)}."
         )
 
     def build(
@@ -166,9 +212,14 @@ class Run:
         least = self.min_group_rows if min_group_rows is None else min_group_rows
         return build_problem(rules, self.setup.rates, self.counts, l2=self.l2, min_group_rows=least)
 
-    def noted(self, left_out: tuple[str, ...]) -> tuple[str, ...]:
-        """Report which groups are left out of comparisons, in few sentences."""
-        notes = briefly(left_out, "groups at clients are too small to be compared there")
+    def noted(
+        self,
+        notes: tuple[str, ...],
+        what: str = "groups at clients are too small to be compared there",
+    ) -> tuple[str, ...]:
+        """Report sentences and return them; of many only their number and the first."""
+        if len(notes) > MAX_NOTES:
+            notes = (f"{len(notes)} {what}. The first: {notes[0]}",)
         for note in notes:
             self.session.on_message(note)
         return notes
@@ -176,7 +227,7 @@ class Run:
     def plain_problem(
         self, rules: Sequence[Rule], first: Vector
     ) -> tuple[Problem, tuple[str, ...]]:
-        """Return what a method other than SQP solves, and sentences on what is left out of it."""
+        """Return what a fit without margins solves, and sentences on what is left out of it."""
         problem, left_out = self.build(rules)
         notes, traits = self.noted(left_out), traits_of(self.method)
         if problem.constraints.rows and not traits.enforces_budgets:
@@ -185,41 +236,53 @@ class Run:
                 "measured against them.",
             ))  # fmt: skip
         if traits.n_references:
-            asked = ask_references(problem, first, traits.n_references, self.seed)
             with self.federation.phase("disclose"):
-                disclosed = self.ask(asked.points, "which rows are reference points")
-            problem, said = with_references(problem, disclosed)
-            notes += self.noted((said,))
+                problem = with_references(
+                    problem,
+                    first,
+                    traits.n_references,
+                    self.seed,
+                    lambda points: self.ask(points, "which rows are reference points"),
+                )
+            said = f"{len(problem.references)} training rows are reference points: "  # type: ignore[arg-type]
+            notes += self.noted((f"{said}the server sees them.",))
         return problem, notes
 
-    def fit(self, method: Any, state: Any, folder: str = "") -> Stage:
-        """Run a method from a state, in the run's folder or one inside it."""
-        session = self.session if not folder else self.session.inside(folder)
-        recording = Recording(self.clients)
-        fresh = Progress(state, options=options_of(method))
-        progress, history = run_rounds(method, fresh, recording, session, self.federation.exchanges)
-        return Stage(progress, history, folder, recording.last)
+    def fit(
+        self, method: Any, state: Any, phase: Phase, folder: str = "", *, reports: bool = False
+    ) -> Stage:
+        """Run a method from a state, in the run's folder or one inside it.
 
-    def fit_from(self, problem: Problem, first: Vector, folder: str = "") -> Stage:
-        """Run the run's own method from parameters."""
-        return self.fit(self.method, first_state(self.method, first, problem), folder)
-
-    def reports_of(self, stage: Stage) -> Reports:
-        """Return the reports on a fit's last request.
-
-        They are requested again after resuming, and where the fit ended without a round.
+        With ``reports`` those on its last request are requested again where they are not known:
+        after resuming, and where the fit ended without a round.
         """
-        if stage.reports is not None:
-            return stage.reports
-        return self.ask(stage.state.request.points, "how the model does where its fit ended")
+        session = self.session.inside(folder) if folder else self.session
+        runtime = _Recording(self.clients)
+        fresh = Progress(state, options=methods.options_of(method))
+        with self.federation.phase(phase):
+            ended, infos = run_rounds(method, fresh, runtime, session, self.federation.exchanges)
+            if reports and not runtime.last:
+                runtime.last = self.ask(ended.state.request.points, "how a fitted model does")
+        return Stage(ended, infos, folder, runtime.last)
+
+    def first_fit(
+        self, method: Any, problem: Problem, first: Vector, phase: Phase, folder: str = "",
+        *, reports: bool = False,
+    ) -> Stage:  # fmt: skip
+        """Fit from the first parameters; the clients were met by the first request of SQP."""
+        state = methods.first_state(method, first, problem)
+        if traits_of(method).is_cross_validated:
+            state, _ = methods.next_state(method, state, self.counts)
+            state = replace(state, rounds=(0,) * len(state.rounds))
+        return self.fit(method, state, phase, folder, reports=reports)
 
     def relative_rules(
-        self, rules: Sequence[Rule], decisions: Reports, share: float
+        self, rules: Sequence[Rule], decisions: Evaluation, share: float
     ) -> tuple[Rule, ...]:
         """Give rules without budgets this share of each client's disparity without budgets.
 
-        ``decisions`` are hard rates of the model without budgets. The stricter rules of clients
-        are merged with the result.
+        ``decisions`` are those of the model without budgets. The stricter rules of clients are
+        merged with the result.
         """
         relative: list[Rule] = []
         for rule in rules:
@@ -235,7 +298,7 @@ class Run:
             relative.append(rule)
         return rules_in_force(relative, self.introductions)
 
-    def _disparities(self, rule: Rule, reports: Reports) -> dict[ClientId, float]:
+    def _disparities(self, rule: Rule, decisions: Evaluation) -> dict[ClientId, float]:
         """Return each client's disparity, where it has one.
 
         Only groups with enough rows are compared, as far as that is known before there are
@@ -243,7 +306,7 @@ class Run:
         """
         least = LEAST_ROWS[0] if self.min_group_rows is None else self.min_group_rows
         found = {}
-        for client, (report,) in reports.items():
+        for client, report in zip(decisions.problem.clients, decisions.reports, strict=True):
             rows = report.group_counts
             compared = compare(rule, self.setup.rates, rows, least)
             if len(compared.pairs) == 0:
@@ -260,18 +323,8 @@ class Run:
             parts = [(folder / s.folder / HISTORY, sum(s.progress.state.rounds)) for s in stages]
             join_histories(parts, folder / HISTORY)
 
-    def evaluations(
-        self, counted: Mapping[ClientId, Counted], rules: Sequence[Rule]
-    ) -> Evaluations:
-        """Return what a model does on every client's rows, compared with ``rules``."""
-        return Evaluations(
-            self.setup.rates,
-            tuple(rules),
-            {client: said.train for client, said in counted.items()},
-            {client: said.test for client, said in counted.items()},
-            {client: said.report for client, said in counted.items()},
-            AuditTerms(min_group_rows=self.min_group_rows),
-        )
+
+# --- before the first fit -------------------------------------------------------------------------
 
 
 def prepare(
@@ -295,21 +348,46 @@ def prepare(
     return Run(federation, setup, adapted, session, introductions, min_group_rows)
 
 
-def ask_references(problem: Problem, params: Vector, count: int, seed: int) -> Request:
-    """Return a request for about ``count`` training rows, of each client in proportion."""
-    total = problem.n_rows.sum()
-    shares = {
-        client: max(round(count * rows / total), 1)  # a client with fewer rows gives all
-        for client, rows in zip(problem.clients, problem.n_rows, strict=True)
-    }
-    return Request((Point(params, extras=(DisclosedRows(shares, seed),)),))
+def as_method(method: Any) -> Any:
+    """Return a method by its name with its default options, or the object that is given."""
+    return METHODS[check_method("method", method)].method() if isinstance(method, str) else method
 
 
-def with_references(problem: Problem, reports: Reports) -> tuple[Problem, str]:
-    """Return the problem with the rows that clients disclosed, and a sentence on them."""
-    rows = np.vstack([reports[client][0].extras["rows"] for client in problem.clients])
-    said = f"{rows.shape[0]} training rows are reference points: the server sees them."
-    return replace(problem, references=rows), said
+def check_traits(method: Any) -> None:
+    """Raise `TypeError` for a method that lacks what a method needs, or a trait states."""
+    methods.check_method(method)
+    traits, name = traits_of(method), method.name
+    try:
+        msgspec.convert(asdict(traits), methods.Traits)
+    except msgspec.ValidationError as error:
+        raise TypeError(f"A trait of method {name!r} is no `Traits`: {error}.") from None
+    is_sqp = isinstance(method, SQP)
+    has_objective = is_dataclass(method) and "objective" in {f.name for f in fields(method)}
+    for trait, is_wrong, needs in (
+        (
+            "objectives",
+            not {*traits.objectives} <= {"max", "mean", "temperature"},
+            "must be of 'max', 'mean' and 'temperature'",
+        ),
+        (
+            "objectives",
+            len(traits.objectives) > 1 and not has_objective,
+            "to choose from needs an option `objective`",
+        ),
+        (
+            "is_cross_validated",
+            traits.is_cross_validated and not is_sqp,
+            "needs a class derived from `fcfl.SQP`, whose fits continue under other bounds; leave "
+            "it out and give `l2` as a number",
+        ),
+        (
+            "is_private",
+            traits.is_private and not isinstance(method, Private),
+            "needs a class derived from method 'private'",
+        ),
+    ):
+        if is_wrong:
+            raise TypeError(f"`{trait}` of method {name!r} {needs}.")
 
 
 def rules_in_force(
@@ -345,8 +423,154 @@ def all_levels(introductions: Mapping[ClientId, Introduction]) -> dict[str, tupl
     return {attribute: tuple(levels) for attribute, levels in found.items()}
 
 
-def briefly(sentences: tuple[str, ...], what: str) -> tuple[str, ...]:
-    """Return the sentences, or where there are many, how many of ``what`` and the first."""
-    if len(sentences) <= MAX_NOTES:
-        return sentences
-    return (f"{len(sentences)} {what}. The first: {sentences[0]}",)
+def with_references(
+    problem: Problem,
+    params: Vector,
+    count: int,
+    seed: int,
+    ask: Callable[[Sequence[Point]], Reports],
+) -> Problem:
+    """Return the problem with about ``count`` training rows that its clients disclose.
+
+    Each client discloses rows in proportion to its number of rows, and at least one.
+    """
+    total = problem.n_rows.sum()
+    shares = {
+        client: max(round(count * rows / total), 1)  # a client with fewer rows gives all
+        for client, rows in zip(problem.clients, problem.n_rows, strict=True)
+    }
+    reports = ask((Point(params, extras=(DisclosedRows(shares, seed),)),))
+    rows = np.vstack([reports[client][0].extras["rows"] for client in problem.clients])
+    return replace(problem, references=rows)
+
+
+# --- the loop with a folder -----------------------------------------------------------------------
+
+
+def forget(folder: Path) -> None:
+    """Remove what an earlier run left in this folder to resume from."""
+    for place in (folder, folder / FREE, *sorted(folder.glob("fit-*"))):
+        for path in (
+            place / HISTORY,
+            place / EXCHANGES,
+            checkpoint.checkpoint_path(place),
+            checkpoint.previous_path(place),
+        ):
+            path.unlink(missing_ok=True)
+
+
+def run_rounds(
+    method: Any, fresh: Progress[Any], clients: Any, session: Session, count: ExchangeCount
+) -> tuple[Progress[Any], tuple[RoundInfo, ...]]:
+    """Run rounds until the method ends; a stopped run leaves a checkpoint and can be resumed."""
+    folder, on_message = session.folder, session.on_message
+    progress, infos, done = fresh, [], 0.0
+    if session.resume and folder is not None:
+        progress = resumed(folder, method, fresh, on_message)
+    path = None if folder is None else folder / HISTORY
+    saved, is_warned = -CHECKPOINT_SECONDS, False
+
+    def save() -> None:
+        """Write a checkpoint; a full disk is reported once and does not stop training."""
+        nonlocal saved, is_warned
+        if folder is None:
+            return
+        saved = time.monotonic()
+        count.save()  # first: what is requested again on resuming counts again
+        try:
+            checkpoint.save_checkpoint(folder, progress)
+        except OSError as error:
+            if not is_warned:
+                on_message(f"Cannot write a checkpoint ({error.strerror}); training continues.")
+            is_warned = True
+
+    try:
+        kept = sum(progress.state.rounds)
+        with nullcontext() if path is None else History(path, rounds_kept=kept) as history:
+            rounds = loop.run(method, progress, clients, max_age=session.max_age)
+            for reached, info in rounds:
+                info = replace(info, exchange=count.total, phase=count.phase)
+                infos.append(info)
+                if history is not None:  # first: on resuming, a line too many is cut
+                    history.append(info)
+                progress = reached
+                if history is not None and time.monotonic() - saved >= CHECKPOINT_SECONDS:
+                    history.flush()
+                    save()
+                done = max(done, method.fraction_done(progress.state))  # residuals rise at times
+                if session.on_round is not None:
+                    session.on_round(info, done)
+    except BaseException as error:
+        if isinstance(error, OSError) and path is not None and path.exists():
+            os.truncate(path, path.read_bytes().rfind(b"\n") + 1)  # whole lines; needs no space
+        if isinstance(error, (KeyboardInterrupt, FCFLError, OSError)):
+            save()
+        if isinstance(error, KeyboardInterrupt):
+            done_rounds = sum(progress.state.rounds)
+            raise Interrupted(f"Stopped after round {done_rounds}.") from None
+        raise
+    save()
+    return progress, tuple(infos)
+
+
+def may_change(method: Any) -> tuple[str, ...]:
+    """Return the options that may change on resume: those that only limit the number of rounds.
+
+    With noise there are none: epsilon is shared out over the rounds.
+    """
+    return () if traits_of(method).is_private else ("rounds",)
+
+
+def _has_checkpoint(folder: Path) -> bool:
+    paths = checkpoint.checkpoint_path(folder), checkpoint.previous_path(folder)
+    return any(path.exists() for path in paths)
+
+
+def resumed(
+    folder: Path, method: Any, fresh: Progress[Any], on_message: Callable[[str], None]
+) -> Progress[Any]:
+    """Return the checkpoint's progress if it is of the same run; without one, the beginning."""
+    if not _has_checkpoint(folder):
+        on_message(
+            "No checkpoint was written before the run stopped; it starts from the beginning."
+        )
+        return fresh
+    try:
+        loaded = checkpoint.load_checkpoint(folder, method.state_class)
+    except checkpoint.OtherMethodError:
+        raise
+    except CheckpointError as error:
+        on_message(f"{error} Starting from the beginning.")
+        return fresh
+    if loaded.warning:
+        on_message(loaded.warning)
+    before, after = loaded.progress.options, fresh.options
+    differs = [
+        f"`{name}` was {before.get(name, 'not there')} and is {after.get(name, 'not there')}"
+        for name in sorted({*before, *after} - {*may_change(method)})
+        if before.get(name) != after.get(name)
+    ]
+    was, now = loaded.progress.state.problem, fresh.state.problem
+    differs = (
+        differs
+        or [
+            f"its {what} differ"
+            for part, what in (
+                ("clients", "clients"),
+                ("n_rows", "numbers of rows"),
+                ("l2", "L2 weights"),
+                ("rates", "groups, attributes or metrics"),
+                ("comparisons", "metrics"),
+                ("constraints", "budgets, margins or rows behind them"),
+                ("references", "reference rows"),
+            )
+            if not same(getattr(was, part), getattr(now, part))
+        ][:1]
+    )
+    if differs:
+        raise CheckpointError(
+            f"The checkpoint in {str(folder)!r} is of another run: {', and '.join(differs)}. "
+            "Continue with what it was, or start again: in another folder, or in this one without "
+            "`resume`."
+        )
+    return replace(loaded.progress, options=fresh.options)

@@ -8,43 +8,29 @@ the clients are.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
 
-from fcfl._checks import (
-    check_at_least_one,
-    check_choice,
-    check_confidence,
-    check_non_negative,
-    check_params,
-    check_positive,
-    check_share,
-)
-from fcfl._types import ClientId, Point, Vector
-from fcfl.client.client import Counted, Setup
+from fcfl import _checks as checks
+from fcfl._types import Vector
 from fcfl.errors import AbsentClientError
 from fcfl.federation.federation import Federation
 from fcfl.methods.decisions import KEPT
-from fcfl.methods.method import traits_of
+from fcfl.methods.method import RoundInfo, traits_of
 from fcfl.models.model import Model, at_threshold
 from fcfl.models.rates import Thresholds
 from fcfl.problem.constraints import FEASIBILITY_TOLERANCE, exceeded_by
 from fcfl.problem.evaluation import evaluate_point
-from fcfl.rules import Rule, without_budgets
+from fcfl.results.evaluations import AuditTerms, Evaluations
+from fcfl.rules import Rule
+from fcfl.training.choose import objective_of, open_settings
 from fcfl.training.degenerate import find_degenerate, with_advice
-from fcfl.training.margins import Pooling
-from fcfl.training.private import check_private, train_privately
+from fcfl.training.margins import MAX_ACCURACY_LOSS, Pooling
+from fcfl.training.private import check_private, count_noise, privacy_of, solve_privately
 from fcfl.training.progress import progress_bar
-from fcfl.training.run import FREE, Run, forget, prepare
-from fcfl.training.session import Session
-from fcfl.training.settings import (
-    MAX_ACCURACY_LOSS,
-    OpenSettings,
-    objective_of,
-    open_settings,
-    with_objective,
-)
+from fcfl.training.run import Run, Session, forget, prepare
 from fcfl.training.solve import Demands, Solved, solve
 from fcfl.training.thresholds import check_thresholds, with_thresholds
 from fcfl.training.trained import Trained
@@ -122,60 +108,63 @@ def train(
     verbose : whether to show a progress bar
         By default only if stdout is a terminal or a notebook, and ``session`` has no ``on_round``.
     """
-    if confidence is not None:
-        check_confidence("confidence", confidence)
-    check_share("max_accuracy_loss", max_accuracy_loss)
-    if max_rate_shift is not None:
-        check_share("max_rate_shift", max_rate_shift)
-    if relative_budget is not None:
-        check_positive("relative_budget", relative_budget)
-    if min_group_rows is not None:
-        check_non_negative("min_group_rows", min_group_rows)
-    if new_rows is not None:
-        check_positive("new_rows", new_rows)
-    if starts is not None:
-        check_at_least_one("starts", starts)
-    check_choice("pooling", pooling, ("auto", "none"))
-    session = replace(session, on_message=_once(session.on_message))
+    table: tuple[tuple[str, Any, Callable[[str, Any], object]], ...] = (
+        ("confidence", confidence, checks.check_confidence),
+        ("max_accuracy_loss", max_accuracy_loss, checks.check_share),
+        ("max_rate_shift", max_rate_shift, checks.check_share),
+        ("relative_budget", relative_budget, checks.check_positive),
+        ("min_group_rows", min_group_rows, checks.check_non_negative),
+        ("new_rows", new_rows, checks.check_positive),
+        ("starts", starts, checks.check_at_least_one),
+    )
+    for name, value, check in table:
+        if value is not None:
+            check(name, value)
+    checks.check_choice("pooling", pooling, ("auto", "none"))
     model = at_threshold(model, threshold)
+    first = model.start() if start is None else checks.check_params(start)
+    if first.size != model.n_params:
+        raise ValueError(
+            f"`start` must have the model's {model.n_params} parameters, got {first.size}."
+        )
+    session = replace(session, on_message=cache(session.on_message))  # each sentence once
     run = prepare(federation, model, rules, method, groups, min_group_rows, session)
     settings = open_settings(method, model, l2, objective)
-    first = model.start() if start is None else _check_start(start, model)
     relative, by_group = relative_budget is not None, thresholds == "group"
-    more = relative or by_group or {confidence, starts} != {None}
     check_thresholds(thresholds, run.setup.rules, federation, relative=relative)
-    confidence = model.default_confidence if confidence is None else confidence
-    demands = Demands(confidence, max_accuracy_loss, max_rate_shift, pooling, new_rows)
+    is_private = traits_of(run.method).is_private
+    if is_private and (relative or by_group or {confidence, starts} != {None}):
+        raise ValueError(
+            "`confidence`, `starts`, `relative_budget` and `thresholds` must be "
+            "left out with method 'private', which has none of them."
+        )
+    demands = Demands(
+        confidence=model.default_confidence if confidence is None else confidence,
+        max_accuracy_loss=max_accuracy_loss,
+        max_rate_shift=max_rate_shift,
+        pooling=pooling,
+        new_rows=new_rows,
+        relative_budget=None if by_group else relative_budget,
+        starts=1 if starts is None and start is not None else starts,
+    )
     run = replace(run, seed=seed)
     with _naming_absent(federation), _begun(run, first, verbose) as run:
-        if traits_of(run.method).is_private:
-            return _privately(run, first, settings, more)
-        if not traits_of(run.method).is_cross_validated:
-            solved = _solve_once(run, first, settings, rules, relative_budget, demands)
-        else:
-            solved = solve(
-                run,
-                first,
-                settings,
-                demands,
-                asked=rules,
-                relative=None if by_group else relative_budget,
-                starts=starts,
-                start_is_given=start is not None,
-                bounded=not by_group,
-            )
+        if is_private:
+            return _trained(*solve_privately(replace(run, l2=float(settings.l2)), first))
+        solved = solve(run, first, settings, demands, asked=rules, is_bounded=not by_group)
         if by_group:
-            setup = _with_relative(solved, rules, relative_budget)
+            run, setup = solved.run, solved.run.setup
+            if relative_budget is not None:
+                hard = run.decisions(solved.state.problem, solved.params)
+                setup = replace(setup, rules=run.relative_rules(rules, hard, relative_budget))
             solved = with_thresholds(solved, setup, demands)
-        with federation.phase("check"):
-            counted = solved.run.federation.count(solved.run.setup, solved.params)
-        return _trained(solved, counted)
+        return _trained(*_counted(solved))
 
 
 @contextmanager
 def _begun(run: Run, first: Vector, verbose: bool | None) -> Iterator[Run]:
     """Meet the clients, open the folder, count exchanges and show progress until the run ends."""
-    session, folder = run.session, run.session.folder
+    session, folder, own = run.session, run.session.folder, run.session.on_round
     if traits_of(run.method).is_private:
         check_private(run, run.setup.rules)
     else:
@@ -185,74 +174,61 @@ def _begun(run: Run, first: Vector, verbose: bool | None) -> Iterator[Run]:
         folder.mkdir(parents=True, exist_ok=True)
         if not session.resume:
             forget(folder)
-    if session.on_round is not None and verbose is None:
+    if own is not None and verbose is None:
         verbose = False
     with (
         run.federation.exchanges.kept_in(folder, resume=session.resume),
         progress_bar(run.method.name, verbose) as bar,
     ):
-        yield run if bar is None else replace(run, session=session.also(bar))
+        if bar is None:
+            yield run
+            return
+
+        def both(info: RoundInfo, share: float) -> None:
+            bar(info, share)
+            if own is not None:
+                own(info, share)
+
+        yield replace(run, session=replace(session, on_round=both))
 
 
-def _with_relative(solved: Solved, asked: Sequence[Rule], share: float | None) -> Setup:
-    """The setup with budgets as shares of what the score decides by one threshold for everybody."""
-    run = solved.run
-    if share is None:
-        return run.setup
+def _counted(solved: Solved) -> tuple[Solved, Evaluations]:
+    """Count what the model decides on every client's rows, and what it exceeds by these counts."""
+    run, problem = solved.run, solved.state.problem
     with run.federation.phase("check"):
-        hard = run.ask((Point(solved.params, "decisions"),), "how a model without budgets decides")
-    return replace(run.setup, rules=run.relative_rules(asked, hard, share))
-
-
-def _solve_once(
-    run: Run,
-    first: Vector,
-    settings: OpenSettings,
-    asked: Sequence[Rule],
-    relative: float | None,
-    demands: Demands,
-) -> Solved:
-    """One fit by a method that is not SQP: nothing is chosen, and there are no margins."""
-    method = with_objective(run.method, settings.objective)
-    run = replace(run, l2=float(settings.l2), method=method)
-    stages, rules = [], run.setup.rules
-    if relative is not None:
-        run.session.on_message("Training without budgets first: budgets are relative to it.")
-        free, _ = run.plain_problem(without_budgets(rules), first)
-        with run.federation.phase("reference"):
-            stages.append(run.fit_from(free, first, FREE))
-            point = Point(stages[0].params, "decisions")
-            decided = run.ask((point,), "how a model without budgets decides")
-        rules = run.relative_rules(asked, decided, relative)
-    problem, notes = run.plain_problem(rules, first)
-    with run.federation.phase("fit"):
-        stages.append(run.fit_from(problem, first))
-    if demands.confidence > 0 and len(problem.constraints):
-        notes += run.noted(_no_margins(run.method, demands.confidence))
-    params, state = stages[-1].params, stages[-1].state
-    return Solved(run, params, state, problem, tuple(stages), notes, None, rules=rules)
-
-
-def _trained(solved: Solved, counted: Mapping[ClientId, Counted]) -> Trained:
-    """What a run ends with, and what its model does on every client's rows."""
-    run, state = solved.run, solved.state
-    found = run.evaluations(counted, solved.rules)
-    clients = state.problem.clients
-    if solved.drifts is not None:
-        split = np.split(solved.drifts, len(clients))
-        found = replace(found, drifts=dict(zip(clients, split, strict=True)))
-    reports = {client: (report,) for client, report in found.reports.items()}
-    exceeded = solved.exceeded
-    if exceeded is None:
-        hard = np.concatenate([counted[client].rates for client in clients])
-        decisive = solved.problem.constraints if solved.decisive is None else solved.decisive
+        counted = run.federation.count(run.setup, solved.params)
+    if solved.exceeded is None:
+        decisive = problem.constraints if solved.decisive is None else solved.decisive
+        hard = np.concatenate([counted[client].rates for client in problem.clients])
         is_counted = all(said.train.n_rows for said in counted.values())
-        exceeded = exceeded_by(decisive, hard, KEPT if is_counted else FEASIBILITY_TOLERANCE)
-    notes, degenerate = solved.notes, find_degenerate(run.setup.model, found.train)
+        tolerance = KEPT if is_counted else FEASIBILITY_TOLERANCE
+        solved = replace(solved, exceeded=exceeded_by(decisive, hard, tolerance))
+    drifts = None
+    if solved.drifts is not None:
+        parts = np.split(solved.drifts, len(problem.clients))
+        drifts = dict(zip(problem.clients, parts, strict=True))
+    return solved, Evaluations(
+        run.setup.rates,
+        solved.rules,
+        {client: said.train for client, said in counted.items()},
+        {client: said.test for client, said in counted.items()},
+        {client: said.report for client, said in counted.items()},
+        AuditTerms(min_group_rows=run.min_group_rows),
+        drifts,
+    )
+
+
+def _trained(solved: Solved, found: Evaluations) -> Trained:
+    """Return what a run ends with, and advice where its model is of no use."""
+    run, state = solved.run, solved.state
+    is_private = traits_of(run.method).is_private
+    noise = count_noise(found) if is_private else 0.0
+    notes, degenerate = solved.notes, find_degenerate(run.setup.model, found.train, noise)
     if degenerate is not None:
-        with run.federation.phase("check"):
+        if not is_private:
             degenerate = with_advice(run, solved.params, degenerate)
         notes = (*notes, degenerate.in_python)
+    reports = {client: (report,) for client, report in found.reports.items()}
     return Trained(
         model=run.setup.model,
         method=run.method,
@@ -267,43 +243,15 @@ def _trained(solved: Solved, counted: Mapping[ClientId, Counted]) -> Trained:
         starts=solved.starts,
         turns=solved.stages,
         notes=tuple(dict.fromkeys(notes)),
-        exceeded=exceeded,
+        exceeded=solved.exceeded or {},
         exchanges=dict(run.federation.exchanges.by_phase),
         degenerate=degenerate,
         thresholds=run.setup.thresholds,
         price=solved.price,
         margins=solved.margins,
         pooling=solved.pooling,
+        privacy=privacy_of(run.method, found.train) if is_private else None,
     )
-
-
-def _no_margins(method: Any, confidence: float) -> tuple[str, ...]:
-    """That a method which keeps budgets in training has no margins for new rows."""
-    if not traits_of(method).enforces_budgets:
-        return ()
-    return (
-        f"Method {method.name!r} trains with the plain budgets: `confidence` {confidence:g} has no "
-        "margins there, and budgets may be exceeded on new rows.",
-    )
-
-
-def _privately(run: Run, first: Vector, settings: OpenSettings, asks_more: bool) -> Trained:
-    """By noisy sums alone; what would ask more of clients is refused."""
-    if asks_more:
-        raise ValueError(
-            "`confidence`, `starts`, `relative_budget` and `thresholds` must be "
-            "left out with method 'private', which has none of them."
-        )
-    return train_privately(run, run.setup.rules, first, float(settings.l2))
-
-
-def _check_start(start: Vector, model: Model) -> Vector:
-    params = check_params(start)
-    if params.size != model.n_params:
-        raise ValueError(
-            f"`start` must have the model's {model.n_params} parameters, got {params.size}."
-        )
-    return params
 
 
 def check_rules(
@@ -318,10 +266,9 @@ def check_rules(
     pooling: Pooling = "none",
     groups: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
-    """Refuse budgets that nothing would be held to: where no two groups can be compared.
+    """Raise `DataError` for budgets that compare no two groups, or that ``thresholds`` cannot keep.
 
-    And those that ``thresholds`` cannot keep. `train` only notes which groups are left out, so
-    that a fold of a grid search may lack one.
+    `train` only notes which groups are left out, so that a fold of a grid search may lack one.
     """
     run = prepare(federation, model, rules, method, groups, min_group_rows, Session())
     if traits_of(run.method).is_private:
@@ -344,15 +291,3 @@ def _naming_absent(federation: Federation) -> Iterator[None]:
             if said not in str(error)
         ]
         raise AbsentClientError(" ".join([str(error), *why])) from None
-
-
-def _once(on_message: Callable[[str], None]) -> Callable[[str], None]:
-    """Pass a sentence on when it is new: several stages have the same to say."""
-    told: set[str] = set()
-
-    def tell(sentence: str) -> None:
-        if sentence not in told:
-            told.add(sentence)
-            on_message(sentence)
-
-    return tell

@@ -10,28 +10,14 @@ import numpy as np
 from fcfl import __version__
 from fcfl._types import ClientId, RateId, Vector
 from fcfl.client.counts import Counts
-from fcfl.federation.loop import Tally, sum_tallies
+from fcfl.federation.loop import sum_tallies
 from fcfl.methods.method import RoundInfo
 from fcfl.models.model import Model
 from fcfl.models.rates import GroupThresholds
 from fcfl.problem.evaluation import Evaluation
 from fcfl.problem.prices import Price, budget_prices
-from fcfl.results import Result
+from fcfl.results import result as results
 from fcfl.results.evaluations import Evaluations, row_sections
-from fcfl.results.result import (
-    DataSource,
-    Degenerate,
-    EvaluationCounts,
-    Exchanges,
-    MarginSummary,
-    PoolingSummary,
-    PriceOfBudgets,
-    Privacy,
-    Selection,
-    Start,
-    objective_name,
-    versions,
-)
 from fcfl.results.summary import Summary, summary_of
 from fcfl.rules import Rule
 from fcfl.training.run import Stage
@@ -67,18 +53,18 @@ class Trained:
     rules: tuple[Rule, ...]
     l2: float
     objective: float | Literal["max", "mean"] | None
-    selection: Selection | None
-    starts: tuple[Start, ...]
+    selection: results.Selection | None
+    starts: tuple[results.Start, ...]
     turns: tuple[Stage, ...]
     notes: tuple[str, ...]
     exceeded: Mapping[str, float]
     exchanges: Mapping[str, int]
     thresholds: GroupThresholds | None = None
-    price: PriceOfBudgets | None = None
-    margins: MarginSummary | None = None
-    pooling: PoolingSummary | None = None
-    privacy: Privacy | None = None
-    degenerate: Degenerate | None = None
+    price: results.PriceOfBudgets | None = None
+    margins: results.MarginSummary | None = None
+    pooling: results.PoolingSummary | None = None
+    privacy: results.Privacy | None = None
+    degenerate: results.Degenerate | None = None
 
     def __repr__(self) -> str:
         """Method, status, exchanges, and a line for each disparity of the first clients."""
@@ -90,18 +76,13 @@ class Trained:
 
     @property
     def _summary(self) -> Summary:
-        shown = self.result(seed=0, start="", settings={}, data=DataSource("", ""))
+        shown = self.result(seed=0, start="", settings={}, data=results.DataSource("", ""))
         return summary_of(shown)
 
     @property
     def history(self) -> tuple[RoundInfo, ...]:
         """The rounds of this process, of all turns."""
         return tuple(info for turn in self.turns for info in turn.history)
-
-    @property
-    def cost(self) -> Tally:
-        """Points evaluated and bytes sent, of all turns."""
-        return sum_tallies([turn.progress.tally for turn in self.turns])
 
     @property
     def status(self) -> str:
@@ -163,29 +144,30 @@ class Trained:
         seed: int,
         start: str,
         settings: Mapping[str, object],
-        data: DataSource,
+        data: results.DataSource,
         notes: Sequence[str] = (),
-    ) -> Result:
+    ) -> results.Result:
         """Everything that ``result.json`` says; ``notes`` come before those of training."""
         useless = None if self.degenerate is None else self.degenerate.in_python  # has its field
-        prices, state, cost = self.prices, self.state, self.cost
+        prices, state = self.prices, self.state
+        cost = sum_tallies(turn.progress.tally for turn in self.turns)
         rows = row_sections(self.evaluations, prices)
         losses = [who.train.loss for who in rows.clients.values() if who.train.loss is not None]
-        only = Start(
+        only = results.Start(
             start, max(losses, default=None), sum(losses) / len(losses) if losses else None
         )
         pays = zip(state.problem.clients, state.worst_weights, strict=True) if prices else ()
-        return Result(
+        return results.Result(
             method=self.method.name,
             status=state.status,
             message=state.message,
             rounds={f"stage{i + 1}": count for i, count in enumerate(self.rounds)},
-            exchanges=Exchanges.of(self.exchanges),
-            evaluations=EvaluationCounts(cost.values, cost.gradients, cost.curvatures),
+            exchanges=results.Exchanges.of(self.exchanges),
+            evaluations=results.EvaluationCounts(cost.values, cost.gradients, cost.curvatures),
             bytes_from_clients=cost.bytes_from_clients,
             kkt_residual=None if self.kkt is None or not np.isfinite(self.kkt) else float(self.kkt),
             l2=self.l2,
-            objective=objective_name(self.objective),
+            objective=results.objective_name(self.objective),
             selection=self.selection,
             threshold=self.model.threshold,
             thresholds=self.thresholds,
@@ -210,6 +192,6 @@ class Trained:
                 if value is not None
             },
             data=data,
-            versions=versions(),
+            versions=results.versions(),
             notes=(*notes, *(note for note in self.notes if note != useless)),
         )

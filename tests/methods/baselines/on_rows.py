@@ -11,7 +11,7 @@ from fcfl.methods.registry import METHODS
 from fcfl.models.linear_rows import linear_rows
 from fcfl.problem.evaluation import build_problem
 from fcfl.rules import Difference, rates_needed
-from fcfl.training.run import ask_references, with_references
+from fcfl.training.run import with_references
 from helpers import RACE, simulated_clients, simulated_data, train, zeros_for
 
 BASELINES = {n: one.method for n, one in METHODS.items() if not one.traits.enforces_budgets}
@@ -37,8 +37,9 @@ def pose_for(method, datas, rules=RULES, *, l2=1e-2):
     n_references = traits_of(method).n_references
     if n_references:
         zero = zeros_for(runtime)
-        asked = ask_references(problem, zero, n_references, 0)
-        problem, _ = with_references(problem, runtime.evaluate(asked))
+        problem = with_references(
+            problem, zero, n_references, 0, lambda points: runtime.evaluate(Request(tuple(points)))
+        )
     return problem, runtime
 
 
