@@ -141,9 +141,10 @@ BAD_X = {
     "infinite": (X.assign(e=np.inf), "'e' has 60 infinite"),
     "1e300": (X.assign(h=HUGE), "'h'.*1e\\+300"),
     "1e300 in an array": (X.assign(h=HUGE).to_numpy(), "'x2'.*1e\\+300"),
+    "rows of two lengths": ([[1.0], [2.0, 3.0]] * (ROWS // 2), "rows of one length"),
 }
 BAD_Y = {
-    "no label": (cells("y", r3=None)["y"], "y.*in 1 rows"),
+    "no label": (cells("y", r3=None)["y"], "y.*in 1 row"),
     "labels by case": (cells("y", r3="Yes")["y"], "'Yes' and 'yes' differ only by case"),
 }
 

@@ -60,6 +60,11 @@ def test_identifiers_dates_and_giveaways_are_left_out(found, what):
     assert set(dropped) == set(found) and f"`keep={list(found)}`" in notes and what in notes
 
 
+def test_a_column_without_a_name_is_no_feature_whatever_it_holds():
+    _, dropped, notes = chosen(table(**{"Unnamed: 0": ROWS}))
+    assert dropped == () and notes == ""  # `federate` notes that it is left out
+
+
 def test_columns_that_the_user_names_are_used():
     more = {"id": ROWS, "copy": GIVEAWAYS["same"]}
     _, dropped, notes = chosen(table(**more), keep=("id",))

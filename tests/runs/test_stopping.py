@@ -238,10 +238,7 @@ def test_resuming_with_other_settings_or_rows_is_rejected(tmp_path):
     changed.loc[0, "age"] += 1  # the same counts, so that only the rows tell
     written(changed, table)
     told = only_error(fcfl("train", "--resume", "--out", tmp_path / "run"))
-    assert told == (
-        f"The rows differ from those of the run in {str(tmp_path / 'run')!r}; "
-        "it cannot be resumed with them."
-    )
+    assert f"rows differ from those of the run in {str(tmp_path / 'run')!r}" in told
 
 
 def test_starting_again_over_an_unfinished_run_is_reported(tmp_path):

@@ -86,9 +86,8 @@ def test_a_sweep_is_not_resumed_with_other_rows(table, tmp_path):
     command = ("sweep", table, *COLUMNS, *SETTLED, "--budgets", "0.2,0.1", "--out", folder)
     assert fcfl(*command).exit_code == 0
     change_a_row(table)
-    assert only_error(fcfl(*command, "--resume")) == (
-        f"The rows differ from those of the run in {str(folder / 'budget-0.2')!r}; "
-        "it cannot be resumed with them."
+    assert f"rows differ from those of the run in {str(folder / 'budget-0.2')!r}" in only_error(
+        fcfl(*command, "--resume")
     )
     (folder / "budget-0.2" / "rows.sha256").unlink()
     assert f"run in {str(folder / 'budget-0.1')!r}" in only_error(fcfl(*command, "--resume"))
@@ -102,9 +101,8 @@ def test_a_comparison_is_not_resumed_with_other_rows(finished, table, tmp_path):
     if not finished:
         (folder / "fedavg" / "result.json").unlink()
     change_a_row(table)
-    assert only_error(fcfl(*command, "--resume")) == (
-        f"The rows differ from those of the run in {str(folder / 'fedavg')!r}; "
-        "it cannot be resumed with them."
+    assert f"rows differ from those of the run in {str(folder / 'fedavg')!r}" in only_error(
+        fcfl(*command, "--resume")
     )
 
 

@@ -184,6 +184,37 @@ def test_a_rare_label_fails_at_one_half_and_succeeds_at_the_advised_threshold(ta
     assert model["threshold"] == found.advised_threshold
 
 
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("sweep", ("--budgets", "0.05", "--objective", "mean", "--confidence", 0)),
+        pytest.param(
+            *("compare", ("--budget", "0.05", "--methods", "sqp", "--confidence", 0)),
+            marks=pytest.mark.thorough,
+        ),
+    ],
+)
+def test_many_runs_take_the_threshold(table, tmp_path, command, options):
+    names = ("--client", "site", "--label", "died", "--sensitive", "race")
+    given = (*options, "--l2", "0.001", "--threshold", "0.1", "--out", tmp_path)
+    outcome = fcfl(command, table, *names, *given)
+    assert outcome.exit_code == 0, outcome.output
+    for path in tmp_path.glob("*/result.json"):
+        result = read_result(path)
+        assert result.threshold == 0.1 and result.degenerate is None
+        test = result.overall.test
+        assert 0.5 < test.selected / test.positives < 2.0
+
+
+@pytest.mark.thorough
+def test_a_negotiation_takes_the_threshold(table, tmp_path):
+    names = ("--client", "site", "--label", "died", "--sensitive", "race")
+    given = ("--budgets", "0.2,0.05", "--most", 2, "--l2", "0.001", "--objective", "mean")
+    outcome = fcfl("negotiate", table, *names, *given, "--threshold", "0.1", "--out", tmp_path)
+    assert outcome.exit_code == 0, outcome.output
+    assert "--threshold 0.1" in outcome.stdout  # of the command that trains the agreement
+
+
 def fitted(frame, **options):
     model = FCFLClassifier(budget=0.05, l2=0.001, objective="mean", confidence=0.0, **options)
     labels = (frame["died"] == "yes").astype(int)

@@ -1,6 +1,5 @@
 """Terminal output: progress, notes, and errors as one line with an exit code."""
 
-import math
 import os
 import re
 import shlex
@@ -114,34 +113,10 @@ def progress_bar(title: str) -> Iterator[Callable[["RoundInfo", float], None] | 
     if not err_console.is_terminal:
         yield None
         return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from fcfl.training.progress import terminal_bar
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("round {task.fields[round]}  worst loss {task.fields[loss]}"),
-        TextColumn("largest violation {task.fields[violation]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=err_console, transient=True) as progress:
-        task = progress.add_task(title, total=1.0, round=0, loss="–", violation="–")
-
-        def on_round(info: "RoundInfo", share: float) -> None:
-            progress.update(
-                task,
-                completed=share,
-                description=f"{title}, {info.note if info.stage == 0 else f'stage {info.stage}'}",
-                round=info.round,
-                loss=_known(info.worst_loss, ".4f"),
-                violation=_known(info.largest_violation, "+.4f"),
-            )
-
+    with terminal_bar(title, err_console) as on_round:
         yield on_round
-
-
-def _known(value: float, form: str) -> str:
-    """Return a number as text, or a dash if there is none yet."""
-    return format(value, form) if math.isfinite(value) else "–"
 
 
 @contextmanager

@@ -60,7 +60,7 @@ _POLICIES = "Clients' policy files, each CLIENT.toml: its preference, and budget
 @sweep_app.default
 @takes(
     *(Experiment, DATA, "metric", "confidence", "max_accuracy_loss", "max_rate_shift"),
-    *("pooling", "new_rows", "min_group_rows", "method", "l2", "objective", "starts"),
+    *("pooling", "new_rows", "min_group_rows", "method", "l2", "objective", "threshold", "starts"),
 )
 def sweep(
     *table: Tables,
@@ -97,7 +97,9 @@ def sweep(
 
 
 @compare_app.default
-@takes(Experiment, DATA, "metric", "budget", "confidence", "min_group_rows", "l2", "start")
+@takes(
+    Experiment, DATA, "metric", "budget", "confidence", "min_group_rows", "l2", "threshold", "start"
+)
 def compare(
     *table: Tables,
     given: Given = NOTHING,
@@ -141,7 +143,7 @@ def compare(
 
 
 @negotiate_app.default
-@takes(Experiment, DATA, "metric", "loss", "l2", "objective")
+@takes(Experiment, DATA, "metric", "loss", "l2", "objective", "threshold")
 def negotiate(
     *table: Tables,
     given: Given = NOTHING,

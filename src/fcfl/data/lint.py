@@ -43,6 +43,7 @@ from .roles import (
     rows_by_client,
 )
 
+UNNAMED = re.compile(r"Unnamed: \d+|__index_level_\d+__|")
 _MIN_ID_ROWS = 20  # rows from which on a column that never repeats is an identifier
 _MAX_CODES = 20  # distinct whole numbers that may be codes,
 _MIN_CODE_ROWS = 10  # each of which stands in so many rows on average
@@ -158,6 +159,13 @@ class Choices:
             raise DataError(f"Column {both[0]!r} is in `categorical` and in `numeric`; name one.")
 
 
+def feature_columns(frame: Frame, columns: Columns) -> list[str]:
+    """Return the names of the columns without a role; columns without a name are left out."""
+    roles = set(columns.names)
+    names = (str(name) for name in frame.columns)
+    return [name for name in names if name not in roles and not UNNAMED.fullmatch(name)]
+
+
 def choose_columns(frame: Frame, columns: Columns, choices: Choices) -> tuple[Frame, Columns]:
     """Return the table with columns as what they are used as, and those left out as dropped.
 
@@ -169,7 +177,7 @@ def choose_columns(frame: Frame, columns: Columns, choices: Choices) -> tuple[Fr
     typed = {name: _as_text(frame[name]) for name in choices.categorical}
     typed |= {name: numbers(frame[name]) for name in choices.numeric}
     frame = frame.assign(**typed) if typed else frame
-    candidates = _candidates(frame, columns)
+    candidates = feature_columns(frame, columns)
     if choices.features:
         left_out = [name for name in candidates if name not in choices.features]
         return frame, replace(columns, drop=(*columns.drop, *left_out))
@@ -212,13 +220,9 @@ def unsuitable_columns(frame: Frame, columns: Columns) -> tuple[str, ...]:
     )
 
 
-def _candidates(frame: Frame, columns: Columns) -> list[str]:
-    return [str(name) for name in frame.columns if str(name) not in columns.names]
-
-
 def _unsuitable(frame: Frame, columns: Columns) -> tuple[dict[str, list[str]], list[str]]:
     """Return unsuitable columns by what they are, and those that nearly give the label away."""
-    candidates = _candidates(frame, columns)
+    candidates = feature_columns(frame, columns)
     identifiers = [name for name in candidates if _is_identifier(frame[name])]
     dates = [name for name in candidates if _is_date(frame[name])]
     y = _binary_label(frame, columns)

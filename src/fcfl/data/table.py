@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ from fcfl.errors import DataError
 
 from .cells import NOTES, Frame, Texts, cells_of, named_columns, texts
 from .client_data import ClientData, Index, stable_order, stratified_split
-from .lint import data_notes, unsuitable_columns
+from .lint import UNNAMED, data_notes, feature_columns, unsuitable_columns
 from .roles import Columns, Roles, check_one_role, check_roles, labelled_rows, read_roles
 from .rows import read_table
 from .schema import (
@@ -31,7 +30,6 @@ from .schema import (
 )
 
 SITE = "(site)"  # the client column of a site's own table, which needs none of its own
-_UNNAMED = re.compile(r"Unnamed: \d+|__index_level_\d+__|")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,13 +73,6 @@ class _Part:
 
     def of_client(self, code: int) -> Index:
         return self.rows[self.bounds[code] : self.bounds[code + 1]]
-
-
-def feature_columns(frame: Frame, columns: Columns) -> list[str]:
-    """Return the names of the columns without a role; columns without a name are left out."""
-    roles = set(columns.names)
-    names = (str(name) for name in frame.columns)
-    return [name for name in names if name not in roles and not _UNNAMED.fullmatch(name)]
 
 
 def federate(
@@ -147,7 +138,7 @@ def federate(
     del known
     cells = parts[0] if len(parts) == 1 else tuple(map(np.concatenate, zip(*parts, strict=True)))
     notes += data_notes(roles, columns, np.diff(train.bounds), ~in_test)
-    unnamed = [name for name in frames[0].columns if _UNNAMED.fullmatch(name)]
+    unnamed = [name for name in frames[0].columns if UNNAMED.fullmatch(name)]
     notes += [f"Column {name!r} has no name in the file and was left out." for name in unnamed]
     return FederatedTable(
         _client_data(roles, cells, schema, train),

@@ -38,6 +38,11 @@ def features_of(X: Any) -> Any:
     """
     X = as_pandas(X)
     if not isinstance(X, pd.DataFrame):
+        if isinstance(X, (list, tuple)):
+            try:
+                np.shape(X)
+            except ValueError:
+                raise ValueError("`X` must have rows of one length.") from None
         return X
     if X.shape[1] == 0:
         raise ValueError("`X` must have at least one column, got none.")
@@ -74,8 +79,9 @@ def check_labelled(y: Any) -> None:
     """Raise if a row has no label: scikit-learn accepts None among text."""
     n_empty = 0 if y is None else int(np.sum(pd.isna(y)))
     if n_empty:
+        rows = "row" if n_empty == 1 else "rows"
         raise ValueError(
-            f"Input y contains NaN in {n_empty} rows. Leave rows without a label out "
+            f"Input y contains NaN in {n_empty} {rows}. Leave rows without a label out "
             "of `X`, `y`, `clients` and `sensitive_features`."
         )
 

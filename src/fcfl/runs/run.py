@@ -217,8 +217,8 @@ def prepare_folder(experiment: Experiment, rows_sha256: str, session: Session) -
     if session.resume:
         if checksum.exists() and checksum.read_text(encoding="utf-8").strip() != rows_sha256:
             raise CheckpointError(
-                f"The rows differ from those of the run in {str(folder)!r}; "
-                "it cannot be resumed with them."
+                f"The rows differ from those of the run in {str(folder)!r}; it cannot be resumed "
+                "with them. Choose another `--out`."
             )
     else:
         if checkpoint_path(folder).exists() and not (folder / "result.json").exists():

@@ -1,4 +1,4 @@
-"""Show the progress of training from Python: in a terminal or a notebook, silent elsewhere."""
+"""Show the progress of training: in a terminal or a notebook, silent elsewhere."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -53,12 +53,12 @@ def progress_bar(title: str, verbose: bool | None) -> Iterator[OnRound | None]:
     if verbose is False or (verbose is None and not (console.is_terminal or console.is_jupyter)):
         yield None
         return
-    with (_in_notebook if console.is_jupyter else _in_terminal)(title, console) as show:
+    with (_in_notebook if console.is_jupyter else terminal_bar)(title, console) as show:
         yield OverPhases(show)
 
 
 @contextmanager
-def _in_terminal(title: str, console: "Console") -> Iterator[OnRound]:
+def terminal_bar(title: str, console: "Console") -> Iterator[OnRound]:
     """Show a bar that disappears when training ends; in a file, only its last state."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
