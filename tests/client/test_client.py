@@ -92,7 +92,7 @@ def test_counts_are_those_of_all_rows(seed):
         scores = count_scores(1 / (1 + np.exp(-logits)), data.y, data.groups, data.levels)
         expected = count_rows(logits, data, RATES, 0.0)
         assert identical(counts, replace(expected, scores=scores))
-    closed = LocalClient("a", train, test, tells_scores=False).count(SETUP, params)
+    closed = LocalClient("a", train, test, sends_scores=False).count(SETUP, params)
     assert closed.train.scores == closed.test.scores == ()
     assert said.train.n_rows == 60 and said.test.n_rows == 35
     assert identical(said.report, linear_rows("a", train, RATES).report(Point(params)))

@@ -112,7 +112,7 @@ def test_a_second_run_adds_up_and_one_too_many_is_refused_by_name(sites, tmp_pat
     squares = mu_of(2.0, 1e-6) ** 2 + mu_of(1.0, 1e-6) ** 2
     assert spent.mu**2 == pytest.approx(squares, rel=1e-9)
     assert 2.0 < spent.epsilon(1e-6) < 3.0
-    with pytest.raises(Exception, match=r"north.*privacy budget of epsilon 3.* would be passed"):
+    with pytest.raises(Exception, match=r"north.*privacy budget of epsilon 3.* would be exceeded"):
         run(sites, tmp_path / "three")
     site_file = tmp_path / "site.toml"
     site_file.write_text(tomli_w.dumps(sites[0]))
@@ -222,7 +222,7 @@ def test_a_journal_counts_over_all_states_of_a_table(tmp_path):
         record(journal, entry, budget, after_exact=True)
     assert spent_in(tmp_path).epsilon(1e-6) == pytest.approx(1.0, rel=1e-6)
     more = Entry("three", "run", "more", "evaluate", 1, privacy=(1e-3, 0.0))
-    with pytest.raises(ValueError, match="would be passed"):
+    with pytest.raises(ValueError, match="would be exceeded"):
         record(Journal(journal.path), more, budget, after_exact=True)
     with sqlite3.connect(journal.path) as connection:
         connection.execute(
@@ -271,7 +271,7 @@ def test_splits_that_the_server_chooses_add_up(sites, tmp_path):
         squares = 0.16 + 0.01 * number + 0.09  # the first of them is within the first split
         assert spent_in(folder).mu ** 2 == pytest.approx(squares)
     said = asked(config, asking(agreement_with(config, replace(TERMS, seed=2)), test))
-    assert isinstance(said, Refusal) and "would be passed" in said.sentence
+    assert isinstance(said, Refusal) and "would be exceeded" in said.sentence
 
 
 def test_rows_that_move_between_two_files_pay_for_both(sites, tmp_path):

@@ -51,7 +51,7 @@ def test_decisions_keep_the_budgets_and_the_privacy_loss_is_what_was_asked_for(s
     assert np.mean(np.concatenate(right)) > 0.6
     for client in federation._clients.values():
         assert client.spent.epsilon(1e-6) == pytest.approx(2.0, rel=1e-6)
-    with pytest.raises(DataError, match=r"privacy budget of epsilon 2 .* would be passed"):
+    with pytest.raises(DataError, match=r"privacy budget of epsilon 2 .* would be exceeded"):
         train(federation, Linear(4), [RULE], method=Private(epsilon=0.1))
 
 

@@ -1,1 +1,1 @@
-"""What a client answers, wherever it runs."""
+"""Clients: answers to requests about rows, in-process or at a site."""

@@ -1,8 +1,9 @@
-"""A client whose rows are in memory: the object that answers, in one process and at a site."""
+"""Clients: the requests they answer, and a client whose rows are in memory."""
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 
@@ -22,10 +23,10 @@ from fcfl.rules import Rule
 
 @dataclass(frozen=True)
 class Setup:
-    """What a client must know to answer: the model, the rates in their order, the rules in force.
+    """The model, the rates in their order, and the rules in force.
 
-    Groups with fewer than ``min_group_rows`` rows are not compared. With ``thresholds`` decisions
-    are counted by these.
+    Groups with fewer than ``min_group_rows`` rows are not compared. With ``thresholds`` the
+    decisions that are counted use them.
     """
 
     model: Any  # a `fcfl.models.model.Model`
@@ -35,7 +36,7 @@ class Setup:
     thresholds: GroupThresholds | None = None
 
     def for_client(self, name: ClientId) -> "Setup":
-        """Without the budgets and thresholds of others: they are not its business."""
+        """Return the setup without budgets and thresholds of other clients."""
         rules = tuple(_own_budget(name, rule) for rule in self.rules)
         thresholds = None if self.thresholds is None else self.thresholds.for_client(name)
         return replace(self, rules=rules, thresholds=thresholds)
@@ -50,45 +51,45 @@ def _own_budget(name: ClientId, rule: Rule) -> Rule:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """A question: what the client reports on these points."""
+    """Request reports at these points."""
 
     setup: Setup
     request: Request
 
     def for_client(self, name: ClientId) -> "Evaluate":
-        """With the client's own weights and budgets only."""
+        """Return the request with this client's weights and budgets only."""
         points = tuple(_own_weights(name, point) for point in self.request.points)
         return Evaluate(self.setup.for_client(name), Request(points))
 
 
 @dataclass(frozen=True)
 class Count:
-    """A question: how a model decides on the client's training and held-out rows."""
+    """Request counts of a model's decisions on training and held-out rows."""
 
     setup: Setup
     params: Vector
 
     def for_client(self, name: ClientId) -> "Count":
-        """With the client's own budgets only."""
+        """Return the request with this client's budgets only."""
         return replace(self, setup=self.setup.for_client(name))
 
 
 @dataclass(frozen=True)
 class Vote:
-    """A question: the client's ballot on what it is offered, by a preference that stays with it.
+    """Request a ballot on the choices offered, by a preference that stays with the client.
 
-    ``choices`` has every client's own figures, which came from its own counts.
+    ``choices`` has each client's own figures, computed from its own counts.
     """
 
     choices: Mapping[ClientId, Choices]
 
     def for_client(self, name: ClientId) -> "Vote":
-        """With what this client is offered only."""
+        """Return the request with this client's choices only."""
         return Vote({name: self.choices[name]})
 
 
 OnRows: TypeAlias = Evaluate | Count
-"""A question about rows, under a model."""
+"""A request about rows, under a model."""
 Question: TypeAlias = OnRows | Vote
 
 
@@ -101,15 +102,16 @@ def _own_weights(name: ClientId, point: Point) -> Point:
 
 @dataclass(frozen=True)
 class Introduction:
-    """What a client says of itself before it is asked anything.
+    """A client's description of itself, sent before the first request.
 
-    ``levels`` are the groups of each sensitive attribute, in the order in which rates have them;
-    ``present`` those with training rows here. A client may insist on ``rules`` of its own, and on
-    saying nothing of groups with fewer than ``min_group_rows`` rows. The rest is for clients whose
-    tables are not encoded yet: labels and statistics of their columns, without levels and groups
-    that occur in fewer than ``withhold_below`` rows. With a ``privacy`` budget it answers releases
-    only, and names what it has declared. Without ``sends_spread`` its policy has it send no
-    `GradientSpread`.
+    ``levels`` are the groups of each sensitive attribute, in the order of the rates; ``present``
+    are those with training rows here. ``rules`` are the client's own, which the rules in force must
+    keep. Groups with fewer than ``min_group_rows`` rows are not reported.
+
+    Clients whose tables are not encoded yet add labels and statistics of their columns, without
+    levels and groups of fewer than ``withhold_below`` rows. A client with a ``privacy`` budget
+    answers releases only and sends its declared ``schema``. Without ``sends_spread`` its policy
+    forbids `GradientSpread`.
     """
 
     name: ClientId
@@ -132,8 +134,7 @@ class Introduction:
 class Counted:
     """Hard counts of a client's rows under a model, and its smooth report on the training rows.
 
-    ``decided`` are the hard rates of training rows where counts do not tell them: rows may have
-    weights, which counts leave out.
+    ``decided`` are the hard rates of the training rows by weight; counts ignore weights.
     """
 
     report: Report
@@ -143,39 +144,37 @@ class Counted:
 
     @property
     def rates(self) -> Vector:
-        """Shares of each group's training rows that are selected."""
+        """Share of each group's training rows that are selected."""
         if self.decided is not None:
             return self.decided
         return np.asarray(self.train.group_selected / np.maximum(self.train.group_counts, 1.0))
 
 
 class Client(Protocol):
-    """An object that answers for some rows.
+    """An object that answers requests about its rows.
 
-    It may also have `report_into`, `choose_thresholds` and `vote` as `LocalClient` has them: they
-    are called where it has them, or where a run needs them.
+    The methods `report_into`, `choose_thresholds` and `vote` of `LocalClient` are optional.
     """
 
     def introduce(self) -> Introduction:
-        """What the client says of itself."""
+        """Return the client's description of itself."""
         ...
 
     def report(self, setup: Setup, points: Sequence[Point]) -> tuple[Report, ...]:
-        """One report per point, on the training rows."""
+        """Return one report per point, on the training rows."""
         ...
 
     def count(self, setup: Setup, params: Vector) -> Counted:
-        """How a model decides on the training and on the held-out rows."""
+        """Count a model's decisions on the training and on the held-out rows."""
         ...
 
 
 class LocalClient:
     """Training and held-out rows of one client, encoded.
 
-    ``rules`` are those the client insists on: it answers nothing when the rules in force are
-    looser. Of groups with fewer than ``min_group_rows`` rows it says nothing. ``model`` stands in
-    for the one that is trained, such as the same module on a device of the client's own. By its
-    ``preference`` it votes.
+    Requests under rules looser than the client's own ``rules`` are rejected. Groups with fewer than
+    ``min_group_rows`` rows are not reported. ``model`` replaces the one that is trained, for
+    instance by the same module on a device of the client's own. ``preference`` decides its votes.
     """
 
     def __init__(
@@ -187,7 +186,7 @@ class LocalClient:
         rules: Sequence[Rule] = (),
         min_group_rows: int = 1,
         model: Model | None = None,
-        tells_scores: bool = True,
+        sends_scores: bool = True,
         preference: Preference = Preference(),  # noqa: B008 - frozen
     ) -> None:
         self.name = name
@@ -195,48 +194,45 @@ class LocalClient:
         self.test = train.take([]) if test is None else test
         self.rules, self.min_group_rows = tuple(rules), min_group_rows
         self.preference = preference
-        self._model, self._tells_scores = model, tells_scores
+        self._model, self._sends_scores = model, sends_scores
         self._setup: Setup | None = None
         self._rows: ModelRows | None = None
 
     def under(self, policy: Policy) -> "LocalClient":
-        """The same rows with the rules and the preference of a policy of the client's own."""
-        return LocalClient(
-            self.name,
-            self.train,
-            self.test,
-            rules=policy.rules([self.name]),
-            min_group_rows=policy.min_group_rows,
-            model=self._model,
-            tells_scores=self._tells_scores,
-            preference=policy.preference or Preference(),
-        )
+        """Return a client with the same rows, and the rules and preference of its own policy."""
+        client = copy(self)
+        client.rules, client.min_group_rows = policy.rules([self.name]), policy.min_group_rows
+        client.preference = policy.preference or Preference()
+        client._setup = client._rows = None
+        return client
 
     def introduce(self) -> Introduction:
-        """Groups by name, and the client's own rules."""
+        """Return the names of the groups, and the client's own rules."""
         levels = self.train.levels
         present = {
-            attribute: tuple(names[code] for code in np.unique(codes) if code >= 0)
-            for attribute, names in levels.items()
-            for codes in (self.train.groups[attribute],)
+            name: tuple(groups[code] for code in np.unique(self.train.groups[name]) if code >= 0)
+            for name, groups in levels.items()
         }
         return Introduction(self.name, levels, present, self.rules, self.min_group_rows)
 
     def report(self, setup: Setup, points: Sequence[Point]) -> tuple[Report, ...]:
-        """One report per point, on the training rows."""
+        """Return one report per point, on the training rows."""
         return tuple(self.rows(setup).report(point) for point in points)
 
     def report_into(
         self, setup: Setup, points: Sequence[Point], sums: Sequence[CurvatureSum | None]
     ) -> tuple[Report, ...]:
-        """The same, curvatures added to the sums over clients, one for each point."""
+        """Return the reports, their curvatures added to the sums over clients, one per point."""
+        rows = self.rows(setup)
         return tuple(
-            _report_into(self.rows(setup), point, total)
+            rows.report_into(point, total)
+            if total is not None and rows_can_add_up(rows)
+            else add_own(rows.report(point), total)
             for point, total in zip(points, sums, strict=True)
         )
 
     def count(self, setup: Setup, params: Vector) -> Counted:
-        """Hard counts of all rows, and the smooth report on the training rows."""
+        """Return hard counts of all rows, and the smooth report on the training rows."""
         report, decisions = self.report(setup, (Point(params), Point(params, "decisions")))
         train, test = (self._counts(setup, part, params) for part in (self.train, self.test))
         if setup.thresholds is None:
@@ -247,7 +243,7 @@ class LocalClient:
     def choose_thresholds(
         self, setup: Setup, params: Vector, attribute: str, windows: Sequence[RateWindow]
     ) -> Mapping[str, float]:
-        """The threshold of each group with the most correct decisions within the windows."""
+        """Return the threshold of each group with the most correct decisions within the windows."""
         check_rules_kept(self.name, self.rules, setup.rules)
         data, codes = self.train, self.train.groups[attribute]
         model = self._model_of(setup)
@@ -257,13 +253,13 @@ class LocalClient:
         return best_thresholds(scores, data.y, members, windows, costs)
 
     def vote(self, question: Vote) -> Ballot:
-        """The client's ballot, by its own preference."""
+        """Return the client's ballot, by its own preference."""
         return self.preference.cast_ballot(question.choices[self.name])
 
     def rows(self, setup: Setup) -> ModelRows:
-        """The rows under the model, kept for the next question."""
+        """Return the rows under the model, cached for the next request."""
         if setup.thresholds is not None:
-            setup = replace(setup, thresholds=None)  # reports know none
+            setup = replace(setup, thresholds=None)  # reports do not depend on them
         if setup != self._setup or self._rows is None:
             check_rules_kept(self.name, self.rules, setup.rules)
             model = self._model_of(setup)
@@ -277,7 +273,7 @@ class LocalClient:
         model = self._model_of(setup)
         logits = model.logits(params, data.X)
         counts = count_rows(logits, data, setup.rates, self._cuts(setup, data), model.loss)
-        if self._tells_scores and model.loss.has_probabilities:
+        if self._sends_scores and model.loss.has_probabilities:
             asked = dict.fromkeys(rate.attribute for rate in setup.rates)
             groups = {attribute: data.groups[attribute] for attribute in asked}
             scores = count_scores(model.loss.scores(logits), data.y, groups, data.levels)
@@ -285,22 +281,21 @@ class LocalClient:
         return counts.with_groups_of(self.min_group_rows)
 
     def _model_of(self, setup: Setup) -> Model:
-        """The model that is trained, or the client's own in its place, at the same threshold."""
+        """Return the model that is trained, or the client's own at the same threshold."""
         if self._model is None:
-            model: Model = setup.model
-            return model
+            return cast(Model, setup.model)
         self._model = at_threshold(self._model, setup.model.threshold)
         return self._model
 
     def _cuts(self, setup: Setup, data: ClientData) -> Vector | float:
-        """The logit from which on each row is selected."""
+        """Return the logit from which on each row is selected."""
         cut = self._model_of(setup).cut
         if setup.thresholds is None:
             return cut
         return cut + setup.thresholds.of_data(self.name, data)
 
     def _smooth_rates(self, setup: Setup, params: Vector, report: Report) -> Vector:
-        """Smooth rates of training rows about the thresholds of their groups."""
+        """Return the smooth rates of the training rows about the thresholds of their groups."""
         data = self.train
         logits = self._model_of(setup).logits(params, data.X)
         score = smooth_selection(logits, self._cuts(setup, data))
@@ -311,15 +306,8 @@ class LocalClient:
         return np.where(report.group_counts > 0, np.clip(rates, 0.0, 1.0), 0.0)
 
 
-def _report_into(rows: ModelRows, point: Point, total: CurvatureSum | None) -> Report:
-    """The report of any model's rows, its curvature added to ``total``."""
-    if total is not None and rows_can_add_up(rows):
-        return rows.report_into(point, total)
-    return add_own(rows.report(point), total)
-
-
 def add_own(report: Report, total: CurvatureSum | None) -> Report:
-    """The report without its curvature, which is added to ``total``."""
+    """Return the report without its curvature, which is added to ``total``."""
     if total is None or report.curvature is None:
         return report
     total.add(report.curvature)

@@ -1,7 +1,7 @@
-"""Hard counts for people: everything a result says about a client's rows comes from these."""
+"""Hard counts of decisions and labels, from which all reported figures are computed."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ class ScoreCounts:
 
     @property
     def n_rows(self) -> float:
-        """All rows of the group."""
+        """Number of rows of the group."""
         return float(self.negatives.sum() + self.positives.sum())
 
 
@@ -35,7 +35,7 @@ def count_scores(
     groups: Mapping[str, NDArray[np.integer]],
     levels: Mapping[str, Sequence[str]],
 ) -> tuple[ScoreCounts, ...]:
-    """Count rows by group, label and bin; rows without a group are in none."""
+    """Count rows by group, label and bin of probability; rows without a group are left out."""
     bins = np.minimum((probability * N_BINS).astype(np.intp), N_BINS - 1)
     found = []
     for attribute, codes in groups.items():
@@ -49,32 +49,25 @@ def count_scores(
 
 
 def pool_scores(parts: Iterable[Sequence[ScoreCounts]]) -> tuple[ScoreCounts, ...]:
-    """Counts of all clients together; none where one of those with rows told none."""
+    """Return the counts of all clients together, empty if one of the clients reports none."""
     pooled: dict[tuple[str, str], ScoreCounts] = {}
     for part in parts:
         if not part:
             return ()
         for one in part:
             key = one.attribute, one.group
-            before = pooled.get(key)
-            pooled[key] = one if before is None else _sum(before, one)
+            if key in pooled:
+                negatives = pooled[key].negatives + one.negatives
+                one = ScoreCounts(*key, negatives, pooled[key].positives + one.positives)
+            pooled[key] = one
     return tuple(pooled.values())
-
-
-def _sum(one: ScoreCounts, other: ScoreCounts) -> ScoreCounts:
-    return ScoreCounts(
-        one.attribute,
-        one.group,
-        one.negatives + other.negatives,
-        one.positives + other.positives,
-    )
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
     """Confusion counts, summed loss, and rows and selected rows behind each hard rate.
 
-    ``scores`` has rows by group, label and probability, where a client tells them.
+    ``scores`` has rows by group, label and probability, if the client reports them.
     """
 
     true_negative: int
@@ -90,21 +83,21 @@ class Counts:
 
     @property
     def n_rows(self) -> int:
-        """All rows counted."""
+        """Number of rows."""
         return self.true_negative + self.false_positive + self.false_negative + self.true_positive
 
     @property
     def n_selected(self) -> int:
-        """Rows that the model selects."""
+        """Number of rows that the model selects."""
         return self.true_positive + self.false_positive
 
     @property
     def n_positive(self) -> int:
-        """Rows with the positive label."""
+        """Number of rows with the positive label."""
         return self.true_positive + self.false_negative
 
     def with_groups_of(self, least: float) -> "Counts":
-        """The same counts, in which a group of fewer than ``least`` rows has none."""
+        """Return the counts, with zero for groups of fewer than ``least`` rows."""
         kept = self.group_counts >= least
         return replace(
             self,
@@ -123,7 +116,7 @@ def count_rows(
 ) -> Counts:
     """Compare hard decisions with labels and count them by group.
 
-    A row is selected if its logit is at least its cut, which its loss does not depend on.
+    A row is selected if its logit is at least its cut. Its loss does not depend on the cut.
     """
     selected = hard_selection(logits, cuts)
     positive = data.y == 1.0
@@ -140,15 +133,8 @@ def count_rows(
 
 
 def pool_counts(counts: Iterable[Counts]) -> Counts:
-    """Counts of all clients together."""
+    """Return the counts of all clients together."""
     every = list(counts)
-    return Counts(
-        true_negative=sum(c.true_negative for c in every),
-        false_positive=sum(c.false_positive for c in every),
-        false_negative=sum(c.false_negative for c in every),
-        true_positive=sum(c.true_positive for c in every),
-        loss_sum=sum(c.loss_sum for c in every),
-        group_counts=np.sum([c.group_counts for c in every], axis=0),
-        group_selected=np.sum([c.group_selected for c in every], axis=0),
-        scores=pool_scores(c.scores for c in every if c.n_rows),
-    )
+    names = [field.name for field in fields(Counts) if field.name != "scores"]
+    totals = {name: sum(getattr(one, name) for one in every) for name in names}
+    return Counts(**totals, scores=pool_scores(one.scores for one in every if one.n_rows))

@@ -3,10 +3,10 @@ r"""Exact draws of the discrete Gaussian, from the operating system's randomness
 .. math:: P(X = k) \propto e^{-k^2 / 2 s^2}, \qquad k \in \mathbb{Z}
 
 By rejection from a discrete Laplace law (Canonne, Kamath and Steinke, 2020, algorithms 2 and 3).
-Floating point never decides: a coin that comes up with probability :math:`p = e^{-\gamma}` is the
-comparison of a uniform number, of which 64 bits are drawn, with p. Where these bits and p as a
-float are further apart than both errors, more bits could not change the outcome; else, once in
-2**37 coins, more bits are drawn and p is computed to more digits until they part.
+Floating point never decides. A coin of probability :math:`p = e^{-\gamma}` compares a uniform
+number, of which 64 bits are drawn, with p. If these bits and p as a float differ by more than both
+errors, more bits cannot change the outcome. Otherwise, once in 2**37 coins, more bits are drawn and
+p is computed to more digits until they differ.
 """
 
 import os
@@ -24,13 +24,13 @@ Integers: TypeAlias = NDArray[np.int64]
 Bits: TypeAlias = NDArray[np.uint64]
 Exactly: TypeAlias = Callable[[int], tuple[int, int]]
 
-LARGEST_SCALE = 2**46  # draws stay whole numbers as floats, too
-_CLOSE = 2.0**-38  # of a uniform number and a probability: then floats do not decide
-_DIGITS = 60  # of a probability where floats do not decide; twice as many each time
+LARGEST_SCALE = 2**46  # draws are exact as floats
+_CLOSE = 2.0**-38  # distance of uniform number and probability below which floats do not decide
+_DIGITS = 60  # digits of a probability where floats do not decide; more each time
 
 
 def discrete_gaussian(scale: int, size: int) -> Integers:
-    """``size`` independent draws with parameter ``scale``, a whole number of lattice steps."""
+    """Return ``size`` independent draws with parameter ``scale``, in lattice steps."""
     if not 1 <= scale <= LARGEST_SCALE:
         raise ValueError(
             f"`scale` must be a whole number from 1 to {LARGEST_SCALE}, got {scale!r}."
@@ -47,7 +47,7 @@ def discrete_gaussian(scale: int, size: int) -> Integers:
 
 
 def _accepted(proposed: Integers, scale: int, width_bits: int) -> NDArray[np.bool_]:
-    r"""Coins with :math:`\gamma = (|y| - s^2/t)^2 / 2 s^2`, t the width of the proposals."""
+    r"""Toss coins with :math:`\gamma = (|y| - s^2/t)^2 / 2 s^2`, t the width of the proposals."""
     width, square = 1 << width_bits, scale * scale
     distance = np.abs(proposed) - square / width
     exponents = 0.5 * (distance / scale) ** 2
@@ -60,10 +60,10 @@ def _accepted(proposed: Integers, scale: int, width_bits: int) -> NDArray[np.boo
 
 
 def _discrete_laplace(width_bits: int, size: int) -> Integers:
-    r"""Draws of :math:`P(k) \propto e^{-|k|/t}`, :math:`t = 2^{width\_bits}`; as many as are left.
+    r"""Draw up to ``size`` times from :math:`P(k) \propto e^{-|k|/t}`, :math:`t = 2^{width\_bits}`.
 
-    A remainder u below t, kept with :math:`e^{-u/t}`, plus t times a geometric number, and a sign;
-    a negative zero is left out.
+    A draw is a remainder u below t, accepted with :math:`e^{-u/t}`, plus t times a geometric
+    number, with a random sign. A negative zero is rejected.
     """
     width = 1 << width_bits
     remainder = (_bits(2 * size) & np.uint64(width - 1)).astype(np.int64)
@@ -77,7 +77,7 @@ def _discrete_laplace(width_bits: int, size: int) -> Integers:
 
 
 def _geometric(size: int) -> Integers:
-    """How many coins with probability 1/e come up before one does not."""
+    """Count heads of coins with probability 1/e before the first tail."""
     count = np.zeros(size, dtype=np.int64)
     going = np.arange(size)
     while going.size:
@@ -87,9 +87,9 @@ def _geometric(size: int) -> Integers:
 
 
 def _coins(exponents: Vector, exactly: Exactly) -> NDArray[np.bool_]:
-    r"""Independent coins that come up with probability :math:`e^{-\gamma}`.
+    r"""Toss independent coins with probability :math:`e^{-\gamma}`.
 
-    ``exactly(i)`` is :math:`\gamma_i` as a fraction, of which ``exponents[i]`` is a float.
+    ``exactly(i)`` returns :math:`\gamma_i` as a fraction; ``exponents[i]`` is its float.
     """
     bits = _bits(exponents.size)
     distance = bits * 2.0**-64 - np.exp(-exponents)
@@ -100,7 +100,7 @@ def _coins(exponents: Vector, exactly: Exactly) -> NDArray[np.bool_]:
 
 
 def _exact_coin(bits: int, numerator: int, denominator: int) -> bool:
-    r"""Whether a uniform number that begins with these 64 bits is below :math:`e^{-\gamma}`."""
+    r"""Return whether a uniform number that begins with these bits is below :math:`e^{-\gamma}`."""
     n_bits, digits = 64, _DIGITS
     while True:
         with localcontext(prec=digits):
@@ -119,5 +119,5 @@ def _exact_coin(bits: int, numerator: int, denominator: int) -> bool:
 
 
 def _bits(size: int) -> Bits:
-    """Words of 64 random bits."""
+    """Return words of 64 random bits."""
     return np.frombuffer(os.urandom(8 * size), dtype=np.uint64)

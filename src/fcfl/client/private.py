@@ -1,8 +1,9 @@
-"""A client that says noisy sums only, and of these no more than its privacy budget allows."""
+"""A client that reports noisy sums only, within its privacy budget."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +44,7 @@ _LARGEST_PARAMS = 1e5
 
 @dataclass(frozen=True, eq=False)
 class PrivateRows:
-    """Rows of one part, ready for releases; features as whole numbers of grid steps."""
+    """Rows of one part, prepared for releases; features are integers, in grid steps."""
 
     features: NDArray[np.int16]
     labels: Vector
@@ -53,7 +54,7 @@ class PrivateRows:
     cut: float = 0.0
 
     def release(self, release: Release, point: Point) -> Matrix:
-        """The sum that is asked for, with noise of the standard deviation that it says."""
+        """Return the requested sum, with noise of the release's standard deviation."""
         total, unit = self.exact_sum(release, point)
         sd = release.noise_sd(self.rates, point, self.cut) / unit
         if release.kind != "moments":
@@ -65,7 +66,7 @@ class PrivateRows:
         return noisy * unit
 
     def exact_sum(self, release: Release, point: Point) -> tuple[Integers, float]:
-        """The sum without noise, as whole numbers of a unit. It never leaves the client."""
+        """Return the sum without noise, as integers and their unit; it never leaves the client."""
         if release.kind in ("counts", "evaluation", "held_out"):
             return self._cell_counts(release, point), 1.0
         if release.kind == "moments":
@@ -74,41 +75,41 @@ class PrivateRows:
             ups = np.where(self._selected(point), 1.0, -1.0)
             return _whole(ups @ self.members), 0.5
         unit = 2.0 ** (-GRID_BITS - _WEIGHT_BITS)
+        logits = self._logits(point)
         if release.kind == "gradient":
-            residuals = _looked_up(self._logits(point), expit) - self.labels * 2.0**_WEIGHT_BITS
+            residuals = _looked_up(logits, expit) - self.labels * 2.0**_WEIGHT_BITS
             return self._pulled(residuals[:, None])[0], unit
         if release.kind == "scores":
             return self._pulled(self._scores(point)), unit
-
-        def slope(z: Vector) -> Vector:
-            score = expit(point.sharpness * (z - self.cut))
-            return np.asarray(point.sharpness * score * (1.0 - score))
-
-        slopes = _looked_up(self._logits(point), slope)
+        slopes = _looked_up(logits, self._slope(point.sharpness, point.sharpness))
         return self._pulled(slopes[:, None] * self.members), unit
 
     def _scores(self, point: Point) -> Matrix:
-        """Scores less ½, and slopes behind each rate; towards zero, so that no row has more."""
-        root = math.sqrt(rates_of_a_row(self.rates))
-
-        def slope(z: Vector) -> Vector:
-            score = expit(point.sharpness * (z - self.cut))
-            return np.asarray(2.0 * score * (1.0 - score) / root)
-
+        """Return scores less ½, and slopes behind each rate, rounded towards zero."""
         logits = self._logits(point)
         above = _looked_up(logits, lambda z: expit(z) - 0.5)
-        slopes = _looked_up(logits, slope)
+        factor = 2.0 / math.sqrt(rates_of_a_row(self.rates))
+        slopes = _looked_up(logits, self._slope(point.sharpness, factor))
         return np.column_stack([above, slopes[:, None] * self.members])
 
+    def _slope(self, sharpness: float, factor: float) -> Callable[[Vector], Vector]:
+        """Return the function of logits ``factor * s * (1 - s)``, s the smooth decision."""
+
+        def slope(z: Vector) -> Vector:
+            score = expit(sharpness * (z - self.cut))
+            return np.asarray(factor * score * (1.0 - score))
+
+        return slope
+
     def _logits(self, point: Point) -> Vector:
-        """Whole numbers of grid steps times parameter steps: exact, in whatever order they add."""
+        """Return logits in grid steps times parameter steps: exact in any order of addition."""
         params = np.rint(point.params * 2.0**_PARAM_BITS)
         if np.linalg.norm(point.params) > _LARGEST_PARAMS:
             raise DataError(f"`params` must be no longer than {_LARGEST_PARAMS:g}.")
         return np.concatenate([block @ params for block in self._blocks()] or [np.zeros(0)])
 
     def _selected(self, point: Point) -> NDArray[np.bool_]:
-        """Decisions: the cut in the same whole steps as the logits."""
+        """Return decisions; the cut is in the same steps as the logits."""
         return hard_selection(self._logits(point), self.cut * 2.0 ** (GRID_BITS + _PARAM_BITS))
 
     def _blocks(self) -> Iterator[Matrix]:
@@ -116,14 +117,14 @@ class PrivateRows:
             yield self.features[rows].astype(np.float64)
 
     def _pulled(self, weights: Matrix) -> Integers:
-        """Features summed by each column of ``weights``, block by block without rounding."""
+        """Return features summed by each column of ``weights``, in blocks, without rounding."""
         total = np.zeros((weights.shape[1], self.features.shape[1]), dtype=np.int64)
         for rows, block in zip(row_blocks(len(self.features), _BLOCK), self._blocks(), strict=True):
             total += _whole(weights[rows].T @ block)
         return total
 
     def _moments(self) -> Integers:
-        """Products of features, the upper triangle."""
+        """Return the sums of products of features, the upper triangle."""
         n = self.features.shape[1]
         total = np.zeros((n, n), dtype=np.int64)
         for block in self._blocks():
@@ -131,36 +132,32 @@ class PrivateRows:
         return total[np.triu_indices(n)]
 
     def _cell_counts(self, release: Release, point: Point) -> Integers:
-        cells = cells_of(self.rates, release.kind)
-        selected = self._selected(point) if cells[0].selected is not None else None
+        selected = self._selected(point) if release.kind != "counts" else None
         names = attributes_of(self.rates)
-        own = {
-            a: list(dict.fromkeys(r.group for r in self.rates if r.attribute == a)) for a in names
-        }
-        counts = np.zeros(len(cells), dtype=np.int64)
-        for position, cell in enumerate(cells):
-            codes = self.groups[:, names.index(cell.attribute)]
-            code = -1 if cell.group is None else own[cell.attribute].index(cell.group)
-            inside = codes == code
+        counts = []
+        for cell in cells_of(self.rates, release.kind):
+            compared = _compared(self.rates, cell.attribute)
+            code = -1 if cell.group is None else compared.index(cell.group)
+            inside = self.groups[:, names.index(cell.attribute)] == code
             if cell.label is not None:
                 inside = inside & (self.labels == cell.label)
             if selected is not None:
                 inside = inside & (selected == cell.selected)
-            counts[position] = inside.sum()
-        return counts
+            counts.append(inside.sum())
+        return np.array(counts, dtype=np.int64)
 
 
 def private_rows(
     data: ClientData, rates: Sequence[RateId], norm: float, cut: float = 0.0
 ) -> PrivateRows:
-    """A client's rows, each of a length of at most ``norm``; selected from the logit ``cut`` on."""
+    """Return a client's rows, shortened to ``norm``; a row is selected from logit ``cut`` on."""
     if data.weights is not None:
         raise DataError("Rows must not be weighted where they are private; leave weights out.")
     parts = [whole_features(_dense(data.X[rows]), norm) for rows in row_blocks(data.n_rows, _BLOCK)]
-    empty = np.zeros((0, data.n_features + 1), dtype=np.int16)
+    none = np.zeros((0, data.n_features + 1), dtype=np.int16)
     columns = [_group_codes(data, rates, attribute) for attribute in attributes_of(rates)]
     return PrivateRows(
-        np.concatenate(parts) if parts else empty,
+        np.concatenate([none, *parts]),
         data.y,
         rate_members(data, rates),
         np.column_stack(columns),
@@ -170,7 +167,7 @@ def private_rows(
 
 
 def whole_features(X: Matrix, norm: float) -> NDArray[np.int16]:
-    """Features and a constant as grid steps, shortened to ``norm`` and rounded towards zero."""
+    """Return features and a constant in grid steps, shortened to ``norm`` and rounded to zero."""
     clipped = np.clip(X, -_LARGEST_FEATURE, _LARGEST_FEATURE)
     fine = np.rint(np.column_stack([clipped, np.ones(len(X))]) * 2.0**_FINE_BITS)
     squares = np.square(fine.astype(np.int64)).sum(axis=1)
@@ -179,14 +176,14 @@ def whole_features(X: Matrix, norm: float) -> NDArray[np.int16]:
     while True:
         whole = np.trunc(fine * shorter[:, None] * 2.0 ** (GRID_BITS - _FINE_BITS))
         whole = whole.astype(np.int64)
-        too_long = np.square(whole).sum(axis=1) > most  # by the rounding of a float
+        too_long = np.square(whole).sum(axis=1) > most  # after rounding a float
         if not too_long.any():
             return np.asarray(whole, dtype=np.int16)
         shorter[too_long] *= 1.0 - 2.0**-12
 
 
 def with_noise(total: Integers, sd: float) -> Vector:
-    """Whole numbers with discrete Gaussian noise, on a lattice with enough steps to it."""
+    """Return integers with discrete Gaussian noise, on a lattice that is fine enough for it."""
     finer = max(math.ceil(math.log2(LEAST_SCALE / sd)), 0)
     largest = max(int(total.max(initial=0)), -int(total.min(initial=0)))  # abs may overflow
     if finer > 60 or largest >= 2 ** (62 - finer):
@@ -199,13 +196,18 @@ def _dense(X: object) -> Matrix:
     return X.toarray() if hasattr(X, "toarray") else np.asarray(X)
 
 
+def _compared(rates: Sequence[RateId], attribute: str) -> list[str]:
+    """Return the groups that some rate compares."""
+    return list(dict.fromkeys(rate.group for rate in rates if rate.attribute == attribute))
+
+
 def _group_codes(data: ClientData, rates: Sequence[RateId], attribute: str) -> NDArray[np.int32]:
-    """Positions among the groups that some rate compares, -1 for a row of none of them."""
+    """Return positions among the compared groups, -1 for a row of none of them."""
     if attribute not in data.levels:
         return np.full(data.n_rows, -1, dtype=np.int32)
-    own = list(dict.fromkeys(rate.group for rate in rates if rate.attribute == attribute))
-    position = [own.index(level) if level in own else -1 for level in data.levels[attribute]]
-    return np.array([*position, -1], dtype=np.int32)[data.groups[attribute]]
+    position = {group: code for code, group in enumerate(_compared(rates, attribute))}
+    lookup = [position.get(level, -1) for level in data.levels[attribute]]
+    return np.array([*lookup, -1], dtype=np.int32)[data.groups[attribute]]
 
 
 def _whole(values: Matrix) -> Integers:
@@ -213,7 +215,7 @@ def _whole(values: Matrix) -> Integers:
 
 
 def _looked_up(logits: Vector, function: Callable[[Vector], Vector]) -> Vector:
-    """A function of each logit in whole steps, towards zero; logits to the nearest grid point."""
+    """Return a function of each logit, rounded to the grid, in steps rounded towards zero."""
     last = _LARGEST_LOGIT << _LOGIT_BITS
     grid = np.arange(-last, last + 1) / 2.0**_LOGIT_BITS
     table = np.trunc(function(grid) * 2.0**_WEIGHT_BITS)
@@ -221,21 +223,21 @@ def _looked_up(logits: Vector, function: Callable[[Vector], Vector]) -> Vector:
     return np.asarray(table[np.clip(steps, -last, last).astype(np.int64) + last])
 
 
-_ROUNDING = 1e-9  # share by which squares that add up to a budget may exceed it
+_ROUNDING = 1e-9  # relative tolerance of a sum of squares
 
 
 @dataclass
 class PrivacySpent:
-    """Squares of what was released of each part's rows, by the way the rows were split.
+    """Sums of squared ``mu`` released of each part's rows, by the split of the rows.
 
-    Within one split no row is in both parts; a row that one split trains on another may hold out,
-    so that splits add up.
+    Within one split no row is in both parts. A row may be in different parts of two splits, so
+    that the costs of splits add up.
     """
 
     splits: dict[str, dict[Part, float]] = field(default_factory=dict)
 
     def plus(self, costs: Mapping[Part, float], split: str = "") -> "PrivacySpent":
-        """This and one more answer about the rows in this split."""
+        """Return the sums after one more answer about the rows in this split."""
         before = self.splits.get(split, {})
         parts: tuple[Part, Part] = ("train", "test")
         after = {part: before.get(part, 0.0) + costs.get(part, 0.0) for part in parts}
@@ -243,25 +245,25 @@ class PrivacySpent:
 
     @property
     def mu(self) -> float:
-        """Of each split the part of which more was released."""
+        """The total ``mu``: in each split the part of which more was released counts."""
         return math.sqrt(sum(max(squares.values()) for squares in self.splits.values()))
 
     def epsilon(self, delta: float) -> float:
-        """What was spent so far, at this delta."""
+        """Return the epsilon spent so far, at this delta."""
         return epsilon_of(self.mu, delta)
 
     def check_within(self, budget: PrivacyBudget) -> None:
-        """Refuse what would pass the budget."""
+        """Raise `DataError` if the budget is exceeded."""
         if self.mu**2 > mu_of(budget.epsilon, budget.delta) ** 2 * (1 + _ROUNDING):
             raise DataError(
                 f"The privacy budget of epsilon {budget.epsilon:g} at delta {budget.delta:g} would "
-                f"be passed: this answer would bring it to {self.epsilon(budget.delta):.4g}. Ask "
-                "with a smaller epsilon, or end here."
+                f"be exceeded: this answer brings it to {self.epsilon(budget.delta):.4g}. Request "
+                "a smaller epsilon, or stop here."
             )
 
 
 def costs_of(points: Sequence[Point]) -> dict[Part, float]:
-    """Squares of what answers to these points cost each part; refuses all but releases."""
+    """Return the sum of squared ``mu`` of each part; raise unless all requests are releases."""
     costs: dict[Part, float] = {}
     for point in points:
         releases = [extra for extra in point.extras if isinstance(extra, Release)]
@@ -270,7 +272,7 @@ def costs_of(points: Sequence[Point]) -> dict[Part, float]:
         if point.want != "values":
             raise _refusal("gradients or curvature")
         if len({one.kind for one in releases}) != len(releases):
-            raise DataError("A release is asked for once at each point.")
+            raise DataError("A release must be requested once at each point.")
         if not (is_finite(point.sharpness) and point.sharpness > 0):
             raise DataError(f"`sharpness` must be a positive number, got {point.sharpness!r}.")
         if not np.isfinite(point.params).all():
@@ -286,11 +288,7 @@ def costs_of(points: Sequence[Point]) -> dict[Part, float]:
 
 
 class PrivateClient:
-    """Rows of one client, of which noisy sums are released within a privacy budget.
-
-    ``levels`` are the groups that may be compared, declared and not read off the rows; by default
-    those of the rows' own declaration. Everything else than a release is refused.
-    """
+    """Rows of one client, of which only noisy sums are released, within a privacy budget."""
 
     def __init__(
         self,
@@ -306,43 +304,42 @@ class PrivateClient:
         self._data: dict[Part, ClientData] = {"train": train}
         self._data["test"] = train.take([]) if test is None else test
         self.spent = PrivacySpent() if spent is None else spent
-        self._rows: dict[object, PrivateRows] = {}
+        self._rows: dict[Part, tuple[Any, PrivateRows]] = {}
 
     def introduce(self) -> Introduction:
-        """The declared groups; which of them have rows here is not said."""
+        """Return the declared groups, not which of them have rows."""
         levels = self._data["train"].levels
         return Introduction(self.name, levels, levels, self.rules, privacy=self.privacy)
 
     def report(self, setup: Setup, points: Sequence[Point]) -> tuple[Report, ...]:
-        """Releases only; what they cost is counted before they are computed."""
+        """Return releases; their cost is recorded before they are computed."""
         check_rules_kept(self.name, self.rules, setup.rules)
         _check_model(setup.model)
         if len(set(setup.rates)) != len(setup.rates):  # a row would count as often as it is named
-            raise DataError("A rate is asked for once.")
+            raise DataError("A rate must be requested once.")
         spent = self.spent.plus(costs_of(points))
         spent.check_within(self.privacy)
         self.spent = spent
         return tuple(self._released(setup, point) for point in points)
 
     def count(self, setup: Setup, params: Vector) -> Counted:
-        """Exact counts are not said."""
+        """Raise `DataError`: exact counts are not released."""
         raise _refusal("exact counts")
 
     def _released(self, setup: Setup, point: Point) -> Report:
-        """A report that says nothing but its releases: one row, no group, no loss."""
-        said: dict[str, Matrix] = {}
+        """Return a report with releases and placeholders: one row, no group, no loss."""
+        found: dict[str, Matrix] = {}
         for release in point.extras:
             assert isinstance(release, Release)
-            said |= release.answer(self._part(setup, release), point)
+            found |= release.answer(self._part(setup, release), point)
         nothing = np.zeros(len(setup.rates))
-        return Report(1.0, 0.0, nothing, nothing, extras=said)
+        return Report(1.0, 0.0, nothing, nothing, extras=found)
 
     def _part(self, setup: Setup, release: Release) -> PrivateRows:
-        key = (release.part, setup.rates, release.norm, setup.model.cut)
-        if key not in self._rows:
-            self._rows = {k: rows for k, rows in self._rows.items() if k[1:] == key[1:]}  # type: ignore[index]
-            self._rows[key] = private_rows(self._data[release.part], *key[1:])
-        return self._rows[key]
+        key = (setup.rates, release.norm, setup.model.cut)
+        if release.part not in self._rows or self._rows[release.part][0] != key:
+            self._rows[release.part] = key, private_rows(self._data[release.part], *key)
+        return self._rows[release.part][1]
 
 
 def _check_model(model: object) -> None:
@@ -355,6 +352,6 @@ def _check_model(model: object) -> None:
 
 def _refusal(what: str) -> DataError:
     return DataError(
-        f"A client with a privacy budget does not say {what}, only noisy sums: train with method "
-        "'private' (`--privacy epsilon=E,delta=D`)."
+        f"A client with a privacy budget does not report {what}, only noisy sums: train with "
+        "method 'private' (`--privacy epsilon=E,delta=D`)."
     )

@@ -1,4 +1,4 @@
-r"""How a client chooses decision thresholds for its groups, on its own training rows.
+r"""Choose decision thresholds for a client's groups, on its own training rows.
 
 Thresholds turn one score into decisions, group by group. Those chosen have the most correct
 decisions among all for which, for each kind of rate that is compared,
@@ -6,18 +6,19 @@ decisions among all for which, for each kind of rate that is compared,
 .. math:: w \max_g r_g - \min_g r_g \le b
 
 (a difference has w = 1, a ratio its budget as w and b = 0; margins lower b). With
-:math:`l = \min_g r_g` every rate lies in the window :math:`[l, (b + l) / w]`, and given the window
-the groups are independent: each takes its best threshold inside. A group's rates fall as its
-threshold rises, so a window is a range of thresholds, and for two kinds of rates the ranges are
-intersected. All lowest rates that occur are tried. For one kind that is exact; for two, pairs of
-them are, and each group has at most `MOST_OF_TWO` thresholds, evenly spread over the share that it
-selects.
+:math:`l = \min_g r_g` every rate lies in the window :math:`[l, (b + l) / w]`. Given the window the
+groups are independent: each takes its best threshold inside. A group's rates fall as its threshold
+rises, so a window is a range of thresholds. For two kinds of rates the ranges are intersected.
 
-Scores are logits less the model's cut, so that a threshold of 0 is the one for everybody; a
-decision about a row counts by that cut (`decision_weights`).
+All lowest rates that occur are tried. For one kind of rate this is exact. For two kinds, pairs of
+lowest rates are tried, and the groups have at most `MAX_OF_TWO` thresholds together, evenly spread
+over the share that is selected.
 
-Thresholds are multiples of a thousandth, or less, of how far the client's scores spread: what is
-told of single rows' scores is that much.
+Scores are logits less the model's cut, so that 0 is the common threshold. Decisions are weighted by
+that cut (`decision_weights`).
+
+Thresholds are multiples of a thousandth, or less, of the spread of the client's scores. They
+disclose single rows' scores to that precision only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,13 +29,13 @@ from numpy.typing import NDArray
 
 from fcfl._types import LABEL_OF, RateKind, Vector
 
-MOST_OF_TWO = 1200  # thresholds of all groups together where two kinds of rates are compared
-MOST_KINDS = 2
-_LEAST_OF_TWO = 60  # of each group, however many there are
-_KEPT = 1e-10  # beyond rounding there is no tolerance
-_STEPS = 1000.0  # in which the middle nine tenths of the scores are told apart, at least
+MAX_OF_TWO = 1200  # thresholds of all groups together where two kinds of rates are compared
+MAX_KINDS = 2
+_MIN_OF_TWO = 60  # thresholds of each group, however many groups there are
+_TOLERANCE = 1e-10  # rounding only
+_STEPS = 1000.0  # at least so many thresholds in the middle nine tenths of the scores
 _MIDDLE = (0.05, 0.95)
-_TIE = 1e-6  # of a decision: of equal choices the one nearest to 0 is taken
+_TIE = 1e-6  # in decisions: breaks ties towards the threshold nearest to 0
 
 Index = NDArray[np.intp]
 
@@ -43,7 +44,7 @@ Index = NDArray[np.intp]
 class RateWindow:
     """Rates of one kind that ``groups`` may have: ``weight * highest - lowest <= bound``.
 
-    ``least`` and ``most`` bound the rate of these groups taken together.
+    ``least`` and ``most`` bound the pooled rate of these groups.
     """
 
     kind: RateKind
@@ -54,10 +55,10 @@ class RateWindow:
     most: float = 1.0
 
     def highest(self, lowest: Vector) -> Vector:
-        """The highest rate beside the lowest one: ``(bound + lowest) / weight``."""
+        """Return the highest rate allowed, given the lowest: ``(bound + lowest) / weight``."""
         if self.weight == 0:
-            return np.where(self.bound + lowest >= -_KEPT, 1.0, -1.0)
-        return np.asarray((self.bound + lowest + _KEPT) / self.weight)
+            return np.where(self.bound + lowest >= -_TOLERANCE, 1.0, -1.0)
+        return np.asarray((self.bound + lowest + _TOLERANCE) / self.weight)
 
 
 def best_thresholds(
@@ -67,19 +68,19 @@ def best_thresholds(
     windows: Sequence[RateWindow],
     weights: Vector | None = None,
 ) -> dict[str, float]:
-    """The threshold of every group that some window is about.
+    """Return the best threshold of every group that some window names.
 
-    ``members`` says which rows each group has; ``weights`` how much a correct decision counts.
+    ``members`` are the rows of each group; ``weights`` how much a correct decision counts.
     """
     kinds = tuple(dict.fromkeys(window.kind for window in windows))
-    if len(kinds) > MOST_KINDS:
-        raise ValueError(f"`windows` must be about at most {MOST_KINDS} kinds of rates.")
+    if len(kinds) > MAX_KINDS:
+        raise ValueError(f"`windows` must be about at most {MAX_KINDS} kinds of rates.")
     names = tuple(dict.fromkeys(group for window in windows for group in window.groups))
     if not names:
         return {}
     counted = np.ones(logits.size) if weights is None else weights
     digits = _digits(logits)
-    most = None if len(kinds) < 2 else max(_LEAST_OF_TWO, MOST_OF_TWO // len(names))
+    most = None if len(kinds) < 2 else max(_MIN_OF_TWO, MAX_OF_TWO // len(names))
     options = {
         name: _options(logits[inside], labels[inside], counted[inside], kinds, digits, most)
         for name, inside in ((name, members[name]) for name in names)
@@ -103,10 +104,10 @@ def decision_weights(labels: Vector, threshold: float, weights: Vector | None) -
 
 @dataclass(frozen=True)
 class _Options:
-    """What a group can have, from selecting nobody to selecting all of it.
+    """Thresholds of a group, from selecting nobody to selecting all of its rows.
 
-    ``selected`` are rows by kind of rate, ``rows`` those there are; ``gains`` are the correct
-    decisions beyond those of selecting nobody.
+    ``selected`` are the selected rows by kind of rate, ``rows`` all rows by kind; ``gains`` are the
+    correct decisions beyond those of selecting nobody.
     """
 
     thresholds: Vector
@@ -115,17 +116,17 @@ class _Options:
     rows: Mapping[RateKind, int]
 
     def rates(self, kind: RateKind) -> Vector:
-        """The rate with each threshold, in rising order."""
+        """Return the rate at each threshold, in rising order."""
         return self.selected[kind] / max(self.rows[kind], 1)
 
     def take(self, index: Index) -> "_Options":
-        """Some of them."""
+        """Return the options at these positions."""
         selected = {kind: rows[index] for kind, rows in self.selected.items()}
         return _Options(self.thresholds[index], self.gains[index], selected, self.rows)
 
 
 def _digits(logits: Vector) -> int:
-    """Decimals of thresholds, by how far the scores spread."""
+    """Return the number of decimals of thresholds, by the spread of the scores."""
     low, high = np.quantile(logits, _MIDDLE)
     spread = high - low if high > low else np.ptp(logits)
     if not spread > 0:
@@ -141,14 +142,14 @@ def _options(
     digits: int,
     most: int | None,
 ) -> _Options:
-    """One threshold for each set of rows that it can select."""
+    """Return one threshold for each set of rows that a threshold can select."""
     order = np.argsort(logits, kind="stable")
     logits, labels, weights = logits[order], labels[order], weights[order]
     thresholds = _between(logits, digits)
     from_here = np.searchsorted(logits, thresholds, side="left")
 
     def beyond(values: Vector) -> Vector:
-        """Sums over the rows that each threshold selects."""
+        """Return sums over the rows that each threshold selects."""
         return np.asarray(values.sum() - np.concatenate([[0.0], np.cumsum(values)])[from_here])
 
     belongs = {
@@ -169,10 +170,10 @@ def _options(
 
 
 def _between(logits: Vector, digits: int) -> Vector:
-    """A threshold in the middle of each gap between scores, falling; 0 in the gap that has it."""
+    """Return the middle of each gap between scores, falling; 0 in the gap that contains 0."""
     scale = 10.0**digits
     marks = np.unique(np.floor(logits * scale))
-    first = np.concatenate([[-np.inf], marks]) + 1  # the least of each gap, and the last in it
+    first = np.concatenate([[-np.inf], marks]) + 1  # the smallest of each gap, and the largest
     last = np.concatenate([marks, [np.inf]])
     middle = np.concatenate([marks[:1], np.ceil((marks[:-1] + marks[1:]) / 2), marks[-1:] + 1])
     middle = np.where((first <= 0) & (last >= 0), 0.0, middle)
@@ -185,15 +186,12 @@ def _between(logits: Vector, digits: int) -> Vector:
 def _best(
     options: Mapping[str, _Options], windows: Sequence[RateWindow], kinds: Sequence[RateKind]
 ) -> dict[str, int]:
-    """The place of each group's threshold in the best window."""
-    lowest = [
-        np.unique(
-            np.concatenate(
-                [options[g].rates(kind) for w in windows if w.kind == kind for g in w.groups]
-            )
-        )
+    """Return the position of each group's threshold in the best window."""
+    rates_of = {
+        kind: [options[g].rates(kind) for w in windows if w.kind == kind for g in w.groups]
         for kind in kinds
-    ]
+    }
+    lowest = [np.unique(np.concatenate(rates)) for rates in rates_of.values()]
     shape = tuple(low.size for low in lowest)
     total, picked = np.zeros(shape), {}
     for name, own in options.items():
@@ -222,21 +220,21 @@ def _best(
 def _outside(
     options: Mapping[str, _Options], windows: Sequence[RateWindow], picked: Mapping[str, Index]
 ) -> Vector:
-    """By how much groups taken together are outside the limits of their windows."""
+    """Return by how much pooled rates are outside the limits of their windows."""
     over = np.zeros(next(iter(picked.values())).shape)
     for window in windows:
         if window.least > 0.0 or window.most < 1.0:
             selected = sum(options[g].selected[window.kind][picked[g]] for g in window.groups)
             together = selected / max(sum(options[g].rows[window.kind] for g in window.groups), 1)
             beyond = np.maximum(window.least - together, together - window.most)
-            over = np.maximum(over, np.where(beyond > _KEPT, beyond, 0.0))
+            over = np.maximum(over, np.where(beyond > _TOLERANCE, beyond, 0.0))
     return over
 
 
 def _largest_between(values: Vector, first: Index, end: Index) -> tuple[Index, Vector]:
-    """Where the largest of ``values[first:end]`` is, and what it is; minus infinity if empty.
+    """Return position and value of the largest of ``values[first:end]``; -inf for an empty range.
 
-    By a table of the largest of every 2^k neighbours: any range is covered by two of them.
+    Uses a table of the largest of every 2^k neighbours: two of them cover any range.
     """
     size = values.size
     table = [np.arange(size)]

@@ -154,7 +154,7 @@ def _client(received: _Received, question: Question, agreement: Agreement) -> Lo
             *encoded_rows(settings, agreement, received.checksum),
             rules=settings.rules,
             min_group_rows=least,
-            tells_scores=False,
+            sends_scores=False,
             preference=policy.preference or Preference(),
         )
     return _KEPT[key]

@@ -14,7 +14,7 @@ from fcfl._checks import check_choice, first_of
 from fcfl._types import ClientId, RateKind, Vector
 from fcfl.client.client import Setup
 from fcfl.client.counts import pool_counts
-from fcfl.client.thresholds import MOST_KINDS, RateWindow
+from fcfl.client.thresholds import MAX_KINDS, RateWindow
 from fcfl.federation.federation import Federation
 from fcfl.methods.decisions import KEPT
 from fcfl.models.rates import THRESHOLDS, GroupThresholds
@@ -46,8 +46,8 @@ def check_thresholds(
             f"budgets on one attribute, got {first_of(map(repr, attributes))}",
         ),
         (
-            len(kinds) > MOST_KINDS,
-            f"rules that compare at most {MOST_KINDS} kinds of rates, got {first_of(kinds)}",
+            len(kinds) > MAX_KINDS,
+            f"rules that compare at most {MAX_KINDS} kinds of rates, got {first_of(kinds)}",
         ),
     ):
         if is_wrong:
