@@ -101,7 +101,8 @@ def test_a_method_of_ones_own_is_called_by_name_with_the_two_lines_of_the_page(t
     """In a copy of the package; on a small table."""
     page = (EXAMPLES.parent / "docs" / "own-method.md").read_text(encoding="utf-8")
     imported, entry = re.findall(r"^    ((?:from .* import|Registered\().*\n)", page, re.MULTILINE)
-    typed = dict(re.findall(r"^    fcfl (train|compare) adult (.*)$", page, re.MULTILINE))
+    joined = page.replace(" \\\n       ", "")
+    typed = dict(re.findall(r"^    fcfl (train|compare) adult (.*)$", joined, re.MULTILINE))
     methods = tmp_path / "fcfl" / "methods"
     shutil.copytree(Path(fcfl.__file__).parent, methods.parent)
     shutil.copy(EXAMPLES / "own_method.py", methods / "penalty.py")
