@@ -89,7 +89,7 @@ def test_settings_checksum_versions_and_the_statement_are_told(full):
 
 
 def test_prices_name_who_pays_and_what_is_free(full):
-    assert "Relaxing north's budget" in full.text
+    assert "0.01 more would lower it by about 0.004" in full.text
     assert "1 budget costs nothing" in full.text
 
 

@@ -11,13 +11,13 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from fcfl.data.builtin import ClientDescription, GroupDescription
-from fcfl.report.layout import short_names
 from fcfl.report.terminal import (
     MOST_CLIENTS,
     comparison_table,
     federation_table,
     print_result,
     result_tables,
+    short_names,
 )
 from fcfl.report.words import finding_sentences, number, plain, title_of, trained_sentence
 from fcfl.results import ClientResult, Disparity, Exchanges, Part, Result, RowCounts

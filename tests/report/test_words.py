@@ -7,7 +7,7 @@ from fcfl.report.words import (
     claim_sentence,
     detail_sentences,
     interval,
-    price_sentence,
+    prices_sentence,
     served_sentence,
     verdict_sentence,
 )
@@ -113,13 +113,9 @@ def test_rules_are_kept_apart():
 
 
 def test_a_price_is_told_for_one_hundredth_of_the_budget():
-    claim = claims_of(parsed(two_clients()))[0]
-    tilted = price_sentence(claim, parsed(two_clients(objective=10.0)))
-    assert "lower the soft maximum of the clients' training losses by about 0.004." in tilted
-    assert price_sentence(claim, parsed(two_clients())) == (
-        "Relaxing north's budget (demographic parity difference by race) by 0.01 would lower the "
-        "worst client's training loss by about 0.004."
-    )
+    tilted = prices_sentence(parsed(two_clients(objective=10.0)), 2)
+    assert "the soft maximum" in tilted and "north 0.004" in tilted
+    assert "the worst client's training loss" in prices_sentence(parsed(two_clients()), 2)
 
 
 def test_groups_too_small_to_compare_are_not_the_smallest_group():

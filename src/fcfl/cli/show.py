@@ -7,8 +7,8 @@ from rich.table import Table as Grid
 
 from fcfl._files import read_json
 from fcfl.report import comparisons, page, terminal
-from fcfl.report.layout import Column, fitted_table
 from fcfl.report.negotiation import headline
+from fcfl.report.terminal import Column, fitted_table
 from fcfl.report.words import number, plain
 from fcfl.results import read_comparison, read_run
 from fcfl.results.files import COMPARISON, NEGOTIATION
@@ -53,7 +53,7 @@ def show_folder(folder: Path, out: Path | None = None) -> tuple[Path, int]:
 
 def _show_comparison(folder: Path, out: Path | None) -> tuple[Path, int]:
     comparison = read_comparison(folder / COMPARISON)
-    out_console.print(comparisons.methods_table(comparison, out_console.width), "")
+    out_console.print(terminal.methods_table(comparison, out_console.width), "")
     for sentence in comparisons.methods_sentences(comparison):
         say(sentence)
     finished = [folder / run.folder for run in comparison.runs if run.part is not None]

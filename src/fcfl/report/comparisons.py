@@ -1,14 +1,11 @@
 """Sweeps and comparisons of methods: sentences and tables, for page and terminal."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-
-from rich.table import Table
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fcfl.results import Comparison, Result
 from fcfl.results.many_runs import ENOUGH, MAJORITY, MethodSummary, OverSeeds, SweepPoint
 
 from .claims import part_called
-from .layout import Column, fitted_table
 from .words import listed, number
 
 MOST_CLIENTS = 12  # that a sentence names, or with columns of their own
@@ -73,25 +70,6 @@ def differing_settings(results: Mapping[str, Result]) -> list[tuple[str, list[ob
 # --- methods --------------------------------------------------------------------------------------
 
 
-def methods_table(comparison: Comparison, width: int = 80) -> Table:
-    """Return a comparison for a screen of ``width`` cells."""
-    methods = comparison.methods
-    columns = [
-        Column("method", [one.method for one in methods], is_number=False),
-        Column("lowest\naccu-\nracy", [spread(one.lowest_accuracy) for one in methods]),
-        Column("all\nrows\naccu-\nracy", [spread(one.accuracy) for one in methods], rank=1),
-        Column("all\nrows\nse-\nlected", [number(one.selected.mean, 3) for one in methods], rank=5),
-        Column("differ-\nence,\nall\nrows", [number(one.all_rows.mean, 3) for one in methods]),
-        Column("interval", [difference_interval(comparison, one) for one in methods], rank=3),
-        Column("median\nclient", [number(one.median.mean, 3) for one in methods], rank=4),
-        Column("largest\nclient", [number(one.largest.mean, 3) for one in methods], rank=2),
-        Column("kept", [keeps(one) for one in methods]),
-        Column("ex-\nchanges", [whole(one.exchanges.mean) for one in methods], rank=1),
-    ]
-    title = f"{comparison.table}: methods on the same rows{seeds_called(comparison)}"
-    return fitted_table(title, columns, width)
-
-
 def methods_sentences(comparison: Comparison) -> list[str]:
     """Return who is best, who is too small, and who has not converged."""
     found = [best_sentence(comparison), too_small_sentence(comparison)]
@@ -139,14 +117,6 @@ def difference_bounds(
     return over.low, over.high
 
 
-def difference_interval(comparison: Comparison, summary: MethodSummary) -> str:
-    """Return the same in a few cells."""
-    low, high = difference_bounds(comparison, summary)
-    if low is None or high is None:
-        return "–"
-    return "–".join(f"{end:.3f}".replace("0.", ".", 1) for end in (low, high))
-
-
 def comparison_rows(comparison: Comparison) -> str:
     """Return which rows methods are judged by."""
     parts = {run.part for run in comparison.runs if run.part is not None}
@@ -167,66 +137,46 @@ def too_small_sentence(comparison: Comparison) -> str:
 
 def best_sentence(comparison: Comparison) -> str:
     """Return what each method is best at; equals are named together, the majority class never."""
-    claims: dict[tuple[str, ...], list[str]] = {}
-    methods = [one for one in comparison.methods if one.method != MAJORITY]
+    methods = {one.method: one for one in comparison.methods if one.method != MAJORITY}
+    lowest = {name: one.lowest_accuracy.mean for name, one in methods.items()}
+    share = {name: one.kept / one.n_budgets for name, one in methods.items() if one.kept}
+    found: dict[tuple[str, ...], list[str]] = {}
 
-    def add(
-        is_plural_verb: tuple[str, str],
-        what: Callable[[Sequence[MethodSummary]], str],
-        value: Callable[[MethodSummary], float | None],
-        unless: tuple[str, ...] = (),
-    ) -> tuple[str, ...]:
-        """Name the methods with the largest value, unless these have been named."""
-        known = [(one, found) for one in methods if (found := value(one)) is not None]
-        best = [one for one, found in known if found == max(other for _, other in known)]
-        names = tuple(one.method for one in best)
-        if names and names != unless:
-            claims.setdefault(names, []).append(f"{is_plural_verb[len(best) > 1]} {what(best)}")
-        return names
+    def best(values: Mapping[str, float | None], sign: float = 1.0) -> tuple[str, ...]:
+        known = {name: sign * value for name, value in values.items() if value is not None}
+        return tuple(name for name, value in known.items() if value == max(known.values()))
 
-    def kept_share(one: MethodSummary) -> float | None:
-        return one.kept / one.n_budgets if one.kept else None  # none is not most
+    def add(names: tuple[str, ...], what: str, verbs: tuple[str, str] = ("has", "have")) -> None:
+        if names:
+            found.setdefault(names, []).append(f"{verbs[len(names) > 1]} {what}")
 
-    def smallest(over: OverSeeds) -> float | None:
-        return None if over.mean is None else -over.mean
+    def kept(name: str) -> str:
+        return f"{methods[name].kept} of {methods[name].n_budgets}"
 
-    has = ("has", "have")
-    add(("keeps", "keep"), lambda b: f"most budgets ({_kept(b[0])})", kept_share)
-    add(
-        has,
-        lambda b: f"the smallest difference over all rows ({number(b[0].all_rows.mean, 3)})",
-        lambda one: smallest(one.all_rows),
-    )
-    add(
-        has,
-        lambda b: f"the smallest difference at any client ({number(b[0].largest.mean, 3)})",
-        lambda one: smallest(one.largest),
-    )
+    most = best(share)
+    add(most, f"most budgets ({_together(map(kept, most[:1]))})", ("keeps", "keep"))
+    for what, over in (
+        ("difference over all rows", {name: one.all_rows.mean for name, one in methods.items()}),
+        ("difference at any client", {name: one.largest.mean for name, one in methods.items()}),
+    ):
+        names = best(over, -1.0)
+        add(names, f"the smallest {what} ({_value(over, names)})")
     highest = "the highest accuracy at the worst client"
-    within = add(
-        has,
-        lambda b: (
-            f"{highest} ({number(b[0].lowest_accuracy.mean, 3)}) of those that keep half of the "
-            "budgets"
-        ),
-        lambda one: one.lowest_accuracy.mean if (kept_share(one) or 0.0) >= 0.5 else None,
-    )
-    add(
-        has,
-        lambda b: (
-            f"{highest} without regard to budgets ({number(b[0].lowest_accuracy.mean, 3)}; kept: "
-            f"{_together([_kept(one) for one in b])})"
-        ),
-        lambda one: one.lowest_accuracy.mean,
-        unless=within,
-    )
-    each = [f"{_together(names)} {_together(what)}" for names, what in claims.items()]
-    return f"On {comparison_rows(comparison)} {'; '.join(each)}." if each else ""
+    within = best({name: lowest[name] for name in share if share[name] >= 0.5})
+    add(within, f"{highest} ({_value(lowest, within)}) of those that keep half of the budgets")
+    names = best(lowest)
+    if names != within:
+        each = _together(map(kept, names))
+        value = _value(lowest, names)
+        add(names, f"{highest} without regard to budgets ({value}; kept: {each})")
+    clauses = [f"{_together(names)} {_together(what)}" for names, what in found.items()]
+    return f"On {comparison_rows(comparison)} {'; '.join(clauses)}." if clauses else ""
 
 
-def _kept(summary: MethodSummary) -> str:
-    return f"{summary.kept} of {summary.n_budgets}"
+def _value(values: Mapping[str, float | None], names: Sequence[str]) -> str:
+    return number(values[names[0]], 3) if names else ""
 
 
-def _together(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+def _together(names: Iterable[str]) -> str:
+    *first, last = [*names] or [""]
+    return f"{', '.join(first)} and {last}" if first else last

@@ -94,8 +94,9 @@ def environment() -> Environment:
     )
     found.filters |= {
         "number": words.number, "plain": words.plain, "interval": words.interval,
-        "share": words.share, "setting": setting, "general": general,
-        "short": short, "score_line": figures.score_line, "short_name": figures.shortened,
+        "short_interval": words.short_interval, "share": words.share, "setting": setting,
+        "general": general, "short": short, "score_line": figures.score_line,
+        "short_name": figures.shortened,
         "tick": lambda value: f"{value:.6g}".replace("-", "−"),
     }  # fmt: skip
     found.globals |= {

@@ -1,18 +1,23 @@
-"""A result on the screen: tables that fit its width, and sentences that sum them up."""
+"""Results on the screen: tables that fit its width, and sentences that sum them up."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
+from unicodedata import combining
 
+from rich import box
+from rich.cells import cell_len, chop_cells
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fcfl.results import ClientResult, Disparity, Part, Result
+from fcfl.results import ClientResult, Comparison, Disparity, Part, Result
 from fcfl.results.findings import exceeded_budgets, findings_of, warnings_of
 from fcfl.results.many_runs import judge
 
-from .claims import Claim, claims_of, count_verdicts, first_claim
-from .layout import EXTRA, Column, fitted_table
+from .claims import Claim, claims_of, count_verdicts, first_claim, worst_served_first
+from .comparisons import difference_bounds, keeps, seeds_called, spread, whole
 from .words import (
     exchanges_called,
     number,
@@ -22,6 +27,7 @@ from .words import (
     privacy_sentences,
     served_sentence,
     share,
+    short_interval,
     steps_sentence,
     trained_sentence,
     unknown_worst,
@@ -34,13 +40,152 @@ if TYPE_CHECKING:  # a report reads results; of a data set it only shows a descr
 MOST_CLIENTS = 40  # rows shown; the rest is in result.json
 MOST_PRICES = 2
 _COUNTED = {"met": "met", "ex-\nceeded": "exceeded", "undeter-\nmined": "undetermined"}
+LEAST_NAME = 12  # cells that a name keeps while there is another column to leave out
+FEWEST = 5  # cells that a name keeps in any case
+EXTRA = 9  # rank of a column that is shown only where there is space for everything
 STYLES = {"met": "green", "exceeded": "bold red", "undetermined": "yellow"}
+
+
+# --- tables that fit the width --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading, whose lines are as short as its cells, and a cell for each line of the table.
+
+    Of two columns the one with the larger ``rank`` is left out first; rank 0 is never left out. A
+    column of another rank is not shown either if nothing in it is known. Numbers stand to the
+    right. ``is_name`` marks a column whose cells may be shortened.
+    """
+
+    heading: str
+    cells: Sequence[str | Text]
+    rank: int = 0
+    is_name: bool = False
+    is_number: bool = True
+
+    @property
+    def width(self) -> int:
+        """Cells that the column takes, shortened names aside."""
+        cells = [self.heading, *map(str, self.cells)]
+        return max(cell_len(line) for cell in cells for line in cell.split("\n"))
+
+
+def fitted_table(title: str, columns: Sequence[Column], width: int, last: int = 0) -> Table:
+    """Return a table of at most ``width`` cells.
+
+    Numbers and verdicts are always whole. Where names do not fit beside them, the space between
+    columns is one cell instead of two; then columns of high rank are left out until a name has
+    `LEAST_NAME` cells; then names are shortened. The ``last`` lines stand apart.
+    """
+    shown, gap = _chosen(columns, width)
+    names = sorted(column.width for column in shown if column.is_name)
+    left = width - sum(c.width for c in shown if not c.is_name) - gap * (len(shown) - 1)
+    most = FEWEST
+    for position, size in enumerate(names):  # what short names leave is for the longer ones
+        most = max(left // (len(names) - position), FEWEST)
+        left -= min(size, most)
+    table = Table(
+        title=Text(plain(title)),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,  # one cell between columns
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, gap - 1, 0, 0),
+    )
+    cells: list[list[str | Text]] = []
+    for column in shown:
+        size = column.width
+        if column.is_name:
+            size = min(size, most)
+            cells.append([Text(name) for name in short_names(list(map(str, column.cells)), size)])
+        else:
+            cells.append(list(column.cells))
+        table.add_column(
+            column.heading,
+            justify="right" if column.is_number and not column.is_name else "left",
+            no_wrap=True,
+            min_width=size,
+            vertical="bottom",
+        )
+    rows = list(zip(*cells, strict=True))
+    for index, row in enumerate(rows):
+        table.add_row(*row, end_section=index == len(rows) - 1 - last)
+    return table
+
+
+def _chosen(columns: Sequence[Column], width: int) -> tuple[list[Column], int]:
+    """Return the columns that are shown, and the space between them."""
+    shown = [column for column in columns if not column.rank or {*column.cells} != {"–"}]
+    if sum(column.width for column in shown) + 2 * (len(shown) - 1) > width:
+        shown = [column for column in shown if column.rank < EXTRA]
+    while True:
+        for gap, least in ((2, None), (1, None), (1, LEAST_NAME)):
+            taken = sum(_least_width(column, least) for column in shown) + gap * (len(shown) - 1)
+            if taken <= width:
+                return shown, gap
+        highest = max(shown, key=lambda column: column.rank)
+        if highest.rank == 0:
+            return shown, 1
+        shown.remove(highest)
+
+
+def _least_width(column: Column, least: int | None) -> int:
+    return min(column.width, least) if column.is_name and least is not None else column.width
+
+
+def short_names(names: Sequence[str], width: int) -> list[str]:
+    """Shorten names to ``width`` cells by ellipses, different names differently.
+
+    An ellipsis stands where it keeps all names apart, first in the middle; else only a middle part
+    is kept. Where neither does, names are numbered.
+    """
+    names = [plain(name) for name in names]
+    places = sorted(range(width), key=lambda place: abs(place - width // 2))
+    starts = range(1, max(map(len, names), default=0)) if width > 2 else ()
+    for short in chain(
+        ([_shortened(name, width, head) for name in names] for head in places),
+        ([_middle(name, width, start) for name in names] for start in starts),
+    ):
+        if len(set(short)) == len(set(names)):
+            return short
+    numbers = {name: f"…{number}" for number, name in enumerate(dict.fromkeys(names), 1)}
+    return [
+        name
+        if cell_len(name) <= width
+        else _first(name, width - len(numbers[name])) + numbers[name]
+        for name in names
+    ]
+
+
+def _shortened(name: str, width: int, head: int) -> str:
+    """Keep ``head`` cells of the beginning and as many of the end as there is space for."""
+    if cell_len(name) <= width:
+        return name
+    end = _first(name[::-1], width - head - 1)[::-1]
+    while end and combining(end[0]):  # a mark whose letter is cut off
+        end = end[1:]
+    return f"{_first(name, head)}…{end}"
+
+
+def _middle(name: str, width: int, start: int) -> str:
+    """Keep what follows ``start``, between two ellipses."""
+    return name if cell_len(name) <= width else f"…{_first(name[start:], width - 2)}…"
+
+
+def _first(name: str, size: int) -> str:
+    """Return as much of the beginning as fits; no wide character is cut in two."""
+    return chop_cells(name[: 4 * size], size)[0] if size > 0 and name else ""
+
+
+# --- a result -------------------------------------------------------------------------------------
 
 
 def result_tables(result: Result, width: int = 80) -> Iterator[Table]:
     """Yield one table of at most ``width`` cells for each rule, the worst-served client first."""
-    clients, part = by_loss(result.clients)[:MOST_CLIENTS], result.judged_part
-    lines = [*clients, (result.name_of_all, result.overall)] if len(clients) > 1 else clients
+    part, n_clients, ranked = result.judged_part, len(result.clients), worst_served_first(result)
+    clients = ranked[: min(n_clients, MOST_CLIENTS)]
+    lines = [*clients, *ranked[n_clients:]]
     every = [*clients[0][1].part(part).disparities, *result.overall.part(part).disparities]
     trained_as = result.method
     if result.chosen_threshold is not None:
@@ -82,7 +227,7 @@ def _columns(
         trained = [_entry(client.train, rule).trained for _, client in lines]
         yield Column(f"train\n{value}", [number(found, 3) for found in trained], rank=4)
     yield Column(value if is_audit else f"{part}\n{value}", [number(e.value, 3) for e in entries])
-    yield Column("interval", [_short_interval(entry) for entry in entries], rank=2)
+    yield Column("interval", [short_interval(entry.interval) for entry in entries], rank=2)
     limits = ["–" if entry.budget is None else f"{entry.budget:.4g}" for entry in entries]
     yield Column("budget", limits)
     yield Column("verdict", [_verdict(entry) for entry in entries], is_number=False)
@@ -94,26 +239,10 @@ def _verdict(entry: Disparity) -> Text:
     return Text(verdict, STYLES.get(verdict, "")) if is_judged else Text("–")
 
 
-def _short_interval(entry: Disparity) -> str:
-    if entry.interval is None:
-        return "–"
-    return "–".join(f"{end:.3f}".removeprefix("0") for end in entry.interval)
-
-
 def _entry(part: Part, rule: Disparity) -> Disparity:
     """Return the part's disparity by a rule, one without values if there is none."""
     unknown = Disparity(rule.metric, rule.attribute, rule.rule, None)
     return next((entry for entry in part.disparities if entry.title == rule.title), unknown)
-
-
-def by_loss(clients: Mapping[str, ClientResult]) -> list[tuple[str, ClientResult]]:
-    """Clients from the largest training loss, or the lowest accuracy, to the best served."""
-
-    def served(item: tuple[str, ClientResult]) -> tuple[float, float]:
-        loss, accuracy = item[1].train.loss, item[1].test.accuracy
-        return -(loss or 0.0), 1.0 if loss is not None or accuracy is None else accuracy
-
-    return sorted(clients.items(), key=served)
 
 
 def print_result(console: Console, result: Result) -> None:
@@ -155,6 +284,9 @@ def summary_sentences(result: Result) -> list[str]:
     return [sentence for sentence in sentences if sentence]
 
 
+# --- several runs ---------------------------------------------------------------------------------
+
+
 def runs_table(results: Mapping[str, Result], width: int = 80) -> Table:
     """Return several runs in one line each."""
     runs = [(result.worst_client, judge(result)) for result in results.values()]
@@ -180,7 +312,7 @@ def runs_table(results: Mapping[str, Result], width: int = 80) -> Table:
 def comparison_table(results: Mapping[str, Result], width: int = 80) -> Table:
     """Return several runs on the same rows side by side: accuracy and disparity on test rows."""
     first = next(iter(results.values()))
-    clients = by_loss(first.clients)
+    clients = worst_served_first(first)[: len(first.clients)]
     tests = {
         label: [result.clients[name].test for name, _ in clients]
         for label, result in results.items()
@@ -227,3 +359,23 @@ def federation_table(name: str, clients: Sequence["ClientDescription"], width: i
         Column("group\nlabel rate", [number(group.positive_rate, 3) for group in groups]),
     ]
     return fitted_table(name, columns, width)
+
+
+def methods_table(comparison: Comparison, width: int = 80) -> Table:
+    """Return a comparison for a screen of ``width`` cells."""
+    methods = comparison.methods
+    intervals = [difference_bounds(comparison, one) for one in methods]
+    columns = [
+        Column("method", [one.method for one in methods], is_number=False),
+        Column("lowest\naccu-\nracy", [spread(one.lowest_accuracy) for one in methods]),
+        Column("all\nrows\naccu-\nracy", [spread(one.accuracy) for one in methods], rank=1),
+        Column("all\nrows\nse-\nlected", [number(one.selected.mean, 3) for one in methods], rank=5),
+        Column("differ-\nence,\nall\nrows", [number(one.all_rows.mean, 3) for one in methods]),
+        Column("interval", [short_interval(one) for one in intervals], rank=3),
+        Column("median\nclient", [number(one.median.mean, 3) for one in methods], rank=4),
+        Column("largest\nclient", [number(one.largest.mean, 3) for one in methods], rank=2),
+        Column("kept", [keeps(one) for one in methods]),
+        Column("ex-\nchanges", [whole(one.exchanges.mean) for one in methods], rank=1),
+    ]
+    title = f"{comparison.table}: methods on the same rows{seeds_called(comparison)}"
+    return fitted_table(title, columns, width)

@@ -6,10 +6,10 @@ A budget is met, exceeded or undetermined; no stronger word is used.
 import math
 from collections.abc import Iterator, Sequence
 from itertools import permutations
+from typing import TypeAlias
 
-from fcfl.results import GroupCount, Interval, Result
+from fcfl.results import GroupCount, Result
 from fcfl.results.findings import exceeded_budgets, findings_of, times_as_many, warnings_of
-from fcfl.results.result import PoolingSummary
 
 from .claims import (
     Claim,
@@ -23,6 +23,7 @@ from .claims import (
 MOST_LISTED = 12  # clients whose own rows exceed a budget
 MOST_NAMED = 3  # clients of the same privacy loss, or with the same next step
 MOST_STEPS = 3  # open claims with a step of their own
+Ends: TypeAlias = tuple[float | None, float | None]
 AMONG = {
     "selection": "",
     "true_positive": " of those with a positive label",
@@ -64,11 +65,18 @@ def share(count: int | None, rows: int) -> str:
     return ">.999" if shown == "1.000" and count < rows else shown
 
 
-def interval(bounds: Interval | tuple[None, None] | None, digits: int = 3) -> str:
+def interval(bounds: Ends | None, digits: int = 3) -> str:
     """Return both ends, a dash where there is no interval."""
     if bounds is None or bounds[0] is None or bounds[1] is None:
         return "–"
     return f"{bounds[0]:.{digits}f} to {bounds[1]:.{digits}f}"
+
+
+def short_interval(bounds: Ends | None) -> str:
+    """Return both ends without the zero before the point, for a narrow column."""
+    if bounds is None or bounds[0] is None or bounds[1] is None:
+        return "–"
+    return "–".join(f"{end:.3f}".replace("0.", ".", 1) for end in bounds if end is not None)
 
 
 def plain(name: str) -> str:
@@ -221,27 +229,18 @@ def trained_sentence(result: Result) -> str:
     if not given:
         return "No budget was set."
     n_exceeded = sum(one.entry is not None for one in exceeded_budgets(result))
-    if result.pooling is not None:
-        return _kept_by_estimates(result.pooling, len(given) - n_exceeded, len(given))
-    n_unknown = sum(entry.trained is None for entry in given)
+    pooling = result.pooling
+    n_unknown = 0 if pooling else sum(entry.trained is None for entry in given)
     met = len(given) - n_unknown - n_exceeded
     sentence = f"{met} of {_counted(len(given), 'budget')} met on the training rows"
-    return (
-        f"{sentence}, {_has(n_unknown)} no two groups to compare." if n_unknown else sentence + "."
-    )
-
-
-def _kept_by_estimates(pooling: PoolingSummary, n_met: int, n_given: int) -> str:
-    sentence = (
-        f"{n_met} of {_counted(n_given, 'budget')} met on the training rows: "
-        f"{len(pooling.own_rows_decide)} of {len(pooling.weights)} clients are judged by their own "
-        "rows, the others by estimates over all clients."
-    )
-    over = pooling.exceed_on_own_rows
-    if over:
-        exceed = "exceeds" if len(over) == 1 else "exceed"
-        sentence += f" Of these, {listed(over)} {exceed} a budget on their own training rows."
-    return sentence
+    if n_unknown:
+        return f"{sentence}, {_has(n_unknown)} no two groups to compare."
+    if pooling is None:
+        return f"{sentence}."
+    n, n_own, over = len(pooling.weights), len(pooling.own_rows_decide), pooling.exceed_on_own_rows
+    exceed = f"exceed{'s' if len(over) == 1 else ''} a budget on their own training rows"
+    sentence += f": {n_own} of {n} clients are judged by their own rows, the others by estimates"
+    return f"{sentence} over all clients{f'; {listed(over)} {exceed}' if over else ''}."
 
 
 def steps_sentence(result: Result) -> str:
@@ -256,36 +255,6 @@ def steps_sentence(result: Result) -> str:
     selected = " → ".join(f"{one.selected:.3f}" for one in steps)
     last = " → with margins" if result.margins is not None else ""
     return f"Training rows, without budgets → with{last}: accuracy {accuracy}, selected {selected}."
-
-
-def margin_sentence(result: Result) -> str:
-    """Return the confidence that margins were made for, and whether rows suffice."""
-    margins = result.margins
-    if margins is None:
-        return ""
-    made = f"{margins.confidence:g}"
-    if margins.cut_to is not None:
-        cut = f"{margins.cut_to:g}" if margins.cut_to else "0 (there are none)"
-        made = f"{cut} instead of {made}"
-    sentence = f"Margins are made for {made} confidence"
-    n = len(margins.rows_short)
-    if not n:
-        return f"{sentence}."
-    whose = "1 client are" if n == 1 else f"{n} clients are"
-    return f"{sentence}; the rows of {whose} too few for it, and have smaller margins."
-
-
-def price_notes(result: Result) -> list[str]:
-    """Return sentences on margins, on budgets kept by estimates, and on outliers."""
-    found = [margin_sentence(result)]
-    if result.pooling is not None:
-        found.append(trained_sentence(result))
-        if result.pooling.odd:
-            found.append(
-                f"Estimates may be too low for {listed(result.pooling.odd)}: more than chance "
-                "separates them from the other clients."
-            )
-    return [sentence for sentence in found if sentence]
 
 
 def rows_needed(result: Result, client: str) -> str:
@@ -313,15 +282,6 @@ def minimised(result: Result) -> str:
         return "the worst client's training loss"
     what = "mean" if result.objective == "mean" else "soft maximum"
     return f"the {what} of the clients' training losses"
-
-
-def price_sentence(claim: Claim, result: Result) -> str:
-    """Return the price of one hundredth of a budget."""
-    whose = f"the budget over {claim.client}" if claim.is_together else f"{claim.client}'s budget"
-    return (
-        f"Relaxing {plain(whose)} ({plain(claim.entry.in_words)}) by 0.01 would lower "
-        f"{minimised(result)} by about {0.01 * (claim.price or 0.0):.2g}."
-    )
 
 
 def prices_sentence(result: Result, most: int) -> str:
