@@ -24,7 +24,7 @@ def test_new_writes_the_settings_of_a_run_with_comments(tmp_path):
     assert list(app["config"]) == list(CONFIG)
     run = SitesConfig.from_run_config(app["config"])
     assert run.sites == ("north", "south") and run.experiment.budget == 0.05
-    assert run.folder == folder / "runs" / "run"
+    assert run.out == folder / "runs" / "run"
     assert all(f"# {meaning}" in text for _, meaning in CONFIG.values())
     assert "'" + str(folder) + "'" in outcome.output  # the next command can be pasted
 

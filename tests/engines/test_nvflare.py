@@ -125,7 +125,7 @@ def test_new_writes_settings_of_a_run(tmp_path):
     config = tomllib.loads((folder / "settings.toml").read_text(encoding="utf-8"))
     assert set(CONFIG) - set(config) == {"nodes"}
     run = SitesConfig.from_run_config(config)
-    assert run.sites == NAMES and run.folder == folder / "runs" / "run"
+    assert run.sites == NAMES and run.out == folder / "runs" / "run"
     assert "already exists" in only_error(fcfl("nvflare", "new", folder))
     assert "There is no lead's kit" in only_error(fcfl("nvflare", "run", folder))
     assert "There is no app in" in only_error(fcfl("nvflare", "run", tmp_path))
@@ -152,23 +152,18 @@ def test_up_rejects_wrong_usage_before_it_starts_anything(tmp_path, arguments, n
     assert not (tmp_path / "app" / "rehearsal").exists()
 
 
-@pytest.mark.parametrize("begun", [False, True])
-def test_a_stopped_rehearsal_ends_with_the_command_that_continues(tmp_path, monkeypatch, begun):
+def test_a_stopped_rehearsal_ends_with_the_command_that_continues(tmp_path, monkeypatch):
     app, file = tmp_path / "app", written(stays(20), tmp_path / "a north.csv")
     fcfl("nvflare", "new", app, *GIVEN)
     given = ["nvflare", "up", str(app), "--sites", f"north={file}", "--set", "seed=3"]
 
     def stop(folder, nodes, config, on_message):
-        if begun:
-            run = SitesConfig.from_run_config(config)
-            run.folder.mkdir(parents=True)
-            (run.folder / "experiment.toml").write_text(run.experiment.to_toml())
         raise KeyboardInterrupt
 
     monkeypatch.setattr("fcfl.engines.nvflare.rehearsal.rehearse", stop)
     printed = only_error(fcfl(*given, "--overwrite")).partition("Continue with: fcfl ")[2]
     quoted = f"'north={file}'"
-    expected = " ".join([*given, "--resume" if begun else "--overwrite"])
+    expected = " ".join([*given, "--resume"])
     assert printed == expected.replace(f"north={file}", quoted)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fcfl._files import read_json
-from fcfl.cli.nvflare import show_run
+from fcfl.cli.show import finish
 from fcfl.client.client import Vote
 from fcfl.errors import AbsentClientError
 from fcfl.preference import Ballot, Choices, Figures
@@ -93,7 +93,7 @@ def test_a_rehearsal_shows_what_was_agreed_and_can_continue(negotiated, capsys):
     folder, tapped = negotiated
     given = {"sites": "north,south,west", "out": str(folder / "apart"), **CONFIG}
     run = SitesConfig.from_run_config(given)
-    show_run(run)
+    finish(run.out)
     shown = capsys.readouterr().out
     assert "what everybody gets" in shown and 'run config command="train"' in shown
     assert has_begun(run)

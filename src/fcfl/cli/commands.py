@@ -28,7 +28,7 @@ COMMANDS = {
     "negotiate": "Which budgets could all clients live with? Try combinations, and vote.",
     "nvflare": "Train where rows never leave their owner, over NVIDIA FLARE.",
     "flower": "Write the app with which a Flower SuperLink trains over its sites.",
-    "site": "A site's own side: what it was asked, and its public key.",
+    "site": "A site's own side: what it was asked, and what that has cost of its privacy.",
     "data": "List the built-in data sets, or describe one: rows, groups, label rates.",
 }
 _MODULES = {

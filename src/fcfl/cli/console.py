@@ -137,9 +137,13 @@ def running(
     except (KeyboardInterrupt, Interrupted) as stopped:
         if not any(next(folder.glob(place), None) for place in (SETTINGS, f"*/{SETTINGS}")):
             raise  # nothing was begun
-        typed = [word for word in command_line if word not in ("--resume", "--overwrite")]
-        how = shlex.join(["fcfl", *(again or (*typed, "--resume"))])
-        raise Interrupted(f"{str(stopped) or 'Stopped.'} Continue with: {how}") from None
+        raise Interrupted(f"{str(stopped) or 'Stopped.'} {how_to_continue(again)}") from None
+
+
+def how_to_continue(again: Sequence[str] = ()) -> str:
+    """Name the command that continues the running one, by default the same with ``--resume``."""
+    typed = [word for word in command_line if word not in ("--resume", "--overwrite")]
+    return f"Continue with: {shlex.join(['fcfl', *(again or (*typed, '--resume'))])}"
 
 
 @contextmanager

@@ -2,8 +2,6 @@
 
 import importlib.util
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,14 +11,19 @@ from rich.table import Table
 from fcfl._files import parse_toml
 from fcfl.errors import FCFLError, Interrupted
 from fcfl.runs import Experiment
-from fcfl.runs.options import read_sites
-from fcfl.runs.site_config import SitesConfig, parse_settings, run_config
-from fcfl.runs.site_run import has_begun
+from fcfl.runs.options import read_pairs, read_sites
+from fcfl.runs.site_config import (
+    SitesConfig,
+    config_text,
+    parse_settings,
+    run_config,
+    write_app,
+)
 from fcfl.sites.settings import ConfigValue
 
 from .commands import COMMANDS
-from .console import command_line, out_console, say, usage
-from .over_sites import Folder, Replace, Sites, write_app
+from .console import how_to_continue, out_console, say, usage
+from .flower import Folder, Replace, Sites, new_config
 from .settings import NOTHING, AtLeastOne, Given, Overwrite, Resume, takes
 from .show import finish
 
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 app = App(name="nvflare", help=COMMANDS["nvflare"])
 
 _SETTINGS = "settings.toml"
-_TEMPLATE = "# Every key can be set for one run: fcfl nvflare run FOLDER --set KEY=VALUE\n{config}"
+_HEAD = "# Every key can be set for one run: fcfl nvflare run FOLDER --set KEY=VALUE\n"
 _IGNORED = "authority/\nkits/\nrehearsal/\nruns/\n"
 _SHOWN = 5  # jobs in a status
 
@@ -74,15 +77,11 @@ def new(
 
     Settings that are not given here can be filled in later, in settings.toml.
     """
-    named = write_app(
-        folder,
-        {_SETTINGS: _TEMPLATE, ".gitignore": _IGNORED},
-        given,
-        sites,
-        overwrite=overwrite,
-        without=("nodes",),  # certificates bind the names
-    )
-    where = shlex.quote(str(folder))
+    config = new_config(folder, given, sites)
+    text = _HEAD + config_text(config, without=("nodes",))  # certificates bind the names
+    write_app(folder, {_SETTINGS: text, ".gitignore": _IGNORED}, overwrite=overwrite)
+    say(f"wrote {folder / _SETTINGS}")
+    where, named = shlex.quote(str(folder)), config["sites"] or "north,south"
     say(f"Next: fcfl nvflare provision {where} --sites {named} --host server.example.org")
 
 
@@ -160,9 +159,11 @@ def up(
     nodes = {name: {"name": name, "table": str(path)} for name, path in files.items()}
     for name, path in policies.items():
         nodes[name]["policy"] = str(path)
-    with _resumable(run):
+    try:
         rehearse(folder / "rehearsal", nodes, config, say)
-    show_run(run)
+    except KeyboardInterrupt:
+        raise Interrupted(f"Stopped. {how_to_continue()}") from None
+    finish(run.out)
 
 
 @app.command(
@@ -189,12 +190,15 @@ def run(
         config = _read_settings(folder) | parse_settings(setting)
         config |= {"resume": resume, "overwrite": overwrite}
         checked = SitesConfig.from_run_config(config)
-    with _resumable(checked), _server(folder) as flare:
-        flare.train(checked.sites, config, tries=tries, seconds=wait, on_message=say)
+    try:
+        with _server(folder) as flare:
+            flare.train(checked.sites, config, tries=tries, seconds=wait, on_message=say)
+    except KeyboardInterrupt:
+        raise Interrupted(f"Stopped. {how_to_continue()}") from None
     if checked.written.exists():
-        show_run(checked)
+        finish(checked.out)
     else:
-        say(f"Done. The result is at the server, in {checked.folder}")
+        say(f"Done. The result is at the server, in {checked.out}")
 
 
 @app.command(help_epilogue="Example:\n\n  fcfl nvflare status app")
@@ -246,32 +250,11 @@ def _read_settings(folder: Path) -> dict[str, ConfigValue]:
 
 def _files(option: str, text: str) -> dict[str, Path]:
     """Read ``north=a.csv,south=b.csv`` as absolute paths of existing files."""
-    found: dict[str, Path] = {}
-    for part in filter(None, map(str.strip, text.split(","))):
-        name, _, path = (piece.strip() for piece in part.partition("="))
-        if not (name and path):
-            raise ValueError(f"`{option}` must be NAME=FILE, separated by commas, got {part!r}.")
-        if name in found:
-            raise ValueError(f"`{option}` must name every site once, got {name!r} twice.")
-        found[name] = Path(path).absolute()
-        if not found[name].is_file():
-            raise ValueError(f"`{option}`: there is no file {path!r}.")
-    return found
 
+    def read(path: str) -> Path:
+        if not Path(path).is_file():
+            raise ValueError(path)
+        return Path(path).absolute()
 
-@contextmanager
-def _resumable(run: SitesConfig) -> Iterator[None]:
-    """When stopped, end with the command as it was given, and --resume if the run has begun."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        typed = ["fcfl", *command_line]
-        if has_begun(run):
-            typed = [word for word in typed if word not in ("--resume", "--overwrite")]
-            typed.append("--resume")
-        raise Interrupted(f"Stopped. Continue with: {shlex.join(typed)}") from None
-
-
-def show_run(run: SitesConfig) -> None:
-    """Print what the command of the same name prints, with its exit code."""
-    finish(run.folder)
+    what = "NAME=FILE, separated by commas, of files that exist"
+    return read_pairs(option, text, read, what) if text else {}

@@ -36,7 +36,7 @@ _DESCRIBED = {
     str: "text in quotes",
 }
 
-Number = TypeVar("Number", int, float)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -262,27 +262,26 @@ def read_share(text: str) -> float:
 def read_pairs(
     name: str,
     text: str,
-    number: Callable[[str], Number],
+    read: Callable[[str], T],
     expected: str,
     unnamed: str = "",
-) -> dict[str, Number]:
-    """Read ``a=1,b=2`` as numbers by name; a number alone is that of ``unnamed``.
+) -> dict[str, T]:
+    """Read ``a=1,b=2`` as values by name; a value alone is that of ``unnamed``.
 
     Raise `ValueError` with what was ``expected`` if a part is something else, or if there is none.
     """
-    found: dict[str, Number] = {}
+    found: dict[str, T] = {}
     for part in words(text):
         key, equals, value = (piece.strip() for piece in part.rpartition("="))
         key = key if equals else unnamed
+        if key in found:
+            raise ValueError(f"`{name}` must have one value for each name, got {text!r}.")
         try:
-            read = number(value)
+            found[key] = read(value)
         except ValueError:
             key = ""
         if not key:
             raise ValueError(f"`{name}` must be {expected}, got {part!r}.")
-        if key in found:
-            raise ValueError(f"`{name}` must have one number for each name, got {text!r}.")
-        found[key] = read
     if not found:
         raise ValueError(f"`{name}` is empty; it must be {expected}.")
     return found

@@ -9,6 +9,7 @@ import tomli_w
 
 from fcfl._checks import check_count, check_keys, check_positive
 from fcfl._types import ClientId
+from fcfl.errors import FCFLError
 from fcfl.methods.registry import METHODS
 from fcfl.negotiation.negotiating import MOST, Procedure
 from fcfl.results.files import COMPARISON, NEGOTIATION, RESULT
@@ -193,11 +194,6 @@ class SitesConfig:
         return cls(Experiment(table=f"{TABLE} {', '.join(own['sites'])}", **given), **own)
 
     @property
-    def folder(self) -> Path:
-        """The folder to write."""
-        return self.out
-
-    @property
     def written(self) -> Path:
         """The file whose presence marks the end of the run."""
         names = {"compare": COMPARISON, "negotiate": NEGOTIATION}
@@ -249,12 +245,26 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, ConfigValue]:
 
 def config_text(given: Config, *, without: Collection[str] = ()) -> str:
     """Return the whole run config as TOML, each key below its meaning."""
-    values = {
-        key: given.get(key, default) for key, (default, _) in CONFIG.items() if key not in without
-    }
     return "".join(
-        f"# {CONFIG[key][1]}\n{tomli_w.dumps({key: value})}" for key, value in values.items()
+        f"# {meaning}\n{tomli_w.dumps({key: given.get(key, default)})}"
+        for key, (default, meaning) in CONFIG.items()
+        if key not in without
     )
+
+
+def write_app(folder: Path, files: Mapping[str, str], *, overwrite: bool) -> None:
+    """Write the files of an app; raise `FCFLError` if one exists and may not be replaced."""
+    if folder.exists() and not folder.is_dir():
+        raise FCFLError(f"{str(folder)!r} is a file; an app needs a folder.")
+    present = [name for name in files if (folder / name).exists()]
+    if present and not overwrite:
+        raise FCFLError(
+            f"{str(folder / present[0])!r} already exists. Choose another folder, or pass "
+            "`--overwrite`."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def _read(one: Setting, value: object) -> Any:
