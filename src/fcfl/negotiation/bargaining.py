@@ -5,16 +5,16 @@ chosen once, without budgets. Every training starts from the model without budge
 there are several optima, and an offer must not depend on what was trained before.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fcfl._types import ClientId, Vector
 from fcfl.federation.federation import Federation
+from fcfl.federation.journal import Journal
 from fcfl.models.model import Model
-from fcfl.negotiation.memory import Alone, Free, Memory
 from fcfl.results.evaluations import row_sections
 from fcfl.results.negotiation import Offer, View
 from fcfl.results.result import ClientResult, PartName
@@ -22,12 +22,39 @@ from fcfl.rules import Difference
 from fcfl.training.train import train
 from fcfl.training.trained import Trained
 
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Free:
+    """The model without budgets, and with which settings it was trained.
+
+    ``own`` is each client's disparity on training rows; ``part``, the rows that offers are judged
+    by.
+    """
+
+    l2: float
+    objective: float | str | None
+    params: tuple[float, ...]
+    own: Mapping[ClientId, float]
+    part: PartName
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A client's own model, on the rows that offers are judged by, and on its training rows."""
+
+    client: ClientId
+    budget: float | None
+    view: View
+    trained: View
+
 
 @dataclass(frozen=True)
 class Bargain:
     """Clients, a model and rules: all that an offer depends on except its budgets.
 
-    Models in the ``memory`` are not trained again.
+    Models in the ``journal`` are not trained again. Its file must be of the same rows and settings.
     """
 
     federation: Federation
@@ -37,47 +64,56 @@ class Bargain:
     objective: Any
     min_group_rows: float
     seed: int = 0
-    memory: Memory = field(default_factory=Memory)
+    journal: Journal = field(default_factory=Journal)
 
     def settled(self) -> tuple["Bargain", Free]:
         """Return the same with ``l2`` and ``objective`` chosen, and the model without budgets."""
-        free = self.memory.free
-        if free is None:
+
+        def train_free() -> Free:
             trained = self._train(self.federation, None, None)
             own = {client: view.disparity for client, view in views_of(trained, "train").items()}
             part = judged_part(row_sections(trained.evaluations).clients)
             params = tuple(trained.params.tolist())
-            free = Free(trained.l2, trained.objective, params, own, part)
-            self.memory.add(free)
+            return Free(trained.l2, trained.objective, params, own, part)
+
+        free = self._once(Free, lambda one: True, train_free)
         return replace(self, l2=free.l2, objective=free.objective), free
 
     def offer(self, budgets: Mapping[ClientId, float], free: Free, found_by: str) -> Offer:
         """Return what every client gets under these budgets."""
-        known = self.memory.offer(budgets, found_by)
-        if known is not None:
-            return known
-        trained = self._train(self.federation, dict(budgets), np.array(free.params))
-        prices: dict[ClientId, float] = {}
-        for price in trained.prices:
-            if price.client is not None:
-                prices[price.client] = prices.get(price.client, 0.0) + price.value
-        offer = Offer(dict(budgets), views_of(trained), prices, trained.budgets_met, found_by)
-        self.memory.add(offer)
-        return offer
 
-    def alone(self, client: ClientId, ladder: Sequence[float], free: Free) -> tuple[Alone, ...]:
-        """Return a client's own models, without a budget and with each of the ladder."""
-        return tuple(self._alone(client, budget, free) for budget in (None, *ladder))
+        def train_offer() -> Offer:
+            trained = self._train(self.federation, dict(budgets), np.array(free.params))
+            prices: dict[ClientId, float] = {}
+            for price in trained.prices:
+                if price.client is not None:
+                    prices[price.client] = prices.get(price.client, 0.0) + price.value
+            return Offer(dict(budgets), views_of(trained), prices, trained.budgets_met, found_by)
 
-    def _alone(self, client: ClientId, budget: float | None, free: Free) -> Alone:
-        known = self.memory.alone(client, budget)
-        if known is not None:
-            return known
-        budgets = None if budget is None else {client: budget}
-        fit = self._train(self.federation.only(client), budgets, np.array(free.params))
-        alone = Alone(client, budget, views_of(fit)[client], views_of(fit, "train")[client])
-        self.memory.add(alone)
-        return alone
+        found = self._once(Offer, lambda one: one.budgets == budgets, train_offer)
+        return replace(found, found_by=found_by)  # this time
+
+    def alone(self, client: ClientId, budget: float | None, free: Free) -> Alone:
+        """Return a client's own model, with a budget or without one."""
+
+        def train_alone() -> Alone:
+            budgets = None if budget is None else {client: budget}
+            fit = self._train(self.federation.only(client), budgets, np.array(free.params))
+            return Alone(client, budget, views_of(fit)[client], views_of(fit, "train")[client])
+
+        return self._once(
+            Alone, lambda one: (one.client, one.budget) == (client, budget), train_alone
+        )
+
+    def _once(self, kind: type[T], is_same: Callable[[T], bool], train: Callable[[], T]) -> T:
+        """Return a model from the journal, or train and store it."""
+        with self.journal.locked():
+            known = [one for one in self.journal.read(kind) if is_same(one)]
+        if not known:
+            known = [train()]
+            with self.journal.locked():
+                self.journal.append(known[0])
+        return known[0]
 
     def _train(
         self, federation: Federation, budgets: dict[ClientId, float] | None, start: Vector | None

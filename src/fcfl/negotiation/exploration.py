@@ -8,12 +8,13 @@ are trained: no combination left out is likely to win.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain, islice, product
+from itertools import islice, permutations, product
 from math import prod
 
 import numpy as np
 
 from fcfl._types import ClientId, Matrix
+from fcfl.negotiation.voting import merits
 from fcfl.results.negotiation import Offer, View
 
 Levels = tuple[int, ...]
@@ -50,7 +51,11 @@ class Exploration:
     ) -> None:
         self.clients, self.ladder = tuple(clients), tuple(ladder)
         self._train, self._vote, self._most = train, vote, most
-        self._loosest = tuple(self._first_within((caps or {}).get(c)) for c in self.clients)
+        last, most_loose = len(self.ladder) - 1, caps or {}
+        self._loosest = tuple(
+            next((i for i, b in enumerate(ladder) if b <= most_loose.get(c, 1.0)), last)
+            for c in self.clients
+        )
         self.known: dict[Levels, Offer] = {}
 
     @property
@@ -124,21 +129,14 @@ class Exploration:
         for k in range(len(self.clients)):
             for level in range(self._loosest[k], len(self.ladder)):
                 yield _with(levels, k, level)
-        for k in range(len(self.clients)):
-            for j in range(len(self.clients)):
-                if j != k and levels[k] > self._loosest[k] and levels[j] < last:
-                    yield _with(_with(levels, k, levels[k] - 1), j, levels[j] + 1)
+        for k, j in permutations(range(len(self.clients)), 2):
+            if levels[k] > self._loosest[k] and levels[j] < last:
+                yield _with(_with(levels, k, levels[k] - 1), j, levels[j] + 1)
 
     def _try(self, levels: Levels, why: str) -> None:
         capped = tuple(max(level, most) for level, most in zip(levels, self._loosest, strict=True))
         if capped not in self.known and len(self.known) < self._most:
             self.known[capped] = self._train(capped, why)
-
-    def _first_within(self, cap: float | None) -> int:
-        if cap is None:
-            return 0
-        within = [i for i, budget in enumerate(self.ladder) if budget <= cap]
-        return within[0] if within else len(self.ladder) - 1
 
 
 def _with(levels: Levels, k: int, level: int) -> Levels:
@@ -153,28 +151,19 @@ def optimistic(
     Every figure of every client is modelled as a linear function of the levels plus a Gaussian
     process with the scale of the residuals.
     """
-    figures = np.array([_figures(offer) for offer in known.values()])
-    mean, deviation = _regress(np.array(list(known), float), figures, np.array(unknown, float))
-    better = np.tile([1.0, -1.0], figures.shape[1] // 2)
-    guesses = np.clip(mean + better * deviation, 0.0, 1.0)
     clients = tuple(next(iter(known.values())).views)
-    pairs = zip(unknown, guesses, strict=True)
-    return [_offer(clients, levels, row, ladder) for levels, row in pairs]
-
-
-def _figures(offer: Offer) -> list[float]:
-    return list(chain.from_iterable((v.accuracy, v.disparity) for v in offer.views.values()))
-
-
-def _offer(
-    clients: Sequence[ClientId], levels: Levels, row: Matrix, ladder: Sequence[float]
-) -> Offer:
-    budgets = {c: ladder[level] for c, level in zip(clients, levels, strict=True)}
-    views = {
-        c: View(float(accuracy), 0.0, float(disparity))
-        for c, (accuracy, disparity) in zip(clients, row.reshape(-1, 2), strict=True)
-    }
-    return Offer(budgets, views, {}, True, "predicted")
+    at, wanted = np.array(list(known), float), np.array(unknown, float)
+    mean, deviation = _regress(at, merits(list(known.values())), wanted)
+    guesses = (mean + deviation).reshape(len(unknown), len(clients), 2)
+    accuracies = np.clip(guesses[:, :, 0], 0.0, 1.0).tolist()
+    disparities = np.clip(-guesses[:, :, 1], 0.0, 1.0).tolist()
+    offers = []
+    for levels, *figures in zip(unknown, accuracies, disparities, strict=True):
+        budgets = {c: ladder[level] for c, level in zip(clients, levels, strict=True)}
+        rows = zip(clients, *figures, strict=True)
+        views = {c: View(accuracy, 0.0, disparity) for c, accuracy, disparity in rows}
+        offers.append(Offer(budgets, views, {}, True, "predicted"))
+    return offers
 
 
 def _regress(at: Matrix, values: Matrix, wanted: Matrix) -> tuple[Matrix, Matrix]:

@@ -8,9 +8,8 @@ from fcfl._types import ClientId
 from fcfl.client.client import Introduction
 from fcfl.negotiation.bargaining import Bargain
 from fcfl.negotiation.exploration import Exploration, Levels
-from fcfl.negotiation.memory import Free
 from fcfl.negotiation.voting import Outcome, Voters, dominated, merits
-from fcfl.results.negotiation import VOTING_RULES, Cost, Negotiation, Offer, View, VotingRule
+from fcfl.results.negotiation import VOTING_RULES, Cost, Negotiation, Offer, VotingRule
 from fcfl.rules import Difference
 
 LADDER_SHARES = (1.0, 0.5, 0.25, 0.1)  # of the largest disparity that a client has without budgets
@@ -57,17 +56,13 @@ def caps_of(
 ) -> dict[ClientId, float]:
     """Return the budgets that clients insist on; they are offered no looser ones."""
     negotiated = {(rule.metric, rule.attribute) for rule in rules}
-    caps = {}
+    caps: dict[ClientId, float] = {}
     for client, said in introductions.items():
-        budgets = [
-            budget
-            for rule in said.rules
-            if isinstance(rule, Difference)
-            and (rule.metric, rule.attribute) in negotiated
-            and (budget := rule.budget_of(client)) is not None
-        ]
-        if budgets:
-            caps[client] = min(budgets)
+        for rule in said.rules:
+            if isinstance(rule, Difference) and (rule.metric, rule.attribute) in negotiated:
+                budget = rule.budget_of(client)
+                if budget is not None:
+                    caps[client] = min(budget, caps.get(client, 1.0))
     return caps
 
 
@@ -91,20 +86,24 @@ def negotiate(
     ladder = check_ladder([*(procedure.budgets or default_ladder(free.own)), *caps.values()])
     on_message(f"Budgets to combine: {', '.join(f'{budget:g}' for budget in ladder)}.")
     voters = Voters.meet(bargain, ladder, free)
+    clients = bargain.federation.names
+
+    def train(levels: Levels, why: str) -> Offer:
+        given = {client: ladder[level] for client, level in zip(clients, levels, strict=True)}
+        listed = ", ".join(f"{client} {budget:g}" for client, budget in given.items())
+        on_message(f"{listed} ({why})")
+        return bargain.offer(given, free, why)
+
     exploration = Exploration(
-        bargain.federation.names,
-        ladder,
-        _trainer(bargain, ladder, free, on_message),
-        lambda offers: voters.vote(offers).best,
-        procedure.most,
-        caps,
+        clients, ladder, train, lambda offers: voters.vote(offers).best, procedure.most, caps
     )
     offers = exploration.run(free.own)
     outcome = voters.vote(offers)
     decided_by, agreed = outcome.agreed(procedure.by)
+    worse = dominated(merits(offers))
     return Negotiation(
         table=table,
-        clients=bargain.federation.names,
+        clients=clients,
         budgets=ladder,
         part=free.part,
         metric=bargain.rules[0].metric,
@@ -112,7 +111,7 @@ def negotiate(
         min_group_rows=bargain.min_group_rows,
         l2=bargain.l2,
         objective=bargain.objective,
-        offers=_marked(offers),
+        offers=tuple(replace(o, is_dominated=bool(w)) for o, w in zip(offers, worse, strict=True)),
         on_ballot=outcome.positions,
         alone=voters.walk_away(outcome.ballots),
         ballots=outcome.ballots,
@@ -123,26 +122,6 @@ def negotiate(
         notes=_notes(exploration, procedure.most, outcome),
         loss=bargain.model.loss.name,
     )
-
-
-def _trainer(
-    bargain: Bargain, ladder: Sequence[float], free: Free, on_message: Callable[[str], None]
-) -> Callable[[Levels, str], Offer]:
-    """Return a function from positions on the ladder to the offer of these budgets."""
-    clients = bargain.federation.names
-
-    def train(levels: Levels, why: str) -> Offer:
-        given = {client: ladder[level] for client, level in zip(clients, levels, strict=True)}
-        on_message(f"{budgets_text(given)} ({why})")
-        return bargain.offer(given, free, why)
-
-    return train
-
-
-def _marked(offers: Sequence[Offer]) -> tuple[Offer, ...]:
-    """Return the offers, each with whether another one dominates it."""
-    worse = dominated(merits(offers))
-    return tuple(replace(o, is_dominated=bool(w)) for o, w in zip(offers, worse, strict=True))
 
 
 def _notes(exploration: Exploration, most: int, outcome: Outcome) -> tuple[str, ...]:
@@ -170,33 +149,21 @@ def costs_around(
 
     Only for combinations that were trained, which a looser budget without effect may not be.
     """
-    here = offers[position]
-    costs = []
+    here, costs = offers[position], []
     for client, budget in here.budgets.items():
-        looser = [level for level in ladder if level > budget]
-        if not looser:
+        relaxed = min((level for level in ladder if level > budget), default=None)
+        there = next((o for o in offers if o.budgets == {**here.budgets, client: relaxed}), None)
+        if relaxed is None or there is None:
             continue
-        relaxed = {**here.budgets, client: min(looser)}
-        there = next((offer for offer in offers if offer.budgets == relaxed), None)
-        if there is not None:
-            costs.append(_cost(client, here, there, here.prices.get(client, 0.0)))
+        pairs = {c: (view, there.views[c]) for c, view in here.views.items()}
+        costs.append(
+            Cost(
+                client,
+                budget,
+                relaxed,
+                here.prices.get(client, 0.0),
+                accuracy={c: after.accuracy - view.accuracy for c, (view, after) in pairs.items()},
+                loss={c: after.loss - view.loss for c, (view, after) in pairs.items()},
+            )
+        )
     return tuple(costs)
-
-
-def _cost(client: ClientId, here: Offer, there: Offer, price: float) -> Cost:
-    def change(what: Callable[[View], float]) -> dict[ClientId, float]:
-        return {c: what(there.views[c]) - what(view) for c, view in here.views.items()}
-
-    return Cost(
-        client,
-        here.budgets[client],
-        there.budgets[client],
-        price,
-        accuracy=change(lambda view: view.accuracy),
-        loss=change(lambda view: view.loss),
-    )
-
-
-def budgets_text(budgets: Mapping[ClientId, float]) -> str:
-    """Return budgets as text, ``north 0.1, south 0.05``."""
-    return ", ".join(f"{client} {budget:g}" for client, budget in budgets.items())

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from fcfl._types import ClientId, Matrix, Vector
 from fcfl.federation.federation import Federation
-from fcfl.negotiation.bargaining import Bargain
-from fcfl.negotiation.memory import Alone, Free
+from fcfl.negotiation.bargaining import Alone, Bargain, Free
 from fcfl.preference import Ballot, Choices
 from fcfl.results.negotiation import VOTING_RULES, Election, Offer, View, VotingRule
 
@@ -112,7 +111,8 @@ def elect(rule: VotingRule, ballots: Mapping[ClientId, Ballot]) -> Election:
     points, products = borda_scores(cast), nash_scores(cast)
     level = [i for i, score in enumerate(scores) if score >= best - _TIE * max(abs(best), 1.0)]
     winner = max(level, key=lambda i: (points[i], products[i], -i))
-    return Election(rule, winner, scores, _would_leave(ballots, winner))
+    would_leave = tuple(c for c, ballot in ballots.items() if not ballot.approves[winner])
+    return Election(rule, winner, scores, would_leave)
 
 
 def elect_by_all(ballots: Mapping[ClientId, Ballot]) -> tuple[Election, ...]:
@@ -130,11 +130,6 @@ def leaders(ballots: Mapping[ClientId, Ballot], count: int) -> tuple[int, ...]:
         ranked = sorted((-first, -second, i) for i, (first, second) in enumerate(pairs))
         found += [i for _, _, i in ranked[:count]]
     return tuple(dict.fromkeys(found))
-
-
-def _would_leave(ballots: Mapping[ClientId, Ballot], winner: int) -> tuple[ClientId, ...]:
-    """Return the clients that would be better off alone, or whose hard limit is exceeded."""
-    return tuple(client for client, ballot in ballots.items() if not ballot.approves[winner])
 
 
 @dataclass(frozen=True)
@@ -171,8 +166,10 @@ class Voters:
     @classmethod
     def meet(cls, bargain: Bargain, ladder: Sequence[float], free: Free) -> "Voters":
         """Train every client's own model with each budget, its alternative to an agreement."""
-        clients = bargain.federation.names
-        alone = {client: bargain.alone(client, ladder, free) for client in clients}
+        alone = {
+            client: tuple(bargain.alone(client, budget, free) for budget in (None, *ladder))
+            for client in bargain.federation.names
+        }
         return cls(bargain.federation, alone)
 
     def vote(self, offers: Sequence[Offer]) -> Outcome:

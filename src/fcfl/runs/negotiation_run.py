@@ -10,8 +10,8 @@ from fcfl._checks import did_you_mean
 from fcfl._files import replace_file, write_json
 from fcfl._types import ClientId
 from fcfl.errors import DataError
+from fcfl.federation.journal import Journal
 from fcfl.negotiation.bargaining import Bargain
-from fcfl.negotiation.memory import Memory
 from fcfl.negotiation.negotiating import Procedure, negotiate
 from fcfl.policy import Policy, read_policy
 from fcfl.report.page import PAGE, write_negotiation_page
@@ -80,7 +80,7 @@ def run_negotiation(
             settings.objective,
             float(experiment.min_group_rows or MIN_GROUP_ROWS),
             experiment.seed,
-            Memory(computed / FITS),
+            Journal(computed / FITS),
         )
         found = negotiate(bargain, procedure, table=experiment.table, on_message=session.on_message)
         if found.agreed is not None:
