@@ -4,7 +4,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -22,8 +22,7 @@ from rich.console import Console
 from fcfl.errors import FCFLError, Interrupted, ManyClients
 
 if TYPE_CHECKING:
-    from fcfl.methods.method import RoundInfo
-    from fcfl.training.run import Session
+    from fcfl.training.run import OnRound, Session
 
 FAILED, WRONG_USAGE, INFEASIBLE, GATE_FAILED = 1, 2, 3, 4
 
@@ -108,7 +107,7 @@ def confirm(many: ManyClients) -> None:
 
 
 @contextmanager
-def progress_bar(title: str) -> Iterator[Callable[["RoundInfo", float], None] | None]:
+def progress_bar(title: str) -> Iterator["OnRound | None"]:
     """Show a bar that follows the rounds, on a terminal."""
     if not err_console.is_terminal:
         yield None

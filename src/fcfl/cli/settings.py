@@ -98,5 +98,6 @@ def _option(one: Setting) -> Any:
         show_default=f"{one.default}" if has_default and not one.is_flag else False,
         converter=None if one.is_flag else read,
     )
-    shown: Any = Annotated[bool if one.is_flag else kind, parameter]
-    return Required[shown] if one.default is MISSING else shown
+    if one.default is MISSING:
+        kind = Required[kind]
+    return Annotated[bool if one.is_flag else kind, parameter]

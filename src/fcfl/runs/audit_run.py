@@ -28,7 +28,7 @@ from fcfl.results.result import DataSource, WorstClient, versions
 from fcfl.rules import Rule, check_budget_clients
 from fcfl.runs.options import Written, check_fields
 from fcfl.runs.run import check_free_folder, writing
-from fcfl.runs.settings import DATA, Budget, BudgetSettings, Column, Columns, Metric, RateRatio
+from fcfl.runs.settings import DATA, Column, Columns, ComparedRates
 
 
 @dataclass(frozen=True)
@@ -55,19 +55,12 @@ class AuditedTable:
 
 
 @dataclass(frozen=True)
-class AuditSettings(AuditedTable):
+class AuditSettings(ComparedRates, AuditedTable):
     """What is audited and how; every field has the name of its command-line option."""
 
     GROUP: ClassVar = "Audit"
 
     _: KW_ONLY
-    metric: Metric = "demographic_parity"
-    """Rates that are compared."""
-    budget: Budget | None = None
-    """Largest difference of group rates: 0.05 or 5%; by client: north=0.05,south=0.1; for all
-    but one: 0.05,south=0.1."""
-    ratio: RateRatio | None = None
-    """Smallest ratio of group rates; 0.8 is the four-fifths rule."""
     policy: Annotated[str | None, Written("FILE")] = None
     """TOML file with rules, instead of --metric and budgets."""
     confidence: Annotated[float, Written("SHARE"), check_fraction] = 0.95
@@ -144,8 +137,7 @@ def _rules(
     """Return the policy's rules, or a difference, a ratio or both for each attribute."""
     if policy is not None:
         return policy.rules(clients)
-    budgets = BudgetSettings(metric=settings.metric, budget=settings.budget, ratio=settings.ratio)
-    rules = budgets.make_rules(settings.sensitive, clients)
+    rules = settings.make_rules(settings.sensitive, clients)
     check_budget_clients(rules, clients)
     return rules
 

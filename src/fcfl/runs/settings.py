@@ -8,6 +8,7 @@ import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -51,12 +52,6 @@ MAX_CLIENTS = 1000
 
 Column = Annotated[str, Written("COLUMN")]
 Columns = Annotated[tuple[str, ...], Written("COLUMN,…")]
-Metric = Annotated[str, one_of(RATE_KINDS)]
-Budget = Annotated[
-    float | Mapping[ClientId, float], Written("BUDGET", read=read_budget), check_budgets
-]
-RateRatio = Annotated[float, Written("RATIO"), check_share]
-Objective = float | Literal["max", "mean", "auto"]
 
 
 @dataclass(frozen=True)
@@ -116,25 +111,62 @@ class DataSettings:
 
 
 @dataclass(frozen=True)
-class BudgetSettings:
-    """The metric and its budgets.
+class ComparedRates:
+    """The metric and its budgets, of training and of audits.
 
     ``budget`` is a number for every client or one per client, the key ``"*"`` standing for all
-    others. ``relative_budget`` w gives every client w times the disparity it has without budgets.
+    others.
     """
 
     GROUP: ClassVar = BUDGETS
 
     _: KW_ONLY
-    metric: Metric = "demographic_parity"
+    metric: Annotated[str, one_of(RATE_KINDS)] = "demographic_parity"
     """Rates that are compared."""
-    budget: Budget | None = None
+    budget: Annotated[
+        float | Mapping[ClientId, float] | None, Written("BUDGET", read=read_budget), check_budgets
+    ] = None
     """Largest difference of group rates: 0.05 or 5%; by client: north=0.05,south=0.1; for all
     but one: 0.05,south=0.1."""
+    ratio: Annotated[float | None, Written("RATIO"), check_share] = None
+    """Smallest ratio of group rates; 0.8 is the four-fifths rule."""
+
+    @property
+    def scopes(self) -> tuple[Scope, ...]:
+        """The rows that budgets hold on."""
+        return ("client",)
+
+    def make_rules(
+        self, attributes: Sequence[str], clients: Sequence[ClientId]
+    ) -> tuple[Rule, ...]:
+        """Return one rule per attribute and scope, and another one if a ratio is given."""
+        rules: list[Rule] = []
+        metric: Any = self.metric
+        budget = self.budget
+        if isinstance(budget, Mapping):
+            named = {client: b for client, b in budget.items() if client != EVERYONE_ELSE}
+            everyone = dict.fromkeys(clients, budget.get(EVERYONE_ELSE, 0.0))
+            budget = everyone | named if EVERYONE_ELSE in budget else named
+        for attribute, scope in product(attributes, self.scopes):
+            if self.ratio is None or budget is not None:
+                rules.append(Difference(metric, attribute, budget, scope))
+            if self.ratio is not None:
+                rules.append(Ratio(metric, attribute, self.ratio, scope))
+        return tuple(rules)
+
+
+@dataclass(frozen=True)
+class BudgetSettings(ComparedRates):
+    """Where budgets hold, and how sure to be.
+
+    ``relative_budget`` w gives every client w times the disparity it has without budgets.
+    """
+
+    GROUP: ClassVar = BUDGETS
+
+    _: KW_ONLY
     relative_budget: Annotated[float | None, Written("SHARE"), check_positive] = None
     """Budgets as a share of the disparity each client has without budgets."""
-    ratio: RateRatio | None = None
-    """Smallest ratio of group rates; 0.8 is the four-fifths rule."""
     scope: Literal["client", "global", "both"] = "client"
     """client: budgets hold on each client's rows; global: on all rows together."""
     policy: Annotated[str | None, Written("FILE")] = None
@@ -161,6 +193,11 @@ class BudgetSettings:
     one threshold for everybody."""
 
     @property
+    def scopes(self) -> tuple[Scope, ...]:
+        """The rows that budgets hold on."""
+        return ("client", "global") if self.scope == "both" else (self.scope,)
+
+    @property
     def is_constrained(self) -> bool:
         """Whether any budget is given."""
         return any(b is not None for b in (self.budget, self.relative_budget, self.ratio))
@@ -180,26 +217,6 @@ class BudgetSettings:
         for what, is_given in needs_client.items():
             if is_given and self.scope != "client":
                 raise ValueError(f"{what} scope 'client', got {self.scope!r}.")
-
-    def make_rules(
-        self, attributes: Sequence[str], clients: Sequence[ClientId]
-    ) -> tuple[Rule, ...]:
-        """Return one rule per attribute and scope, and another one if a ratio is given."""
-        rules: list[Rule] = []
-        scopes: tuple[Scope, ...] = ("client", "global") if self.scope == "both" else (self.scope,)
-        metric: Any = self.metric
-        budget = self.budget
-        if isinstance(budget, Mapping):
-            named = {client: b for client, b in budget.items() if client != EVERYONE_ELSE}
-            everyone = dict.fromkeys(clients, budget.get(EVERYONE_ELSE, 0.0))
-            budget = everyone | named if EVERYONE_ELSE in budget else named
-        for attribute in attributes:
-            for scope in scopes:
-                if self.ratio is None or budget is not None:
-                    rules.append(Difference(metric, attribute, budget, scope))
-                if self.ratio is not None:
-                    rules.append(Ratio(metric, attribute, self.ratio, scope))
-        return tuple(rules)
 
 
 def _methods_help() -> str:
@@ -241,7 +258,9 @@ class TrainingSettings:
     l2: Annotated[float | Literal["auto"] | None, Written("X|auto")] = None
     """Weight of |params|²/2 in every loss; auto (default for sqp): chosen by
     leave-one-out losses."""
-    objective: Annotated[Objective | None, Written("max|mean|X|auto")] = None
+    objective: Annotated[
+        float | Literal["max", "mean", "auto"] | None, Written("max|mean|X|auto")
+    ] = None
     """max: the largest loss (the paper); mean: the mean loss; X: a smooth maximum, near the
     mean when large; auto (default for sqp): chosen with --l2."""
     loss: Annotated[str, one_of(LOSSES)] = CrossEntropy.name
