@@ -599,8 +599,7 @@ KERNEL_CASES = (
 def part_kernels(folder: Path, quick: bool) -> Table:
     """A client's report and its curvature: compiled, by NumPy, and by scipy's sparse product."""
     from fcfl._types import Point
-    from fcfl.data.client_data import ClientData
-    from fcfl.data.coded_features import FeatureLayout, code_cells
+    from fcfl.data.client_data import ClientData, FeatureLayout, code_cells
     from fcfl.models.kernels import kernels
     from fcfl.models.linear_rows import linear_rows
     from fcfl.rules import Difference, rates_needed

@@ -8,8 +8,7 @@ from benchmarks.in_process import InProcess
 from scipy import sparse
 
 from fcfl._types import Point, RateId, Request
-from fcfl.data.client_data import ClientData
-from fcfl.data.coded_features import FeatureLayout, code_cells
+from fcfl.data.client_data import ClientData, FeatureLayout, code_cells
 from fcfl.federation.loop import Progress, run
 from fcfl.models.linear_rows import linear_rows
 from fcfl.problem.constraints import Constraints, Row

@@ -12,7 +12,7 @@ import numpy as np
 
 from fcfl.data import FederatedTable, load_adult_frames
 from fcfl.data.builtin import GROUPS, adult_schema
-from fcfl.data.roles import Columns
+from fcfl.data.columns import Columns
 from fcfl.data.table import federate
 from fcfl.federation.federation import Federation
 from fcfl.methods.baselines import AFL, QFFL

@@ -19,7 +19,7 @@ from fcfl.data import (
     load_builtin,
 )
 from fcfl.data.builtin import COLUMN_NAMES, GROUPS, ORIGINAL, GroupDescription, adult_schema
-from fcfl.data.coded_features import CodedFeatures
+from fcfl.data.client_data import CodedFeatures
 from fcfl.errors import DataError
 
 needs_adult = pytest.mark.skipif(

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.preprocessing import OneHotEncoder
 
-from fcfl.data.coded_features import CodedFeatures, FeatureLayout, code_cells, coded_from_csr
+from fcfl.data.client_data import CodedFeatures, FeatureLayout, code_cells, coded_from_csr
 
 
 def coded(seed, n_rows=50):

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fcfl.data.columns import Columns
 from fcfl.data.declared_rows import federate_declared, read_declared, split_by_content
-from fcfl.data.roles import Columns
 from fcfl.data.table import SITE
 from fcfl.errors import DataError
 from helpers import TWO_ATTRIBUTES, simulated_data

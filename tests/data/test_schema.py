@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fcfl.data import Category, Number, Schema, summarise
-from fcfl.data.coded_features import CodedFeatures
+from fcfl.data.client_data import CodedFeatures
 from fcfl.errors import DataError
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from fcfl._types import CurvatureWeights, Point
-from fcfl.data.client_data import ClientData
-from fcfl.data.coded_features import CodedFeatures
+from fcfl.data.client_data import ClientData, CodedFeatures
 from fcfl.models import kernels as compiled_module
 from fcfl.models.kernels import CurvatureSum, kernels
 from fcfl.models.linear_rows import CodedRows, linear_rows

@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from fcfl.data.coded_features import FeatureLayout, code_cells
+from fcfl.data.client_data import FeatureLayout, code_cells
 from fcfl.models.kernels import CurvatureSum, _most_codes, fuse
 from fcfl.models.linear_rows import CodedRows, all_logits, pull_back_all
 from helpers import CODED_WIDTHS, coded_rows, layout_with_numbers

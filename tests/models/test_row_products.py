@@ -9,7 +9,7 @@ from scipy import sparse
 
 from fcfl._types import CurvatureWeights, Point
 from fcfl.data import Category, ClientData, Number, Schema
-from fcfl.data.coded_features import CodedFeatures
+from fcfl.data.client_data import CodedFeatures
 from fcfl.models.kernels import n_threads, run_all
 from fcfl.models.linear_rows import (
     CodedRows,

@@ -11,7 +11,7 @@ from fcfl._checks import did_you_mean
 from fcfl._types import LABEL_OF, ClientId, RateId, RateKind, Vector
 from fcfl.client.counts import Counts, ScoreCounts, count_scores
 from fcfl.data.cells import Frame, Texts, check_columns, named_columns, numbers, text_of, texts
-from fcfl.data.roles import Columns, Roles, check_one_role, ordered_pair, read_roles
+from fcfl.data.columns import Columns, Roles, check_one_role, ordered_pair, read_roles
 from fcfl.errors import DataError
 from fcfl.policy import compare_only
 

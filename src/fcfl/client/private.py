@@ -13,8 +13,7 @@ from fcfl._checks import is_finite
 from fcfl._types import ClientId, Matrix, Point, RateId, Report, Vector
 from fcfl.client.client import Counted, Introduction, Setup
 from fcfl.client.discrete_gaussian import Integers, discrete_gaussian
-from fcfl.data.client_data import ClientData
-from fcfl.data.coded_features import row_blocks
+from fcfl.data.client_data import ClientData, row_blocks
 from fcfl.errors import DataError
 from fcfl.models.linear import Linear
 from fcfl.models.loss import CROSS_ENTROPY

@@ -8,9 +8,9 @@ from .builtin import dirichlet_clients as dirichlet_clients
 from .builtin import load_adult_frames as load_adult_frames
 from .builtin import load_builtin as load_builtin
 from .client_data import ClientData as ClientData
-from .lint import Choices as Choices
-from .lint import choose_columns as choose_columns
-from .roles import Columns as Columns
+from .columns import Choices as Choices
+from .columns import Columns as Columns
+from .columns import choose_columns as choose_columns
 from .rows import read_table as read_table
 from .rows import read_tables as read_tables
 from .rows import table_files as table_files

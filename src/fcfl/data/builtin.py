@@ -20,8 +20,8 @@ from fcfl.errors import DataError
 
 from .cells import Frame
 from .client_data import Index
+from .columns import Columns
 from .declared_rows import read_declared
-from .roles import Columns
 from .schema import Schema
 from .table import FederatedTable, federate
 

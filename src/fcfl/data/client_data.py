@@ -1,7 +1,12 @@
-"""One client's rows, validated once, and how they are split into training and test rows."""
+"""One client's rows, validated once; their split; and sparse features as codes.
 
-from collections.abc import Mapping
+A table of categories becomes one code per cell, four bytes where a sparse matrix takes twelve. The
+products that training needs are lookups and sums by code.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,11 +16,12 @@ from scipy import sparse
 from fcfl._types import Matrix, Vector, brief_repr
 from fcfl.errors import DataError
 
-from .coded_features import CodedFeatures
-
 Index: TypeAlias = NDArray[np.intp]
 Codes: TypeAlias = NDArray[np.int32]
 Features: TypeAlias = Any  # a float64 ndarray, a csr_array (scipy is untyped) or CodedFeatures
+
+_ROWS_AT_ONCE = 16_384  # rows whose temporary arrays stay in the cache
+_MIN_FILLED = 0.5  # share of a sparse matrix's codes, and of a column of numbers in it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,3 +181,261 @@ def _vector(name: str, values: ArrayLike, n_rows: int) -> Matrix:
             f"got shape {array.shape}."
         )
     return array
+
+
+# --- features as codes ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FeatureLayout:
+    """The features that the codes and numbers of a row stand for.
+
+    Coded column j has ``widths[j]`` features, the first of which is feature ``firsts[j]``; number
+    i is feature ``numbers[i]``. Codes are *slots*: every column has one slot for each of its
+    features and a last one for none of them.
+    """
+
+    n_features: int
+    firsts: tuple[int, ...]
+    widths: tuple[int, ...]
+    numbers: tuple[int, ...] = ()
+
+    @cached_property
+    def columns(self) -> tuple[slice, ...]:
+        """The features of each coded column."""
+        pairs = zip(self.firsts, self.widths, strict=True)
+        return tuple(slice(first, first + width) for first, width in pairs)
+
+    @cached_property
+    def slots(self) -> NDArray[np.int64]:
+        """The first slot of each coded column, and the number of slots."""
+        return np.cumsum([0, *(width + 1 for width in self.widths)])
+
+    @property
+    def n_slots(self) -> int:
+        """Number of slots of all columns."""
+        return int(self.slots[-1])
+
+    @cached_property
+    def feature_of_slot(self) -> NDArray[np.intp]:
+        """The feature of each slot; ``n_features`` for none."""
+        parts = [
+            np.append(np.arange(first, first + width), self.n_features)
+            for first, width in zip(self.firsts, self.widths, strict=True)
+        ]
+        return np.concatenate([np.zeros(0, dtype=np.intp), *parts]).astype(np.intp)
+
+    @cached_property
+    def number_features(self) -> NDArray[np.intp]:
+        """The features that are numbers."""
+        return np.array(self.numbers, dtype=np.intp)
+
+    def by_slot(self, by_feature: Matrix) -> Matrix:
+        """Return values of features as values of slots, zero where a slot is no feature."""
+        nothing = np.zeros((1, *by_feature.shape[1:]))
+        spread: Matrix = np.concatenate([by_feature, nothing])[self.feature_of_slot]
+        return spread
+
+    def by_feature(self, by_slot: Matrix) -> Matrix:
+        """Return values of slots as values of features, zero where a feature is a number."""
+        values = np.zeros((self.n_features + 1, *by_slot.shape[1:]))
+        values[self.feature_of_slot] = by_slot
+        return values[:-1]
+
+
+@dataclass(frozen=True, eq=False)
+class CodedFeatures:
+    """Rows as slots, shape (rows, coded columns), and numbers, shape (rows, numbers).
+
+    It supports ``shape``, rows by index, ``@`` and `toarray`, as a matrix does.
+    """
+
+    layout: FeatureLayout
+    slots: NDArray[np.int32]
+    numbers: Matrix
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and features."""
+        return int(self.slots.shape[0]), self.layout.n_features
+
+    @property
+    def ndim(self) -> int:
+        """Two, as of any matrix."""
+        return 2
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of codes and numbers."""
+        return int(self.slots.nbytes + self.numbers.nbytes)
+
+    def __getitem__(self, rows: Any) -> "CodedFeatures":
+        return CodedFeatures(self.layout, self.slots[rows], self.numbers[rows])
+
+    def __matmul__(self, weights: Matrix) -> Matrix:
+        by_slot, of_numbers = self.layout.by_slot(weights), weights[self.layout.number_features]
+        product = np.empty((self.shape[0], *weights.shape[1:]))
+        for rows in row_blocks(self.shape[0], _ROWS_AT_ONCE):
+            product[rows] = self[rows].ones() @ by_slot
+            if of_numbers.size:
+                product[rows] += self.numbers[rows] @ of_numbers
+        return product
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Matrix:
+        return self.toarray().astype(dtype or np.float64, copy=False)
+
+    def without(self, left_out: NDArray[np.bool_]) -> "CodedFeatures":
+        """Return the rows with these features set to zero."""
+        layout = self.layout
+        slots = np.arange(layout.n_slots, dtype=np.int32)
+        of_column = np.repeat(np.arange(len(layout.widths)), np.diff(layout.slots))
+        is_out = np.append(left_out, False)[layout.feature_of_slot]
+        slots[is_out] = (
+            layout.slots[1:][of_column[is_out]] - 1
+        )  # the slot for none of the column's features
+        numbers = np.where(left_out[layout.number_features], 0.0, self.numbers)
+        return CodedFeatures(layout, slots[self.slots], numbers)
+
+    def ones(self) -> Any:
+        """Return the coded columns as a csr_array of ones by slot, without copying codes."""
+        return ones_at(self.slots, self.layout.n_slots)
+
+    def tocsr(self) -> Any:
+        """Return the features as a csr_array."""
+        features = self.layout.feature_of_slot[self.slots]
+        rows, columns = np.nonzero(features < self.layout.n_features)
+        at, values = features[rows, columns], np.ones(rows.size)
+        of_number, which = np.nonzero(self.numbers)
+        at = np.concatenate([at, self.layout.number_features[which]])
+        values = np.concatenate([values, self.numbers[of_number, which]])
+        return sparse.csr_array((values, (np.concatenate([rows, of_number]), at)), shape=self.shape)
+
+    def toarray(self) -> Matrix:
+        """Return the features as an ndarray."""
+        dense: Matrix = self.tocsr().toarray()
+        return dense
+
+
+def ones_at(codes: NDArray[np.int32], n_columns: int) -> Any:
+    """Return a csr_array with a one in each row at each of its codes, without copying them."""
+    n_rows, n_codes = codes.shape
+    ends = np.arange(n_rows + 1, dtype=np.int32) * np.int32(n_codes)
+    flat = np.ascontiguousarray(codes).reshape(-1)
+    return csr_view(_ones(flat.size), flat, ends, n_columns)
+
+
+def csr_view(data: Vector, indices: Any, indptr: Any, n_columns: int) -> Any:
+    """Return a csr_array of these arrays; its constructor would copy parts of larger arrays."""
+    matrix = sparse.csr_array((indptr.size - 1, n_columns))
+    matrix.data, matrix.indices, matrix.indptr = data, indices, indptr
+    return matrix
+
+
+def csr_rows(X: Any, rows: slice) -> Any:
+    """Return some rows of a csr_array as a view of its entries."""
+    ends = X.indptr[rows.start : rows.stop + 1]
+    inside = slice(ends[0], ends[-1])
+    return csr_view(X.data[inside], X.indices[inside], ends - ends[0], X.shape[1])
+
+
+def transposed(rows: Any) -> Any:
+    """Return the transpose of a csr_array, sharing its arrays."""
+    matrix = sparse.csc_array(rows.shape[::-1])
+    matrix.data, matrix.indices, matrix.indptr = rows.data, rows.indices, rows.indptr
+    return matrix
+
+
+def _ones(size: int) -> Vector:
+    """Return an array of ones that all clients share; it must not be written to."""
+    return _some_ones(1 << size.bit_length())[:size]
+
+
+@lru_cache(maxsize=4)
+def _some_ones(size: int) -> Vector:
+    return np.ones(size)
+
+
+def row_blocks(n_rows: int, size: int) -> Iterator[slice]:
+    """Yield slices of at most ``size`` rows, in order."""
+    for first in range(0, n_rows, size):
+        yield slice(first, min(first + size, n_rows))
+
+
+def code_cells(
+    layout: FeatureLayout, cells: Sequence[NDArray[Any]], numbers: Sequence[Vector], n_rows: int
+) -> CodedFeatures:
+    """Return rows from one array per coded column, positions in it or -1, and the numbers."""
+    slots = np.empty((n_rows, len(cells)), dtype=np.int32)
+    standing = np.empty((n_rows, len(numbers)))
+    for rows in row_blocks(n_rows, _ROWS_AT_ONCE):  # all columns of a block before the next one
+        for j, column in enumerate(cells):
+            codes = column[rows]
+            slots[rows, j] = np.where(codes < 0, layout.widths[j], codes) + layout.slots[j]
+        for i, values in enumerate(numbers):
+            standing[rows, i] = values[rows]
+    return CodedFeatures(layout, slots, standing)
+
+
+def coded_from_csr(X: Any) -> CodedFeatures | None:
+    """Return rows of a csr_array as codes; None if they are no codes, or codes would save nothing.
+
+    Features are grouped into columns of neighbours of which no row sets two, as a one-hot encoder
+    leaves them. Features with other entries than ones are numbers, if most rows have them.
+    """
+    X = _canonical(X)
+    n_rows, n_features = X.shape
+    entries = np.bincount(X.indices, minlength=n_features)
+    is_number = np.zeros(n_features, dtype=bool)
+    is_number[X.indices[X.data != 1.0]] = True
+    if (entries[is_number] < _MIN_FILLED * n_rows).any():
+        return None
+    rows = np.repeat(np.arange(n_rows), np.diff(X.indptr))
+    numbers = np.flatnonzero(is_number)
+    in_number = is_number[X.indices]
+    code_rows, codes = rows[~in_number], X.indices[~in_number]
+    firsts = _first_features(code_rows, codes, is_number)
+    if not firsts.size or codes.size < _MIN_FILLED * n_rows * firsts.size:
+        return None
+    column_of = np.cumsum(np.isin(np.arange(n_features), firsts)) - 1
+    widths = np.bincount(column_of[~is_number])
+    layout = FeatureLayout(n_features, _plain(firsts), _plain(widths), _plain(numbers))
+    slots = np.tile((layout.slots[:-1] + widths).astype(np.int32), (n_rows, 1))
+    columns = column_of[codes]
+    slots[code_rows, columns] = layout.slots[columns] + codes - firsts[columns]
+    values = np.zeros((n_rows, numbers.size))
+    place = np.cumsum(is_number) - 1
+    values[rows[in_number], place[X.indices[in_number]]] = X.data[in_number]
+    return CodedFeatures(layout, slots, values)
+
+
+def _first_features(
+    rows: NDArray[np.intp], codes: NDArray[np.integer], is_number: NDArray[np.bool_]
+) -> NDArray[np.intp]:
+    """Return the first feature of each column such that no row sets two features of one.
+
+    A number among the features ends a column, too: columns have neighbouring features.
+    """
+    before = np.full(is_number.size, -1)
+    same = np.flatnonzero(rows[1:] == rows[:-1])
+    np.maximum.at(before, codes[same + 1], codes[same])
+    firsts: list[int] = []
+    for feature in range(is_number.size):
+        if is_number[feature]:
+            continue
+        begins = not firsts or is_number[feature - 1] or before[feature] >= firsts[-1]
+        firsts += [feature] if begins else []
+    return np.array(firsts, dtype=np.intp)
+
+
+def _canonical(X: Any) -> Any:
+    """Return the matrix with sorted indices and without stored zeros or duplicates, or a copy."""
+    if X.has_canonical_format and X.data.all():
+        return X
+    X = X.copy()
+    X.sum_duplicates()
+    X.eliminate_zeros()
+    return X
+
+
+def _plain(values: NDArray[np.integer]) -> tuple[int, ...]:
+    return tuple(int(value) for value in values)

@@ -38,9 +38,8 @@ from fcfl._types import ClientId
 from fcfl.errors import DataError
 
 from .cells import Column, Frame, check_columns, text_of
-from .client_data import ClientData
-from .coded_features import row_blocks
-from .roles import Columns, labelled_rows
+from .client_data import ClientData, row_blocks
+from .columns import Columns, labelled_rows
 from .rows import csv_rows, open_bytes, separator_of
 from .schema import Category, Number, Schema
 from .table import SITE, FederatedTable, federate

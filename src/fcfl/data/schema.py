@@ -30,8 +30,7 @@ from .cells import (
     text_of,
     texts,
 )
-from .client_data import Features
-from .coded_features import FeatureLayout, code_cells
+from .client_data import FeatureLayout, Features, code_cells
 
 Cells: TypeAlias = NDArray[Any]  # float64 numbers with NaN, or int32 positions in a block, or -1
 

@@ -14,8 +14,18 @@ from fcfl.errors import DataError
 
 from .cells import NOTES, Frame, Texts, cells_of, named_columns, texts
 from .client_data import ClientData, Index, stable_order, stratified_split
-from .lint import UNNAMED, data_notes, feature_columns, unsuitable_columns
-from .roles import Columns, Roles, check_one_role, check_roles, labelled_rows, read_roles
+from .columns import (
+    UNNAMED,
+    Columns,
+    Roles,
+    check_one_role,
+    check_roles,
+    data_notes,
+    feature_columns,
+    labelled_rows,
+    read_roles,
+    unsuitable_columns,
+)
 from .rows import read_table
 from .schema import (
     MAX_LEVELS,

@@ -14,7 +14,7 @@ from fcfl._checks import LARGEST, check_choice, did_you_mean
 from fcfl._types import ClientId, Vector
 from fcfl.data import ClientData
 from fcfl.data.cells import alike_notes, check_names, numbers, texts
-from fcfl.data.roles import pair_by_meaning, read_clients, read_groups
+from fcfl.data.columns import pair_by_meaning, read_clients, read_groups
 from fcfl.data.rows import as_pandas
 from fcfl.errors import DataError
 from fcfl.methods.private import Private

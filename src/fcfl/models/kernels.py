@@ -21,7 +21,7 @@ from scipy import sparse
 
 from fcfl._checks import check_curvature_sum
 from fcfl._types import Matrix, Vector
-from fcfl.data.coded_features import (
+from fcfl.data.client_data import (
     CodedFeatures,
     FeatureLayout,
     csr_rows,

@@ -15,8 +15,8 @@ from scipy import sparse
 
 from fcfl._checks import check_curvature_weights
 from fcfl._types import ClientId, Matrix, Point, RateId, Report, Vector
-from fcfl.data.client_data import ClientData
-from fcfl.data.coded_features import (
+from fcfl.data.client_data import (
+    ClientData,
     CodedFeatures,
     coded_from_csr,
     csr_rows,

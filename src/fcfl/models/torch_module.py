@@ -25,8 +25,7 @@ from torch import Tensor, nn
 from fcfl._files import replace_file
 from fcfl._types import ClientId, RateId, Vector
 from fcfl.data.cells import texts
-from fcfl.data.client_data import ClientData
-from fcfl.data.coded_features import CodedFeatures
+from fcfl.data.client_data import ClientData, CodedFeatures
 from fcfl.errors import DataError
 from fcfl.models.loss import CROSS_ENTROPY, HALF, Loss, loss_to_json
 from fcfl.models.model import (

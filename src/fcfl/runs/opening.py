@@ -17,9 +17,8 @@ from fcfl.data import (
     table_files,
 )
 from fcfl.data.builtin import ORIGINAL_SPLIT
+from fcfl.data.columns import check_roles, labelled_rows, on_command_line
 from fcfl.data.declared_rows import federate_declared, read_declared, split_by_content
-from fcfl.data.lint import on_command_line
-from fcfl.data.roles import check_roles, labelled_rows
 from fcfl.data.rows import FILE
 from fcfl.data.schema import MAX_LEVELS
 from fcfl.errors import DataError, ManyClients

@@ -14,7 +14,7 @@ from fcfl._checks import did_you_mean, first_of
 from fcfl._types import Vector
 from fcfl.data import Category, Schema, read_table, table_files
 from fcfl.data.cells import NOTES, cell_texts, texts
-from fcfl.data.lint import without_advice
+from fcfl.data.columns import without_advice
 from fcfl.data.rows import FILE, Dialect, client_of, read_as_written
 from fcfl.errors import DataError
 from fcfl.models.linear import SavedModel, load_model

@@ -9,7 +9,7 @@ from functools import cached_property
 from fcfl import __version__
 from fcfl._types import ClientId
 from fcfl.client.client import Introduction
-from fcfl.data.lint import label_note, without_advice
+from fcfl.data.columns import label_note, without_advice
 from fcfl.methods.method import RoundInfo
 from fcfl.models.linear import Linear
 from fcfl.models.loss import as_loss, loss_notes

@@ -9,7 +9,7 @@ from fcfl._types import ClientId, Reports
 from fcfl.client.client import Evaluate, Introduction, Question
 from fcfl.data import Schema
 from fcfl.data.cells import alike_notes, look_alikes
-from fcfl.data.roles import label_pair
+from fcfl.data.columns import label_pair
 from fcfl.data.schema import EMPTY
 from fcfl.errors import DataError, FCFLError
 from fcfl.federation.arrivals import KnownCounts, check_site_introduction

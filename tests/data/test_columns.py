@@ -6,8 +6,14 @@ import pytest
 
 from fcfl.data import Category, Choices, Columns, Schema, choose_columns, federate, summarise
 from fcfl.data.cells import Texts
-from fcfl.data.lint import giveaway, may_be_codes, on_command_line, without_advice
-from fcfl.data.roles import label_pair, labelled_rows
+from fcfl.data.columns import (
+    giveaway,
+    label_pair,
+    labelled_rows,
+    may_be_codes,
+    on_command_line,
+    without_advice,
+)
 from fcfl.errors import DataError
 from hospital import fcfl, stays, written
 
