@@ -26,7 +26,6 @@ from fcfl import Federation, train
 from fcfl.client.counts import Counts, pool_counts
 from fcfl.models.linear import Linear
 from fcfl.rules import Difference, Rule, without_budgets
-from fcfl.training.train import check_rules
 
 Array = NDArray[np.float64]
 NOT_REQUESTS = {
@@ -67,8 +66,6 @@ def fit(task: Task, federation: Federation, seed: int, confidence: float, varian
             "objective": objective if objective in ("mean", "max") else float(objective),
         }
     model = Linear(task.n_features)
-    if variant != "none" and "most_change" in known:  # as `fcfl train` did first, with requests
-        check_rules(federation, model, rules, min_group_rows=options.get("min_group_rows"))
     return train(federation, model, rules, **options)
 
 

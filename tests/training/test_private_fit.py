@@ -8,9 +8,8 @@ import pytest
 from fcfl import Difference, Federation, Linear, Ratio, train
 from fcfl.data.client_data import ClientData
 from fcfl.errors import DataError
-from fcfl.methods.private import Private
+from fcfl.methods.private import Private, held_rows, unsure_budgets, violation_noise
 from fcfl.policy import PrivacyBudget
-from fcfl.training import private as private_fit
 from fcfl.training.run import Session
 
 SEX = {"sex": ("f", "m")}
@@ -101,20 +100,20 @@ def test_a_client_that_is_too_small_is_named_with_the_rows_that_would_do():
     wanted = int(note.rpartition("About ")[2].split()[0])
     larger, _, _ = private_federation((6000, int(1.3 * wanted)), PrivacyBudget(0.5, 1e-6))
     again = train(larger, Linear(4), [RULE], method=Private(epsilon=0.5))
-    assert private_fit._usable(again.method, again.state).all()
-    assert private_fit._rate_noise(again.method, again.state)[2:].max() < 0.025
+    assert held_rows(again.method, again.state).all()
+    assert violation_noise(again.method, again.state)[2:].max() < 0.025
 
 
 def test_a_client_is_named_unless_its_training_rows_keep_the_budget_with_nine_in_ten():
     federation, _, _ = private_federation((20_000, 550))
     trained = train(federation, Linear(4), [RULE], method=Private(epsilon=2.0))
     method, state = trained.method, trained.state
-    assert private_fit._usable(method, state).all() and len(state.violations) == 4
+    assert held_rows(method, state).all() and len(state.violations) == 4
 
     def named(over, sd, other=-0.09):
         """What is said where c1's rows are over its budget by so much, one way and the other."""
         values, sds = np.array([-0.02, -0.08, over, other]), np.array([0.001, 0.001, sd, sd])
-        return private_fit._too_noisy(method, replace(state, violations=values, variances=sds**2))
+        return unsure_budgets(method, replace(state, violations=values, variances=sds**2))
 
     assert named(-0.0130, 0.01) == [] and named(0.001, 0.01) != []
     assert named(-0.0150, 0.01) == [] and named(-0.0150, 0.01, other=-0.0150) != []
@@ -171,8 +170,8 @@ def test_noise_of_counts_is_part_of_how_well_a_difference_is_known():
     counts = Private(epsilon=2.0).schedule.releases(0)[0]
     sd = counts.noise_sd(state.problem.rates, state.request.points[0])
     assert state.count_sd == pytest.approx([sd, sd])
-    known = private_fit._rate_noise(trained.method, state)
-    without = private_fit._rate_noise(trained.method, replace(state, count_sd=np.zeros(2)))
+    known = violation_noise(trained.method, state)
+    without = violation_noise(trained.method, replace(state, count_sd=np.zeros(2)))
     off = (trained.evaluations.reports["c0"].rates - 0.5) * sd / state.group_counts[0]
     assert known**2 - without**2 == pytest.approx(np.full(2, (off**2).sum()))
 

@@ -1,5 +1,6 @@
 """The one way to train: whose rules are in force, and every stage before the last one."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from fcfl.methods.baselines import FedAvg
 from fcfl.models.linear import Linear
 from fcfl.results.result import objective_setting
 from fcfl.training.run import FREE, Session
-from fcfl.training.train import check_rules, train
+from fcfl.training.train import train
 from helpers import RACE, TWO_ATTRIBUTES, identical, simulated_clients
 
 PARITY = Difference("demographic_parity", "race")
@@ -65,6 +66,21 @@ def decided(trained, rule=PARITY):
         ]
         found[name] = max(rates) - min(rates)
     return found
+
+
+class Met(Exception):
+    """Clients were met and their groups can be compared."""
+
+
+def check_rules(clients, model, rules, relative=False, **options):
+    """What the command line does before anything is trained."""
+
+    def check(run):
+        run.check_comparable(relative=relative)
+        raise Met
+
+    with suppress(Met):
+        train(clients, model, rules, session=Session(on_met=check), **options)
 
 
 def bounds_of(trained):

@@ -6,10 +6,11 @@ Methods of users are checked where they are called, so that an error names the m
 import hashlib
 import reprlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, get_args
 
+import msgspec
 import numpy as np
 
 from fcfl._checks import is_count
@@ -131,7 +132,7 @@ class Traits:
     """
 
     enforces_budgets: bool = True
-    objectives: tuple[str, ...] = ()
+    objectives: tuple[Literal["max", "mean", "temperature"], ...] = ()
     is_cross_validated: bool = False
     n_stages: int = 1
     rate_kinds: tuple[RateKind, ...] = ()
@@ -201,6 +202,20 @@ def check_method(method: Any) -> None:
             f"The state of method {name!r}, {state_class.__name__}, must have the field "
             f"`{lacking[0]}`, and has none."
         )
+    traits = traits_of(method)
+    try:
+        msgspec.convert(asdict(traits), Traits)
+    except msgspec.ValidationError as error:
+        raise TypeError(f"A trait of method {name!r} is no `Traits`: {error}.") from None
+    for trait, stated, part in (
+        ("objectives", len(traits.objectives) > 1, "objective"),
+        ("is_cross_validated", traits.is_cross_validated, "restart"),  # of SQP
+        ("is_private", traits.is_private, "schedule"),  # of method "private"
+    ):
+        if stated and not hasattr(method, part):
+            raise TypeError(
+                f"`{trait}` of method {name!r} needs `{part}`: derive from one of ours."
+            )
 
 
 def first_state(method: Method[S], params: Vector, problem: Problem) -> S:

@@ -20,6 +20,7 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
 
 from fcfl._checks import check_count, check_params
 from fcfl._types import LABEL_OF, Matrix, Point, RateId, Reports, Request, Vector
@@ -550,3 +551,83 @@ def _info(round: int, largest_violation: float, step: float) -> RoundInfo:
     """Losses are not asked for: each would cost."""
     nan = float("nan")
     return RoundInfo(round, 1, "", nan, nan, largest_violation, step)
+
+
+# --- what noise leaves of the budgets -------------------------------------------------------------
+
+SURE = 0.9  # chance that training rows keep a budget, as far as noise lets it be known
+AIMED_SHARE = 0.4  # of a budget: as far inside as rows with little noise end
+EVERYBODY = 1e9  # rows: which groups are too small is found out with noise
+
+
+def evaluated_rows(rates: Sequence[RateId], cells: Vector) -> tuple[Vector, Vector]:
+    """Return the rows behind each rate and those selected, as whole numbers, from noisy cells."""
+    rows = np.maximum(np.rint(group_estimates(rates, cells, "evaluation")), 0.0)
+    selected = np.rint(group_estimates(rates, cells, "evaluation", selected=True))
+    return rows, np.clip(selected, 0.0, rows)
+
+
+def _known_rates(method: Private, state: PrivateState) -> Known:
+    """Return decided rates with the noise of one round, and that of the counts."""
+    point = replace(state.request.points[0], params=np.ones(state.params.size))
+    releases = method.schedule.releases(min(1, method.rounds - 1))
+    (asked,) = (one for one in releases if one.kind == "rates")
+    rates, counts = state.problem.rates, np.maximum(state.group_counts, 1.0)
+    ended = [evaluated_rows(rates, cells) for cells in state.evaluation]
+    decided = np.concatenate([selected / np.maximum(rows, 1.0) for rows, selected in ended])
+    noise = asked.noise_sd(rates, point) / counts.ravel()
+    return Known(decided, noise, counts.ravel(), np.tile(state.count_sd, len(counts)))
+
+
+def held_rows(method: Private, state: PrivateState) -> NDArray[np.bool_]:
+    """Return which rows the model was held to."""
+    known = _known_rates(method, state)
+    return usable_rows(state.problem.constraints, known, method.least_rows)
+
+
+def violation_noise(method: Private, state: PrivateState) -> Vector:
+    """Return standard deviations of violations by the noise of one round, and of counts."""
+    known = _known_rates(method, state)
+    noise = np.hypot(known.noise, known.by_counts)
+    return noise_of_rows(state.problem.constraints, noise)
+
+
+def unsure_budgets(method: Private, state: PrivateState) -> list[str]:
+    """Return a sentence for each client whose budget is not sure, with the rows that would do.
+
+    A budget is not held at all where the noise of a round is as large as it is. Where it is held,
+    it is not sure unless the chance that training rows keep it, in all comparisons, is `SURE`.
+    """
+    constraints, usable = state.problem.constraints, held_rows(method, state)
+    noise = violation_noise(method, state)
+    allowed = np.maximum(allowances(constraints), 1e-9)
+    deviations = np.sqrt(np.maximum(state.variances, 1e-300))
+    chances = ndtr(-state.violations / deviations)
+    needed = np.maximum(ndtri(SURE) * deviations / (AIMED_SHARE * allowed), 2.0 * noise / allowed)
+    owners, notes = np.array([row.client for row in constraints.rows], dtype=object), []
+    for place, client in enumerate(state.problem.clients):
+        rows = np.flatnonzero(owners == client)
+        if not rows.size:
+            continue
+        chance, is_held = float(chances[rows].prod()), bool(usable[rows].all())
+        if is_held and chance >= SURE:
+            continue
+        worst = min(rows, key=lambda i: (usable[i], chances[i]))
+        few = method.least_rows / max(float(np.maximum(state.group_counts, 1.0)[place].min()), 1.0)
+        factor, n_rows = max(float(needed[worst]), few), float(state.n_rows[place])
+        row = constraints.rows[worst]
+        kept = f"the chance that its training rows keep it is {np.floor(100 * chance) / 100:.2f}"
+        said = f"is held, but not for sure: {kept}" if is_held else "is not held"
+        if factor <= 1:
+            way_out = "It is not the noise alone: more rounds may help, or a larger budget."
+        elif factor * n_rows > EVERYBODY:
+            way_out = "A larger budget would do, no number of rows."
+        else:
+            wanted = float(f"{1.2 * factor * n_rows:.2g}")
+            way_out = f"About {wanted:.0f} rows with the same groups would do."
+        notes.append(
+            f"Client {client!r} has about {n_rows:.0f} rows: at epsilon {method.epsilon:g} its "
+            f"difference of rates is known up to {noise[worst]:.2g} ({row.attribute}), so that its "
+            f"budget of {row.budget:g} {said}. {way_out}"
+        )
+    return notes

@@ -39,22 +39,35 @@ class OverPhases:
 
 
 @contextmanager
-def progress_bar(title: str, verbose: bool | None) -> Iterator[OnRound | None]:
-    """Yield what shows each round, or None to show nothing.
+def progress_bar(
+    title: str, verbose: bool | None, on_round: OnRound | None = None
+) -> Iterator[OnRound | None]:
+    """Yield what to call after each round: ``on_round``, and a bar if one is shown.
 
     Parameters
     ----------
     title : what is trained, such as the name of the method
-    verbose : whether to show progress; by default only if stdout is a terminal or a notebook
+    verbose : whether to show progress
+        By default only if stdout is a terminal or a notebook, and there is no ``on_round``.
     """
     from rich.console import Console  # not needed where nothing is shown
 
     console = Console()
-    if verbose is False or (verbose is None and not (console.is_terminal or console.is_jupyter)):
-        yield None
+    is_shown = verbose
+    if verbose is None:
+        is_shown = on_round is None and (console.is_terminal or console.is_jupyter)
+    if not is_shown:
+        yield on_round
         return
     with (_in_notebook if console.is_jupyter else terminal_bar)(title, console) as show:
-        yield OverPhases(show)
+        over_phases = OverPhases(show)
+
+        def both(info: RoundInfo, share: float) -> None:
+            over_phases(info, share)
+            if on_round is not None:
+                on_round(info, share)
+
+        yield both
 
 
 @contextmanager

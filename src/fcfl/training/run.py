@@ -4,11 +4,10 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from fcfl._checks import first_of
@@ -25,9 +24,7 @@ from fcfl.federation.loop import Progress
 from fcfl.federation.serialise import same
 from fcfl.methods import method as methods
 from fcfl.methods.method import RoundInfo, traits_of
-from fcfl.methods.private import Private
 from fcfl.methods.registry import METHODS, check_method
-from fcfl.methods.sqp.sqp import SQP
 from fcfl.models.model import Model
 from fcfl.policy import stricter
 from fcfl.problem.constraints import no_rows
@@ -338,7 +335,7 @@ def prepare(
 ) -> Run:
     """Ask clients to introduce themselves, and settle what is requested of them."""
     method = as_method(method)
-    check_traits(method)
+    methods.check_method(method)
     introductions = federation.introduce()
     adapted = model.adapt_method(method)
     merged = rules_in_force(rules, introductions)
@@ -351,43 +348,6 @@ def prepare(
 def as_method(method: Any) -> Any:
     """Return a method by its name with its default options, or the object that is given."""
     return METHODS[check_method("method", method)].method() if isinstance(method, str) else method
-
-
-def check_traits(method: Any) -> None:
-    """Raise `TypeError` for a method that lacks what a method needs, or a trait states."""
-    methods.check_method(method)
-    traits, name = traits_of(method), method.name
-    try:
-        msgspec.convert(asdict(traits), methods.Traits)
-    except msgspec.ValidationError as error:
-        raise TypeError(f"A trait of method {name!r} is no `Traits`: {error}.") from None
-    is_sqp = isinstance(method, SQP)
-    has_objective = is_dataclass(method) and "objective" in {f.name for f in fields(method)}
-    for trait, is_wrong, needs in (
-        (
-            "objectives",
-            not {*traits.objectives} <= {"max", "mean", "temperature"},
-            "must be of 'max', 'mean' and 'temperature'",
-        ),
-        (
-            "objectives",
-            len(traits.objectives) > 1 and not has_objective,
-            "to choose from needs an option `objective`",
-        ),
-        (
-            "is_cross_validated",
-            traits.is_cross_validated and not is_sqp,
-            "needs a class derived from `fcfl.SQP`, whose fits continue under other bounds; leave "
-            "it out and give `l2` as a number",
-        ),
-        (
-            "is_private",
-            traits.is_private and not isinstance(method, Private),
-            "needs a class derived from method 'private'",
-        ),
-    ):
-        if is_wrong:
-            raise TypeError(f"`{trait}` of method {name!r} {needs}.")
 
 
 def rules_in_force(

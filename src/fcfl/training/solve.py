@@ -12,9 +12,8 @@
    (`methods.decisions`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -43,6 +42,7 @@ from fcfl.training.choose import (
 )
 from fcfl.training.margins import RUNGS, Enforced, Tightened
 from fcfl.training.run import FREE, Run, Stage
+from fcfl.training.trained import Fitted
 
 FREE_TOLERANCE = 1e-3  # KKT residual of the fit without budgets
 # KKT residual of a tightened fit, and the violation that it may leave to the projection. With
@@ -74,28 +74,17 @@ class Demands:
         return margins.MAX_RATE_SHIFT if self.confidence > 0 else None
 
 
-@dataclass(frozen=True)
-class Solved:
-    """Where a run ended, and what its model does on training rows.
+@dataclass(frozen=True, kw_only=True)
+class Solved(Fitted):
+    """Where a run ended, and what is needed to count what its model does.
 
-    ``state`` is the last one of the fit that the model is from. ``decisive`` are the rows that
-    decisions must keep, if not those of its problem; ``exceeded`` says by how much they do not.
+    ``decisive`` are the rows that decisions must keep, None where ``exceeded`` is known already.
+    ``drifts`` are the biases of all rates.
     """
 
     run: Run
-    params: Vector
-    state: Any
-    stages: tuple[Stage, ...]
-    notes: tuple[str, ...]
-    rules: tuple[Rule, ...]
-    selection: results.Selection | None = None
-    starts: tuple[results.Start, ...] = ()
     decisive: Constraints | None = None
-    exceeded: Mapping[str, float] | None = None
     drifts: Vector | None = None
-    price: results.PriceOfBudgets | None = None
-    margins: results.MarginSummary | None = None
-    pooling: results.PoolingSummary | None = None
 
 
 def solve(
@@ -113,11 +102,10 @@ def solve(
     if traits_of(run.method).is_cross_validated and (has_budgets or settings.is_open):
         solving = _Solving(run, first, settings, demands)
         solved = solving.solve(rules, asked, has_budgets)
-        notes = tuple(dict.fromkeys(solving.notes))
-        solved = replace(solved, stages=tuple(solving.stages), notes=notes)
+        solved = replace(solved, turns=tuple(solving.stages), notes=tuple(solving.notes))
     else:
         solved = _solve_once(run, first, settings, demands, rules, asked)
-    run.write_history(solved.stages)
+    run.write_history(solved.turns)
     return solved
 
 
@@ -147,7 +135,15 @@ def _solve_once(
             f"{demands.confidence:g} has no margins there, and budgets may be exceeded on new "
             "rows.",
         ))  # fmt: skip
-    return Solved(run, stages[-1].params, stages[-1].state, tuple(stages), notes, rules)
+    return Solved(
+        run=run,
+        params=stages[-1].params,
+        state=stages[-1].state,
+        turns=tuple(stages),
+        notes=notes,
+        rules=rules,
+        decisive=problem.constraints,
+    )
 
 
 @dataclass(frozen=True)
@@ -193,12 +189,18 @@ class _Solving:
             problem = replace(problem, constraints=problem.constraints.plus(limits))
         plain, compared = self._fit_plain(problem, free, chosen)
         solved = Solved(
-            self.run, plain.params, plain.state, (), (), rules, selection, compared
-        )  # fmt: skip
-        if not has_budgets:
+            run=self.run,
+            params=plain.params,
+            state=plain.state,
+            turns=(),
+            notes=(),
+            rules=rules,
+            selection=selection,
+            starts=compared,
+            decisive=self.known.decisive if has_budgets else problem.constraints,
+        )
+        if not has_budgets or plain.state.status in ("infeasible", "failed"):
             return solved
-        if plain.state.status in ("infeasible", "failed"):
-            return replace(solved, decisive=self.known.decisive)
         return self._enforce(solved, plain, free.params)
 
     # Steps 0 to 2: fit without budgets, choose, fit with the plain budgets
@@ -318,6 +320,7 @@ class _Solving:
             solved,
             params=model.params,
             state=model.stage.state,
+            decisive=None,
             exceeded=exceeded,
             drifts=None if self.traces is None else _net_weights(model.stage) * self.traces,
             price=self._price(model),

@@ -118,6 +118,7 @@ def with_thresholds(solved: Solved, setup: Setup, demands: Demands) -> Solved:
         run=replace(run, setup=replace(setup, thresholds=found.thresholds)),
         notes=(*solved.notes, *notes),
         rules=setup.rules,
+        decisive=None,
         exceeded=exceeded_by(constraints, found.hard, KEPT),
     )
 

@@ -7,7 +7,7 @@ the clients are.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from fcfl._types import Vector
 from fcfl.errors import AbsentClientError
 from fcfl.federation.federation import Federation
 from fcfl.methods.decisions import KEPT
-from fcfl.methods.method import RoundInfo, traits_of
+from fcfl.methods.method import traits_of
 from fcfl.models.model import Model, at_threshold
 from fcfl.models.rates import Thresholds
 from fcfl.problem.constraints import FEASIBILITY_TOLERANCE, exceeded_by
@@ -33,7 +33,7 @@ from fcfl.training.progress import progress_bar
 from fcfl.training.run import Run, Session, forget, prepare
 from fcfl.training.solve import Demands, Solved, solve
 from fcfl.training.thresholds import check_thresholds, with_thresholds
-from fcfl.training.trained import Trained
+from fcfl.training.trained import Fitted, Trained
 
 
 def train(
@@ -164,7 +164,7 @@ def train(
 @contextmanager
 def _begun(run: Run, first: Vector, verbose: bool | None) -> Iterator[Run]:
     """Meet the clients, open the folder, count exchanges and show progress until the run ends."""
-    session, folder, own = run.session, run.session.folder, run.session.on_round
+    session, folder = run.session, run.session.folder
     if traits_of(run.method).is_private:
         check_private(run, run.setup.rules)
     else:
@@ -174,22 +174,11 @@ def _begun(run: Run, first: Vector, verbose: bool | None) -> Iterator[Run]:
         folder.mkdir(parents=True, exist_ok=True)
         if not session.resume:
             forget(folder)
-    if own is not None and verbose is None:
-        verbose = False
     with (
         run.federation.exchanges.kept_in(folder, resume=session.resume),
-        progress_bar(run.method.name, verbose) as bar,
+        progress_bar(run.method.name, verbose, session.on_round) as on_round,
     ):
-        if bar is None:
-            yield run
-            return
-
-        def both(info: RoundInfo, share: float) -> None:
-            bar(info, share)
-            if own is not None:
-                own(info, share)
-
-        yield replace(run, session=replace(session, on_round=both))
+        yield replace(run, session=replace(session, on_round=on_round))
 
 
 def _counted(solved: Solved) -> tuple[Solved, Evaluations]:
@@ -197,12 +186,11 @@ def _counted(solved: Solved) -> tuple[Solved, Evaluations]:
     run, problem = solved.run, solved.state.problem
     with run.federation.phase("check"):
         counted = run.federation.count(run.setup, solved.params)
-    if solved.exceeded is None:
-        decisive = problem.constraints if solved.decisive is None else solved.decisive
+    if solved.decisive is not None:
         hard = np.concatenate([counted[client].rates for client in problem.clients])
         is_counted = all(said.train.n_rows for said in counted.values())
         tolerance = KEPT if is_counted else FEASIBILITY_TOLERANCE
-        solved = replace(solved, exceeded=exceeded_by(decisive, hard, tolerance))
+        solved = replace(solved, exceeded=exceeded_by(solved.decisive, hard, tolerance))
     drifts = None
     if solved.drifts is not None:
         parts = np.split(solved.drifts, len(problem.clients))
@@ -229,54 +217,21 @@ def _trained(solved: Solved, found: Evaluations) -> Trained:
             degenerate = with_advice(run, solved.params, degenerate)
         notes = (*notes, degenerate.in_python)
     reports = {client: (report,) for client, report in found.reports.items()}
+    known = {part.name: getattr(solved, part.name) for part in fields(Fitted)}
+    known["notes"] = tuple(dict.fromkeys(notes))
     return Trained(
+        **known,
         model=run.setup.model,
         method=run.method,
-        params=solved.params,
-        state=state,
         at=evaluate_point(state.problem, solved.params, reports),
         evaluations=found,
-        rules=found.rules,
         l2=run.l2,
         objective=objective_of(run.method),
-        selection=solved.selection,
-        starts=solved.starts,
-        turns=solved.stages,
-        notes=tuple(dict.fromkeys(notes)),
-        exceeded=solved.exceeded or {},
         exchanges=dict(run.federation.exchanges.by_phase),
         degenerate=degenerate,
         thresholds=run.setup.thresholds,
-        price=solved.price,
-        margins=solved.margins,
-        pooling=solved.pooling,
         privacy=privacy_of(run.method, found.train) if is_private else None,
     )
-
-
-def check_rules(
-    federation: Federation,
-    model: Model,
-    rules: Sequence[Rule],
-    *,
-    method: Any = "sqp",
-    relative: bool = False,
-    min_group_rows: float | None = None,
-    thresholds: Thresholds = "common",
-    pooling: Pooling = "none",
-    groups: Mapping[str, Sequence[str]] | None = None,
-) -> None:
-    """Raise `DataError` for budgets that compare no two groups, or that ``thresholds`` cannot keep.
-
-    `train` only notes which groups are left out, so that a fold of a grid search may lack one.
-    """
-    run = prepare(federation, model, rules, method, groups, min_group_rows, Session())
-    if traits_of(run.method).is_private:
-        check_private(run, run.setup.rules)
-        return
-    check_thresholds(thresholds, run.setup.rules, federation, relative=relative)
-    with _naming_absent(federation):
-        run.met(model.start()).check_comparable(relative=relative, pooling=pooling)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """What training leaves: the model, every round, and what the model does for each client."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, Literal
 
@@ -25,18 +25,37 @@ from fcfl.training.run import Stage
 WEIGHT_SHOWN = 1e-3  # share in the worst loss above which a client is named
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A trained model and how it came about.
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """Where a run ended.
 
     ``turns`` are all fits, from the one without budgets to the projection; ``starts`` what became
-    of each start that was compared. ``state`` is the method's last; ``at`` the problem it solved,
-    evaluated at ``params`` on training rows with smooth rates; ``evaluations`` has the hard counts
-    of all rows, compared with the ``rules`` asked for.
+    of each start that was compared. ``state`` is the last one of the fit that ``params`` are from.
 
     ``exceeded`` says by how much decisions on training rows exceed what they must keep, by name:
     budgets on the own rows of clients whose rows can tell, estimates of the others, and limits on
     rate shifts.
+    """
+
+    params: Vector
+    state: Any
+    turns: tuple[Stage, ...]
+    notes: tuple[str, ...]
+    rules: tuple[Rule, ...]
+    selection: results.Selection | None = None
+    starts: tuple[results.Start, ...] = ()
+    exceeded: Mapping[str, float] = field(default_factory=dict)
+    price: results.PriceOfBudgets | None = None
+    margins: results.MarginSummary | None = None
+    pooling: results.PoolingSummary | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained(Fitted):
+    """A trained model and how it came about.
+
+    ``at`` is the problem it solved, evaluated at ``params`` on training rows with smooth rates;
+    ``evaluations`` has the hard counts of all rows, compared with the ``rules`` asked for.
 
     With ``thresholds`` decisions are by client and group. With ``privacy`` every count is noisy,
     and no loss is known.
@@ -46,23 +65,12 @@ class Trained:
 
     model: Model
     method: Any
-    params: Vector
-    state: Any
     at: Evaluation
     evaluations: Evaluations
-    rules: tuple[Rule, ...]
     l2: float
     objective: float | Literal["max", "mean"] | None
-    selection: results.Selection | None
-    starts: tuple[results.Start, ...]
-    turns: tuple[Stage, ...]
-    notes: tuple[str, ...]
-    exceeded: Mapping[str, float]
     exchanges: Mapping[str, int]
     thresholds: GroupThresholds | None = None
-    price: results.PriceOfBudgets | None = None
-    margins: results.MarginSummary | None = None
-    pooling: results.PoolingSummary | None = None
     privacy: results.Privacy | None = None
     degenerate: results.Degenerate | None = None
 
