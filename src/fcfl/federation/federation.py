@@ -48,14 +48,14 @@ from fcfl.preference import Ballot, Choices
 
 Check = Callable[[ClientId, Any], None]
 CheckReports = Callable[..., None]
-"""Rejects an answer that is not one valid report for each point; points may be given."""
+"""Checks one client's reports; the points may be given."""
 
 
 class Federation:
     """Clients by name, as objects in this process.
 
-    Every answer is checked once, where it arrives; `ReportError` names the sender of a bad one.
-    Where clients are elsewhere, `RemoteFederation` asks the same questions by messages.
+    Every response is checked once, on arrival; `ReportError` names the sender of an invalid one.
+    `RemoteFederation` sends the same requests as messages to clients elsewhere.
     """
 
     clients_have_rows: ClassVar[bool] = False  # in one process a client may report on formulas
@@ -75,21 +75,17 @@ class Federation:
         *,
         privacy: PrivacyBudget | None = None,
     ) -> "Federation":
-        """Clients whose training rows, and held-out ones where there are any, are in memory.
+        """Return clients whose training rows, and held-out rows if any, are in memory.
 
-        With a ``privacy`` budget, the same for each, they add noise to all they say.
+        With a ``privacy`` budget, the same for each, they add noise to all they report.
         """
-        held_out = test or {}
-        if privacy is not None:
-            return cls(
-                {
-                    name: PrivateClient(name, rows, held_out.get(name), privacy=privacy)
-                    for name, rows in train.items()
-                }
-            )
-        return cls(
-            {name: LocalClient(name, rows, held_out.get(name)) for name, rows in train.items()}
-        )
+        held_out, clients = test or {}, dict[ClientId, Client]()
+        for name, rows in train.items():
+            if privacy is None:
+                clients[name] = LocalClient(name, rows, held_out.get(name))
+            else:
+                clients[name] = PrivateClient(name, rows, held_out.get(name), privacy=privacy)
+        return cls(clients)
 
     @property
     def names(self) -> tuple[ClientId, ...]:
@@ -98,7 +94,7 @@ class Federation:
 
     @property
     def failures(self) -> Mapping[ClientId, str]:
-        """Why clients were left out of the last exchange; in process none ever is."""
+        """Why clients were left out of the last exchange; in process none is."""
         return {}
 
     @property
@@ -113,10 +109,10 @@ class Federation:
     def introduce(self) -> dict[ClientId, Introduction]:
         """Return every client's introduction."""
         self.exchanges.add()
-        said = {name: client.introduce() for name, client in self._clients.items()}
-        for name, introduction in said.items():
+        introductions = {name: client.introduce() for name, client in self._clients.items()}
+        for name, introduction in introductions.items():
             check_introduction(name, introduction)
-        return said
+        return introductions
 
     def report(self, setup: Setup, request: Request) -> Reports:
         """Return the reports, one for each point, of every client that answered."""
@@ -136,8 +132,7 @@ class Federation:
         def check(name: ClientId, answer: Any) -> None:
             check_counted(name, answer, params, setup.rates, of_rows=of_rows)
             self._check_rows(name, setup, answer.report)
-            if answer.test.n_rows:  # a site may withhold its counts, depending on the model
-                self._check_rows(name, setup, answer.test, "held out")
+            self._check_rows(name, setup, answer.test, "held out")
 
         counted = self._ask(Count(setup, params), check)
         self.check_all_answered("how the model does on its rows")
@@ -145,16 +140,8 @@ class Federation:
 
     def check_chooses_thresholds(self) -> None:
         """Raise `FCFLError` before training if a client cannot choose thresholds."""
-        self._threshold_clients()
-
-    def _threshold_clients(self) -> dict[ClientId, Any]:
         for name, client in self._clients.items():
-            if not hasattr(client, "choose_thresholds"):
-                raise FCFLError(
-                    f"`thresholds` must be 'common' here: client {name!r} has no "
-                    "`choose_thresholds`, which 'group' asks of every client."
-                )
-        return dict(self._clients)
+            optional(client, "choose_thresholds", "`thresholds` 'group'", name)
 
     def choose_thresholds(
         self,
@@ -164,12 +151,13 @@ class Federation:
         windows: Mapping[ClientId, tuple[RateWindow, ...]],
     ) -> dict[ClientId, Mapping[str, float]]:
         """Return the logit from which each client selects the rows of each of its groups."""
-        chosen = {}
-        asked = self._threshold_clients()
+        self.check_chooses_thresholds()
         self.exchanges.add()
-        for name, client in asked.items():
+        chosen = {}
+        for name, client in self._clients.items():
             own = windows.get(name, ())
-            chosen[name] = client.choose_thresholds(setup.for_client(name), params, attribute, own)
+            choose = optional(client, "choose_thresholds", "`thresholds` 'group'", name)
+            chosen[name] = choose(setup.for_client(name), params, attribute, own)
             check_thresholds(name, chosen[name], own)
         return chosen
 
@@ -187,10 +175,7 @@ class Federation:
         """Return the clients, some with a policy of their own, as at sites."""
         clients = dict(self._clients)
         for name, policy in policies.items():
-            client = clients[name]
-            if not isinstance(client, LocalClient):
-                raise FCFLError(f"Client {name!r} has no rows in this process: it takes no policy.")
-            clients[name] = client.under(policy)
+            clients[name] = optional(clients[name], "under", "a policy of its own", name)(policy)
         return self._sharing(clients)
 
     def bind(self, setup: Setup) -> "Bound":
@@ -198,7 +183,7 @@ class Federation:
         return Bound(self, setup)
 
     def only(self, name: ClientId) -> "Federation":
-        """One client alone."""
+        """Return a federation of one client."""
         return self._sharing({name: self._clients[name]})
 
     def _sharing(self, clients: Mapping[ClientId, Client]) -> "Federation":
@@ -214,10 +199,10 @@ class Federation:
         return self._evaluate_curved(question, check)
 
     def _evaluate_curved(self, question: Evaluate, check: CheckReports) -> Reports:
-        """Return every client's reports without curvatures, and the sums of these beside them.
+        """Return every client's reports without curvatures, and the sums of the curvatures.
 
-        A client without `report_into` sends its own matrix, which is checked by itself. Of the
-        others only the sum is checked.
+        A matrix sent by a client is checked by itself. Matrices that are added in place by
+        `report_into` are checked only as a sum.
         """
         self.exchanges.add()
         points = question.request.points
@@ -241,7 +226,7 @@ class Federation:
         return SummedReports(reports, totals)
 
     def _ask(self, question: Question, check: Check) -> dict[ClientId, Any]:
-        """Return every client's answer, checked."""
+        """Return every client's response, checked."""
         self.exchanges.add()
         answers = {name: answer(client, question) for name, client in self._clients.items()}
         for name, said in answers.items():
@@ -251,7 +236,7 @@ class Federation:
     def _check_rows(
         self, name: ClientId, setup: Setup, said: Report | Counts, part: Hashable = None
     ) -> None:
-        """Reject row counts that change during a run; in process they may be formulas or noisy."""
+        """Reject row counts of sites that change during a run."""
         if self.clients_have_rows:
             about = (part, setup.rates, setup.min_group_rows)
             self._known_counts.check(name, about, said.n_rows, said.group_counts)
@@ -265,20 +250,25 @@ class Federation:
 
 
 def answer(client: Client, question: Question) -> Any:
-    """Return one client's answer, in process or at a site."""
+    """Return one client's response, in process or at a site."""
     if isinstance(question, Evaluate):
         return client.report(question.setup, question.request.points)
     if isinstance(question, Count):
         return client.count(question.setup, question.params)
-    vote = getattr(client, "vote", None)
-    if vote is None:
-        raise FCFLError("A negotiation needs clients that have a `vote`.")
-    return vote(question)
+    return optional(client, "vote", "a negotiation")(question)
+
+
+def optional(client: Client, method: str, purpose: str, name: ClientId = "") -> Any:
+    """Return an optional method of a client; raise `FCFLError` if the client lacks it."""
+    if not hasattr(client, method):
+        who = f"Client {name!r}" if name else "This client"
+        raise FCFLError(f"{who} has no `{method}`, which {purpose} needs.")
+    return getattr(client, method)
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A federation with a fixed setup: the loop's runtime."""
+    """A federation with a fixed setup: the runtime of the training loop."""
 
     federation: Federation
     setup: Setup

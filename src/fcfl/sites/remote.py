@@ -23,11 +23,12 @@ _TOO_RARE = f"{EMPTY}, or all its values are too rare for the sites to name (`wi
 
 
 class RemoteFederation(Federation):
-    """Sites that hold their own rows. One that does not answer, or not well, is left out.
+    """Sites that hold their own rows.
 
-    ``failures`` says why, for those left out of the last exchange. Making one waits for all sites
-    and lets them agree on how rows are encoded. ``nodes`` binds names to the transport's nodes:
-    without it a name is whoever's claims it first.
+    A site without a valid response is left out of an exchange, and ``failures`` has the reason. The
+    constructor waits for the introductions of all sites and agrees on one encoding of their rows.
+    ``nodes`` binds names to the transport's nodes; otherwise the first node that claims a name has
+    it.
     """
 
     clients_have_rows: ClassVar[bool] = True
@@ -76,7 +77,7 @@ class RemoteFederation(Federation):
         return {name: replace(self.introductions[name], levels=levels) for name in self.names}
 
     def _evaluate_curved(self, question: Evaluate, check: CheckReports) -> Reports:
-        """Every site's reports, each with its own curvature: one that is absent leaves its last."""
+        """Return every site's reports with its own curvature, as a stand-in needs it later."""
         return self._ask(question, check)
 
     def _ask(self, question: Question, check: Check) -> dict[ClientId, Any]:
@@ -89,7 +90,7 @@ class RemoteFederation(Federation):
 
         return self._exchange.ask(for_site, check, self._only)
 
-    def _threshold_clients(self) -> NoReturn:
+    def check_chooses_thresholds(self) -> NoReturn:
         """Raise `FCFLError`: sites choose no thresholds yet."""
         raise FCFLError(
             "`thresholds` must be 'common' in a run over sites, got 'group': sites choose no "
@@ -104,13 +105,13 @@ class RemoteFederation(Federation):
 
 
 def _check_extras(question: Evaluate) -> None:
-    """Refuse, by name, what no site would answer."""
+    """Raise `FCFLError` for requests of the method that no site answers."""
     for point in question.request.points:
         for extra in point.extras:
             if not isinstance(extra, EXTRAS):
                 raise FCFLError(
-                    f"The method asks for `{type(extra).__name__}`, which tells too much of single "
-                    "rows: sites do not answer it. Choose another method."
+                    f"The method requests `{type(extra).__name__}`, which discloses too much of "
+                    "single rows: sites do not answer it. Choose another method."
                 )
 
 
