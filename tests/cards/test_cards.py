@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcfl.cards.card import make_card
-from fcfl.cards.facts import facts_template, fields_of, read_facts
+from fcfl.cards.card import facts_template, fields_of, make_card, read_facts
 from fcfl.results import read_result
 from hospital import fcfl, only_error, stays, written
 

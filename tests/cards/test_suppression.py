@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fcfl.audit.predictions import Cell, CellCounts
-from fcfl.cards.rate_tables import rate_tables
-from fcfl.cards.suppression import Sum, hidden_sums
+from fcfl.cards.rate_tables import Sum, hidden_sums, rate_tables
 
 LEAST = 11
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fcfl._checks import did_you_mean
+from fcfl._checks import did_you_mean, first_of
 from fcfl._types import LABEL_OF, ClientId, RateId, RateKind, Vector
 from fcfl.client.counts import Counts, ScoreCounts, count_scores
 from fcfl.data.cells import Frame, Texts, check_columns, named_columns, numbers, text_of, texts
@@ -174,12 +174,13 @@ def _check_complete(is_empty: Flags, client: Texts, name: str) -> None:
 
 def _class_pair(values: tuple[str, ...], columns: PredictionColumns) -> tuple[str, str]:
     """Return the negative and the positive value of predictions without a label."""
-    if columns.positive is not None:
-        positive = text_of(columns.positive)
+    name, positive = columns.prediction, columns.positive
+    if positive is not None:
+        positive = text_of(positive)
         others = [value for value in values if value != positive]
         if len(others) == len(values) > 1:
             raise DataError(
-                f"`positive` must be a value of prediction column {columns.prediction!r}, got "
+                f"`positive` must be a value of prediction column {name!r}, got "
                 f"{columns.positive!r}. {did_you_mean(positive, values)}"
             )
         if len(others) <= 1:
@@ -189,17 +190,13 @@ def _class_pair(values: tuple[str, ...], columns: PredictionColumns) -> tuple[st
             return pair
     if len(values) == 2:
         return ordered_pair(values)
-    raise DataError(_not_two(values, columns.prediction))
-
-
-def _not_two(values: tuple[str, ...], name: str) -> str:
-    shown = ", ".join(repr(value) for value in values[:3]) + (", …" if len(values) > 3 else "")
-    way_out = (
-        "Name the value that counts as selected with `--positive`."
-        if len(values) == 1
-        else "If these are scores, pass `--threshold`."
+    option = "the value that counts as selected with `--positive`"
+    if len(values) > 1:
+        option = "a threshold with `--threshold` if these are scores"
+    raise DataError(
+        f"Prediction column {name!r} must have two values, got {len(values)}: "
+        f"{first_of(map(repr, values), 3)}. Give {option}."
     )
-    return f"Prediction column {name!r} must have two values, got {len(values)}: {shown}. {way_out}"
 
 
 def _in_class(classes: Texts, pair: tuple[str, str], columns: PredictionColumns) -> Flags:
@@ -232,32 +229,32 @@ def _count(
     is_labelled: bool,
 ) -> dict[ClientId, Counted]:
     """Return the counts of each client, with scores by group and label if they are given."""
-    client = roles.client
+    client, y = roles.client, roles.y.astype(np.int64)
+    n_clients = len(client.levels)
+    counted = np.zeros((2, n_clients, len(rates)))
+    for column, rate in enumerate(rates):
+        label = LABEL_OF[rate.kind]
+        rows = compared[rate.attribute] == levels[rate.attribute].index(rate.group)
+        if label is not None:
+            rows &= y == label
+        for place, counts in enumerate((rows, rows & selected)):
+            counted[place, :, column] = np.bincount(client.codes[counts], minlength=n_clients)
+    cells = np.bincount((client.codes * 2 + y) * 2 + selected, minlength=4 * n_clients)
+    confusion = cells.reshape(n_clients, 4)
+    rows_of = np.split(np.argsort(client.codes, kind="stable"), confusion.sum(1).cumsum()[:-1])
     found: dict[ClientId, Counted] = {}
-    sizes = np.bincount(client.codes, minlength=len(client.levels))
-    parts = np.split(np.argsort(client.codes, kind="stable"), np.cumsum(sizes)[:-1])
-    for name, rows in zip(client.levels, parts, strict=True):
-        y, chosen = roles.y[rows].astype(np.int64), selected[rows]
-        groups = {attribute: codes[rows] for attribute, codes in compared.items()}
-        tables = {}  # rows by (group, label, selected)
-        for attribute, codes in groups.items():
-            place = ((codes * 2 + y) * 2 + chosen)[codes >= 0]
-            shape = (len(levels[attribute]), 2, 2)
-            tables[attribute] = np.bincount(place, minlength=math.prod(shape)).reshape(shape)
-        counted = np.zeros((2, len(rates)))
-        for column, rate in enumerate(rates):
-            table, label = tables[rate.attribute], LABEL_OF[rate.kind]
-            of_group = table[levels[rate.attribute].index(rate.group)]
-            others, chosen_rows = of_group.sum(axis=0) if label is None else of_group[label]
-            counted[:, column] = others + chosen_rows, chosen_rows
-        if is_labelled:
-            binned: tuple[ScoreCounts, ...] = ()
-            if scores is not None:
-                binned = count_scores(scores[rows], roles.y[rows], groups, levels)
-            tn, fp, fn, tp = np.bincount(y * 2 + chosen, minlength=4).tolist()
-            found[name] = Counts(tn, fp, fn, tp, math.nan, counted[0], counted[1], binned)
-        else:
-            found[name] = Selections(len(rows), int(chosen.sum()), counted[0], counted[1])
+    for name, own, n, groups in zip(
+        client.levels, rows_of, confusion.tolist(), counted.swapaxes(0, 1), strict=True
+    ):
+        if not is_labelled:
+            found[name] = Selections(n[0] + n[1], n[1], groups[0], groups[1])
+            continue
+        binned: tuple[ScoreCounts, ...] = ()
+        if scores is not None:
+            codes = {attribute: every[own] for attribute, every in compared.items()}
+            binned = count_scores(scores[own], roles.y[own], codes, levels)
+        tn, fp, fn, tp = n
+        found[name] = Counts(tn, fp, fn, tp, math.nan, groups[0], groups[1], binned)
     return found
 
 

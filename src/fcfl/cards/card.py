@@ -4,13 +4,17 @@ Every expression of a template is escaped: in Markdown against Markdown and HTML
 markup and control characters.
 """
 
+import tomllib
+from collections.abc import Mapping
 from datetime import date
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from fcfl._checks import did_you_mean
 from fcfl._files import read_json
 from fcfl.audit.predictions import CellCounts
 from fcfl.errors import DataError, FCFLError
@@ -21,12 +25,12 @@ from fcfl.report.claims import claims_of, rows_called
 from fcfl.results import Result, read_run
 from fcfl.results.files import CELLS, RESULT
 
-from .facts import NOT_STATED, Facts
-from .rate_tables import FOUR_FIFTHS, RateTables, rate_tables, tables_of_result
-from .suppression import Sum, hidden_sums
+from .rate_tables import FOUR_FIFTHS, RateTables, Sum, hidden_sums, rate_tables, tables_of_result
 
 Kind: TypeAlias = Literal["ll144", "chai", "annex-iv", "skops"]
 SUFFIX: dict[Kind, str] = {"ll144": "md", "chai": "xml", "annex-iv": "md", "skops": "md"}
+NOT_STATED = "Not stated."
+Facts: TypeAlias = Mapping[str, str]
 _KEPT = {
     "held-out rows": "rows that were held out of training, chosen at random within each client",
     "training rows": "the rows of training: nothing was held out",
@@ -101,6 +105,39 @@ def _columns(folder: Path) -> list[str]:
     model = load_model(folder)
     model.check_decides_by_score()
     return [column.name for column in model.inputs.schema.columns]
+
+
+# --- facts that no result has: a small TOML file that a person fills in --------------------------
+
+
+def facts_template(kind: str) -> str:
+    """Return the file to fill in, with a comment on each field."""
+    return files("fcfl.cards").joinpath(f"templates/{kind}.toml").read_text(encoding="utf-8")
+
+
+def fields_of(kind: str) -> dict[str, Any]:
+    """Return the fields of a kind of card."""
+    return tomllib.loads(facts_template(kind))
+
+
+def read_facts(kind: str, path: Path | None) -> Facts:
+    """Read the facts that a file states; raise `DataError` for a key that the card lacks."""
+    if path is None:
+        return {}
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"There is no file {str(path)!r}. Write one with `--template`.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{str(path)!r} is not TOML: {error}.") from None
+    fields = fields_of(kind)
+    for key, value in content.items():
+        if key not in fields:
+            advice = did_you_mean(key, fields)
+            raise DataError(f"{str(path)!r} has the unknown key {key!r}. {advice}")
+        if not isinstance(value, str):
+            raise DataError(f"`{key}` in {str(path)!r} must be text in quotes, got {value!r}.")
+    return {key: value.strip() for key, value in content.items() if value.strip()}
 
 
 # --- escaping -------------------------------------------------------------------------------------

@@ -1,19 +1,21 @@
-"""Selection rates and impact ratios by group, and by combinations of groups."""
+"""Selection rates and impact ratios by group and by combinations of groups; small counts hidden."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+import numpy as np
+
+from fcfl._types import Matrix, Vector
 from fcfl.audit.intervals import Interval, ratio_interval
 from fcfl.audit.predictions import Cell, CellCounts
 from fcfl.errors import FCFLError
 from fcfl.results import Result
 
-from .suppression import Sum, hidden_sums
-
 SMALL_SHARE = 0.02  # of all rows: below it a category may be left out of impact ratios
 FOUR_FIFTHS = 0.8  # the customary flag of the US agency EEOC
 ALPHA = 0.05
+ROUNDING = 1e-8  # of a linear combination of counts
 
 
 @dataclass(frozen=True)
@@ -174,3 +176,62 @@ def _with_ratio(line: RateLine, best: RateLine | None) -> RateLine:
     counts = line.selected or 0, line.rows or 0, best.selected or 0, best.rows or 0
     found = None if line is best else ratio_interval(*counts, ALPHA)
     return replace(line, impact_ratio=line.rate / best.rate, interval=found)
+
+
+# --- suppression ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A count, as the sum of atoms: disjoint sets of people.
+
+    A total is hidden only if no other count can be hidden instead.
+    """
+
+    name: Hashable
+    atoms: tuple[int, ...]
+    value: int
+    is_total: bool = False
+
+    def is_small(self, least: int) -> bool:
+        """Return whether the count must be hidden; 0 need not be."""
+        return 0 < self.value < least
+
+
+def hidden_sums(
+    sums: Sequence[Sum], least: int, *, also_secret: Sequence[Sum] = ()
+) -> set[Hashable]:
+    """Return the sums to hide: small ones, and others until none follows from the rest.
+
+    A small sum follows from those shown if it is a linear combination of them. While one does, the
+    smallest shown sum of that combination is hidden too. ``also_secret`` are counts that are not
+    shown, and must not follow either.
+    """
+    n_atoms = 1 + max((atom for one in (*sums, *also_secret) for atom in one.atoms), default=0)
+    shown = [one for one in sums if not one.is_small(least)]
+    secrets = {one.atoms for one in (*sums, *also_secret) if one.is_small(least)}
+    while True:
+        matrix = np.array([_vector(one.atoms, n_atoms) for one in shown]).reshape(-1, n_atoms)
+        used = _first_combination(matrix, [_vector(atoms, n_atoms) for atoms in sorted(secrets)])
+        if used is None:
+            break
+        del shown[min(used, key=lambda i: (shown[i].is_total, shown[i].value))]
+    return {one.name for one in sums} - {one.name for one in shown}
+
+
+def _vector(atoms: tuple[int, ...], size: int) -> Vector:
+    vector = np.zeros(size)
+    vector[list(atoms)] = 1.0
+    return vector
+
+
+def _first_combination(shown: Matrix, secrets: Sequence[Vector]) -> list[int] | None:
+    """Return the rows of which a linear combination is one of the secrets, if any is."""
+    if not len(shown):
+        return None
+    inverse = np.linalg.pinv(shown.T)
+    for secret in secrets:
+        weights = inverse @ secret
+        if np.abs(shown.T @ weights - secret).max() < ROUNDING:
+            return np.flatnonzero(np.abs(weights) > ROUNDING).tolist()
+    return None

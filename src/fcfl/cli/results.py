@@ -230,8 +230,7 @@ def card(
     """
     from datetime import date
 
-    from fcfl.cards.card import SUFFIX, make_card
-    from fcfl.cards.facts import facts_template, read_facts
+    from fcfl.cards.card import SUFFIX, facts_template, make_card, read_facts
 
     if template:
         path = out or Path(f"{kind}-facts.toml")
