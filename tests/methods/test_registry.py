@@ -22,12 +22,6 @@ def test_a_method_is_registered_under_its_own_name_with_its_state_class(name):
     assert method.state_class.__name__ in Serialiser(method.state_class).classes
 
 
-def test_no_two_methods_share_a_state_class():
-    """Else a checkpoint of one could be resumed by the other."""
-    names = [one.method.state_class.__name__ for one in METHODS.values()]
-    assert len(set(names)) == len(names)
-
-
 @every_method
 def test_help_is_one_line_without_a_full_stop(name):
     assert METHODS[name].help and "\n" not in METHODS[name].help

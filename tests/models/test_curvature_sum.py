@@ -6,7 +6,7 @@ import pytest
 from fcfl.data import Category, Number, Schema
 from fcfl.errors import ReportError
 from fcfl.models.kernels import CurvatureSum
-from fcfl.models.linear_rows import products_of
+from fcfl.models.linear_rows import RowProducts
 
 SCHEMA = Schema(
     (
@@ -43,7 +43,7 @@ def clients(sizes, forms=("codes",)):
 def summed(parts):
     total = CurvatureSum(parts[0][0].shape[1] + 1)
     for X, diagonal in parts:
-        products_of(X).add_gramian(diagonal, total)
+        RowProducts(X).add_gramian(diagonal, total)
     return total.total
 
 
@@ -84,7 +84,7 @@ def test_the_sum_has_the_same_bits_as_that_of_the_clients_own_matrices(sizes, fo
     parts = clients(sizes, forms)
     own = np.zeros((parts[0][0].shape[1] + 1,) * 2)
     for X, diagonal in parts:
-        own += products_of(X).gramian(diagonal)
+        own += RowProducts(X).gramian(diagonal)
     np.testing.assert_array_equal(summed(parts), own)
 
 
@@ -110,7 +110,7 @@ def test_the_sum_may_be_read_between_clients_and_after_an_error():
 
 def test_rows_that_are_none_add_nothing():
     X = rows(0, 5)[:0]
-    assert not products_of(X).gramian(np.zeros(0)).any()
+    assert not RowProducts(X).gramian(np.zeros(0)).any()
 
 
 def test_codes_of_other_columns_are_counted_apart():

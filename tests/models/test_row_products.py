@@ -12,15 +12,10 @@ from fcfl.data import Category, ClientData, Number, Schema
 from fcfl.data.client_data import CodedFeatures
 from fcfl.models.kernels import n_threads, run_all
 from fcfl.models.linear_rows import (
-    CodedRows,
-    DenseRows,
-    SparseRows,
-    all_logits,
+    RowProducts,
     compact,
     linear_rows,
     merge_rows,
-    products_of,
-    pull_back_all,
 )
 from helpers import TWO_ATTRIBUTES, all_rates
 
@@ -82,20 +77,19 @@ def test_codes_sparse_and_dense_rows_give_the_same_report(seed, n_rows):
         np.testing.assert_allclose(ours, other, rtol=1e-13, atol=1e-13)
 
 
-@pytest.mark.parametrize("form", [CodedRows, SparseRows, DenseRows])
+@pytest.mark.parametrize("form", ["codes", "sparse", "dense"])
 @pytest.mark.parametrize("n_rows", [1, 2_500, 70_000])
 def test_products_are_those_of_the_plain_array(form, n_rows):
     X = table(3, n_rows)
     plain = np.column_stack([X.toarray(), np.ones(n_rows)])
-    rows = {CodedRows: X, SparseRows: X.tocsr(), DenseRows: X.toarray()}[form]
-    products = products_of(rows)
-    assert isinstance(products, form)
+    rows = {"codes": X, "sparse": X.tocsr(), "dense": X.toarray()}[form]
+    products = RowProducts(rows)
     covered = np.concatenate([np.arange(n_rows)[block] for block in products.blocks])
     np.testing.assert_array_equal(covered, np.arange(n_rows))
     rng = np.random.default_rng(0)
     params, residuals = rng.standard_normal(plain.shape[1]), rng.standard_normal((n_rows, 3))
     diagonal = rng.standard_normal(n_rows)
-    logits, gradients = all_logits(products, params), pull_back_all(products, residuals)
+    logits, gradients = products.all_logits(params), products.pull_back_all(residuals)
     np.testing.assert_allclose(logits, plain @ params, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(gradients, residuals.T @ plain, rtol=1e-10, atol=1e-10)
     gramian = products.gramian(diagonal)

@@ -106,7 +106,7 @@ def kernels() -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Columns that are read together: ``strides`` make one code of theirs, of ``size``.
+    """Coded columns that are read together: ``strides`` make one code of theirs, of ``size``.
 
     ``of_code`` has a one where a code sets a feature: one line for each of ``features``, one column
     for each code.
@@ -120,11 +120,11 @@ class Part:
 
     @property
     def is_fused(self) -> bool:
-        """Whether it has more than one column; the last code of one stands for no feature."""
+        """Whether it has more than one column; the last code of a single one is no feature."""
         return len(self.columns) > 1
 
     def by_feature(self, by_code: Matrix) -> Matrix:
-        """Sums by code, along the first axis, as sums by feature."""
+        """Return sums by code, along the first axis, as sums by feature."""
         summed: Matrix = self.of_code @ by_code if self.is_fused else by_code[:-1]
         return summed
 
@@ -133,9 +133,9 @@ class Part:
 class FusedColumns:
     """All coded columns of a layout in parts, single columns first.
 
-    Codes of a part follow those of the part before, and so do its features: ``features`` are those
-    of the layout in this order. ``set_by`` has a one where a code sets a feature: one line for each
-    code, one column for each of ``features``.
+    Codes of a part follow those of the part before, and so do its features. ``set_by`` has a one
+    where a code sets a feature: one line for each code, one column for each of ``features``, which
+    are those of the layout in this order.
     """
 
     layout: FeatureLayout
@@ -144,13 +144,8 @@ class FusedColumns:
     set_by: Any
 
     @property
-    def n_codes(self) -> int:
-        """Codes of all parts."""
-        return int(self.set_by.shape[0])
-
-    @property
     def n_first(self) -> int:
-        """Codes of the first part."""
+        """Number of codes of the first part."""
         return self.parts[0].size if self.parts else 0
 
     @property
@@ -175,35 +170,16 @@ class FusedColumns:
         """The features that are numbers."""
         return self.layout.number_features.astype(np.int32)
 
-    def by_code(self, weights: Vector) -> Vector:
-        """The sum of the weights of the features that each code sets."""
-        if not self.is_fused:
-            return self.layout.by_slot(weights[: self.layout.n_features])
-        summed: Vector = self.set_by @ weights[self.features]
-        return summed
-
-    def by_feature(self, by_code: Matrix) -> Matrix:
-        """Sums by code, along the first axis, as sums by feature; those of numbers are zero."""
-        if not self.is_fused:
-            return self.layout.by_feature(by_code)
-        summed = np.zeros((self.layout.n_features, *by_code.shape[1:]))
-        summed[self.features] = self._of_code @ by_code
-        return summed
-
-    @cached_property
-    def _of_code(self) -> Any:
-        return transposed(self.set_by)
-
     def last_by_feature(self, by_code: Matrix, first: int) -> tuple[NDArray[np.intp], Matrix]:
-        """The same for the codes of the parts from ``first`` on: the features, and the sums."""
+        """Return features of the parts from ``first`` on, and sums by their codes by feature."""
         before = sum(part.features.size for part in self.parts[:first])
-        codes = slice(self.n_codes - by_code.shape[0], self.n_codes)
-        lines = csr_rows(self.set_by, codes)
+        n_codes = self.set_by.shape[0]
+        lines = csr_rows(self.set_by, slice(n_codes - by_code.shape[0], n_codes))
         lines = csr_view(lines.data, lines.indices - before, lines.indptr, -before + lines.shape[1])
         return self.features[before:], transposed(lines) @ by_code
 
     def codes(self, slots: NDArray[np.int32]) -> NDArray[np.int32]:
-        """One code per part, shape (rows, parts): the slots themselves where nothing is fused."""
+        """Return one code per part, shape (rows, parts): the slots themselves if none is fused."""
         if not self.is_fused:
             return slots
         codes, first = np.empty((slots.shape[0], len(self.parts)), dtype=np.int32), 0
@@ -214,7 +190,7 @@ class FusedColumns:
         return codes
 
     def codes_of(self, part: int, slots: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The codes of a part, from zero."""
+        """Return the codes of a part, from zero."""
         firsts, own = self.layout.slots.astype(np.int32), self.parts[part]
         codes: NDArray[np.int32] = slots[:, own.columns[0]] - firsts[own.columns[0]]
         for column, stride in zip(own.columns[1:], own.strides[1:], strict=True):
@@ -224,7 +200,7 @@ class FusedColumns:
 
 @lru_cache(maxsize=64)  # clients of about one size, whose layouts are equal, share theirs
 def fuse(layout: FeatureLayout, most: int) -> FusedColumns:
-    """The columns in parts of at most ``most`` codes; a column with more is a part of its own."""
+    """Return columns in parts of at most ``most`` codes; one with more is a part of its own."""
     parts = tuple(_part(layout, columns) for columns in _packed(layout, most))
     if 4 * len(parts) > 3 * len(layout.columns):  # too few are: sums of sums would cost more
         parts = tuple(_part(layout, [j]) for j in range(len(layout.columns)))
@@ -236,13 +212,13 @@ def fuse(layout: FeatureLayout, most: int) -> FusedColumns:
 
 
 def _packed(layout: FeatureLayout, most: int) -> list[list[int]]:
-    """Columns put together, the widest first, each into the first part that has room for it."""
+    """Put columns together, the widest first, each into the first part that it fits."""
     sizes = [width + 1 for width in layout.widths]
     taken: list[int] = []
     packed: list[list[int]] = []
     for column in sorted(range(len(sizes)), key=lambda j: (-sizes[j], j)):
-        room = (i for i, size in enumerate(taken) if size * sizes[column] <= most)
-        i = next(room, len(packed))
+        fitting = (i for i, size in enumerate(taken) if size * sizes[column] <= most)
+        i = next(fitting, len(packed))
         if i == len(packed):
             taken.append(1)
             packed.append([])
@@ -252,7 +228,7 @@ def _packed(layout: FeatureLayout, most: int) -> list[list[int]]:
 
 
 def _part(layout: FeatureLayout, columns: list[int]) -> Part:
-    """Columns as one: codes count through the levels of the first column fastest."""
+    """Return columns as one: codes count through the levels of the first column fastest."""
     sizes = [layout.widths[j] + 1 for j in columns]
     strides = np.cumprod([1, *sizes])
     firsts = np.cumsum([0, *(size - 1 for size in sizes)])
@@ -275,227 +251,154 @@ def _part(layout: FeatureLayout, columns: list[int]) -> Part:
 
 
 _PAIR_ROWS = 65_536  # so many that a table of pairs costs little beside its rows
-# Rows, and pairs of theirs, up to which all pairs one by one are faster than tables. Compiled it
-# depends on whether the matrix stays in the cache: 35 clients of 2,000 rows took 40 ms by tables
-# and 66 one by one with 800 levels, 476 and 320 with 240 (a script that is not kept).
-_FEW_ROWS, _MOST_PAIRS = 1_000, 1 << 20
-_FEW_COMPILED, _FEW_UNCACHED, _CACHED = 2_500, 800, 1 << 17
-_MOST_CODES = 256  # of a part: a table of pairs stays in the cache
+# Rows up to which all pairs one by one are faster than tables, by whether the matrix stays in the
+# cache: 35 clients of 2,000 rows took 40 ms by tables and 66 one by one with 800 levels, 476 and
+# 320 with 240.
+_FEW_ROWS, _FEW_UNCACHED_ROWS, _CACHED_ENTRIES = 2_500, 800, 1 << 17
+_PART_CODES = 256  # most codes of a part: a table of pairs stays in the cache
 _PRODUCT_ROWS = 8_192  # temporary arrays stay in the cache
 _STRIP = 128  # lines that are mirrored at once
-_NOTHING: Matrix = np.zeros((0, 0))
 
 
 class CurvatureSum:
     """A matrix to which clients add, in their order.
 
     The sum's upper triangle has the same bits as that of the clients' own matrices, for any number
-    of threads; the other is copied from it when the sum is asked for. After an error it is of no
-    use.
+    of threads; the other is copied from it when the sum is read. It is of no use after an error.
     """
 
     def __init__(self, size: int) -> None:
         self._upper: Matrix = np.zeros((size, size))
-        self._own = _NOTHING  # zeros between one client's few rows and the next's
-        self._compiled = kernels()
-        self._waiting: list[CodedFeatures] = []  # whose pairs are summed together, on all cores
-        self._diagonals: list[Vector] = []
+        self._own: Matrix | None = None  # zeros between one client's few rows and the next's
+        self._waiting: list[tuple[CodedFeatures, Vector]] = []  # summed together, on all cores
 
     @property
     def total(self) -> Matrix:
         """The sum so far, in an array to which later clients add."""
         self._add_waiting()
-        _mirror(self._upper)
+        for rows in row_blocks(self._upper.shape[0], _STRIP):  # strips stay in the cache
+            self._upper[rows.stop :, rows] = self._upper[rows, rows.stop :].T
+            square = self._upper[rows, rows]
+            square[:] = np.triu(square) + np.triu(square, 1).T
         return self._upper
 
     def add(self, matrix: Matrix) -> None:
-        """Add a client's matrix, if it can be one: half of it is not looked at any more."""
+        """Add a client's matrix after a check: later only half of it is read."""
         check_curvature_sum(matrix)
         self._add_waiting()
         self._upper += matrix
 
     def add_codes(self, X: CodedFeatures, diagonal: Vector) -> None:
-        r"""Add :math:`[X\ 1]^T D\, [X\ 1]` for a client's rows of codes.
+        r"""Add :math:`[X\ 1]^T D\, [X\ 1]` for a client's rows of codes, by the compiled kernels.
 
-        Clients may wait for others, to be summed together: nobody should change the diagonal.
+        Clients may wait for others, to be summed together: the diagonal must not change meanwhile.
         """
         diagonal = np.ascontiguousarray(diagonal, np.float64)
         if diagonal.shape != X.shape[:1]:
             raise ValueError(f"{diagonal.shape} weights do not fit {X.shape[0]} rows.")
-        if _are_few(X, self._compiled):
+        is_cached = (X.shape[1] + 1) ** 2 <= _CACHED_ENTRIES
+        if X.shape[0] <= (_FEW_ROWS if is_cached else _FEW_UNCACHED_ROWS):
             self._add_waiting()
             self._add_few(X, diagonal)
         elif X.shape[0] <= _PAIR_ROWS:
-            if self._waiting and not _are_alike(X, self._waiting[0]):
+            if self._waiting and not _are_alike(X, self._waiting[0][0]):
                 self._add_waiting()
-            self._waiting.append(X)
-            self._diagonals.append(diagonal)
-            if sum(waiting.shape[0] for waiting in self._waiting) >= _PAIR_ROWS:
+            self._waiting.append((X, diagonal))
+            if sum(waiting.shape[0] for waiting, _ in self._waiting) >= _PAIR_ROWS:
                 self._add_waiting()
         else:
             self._add_waiting()
             own = np.zeros_like(self._upper)
             for rows in row_blocks(X.shape[0], _PAIR_ROWS):
-                _add_pairs(own, [X[rows]], [diagonal[rows]], self._compiled)
+                _add_pairs(own, [(X[rows], diagonal[rows])])
             self._upper += own
             _add_numbers(self._upper, X, diagonal)
 
     def _add_waiting(self) -> None:
         """Add the clients that wait, in their order."""
-        clients, diagonals = self._waiting, self._diagonals
-        self._waiting, self._diagonals = [], []
+        clients, self._waiting = self._waiting, []
         if clients:
-            _add_pairs(self._upper, clients, diagonals, self._compiled)
-            for X, diagonal in zip(clients, diagonals, strict=True):
+            _add_pairs(self._upper, clients)
+            for X, diagonal in clients:
                 _add_numbers(self._upper, X, diagonal)
 
     def _add_few(self, X: CodedFeatures, diagonal: Vector) -> None:
         """Add all pairs of few rows one by one: the matrix is larger than what they touch of it."""
-        features, size = _features_of(X), self._upper.shape[0]
-        if self._compiled is None:
-            self._upper += _all_pairs(features, diagonal, size)
-        else:
-            if not self._own.size:
-                self._own = np.zeros_like(self._upper)
-            self._compiled.add_few(size, features, diagonal, self._own, self._upper)
+        if self._own is None:
+            self._own = np.zeros_like(self._upper)
+        size, layout, (n_rows, n_columns) = self._upper.shape[0], X.layout, X.slots.shape
+        intercept = layout.n_features
+        # One feature after the intercept where a code stands for none.
+        at = np.where(layout.feature_of_slot == intercept, intercept + 1, layout.feature_of_slot)
+        features = np.full((n_rows, n_columns + 1), intercept, dtype=np.int32)
+        features[:, :-1] = at[X.slots]
+        kernels().add_few(size, features, diagonal, self._own, self._upper)
         _add_numbers(self._upper, X, diagonal)
 
 
-def _mirror(matrix: Matrix) -> None:
-    """Copy what is above the diagonal below it, in strips that stay in the cache."""
-    for rows in row_blocks(matrix.shape[0], _STRIP):
-        matrix[rows.stop :, rows] = matrix[rows, rows.stop :].T
-        square = matrix[rows, rows]
-        square[:] = np.triu(square) + np.triu(square, 1).T
-
-
-def _are_few(X: CodedFeatures, compiled: Any) -> bool:
-    """Whether all pairs one by one are faster than tables of them."""
-    if compiled is not None:
-        is_cached = (X.shape[1] + 1) ** 2 <= _CACHED
-        return X.shape[0] <= (_FEW_COMPILED if is_cached else _FEW_UNCACHED)
-    return X.shape[0] <= _FEW_ROWS and X.shape[0] * (len(X.layout.columns) + 1) ** 2 <= _MOST_PAIRS
-
-
 def _are_alike(X: CodedFeatures, other: CodedFeatures) -> bool:
-    """Whether columns of both are read together in the same way."""
+    """Return whether columns of both are read together in the same way."""
     return X.layout == other.layout and _most_codes(X.shape[0]) == _most_codes(other.shape[0])
 
 
-def _features_of(X: CodedFeatures) -> NDArray[np.int32]:
-    """The features of each row and the intercept; one after it where a code stands for none."""
-    layout, (n_rows, n_columns) = X.layout, X.slots.shape
-    intercept = layout.n_features
-    features = np.full((n_rows, n_columns + 1), intercept, dtype=np.int32)
-    at = np.where(layout.feature_of_slot == intercept, intercept + 1, layout.feature_of_slot)
-    features[:, :-1] = at[X.slots]
-    return features
+def _most_codes(n_rows: int) -> int:
+    """Return the codes of a part: a table of pairs then has a fourth as many entries as rows."""
+    return min(1 << max(n_rows.bit_length() // 2 - 1, 0), _PART_CODES)
 
 
-def _all_pairs(features: NDArray[np.int32], diagonal: Vector, size: int) -> Matrix:
-    """The part of codes and intercept in one sum."""
-    at = features.astype(np.intp)
-    pairs = (at[:, :, None] * (size + 1) + at[:, None, :]).reshape(-1)
-    weights = np.repeat(diagonal, at.shape[1] ** 2)
-    sums: Any = np.bincount(pairs, weights, (size + 1) ** 2)
-    inside: Matrix = sums.reshape(size + 1, size + 1)[:size, :size]
-    return inside
-
-
-def _add_pairs(
-    matrix: Matrix, clients: list[CodedFeatures], diagonals: list[Vector], compiled: Any
-) -> None:
+def _add_pairs(matrix: Matrix, clients: list[tuple[CodedFeatures, Vector]]) -> None:
     """Add the parts of codes and intercept: every pair of parts is summed by pair of codes.
 
     A task is one part with all those after it, for all clients in their order: no two tasks write
     to the same place.
     """
-    fused = fuse(clients[0].layout, _most_codes(clients[0].shape[0]))
+    compiled = kernels()
+    fused = fuse(clients[0][0].layout, _most_codes(clients[0][0].shape[0]))
     parts = fused.parts
-    sums = [_SumsByCode(fused, X, d, compiled) for X, d in zip(clients, diagonals, strict=True)]
-    run_all(lambda at: sums[at[0]].prepare(at[1]), list(np.ndindex(len(sums), len(parts))))
+    codes = [np.empty((len(parts), X.shape[0]), np.int32) for X, _ in clients]
+
+    def find_codes(at: tuple[int, ...]) -> None:
+        client, part = at
+        codes[client][part] = fused.codes_of(part, clients[client][0].slots)
+
+    run_all(find_codes, list(np.ndindex(len(clients), len(parts))))
 
     def add(a: int) -> None:
-        for one in sums:
-            mine, tables = parts[a], []
-            _add_own(matrix, mine, one.of(a))
+        for own, (_, diagonal) in zip(codes, clients, strict=True):
+            by_code = np.zeros((parts[a].size, 1))
+            compiled.add_pairs(1, own[a], np.zeros_like(own[a]), diagonal, by_code)
+            _add_own(matrix, parts[a], by_code[:, 0])
+            tables = []
             for b in range(a + 1, len(parts)):
+                table = np.zeros((parts[a].size, parts[b].size))
+                compiled.add_pairs(parts[b].size, own[a], own[b], diagonal, table)
                 if parts[b].is_fused:
-                    tables.append(one.between(a, b))
+                    tables.append(table)
                 else:  # then both are single columns
-                    _add_block(matrix, mine, parts[b], one.between(a, b)[:-1, :-1])
+                    _add_block(matrix, parts[a], parts[b], table[:-1, :-1])
             if tables:  # all at once: to sum over one costs as much as some thousand rows
-                _add_fused(matrix, mine, fused, len(parts) - len(tables), np.hstack(tables))
+                first = len(parts) - len(tables)
+                at, block = fused.last_by_feature(parts[a].by_feature(np.hstack(tables)).T, first)
+                matrix[np.ix_(at, parts[a].features)] += block
+                matrix[np.ix_(parts[a].features, at)] += block.T
 
     run_all(add, range(len(parts)))
-    for diagonal in diagonals:
+    for _, diagonal in clients:
         matrix[-1, -1] += diagonal.sum()
 
 
-class _SumsByCode:
-    """Sums of the diagonal by code and by pair of codes: the same bits, compiled or not."""
-
-    def __init__(
-        self, fused: FusedColumns, X: CodedFeatures, diagonal: Vector, compiled: Any
-    ) -> None:
-        self._fused, self._slots, self._diagonal, self._compiled = (
-            fused,
-            X.slots,
-            diagonal,
-            compiled,
-        )
-        self._sizes = [part.size for part in fused.parts]
-        # `numpy.bincount` would make them as wide as this.
-        kind = np.int64 if compiled is None else np.int32
-        self._codes = np.empty((len(fused.parts), X.shape[0]), kind)
-
-    def prepare(self, a: int) -> None:
-        """Make a line of the codes of a part."""
-        self._codes[a] = self._fused.codes_of(a, self._slots)
-
-    def of(self, a: int) -> Vector:
-        """By the codes of a part."""
-        if self._compiled:  # `numpy.bincount` would keep other threads waiting
-            sums = np.zeros((self._sizes[a], 1))
-            only = np.zeros(self._diagonal.size, dtype=np.int32)
-            self._compiled.add_pairs(1, self._codes[a], only, self._diagonal, sums)
-            return sums[:, 0]
-        own: Any = np.bincount(self._codes[a], self._diagonal, self._sizes[a])
-        counted: Vector = own
-        return counted
-
-    def between(self, a: int, b: int) -> Matrix:
-        """A line for each code of part ``a``, a column for each code of part ``b``."""
-        shape = self._sizes[a], self._sizes[b]
-        if self._compiled:
-            table = np.zeros(shape)
-            self._compiled.add_pairs(
-                shape[1], self._codes[a], self._codes[b], self._diagonal, table
-            )
-            return table
-        pairs = self._codes[a] * shape[1] + self._codes[b]
-        counted: Any = np.bincount(pairs, self._diagonal, shape[0] * shape[1])
-        sums: Matrix = counted.reshape(shape)
-        return sums
-
-
-def _most_codes(n_rows: int) -> int:
-    """Codes of a part, so that a table of pairs has about a fourth as many entries as rows."""
-    return min(1 << max(n_rows.bit_length() // 2 - 1, 0), _MOST_CODES)
-
-
-def _add_own(matrix: Matrix, part: Part, sums: Vector) -> None:
-    """Add what a part comes to with itself and with the intercept, from its sums by code."""
-    at, own = part.features, part.by_feature(sums)
+def _add_own(matrix: Matrix, part: Part, by_code: Vector) -> None:
+    """Add the products of a part with itself and with the intercept, from its sums by code."""
+    at, own = part.features, part.by_feature(by_code)
     if part.is_fused:
-        matrix[np.ix_(at, at)] += part.of_code @ (sums[:, None] * part.of_code.T.toarray())
+        matrix[np.ix_(at, at)] += part.of_code @ (by_code[:, None] * part.of_code.T.toarray())
     else:
         matrix[at, at] += own
     matrix[at, -1] += own
 
 
 def _add_block(matrix: Matrix, one: Part, other: Part, block: Matrix) -> None:
-    """Add what two single columns come to, above the diagonal."""
+    """Add the products of two single columns, above the diagonal."""
     if not block.size:  # a column without levels
         return
     at, across = (slice(p.features[0], p.features[-1] + 1) for p in (one, other))
@@ -503,13 +406,6 @@ def _add_block(matrix: Matrix, one: Part, other: Part, block: Matrix) -> None:
         matrix[at, across] += block
     else:
         matrix[across, at] += block.T
-
-
-def _add_fused(matrix: Matrix, part: Part, fused: FusedColumns, first: int, tables: Matrix) -> None:
-    """Add what a part comes to with fused ones, those from ``first`` on, and the same turned."""
-    at, block = fused.last_by_feature(part.by_feature(tables).T, first)
-    matrix[np.ix_(at, part.features)] += block
-    matrix[np.ix_(part.features, at)] += block.T
 
 
 def _add_numbers(matrix: Matrix, X: CodedFeatures, diagonal: Vector) -> None:
@@ -523,13 +419,8 @@ def _add_numbers(matrix: Matrix, X: CodedFeatures, diagonal: Vector) -> None:
     lines[:, -1] = scaled.sum(axis=0)
     matrix[at] += lines
     matrix[:, at] += lines.T
-    matrix[np.ix_(at, at)] += product(scaled, X.numbers)
-
-
-def product(left: Matrix, right: Matrix) -> Matrix:
-    """``left.T @ right`` by einsum, whose rounding does not depend on BLAS and its threads."""
-    total = np.zeros((left.shape[1], right.shape[1]))
-    for rows in row_blocks(left.shape[0], _PRODUCT_ROWS):
-        parts = (np.ascontiguousarray(part[rows].T) for part in (left, right))
-        total += np.einsum("ji,ki->jk", *parts)
-    return total
+    square = np.zeros((at.size, at.size))
+    for rows in row_blocks(X.shape[0], _PRODUCT_ROWS):
+        parts = (np.ascontiguousarray(part[rows].T) for part in (scaled, X.numbers))
+        square += np.einsum("ji,ki->jk", *parts)  # BLAS rounds by the number of its threads
+    matrix[np.ix_(at, at)] += square

@@ -7,7 +7,7 @@ client's rows; an L2 term is the server's business.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
-from typing import Any, Protocol, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +20,12 @@ from fcfl.data.client_data import (
     CodedFeatures,
     coded_from_csr,
     csr_rows,
-    ones_at,
     row_blocks,
     transposed,
 )
 from fcfl.extras import Items, LocalTraining, seed_of_rows, train_locally
 from fcfl.models.influence import GradientSpread
-from fcfl.models.kernels import CurvatureSum, fuse, kernels, product, run_all
+from fcfl.models.kernels import CurvatureSum, FusedColumns, fuse, kernels, run_all
 from fcfl.models.loss import CROSS_ENTROPY, CrossEntropy, Loss
 from fcfl.models.rates import (
     confusion_of,
@@ -43,7 +42,7 @@ Keys = NDArray[Any]
 
 
 def merge_rows(X: Any, facts: Matrix) -> tuple[Any, Matrix]:
-    """Distinct rows with their facts summed; all rows as they are where few are alike."""
+    """Return distinct rows with their facts summed; all rows as given if few are equal."""
     keys = row_keys(X)
     n_keys = 1 + np.count_nonzero(np.diff(np.sort(keys[:, 0])))
     if n_keys > (1 - _LEAST_SAVED) * X.shape[0]:
@@ -53,7 +52,7 @@ def merge_rows(X: Any, facts: Matrix) -> tuple[Any, Matrix]:
 
 
 def row_keys(X: Any) -> Keys:
-    """Two random projections of each row; of codes the wrapped sum of a random number for each."""
+    """Return two random projections of each row; of codes a wrapped sum of random numbers."""
     rng = np.random.default_rng(0)
     if isinstance(X, CodedFeatures):
         return _keys_of_codes(X, rng)
@@ -75,7 +74,7 @@ def _keys_of_codes(X: CodedFeatures, rng: np.random.Generator) -> Keys:
 
 
 def distinct_rows(X: Any, keys: Keys | None = None) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Index of one representative per distinct row, and for every row which one it equals.
+    """Return an index of one representative per distinct row, and for each row which it equals.
 
     Rows are sorted by their keys; neighbours with equal keys are then compared entry by entry, so
     rows that differ are never merged. Equal rows may be missed where rounding makes the keys of
@@ -100,7 +99,7 @@ def distinct_rows(X: Any, keys: Keys | None = None) -> tuple[NDArray[np.intp], N
 
 
 def _differ(left: Any, right: Any) -> NDArray[np.bool_]:
-    """For each pair of rows, whether any entry differs."""
+    """Return for each pair of rows whether any entry differs."""
     if isinstance(left, CodedFeatures):
         codes: NDArray[np.bool_] = (left.slots != right.slots).any(axis=1)
         codes |= (left.numbers != right.numbers).any(axis=1)
@@ -120,49 +119,13 @@ def sum_by_row(values: Matrix, which: NDArray[np.intp], n_distinct: int) -> Matr
 
 _BLOCK_ROWS = 8_192  # temporary arrays stay in the cache; fewer are not worth another thread
 _PER_PARAMETER = 4  # a block has more rows than this for each parameter: gradients are summed too
-_FEW_ROWS, _ROWS_PER_CODE, _MOST_CODES = 2_048, 16, 512  # tables of codes cost little beside rows
+_FUSED_ROWS, _ROWS_PER_CODE, _MOST_CODES = 2_048, 16, 512  # tables of codes cost little beside rows
 _DENSE_ENTRIES = 1 << 21  # of a scaled copy of dense rows
 _THIN = 0.25  # an array with a smaller share of entries other than zero may be one of codes
 
 
-class RowProducts(Protocol):
-    """Rows in blocks; parameters are the feature weights and then the intercept."""
-
-    @property
-    def X(self) -> Any: ...  # noqa: D102
-    @property
-    def blocks(self) -> tuple[slice, ...]: ...  # noqa: D102
-
-    def prepare(self, params: Vector) -> Matrix:
-        """The parameters as `logits` takes them: made once for all blocks."""
-        ...
-
-    def logits(self, block: int, prepared: Matrix) -> Vector:
-        """:math:`X w + b` for the rows of a block."""
-        ...
-
-    def pull_back(self, block: int, residuals: Matrix) -> Matrix:
-        """Gradients of ``residuals.T @ logits``, one row for each column of ``residuals``."""
-        ...
-
-    def gramian(self, diagonal: Vector) -> Matrix:
-        r""":math:`[X\ 1]^T D\, [X\ 1]`, dense."""
-        ...
-
-    def add_gramian(self, diagonal: Vector, to: CurvatureSum) -> None:
-        """Add the same to a sum over clients."""
-        ...
-
-
-def products_of(X: Any) -> RowProducts:
-    """The products for rows in the form that they have."""
-    if isinstance(X, CodedFeatures):
-        return CodedRows(X)
-    return SparseRows(X) if sparse.issparse(X) else DenseRows(X)
-
-
 def compact(X: Any) -> Any:
-    """Codes where rows are one-hot, in a sparse matrix or in an array; else rows as they are."""
+    """Return codes if rows are one-hot, in a sparse matrix or in an array; else rows as given."""
     if sparse.issparse(X):
         return coded_from_csr(X) or X
     if isinstance(X, np.ndarray) and X.size and np.count_nonzero(X) < _THIN * X.size:
@@ -170,171 +133,109 @@ def compact(X: Any) -> Any:
     return X
 
 
-def all_logits(products: RowProducts, params: Vector) -> Vector:
-    """The logits of all rows."""
-    logits, prepared = np.empty(products.X.shape[0]), products.prepare(params)
-    for block, rows in enumerate(products.blocks):
-        logits[rows] = products.logits(block, prepared)
-    return logits
+class RowProducts:
+    r"""Products of rows, an ndarray, a csr_array or codes, with vectors, and :math:`X^T D X`.
 
-
-def pull_back_all(products: RowProducts, residuals: Matrix) -> Matrix:
-    """Gradients of ``residuals.T @ logits`` over all rows."""
-    gradients = np.zeros((residuals.shape[1], products.X.shape[1] + 1))
-    for block, rows in enumerate(products.blocks):
-        gradients += products.pull_back(block, residuals[rows])
-    return gradients
-
-
-def _blocks_of(X: Any) -> tuple[slice, ...]:
-    """Blocks of nearly one size, whatever threads there are."""
-    n_rows, n_features = X.shape
-    most = max(_BLOCK_ROWS, _PER_PARAMETER * (n_features + 1))
-    n_blocks = max(-(-n_rows // most), 1)
-    return tuple(row_blocks(n_rows, max(-(-n_rows // n_blocks), 1)))
-
-
-def _most_codes(n_rows: int) -> int:
-    """Codes of fused columns; few rows, a batch say, are not worth fusing."""
-    if n_rows < _FEW_ROWS:
-        return 1
-    return min(1 << (n_rows // _ROWS_PER_CODE).bit_length(), _MOST_CODES)
-
-
-class DenseRows:
-    """An ndarray."""
-
-    def __init__(self, X: Matrix) -> None:
-        self.X = X
-        self.blocks = _blocks_of(X)
-
-    def prepare(self, params: Vector) -> Vector:
-        """As they are."""
-        return params
-
-    def logits(self, block: int, prepared: Vector) -> Vector:
-        """:math:`X w + b` for the rows of a block."""
-        logits: Vector = self.X[self.blocks[block]] @ prepared[:-1]
-        logits += prepared[-1]
-        return logits
-
-    def pull_back(self, block: int, residuals: Matrix) -> Matrix:
-        """Gradients of ``residuals.T @ logits``, one row for each column of ``residuals``."""
-        gradients = np.empty((residuals.shape[1], self.X.shape[1] + 1))
-        np.matmul(residuals.T, self.X[self.blocks[block]], out=gradients[:, :-1])
-        gradients[:, -1] = residuals.sum(axis=0)
-        return gradients
-
-    def gramian(self, diagonal: Vector) -> Matrix:
-        r""":math:`[X\ 1]^T D\, [X\ 1]`, dense."""
-        n_rows, n_features = self.X.shape
-        gramian = np.zeros((n_features + 1, n_features + 1))
-        for rows in row_blocks(n_rows, max(_DENSE_ENTRIES // max(n_features, 1), 1)):
-            scaled = self.X[rows] * diagonal[rows, None]
-            gramian[:-1, :-1] += self.X[rows].T @ scaled
-            gramian[-1, :-1] += scaled.sum(axis=0)
-        gramian[:-1, -1] = gramian[-1, :-1]
-        gramian[-1, -1] = diagonal.sum()
-        return gramian
-
-    def add_gramian(self, diagonal: Vector, to: CurvatureSum) -> None:
-        """Add the same to a sum over clients."""
-        to.add(self.gramian(diagonal))
-
-
-class SparseRows:
-    """A csr_array that is not one of codes."""
+    Parameters are the feature weights and then the intercept. Rows are cut into blocks by their
+    number alone, and sums over blocks are taken in order: results are the same bits for any number
+    of threads. The compiled kernels read codes (`fused`, `codes`, `numbers`); everything else is
+    computed from arrays that NumPy and SciPy multiply.
+    """
 
     def __init__(self, X: Any) -> None:
         self.X = X
-        self.blocks = _blocks_of(X)
-        self._rows = [csr_rows(X, rows) for rows in self.blocks]
-        self._columns = [transposed(rows) for rows in self._rows]
+        n_rows, n_features = X.shape
+        most = max(_BLOCK_ROWS, _PER_PARAMETER * (n_features + 1))
+        n_blocks = max(-(-n_rows // most), 1)  # of nearly one size
+        self.blocks = tuple(row_blocks(n_rows, max(-(-n_rows // n_blocks), 1)))
 
-    def prepare(self, params: Vector) -> Vector:
-        """As they are."""
-        return params
+    @property
+    def matrix(self) -> Any:
+        """The rows as an ndarray or a csr_array."""
+        return self.X.tocsr() if isinstance(self.X, CodedFeatures) else self.X
 
-    def logits(self, block: int, prepared: Vector) -> Vector:
-        """:math:`X w + b` for the rows of a block."""
-        logits: Vector = self._rows[block] @ prepared[:-1]
-        logits += prepared[-1]
+    @cached_property
+    def _parts(self) -> list[Any]:
+        """The rows of each block, without copies."""
+        view = csr_rows if sparse.issparse(self.X) else (lambda X, rows: X[rows])
+        return [view(self.X, rows) for rows in self.blocks]
+
+    @cached_property
+    def fused(self) -> FusedColumns:
+        """The codes' columns; narrow ones are read together unless rows are few, a batch say."""
+        n_rows = self.X.shape[0] // max(len(self.blocks), 1)
+        most = min(1 << (n_rows // _ROWS_PER_CODE).bit_length(), _MOST_CODES)
+        return fuse(self.X.layout, most if n_rows >= _FUSED_ROWS else 1)
+
+    @cached_property
+    def codes(self) -> NDArray[np.int32]:
+        """A code for each part of `fused`, shape (rows, parts)."""
+        return np.ascontiguousarray(self.fused.codes(self.X.slots), np.int32)
+
+    @cached_property
+    def numbers(self) -> Matrix:
+        """The numbers beside the codes."""
+        return np.ascontiguousarray(self.X.numbers, np.float64)
+
+    def logits(self, block: int, params: Vector) -> Vector:
+        """Return :math:`X w + b` for the rows of a block."""
+        logits: Vector = self._parts[block] @ params[:-1]
+        logits += params[-1]
+        return logits
+
+    def all_logits(self, params: Vector) -> Vector:
+        """Return the logits of all rows."""
+        logits = np.empty(self.X.shape[0])
+        for block, rows in enumerate(self.blocks):
+            logits[rows] = self.logits(block, params)
         return logits
 
     def pull_back(self, block: int, residuals: Matrix) -> Matrix:
-        """Gradients of ``residuals.T @ logits``, one row for each column of ``residuals``."""
-        gradients = np.empty((residuals.shape[1], self.X.shape[1] + 1))
-        gradients[:, :-1] = (self._columns[block] @ residuals).T
+        """Return gradients of ``residuals.T @ logits``, one row per column of ``residuals``."""
+        part, gradients = self._parts[block], np.empty((residuals.shape[1], self.X.shape[1] + 1))
+        if isinstance(part, CodedFeatures):
+            layout = part.layout
+            gradients[:, :-1] = layout.by_feature(transposed(part.ones()) @ residuals).T
+            gradients[:, layout.number_features] = residuals.T @ part.numbers
+        elif sparse.issparse(part):
+            gradients[:, :-1] = (transposed(part) @ residuals).T
+        else:
+            np.matmul(residuals.T, part, out=gradients[:, :-1])
         gradients[:, -1] = residuals.sum(axis=0)
         return gradients
 
+    def pull_back_all(self, residuals: Matrix) -> Matrix:
+        """Return the same over all rows."""
+        gradients = np.zeros((residuals.shape[1], self.X.shape[1] + 1))
+        for block, rows in enumerate(self.blocks):
+            gradients += self.pull_back(block, residuals[rows])
+        return gradients
+
     def gramian(self, diagonal: Vector) -> Matrix:
-        r""":math:`[X\ 1]^T D\, [X\ 1]`, dense."""
-        X, n_features = self.X, self.X.shape[1]
-        scaled = X.copy()
-        scaled.data *= np.repeat(diagonal, np.diff(X.indptr))
-        gramian = np.empty((n_features + 1, n_features + 1))
-        gramian[:-1, :-1] = (X.T @ scaled).toarray()
+        r"""Return :math:`[X\ 1]^T D\, [X\ 1]`, dense."""
+        n_rows, n_features = self.X.shape
+        if isinstance(self.X, CodedFeatures) and kernels() is not None:
+            total = CurvatureSum(n_features + 1)
+            total.add_codes(self.X, diagonal)
+            return total.total
+        X = self.matrix
+        gramian = np.zeros((n_features + 1, n_features + 1))
+        if sparse.issparse(X):
+            scaled = X.multiply(diagonal[:, None]).tocsr()
+            gramian[:-1, :-1] = (X.T @ scaled).toarray()
+        else:
+            for rows in row_blocks(n_rows, max(_DENSE_ENTRIES // max(n_features, 1), 1)):
+                gramian[:-1, :-1] += X[rows].T @ (X[rows] * diagonal[rows, None])
         gramian[:-1, -1] = gramian[-1, :-1] = X.T @ diagonal
         gramian[-1, -1] = diagonal.sum()
         return gramian
 
     def add_gramian(self, diagonal: Vector, to: CurvatureSum) -> None:
         """Add the same to a sum over clients."""
-        to.add(self.gramian(diagonal))
-
-
-class CodedRows:
-    """Codes, those of narrow columns fused, and the numbers beside them."""
-
-    def __init__(self, X: CodedFeatures) -> None:
-        self.X = X
-        self.blocks = _blocks_of(X)
-        self.fused = fuse(X.layout, _most_codes(X.shape[0] // max(len(self.blocks), 1)))
-        self.codes = np.ascontiguousarray(self.fused.codes(X.slots), np.int32)
-        self.numbers = np.ascontiguousarray(X.numbers, np.float64)
-        self._rows = [ones_at(self.codes[rows], self.fused.n_codes) for rows in self.blocks]
-        self._columns = [transposed(rows) for rows in self._rows]
-
-    def prepare(self, params: Vector) -> Vector:
-        """The weight of each code, then of each number, then the intercept."""
-        numbers = params[self.X.layout.number_features]
-        return np.concatenate([self.fused.by_code(params), numbers, params[-1:]])
-
-    def logits(self, block: int, prepared: Vector) -> Vector:
-        """:math:`X w + b` for the rows of a block."""
-        n_codes = self.fused.n_codes
-        logits: Vector = self._rows[block] @ prepared[:n_codes]
-        logits += prepared[-1]
-        if self.X.layout.numbers:
-            # einsum, here and below: BLAS rounds by the number of its threads.
-            logits += np.einsum("ij,j->i", self.numbers[self.blocks[block]], prepared[n_codes:-1])
-        return logits
-
-    def pull_back(self, block: int, residuals: Matrix) -> Matrix:
-        """Gradients of ``residuals.T @ logits``, one row for each column of ``residuals``."""
-        layout = self.X.layout
-        gradients = np.zeros((residuals.shape[1], layout.n_features + 1))
-        by_code = self._columns[block] @ residuals
-        gradients[:, :-1] = self.fused.by_feature(by_code).T
-        if layout.numbers:
-            gradients[:, layout.number_features] = product(
-                residuals, self.numbers[self.blocks[block]]
-            )
-        # Every row has one code of the first part: its sums make those of all rows, at less cost.
-        every = by_code[: self.fused.n_first] if self.fused.parts else residuals
-        gradients[:, -1] = every.sum(axis=0)
-        return gradients
-
-    def gramian(self, diagonal: Vector) -> Matrix:
-        r""":math:`[X\ 1]^T D\, [X\ 1]`, dense."""
-        total = CurvatureSum(self.X.shape[1] + 1)
-        self.add_gramian(diagonal, total)
-        return total.total
-
-    def add_gramian(self, diagonal: Vector, to: CurvatureSum) -> None:
-        r"""Add :math:`[X\ 1]^T D\, [X\ 1]` to a sum over clients."""
-        to.add_codes(self.X, diagonal)
+        if isinstance(self.X, CodedFeatures) and kernels() is not None:
+            to.add_codes(self.X, diagonal)
+        else:
+            to.add(self.gramian(diagonal))
 
 
 _NONE = np.zeros(0)
@@ -372,8 +273,7 @@ class LinearRows:
     @property
     def features(self) -> Any:
         """The distinct rows, as an ndarray or a csr_array."""
-        X = self.products.X
-        return X.tocsr() if isinstance(X, CodedFeatures) else X
+        return self.products.matrix
 
     def with_groups_of(self, least: float) -> "LinearRows":
         """The same rows, in which a group of fewer than ``least`` rows has none."""
@@ -387,23 +287,23 @@ class LinearRows:
         )
 
     def logits(self, params: Vector) -> Vector:
-        """The logit of each distinct row."""
-        return all_logits(self.products, params)
+        """Return the logit of each distinct row."""
+        return self.products.all_logits(params)
 
     def slope_squares(self, params: Vector, weights: Matrix, spread: GradientSpread) -> Vector:
-        """Weighted sums of ``|factor.T @ x|**2`` over distinct rows, one per column of weights."""
+        """Return weighted sums of ``|factor.T @ x|**2`` over distinct rows, one per column."""
         # One Gram matrix a column, instead of a pass a direction.
         return np.array([np.vdot(self.products.gramian(w), spread.inverse) for w in weights.T])
 
     def report(self, point: Point) -> Report:
-        """Loss and smooth rates at ``point``, with gradients and whatever else it wants."""
+        """Report loss and smooth rates at ``point``, with gradients and extras as requested."""
         report, diagonal = self._report(point)
         if diagonal is None:
             return report
         return replace(report, curvature=self.products.gramian(diagonal))
 
     def report_into(self, point: Point, total: CurvatureSum) -> Report:
-        """The same, the curvature added to that of others instead of in the report."""
+        """Return the report without curvature, which is added to ``total``."""
         report, diagonal = self._report(point)
         if diagonal is not None:
             self.products.add_gramian(diagonal, total)
@@ -414,7 +314,7 @@ class LinearRows:
         return np.where(self.group_counts > 0, self.group_counts, 1.0)
 
     def _report(self, point: Point) -> tuple[Report, Vector | None]:
-        """The report without curvature, and the diagonal between the rows that makes it."""
+        """Return the report without curvature, and the diagonal D of :math:`X^T D X`."""
         divisors, bends = self._divisors, None
         if point.want == "curvature":
             weights = check_curvature_weights(self.name, point)
@@ -440,27 +340,26 @@ class LinearRows:
         return np.empty(self.row_counts.size)
 
     def _sum_blocks(self, point: Point, bends: "_Bends | None") -> "_Sums":
-        """What is summed over rows, block by block on all cores, and then in order."""
+        """Sum over rows, block by block on all cores, and then in order."""
         n_blocks = len(self.products.blocks)
         compiled = self._kernels_for(point)
-        prepared = self.products.prepare(point.params) if compiled is None else _NONE
         parts: list[_Sums | None] = [None] * n_blocks
 
         def evaluate(block: int) -> None:
             if compiled is None:
-                parts[block] = self._block(block, prepared, point, bends)
+                parts[block] = self._block(block, point, bends)
             else:
                 parts[block] = self._compiled_block(compiled, block, point, bends)
 
         run_all(evaluate, range(n_blocks))
         return reduce(_Sums.plus, (part for part in parts if part is not None))
 
-    def _block(self, block: int, prepared: Vector, point: Point, bends: "_Bends | None") -> "_Sums":
-        """Sums over the rows of a block; its part of the curvature's diagonal is put in place."""
+    def _block(self, block: int, point: Point, bends: "_Bends | None") -> "_Sums":
+        """Sum over the rows of a block, and write its part of the curvature's diagonal."""
         rows = self.products.blocks[block]
         counts, positives = self.row_counts[rows], self.positive_counts[rows]
         members = self.members[:, rows]
-        logits = self.products.logits(block, prepared)
+        logits = self.products.logits(block, point.params)
         score = selection_score(logits, point, self.cut)
         loss = self.loss.total(logits, counts, positives)
         scores = np.einsum("ji,i->j", members, score)  # BLAS rounds by the number of its threads
@@ -479,16 +378,16 @@ class LinearRows:
         return _Sums(loss, scores, self.products.pull_back(block, residuals))
 
     def _kernels_for(self, point: Point) -> Any:
-        """The compiled kernels where they do all of a block in one pass: codes, cross-entropy."""
-        is_coded = isinstance(self.products, CodedRows) and self.products.codes.size > 0
+        """Return the compiled kernels if they do a block in one pass: codes, cross-entropy."""
+        is_coded = isinstance(self.products.X, CodedFeatures) and self.products.X.slots.size > 0
         is_smooth = type(self.loss) is CrossEntropy and point.want != "decisions"
         return kernels() if is_coded and is_smooth else None
 
     def _compiled_block(
         self, compiled: Any, block: int, point: Point, bends: "_Bends | None"
     ) -> "_Sums":
-        """The same as `_block`, by the compiled kernel."""
-        products, rows = cast(CodedRows, self.products), self.products.blocks[block]
+        """Do the same as `_block` by the compiled kernel."""
+        products, rows = self.products, self.products.blocks[block]
         fused, sums = products.fused, np.zeros(1 + self.members.shape[0])
         gradients, weights, diagonal = _NONE, _NONE, _NONE
         if point.wants_gradients:
@@ -505,11 +404,11 @@ class LinearRows:
         return _Sums(float(sums[0]), sums[1:], gradients if point.wants_gradients else None)
 
     def pull_back(self, params: Vector, residuals: Matrix) -> Matrix:
-        """Gradients of ``residuals.T @ logits``, one row per column of ``residuals``."""
-        return pull_back_all(self.products, residuals)  # linear: the same at all parameters
+        """Return gradients of ``residuals.T @ logits``, one row per column of ``residuals``."""
+        return self.products.pull_back_all(residuals)  # linear: the same at all parameters
 
     def train_locally(self, params: Vector, training: LocalTraining) -> Vector:
-        """Steps on items: each distinct row once with label 0 and once with label 1."""
+        """Take steps on items: each distinct row once with label 0 and once with label 1."""
         n_distinct = self.row_counts.size
         counts = np.concatenate([self.row_counts - self.positive_counts, self.positive_counts])
         there = np.flatnonzero(counts > 0)
@@ -517,12 +416,12 @@ class LinearRows:
         def summed_gradient(params: Vector, items: Items | None) -> Any:
             if items is None:
                 pull = self.loss.slopes(self.logits(params), self.row_counts, self.positive_counts)
-                return pull_back_all(self.products, pull[:, None])[0]
+                return self.products.pull_back_all(pull[:, None])[0]
             label, place = np.divmod(there[items], n_distinct)
-            batch = products_of(self.products.X[place])
-            slopes = self.loss.slope_each(all_logits(batch, params), label)
+            batch = RowProducts(self.products.X[place])
+            slopes = self.loss.slope_each(batch.all_logits(params), label)
             pull = counts[there[items]] * slopes
-            return pull_back_all(batch, pull[:, None])[0]
+            return batch.pull_back_all(pull[:, None])[0]
 
         own_seed = lambda: self._own_seed  # noqa: E731 - a pass over the rows
         return train_locally(params, training, own_seed, counts[there], summed_gradient)
@@ -569,7 +468,7 @@ def linear_rows(
     loss: Loss = CROSS_ENTROPY,
     cut: float = 0.0,
 ) -> LinearRows:
-    """Count, by weight, what each row stands for; identical rows are merged where it pays."""
+    """Count, by weight, what each row stands for; identical rows are merged if that saves time."""
     if data.n_rows == 0:
         raise ValueError(f"Client {client!r} has no training rows.")
     facts = np.column_stack([np.ones(data.n_rows), data.y, rate_members(data, rates, client)])
@@ -578,7 +477,7 @@ def linear_rows(
     X, counts = merge_rows(compact(data.X), facts)
     return LinearRows(
         name=client,
-        products=products_of(X),
+        products=RowProducts(X),
         row_counts=np.ascontiguousarray(counts[:, 0]),
         positive_counts=np.ascontiguousarray(counts[:, 1]),
         members=np.ascontiguousarray(counts[:, 2:].T),
