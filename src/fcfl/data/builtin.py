@@ -146,7 +146,6 @@ def adult(
 def adult_5(
     sensitive: Sequence[str] = ("sex",),
     n_clients: int = 5,
-    concentration: float = 0.5,
     seed: int = 0,
     test_size: float = 0.3,
     *,
@@ -158,7 +157,7 @@ def adult_5(
     """
     sensitive = _check_sensitive(sensitive)
     pooled = _with_groups(pd.concat(load_adult_frames(), ignore_index=True), sensitive)
-    dealt = dirichlet_clients(pooled[sensitive[0]], n_clients, concentration, seed)
+    dealt = dirichlet_clients(pooled[sensitive[0]], n_clients, 0.5, seed)
     schema = None
     if declared:
         columns = (one for one in ADULT.schema.columns if one.name not in sensitive)

@@ -20,20 +20,20 @@ import hashlib
 import math
 import os
 import re
-import tomllib
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from fcfl._checks import check_keys
+from fcfl import policy
+from fcfl._files import parse_toml
 from fcfl._types import ClientId
 from fcfl.errors import DataError
 
@@ -44,15 +44,6 @@ from .rows import csv_rows, open_bytes, separator_of
 from .schema import Category, Number, Schema
 from .table import SITE, FederatedTable, federate
 
-_ENTRIES: dict[str, tuple[Any, str]] = {
-    "groups": (Annotated[tuple[str, ...], msgspec.Meta(min_length=2)], "two or more texts"),
-    "numbers": (
-        tuple[float, Annotated[float, msgspec.Meta(gt=0)]],
-        "a centre and a positive scale",
-    ),
-    "categories": (Annotated[tuple[str, ...], msgspec.Meta(min_length=1)], "a list of texts"),
-}
-"""Types of the entries of each table, and what they must be."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _BLOCK = 8192
 
@@ -69,37 +60,33 @@ class Declared:
     schema: Schema
 
 
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    label: tuple[str, str]
+    groups: Annotated[
+        dict[str, Annotated[tuple[str, ...], msgspec.Meta(min_length=2)]],
+        msgspec.Meta(min_length=1),
+    ]
+    numbers: dict[str, tuple[float, Annotated[float, msgspec.Meta(gt=0)]]] = {}
+    categories: dict[str, Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]] = {}
+
+
 def read_declared(path: str | os.PathLike[str]) -> Declared:
     """Read and check a file that declares columns."""
     where = f"schema {str(path)!r}"
     try:
-        table: dict[str, Any] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        content = Path(path).read_bytes()
     except OSError as error:
         raise DataError(f"Cannot read the {where}: {error.strerror}. Check the path.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"The {where} is not TOML: {error}.") from None
-    check_keys(table, ("label", *_ENTRIES), where, DataError)
-
-    def checked(key: str, value: object, kind: Any, rule: str) -> Any:
-        try:
-            return msgspec.convert(value, kind)
-        except msgspec.ValidationError:
-            raise DataError(f"`{key}` in {where} must be {rule}, got {value!r}.") from None
-
-    labels = checked("label", table.get("label"), tuple[str, str], "its two values")
-    found: dict[str, dict[str, Any]] = {}
-    for key, (kind, rule) in _ENTRIES.items():
-        entries = checked(key, table.get(key, {}), dict[str, Any], f"a [{key}] table")
-        found[key] = {name: checked(f"{key}.{name}", e, kind, rule) for name, e in entries.items()}
-    for key in ("groups", "categories"):
-        for name, levels in found[key].items():
+    found = policy.read_table(_File, parse_toml(content, where), where)
+    for key, entries in (("groups", found.groups), ("categories", found.categories)):
+        for name, levels in entries.items():
             if len(set(levels)) != len(levels):
-                raise DataError(f"`{key}.{name}` in {where} names a text twice: {levels!r}.")
-    columns: list[Number | Category] = [Number(name, *of) for name, of in found["numbers"].items()]
-    columns += [Category(name, levels) for name, levels in found["categories"].items()]
-    if not columns or not found["groups"]:
-        raise DataError(f"The {where} must declare `groups`, and `numbers` or `categories`.")
-    return Declared(labels, found["groups"], Schema(tuple(columns)))
+                raise DataError(f"In {where}, `{key}.{name}` names a text twice: {levels!r}.")
+    columns: list[Number | Category] = [Number(name, *of) for name, of in found.numbers.items()]
+    columns += [Category(name, levels) for name, levels in found.categories.items()]
+    if not columns:
+        raise DataError(f"In {where}: `numbers` or `categories` must declare a column.")
+    return Declared(found.label, found.groups, Schema(tuple(columns)))
 
 
 # --- rows -----------------------------------------------------------------------------------------
