@@ -58,6 +58,10 @@ def _described(name: str, app: App, level: int = 2) -> list[str]:
     return lines
 
 
+_NEGATIVE = ("--no-", "--empty-")  # names that cyclopts adds and the commands do not take
+_MEANING = re.compile(r"(?:^|(?<=[.;] ))(?=(?:[a-z][\w-]*|X)(?: \([^)]*\))?: )")
+
+
 def _option(one: Argument) -> list[str]:
     """Return a definition: the flags, then their meaning."""
     choices = one.get_choices()
@@ -65,9 +69,14 @@ def _option(one: Argument) -> list[str]:
     default = one.show_default
     value = one.field_info.default if default is True else default
     shown = f" Default: `{value}`." if default and not one.is_flag() else ""
-    flags = ", ".join(f"`{flag}`" for flag in one.names)
+    flags = ", ".join(f"`{name}`" for name in one.names if not name.startswith(_NEGATIVE))
     kind = "" if one.is_flag() else f" `{kind}`"
-    return [f"{flags}{kind}", f": {' '.join(_plain(one.parameter.help or ''))}{shown}"]
+    help_text = " ".join(_plain(one.parameter.help or ""))
+    meanings = _MEANING.split(help_text)
+    if len(meanings) > 1 and not meanings[0]:  # a list of "value: meaning"
+        items = [f"  * {meaning.strip()}" for meaning in meanings[1:]]
+        return [f"{flags}{kind}", f": {shown.strip() or 'One of these.'}", "", *items]
+    return [f"{flags}{kind}", f": {help_text}{shown}"]
 
 
 def _plain(text: str) -> list[str]:
