@@ -12,7 +12,7 @@ from fcfl.results.negotiation import Negotiation
 from fcfl.runs import Experiment, run_experiment
 from hospital import COLUMNS, fcfl, only_error, stays, written
 
-SETTLED = ("--l2", "0.01", "--objective", "mean", "--budgets", "0.2,0.08,0.02", "--most", "14")
+SETTLED = ("--l2", "0.01", "--objective", "inf", "--budgets", "0.2,0.08,0.02", "--most", "14")
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +34,7 @@ def test_it_writes_what_was_found_a_page_and_a_policy(negotiated):
     folder, outcome = negotiated
     found = read_json(folder / "out" / "negotiation.json", Negotiation)
     assert found.clients == ("north", "south", "west") and found.part == "test"
+    assert found.objective == "mean"  # an infinite temperature
     assert 3 <= len(found.offers) <= 14
     assert found.agreed in found.on_ballot
     assert headline(found) in outcome.stdout and found.command in outcome.stdout

@@ -10,6 +10,7 @@ from fcfl.negotiation.bargaining import Bargain
 from fcfl.negotiation.exploration import Exploration, Levels
 from fcfl.negotiation.voting import Outcome, Voters, dominated, merits
 from fcfl.results.negotiation import VOTING_RULES, Cost, Negotiation, Offer, VotingRule
+from fcfl.results.result import objective_name
 from fcfl.rules import Difference
 
 LADDER_SHARES = (1.0, 0.5, 0.25, 0.1)  # of the largest disparity that a client has without budgets
@@ -110,7 +111,7 @@ def negotiate(
         attributes=tuple(rule.attribute for rule in bargain.rules),
         min_group_rows=bargain.min_group_rows,
         l2=bargain.l2,
-        objective=bargain.objective,
+        objective=objective_name(bargain.objective),
         offers=tuple(replace(o, is_dominated=bool(w)) for o, w in zip(offers, worse, strict=True)),
         on_ballot=outcome.positions,
         alone=voters.walk_away(outcome.ballots),

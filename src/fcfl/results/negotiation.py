@@ -8,7 +8,7 @@ from fcfl._types import ClientId
 from fcfl.audit.intervals import Interval
 from fcfl.preference import Ballot, Figures
 
-from .result import PartName
+from .result import Objective, PartName
 
 VotingRule = Literal["approval", "borda", "nash"]
 VOTING_RULES: tuple[VotingRule, ...] = ("approval", "borda", "nash")
@@ -92,7 +92,7 @@ class Negotiation:
     attributes: tuple[str, ...]
     min_group_rows: float
     l2: float
-    objective: float | str
+    objective: Objective | None
     offers: tuple[Offer, ...]
     on_ballot: tuple[int, ...]
     alone: Mapping[ClientId, View]

@@ -410,15 +410,15 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         """Return method, status, exchanges, and a line for each disparity of the first clients."""
-        from .summary import summary_of  # reads results
+        from .summary import as_text  # reads results
 
-        return summary_of(self).text
+        return as_text(self)
 
     def _repr_html_(self) -> str:
         """Return the same as a table, for notebooks."""
-        from .summary import summary_of
+        from .summary import as_html
 
-        return summary_of(self).html
+        return as_html(self)
 
     def replace(self, **changes: Any) -> "Result":
         """Return a copy with some fields changed."""

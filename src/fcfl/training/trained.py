@@ -18,7 +18,6 @@ from fcfl.problem.evaluation import Evaluation
 from fcfl.problem.prices import Price, budget_prices
 from fcfl.results import result as results
 from fcfl.results.evaluations import Evaluations, row_sections
-from fcfl.results.summary import Summary, summary_of
 from fcfl.rules import Rule
 from fcfl.training.run import Stage
 
@@ -76,16 +75,15 @@ class Trained(Fitted):
 
     def __repr__(self) -> str:
         """Method, status, exchanges, and a line for each disparity of the first clients."""
-        return self._summary.text
+        return repr(self._shown)
 
     def _repr_html_(self) -> str:
         """The same as a table, for notebooks."""
-        return self._summary.html
+        return self._shown._repr_html_()
 
     @property
-    def _summary(self) -> Summary:
-        shown = self.result(seed=0, start="", settings={}, data=results.DataSource("", ""))
-        return summary_of(shown)
+    def _shown(self) -> results.Result:
+        return self.result(seed=0, start="", settings={}, data=results.DataSource("", ""))
 
     @property
     def history(self) -> tuple[RoundInfo, ...]:
