@@ -84,12 +84,8 @@ _LBFGS: Mapping[str, Any] = {
     "rounds": (1000, 1000), "lookahead": (0.5, 0.2, 0.05, 0.01), "n_full_points": 2, "patience": 10,
 }  # fmt: skip
 
-# KKT residuals: from the first on an indefinite Hessian is lifted instead of mixed; above the
-# second the lengths of past steps do not limit the next one.
-_NEAR_OPTIMUM, _FAR_FROM_OPTIMUM = 1e-2, 1.0
-
-# The damping up to which the quadratic model may end a stage: at most as stiff as the losses.
-_TRUSTED = 1.0
+# KKT residual up to which an indefinite Hessian is lifted instead of mixed.
+_NEAR_OPTIMUM = 1e-2
 
 # The damping above which a step is left as long as it is: it is then mostly what the budgets
 # demand.
@@ -259,16 +255,11 @@ class SQP:
         one_stage = temperature is not None or (self.rounds is not None and self.rounds[1] == 0)
         by_residual = self.tolerance is not None or not exact or one_stage
         return Options(
+            method=self,
             temperature=temperature,
             exact=exact,
             tolerance=_TOLERANCE if self.tolerance is None else self.tolerance,
             gap=0.0 if by_residual else min(_GAP, _GAP_OF_SLACK * self.slack),
-            feasibility=self.feasibility,
-            penalty=self.penalty,
-            max_penalty=self.max_penalty,
-            slack=self.slack,
-            protects=self.protects,
-            memory=self.memory,
             **{**defaults, **given},
         )
 
@@ -294,7 +285,7 @@ class SQP:
             fresh,
             loss_weights=state.loss_weights / state.loss_weights.sum(),
             memory=state.memory,
-            damping=state.damping,
+            damping=replace(state.damping, lengths=()),
         )
         fresh = _with_request(options, fresh)
         if reports is not None and options.exact:
@@ -329,7 +320,7 @@ class SQP:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of an `SQP` with every default resolved; `SQP` documents the fields.
+    """The options of a ``method`` with the defaults resolved that depend on the model.
 
     ``temperature`` is ``None`` for the maximum and infinite for the mean of the clients' losses;
     with ``exact``, clients send curvature; ``rounds`` has a limit for each stage; ``gap`` is the
@@ -337,20 +328,15 @@ class Options:
     residual only.
     """
 
+    method: SQP
     temperature: float | None
     exact: bool
-    rounds: tuple[int, int]
     tolerance: float
     gap: float
-    feasibility: float
+    rounds: tuple[int, int]
     lookahead: tuple[float, ...]
     n_full_points: int
-    penalty: float
-    max_penalty: float
-    slack: float
-    protects: Literal["all", "worst"]
     patience: int
-    memory: int
 
     @property
     def lengths(self) -> tuple[float, ...]:
@@ -502,8 +488,6 @@ def _damped_step(options: Options, state: SQPState, at: Evaluation) -> tuple[Dam
     hessian = lagrangian_hessian(state.multipliers, target, at)
     if not damping.metric.size:
         damping = first_damping(hessian)
-    elif state.kkt > _FAR_FROM_OPTIMUM:
-        damping = replace(damping, lengths=())
     elif state.search.lengths[0] == 1 and step.any():
         damping = damping.arrived(step)
     active = active_grads(state.multipliers, target, at)
@@ -534,7 +518,9 @@ def _learn(options: Options, state: SQPState, at: Evaluation) -> LimitedMemory:
         here - state.lagrangian_grad,
         -state.search.lengths[0] * state.lagrangian_grad,
     )
-    return state.memory.updated(at.params - state.params, change, model_change, options.memory)
+    return state.memory.updated(
+        at.params - state.params, change, model_change, options.method.memory
+    )
 
 
 def _consider(options: Options, state: SQPState, at: Evaluation, found: Found) -> SQPState:
@@ -559,13 +545,13 @@ def _consider(options: Options, state: SQPState, at: Evaluation, found: Found) -
     )
     if isinstance(found.curvature, LimitedMemory):
         state = replace(state, memory=found.curvature)
-    is_over = kkt <= options.tolerance and at.largest_violation <= options.feasibility
+    is_over = kkt <= options.tolerance and at.largest_violation <= options.method.feasibility
     if is_over or _predicts_no_change(options, state, found):
         return _finish_stage(options, state, at, found)
-    if found.penalty > options.max_penalty and options.max_penalty < PENALTY_LIMIT:
+    if found.penalty > options.method.max_penalty and options.method.max_penalty < PENALTY_LIMIT:
         return _end_infeasible(state, at)  # beyond its default, only steps may raise the penalty
     if is_stuck(found, options.tolerance):
-        if found.penalty >= options.max_penalty:
+        if found.penalty >= options.method.max_penalty:
             return _end_infeasible(state, at)
         penalty = PENALTY_GROWTH * found.penalty
         state = replace(state, penalty=penalty)
@@ -618,20 +604,17 @@ def _has_stage_2(options: Options, state: SQPState) -> bool:
 def _largest_allowed(options: Options, state: SQPState) -> float:
     """Return the violation with which a stage may end; stage 2 can lower what its slack covers."""
     if not _has_stage_2(options, state):
-        return options.feasibility
-    return max(options.feasibility, _OF_SLACK * options.slack)
+        return options.method.feasibility
+    return max(options.method.feasibility, _OF_SLACK * options.method.slack)
 
 
 def _predicts_no_change(options: Options, state: SQPState, found: Found) -> bool:
     """Return whether the quadratic model predicts that nothing is to be gained.
 
     A model whose Hessian is not positive definite along the active rows predicts nothing, because
-    the point may be a saddle point; nor does a strongly damped one, whose steps are short.
+    the point may be a saddle point.
     """
-    damping = state.damping
-    if damping.is_mixed or damping.level > _TRUSTED:
-        return False
-    if options.gap == 0 or len(state.problem.clients) == 1:
+    if state.damping.is_mixed or options.gap == 0 or len(state.problem.clients) == 1:
         return False
     exceeded = found.step.here[1].max(initial=0.0)
     allowed = _largest_allowed(options, state)
@@ -647,17 +630,21 @@ def _finish_stage(options: Options, state: SQPState, at: Evaluation, found: Foun
     """
     if not _has_stage_2(options, state) or at.largest_violation > _largest_allowed(options, state):
         return _end_run(state)
-    kept = at.losses if options.protects == "all" else np.full(at.losses.size, at.losses.max())
+    kept = (
+        at.losses if options.method.protects == "all" else np.full(at.losses.size, at.losses.max())
+    )
     state = replace(
         _with_stage_1_multipliers(state),
         stage=2,
-        caps=kept + options.slack,
+        caps=kept + options.method.slack,
         search=replace(state.search, merits=()),
     )
     target, curvature = target_of(options, state), found.curvature
-    if options.exact and options.slack > 0:
+    if options.exact and options.method.slack > 0:
         before = state.multipliers
-        found = step_within_slack(at, target, curvature, state.penalty, options.slack, before)
+        found = step_within_slack(
+            at, target, curvature, state.penalty, options.method.slack, before
+        )
     else:
         found = find_step(at, target, curvature, state.penalty, state.loss_weights)
     return _consider(options, state, at, found)
