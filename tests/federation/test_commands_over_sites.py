@@ -69,6 +69,7 @@ def without_times(content):
     return [without_times(part) for part in content] if isinstance(content, list) else content
 
 
+@pytest.mark.thorough
 def test_three_methods_over_four_sites_have_the_numbers_of_one_process(files, tmp_path):
     folder = tmp_path / "sites"
     with pytest.raises(AbsentClientError, match="'east'"):

@@ -22,9 +22,11 @@ from fcfl.sites.messages import Refusal, Terms
 from fcfl.sites.remote import RemoteFederation
 from fcfl.sites.transport import InProcessTransport, Reply
 from hospital import stays, weights_of
-from in_one_process import Spoiled, hospitals, node_configs, train
+from in_one_process import Spoiled, hospitals, node_configs
+from in_one_process import train as train_fully
 
 NAMES = ("north", "south")
+QUICK = {"confidence": 0.0, "starts": 1}
 CHANGES = {
     "a loss that is no number": ({"loss": float("nan")}, "non-finite loss"),
     "an infinite gradient": ({"loss_grad": np.inf}, "non-finite number in `loss_grad`"),
@@ -53,6 +55,10 @@ def undisturbed(tmp_path_factory):
     files = hospitals(folder, stays(300, hospitals=NAMES))
     train(InProcessTransport(node_configs(files, folder)), folder / "out", NAMES)
     return weights_of(folder / "out")
+
+
+def train(transport, folder, names, **config):
+    return train_fully(transport, folder, names, **QUICK, **config)
 
 
 def spoiled(files, tmp_path, spoil):
@@ -202,7 +208,7 @@ def test_a_site_that_stays_away_longer_than_max_age_stops_the_run(files, tmp_pat
 )
 def test_counts_that_cannot_be_are_refused_by_name(files, tmp_path, change):
     sentence = (
-        r"Client 'south' did not say how the model does on its rows: its answer was refused: "
+        r"Client 'south' did not report how the model does on its rows: its answer was refused: "
         r"(Client 'south' sent invalid counts of its (training|held-out) rows\.|The message "
         r"cannot be read \(.*\$\.content\.train.*\)\.) Resume when it is back\.$"
     )
@@ -309,7 +315,7 @@ def test_a_second_site_with_a_name_that_comes_later_is_refused_too(files, tmp_pa
             transport.configs[7] = configs[1]
 
     given = {"sites": "north,south", "out": str(tmp_path / "out")}
-    given |= {"label": "died", "sensitive": "race", "budget": "0.05"}
+    given |= {"label": "died", "sensitive": "race", "budget": "0.05", **QUICK}
     with pytest.raises(FCFLError, match="Two nodes call themselves 'south'"):
         run_sites(transport, given, on_round=on_round, on_message=lambda sentence: None)
 
@@ -415,7 +421,7 @@ def test_a_site_that_comes_back_as_another_node_goes_on(files, tmp_path, undistu
             transport.configs[99] = moved
 
     given = {"sites": "north,south", "out": str(tmp_path / "out")}
-    given |= {"label": "died", "sensitive": "race", "budget": "0.05"}
+    given |= {"label": "died", "sensitive": "race", "budget": "0.05", **QUICK}
     run_sites(transport, given, on_round=on_round, on_message=lambda sentence: None)
     assert weights_of(tmp_path / "out") == undisturbed
 
@@ -432,7 +438,7 @@ def test_a_server_that_was_killed_goes_on_from_its_checkpoint_to_the_same_bits(
             raise Killed
 
     given = {"sites": "north,south", "out": str(tmp_path / "out")}
-    given |= {"label": "died", "sensitive": "race", "budget": "0.05"}
+    given |= {"label": "died", "sensitive": "race", "budget": "0.05", **QUICK}
     transport = InProcessTransport(node_configs(files, tmp_path))
     with pytest.raises(Killed):
         run_sites(transport, given, on_round=on_round, on_message=lambda sentence: None)

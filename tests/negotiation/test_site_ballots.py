@@ -169,7 +169,7 @@ def test_a_ballot_that_makes_no_sense_is_rejected_by_name(negotiated):
     alone = (Figures(0.7, 0.1),)
     choices = Choices((Figures(0.8, 0.1), Figures(0.75, 0.1)), alone, alone)
     with pytest.raises(
-        AbsentClientError, match=r"'west' did not say which budgets.* invalid place"
+        AbsentClientError, match=r"'west' did not report which budgets.* invalid place"
     ):
         sites.vote(dict.fromkeys(sites.names, choices))
 

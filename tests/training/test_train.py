@@ -459,7 +459,7 @@ def test_who_is_absent_is_named_with_the_reason_once():
     with pytest.raises(AbsentClientError) as at_the_end:
         trained_on(leaving(1 + rounds), PARITY)
     assert str(at_the_end.value) == (
-        "Client 'client-1' did not say how the model does on its rows: it is offline. "
+        "Client 'client-1' did not report how the model does on its rows: it is offline. "
         "Resume when it is back."
     )
 
@@ -472,7 +472,7 @@ def test_nobody_is_left_out_of_choosing():
         said.append(str(raised.value))
         if "choosing l2 and objective" in said[-1]:
             break
-    assert "Client 'client-1' did not say" in said[-1] and "it is offline." in said[-1]
+    assert "Client 'client-1' did not report" in said[-1] and "it is offline." in said[-1]
 
 
 def test_max_age_is_that_of_the_session():

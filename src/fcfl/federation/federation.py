@@ -245,7 +245,7 @@ class Federation:
         """Raise `AbsentClientError` if a client did not answer the last request."""
         for name, sentence in self.failures.items():
             raise AbsentClientError(
-                f"Client {name!r} did not say {what}: {sentence} Resume when it is back."
+                f"Client {name!r} did not report {what}: {sentence} Resume when it is back."
             )
 
 

@@ -1,4 +1,4 @@
-"""The one training loop: every method and every runtime goes through it."""
+"""The training loop of all methods and runtimes."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -41,7 +41,7 @@ class Tally:
     bytes_from_clients: int = 0
 
     def plus(self, request: Request, reports: Reports) -> "Tally":
-        """This tally and one more exchange."""
+        """Return this tally with one more exchange."""
         wants = [point.want for point in request.points]
         sent = sum(report.nbytes for answers in reports.values() for report in answers)
         for index in range(len(wants)):
@@ -65,9 +65,8 @@ def sum_tallies(tallies: Iterable[Tally]) -> Tally:
 class Progress(Generic[S]):
     """Everything a run needs to resume: the content of a checkpoint.
 
-    ``memory`` has the last report of every client, kept only where it may stand in for a newer
-    one; its ``age`` is the number of rounds for which it has. ``options`` are the method's name and
-    options as text.
+    ``memory`` has the last report of every client if reports may stand in for newer ones; ``age``
+    counts the rounds in which a report has. ``options`` are the method's name and options as text.
     """
 
     state: S
@@ -83,9 +82,9 @@ def run(
 ) -> Iterator[tuple[Progress[S], RoundInfo]]:
     """Exchange requests and reports until the method is done, yielding after every round.
 
-    The last report of a client that does not answer stays in force for at most ``max_age`` rounds;
-    after that `AbsentClientError` names it. A budget does not vanish because its owner is offline.
-    A method sees by the ``age`` of a report that it is stale, so that `step` stays a pure function.
+    The last report of an absent client stays in force for at most ``max_age`` rounds, so that its
+    budget is still enforced. After that, raise `AbsentClientError`. The ``age`` of a report shows a
+    method that the report is stale.
     """
     check_count("max_age", max_age)
     return _rounds(method, progress, runtime, max_age)
@@ -108,7 +107,7 @@ def _rounds(
 def admit(
     request: Request, answers: Reports, progress: Progress[S], max_age: int
 ) -> tuple[Reports, Mapping[ClientId, Report]]:
-    """Reject unknown clients and fill in absent ones: return the reports and the next memory."""
+    """Return the reports, completed for absent clients, and the next memory; reject strangers."""
     problem = progress.state.problem
     strangers = [name for name in answers if name not in problem.clients]
     if strangers:
@@ -140,7 +139,7 @@ def admit(
 def _remember(
     last: Report | None, points: tuple[Point, ...], answers: tuple[Report, ...]
 ) -> Report:
-    """The report to keep: the fullest one, but none without gradients in place of one with."""
+    """Return the fullest report to keep; one with gradients is not replaced by one without."""
     ranks = ("decisions", "values", "gradients", "curvature")
     best = max(range(len(points)), key=lambda i: ranks.index(points[i].want))
     if last is not None and answers[best].loss_grad is None and last.loss_grad is not None:
@@ -149,7 +148,7 @@ def _remember(
 
 
 def _stand_in(name: ClientId, last: Report, points: tuple[Point, ...], max_age: int) -> Report:
-    """The last report of an absent client, one round older, or an error that names it."""
+    """Return the last report of an absent client, one round older; raise if it cannot serve."""
     if last.age >= max_age:
         rounds = "1 round" if last.age == 0 else f"{last.age + 1} rounds"
         raise AbsentClientError(
@@ -166,11 +165,11 @@ def _stand_in(name: ClientId, last: Report, points: tuple[Point, ...], max_age: 
 
 
 def _unknown(name: ClientId, *, is_first_round: bool) -> AbsentClientError:
-    """The error for a client without a stand-in: it never reported, or no report was kept."""
+    """Return the error for an absent client without a stored report."""
     if is_first_round:
         return AbsentClientError(
             f"Client {name!r} did not answer and has not reported before. "
-            "Training cannot go on without it: its budget would be unknown."
+            "Training cannot continue: its budget would be unknown."
         )
     return AbsentClientError(
         f"Client {name!r} did not answer, and with `max_age` 0 none of its earlier reports was "

@@ -1,4 +1,4 @@
-"""Exchange messages with sites: send, wait, send again, and list sites without an answer."""
+"""Exchange messages with sites: send, wait, send again, and list the sites that are absent."""
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,12 +22,12 @@ from fcfl.sites.messages import (
 )
 from fcfl.sites.transport import Reply, Transport
 
-PAUSE = 0.1  # seconds between looks into the mailbox
-_LOOK = 1.0  # seconds between looks for nodes that come and go
-_RETRY = 3.0  # seconds after which a message that was lost is sent again
-_RETRY_APP = 30.0  # seconds after which a node whose app failed is asked again who it is
-_REMIND = 0.5  # share of the timeout after which a message is sent again, once: a site may be slow
-_LONGEST = 500  # characters of a site's sentence that are passed on
+PAUSE = 0.1  # seconds between polls for replies
+_LOOK = 1.0  # seconds between polls for connected nodes
+_RETRY = 3.0  # seconds until a lost message is sent again
+_RETRY_APP = 30.0  # seconds until a node whose app failed gets another introduction request
+_REMIND = 0.5  # share of the timeout after which an unanswered message is sent once more
+_LONGEST = 500  # characters of a site's sentence that are shown
 
 QuestionFor = Callable[[ClientId], ToSite]
 Check = Callable[[ClientId, Any], None]
@@ -54,7 +54,7 @@ class _Sent:
 
 @dataclass
 class _Round:
-    """One question to all: who is due a message when, answers by name, and why some are missing."""
+    """One exchange: when each node is due a message, answers by site, and failures by site."""
 
     deadline: float
     names: tuple[ClientId, ...]
@@ -66,12 +66,11 @@ class _Round:
 
 
 class Exchange:
-    """Messages to named sites. A site is known by the name it gives, and only one may give it.
+    """Messages to named sites; a name belongs to one node.
 
-    With ``nodes`` a name is that node's alone: others are not even asked, whatever they claim.
-
-    Nodes come and go: one that is new is asked who it is, one whose message was lost is asked
-    again, and a site that comes back within ``timeout`` seconds is asked as if it had never left.
+    With ``nodes``, names are bound to nodes, and no other node is sent anything. A new node is sent
+    a request for its introduction. A lost message is sent again. A site that reconnects within
+    ``timeout`` seconds takes part in the exchange.
     """
 
     def __init__(
@@ -168,7 +167,7 @@ class Exchange:
         current.due[node] = float("inf") if is_reminder else now + _REMIND * self._timeout
 
     def _take(self, reply: Reply, current: _Round, check: Check) -> None:
-        """File a reply, by the message it answers: the sender's id may be that of the transport."""
+        """Process a reply; its sender is the node to which the request was sent."""
         sent = self._sent.pop(reply.message_id)
         name = self._name_of.get(sent.node)
         if reply.content is None:
@@ -197,7 +196,7 @@ class Exchange:
     def _take_failure(
         self, reply: Reply, node: int, name: ClientId | None, current: _Round
     ) -> None:
-        """No answer: a message that was lost is sent again when the node is back."""
+        """Schedule a lost message again, or record why the site is absent."""
         whose = f"node {node}" if name is None else f"site {name!r}"
         if reply.can_retry:
             current.asked.discard(node)
@@ -241,7 +240,7 @@ class Exchange:
                 if name in self.introductions:
                     raise FCFLError(_two_of(name))
                 self.introductions[name] = content
-            else:  # it is back, or another has taken its name: both are asked
+            else:  # it is back, or another node claims its name: send the request to both
                 current.due.pop(sent.node)
                 current.asked.discard(sent.node)
         else:
@@ -260,7 +259,7 @@ class Exchange:
         traffic.slowest_seconds = max(traffic.slowest_seconds, taken)
 
     def _is_settled(self, current: _Round) -> bool:
-        """Whether everybody has answered or failed, and nobody who could still does."""
+        """Whether all sites have answered or failed and no connected node has a request left."""
         under_way = any(
             message.node in self._online and not message.is_hello for message in self._sent.values()
         )
@@ -276,7 +275,7 @@ class Exchange:
 
 
 def checked(check: Check, name: ClientId, content: Any) -> None:
-    """Check an answer; reject, too, parts whose type no check foresees."""
+    """Check an answer; turn errors of unforeseen types into `ReportError`."""
     try:
         check(name, content)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:

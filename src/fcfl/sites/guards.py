@@ -84,8 +84,8 @@ def check_question(question: OnRows, agreement: Agreement, limits: Limits) -> No
     size = sum(answer_size(point, n_rates) for point in question.request.points) / 1e6
     if size > limits.largest_answer_mb:
         raise DataError(
-            f"The question asks for an answer of {size:.0f} MB; this site sends at most "
-            f"{limits.largest_answer_mb:g} MB. Ask for fewer points, or without curvature."
+            f"The request needs a response of {size:.0f} MB; this site sends at most "
+            f"{limits.largest_answer_mb:g} MB. Request fewer points, or no curvature."
         )
     for point in question.request.points:
         _check_params(point.params, model.n_params)

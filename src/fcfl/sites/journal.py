@@ -49,8 +49,8 @@ def record(
 ) -> None:
     """Append a request; raise `DataError` if it would pass the privacy budget.
 
-    With a budget it is rejected, too, if exact answers were given before, unless the policy states
-    that they were meant (``after_exact``): no epsilon covers them.
+    With a budget, raise `DataError` also if exact answers were given before, which no epsilon
+    covers, unless the policy allows that (``after_exact``).
     """
     with journal.locked():
         if budget is not None:

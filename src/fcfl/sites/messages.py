@@ -25,7 +25,7 @@ from fcfl.sites.named_module import NamedModule
 
 @dataclass(frozen=True)
 class Terms:
-    """The role of each column, and how rows are held out."""
+    """The role of each column, and how test rows are held out."""
 
     label: str
     sensitive: tuple[str, ...]
@@ -45,7 +45,7 @@ class Terms:
 class Agreement:
     """How all sites encode their rows.
 
-    ``checksums`` are those that the sites gave of their own files: rows must not change half way.
+    ``checksums`` identify each site's own files, which must not change during a run.
     """
 
     terms: Terms
@@ -64,7 +64,7 @@ class Introduce:
 
 @dataclass(frozen=True)
 class Ask:
-    """A question about the site's rows, encoded as agreed."""
+    """A request about the site's rows, encoded as agreed."""
 
     agreement: Agreement
     question: Question
@@ -88,7 +88,7 @@ class Refusal:
 ToSite: TypeAlias = Introduce | Ask
 
 EXTRAS = (LocalTraining, GradientSpread, LeaveOneOut, Release)
-"""Questions that sites answer beyond losses, rates and curvature: sums over many rows."""
+"""Requests that sites answer besides losses, rates and curvature: sums over many rows."""
 
 _QUESTIONS = Serialiser(Introduce | Ask, also=(Linear, NamedModule, *EXTRAS, *LOSSES.values()))
 _ANSWERS = Serialiser(Answer)

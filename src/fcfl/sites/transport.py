@@ -11,7 +11,7 @@ from fcfl.sites.site import reply_to
 
 @dataclass(frozen=True)
 class Reply:
-    """The answer to a message, or why there is none; ``can_retry`` when another try may do."""
+    """The reply to a message, or why there is none; ``can_retry`` if a retry may succeed."""
 
     message_id: str
     content: bytes | None = None
@@ -20,26 +20,26 @@ class Reply:
 
 
 class Transport(Protocol):
-    """Whatever reaches the sites."""
+    """Sends bytes to nodes and receives their replies."""
 
     def nodes(self) -> Collection[int]:
-        """Those that are reachable now."""
+        """Return the nodes that are connected now."""
         ...
 
     def send(self, node: int, content: bytes, seconds: float) -> str:
-        """Send a message that is worth answering for so many seconds; returns its id."""
+        """Send a message that expires after ``seconds``; return its id."""
         ...
 
     def receive(self, message_ids: Collection[str]) -> Iterable[Reply]:
-        """Replies to these messages that have arrived, each once."""
+        """Return the replies to these messages that have arrived, each once."""
         ...
 
 
 @dataclass
 class InProcessTransport:
-    """Every site in this process: the same questions and answers, without a network.
+    """All sites in this process: the same messages, without a network.
 
-    ``configs`` has each node's config. ``answer`` may be replaced by one that misbehaves.
+    ``configs`` has each node's config. Tests replace ``answer`` by functions that misbehave.
     """
 
     configs: Mapping[int, Config]
