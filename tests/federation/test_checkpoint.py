@@ -46,7 +46,7 @@ METHODS = {
 
 @dataclass(frozen=True)
 class Unknown:
-    """A class no checkpoint has heard of."""
+    """A class that no type hint mentions."""
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def leftovers(folder):
     return {path.name for path in folder.iterdir()} - kept
 
 
-# --- a run goes on as if nothing had happened ---
+# --- resuming ---
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
@@ -89,7 +89,7 @@ def test_an_interrupted_run_ends_as_the_uninterrupted_one_bit_for_bit(method, po
     assert stages == ({1} if method.name == "fedavg" else {1, 2})
 
 
-def test_what_is_remembered_of_clients_is_part_of_a_checkpoint(some, tmp_path):
+def test_reports_in_memory_are_part_of_a_checkpoint(some, tmp_path):
     report = Report(3.0, -0.0, np.zeros(2), np.ones(2), np.arange(5.0), np.full((2, 5), 1e-300))
     progress = replace(
         some[0],
@@ -119,18 +119,15 @@ def tear(path, how, place):
         path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
 
 
-@pytest.mark.parametrize("place", [0.0, 0.0001, 0.01, 0.02, 0.3, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("place", [0.0, 0.0001, 0.5, 1.0])
 @pytest.mark.parametrize("how", ["cut", "flip"])
-def test_a_torn_checkpoint_is_told_and_the_previous_one_used(some, tmp_path, how, place):
+def test_a_torn_checkpoint_is_named_and_the_previous_one_used(some, tmp_path, how, place):
     for progress in some:
         save_checkpoint(tmp_path, progress)
     tear(checkpoint_path(tmp_path), how, place)
     loaded = load_checkpoint(tmp_path, TwoStageState)
     assert identical(loaded.progress, some[0])
-    assert "is torn: its checksum does not match. The previous checkpoint is used." in (
-        loaded.warning
-    )
-    assert str(checkpoint_path(tmp_path)) in loaded.warning
+    assert "torn" in loaded.warning and str(checkpoint_path(tmp_path)) in loaded.warning
 
 
 def test_two_torn_checkpoints_cannot_be_used(some, tmp_path):
@@ -140,22 +137,9 @@ def test_two_torn_checkpoints_cannot_be_used(some, tmp_path):
         tear(path, "cut", 0.5)
     with pytest.raises(CheckpointError, match=r"checkpoint\.previous\.fcfl' is torn"):
         load_checkpoint(tmp_path, TwoStageState)
-
-
-def test_a_torn_checkpoint_without_a_previous_one_cannot_be_used(some, tmp_path):
-    save_checkpoint(tmp_path, some[0])
-    tear(checkpoint_path(tmp_path), "flip", 0.5)
-    with pytest.raises(CheckpointError, match="is torn: its checksum does not match"):
+    previous_path(tmp_path).unlink()
+    with pytest.raises(CheckpointError, match=r"checkpoint\.fcfl' is torn"):
         load_checkpoint(tmp_path, TwoStageState)
-
-
-def test_a_crash_between_the_two_renames_leaves_the_previous_one(some, tmp_path):
-    for progress in some:
-        save_checkpoint(tmp_path, progress)
-    os.replace(checkpoint_path(tmp_path), previous_path(tmp_path))
-    loaded = load_checkpoint(tmp_path, TwoStageState)
-    assert identical(loaded.progress, some[1])
-    assert loaded.warning.endswith("The previous checkpoint is used.")
 
 
 def test_no_checkpoint(tmp_path):
@@ -232,31 +216,6 @@ def fail_at_rename(monkeypatch):
     return arm
 
 
-@pytest.mark.parametrize("failing", [1, 2])
-def test_a_failed_rename_leaves_a_whole_checkpoint_and_no_draft(
-    some, tmp_path, fail_at_rename, failing
-):
-    for progress in some:
-        save_checkpoint(tmp_path, progress)
-    fail_at_rename(failing)
-    with pytest.raises(OSError, match="checkpoint"):
-        save_checkpoint(tmp_path, some[0])
-    assert leftovers(tmp_path) == set()
-    assert identical(load_checkpoint(tmp_path, TwoStageState).progress, some[1])
-
-
-def test_a_torn_checkpoint_never_takes_the_place_of_a_whole_one(some, tmp_path, fail_at_rename):
-    """A run resumed from the previous file saves again, and the power goes at its one rename."""
-    for progress in some:
-        save_checkpoint(tmp_path, progress)
-    tear(checkpoint_path(tmp_path), "cut", 0.5)
-    resumed = load_checkpoint(tmp_path, TwoStageState).progress
-    fail_at_rename(1)
-    with pytest.raises(OSError, match="checkpoint"):
-        save_checkpoint(tmp_path, resumed)
-    assert identical(load_checkpoint(tmp_path, TwoStageState).progress, resumed)
-
-
 FILES = ("whole", "torn", "of another version", "a folder", "missing")
 
 
@@ -283,7 +242,7 @@ def put(path, kind, progress):
 @pytest.mark.parametrize(
     ("newest", "previous"), [(n, p) for n in FILES for p in FILES if "whole" in (n, p)]
 )
-def test_where_there_is_a_whole_checkpoint_there_is_one_after_any_failure(
+def test_a_whole_checkpoint_survives_any_failure_of_the_next(
     some, tmp_path, monkeypatch, fail_at_rename, newest, previous, failing
 ):
     put(checkpoint_path(tmp_path), newest, some[1])
@@ -333,7 +292,7 @@ def test_the_folder_is_synced_after_the_last_rename(some, tmp_path, monkeypatch)
     assert seen == ["file", "rename", "folder", "file", "rename", "rename", "folder"]
 
 
-def test_a_folder_that_cannot_be_synced_does_not_matter(some, tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_synced_is_no_error(some, tmp_path, monkeypatch):
     real = os.fsync
 
     def sync(handle):
@@ -346,7 +305,7 @@ def test_a_folder_that_cannot_be_synced_does_not_matter(some, tmp_path, monkeypa
     assert identical(load_checkpoint(tmp_path, TwoStageState).progress, some[0])
 
 
-def test_a_folder_in_the_place_of_a_checkpoint_is_told(some, tmp_path):
+def test_a_folder_in_place_of_a_checkpoint_is_named(some, tmp_path):
     checkpoint_path(tmp_path).mkdir()
     with pytest.raises(CheckpointError, match=r"^The checkpoint '.*\.fcfl' is not a file\.$"):
         load_checkpoint(tmp_path, TwoStageState)
@@ -385,7 +344,7 @@ def test_memory_order_is_kept_so_that_sums_round_the_same(some, tmp_path):
     assert params.flags.f_contiguous and identical(params, matrix)
 
 
-# --- a method of one's own: its state class says what a checkpoint may build ---
+# --- user-defined methods: the state class determines what a checkpoint may build ---
 
 
 @dataclass(frozen=True)
@@ -453,7 +412,7 @@ class Momentum:
         return state.rounds[0] / 9
 
 
-def test_a_method_of_ones_own_resumes_bit_for_bit_without_being_registered(posed, tmp_path):
+def test_an_unregistered_method_resumes_bit_for_bit(posed, tmp_path):
     problem, runtime = posed
     whole = train(Momentum(), problem, runtime, zeros_for(runtime))
     for stop in (0, 1, 5, len(whole) - 1):
@@ -480,7 +439,7 @@ class Vague(MomentumState):
     extra: Any = None
 
 
-def test_a_class_that_no_type_hint_mentions_is_refused_when_it_is_written(posed, tmp_path):
+def test_a_class_that_no_type_hint_mentions_is_rejected_on_writing(posed, tmp_path):
     problem, runtime = posed
     plain = Momentum().init(zeros_for(runtime), problem)
     parts = {field.name: getattr(plain, field.name) for field in fields(plain)}
@@ -490,7 +449,7 @@ def test_a_class_that_no_type_hint_mentions_is_refused_when_it_is_written(posed,
         save_checkpoint(tmp_path, Progress(Vague(**parts, extra=Unknown())))
 
 
-def test_a_checkpoint_of_another_method_is_refused_by_its_name(posed, some, tmp_path):
+def test_a_checkpoint_of_another_method_is_rejected_by_its_name(posed, some, tmp_path):
     save_checkpoint(tmp_path, some[0])
     save_checkpoint(tmp_path, some[1])
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -513,7 +472,7 @@ def test_a_class_hidden_in_a_checkpoint_is_not_built(some, tmp_path):
         load_checkpoint(tmp_path, TwoStageState)
 
 
-# --- what is not a checkpoint of ours ---
+# --- other files ---
 
 
 def forge(folder, tree):
@@ -527,13 +486,13 @@ def forge(folder, tree):
     [{TAG: "Path"}, {TAG: "Progress", "unknown": 1}, {TAG: "Tally"}, {"nothing": 1}, None, []],
     ids=str,
 )
-def test_a_checkpoint_of_another_version_is_refused(tree, tmp_path):
+def test_a_checkpoint_of_another_version_is_rejected(tree, tmp_path):
     forge(tmp_path, tree)
     with pytest.raises(CheckpointError, match="was written by another version of fcfl"):
         load_checkpoint(tmp_path, TwoStageState)
 
 
-def test_another_kind_of_file_is_refused(tmp_path):
+def test_another_kind_of_file_is_rejected(tmp_path):
     for content in (b"", b"\n", b"{}", b"fcfl-checkpoint-2 00\n"):
         checkpoint_path(tmp_path).write_bytes(content)
         with pytest.raises(CheckpointError, match="is torn"):

@@ -23,9 +23,9 @@ def posed():
 
 
 class Scripted:
-    """A runtime in which clients are absent, or say something else, in given rounds.
+    """A runtime in which clients are absent, or send changed reports, in given rounds.
 
-    ``absent[r]`` names who is absent in round r; ``changed[r]`` maps a name to a function that
+    ``absent[r]`` lists the absent clients of round r; ``changed[r]`` maps a name to a function that
     changes its reports.
     """
 
@@ -64,7 +64,7 @@ def alter(**parts):
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
-def test_it_goes_on_until_the_method_is_done_and_no_further(method, posed):
+def test_the_loop_ends_when_the_method_is_done(method, posed):
     _, runtime = posed
     rounds = go(method, posed)
     assert all(p.state.status == "running" for p, _ in rounds[:-1])
@@ -73,7 +73,7 @@ def test_it_goes_on_until_the_method_is_done_and_no_further(method, posed):
     assert [info.round for _, info in rounds] == list(range(1, len(rounds) + 1))
 
 
-def test_it_may_be_left_at_any_round_and_taken_up_again(posed):
+def test_a_run_continues_from_any_round(posed):
     method = METHODS["two-stage"]
     whole = go(method, posed)
     for stop in (1, len(whole) // 2, len(whole) - 1):
@@ -91,7 +91,7 @@ def test_in_process_every_client_reports_on_every_point(posed):
         assert identical(answers, alone)
 
 
-# --- what is not a report ---
+# --- invalid reports ---
 
 BAD_PARTS = {
     "loss": {"loss": np.nan},
@@ -126,7 +126,7 @@ def test_a_bad_report_stops_the_run_and_names_the_client(parts, posed):
         go(METHODS["two-stage"], posed, changed={3: {"client-1": alter(**parts)}})
 
 
-def test_a_missing_curvature_is_refused(posed):
+def test_a_missing_curvature_is_rejected(posed):
     problem, runtime = posed
     weights = {name: CurvatureWeights(1.0, np.zeros(2)) for name in problem.clients}
     request = Request((Point(np.zeros(5), "curvature", weights),))
@@ -136,25 +136,14 @@ def test_a_missing_curvature_is_refused(posed):
         check_reports("client-2", alter(curvature=None)(answers), request.points, 2)
 
 
-@pytest.mark.parametrize("n_reports", [0, 2])
-def test_too_few_or_too_many_reports_are_refused(n_reports, posed):
-    changed = {2: {"client-0": lambda reports: reports * n_reports}}
-    sentence = rf"Client 'client-0' sent {n_reports} reports for a request of 1 points"
-    with pytest.raises(ReportError, match=sentence):
+@pytest.mark.parametrize("wrong", [None, "report", (), (None,), ("report",), "twice"])
+def test_an_answer_other_than_one_report_per_point_is_rejected(wrong, posed):
+    changed = {2: {"client-0": lambda reports: reports * 2 if wrong == "twice" else wrong}}
+    with pytest.raises(ReportError, match="'client-0' sent"):
         go(METHODS["two-stage"], posed, changed=changed)
 
 
-@pytest.mark.parametrize("answer", [None, "report"])
-def test_an_answer_that_is_no_tuple_of_reports_is_refused(answer, posed):
-    for sent, sentence in (
-        (answer, "'client-0' sent one (NoneType|str), expected a tuple of reports"),
-        ((answer,), "'client-0' sent (nothing|a str) instead of a report"),
-    ):
-        with pytest.raises(ReportError, match=sentence):
-            go(METHODS["two-stage"], posed, changed={2: {"client-0": lambda _, s=sent: s}})
-
-
-def test_a_stranger_is_refused(posed):
+def test_an_unknown_client_is_rejected(posed):
     answer = posed[1].evaluate(Request((Point(np.zeros(5), "gradients"),)))["client-0"]
     changed = {2: {"mallory": lambda _: answer}}
     with pytest.raises(ReportError, match=r"Client 'mallory' answered but is not part of this run"):
@@ -176,58 +165,42 @@ def test_a_bad_report_changes_nothing_that_was_yielded(posed):
     assert identical(tuple(seen + rest), tuple(go(method, posed)))
 
 
-# --- who is absent ---
+# --- absent clients ---
 
 
-def test_without_patience_an_absent_client_stops_the_run(posed):
-    for when in (1, 3):
-        with pytest.raises(AbsentClientError, match="Client 'client-1' did not answer"):
-            go(METHODS["fedavg"], posed, absent={when: ["client-1"]})
+@pytest.mark.parametrize(
+    ("max_age", "absent", "reason"),
+    [
+        (0, [1], "has not reported before"),
+        (2, [1], "has not reported before"),
+        (0, [3], "`max_age` 0"),
+        (2, [3, 4, 5], "3 rounds old"),
+    ],
+)
+def test_an_absent_client_without_a_valid_report_stops_the_run(posed, max_age, absent, reason):
+    gone = {number: ["client-1"] for number in absent}
+    with pytest.raises(AbsentClientError, match=f"Client 'client-1'.*{reason}"):
+        go(METHODS["fedavg"], posed, max_age=max_age, absent=gone)
 
 
-def test_without_patience_a_client_that_answered_before_is_not_said_to_be_new(posed):
-    with pytest.raises(AbsentClientError, match="did not answer and has not reported before"):
-        go(METHODS["fedavg"], posed, absent={1: ["client-1"]})
-    sentence = (
-        r"^Client 'client-1' did not answer, and with `max_age` 0 none of its earlier reports was "
-        r"kept\. Resume when it is back\.$"
-    )
-    with pytest.raises(AbsentClientError, match=sentence):
-        go(METHODS["fedavg"], posed, absent={3: ["client-1"]})
-
-
-def test_patience_that_is_withdrawn_is_told(posed):
+def test_a_run_resumed_with_a_smaller_max_age_uses_it(posed):
     problem, runtime = posed
     method = METHODS["fedavg"]
     progress = next(iter(run(method, begin(method, problem, runtime), runtime, max_age=1)))[0]
     gone = Scripted(runtime, absent={1: ["client-1"]})
-    with pytest.raises(AbsentClientError, match=r"last report is 1 round old \(`max_age` is 0\)"):
+    with pytest.raises(AbsentClientError, match="`max_age` is 0"):
         next(iter(run(method, progress, gone)))
 
 
 @pytest.mark.parametrize("max_age", [-1, 1.5, True, "2", None, float("inf")], ids=repr)
-def test_patience_is_a_whole_number_of_rounds(max_age, posed):
+def test_max_age_is_a_whole_number(max_age, posed):
     problem, runtime = posed
     method = METHODS["fedavg"]
-    with pytest.raises(ValueError, match=r"^`max_age` must be a whole number, 0 or more, got"):
+    with pytest.raises(ValueError, match="`max_age`"):
         run(method, begin(method, problem, runtime), runtime, max_age=max_age)
 
 
-def test_a_client_that_never_answered_has_nothing_to_stand_in_for_it(posed):
-    with pytest.raises(AbsentClientError, match="'client-1' did not answer and has not reported"):
-        go(METHODS["fedavg"], posed, max_age=2, absent={1: ["client-1"]})
-
-
-def test_with_patience_the_last_report_stands_in_for_that_many_rounds(posed):
-    method = METHODS["fedavg"]
-    rounds = go(method, posed, max_age=2, absent={3: ["client-1"], 4: ["client-1"]})
-    assert len(rounds) == 8
-    ages = [progress.memory["client-1"].age for progress, _ in rounds]
-    assert ages == [0, 0, 1, 2, 0, 0, 0, 0]
-    assert all(progress.memory["client-0"].age == 0 for progress, _ in rounds)
-
-
-def test_a_stand_in_tells_its_age_and_a_fresh_report_is_of_age_zero(posed):
+def test_a_stand_in_has_its_age_in_rounds(posed):
     seen = []
 
     class Watching:
@@ -252,27 +225,13 @@ def test_the_age_of_a_report_is_not_sent_and_costs_no_bytes(posed):
     assert replace(report, age=3).nbytes == report.nbytes
 
 
-def test_after_that_the_run_stops_and_says_how_old_the_report_is(posed):
-    problem, runtime = posed
-    method = METHODS["fedavg"]
-    gone = {r: ["client-1"] for r in range(3, 9)}
-    rounds = run(method, begin(method, problem, runtime), Scripted(runtime, gone), max_age=2)
-    for _ in range(4):
-        next(rounds)
-    sentence = (
-        r"Client 'client-1' did not answer, and its last report is 3 rounds old \(`max_age` is 2"
-    )
-    with pytest.raises(AbsentClientError, match=sentence):
-        next(rounds)
-
-
 def test_a_client_that_returns_may_be_absent_for_as_long_again(posed):
     gone = {r: ["client-1"] for r in (2, 3, 5, 6)}
     assert len(go(METHODS["fedavg"], posed, max_age=2, absent=gone)) == 8
 
 
-def test_the_stand_in_is_the_last_report_and_not_another(posed):
-    """A run with an absent client is a run in which it repeats itself."""
+def test_the_stand_in_is_the_last_report(posed):
+    """An absent client is equivalent to one that repeats its last report."""
     _, runtime = posed
     method = METHODS["fedavg"]
     absent = go(method, posed, max_age=1, absent={3: ["client-1"]})
@@ -282,7 +241,7 @@ def test_the_stand_in_is_the_last_report_and_not_another(posed):
     assert identical(tuple(left), tuple(right))
 
 
-def test_patience_changes_nothing_while_everybody_answers(posed):
+def test_max_age_changes_nothing_without_absent_clients(posed):
     method = METHODS["two-stage"]
     left, right = (go(method, posed, max_age=age) for age in (0, 3))
     assert all(
@@ -325,7 +284,7 @@ def test_a_report_without_curvature_does_not_stand_in_where_it_is_needed(posed):
         admit(curvature, some, replace(progress, memory=memory), 1)
 
 
-def test_the_richest_report_of_a_round_is_remembered(posed):
+def test_the_report_with_most_parts_is_stored(posed):
     problem, runtime = posed
     points = tuple(
         Point(np.full(5, x), w) for x, w in ((0, "values"), (1, "gradients"), (2, "values"))
@@ -337,7 +296,7 @@ def test_the_richest_report_of_a_round_is_remembered(posed):
     assert identical(memory["client-0"], answers["client-0"][1])
 
 
-# --- what it costs ---
+# --- cost ---
 
 
 def test_the_tally_counts_points_by_kind_and_the_bytes_that_arrived(posed):
