@@ -7,21 +7,7 @@ import pytest
 import fcfl.cli.train as command
 from fcfl.errors import Interrupted
 from fcfl.runs import Experiment, run_experiment
-from hospital import COLUMNS, SHORT, fcfl, only_error, result_of, stays, written
-
-
-def test_a_place_where_no_predictions_can_be_written_is_reported(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    table = written(stays(), tmp_path / "stays.csv")
-    assert fcfl("train", table, *COLUMNS, *SHORT, "--out", "run").exit_code == 0
-    (tmp_path / "h").mkdir()
-    for out, sentence in {
-        "nodir/x.csv": "There is no folder 'nodir' to write 'nodir/x.csv' to. Make it first.",
-        "h": "'h' is a folder; `--out` needs the name of a file.",
-    }.items():
-        assert only_error(fcfl("predict", "run", table, "--out", out)) == sentence
-    assert fcfl("predict", "run", table, "--out", "x.csv").exit_code == 0
-
+from hospital import COLUMNS, fcfl, only_error, result_of, stays, written
 
 PLAIN = ("--l2", 0.01, "--confidence", 0, "--starts", 1)
 
@@ -52,11 +38,6 @@ def test_stopping_while_choosing_settings_is_an_interruption(tmp_path):
     names = {"client": "hospital", "label": "died", "sensitive": ("race",), "min_group_rows": 1}
     with pytest.raises(Interrupted):
         run_experiment(Experiment(str(table), **names), tmp_path / "run", on_round=stop)
-
-
-def test_the_help_states_which_methods_take_two_counts():
-    shown = " ".join(fcfl("train", "--help").output.replace("\u2502", " ").split())
-    assert "for sqp and two-stage two counts" in shown
 
 
 def test_stopping_while_a_command_is_imported_is_one_line(monkeypatch):

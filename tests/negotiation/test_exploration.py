@@ -146,6 +146,7 @@ def test_ladders_are_the_loosest_first():
     assert default_ladder({"a": 0.0}) == (0.01, 0.005, 0.0025, 0.001)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", [3])
 def test_exploring_finds_what_training_all_27_combinations_would_elect(seed):
     """`python -m benchmarks negotiation` does this for ten tables of 64."""

@@ -120,13 +120,6 @@ def test_a_schema_without_privacy_is_rejected(command, table, tmp_path):
     assert said.startswith("`--schema` belongs to `fcfl train --privacy`")
 
 
-def test_a_group_that_is_not_declared_is_reported(table, tmp_path):
-    columns = ("--client", "hospital", "--label", "died", "--sensitive", "sex")
-    schema = ("--schema", tmp_path / "schema.toml")
-    said = only_error(fcfl("train", table, *columns, *PRIVACY, *schema))
-    assert "must be declared under [groups]" in said and "'sex'" in said
-
-
 def test_settings_are_written_and_read_back(tmp_path):
     settings = Experiment("adult-5", privacy={"epsilon": 2.0, "delta": 1e-6}, budget=0.05)
     (tmp_path / "run.toml").write_text(settings.to_toml())
