@@ -125,7 +125,7 @@ def test_a_logit_of_exactly_zero_is_selected_everywhere(form):
     assert labels.tolist() == ["yes", "no", "yes"]
 
 
-def test_the_command_writes_beside_the_model_and_says_what(adult):
+def test_the_command_writes_beside_the_model(adult):
     _, _, folder = adult
     outcome = fcfl("export", folder, "--to", "onnx")
     assert outcome.exit_code == 0
@@ -133,7 +133,7 @@ def test_the_command_writes_beside_the_model_and_says_what(adult):
     assert (folder / "model.onnx").read_bytes() == model_as(load_model(folder), "onnx")
 
 
-def test_what_cannot_be_exported_is_told(adult, tmp_path):
+def test_unsupported_models_are_rejected(adult, tmp_path):
     assert "There is no model at" in only_error(fcfl("export", tmp_path, "--to", "csv"))
     nowhere = tmp_path / "no" / "m.csv"
     outcome = fcfl("export", adult[2], "--to", "csv", "--out", nowhere)

@@ -55,7 +55,7 @@ def test_reports_are_those_of_the_rows():
     assert identical(LocalClient("a", data).report(SETUP, points), expected)
 
 
-def test_another_setup_is_another_question():
+def test_another_setup_gives_other_reports():
     client = LocalClient("a", rows())
     point = (Point(np.ones(5)),)
     before = client.report(SETUP, point)
@@ -98,12 +98,7 @@ def test_counts_are_those_of_all_rows(seed):
     assert identical(said.report, linear_rows("a", train, RATES).report(Point(params)))
 
 
-def test_without_held_out_rows_their_counts_are_zero():
-    said = LocalClient("a", rows()).count(SETUP, np.ones(5))
-    assert said.test.n_rows == 0 and not said.test.group_counts.any()
-
-
-def test_of_groups_below_its_threshold_it_says_nothing():
+def test_groups_below_the_minimum_are_not_reported():
     train, test = rows(1), rows(2, 35)
     open_said = LocalClient("a", train, test).count(SETUP, np.ones(5))
     counts = open_said.train.group_counts
@@ -124,7 +119,7 @@ def test_of_groups_below_its_threshold_it_says_nothing():
 # --- its own rules --------------------------------------------------------------------------------
 
 
-def test_it_answers_nothing_under_looser_rules_than_its_own():
+def test_looser_rules_than_the_clients_own_are_rejected():
     client = LocalClient("a", rows(), rules=OWN)
     questions = (
         lambda setup: client.report(setup, (Point(np.zeros(5)),)),
@@ -145,6 +140,6 @@ def test_it_answers_nothing_under_looser_rules_than_its_own():
             assert ask(replace(SETUP, rules=rules)) is not None
 
 
-def test_an_attribute_it_does_not_have_is_refused():
+def test_an_unknown_attribute_is_rejected():
     with pytest.raises(ValueError, match="Client 'a' has no attribute 'sex'; it has 'race'"):
         LocalClient("a", simulated_data(0, levels=RACE)).report(SETUP, (Point(np.zeros(5)),))

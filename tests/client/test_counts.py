@@ -18,7 +18,7 @@ def counted(seed, n_rows=60):
     return data, params, logits, count_rows(logits, data, RATES, 0.0)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_counts_are_those_of_a_count_by_hand(seed):
     data, _, logits, counts = counted(seed)
     decided = [1 if z >= 0 else 0 for z in logits]
@@ -78,10 +78,3 @@ def test_pooled_counts_are_the_counts_of_the_pooled_rows():
     assert pooled.loss_sum == pytest.approx(whole.loss_sum, rel=1e-13)
     np.testing.assert_array_equal(pooled.group_counts, whole.group_counts)
     np.testing.assert_array_equal(pooled.group_selected, whole.group_selected)
-
-
-def test_no_rows_count_nothing():
-    data = simulated_data(0, levels=TWO_ATTRIBUTES).take([])
-    counts = count_rows(np.zeros(0), data, RATES, 0.0)
-    assert counts.n_rows == 0 and counts.loss_sum == 0.0
-    assert not counts.group_counts.any() and not counts.group_selected.any()

@@ -28,7 +28,7 @@ def asked(*releases, **options):
     return Point(np.zeros(5), extras=releases, **options)
 
 
-def test_a_report_says_nothing_but_its_releases():
+def test_a_report_holds_nothing_but_its_releases():
     (said,) = client().report(SETUP, [asked(Release("counts", 0.01), Release("gradient", 0.01))])
     assert (said.n_rows, said.loss, said.group_counts.tolist()) == (1.0, 0.0, [0.0, 0.0])
     assert said.loss_grad is None and not said.rates.any()
@@ -36,21 +36,43 @@ def test_a_report_says_nothing_but_its_releases():
 
 
 @pytest.mark.parametrize(
-    "point",
-    [Point(np.zeros(5)), Point(np.zeros(5), "gradients"), Point(np.zeros(5), "decisions"),
-     asked(Release("counts", 0.1), want="gradients")],
-)  # fmt: skip
-def test_anything_else_is_refused(point):
-    with pytest.raises(DataError, match=r"does not report .*, only noisy sums"):
+    ("point", "named"),
+    [
+        (Point(np.zeros(5)), "only noisy sums"),
+        (Point(np.zeros(5), "gradients"), "only noisy sums"),
+        (Point(np.zeros(5), "decisions"), "only noisy sums"),
+        (asked(Release("counts", 0.1), want="gradients"), "only noisy sums"),
+        (asked(Release("counts", 0.0)), "`mu`"),
+        (asked(Release("counts", np.inf)), "`mu`"),
+        (asked(Release("counts", 0.1, norm=1e6)), "`norm`"),
+        (asked(Release("counts", 0.1), Release("counts", 0.1)), "release must be requested once"),
+        *((asked(Release("scores", 0.1), sharpness=s), "`sharpness`") for s in (np.nan, 0.0, -1.0)),
+        (replace(asked(Release("scores", 0.1)), params=np.full(5, np.nan)), "`params`"),
+    ],
+)
+def test_only_sensible_releases_are_answered(point, named):
+    with pytest.raises(DataError, match=named):
         client().report(SETUP, [point])
 
 
-def test_exact_counts_are_refused():
+@pytest.mark.parametrize(
+    ("setup", "named"),
+    [
+        (Setup(Linear(4), (*RATES, RATES[0])), "rate"),  # its row would count twice
+        (Setup(Linear(4, loss=Hinge()), RATES), "linear models with cross-entropy"),
+    ],
+)
+def test_models_and_rates_of_unknown_sensitivity_are_rejected(setup, named):
+    with pytest.raises(DataError, match=named):
+        client().report(setup, [asked(Release("rates", 0.1))])
+
+
+def test_exact_counts_are_rejected():
     with pytest.raises(DataError, match="exact counts"):
         client().count(SETUP, np.zeros(5))
 
 
-def test_it_counts_what_it_says_and_stops_at_the_budget():
+def test_releases_are_charged_until_the_budget_is_spent():
     whole = mu_of(1.0, 1e-6)
     one = client()
     for _ in range(4):
@@ -76,42 +98,6 @@ def test_two_draws_differ_and_no_seed_can_repeat_them():
         (said,) = client().report(SETUP, [asked(Release("rates", 0.1))])
         draws.append(said.extras["rates"])
     assert not np.array_equal(*draws)
-
-
-@pytest.mark.parametrize("release", [Release("counts", 0.0), Release("counts", np.inf),
-                                     Release("counts", 0.1, norm=1e6)])  # fmt: skip
-def test_releases_that_make_no_sense_are_refused(release):
-    with pytest.raises(DataError, match="must have a `mu`"):
-        client().report(SETUP, [asked(release)])
-
-
-def test_the_same_sum_twice_at_one_point_is_refused():
-    with pytest.raises(DataError, match="release must be"):
-        client().report(SETUP, [asked(Release("counts", 0.1), Release("counts", 0.1))])
-
-
-def test_a_rate_that_is_named_twice_is_refused():
-    """A row behind it would count twice, and its sensitivity once."""
-    with pytest.raises(DataError, match="A rate"):
-        client().report(Setup(Linear(4), (*RATES, RATES[0])), [asked(Release("rates", 0.1))])
-
-
-@pytest.mark.parametrize("sharpness", [np.nan, np.inf, 0.0, -1.0])
-def test_a_slope_that_is_no_slope_is_refused(sharpness):
-    point = replace(asked(Release("scores", 0.1)), sharpness=sharpness)
-    with pytest.raises(DataError, match="`sharpness` must be a positive number"):
-        client().report(SETUP, [point])
-
-
-def test_a_model_that_is_no_number_is_refused():
-    point = replace(asked(Release("scores", 0.1)), params=np.full(5, np.nan))
-    with pytest.raises(DataError, match="`params` must be finite"):
-        client().report(SETUP, [point])
-
-
-def test_models_of_unknown_sensitivity_are_refused():
-    with pytest.raises(DataError, match="linear models with cross-entropy"):
-        client().report(Setup(Linear(4, loss=Hinge()), RATES), [asked(Release("counts", 0.1))])
 
 
 def test_a_client_without_a_budget_releases_nothing():

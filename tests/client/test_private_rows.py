@@ -45,25 +45,27 @@ def test_scores_and_slopes_are_those_of_the_gradient_and_of_smooth_rates():
     assert scale * found[1:] == pytest.approx(slopes, abs=0.01)
 
 
-@pytest.mark.parametrize("sharpness", [0.3, 1.0, 1.5, 2.5, 30.0])
+@pytest.mark.parametrize("cut", [-4.0, 0.0, 0.5])
+@pytest.mark.parametrize("sharpness", [0.3, 1.0, 1.5, 30.0])
 @pytest.mark.parametrize("rates", [RATES, all_rates(RACE)], ids=["one", "two"])
-def test_no_logit_makes_a_row_add_more_to_scores_than_their_sensitivity(rates, sharpness):
-    """Every logit of the table: the row's whole numbers, squared and summed without rounding."""
+def test_no_logit_exceeds_the_sensitivity_of_scores(rates, sharpness, cut):
+    """Every logit of the table: the row's integers, squared and summed without rounding."""
     steps = np.arange(-(17 << 10), (17 << 10) + 1)
-    ones = np.ones(steps.size)
     rows = PrivateRows(
         np.column_stack([steps, 0 * steps]).astype(np.int16),
-        ones,
+        np.ones(steps.size),
         np.ones((steps.size, len(rates))),
         np.zeros((steps.size, 1), np.int32),
         rates,
+        cut,
     )
-    m = rates_of_a_row(rates)
-    weights = rows._scores(Point(np.array([1.0, 0.0]), sharpness=sharpness))[:, : 1 + m]
+    point = Point(np.array([1.0, 0.0]), sharpness=sharpness)
+    weights = rows._scores(point)[:, : 1 + rates_of_a_row(rates)]
     squares = np.square(weights.astype(np.int64)).sum(axis=1).max()
-    most = Release("scores", 1.0, 1.0).sensitivity(rates, Point(np.ones(2), sharpness=sharpness))
-    assert 0.9 * (most * 2**20) ** 2 / (2 if sharpness < 1 else 1) < squares
-    assert squares <= round((most * 2**20) ** 2)
+    bound = Release("scores", 1.0, 1.0).sensitivity(rates, point, cut)
+    assert squares <= round((bound * 2**20) ** 2)
+    if cut == 0.0:  # and the bound is tight
+        assert 0.9 * (bound * 2**20) ** 2 / (2 if sharpness < 1 else 1) < squares
 
 
 def test_cells_count_every_row_once_for_each_attribute():
@@ -115,45 +117,26 @@ def test_what_a_row_adds_does_not_depend_on_the_others():
         assert np.array_equal(parts, exact(kind, data)), kind
 
 
-def test_noise_has_the_standard_deviation_that_the_release_says():
+def test_noise_has_the_standard_deviation_of_the_release():
     data = simulated_data(0, n_rows=50)
     rows = private_rows(data, RATES, 3.3)
     for kind in KINDS:
         release = Release(kind, 0.5)
         total, unit = rows.exact_sum(release, POINT)
-        draws = np.array([rows.release(release, POINT) - total * unit for _ in range(500)])
+        draws = np.array([rows.release(release, POINT) - total * unit for _ in range(200)])
         expected = np.full(total.shape, release.noise_sd(RATES, POINT))
         if kind == "moments":
             expected[np.equal(*np.triu_indices(5))] *= np.sqrt(2)
-        assert draws.std(axis=0) == pytest.approx(expected, rel=0.2), kind
+        assert draws.std(axis=0) == pytest.approx(expected, rel=0.35), kind
 
 
-def test_weighted_rows_and_too_little_noise_are_refused():
+def test_weighted_rows_and_too_little_noise_are_rejected():
     data = simulated_data(0)
     weighted = ClientData(data.X, data.y, data.groups, data.levels, np.ones(60))
     with pytest.raises(DataError, match="must not be weighted"):
         private_rows(weighted, RATES, 3.3)
     with pytest.raises(DataError, match="too many rows for so little noise"):
         with_noise(np.array([2**30]), 0.1)
-
-
-@pytest.mark.parametrize("cut", [-4.0, -1.0, 0.5, 2.0])
-@pytest.mark.parametrize("sharpness", [0.3, 1.5, 30.0])
-def test_no_logit_adds_more_than_the_sensitivity_at_another_cut(sharpness, cut):
-    steps = np.arange(-(17 << 10), (17 << 10) + 1)
-    rows = PrivateRows(
-        np.column_stack([steps, 0 * steps]).astype(np.int16),
-        np.ones(steps.size),
-        np.ones((steps.size, 2)),
-        np.zeros((steps.size, 1), np.int32),
-        RATES,
-        cut,
-    )
-    point = Point(np.array([1.0, 0.0]), sharpness=sharpness)
-    weights = rows._scores(point)[:, : 1 + rates_of_a_row(RATES)]
-    squares = np.square(weights.astype(np.int64)).sum(axis=1).max()
-    most = Release("scores", 1.0, 1.0).sensitivity(RATES, point, cut)
-    assert squares <= round((most * 2**20) ** 2)
 
 
 def test_decisions_and_slopes_are_those_of_plain_reports_at_another_cut():

@@ -107,6 +107,7 @@ def test_a_lower_bound_never_decides_more_rows_rightly():
         assert found == sorted(found, reverse=True)
 
 
+@pytest.mark.thorough
 def test_two_kinds_of_rates_are_scanned_finely_enough_on_many_rows():
     """Thinned thresholds: within the windows, and nearly as good as each rate on its own allows."""
     scores, labels, members = table(0, n_rows=20_000, decimals=9)
@@ -171,7 +172,7 @@ def test_thresholds_are_rounded_to_a_thousandth_of_the_spread(scale):
 
 
 @pytest.mark.parametrize("scores", [np.zeros(6), np.full(6, 1e9), np.full(6, -3.0)])
-def test_scores_that_tell_nobody_apart_select_all_or_nobody(scores):
+def test_equal_scores_select_all_or_nobody(scores):
     labels = np.array([1.0, 1.0, 0.0, 1.0, 1.0, 0.0])
     members = {"a": np.arange(6) < 3, "b": np.arange(6) >= 3}
     for kinds in (("selection",), ("true_positive", "false_positive")):
@@ -190,7 +191,7 @@ def test_one_score_far_out_does_not_make_thresholds_coarse():
     assert best_thresholds(scores, labels, members, asked) == pytest.approx(expected)
 
 
-def test_without_windows_nothing_is_chosen_and_three_kinds_are_refused():
+def test_without_windows_nothing_is_chosen_and_three_kinds_are_rejected():
     scores, labels, members = table(0)
     assert best_thresholds(scores, labels, members, []) == {}
     with pytest.raises(ValueError, match="at most 2 kinds"):

@@ -113,7 +113,7 @@ def test_odd_rows_are_not_always_taken_from_the_first_stratum():
 
 
 @pytest.mark.parametrize("test_size", [-0.1, 1, 1.5, float("nan")])
-def test_bad_share_is_refused(test_size):
+def test_bad_share_is_rejected(test_size):
     with pytest.raises(ValueError, match="`test_size` must be at least 0 and below 1"):
         stratified_split([0, 1], test_size, 0)
 

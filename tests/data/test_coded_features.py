@@ -17,7 +17,7 @@ def coded(seed, n_rows=50):
 
 
 @given(st.integers(0, 99))
-def test_a_row_is_one_where_its_codes_say_so_and_has_its_numbers(seed):
+def test_a_row_has_ones_at_its_codes_and_its_numbers(seed):
     X, cells = coded(seed, n_rows=7)
     plain = np.zeros(X.shape)
     for first, column in zip(X.layout.firsts, cells, strict=True):
@@ -69,7 +69,7 @@ def test_what_a_one_hot_encoder_made_is_found_again(seed, how):
 
 
 @given(st.integers(0, 200))
-def test_a_sparse_matrix_is_either_left_alone_or_said_in_codes_exactly(seed):
+def test_a_sparse_matrix_is_kept_or_coded_exactly(seed):
     rng = np.random.default_rng(seed)
     dense = (rng.random((12, 6)) < rng.random(6)).astype(np.float64)
     if seed % 2:

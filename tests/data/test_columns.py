@@ -152,7 +152,7 @@ def test_numbers_that_may_be_codes_are_noted_until_the_user_decides():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_codes_are_told_from_counts_ages_and_amounts(seed):
+def test_codes_are_distinguished_from_counts_ages_and_amounts(seed):
     rng = np.random.default_rng(seed)
     listed = rng.choice(np.arange(1, 1000), 300, replace=False)
     weights = rng.pareto(1.5, 300) + 0.05

@@ -119,7 +119,7 @@ def test_types_of_a_parquet_file_hold_cell_by_cell(tmp_path, declared):
         ("07,-", "'died' is empty.*'a' 1"),
     ],
 )
-def test_a_row_that_would_reach_into_others_is_refused(more, sentence, tmp_path, declared):
+def test_a_row_that_spans_others_is_rejected(more, sentence, tmp_path, declared):
     with pytest.raises(DataError, match=sentence):
         encoded(as_csv([more, *ROWS], tmp_path / "some.csv"), declared)
 
@@ -185,7 +185,7 @@ def test_a_file_declares_labels_groups_and_columns(tmp_path):
         ("label =", "label", "not TOML"),
     ],
 )
-def test_what_does_not_fit_is_told_by_its_key(tmp_path, old, new, sentence):
+def test_an_error_names_the_key(tmp_path, old, new, sentence):
     with pytest.raises(DataError, match=sentence):
         declare(tmp_path, WHOLE.replace(old, new))
     with pytest.raises(DataError, match=r"nowhere\.toml"):

@@ -34,7 +34,7 @@ def test_rows_find_their_client(frame, columns):
     assert federation.schema.feature_names == ("age", "ward=er", "ward=icu", "ward missing")
 
 
-def test_rows_keep_their_order_andcells(frame, columns):
+def test_rows_keep_their_order_and_cells(frame, columns):
     data = federate(frame, columns, test_size=0).train["b"]
     rows = frame[frame["site"] == "b"]
     age = (rows["age"] - frame["age"].mean()) / frame["age"].std(ddof=0)
@@ -52,7 +52,7 @@ def test_split_is_stratified_by_label_and_group(frame, columns):
             assert abs(held_out - len(stratum) / 2) < 1
 
 
-def test_schema_is_learnt_from_training_rows_only(frame, columns):
+def test_schema_depends_on_training_rows_only(frame, columns):
     loud = frame.copy()
     held_out = federate(loud.assign(row=np.arange(300.0)), columns).test["a"]
     schema = federate(frame.assign(row=np.arange(300.0)), columns).schema
@@ -126,7 +126,7 @@ def test_client_numbers_become_their_text(frame, columns, dtype):
     assert federate(numbered, columns).clients == ("10", "11", "9")
 
 
-def test_notes_name_what_is_wanting(frame, columns):
+def test_notes_name_columns_and_clients_without_information(frame, columns):
     table = frame.assign(
         y=frame["y"].where(frame["site"] != "b", 1),
         race=frame["race"].where(frame["site"] != "c", "white"),
@@ -134,17 +134,16 @@ def test_notes_name_what_is_wanting(frame, columns):
         ward=np.arange(300).astype(str),
     )
     table["Unnamed: 0"] = np.arange(300)
-    notes = federate(table, columns, test_size=0).notes
-    assert notes == (
-        "Label 'y': '1' is the positive value, '0' the other.",
-        "Only one group of 'race' among the training rows of client 'c'.",
-        "Only one label value among the training rows of client 'b'.",
-        "Column 'Unnamed: 0' has no name in the file and was left out.",
-        "Column 'ward' has 300 levels; the 100 most frequent are used and the others count as "
-        "unknown: '189', '19', '190', '191', '192' and 195 more, in 200 of 300 training rows. "
-        "Drop it if it is an identifier (`max_levels=` uses more levels).",
-        "Column 'same' is '1' in every training row and was left out.",
-    )
+    notes = " ".join(federate(table, columns, test_size=0).notes)
+    for named in (
+        "one group of 'race' among the training rows of client 'c'",
+        "one label value among the training rows of client 'b'",
+        "'ward' has 300 levels; the 100 most frequent",
+        "195 more, in 200 of 300 training rows",
+        "`max_levels=`",
+        "'same' is '1' in every training row",
+    ):
+        assert named in notes
 
 
 def test_agreed_levels_and_labels_serve_a_site_that_has_not_all_of_them(frame, columns):
@@ -175,7 +174,7 @@ def test_no_work_is_done_row_by_row(monkeypatch):
 
 
 @given(st.integers(0, 50))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=15)
 def test_pooled_cells_agree_on_the_schema_that_clients_would_agree_on(seed):
     """Numbers to the last bit: one process and sites encode alike."""
     rng = np.random.default_rng(seed)

@@ -48,7 +48,7 @@ def disparity(model, client, position=0, key="value"):
 
 
 @pytest.mark.thorough
-def test_it_ends_where_the_command_line_does(tmp_path):
+def test_fit_equals_a_run_of_the_command_line(tmp_path):
     federation = adult(sensitive="race")
     clients = federation.train
     X = sparse.vstack([sparse.csr_array(data.X) for data in clients.values()])
@@ -129,7 +129,7 @@ def test_rules_of_several_kinds_hold_together():
         assert disparity(model, client, 1) <= 0.1 + 1e-6
 
 
-def test_prices_say_what_relaxing_a_budget_saves():
+def test_prices_are_derivatives_by_the_budget():
     X, y, site, sensitive = rows()
     losses, h = {}, 1e-4
     for budget in (0.05 - h, 0.05, 0.05 + h):
@@ -238,7 +238,7 @@ def test_bad_arguments_get_one_sentence(change, sentence):
 
 
 @pytest.mark.filterwarnings("ignore:The model selects nearly")
-def test_contradictory_budgets_warn_and_say_so():
+def test_contradictory_budgets_warn():
     rng = np.random.default_rng(0)
     X = np.repeat(np.eye(2), 50, axis=0)
     group = np.repeat(["a", "b"], 50)
@@ -251,7 +251,9 @@ def test_contradictory_budgets_warn_and_say_so():
         FCFLClassifier(method="fedavg", l2=0.0).fit(X, group == "a")
 
 
-@pytest.mark.parametrize("container", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize(
+    "container", [pytest.param(np.asarray, marks=pytest.mark.thorough), sparse.csr_array]
+)
 def test_columns_of_unlike_size_are_to_be_scaled_when_rounds_do_not_suffice(container):
     X = rows()[0]
     y = X[:, 0] > 0  # separable: without a penalty no method converges
@@ -336,7 +338,7 @@ def test_a_saved_classifier_reads_back_whole(tmp_path):
     assert again.coef_.tobytes() == model.coef_.tobytes()
 
 
-def test_a_folder_without_a_whole_classifier_is_refused(tmp_path):
+def test_a_folder_without_a_whole_classifier_is_rejected(tmp_path):
     with pytest.raises(DataError, match="There is no classifier in"):
         FCFLClassifier.load(tmp_path)
     X, y, site, _ = rows(n_rows=60)

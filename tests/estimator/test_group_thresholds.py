@@ -71,7 +71,7 @@ def test_score_and_audit_decide_as_predict_does(fitted):
         assert found.disparities[0].value == pytest.approx(np.ptp(shares))
 
 
-def test_who_was_not_in_fit_has_the_common_threshold(fitted):
+def test_unknown_clients_and_groups_have_the_common_threshold(fitted):
     X, _, site, sex = rows(2)
     common = fitted.decision_function(X) >= 0
     away = fitted.predict(X, clients=["west"] * len(X), sensitive_features=sex)
@@ -81,7 +81,7 @@ def test_who_was_not_in_fit_has_the_common_threshold(fitted):
     assert ((away == "yes") == common).all() and ((other == "yes") == common).all()
 
 
-def test_what_is_missing_is_named(fitted):
+def test_missing_arguments_are_named(fitted):
     X, y, site, sex = rows()
     with pytest.raises(ValueError, match="`sensitive_features` must be given to `predict`"):
         fitted.predict(X, clients=site)
@@ -127,7 +127,7 @@ def test_a_saved_classifier_decides_the_same_and_so_does_the_command_line(fitted
         predict_file(tmp_path / "model", tmp_path / "less.csv")
 
 
-def test_without_thresholds_nothing_is_asked_and_what_is_given_changes_nothing():
+def test_without_thresholds_clients_and_groups_are_ignored():
     X, y, site, sex = rows()
     model = FCFLClassifier(0.2, **SETTLED).fit(X, y, clients=site, sensitive_features=sex)
     assert model.thresholds_ is None and model.result_.thresholds is None

@@ -61,7 +61,7 @@ def test_each_loss_is_lowest_where_it_was_minimised(loss):
     assert int(np.argmin(cost)) == LOSSES.index(loss)
 
 
-def test_hinge_has_no_probabilities_and_says_so():
+def test_hinge_has_no_probabilities():
     fitted = fit("hinge")
     X = rows()[0]
     assert not hasattr(fitted, "predict_proba")
@@ -112,6 +112,6 @@ def test_an_own_loss_can_be_fitted_and_not_saved(tmp_path):
 
 
 @pytest.mark.parametrize("loss", ["log", "", None, 1])
-def test_an_unknown_loss_is_refused(loss):
+def test_an_unknown_loss_is_rejected(loss):
     with pytest.raises(ValueError, match="`loss` must be one of"):
         fit(loss)

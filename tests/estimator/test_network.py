@@ -37,7 +37,7 @@ def fitted():
 
 
 @pytest.mark.filterwarnings("ignore:The model selects nearly")
-def test_it_keeps_budgets_and_serves_the_worst_client_better_than_a_line(fitted):
+def test_a_network_keeps_budgets_and_serves_the_worst_client_better_than_a_line(fitted):
     X, y, site, group = rows()
     line = FCFLClassifier(0.05, l2=1e-3, objective="max")
     line.fit(X, y, clients=site, sensitive_features=group)
@@ -87,7 +87,7 @@ def test_weights_are_saved_as_safetensors_and_read_into_the_same_architecture(fi
         FCFLClassifier.load(tmp_path, model=network())
 
 
-def test_what_a_network_cannot_do_is_said():
+def test_unsupported_networks_are_rejected():
     X, y, site, group = rows(n_rows=60)
     with pytest.raises(ValueError, match="`l2` and `objective`"):
         FCFLClassifier(0.05, model=network(), l2="auto").fit(X, y, sensitive_features=group)
