@@ -80,7 +80,10 @@ def _option(one: Argument) -> list[str]:
 
 
 def _plain(text: str) -> list[str]:
-    """Return the lines without the terminal's marks."""
+    """Return the lines without the terminal's marks, with options as code."""
+    text = re.sub(
+        r"`[^`]*`|(?<![\w-])--[a-z][\w-]*", lambda found: f"`{found[0].strip('`')}`", text
+    )
     return text.replace("\b", "").replace("<", "&lt;").splitlines()
 
 
