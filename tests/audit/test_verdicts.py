@@ -111,9 +111,8 @@ def test_a_rate_that_cannot_be_compared_is_never_met():
     found = judge(ODDS, rates, rows, selected, 0.2)
     assert found.value == 0 and found.high == 1.0 and found.verdict == "undetermined"
     assert found.smallest_verifiable == 1.0
-    assert found.notes == (
-        "0 rows with label 1 of race = 'b': that group is left out of the comparison.",
-    )
+    (note,) = found.notes
+    assert "label 1" in note and "'b'" in note
     ratio = judge(Ratio("equalized_odds", "race"), rates, rows, selected, 0.8)
     assert (ratio.low, ratio.verdict) == (0.0, "undetermined")
     far = judge(ODDS, rates, rows, np.array([8e4, 0, 1e4, 8e4]), 0.2)
@@ -132,9 +131,8 @@ def test_fewer_than_two_groups_say_nothing(rule, rows):
 def test_small_groups_are_left_out_and_named():
     found = judged(PARITY, [100, 100, 1], [50, 50, 1], min_group_rows=20)
     assert found.value == 0
-    assert found.notes == (
-        "1 row of race = 'g2', fewer than 20: that group is left out of the comparison.",
-    )
+    (note,) = found.notes
+    assert "'g2'" in note and "20" in note
     assert judged(PARITY, [100, 100, 1], [50, 50, 1]).value == 0.5
 
 

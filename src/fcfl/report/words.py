@@ -157,7 +157,7 @@ def detail_sentences(result: Result) -> list[str]:
     """Return the sentences under the headline of a page."""
     first, verdicts = first_claim(result), verdict_sentence(result)
     found = [
-        verdicts if verdicts != title_of(result) else "",
+        "" if verdicts in title_of(result) else verdicts,
         "" if first is None else people_sentence(first),
         "" if first is None else claim_sentence(first),
         served_sentence(result),
@@ -342,7 +342,7 @@ def people_sentence(claim: Claim) -> str:
     others = f"{shares[1]} {plain(least.group)} people{AMONG.get(least.rate, '')}"
     more = f"{plain(most.group)} people are selected more often"
     if _rate(most) == _rate(least):
-        more = "as often as each other"
+        more = "equally often"
     return f"{where}, {who} and {others} are selected: {more}.{_about_budget(claim, found)}"
 
 
@@ -413,8 +413,10 @@ def _about_budget(claim: Claim, pair: tuple[GroupCount, GroupCount]) -> str:
                 group = f"{plain(smallest.group)}{AMONG.get(smallest.rate, '')}"
                 people = f"In the group {group}, {people}"
         return f" {people} too few to tell whether the {entry.rule} is {claimed}."
-    shown = "is shown to be" if claim.verdict == "met" else "is shown not to be"
-    return f" The {entry.rule} {shown} {claimed}."
+    shown = claimed
+    if claim.verdict == "exceeded":
+        shown = f"{'below' if entry.is_ratio else 'above'} {entry.budget:g}"
+    return f" The {entry.rule} is shown to be {shown}."
 
 
 # --- next steps -----------------------------------------------------------------------------------

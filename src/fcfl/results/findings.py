@@ -276,7 +276,7 @@ def pooling_notes(pooling: PoolingSummary) -> list[str]:
     ]
     if pooling.odd:
         notes.append(
-            f"{first_of(map(repr, pooling.odd), 12)} differ from the other clients by more than "
-            "chance: their estimates may be too low."
+            f"More than chance separates {first_of(map(repr, pooling.odd), 12)} from the other "
+            "clients: estimates there may be too low."
         )
     return notes
