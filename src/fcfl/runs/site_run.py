@@ -4,13 +4,14 @@ import hashlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import cached_property
 
 from fcfl import __version__
 from fcfl._types import ClientId
 from fcfl.client.client import Introduction
 from fcfl.data.columns import label_note, without_advice
-from fcfl.methods.method import RoundInfo
+from fcfl.methods.method import RoundInfo, traits_of
 from fcfl.models.linear import Linear
 from fcfl.models.loss import as_loss, loss_notes
 from fcfl.models.model import Inputs
@@ -33,6 +34,8 @@ from fcfl.sites.transport import Transport
 from fcfl.training.run import OnRound, Session
 
 log = logging.getLogger("fcfl")
+# Of nine in ten runs of sqp with a linear model: `python -m benchmarks.exchanges`.
+EXCHANGES = (7, 60)
 
 
 @dataclass
@@ -68,6 +71,10 @@ class Sites:
         if sites.exchanges.by_phase != {"meet": 1}:  # the first run includes the introductions
             sites.exchanges.take()
             before = {name: replace(one) for name, one in sites.traffic.items()}
+        method = self.run.make_method(experiment)
+        is_usual = traits_of(method).is_cross_validated and module is None
+        if is_usual and self.run.command == "train" and not self.run.resume:
+            self.on_message(_expected_cost(sites.traffic))
         checksums = repr(sorted(agreement.checksums.items()))
         return Opened(
             federation=sites,
@@ -82,10 +89,21 @@ class Sites:
                 *loss_notes(loss),
                 *_about_versions(sites.introductions),
             ),
-            method=self.run.make_method(experiment),
+            method=method,
             deployment=lambda met: _deployment(sites, met, before),
             **rules_of(experiment, agreement.terms.sensitive, sites.names, agreement.levels),
         )
+
+
+def _expected_cost(traffic: Mapping[ClientId, Traffic]) -> str:
+    """Return how many exchanges to expect, and how long they take at the pace of introductions."""
+    seconds = max(one.slowest_seconds for one in traffic.values())
+    low, high = EXCHANGES
+    most = timedelta(seconds=round(high * seconds))
+    return (
+        f"Expect {low} to {high} exchanges with all sites: at most about {most} at "
+        f"{seconds:.2g} s each, the time of the slowest introduction."
+    )
 
 
 def _deployment(
