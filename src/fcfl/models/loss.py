@@ -6,9 +6,10 @@ which is a probability, to the scale of the logits.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from fcfl._types import Matrix, Vector
 
 
 def sigmoid(logits: Vector) -> Vector:
-    r""":math:`1 / (1 + e^{-z})`, to two units in the last place; thrice as fast as scipy's.
+    r"""Return :math:`1 / (1 + e^{-z})`, to two units in the last place, faster than SciPy.
 
     Below -709 it is zero: the power is infinite there.
     """
@@ -29,7 +30,7 @@ def sigmoid(logits: Vector) -> Vector:
 
 
 def softplus(logits: Vector) -> Vector:
-    r""":math:`\log(1 + e^z)`, exact to 2e-16 beside 1 and twice as fast as `numpy.logaddexp`."""
+    r"""Return :math:`\log(1 + e^z)`, exact to 2e-16 beside 1, faster than `numpy.logaddexp`."""
     rest = np.abs(logits)
     np.exp(np.negative(rest, out=rest), out=rest)
     np.log(np.add(rest, 1.0, out=rest), out=rest)
@@ -42,133 +43,93 @@ HINGE_WIDTH = 0.1
 HALF = 0.5  # the decision threshold by default
 
 
-class Loss(Protocol):
-    """A loss of one logit and a label, twice differentiable in the logit."""
+class Loss(ABC):
+    """A loss of one logit and a label, twice differentiable in the logit.
 
-    @property
-    def name(self) -> str: ...  # noqa: D102
-
-    @property
-    def has_probabilities(self) -> bool:
-        """Whether `scores` estimate the probability of label 1."""
-        ...
-
-    def scores(self, logits: Vector) -> Vector:
-        """What a person is shown of each row: a probability where there is one, else the logit."""
-        ...
-
-    def cut_at(self, threshold: float) -> float:
-        """Return the logit whose score is ``threshold``; raise `ValueError` if there is none."""
-        ...
-
-    def each(self, logits: Vector, y: Vector) -> Vector:
-        """The loss of each row."""
-        ...
-
-    def slope_each(self, logits: Vector, y: Vector) -> Vector:
-        """The derivative of each row's loss with respect to its logit."""
-        ...
-
-    def total(self, logits: Vector, counts: Vector, positives: Vector) -> float:
-        """The sum over all rows."""
-        ...
-
-    def items(self, logits: Vector, counts: Vector, positives: Vector) -> Vector:
-        """The sum over the rows of each item."""
-        ...
-
-    def slopes(self, logits: Vector, counts: Vector, positives: Vector) -> Vector:
-        """The derivative of each item's sum with respect to its logit."""
-        ...
-
-    def bends(self, logits: Vector, counts: Vector, positives: Vector) -> Vector:
-        """The second derivative."""
-        ...
-
-    def by_label(self, logits: Vector) -> Matrix:
-        """The loss of each item if its label were 0, then if it were 1."""
-        ...
-
-
-class _ByLabel:
-    """What a loss that is given by label shares with any other such."""
+    ``name`` is the one by which it is chosen. With ``has_probabilities``, `scores` estimate the
+    probability of label 1.
+    """
 
     __slots__ = ()
+    name: ClassVar[str]
+    has_probabilities: ClassVar[bool] = True
 
-    def by_label(self, logits: Vector) -> Matrix:
-        """The loss of each item if its label were 0, then if it were 1."""
-        raise TypeError("A loss by label says how large it is for each.")
+    @abstractmethod
+    def scores(self, logits: Vector) -> Vector:
+        """Return what is shown of each row: a probability if there is one, else the logit."""
+
+    @abstractmethod
+    def cut_at(self, threshold: float) -> float:
+        """Return the logit whose score is ``threshold``; raise `ValueError` if there is none."""
+
+    @abstractmethod
+    def items(self, logits: Vector, counts: Vector, positives: Vector) -> Vector:
+        """Return the sum of the losses over the rows of each item."""
+
+    @abstractmethod
+    def slopes(self, logits: Vector, counts: Vector, positives: Vector) -> Vector:
+        """Return the derivative of each item's sum with respect to its logit."""
+
+    @abstractmethod
+    def bends(self, logits: Vector, counts: Vector, positives: Vector) -> Vector:
+        """Return the second derivative."""
 
     def total(self, logits: Vector, counts: Vector, positives: Vector) -> float:
-        """The sum over all rows."""
+        """Return the sum over all rows."""
         return float(self.items(logits, counts, positives).sum())
 
-    def items(self, logits: Vector, counts: Vector, positives: Vector) -> Vector:
-        """The sum over the rows of each item."""
-        as_0, as_1 = self.by_label(logits)
-        losses: Vector = (counts - positives) * as_0 + positives * as_1
-        return losses
+    def each(self, logits: Vector, y: Vector) -> Vector:
+        """Return the loss of each row."""
+        return self.items(logits, np.ones_like(logits), y)
+
+    def slope_each(self, logits: Vector, y: Vector) -> Vector:
+        """Return the derivative of each row's loss with respect to its logit."""
+        return self.slopes(logits, np.ones_like(logits), y)
+
+    def by_label(self, logits: Vector) -> Matrix:
+        """Return the loss of each item if its label were 0, then if it were 1."""
+        return np.array([self.each(logits, np.full_like(logits, label)) for label in (0, 1)])
 
 
 @dataclass(frozen=True, slots=True)
-class CrossEntropy:
+class CrossEntropy(Loss):
     r""":math:`\log(1 + e^z) - y z`, in nats; its scores :math:`\sigma(z)` are probabilities."""
 
     name: ClassVar[str] = "cross-entropy"
-    has_probabilities: ClassVar[bool] = True
 
     def scores(self, logits: Vector) -> Vector:
-        r"""Probabilities :math:`\sigma(z)`."""
-        probabilities: Vector = sigmoid(logits)
-        return probabilities
+        r"""Return probabilities :math:`\sigma(z)`."""
+        return sigmoid(logits)
 
     def cut_at(self, threshold: float) -> float:
         r"""Return :math:`\log(P / (1 - P))`."""
         return math.log(threshold / (1.0 - threshold))
 
-    def each(self, logits: Vector, y: Vector) -> Vector:
-        """The loss of each row."""
-        losses: Vector = softplus(logits) - y * logits
-        return losses
-
-    def slope_each(self, logits: Vector, y: Vector) -> Vector:
-        r""":math:`\sigma(z) - y`."""
-        slopes: Vector = sigmoid(logits) - y
-        return slopes
-
-    def total(self, logits: Vector, counts: Vector, positives: Vector) -> float:
-        """The sum over all rows."""
-        return float(self.items(logits, counts, positives).sum())
-
     def items(self, logits: Vector, counts: Vector, positives: Vector) -> Vector:
-        """The sum over the rows of each item."""
+        """Return the sum of the losses over the rows of each item."""
         losses: Vector = counts * softplus(logits) - positives * logits
         return losses
 
     def slopes(self, logits: Vector, counts: Vector, positives: Vector) -> Vector:
-        r""":math:`n \sigma(z) - n_1`."""
+        r"""Return :math:`n \sigma(z) - n_1`."""
         slopes: Vector = counts * sigmoid(logits) - positives
         return slopes
 
     def bends(self, logits: Vector, counts: Vector, positives: Vector) -> Vector:
-        r""":math:`n \sigma(z) (1 - \sigma(z))`."""
+        r"""Return :math:`n \sigma(z) (1 - \sigma(z))`."""
         probability = sigmoid(logits)
         bends: Vector = counts * probability * (1 - probability)
         return bends
 
-    def by_label(self, logits: Vector) -> Matrix:
-        """The loss of each item if its label were 0, then if it were 1."""
-        return np.array([softplus(logits), softplus(-logits)])
-
 
 @dataclass(frozen=True, slots=True)
-class Hinge(_ByLabel):
+class Hinge(Loss):
     r""":math:`\max(0, 1 - s z)` with :math:`s = \pm 1` for the label, its corner rounded.
 
     .. math:: h(u) = w \log(1 + e^{u/w}), \qquad u = 1 - s z
 
     which lies above the hinge, by at most :math:`w \log 2`. The width w is 0.1. Its logits order
-    rows; they say nothing about probabilities.
+    rows; they are not log-odds.
     """
 
     width: float = HINGE_WIDTH
@@ -179,7 +140,7 @@ class Hinge(_ByLabel):
         check_positive("width", self.width)
 
     def scores(self, logits: Vector) -> Vector:
-        """The logits themselves: they are not probabilities."""
+        """Return the logits: they are not probabilities."""
         return logits
 
     def cut_at(self, threshold: float) -> float:
@@ -191,81 +152,59 @@ class Hinge(_ByLabel):
             )
         return 0.0
 
-    def _rounded(self, beyond: Vector) -> Vector:
-        rounded: Vector = self.width * np.logaddexp(0.0, beyond / self.width)
-        return rounded
-
-    def each(self, logits: Vector, y: Vector) -> Vector:
-        """The loss of each row."""
-        return self._rounded(1.0 - (2.0 * y - 1.0) * logits)
-
-    def slope_each(self, logits: Vector, y: Vector) -> Vector:
-        r""":math:`-s \sigma(u/w)`."""
-        signs = 2.0 * y - 1.0
-        slopes: Vector = -signs * sigmoid((1.0 - signs * logits) / self.width)
-        return slopes
+    def items(self, logits: Vector, counts: Vector, positives: Vector) -> Vector:
+        """Return the sum of the losses over the rows of each item."""
+        as_0, as_1 = (np.logaddexp(0.0, (1.0 + z) / self.width) for z in (logits, -logits))
+        losses: Vector = self.width * ((counts - positives) * as_0 + positives * as_1)
+        return losses
 
     def slopes(self, logits: Vector, counts: Vector, positives: Vector) -> Vector:
-        r""":math:`n_0 \sigma((1 + z)/w) - n_1 \sigma((1 - z)/w)`."""
-        as_0, as_1 = sigmoid((1.0 + logits) / self.width), sigmoid((1.0 - logits) / self.width)
+        r"""Return :math:`n_0 \sigma((1 + z)/w) - n_1 \sigma((1 - z)/w)`."""
+        as_0, as_1 = (sigmoid((1.0 + z) / self.width) for z in (logits, -logits))
         slopes: Vector = (counts - positives) * as_0 - positives * as_1
         return slopes
 
     def bends(self, logits: Vector, counts: Vector, positives: Vector) -> Vector:
-        r""":math:`\sigma(1 - \sigma)/w` at each label's u, times its rows."""
-        as_0, as_1 = sigmoid((1.0 + logits) / self.width), sigmoid((1.0 - logits) / self.width)
+        r"""Return :math:`\sigma(1 - \sigma)/w` at each label's u, times its rows."""
+        as_0, as_1 = (sigmoid((1.0 + z) / self.width) for z in (logits, -logits))
         bends = (counts - positives) * as_0 * (1 - as_0) + positives * as_1 * (1 - as_1)
         found: Vector = bends / self.width
         return found
 
-    def by_label(self, logits: Vector) -> Matrix:
-        """The loss of each item if its label were 0, then if it were 1."""
-        return np.array([self._rounded(1.0 + logits), self._rounded(1.0 - logits)])
-
 
 @dataclass(frozen=True, slots=True)
-class Squared(_ByLabel):
+class Squared(Loss):
     r""":math:`(p - y)^2` with :math:`p = (1 + z)/2`: least squares on the label.
 
-    The best p is the probability of label 1, and zero logits say one half; a linear p leaves
+    The best p is the probability of label 1, and zero logits stand for one half. A linear p leaves
     [0, 1], where scores are cut off.
     """
 
     name: ClassVar[str] = "squared"
-    has_probabilities: ClassVar[bool] = True
 
     def scores(self, logits: Vector) -> Vector:
-        """Probabilities :math:`(1 + z)/2`, cut off at 0 and 1."""
-        probabilities: Vector = np.clip((1.0 + logits) / 2.0, 0.0, 1.0)
-        return probabilities
+        """Return probabilities :math:`(1 + z)/2`, cut off at 0 and 1."""
+        return np.clip((1.0 + logits) / 2.0, 0.0, 1.0)
 
     def cut_at(self, threshold: float) -> float:
         """Return :math:`2P - 1`."""
         return 2.0 * threshold - 1.0
 
-    def each(self, logits: Vector, y: Vector) -> Vector:
-        """The loss of each row."""
-        losses: Vector = ((1.0 + logits) / 2.0 - y) ** 2
+    def items(self, logits: Vector, counts: Vector, positives: Vector) -> Vector:
+        """Return the sum of the losses over the rows of each item."""
+        as_0, as_1 = (1.0 + logits) ** 2 / 4.0, (1.0 - logits) ** 2 / 4.0
+        losses: Vector = (counts - positives) * as_0 + positives * as_1
         return losses
 
-    def slope_each(self, logits: Vector, y: Vector) -> Vector:
-        """:math:`p - y`."""
-        slopes: Vector = (1.0 + logits) / 2.0 - y
-        return slopes
-
     def slopes(self, logits: Vector, counts: Vector, positives: Vector) -> Vector:
-        """:math:`n p - n_1`."""
+        """Return :math:`n p - n_1`."""
         slopes: Vector = counts * (1.0 + logits) / 2.0 - positives
         return slopes
 
     def bends(self, logits: Vector, counts: Vector, positives: Vector) -> Vector:
-        """:math:`n / 2`."""
+        """Return :math:`n / 2`."""
         bends: Vector = counts / 2.0 + np.zeros_like(logits)
         return bends
-
-    def by_label(self, logits: Vector) -> Matrix:
-        """The loss of each item if its label were 0, then if it were 1."""
-        return np.array([(1.0 + logits) ** 2 / 4.0, (1.0 - logits) ** 2 / 4.0])
 
 
 CROSS_ENTROPY = CrossEntropy()
@@ -274,24 +213,24 @@ LOSSES: dict[str, type[CrossEntropy] | type[Hinge] | type[Squared]] = {
 }
 
 
-def as_loss(name: str, value: Any) -> Loss:
-    """The loss of this name, or the loss itself where it is one; ``name`` is the argument's."""
+def as_loss(name: str, value: str | Loss) -> Loss:
+    """Return the loss of this name, or the loss itself; ``name`` is the argument's."""
+    if isinstance(value, Loss):
+        return value
     if not isinstance(value, str):
-        if not hasattr(value, "slope_each"):
-            raise ValueError(
-                f"`{name}` must be one of {', '.join(map(repr, LOSSES))} or a loss, got {value!r}."
-            )
-        return cast(Loss, value)
+        raise ValueError(
+            f"`{name}` must be one of {', '.join(map(repr, LOSSES))} or a loss, got {value!r}."
+        )
     return LOSSES[check_choice(name, value, LOSSES)]()
 
 
 def loss_to_json(loss: Loss) -> dict[str, object]:
-    """What a model file says about its loss: the name, and the width of a hinge."""
+    """Return the entry of a model file: the name, and the width of a hinge."""
     return {"name": loss.name, **asdict(cast(Any, loss))}
 
 
 def loss_from_json(described: Mapping[str, object]) -> Loss:
-    """The loss that a model file describes."""
+    """Return the loss that a model file describes."""
     found = LOSSES[check_choice("loss", str(described["name"]), LOSSES)]
     options = {key: value for key, value in described.items() if key != "name"}
     check_keys(options, found.__dataclass_fields__, "the loss of a model file")
@@ -299,7 +238,7 @@ def loss_from_json(described: Mapping[str, object]) -> Loss:
 
 
 def loss_notes(loss: Loss) -> tuple[str, ...]:
-    """What a person should know about scores and losses of a run; nothing for cross-entropy."""
+    """Return notes on the scores and losses of a run; none for cross-entropy."""
     if loss.name == Hinge.name:
         width = loss_to_json(loss)["width"]
         return (
