@@ -86,7 +86,13 @@ class Extra(ABC):
 
     @abstractmethod
     def answer(self, rows: Any, point: "Point") -> Mapping[str, Matrix]:
-        """Return arrays by name, computed by the client from its rows under the model."""
+        """Return arrays by name, computed by the client from its rows under the model.
+
+        Rows of ours have ``name``, ``loss``, ``cut``, ``features`` (``original_features`` as they
+        were given), ``logits(params)``, ``pull_back(params, residuals)`` and, for each item of
+        identical rows, ``row_counts``, ``positive_counts`` (rows with label 1) and
+        ``member_counts``, shape (items, rates); ``group_counts`` are sums of these.
+        """
 
     @abstractmethod
     def shapes(self, point: "Point", n_rates: int) -> Mapping[str, tuple[int, ...]]:

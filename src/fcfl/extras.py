@@ -1,4 +1,4 @@
-"""Questions of some baselines beyond losses and rates: the extension point of `Point`.
+"""Extras of some baselines: what they request beyond losses and rates.
 
 Sites over a network answer `LocalTraining` only; `DisclosedRows` would send rows.
 """
@@ -6,7 +6,7 @@ Sites over a network answer `LocalTraining` only; `DisclosedRows` would send row
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,34 +17,6 @@ from fcfl._types import ClientId, Extra, Matrix, Point, Vector, client_seed
 Items: TypeAlias = NDArray[np.intp]
 
 MIN_BATCH_ROWS = 32  # the change of the parameters by a batch of one row is that row
-
-
-class RowsUnderModel(Protocol):
-    """A client's rows as a model holds them; identical rows may be merged into one item.
-
-    ``row_counts`` has the rows each item stands for, ``positive_counts`` those with label 1,
-    ``member_counts`` those behind each rate, shape (items, rates).
-    """
-
-    @property
-    def name(self) -> ClientId: ...  # noqa: D102
-    @property
-    def loss(self) -> Any: ...  # noqa: D102
-    @property
-    def row_counts(self) -> Vector: ...  # noqa: D102
-    @property
-    def positive_counts(self) -> Vector: ...  # noqa: D102
-    @property
-    def member_counts(self) -> Matrix: ...  # noqa: D102
-    @property
-    def group_counts(self) -> Vector: ...  # noqa: D102
-    @property
-    def original_features(self) -> Any: ...  # noqa: D102
-    @property
-    def features(self) -> Any: ...  # noqa: D102
-    def logits(self, params: Vector) -> Vector: ...  # noqa: D102
-    def pull_back(self, params: Vector, residuals: Matrix) -> Matrix: ...  # noqa: D102
-    def train_locally(self, params: Vector, training: "LocalTraining") -> Vector: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -65,7 +37,7 @@ class LocalTraining(Extra):
     def __post_init__(self) -> None:
         check_batch_rows(self.batch_rows)
 
-    def answer(self, rows: RowsUnderModel, point: Point) -> dict[str, Matrix]:
+    def answer(self, rows: Any, point: Point) -> dict[str, Matrix]:
         """Return the client's last parameters."""
         return {"local_params": rows.train_locally(point.params, self)}
 
@@ -84,7 +56,7 @@ class DisclosedRows(Extra):
     counts: Mapping[ClientId, int]
     seed: int = 0
 
-    def answer(self, rows: RowsUnderModel, point: Point) -> dict[str, Matrix]:
+    def answer(self, rows: Any, point: Point) -> dict[str, Matrix]:
         """Return the rows, dense."""
         X = rows.original_features
         random = np.random.default_rng(client_seed(self.seed, rows.name))

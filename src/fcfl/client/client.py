@@ -14,7 +14,7 @@ from fcfl.client.thresholds import RateWindow, best_thresholds, decision_weights
 from fcfl.data import Schema, Statistics
 from fcfl.data.client_data import ClientData
 from fcfl.models.kernels import CurvatureSum
-from fcfl.models.model import Model, ModelRows, at_threshold, rows_can_add_up
+from fcfl.models.model import Model, ModelRows, at_threshold
 from fcfl.models.rates import GroupThresholds, rate_members, smooth_selection
 from fcfl.policy import Policy, PrivacyBudget, check_rules_kept
 from fcfl.preference import Ballot, Choices, Preference
@@ -223,10 +223,10 @@ class LocalClient:
         self, setup: Setup, points: Sequence[Point], sums: Sequence[CurvatureSum | None]
     ) -> tuple[Report, ...]:
         """Return the reports, their curvatures added to the sums over clients, one per point."""
-        rows = self.rows(setup)
+        rows: Any = self.rows(setup)
         return tuple(
             rows.report_into(point, total)
-            if total is not None and rows_can_add_up(rows)
+            if total is not None and hasattr(type(rows), "report_into")
             else add_own(rows.report(point), total)
             for point, total in zip(points, sums, strict=True)
         )

@@ -18,30 +18,13 @@ Only sums over rows leave a client.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from fcfl._types import ClientId, Extra, Matrix, Point, Vector
-from fcfl.extras import RowsUnderModel
 from fcfl.models.rates import smooth_selection, smooth_selection_slope
-
-
-class SlopedRows(Protocol):
-    """Rows whose logits have gradients: sums of them, and of their squared lengths under F."""
-
-    @property
-    def member_counts(self) -> Matrix: ...  # noqa: D102
-    @property
-    def group_counts(self) -> Vector: ...  # noqa: D102
-    @property
-    def cut(self) -> float: ...  # noqa: D102
-    def logits(self, params: Vector) -> Vector: ...  # noqa: D102
-    def pull_back(self, params: Vector, residuals: Matrix) -> Matrix: ...  # noqa: D102
-    def slope_squares(  # noqa: D102
-        self, params: Vector, weights: Matrix, spread: "GradientSpread"
-    ) -> Vector: ...
 
 
 @dataclass(frozen=True)
@@ -56,12 +39,12 @@ class GradientSpread(Extra):
 
     @cached_property
     def inverse(self) -> Matrix:
-        """:math:`F F^T`, made once for all clients of a process."""
+        """:math:`F F^T`, computed once for all clients of a process."""
         inverse: Matrix = self.factor @ self.factor.T
         return inverse
 
-    def answer(self, rows: SlopedRows, point: Point) -> Mapping[str, Matrix]:
-        """One number per rate: the mean of squared lengths, less the squared length of the mean."""
+    def answer(self, rows: Any, point: Point) -> Mapping[str, Matrix]:
+        """Return per rate the mean of squared lengths, less the squared length of the mean."""
         score = smooth_selection(rows.logits(point.params), rows.cut, point.sharpness)
         slope = smooth_selection_slope(score, point.sharpness)[:, None]
         members, counts = rows.member_counts, np.maximum(rows.group_counts, 1.0)
@@ -71,7 +54,7 @@ class GradientSpread(Extra):
         return {"gradient_spread": np.maximum(variance, 0.0) / counts}
 
     def shapes(self, point: Point, n_rates: int) -> dict[str, tuple[int, ...]]:
-        """One number per rate."""
+        """Return one number per rate."""
         return {"gradient_spread": (n_rates,)}
 
 
@@ -94,15 +77,15 @@ class LeaveOneOut(Extra):
 
     @cached_property
     def inverses(self) -> tuple[Matrix, ...]:
-        """The inverse Hessians, made once for all clients of a process."""
+        """The inverse Hessians, computed once for all clients of a process."""
         return tuple(factor @ factor.T for factor in self.factors)
 
     def for_client(self, name: ClientId) -> "LeaveOneOut":
-        """Return the question with the weights of one client only."""
+        """Return it with the weights of one client only."""
         return replace(self, weights={name: self.weights[name]})
 
-    def answer(self, rows: RowsUnderModel, point: Point) -> Mapping[str, Matrix]:
-        """The sums over rows, or over an even sample of them where there are very many."""
+    def answer(self, rows: Any, point: Point) -> Mapping[str, Matrix]:
+        """Return the sums over rows, or over an even sample if there are very many."""
         every = np.arange(rows.row_counts.size)
         kept = every[:: max(-(-every.size // MOST_ROWS), 1)]
         counts, positives = rows.row_counts[kept], rows.positive_counts[kept]
@@ -127,13 +110,13 @@ class LeaveOneOut(Extra):
         }
 
     def shapes(self, point: Point, n_rates: int) -> dict[str, tuple[int, ...]]:
-        """One number per model and one for the rows; one per pair of models."""
+        """Return one number per model and one for the rows; one per pair of models."""
         n = len(self.models)
         return {"loo_losses": (n + 1,), "loo_products": (n, n)}
 
 
 def _leverages(features: Any, inverse: Matrix) -> Vector:
-    """:math:`x^T H^{-1} x` of each row, a 1 for the intercept appended."""
+    """Return :math:`x^T H^{-1} x` of each row, with a 1 for the intercept appended."""
     inner, border, corner = inverse[:-1, :-1], inverse[:-1, -1], inverse[-1, -1]
     found = np.empty(features.shape[0])
     for first in range(0, found.size, _BLOCK):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeGuard, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from fcfl._checks import is_number
 from fcfl._files import replace_file
@@ -18,7 +18,6 @@ from fcfl._types import ClientId, Point, RateId, Report, Vector
 from fcfl.data.client_data import ClientData
 from fcfl.data.schema import Number, Schema
 from fcfl.errors import DataError, FCFLError
-from fcfl.models.kernels import CurvatureSum
 from fcfl.models.loss import CROSS_ENTROPY, HALF, Loss
 from fcfl.models.rates import GroupThresholds
 
@@ -143,35 +142,26 @@ T = TypeVar("T")
 
 
 class ModelRows(Protocol):
-    """A client's rows under a model: they can be reported on."""
+    """A client's rows under a model.
+
+    Rows may also have ``report_into(point, total)``, which adds the curvature to a `CurvatureSum`
+    and leaves it out of the report, and what the extras of a request read: see `Extra`.
+    """
 
     @property
     def n_params(self) -> int: ...  # noqa: D102
 
     def report(self, point: Point) -> Report:
-        """Loss and smooth rates at ``point``, with gradients and whatever else it wants."""
+        """Report loss and smooth rates at ``point``, with gradients and extras as requested."""
         ...
 
     def with_groups_of(self, least: float) -> "ModelRows":
-        """The same rows, in which a group of fewer than ``least`` rows has none."""
+        """Return the same rows, in which a group of fewer than ``least`` rows has none."""
         ...
-
-
-class SummingRows(ModelRows, Protocol):
-    """Rows whose curvature is cheaper to add to that of others than to make on its own."""
-
-    def report_into(self, point: Point, total: CurvatureSum) -> Report:
-        """The report without curvature, which is added to ``total``."""
-        ...
-
-
-def rows_can_add_up(rows: ModelRows) -> TypeGuard[SummingRows]:
-    """Whether rows have a `report_into`."""
-    return callable(getattr(type(rows), "report_into", None))
 
 
 class Model(Protocol):
-    """What is trained: first parameters, reports on rows, logits, and the loss."""
+    """First parameters, reports on rows, logits, and the loss."""
 
     @property
     def n_params(self) -> int: ...  # noqa: D102
@@ -180,51 +170,51 @@ class Model(Protocol):
 
     @property
     def threshold(self) -> float:
-        """The decision threshold: the score from which on a row is selected."""
+        """Decision threshold: the score from which on a row is selected."""
         ...
 
     @property
     def cut(self) -> float:
-        """The same on the scale of the logits. Every rate and every decision is taken there."""
+        """The same on the scale of the logits. Every rate and every decision uses it."""
         ...
 
     @property
     def default_l2(self) -> float | None:
-        """The L2 weight by default; None leaves it to be chosen."""
+        """Default L2 weight; None if it is to be chosen."""
         ...
 
     @property
     def default_starts(self) -> int:
-        """How many starts are compared by default."""
+        """Default number of starts to compare."""
         ...
 
     @property
     def default_confidence(self) -> float:
-        """How sure to be, by default, that budgets hold on new rows."""
+        """Default level at which budgets are to hold on new rows."""
         ...
 
     def start(self) -> Vector:
-        """The first parameters."""
+        """Return the first parameters."""
         ...
 
     def other_starts(self, count: int, seed: int) -> Mapping[str, Vector]:
-        """At most ``count`` other parameters to start from, by name."""
+        """Return at most ``count`` other parameters to start from, by name."""
         ...
 
     def neutral_start(self) -> Vector:
-        """Where fits begin that are only compared with each other, whatever `start` is."""
+        """Return parameters at which fits begin that are only compared with each other."""
         ...
 
     def rows(self, client: ClientId, data: ClientData, rates: Sequence[RateId]) -> ModelRows:
-        """A client's rows, ready to be reported on; rates in this order."""
+        """Return a client's rows, ready for reports; rates in this order."""
         ...
 
     def logits(self, params: Vector, X: Any) -> Vector:
-        """The logit of each row of ``X``; a row is selected from `cut` on."""
+        """Return the logit of each row of ``X``; a row is selected from `cut` on."""
         ...
 
     def adapt_method(self, method: M) -> M:
-        """The method with what this model can afford, where the choice was left open."""
+        """Return the method with its unset options set to what this model can afford."""
         ...
 
     def write(self, params: Vector, folder: Path, inputs: Inputs | None) -> None:
@@ -260,9 +250,9 @@ def at_threshold(model: T, threshold: float | None) -> T:
 
 @dataclass(frozen=True, eq=False)
 class Opaque:
-    """A model that only its clients know: here one knows no more than where training starts.
+    """A model that only its clients can evaluate; the server has its first parameters.
 
-    For clients of your own that report losses and rates which are not those of rows in memory.
+    It is for clients of your own whose losses and rates are not those of rows in memory.
     """
 
     first: Vector
@@ -282,32 +272,32 @@ class Opaque:
 
     @property
     def n_params(self) -> int:
-        """How many numbers are trained."""
+        """Number of trained parameters."""
         return int(self.first.size)
 
     def start(self) -> Vector:
-        """The first parameters."""
+        """Return the first parameters."""
         return self.first
 
     neutral_start = start
 
     def other_starts(self, count: int, seed: int) -> Mapping[str, Vector]:
-        """None: what other parameters would mean is known to the clients only."""
+        """Return none: only the clients can interpret parameters."""
         return {}
 
     def rows(self, client: ClientId, data: ClientData, rates: Sequence[RateId]) -> ModelRows:
-        """Rows that this process holds mean nothing to it."""
+        """Raise `TypeError`: only a client can evaluate this model."""
         raise TypeError(f"Client {client!r} must report by itself: its model is not known here.")
 
     def logits(self, params: Vector, X: Any) -> Vector:
-        """Nor has it logits."""
+        """Raise `TypeError`: only a client can evaluate this model."""
         raise TypeError("This model has no logits: it is known to its clients only.")
 
     def adapt_method(self, method: M) -> M:
-        """Nothing is known of what it can afford."""
+        """Return the method unchanged."""
         return method
 
     def write(self, params: Vector, folder: Path, inputs: Inputs | None) -> None:
-        """Write the numbers, which is all that is known: a line each in ``params.txt``."""
+        """Write the parameters, a line each in ``params.txt``."""
         text = "\n".join(repr(float(value)) for value in params)
         replace_file(folder / PARAMS, (text + "\n").encode())

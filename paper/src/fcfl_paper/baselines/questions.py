@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from fcfl._types import ClientId, Extra, Matrix, Point, Vector, client_seed
-from fcfl.extras import Items, LocalTraining, RowsUnderModel, train_locally
+from fcfl.extras import Items, LocalTraining, train_locally
 from fcfl.problem.evaluation import Problem
 
 Positions: TypeAlias = NDArray[np.int64]
@@ -31,7 +31,7 @@ class WeightedTraining(Extra):
     training: LocalTraining
     set_weights: Mapping[ClientId, Matrix]
 
-    def answer(self, rows: RowsUnderModel, point: Point) -> dict[str, Matrix]:
+    def answer(self, rows: Any, point: Point) -> dict[str, Matrix]:
         """Return where the client ends; an item is split into its rows with label 0 and 1."""
         added = self.set_weights[rows.name] @ rows.member_counts.T
         counts = np.array([rows.row_counts - rows.positive_counts, rows.positive_counts])
@@ -62,7 +62,7 @@ class WeightedTraining(Extra):
 class LossesByLabel(Extra):
     """``set_losses``: the mean loss of the rows behind each rate if their label were 0, and 1."""
 
-    def answer(self, rows: RowsUnderModel, point: Point) -> dict[str, Matrix]:
+    def answer(self, rows: Any, point: Point) -> dict[str, Matrix]:
         """Return two lines, one column per rate."""
         losses = rows.loss.by_label(rows.logits(point.params))
         counts = np.where(rows.group_counts > 0, rows.group_counts, 1.0)
@@ -91,7 +91,7 @@ class KernelSums(Extra):
     centres: Vector
     weights: Vector
 
-    def answer(self, rows: RowsUnderModel, point: Point) -> dict[str, Matrix]:
+    def answer(self, rows: Any, point: Point) -> dict[str, Matrix]:
         """Return the sums, and their gradients where the point wants gradients."""
         kernel = gaussian_kernel(rows.features, self.references, self.bandwidth)
         logits = rows.logits(point.params)
