@@ -123,6 +123,7 @@ def difference_interval(
 ) -> Interval | None:
     """Return the interval of the signed difference of two rates; ``None`` without rows.
 
+    >>> from fcfl.audit import difference_interval
     >>> low, high = difference_interval(12, 24, 80, 157)
     >>> round(low, 3), round(high, 3)
     (-0.215, 0.196)
