@@ -11,7 +11,7 @@ from fcfl.negotiation.negotiating import caps_of
 from fcfl.policy import read_policy
 from fcfl.preference import Ballot, Choices, Figures, Preference
 from fcfl.rules import Difference
-from fcfl.runs.negotiation_run import read_policies
+from fcfl.runs.many_runs import read_policies
 from helpers import simulated_data
 
 ALONE = Figures(0.80, 0.10)

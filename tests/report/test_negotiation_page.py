@@ -17,7 +17,7 @@ from fcfl.report.negotiation import headline
 from fcfl.report.page import render_negotiation
 from fcfl.results.negotiation import Negotiation, Offer, View
 from fcfl.rules import Difference
-from fcfl.runs.negotiation_run import policy_text
+from fcfl.runs.many_runs import policy_text
 
 BAD = "<script>alert(1)</script>"
 CLIENTS = ("north", "süd", BAD)

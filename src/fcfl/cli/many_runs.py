@@ -9,9 +9,8 @@ from cyclopts import App, Parameter
 
 from fcfl.negotiation.negotiating import MOST, Procedure
 from fcfl.results.negotiation import Negotiation, VotingRule
-from fcfl.runs import Experiment
-from fcfl.runs.many_runs import COMPARED, check_sweep, read_methods, run_comparison, run_sweep
-from fcfl.runs.negotiation_run import AGREED, MIN_GROUP_ROWS, read_policies, run_negotiation
+from fcfl.runs import Experiment, many_runs
+from fcfl.runs.many_runs import AGREED, COMPARED, MIN_GROUP_ROWS
 from fcfl.runs.opening import Opened, open_run
 from fcfl.runs.options import chosen
 from fcfl.runs.settings import DATA
@@ -89,10 +88,10 @@ def sweep(
     is_relative = relative is not None
     settings = experiment_of(table, given)
     with usage():
-        check_sweep(settings, values, relative=is_relative)
+        many_runs.check_sweep(settings, values, relative=is_relative)
     folder = out or run_folder(settings.table, "sweep")
     with running("sweep", folder, resume) as session:
-        run_sweep(settings, values, session, relative=is_relative, overwrite=overwrite)
+        many_runs.run_sweep(settings, values, session, relative=is_relative, overwrite=overwrite)
     finish(folder)
 
 
@@ -129,7 +128,7 @@ def compare(
     Exit codes: 0 done, 1 an error, also of a single method, 2 wrong usage.
     """
     with usage():
-        names = read_methods(methods)
+        names = many_runs.read_methods(methods)
     settings = experiment_of(table, given)
     if settings.table == "synthetic":
         raise WrongUsage("The synthetic problem has no rows to compare methods on.")
@@ -138,7 +137,7 @@ def compare(
     folder = out or run_folder(settings.table, "compare")
     with running("compare", folder, resume) as session:
         each = range(settings.seed, settings.seed + seeds)
-        run_comparison(settings, names, each, session, overwrite=overwrite)
+        many_runs.run_comparison(settings, names, each, session, overwrite=overwrite)
     finish(folder)
 
 
@@ -175,11 +174,11 @@ def negotiate(
 
     def opener(settings: Experiment) -> Opened:
         opened = open_run(settings)
-        given = read_policies(policies, opened.federation.names)
+        given = many_runs.read_policies(policies, opened.federation.names)
         return replace(opened, federation=opened.federation.under(given))
 
     with running("negotiate", folder, resume) as session:
-        run_negotiation(
+        many_runs.run_negotiation(
             settings,
             procedure,
             replace(session, on_round=None),

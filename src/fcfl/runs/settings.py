@@ -305,15 +305,13 @@ class TrainingSettings:
                 "--privacy epsilon=2,delta=1e-6"
             )
         check_open_settings(registered.method, self.l2, self.objective)
-        belongs = {
-            "curvature": ("method 'sqp'", "curvature" in registered.options),
-            "protects": ("methods with two stages", "protects" in registered.options),
-            "step_size": ("the gradient methods", "step_size" in registered.options),
-            "published": ("method 'two-stage'", hasattr(registered.method, "published")),
-        }
-        for name, (whose, fits) in belongs.items():
-            if not fits and getattr(self, name) != settings_of(TrainingSettings)[name].default:
-                raise ValueError(f"`{name}` belongs to {whose}, got {self.method!r}.")
+        for name in ("curvature", "protects", "step_size", "published"):
+            owners = [one.name for one in METHODS.values() if hasattr(one.method, name)]
+            default = settings_of(TrainingSettings)[name].default
+            if self.method not in owners and getattr(self, name) != default:
+                raise ValueError(
+                    f"`{name}` belongs to method {' or '.join(owners)}, got {self.method!r}."
+                )
         if self.published and self.protects != "all":
             raise ValueError("`protects` must be 'all' with `published`, as in that code.")
         if self.options and not registered.takes_options:

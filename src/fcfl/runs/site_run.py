@@ -16,12 +16,11 @@ from fcfl.models.linear import Linear
 from fcfl.models.loss import as_loss, loss_notes
 from fcfl.models.model import Inputs
 from fcfl.report.negotiation import headline
-from fcfl.report.page import write_comparison_page, write_page
+from fcfl.report.page import PAGE, write_comparison_page, write_negotiation_page, write_page
 from fcfl.results.findings import findings_of
 from fcfl.results.negotiation import Negotiation
 from fcfl.results.result import Deployment, SiteDeployment
-from fcfl.runs.many_runs import run_comparison, run_sweep
-from fcfl.runs.negotiation_run import AGREED, run_negotiation
+from fcfl.runs.many_runs import AGREED, run_comparison, run_negotiation, run_sweep
 from fcfl.runs.opening import Opened, rules_of
 from fcfl.runs.run import SETTINGS, Finished, is_same_run, run_session
 from fcfl.runs.settings import Experiment
@@ -247,6 +246,7 @@ def _negotiate(run: SitesConfig, sites: Sites, session: Session) -> None:
         command=command,
         overwrite=run.overwrite,
     )
+    write_negotiation_page(found, run.out / PAGE)
     log.info("%s", headline(found))
 
 
