@@ -708,8 +708,8 @@ row needs one code for several of them. One-hot columns in a sparse matrix or in
 scikit-learn's `OneHotEncoder` makes them, are recognised and stored as codes, too.
 
 A report is one pass over the codes by a small compiled kernel, which is built with the package
-where there is a C compiler. Without a compiler, or with `FCFL_COMPILED=0`, NumPy and scipy give the
-same numbers to rounding. In-process, all clients add their curvature into one matrix.
+where there is a C compiler. Without a compiler, or with `FCFL_COMPILED=0`, NumPy and SciPy give the
+same numbers to rounding, more slowly. In-process, all clients add their curvature into one matrix.
 
 Rows are divided into blocks by their number alone. Blocks run on as many threads as
 `FCFL_NUM_THREADS` or `OMP_NUM_THREADS` set (by default all cores), and sums are taken in the order
