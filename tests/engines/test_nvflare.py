@@ -23,7 +23,7 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 
 from fcfl.engines.nvflare.kits import CONTROLLER, EXECUTOR, make_kits
-from fcfl.engines.nvflare.lead import Ended, Flare, write_job
+from fcfl.engines.nvflare.lead import Fault, Flare, write_job
 from fcfl.engines.nvflare.rehearsal import LocalFlare
 from fcfl.engines.nvflare.server import SETTINGS, JobAborted, TaskTransport, TrainingController
 from fcfl.engines.nvflare.site import TASK, SizeLimit, answer, to_shareable
@@ -269,7 +269,7 @@ def test_only_our_answers_within_the_limit_leave_a_site():
 
 
 class Server(Flare):
-    """A server whose jobs end as ``ends`` has it."""
+    """A server whose jobs end with the errors in ``ends``, or with None."""
 
     def __init__(self, *ends):
         self.ends, self.submitted, self.told = list(ends), [], []
@@ -285,14 +285,16 @@ class Server(Flare):
         return "job"
 
     def follow(self, job_id, sites, seconds, on_message):
-        return self.ends.pop(0)
+        end = self.ends.pop(0)
+        if end is not None:
+            raise end
 
     def run(self, config, tries=5):
         self.train(NAMES, config, tries=tries, seconds=1.0, on_message=self.told.append)
 
 
 def test_a_lost_run_is_submitted_again_with_resume():
-    server = Server(Ended("gone", True), Ended("away", True), Ended())
+    server = Server(Fault("gone"), Fault("away"), None)
     config = {"out": "/x", "overwrite": True}
     server.run(config)
     first, *others = server.submitted
@@ -302,11 +304,11 @@ def test_a_lost_run_is_submitted_again_with_resume():
 
 
 def test_an_error_is_not_submitted_again_and_faults_only_so_often():
-    server = Server(Ended("Site 'north' cannot take part: no."))
+    server = Server(FCFLError("Site 'north' cannot take part: no."))
     with pytest.raises(FCFLError, match="'north' cannot take part"):
         server.run({})
     assert len(server.submitted) == 1
-    server = Server(*[Ended("gone", True)] * 3)
+    server = Server(*[Fault("gone")] * 3)
     with pytest.raises(FCFLError, match="gone"):
         server.run({}, tries=3)
     assert len(server.submitted) == 3

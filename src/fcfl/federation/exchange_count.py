@@ -31,7 +31,6 @@ Phase = Literal[
 meet : introductions, and the counts from which constraints are built
 reference : training without budgets, to which relative budgets refer
 disclose : reference rows that some methods need
-alone : training each client alone, for excess losses
 choose : fits of candidate settings, and their leave-one-out losses
 starts : comparing starts
 fit : training with the plain budgets

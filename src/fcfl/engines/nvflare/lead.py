@@ -43,6 +43,10 @@ class ServerUnreachable(FCFLError):
     """The server does not answer at the moment."""
 
 
+class Fault(FCFLError):
+    """A job was lost or stopped by the engine; a retry may succeed."""
+
+
 @dataclass(frozen=True)
 class Job:
     """A job in the server's list; one that is listed but not running was lost in a restart."""
@@ -55,14 +59,6 @@ class Job:
     def is_over(self) -> bool:
         """Whether it has ended, well or not."""
         return self.status.startswith("FINISHED") or self.status == LOST
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a job ended: ``error`` is empty if it ended well; a fault is worth another try."""
-
-    error: str = ""
-    is_fault: bool = False
 
 
 class Flare:
@@ -103,15 +99,14 @@ class Flare:
         for left in reversed(range(tries)):
             job_id = self.submit(sites, config)
             try:
-                ended = self.follow(job_id, sites, seconds, on_message)
+                return self.follow(job_id, sites, seconds, on_message)
             except KeyboardInterrupt:
                 self.abort(job_id)
                 raise
-            if not ended.error:
-                return
-            if not (ended.is_fault and left):
-                raise FCFLError(ended.error)
-            on_message(f"{ended.error} Continuing as soon as the server and all sites are there.")
+            except Fault as fault:
+                if not left:
+                    raise
+                on_message(f"{fault} Continuing as soon as the server and all sites are there.")
             self.wait_for_sites(sites, seconds)
             config = {**config, "resume": True, "overwrite": False}
 
@@ -160,8 +155,11 @@ class Flare:
 
     def follow(
         self, job_id: str, sites: Sequence[str], seconds: float, on_message: OnMessage
-    ) -> Ended:
-        """Pass on the lines of a run until it ends, also over a lost connection."""
+    ) -> None:
+        """Show the lines of a run until it ends, also over a lost connection.
+
+        Raise `Fault` if a retry may succeed, and `FCFLError` for an error of the run itself.
+        """
         shown = 0
         while True:
             try:
@@ -171,14 +169,14 @@ class Flare:
                 self.wait_for_sites(sites, seconds)
                 known = {job.job_id: job.status for job in self.jobs()}
                 if known.get(job_id, LOST) == LOST:
-                    return Ended(str(away), is_fault=True)
+                    raise Fault(str(away)) from None
                 continue
             for line in lines[shown:]:
                 if not line.startswith((ERROR, FAULT)):  # reported as the end
                     on_message(line)
             shown = max(shown, len(lines))
             if str(meta.get("status", "")).startswith("FINISHED"):
-                return _ended(meta, lines)
+                return _check_ended_well(meta, lines)
             time.sleep(_POLL_SECONDS)
 
     def abort(self, job_id: str) -> None:
@@ -222,24 +220,23 @@ def _quiet() -> contextlib.AbstractContextManager[Any]:
     return contextlib.redirect_stdout(io.StringIO())
 
 
-def _ended(meta: Any, lines: Sequence[str]) -> Ended:
+def _check_ended_well(meta: Any, lines: Sequence[str]) -> None:
     for line in reversed(lines):
         if line.startswith(ERROR):
-            return Ended(line.removeprefix(ERROR))
+            raise FCFLError(line.removeprefix(ERROR))
         if line.startswith(FAULT):
-            return Ended(line.removeprefix(FAULT), is_fault=True)
+            raise Fault(line.removeprefix(FAULT))
     if meta["status"] == "FINISHED:COMPLETED":
-        return Ended()
+        return
     if meta["status"] == "FINISHED:ABORTED":
-        return Ended("The run was stopped; its checkpoint is kept. Continue with `--resume`.")
+        raise FCFLError("The run was stopped; its checkpoint is kept. Continue with `--resume`.")
     detail = [str(part) for part in meta.get("job_deploy_detail", []) if not part.endswith(": OK")]
     if detail:
-        is_fault = any("no reply" in part for part in detail)
-        return Ended(f"The job was not accepted: {'; '.join(detail)}.", is_fault)
-    return Ended(
+        kind = Fault if any("no reply" in part for part in detail) else FCFLError
+        raise kind(f"The job was not accepted: {'; '.join(detail)}.")
+    raise Fault(
         f"The engine ended the job as {meta['status']} without a reason; see the logs of the "
-        "server and the sites.",
-        is_fault=True,
+        "server and the sites."
     )
 
 
