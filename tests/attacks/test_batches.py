@@ -112,7 +112,7 @@ def server(tmp_path):
     return server
 
 
-def test_a_client_that_obeys_gives_away_its_rows(server):
+def test_batches_of_the_servers_choice_would_disclose_rows(server):
     """The attacks work, so that what stops them below is not a mistake in them."""
     seeds = range(1200)
     single = [obedient_gradients(server, [N_TRAINED - 1], seed)[0] for seed in seeds]
@@ -143,7 +143,7 @@ def test_no_batch_size_reads_a_row_of_a_closed_site(server, step, epochs):
 
 
 @pytest.mark.parametrize("size", [1, 2, MIN_BATCH_ROWS - 1, -1, -40])
-def test_a_forged_batch_size_is_refused(server, size):
+def test_a_forged_batch_size_is_rejected(server, size):
     training = LocalTraining(1, STEP)
     object.__setattr__(training, "batch_rows", size)
     said = server.send(encode_message(server.question(training)))

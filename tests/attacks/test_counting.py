@@ -90,7 +90,7 @@ def test_a_small_group_is_neither_named_nor_compared(tmp_path, kinds):
     assert not reports[0].rate_grads.reshape(len(kinds), 3, 2)[:, 1].any()
 
 
-def test_what_is_said_does_not_have_the_name_of_a_small_group(tmp_path):
+def test_no_message_has_the_name_of_a_small_group(tmp_path):
     server = CuriousServer(tmp_path)
     message = reply_to(encode_message(Introduce(Terms("died", ("race",)))), server.config)
     assert decode_answer(message).name == "north" and b"rare" not in message

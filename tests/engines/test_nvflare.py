@@ -218,7 +218,7 @@ def run_controller(files, folder, spoil, caplog, **config):
     return line
 
 
-def test_a_refusal_within_a_run_is_an_error_with_the_sites_sentence(files, tmp_path, caplog):
+def test_a_refusal_ends_the_run_with_the_sites_sentence(files, tmp_path, caplog):
     def spoil(tasks, name, number, result):
         if (name, number) == ("south", 4):
             tasks.site_file("south").unlink()
@@ -303,7 +303,7 @@ def test_a_lost_run_is_submitted_again_with_resume():
     assert server.told[0].startswith("gone ")
 
 
-def test_an_error_is_not_submitted_again_and_faults_only_so_often():
+def test_errors_are_not_resubmitted_and_faults_only_so_often():
     server = Server(FCFLError("Site 'north' cannot take part: no."))
     with pytest.raises(FCFLError, match="'north' cannot take part"):
         server.run({})

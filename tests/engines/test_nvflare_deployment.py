@@ -90,7 +90,7 @@ def adult_files(folder):
     return files
 
 
-def test_adult_at_two_sites_is_the_model_of_one_process_and_names_are_the_certificates(tmp_path):
+def test_adult_at_two_sites_equals_the_model_in_process(tmp_path):
     files = adult_files(tmp_path)
     with flare(tmp_path, files, more=["stranger"]) as (local, server):
         claimed = site_file(tmp_path, "phd", files["phd"])
@@ -118,7 +118,7 @@ WISHES = {
 }
 
 
-def test_sites_negotiate_as_one_table_does_and_keep_their_preferences(tmp_path):
+def test_sites_negotiate_as_in_process_and_keep_their_preferences(tmp_path):
     files = hospitals(tmp_path, stays(300, hospitals=("north", "south")))
     settled = {"budgets": "0.3,0.05", "l2": 0.01, "objective": "mean"}
     config = {**RUN, **settled, "budget": "", "command": "negotiate", "sites": "north,south"}

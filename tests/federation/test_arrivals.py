@@ -70,13 +70,13 @@ def test_groups_that_share_no_row_are_within_all_rows(part, field, place, value)
     [{"true_positive": 10**400}, {"loss_sum": -1.0}, {"loss_sum": 1e300}, {"true_negative": 5}],
     ids=str,
 )
-def test_counts_beyond_the_rows_or_all_numbers_are_refused(change):
+def test_counts_beyond_the_rows_or_all_numbers_are_rejected(change):
     said = replace(counted(), train=replace(counted().train, **change))
     with pytest.raises(ReportError, match="invalid counts of its training rows"):
         check(said)
 
 
-def test_of_a_client_that_makes_its_numbers_up_counts_need_not_be_those_of_its_report():
+def test_counts_of_formulas_need_not_equal_those_of_the_report():
     said = replace(counted(), report=replace(counted().report, n_rows=99.0))
     check_counted("north", said, PARAMS, RATES)
     with pytest.raises(ReportError, match="invalid counts of its training rows"):

@@ -323,7 +323,7 @@ def test_a_folder_in_place_of_a_checkpoint_is_named(some, tmp_path):
     ],
     ids=["object array", "object", "key", "class"],
 )
-def test_what_could_not_be_read_back_is_not_written(part, sentence, some, tmp_path):
+def test_unreadable_values_are_not_written(part, sentence, some, tmp_path):
     save_checkpoint(tmp_path, some[0])
     with pytest.raises(TypeError, match=f"Cannot write {sentence}"):
         save_checkpoint(tmp_path, replace(some[1], state=replace(some[1].state, **part)))

@@ -70,7 +70,7 @@ def without_times(content):
 
 
 @pytest.mark.thorough
-def test_three_methods_over_four_sites_have_the_numbers_of_one_process(files, tmp_path):
+def test_a_comparison_over_four_sites_equals_one_in_process(files, tmp_path):
     folder = tmp_path / "sites"
     with pytest.raises(AbsentClientError, match="'east'"):
         first = folder / "sqp" / "result.json"
@@ -95,7 +95,7 @@ def test_three_methods_over_four_sites_have_the_numbers_of_one_process(files, tm
     assert all(5 < count < 40 for count in exchanges)  # each run's own, not their sum
 
 
-def test_a_sweep_over_sites_has_the_numbers_of_one_process(files, tmp_path):
+def test_a_sweep_over_sites_equals_one_in_process(files, tmp_path):
     folder = tmp_path / "sites"
     with pytest.raises(AbsentClientError, match="'east'"):
         first = folder / "budget-0.2" / "result.json"
@@ -113,9 +113,7 @@ def test_a_sweep_over_sites_has_the_numbers_of_one_process(files, tmp_path):
     assert "0.1" in (folder / "report.html").read_text(encoding="utf-8")
 
 
-def test_the_log_says_what_an_exchange_is_for_and_has_no_round_without_numbers(
-    files, tmp_path, caplog
-):
+def test_the_log_names_the_purpose_of_each_exchange(files, tmp_path, caplog):
     caplog.set_level("INFO", logger="fcfl")
     two = {name: files[name] for name in ("east", "north")}
     over_sites(two, tmp_path, tmp_path / "run", l2="auto", objective="mean", **SHORT)

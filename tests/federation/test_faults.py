@@ -14,7 +14,7 @@ from in_one_process import hospitals, node_configs
     [{"label": 1234}, {"sensitive": 1}, {"positive": [[]]}, {"seed": -1}, {"seed": []}],
     ids=str,
 )
-def test_the_error_handler_itself_does_not_fail_on_terms_that_are_none(tmp_path, forged):
+def test_the_error_handler_accepts_forged_terms(tmp_path, forged):
     """Names in the question are kept in the sentence: they may be no names at all."""
     files = hospitals(tmp_path, stays(60, hospitals=("north",)))
     (config,) = node_configs(files, tmp_path).values()

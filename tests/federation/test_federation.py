@@ -52,7 +52,7 @@ def test_reports_are_those_of_the_rows():
         assert identical(whole[name][0], alone)
 
 
-def test_one_client_can_be_asked_alone():
+def test_a_federation_of_one_client_reports_alone():
     federation = Federation(clients())
     alone = federation.only("client-2")
     assert alone.names == ("client-2",)
@@ -60,7 +60,7 @@ def test_one_client_can_be_asked_alone():
     assert name == "client-2"
 
 
-def test_nobody_is_refused():
+def test_a_federation_needs_a_client():
     with pytest.raises(ValueError, match="`clients` must name at least one client, got none"):
         Federation({})
 
@@ -78,7 +78,7 @@ BAD_REPORTS = {
 
 
 @pytest.mark.parametrize("change", BAD_REPORTS.values(), ids=BAD_REPORTS)
-def test_a_bad_report_is_refused_by_name(change):
+def test_a_bad_report_is_rejected_by_name(change):
     with pytest.raises(ReportError, match=r"^Client 'client-1' sent"):
         Federation(clients(change)).report(SETUP, ONE)
 
@@ -99,12 +99,12 @@ BAD_COUNTS = {
 
 
 @pytest.mark.parametrize("change", BAD_COUNTS.values(), ids=BAD_COUNTS)
-def test_bad_counts_are_refused_by_name(change):
+def test_bad_counts_are_rejected_by_name(change):
     with pytest.raises(ReportError, match=r"^Client 'client-1' sent"):
         Federation(clients(change)).count(SETUP, np.zeros(5))
 
 
-def test_a_bad_introduction_is_refused_by_name():
+def test_a_bad_introduction_is_rejected_by_name():
     with pytest.raises(ReportError, match=r"^Client 'client-1' sent"):
         Federation(clients(lambda said: replace(said, min_group_rows=0))).introduce()
     with pytest.raises(ReportError, match=r"^Client 'client-1' sent the introduction of 'other'"):
@@ -113,7 +113,7 @@ def test_a_bad_introduction_is_refused_by_name():
         Federation(clients(lambda _: "client-1")).introduce()
 
 
-def test_a_client_keeps_to_its_own_rules():
+def test_a_client_rejects_rules_looser_than_its_own():
     """It answers nothing under looser ones, in one process as at a site."""
     strict = (Difference("demographic_parity", "race", 0.01),)
     federation = Federation(clients(rules=strict))
@@ -122,7 +122,7 @@ def test_a_client_keeps_to_its_own_rules():
     assert federation.report(replace(SETUP, rules=strict), ONE)
 
 
-def test_a_client_says_nothing_of_groups_below_its_threshold():
+def test_a_client_reports_no_group_below_its_min_group_rows():
     shown = Federation(clients()).count(SETUP, np.zeros(5))
     least = int(max(said.train.group_counts.min() for said in shown.values())) + 1
     hidden = Federation(clients(min_group_rows=least)).count(SETUP, np.zeros(5))
@@ -166,7 +166,7 @@ def test_curvatures_of_clients_in_one_process_arrive_as_their_sum(changed):
     assert part.curvature_sums == (reports.curvature_sums[1], None)
 
 
-def test_a_client_with_a_matrix_of_its_own_is_named_if_it_cannot_be():
+def test_an_invalid_curvature_of_one_client_is_rejected_by_name():
     def skewed(answers):
         matrix = answers[1].curvature.copy()
         matrix[0, 1] += 1.0
@@ -176,7 +176,7 @@ def test_a_client_with_a_matrix_of_its_own_is_named_if_it_cannot_be():
         Federation(clients(skewed)).report(SETUP, curved(3))
 
 
-def test_a_sum_that_cannot_be_used_is_refused():
+def test_an_invalid_curvature_sum_is_rejected():
     found, request = clients(), curved(3)
     found["client-0"].train.X[0, 0] = 1e30
     at_zero = Request((replace(request.points[1], params=np.zeros(5)),))

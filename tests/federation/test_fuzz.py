@@ -3,7 +3,7 @@
 from benchmarks.fuzz import fuzz
 
 
-def test_mutated_messages_and_checkpoints_are_read_or_refused_and_nothing_else():
+def test_mutated_messages_and_checkpoints_raise_only_our_errors():
     figures = fuzz(1500, 300, seed=1)
     assert figures.escapes == []
     assert figures.messages == 1500 and figures.checkpoints == 300

@@ -83,7 +83,7 @@ def test_batches_are_drawn_the_same_at_sites_as_in_process(both, name):
 
 
 @pytest.mark.parametrize("options", [{"relative_budget": 0.5}, {"confidence": 0.9}], ids=str)
-def test_every_way_to_train_ends_at_the_same_bits(both, options):
+def test_relative_budgets_and_margins_end_at_the_same_bits(both, options):
     sites, _ = both
     rules = () if "relative_budget" in options else RULES
     rules = rules or (Difference("demographic_parity", "race"),)
@@ -94,7 +94,7 @@ def test_every_way_to_train_ends_at_the_same_bits(both, options):
     assert one.params.tobytes() == other.params.tobytes()
 
 
-def test_a_module_that_sites_have_installed_is_trained_to_the_same_bits(both):
+def test_an_installed_module_is_trained_to_the_same_bits(both):
     pytest.importorskip("torch")
     sites, clients = both
     model = NamedModule("small_networks:mlp", sites.agreement.schema.n_features, {"hidden": 5}, 3)
@@ -113,7 +113,7 @@ def test_a_module_that_sites_have_installed_is_trained_to_the_same_bits(both):
         ("small_networks:no_module", "must make a torch module, got a int"),
     ],
 )
-def test_a_path_that_makes_no_module_is_one_sentence(path, sentence):
+def test_a_path_without_a_module_is_an_error(path, sentence):
     pytest.importorskip("torch")
     with pytest.raises(FCFLError, match=sentence):
         NamedModule(path, 3).start()

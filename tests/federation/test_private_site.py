@@ -89,7 +89,7 @@ def asking(agreement, *releases):
     return Ask(agreement, Evaluate(Setup(Linear(n), rates), Request((point,))))
 
 
-def test_a_private_run_over_sites_ends_with_what_each_spent(sites, tmp_path):
+def test_a_private_run_over_sites_reports_what_each_site_spent(sites, tmp_path):
     finished, _ = run(sites, tmp_path / "out")
     result = finished.result
     assert result.method == "private" and result.status == "converged"
@@ -104,7 +104,7 @@ def test_a_private_run_over_sites_ends_with_what_each_spent(sites, tmp_path):
         assert spent.epsilon(1e-6) == pytest.approx(2.0, rel=1e-6)
 
 
-def test_a_second_run_adds_up_and_one_too_many_is_refused_by_name(sites, tmp_path):
+def test_runs_add_up_until_the_privacy_budget_rejects_one(sites, tmp_path):
     run(sites, tmp_path / "one")
     run(sites, tmp_path / "two", privacy="epsilon=1,delta=1e-6")
     settings = SiteSettings.from_node_config(sites[0])
@@ -121,7 +121,7 @@ def test_a_second_run_adds_up_and_one_too_many_is_refused_by_name(sites, tmp_pat
     assert spent.epsilon(1e-6) < now <= 3.0 and f"Privacy: epsilon {now:.4g} of 3 spent" in said
 
 
-def test_an_introduction_names_the_declared_and_reads_no_row(sites, monkeypatch):
+def test_a_private_introduction_reads_no_row(sites, monkeypatch):
     def unread(*_):
         raise AssertionError("a row was read")
 
@@ -138,7 +138,7 @@ def test_an_introduction_names_the_declared_and_reads_no_row(sites, monkeypatch)
     assert said.checksum == again.checksum
 
 
-def test_every_other_question_is_refused_and_costs_nothing(sites):
+def test_every_other_question_is_rejected_and_costs_nothing(sites):
     config = sites[0]
     agreement = agreement_with(config)
     n = agreement.schema.n_features + 1
@@ -165,7 +165,7 @@ def test_every_other_question_is_refused_and_costs_nothing(sites):
     assert spent_in(SiteSettings.from_node_config(config).ledger_folder).mu == 0
 
 
-def test_an_answer_that_is_killed_is_counted_and_asked_again_it_counts_again(sites, monkeypatch):
+def test_a_killed_answer_counts_and_its_repetition_counts_again(sites, monkeypatch):
     config = sites[0]
     agreement = agreement_with(config)
     rates = rates_needed([Difference("demographic_parity", "race")], agreement.levels)
@@ -197,7 +197,7 @@ def test_a_site_with_a_torn_journal_answers_nothing(sites):
     assert isinstance(said, Refusal) and "looked at it" in said.sentence
 
 
-def test_what_is_wrong_with_rows_stays_in_the_log(sites, caplog, tmp_path):
+def test_errors_with_private_rows_stay_in_the_log(sites, caplog, tmp_path):
     config = dict(sites[0])
     agreement = agreement_with(config)
     frame = stays(60).drop(columns="hospital").assign(died="perhaps")
@@ -211,7 +211,7 @@ def test_what_is_wrong_with_rows_stays_in_the_log(sites, caplog, tmp_path):
     assert "perhaps" in caplog.text
 
 
-def test_a_journal_counts_over_all_states_of_a_table(tmp_path):
+def test_privacy_adds_up_over_all_states_of_a_table(tmp_path):
     journal, budget = open_journal(tmp_path), PrivacyBudget(1.0, 1e-6)
     half = mu_of(1.0, 1e-6) ** 2 / 2
     record(journal, Entry("before", "", "old", "introduce", 1))
@@ -288,7 +288,7 @@ def test_rows_that_move_between_two_files_pay_for_both(sites, tmp_path):
     assert spent_in(settings.ledger_folder).mu ** 2 == pytest.approx(0.25)
 
 
-def test_after_exact_answers_a_site_stays_silent_unless_its_policy_knows_of_them(sites, tmp_path):
+def test_noisy_answers_after_exact_ones_need_the_policys_consent(sites, tmp_path):
     config, private = sites[0], tmp_path / "policy.toml"
     site_file = tmp_path / "site.toml"
     site_file.write_text(tomli_w.dumps(config))
@@ -308,7 +308,7 @@ def test_after_exact_answers_a_site_stays_silent_unless_its_policy_knows_of_them
     assert isinstance(said, Refusal) and "after-exact-answers" in said.sentence
 
 
-def test_what_was_spent_is_not_kept_in_a_cache(sites):
+def test_a_private_site_needs_a_ledger_outside_its_cache(sites):
     config = {key: value for key, value in sites[0].items() if key != "ledger"}
     said = asked(config, Introduce(TERMS))
     assert isinstance(said, Refusal) and said.sentence.startswith("`ledger` must be in this site's")

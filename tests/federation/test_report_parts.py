@@ -28,7 +28,7 @@ def answer(point):
 
 
 @pytest.mark.parametrize("part", POINTS)
-def test_a_part_that_was_asked_for_must_be_there_whole_and_finite(part):
+def test_a_requested_part_must_be_present_whole_and_finite(part):
     point = POINTS[part]
     report = answer(point)
     check_report("a", report, point, len(RATES))
@@ -47,7 +47,7 @@ def test_a_part_that_was_asked_for_must_be_there_whole_and_finite(part):
 
 
 @pytest.mark.parametrize("part", POINTS)
-def test_what_an_old_report_lacks_is_named(part):
+def test_a_missing_part_of_an_old_report_is_named(part):
     plain = answer(Point(np.zeros(5)))
     assert part_missing(answer(POINTS[part]), [POINTS[part]]) is None
     words = {

@@ -55,7 +55,7 @@ MARGINS_OF = (labels_as_numbers,)  # the others without: margins and starts are 
         a_group_only_in_the_north,
     ],
 )
-def test_the_model_and_the_result_are_those_of_one_process(tmp_path, change):
+def test_model_and_result_equal_those_in_process(tmp_path, change):
     files = hospitals(tmp_path, change(stays(600)))
     transport = InProcessTransport(node_configs(files, tmp_path))
     quick = {} if change in MARGINS_OF else QUICK
@@ -102,7 +102,7 @@ def thorough(*values):
     ],
     ids=str,
 )
-def test_every_setting_means_the_same(tmp_path, config, settings):
+def test_every_setting_gives_the_same_result_as_in_process(tmp_path, config, settings):
     files = hospitals(tmp_path)
     transport = InProcessTransport(node_configs(files, tmp_path))
     apart, _ = train(transport, tmp_path / "apart", NAMES, **config, **QUICK)
@@ -114,7 +114,7 @@ def test_every_setting_means_the_same(tmp_path, config, settings):
         assert told.scores == () and told == replace(expected, scores=())
 
 
-def test_a_policy_at_the_server_means_the_same(tmp_path):
+def test_a_policy_at_the_server_gives_the_same_result_as_in_process(tmp_path):
     policy = tmp_path / "policy.toml"
     policy.write_text(
         'min-group-rows = 5\n[groups]\nrace = ["black", "white"]\n[[rule]]\n'
@@ -130,7 +130,7 @@ def test_a_policy_at_the_server_means_the_same(tmp_path):
     assert len(apart.result.data.policy_sha256) == 64
 
 
-def test_held_out_rows_may_be_a_file_of_their_own(tmp_path):
+def test_held_out_rows_may_be_in_a_second_file(tmp_path):
     frame = stays(300, hospitals=("north",)).drop(columns="hospital")
     train_file = written(frame[:200], tmp_path / "train.csv")
     test_file = written(frame[200:], tmp_path / "test.csv")
@@ -139,7 +139,7 @@ def test_held_out_rows_may_be_a_file_of_their_own(tmp_path):
     assert finished.result.clients["north"].rows == RowCounts(200, 100)
 
 
-def test_the_answers_cost_what_the_result_says(tmp_path):
+def test_the_result_has_the_bytes_that_were_sent(tmp_path):
     files = hospitals(tmp_path)
     sizes = {}
 

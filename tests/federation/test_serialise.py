@@ -109,7 +109,7 @@ def test_numpy_scalars_and_other_byte_orders_become_plain_numbers():
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_could_not_be_read_back_is_not_written(value):
+def test_unreadable_values_are_not_written(value):
     for wrapped in (value, (value,), {"k": value}):
         with pytest.raises(TypeError, match="Cannot write"):
             ANY.dump(wrapped)
@@ -174,7 +174,7 @@ def test_an_array_must_have_its_bytes_and_its_type(array):
 @pytest.mark.parametrize(
     "claim", [b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\x91" * 10**5]
 )
-def test_no_message_asks_for_more_memory_or_depth_than_it_brings(claim):
+def test_a_message_cannot_claim_more_memory_or_depth_than_it_has(claim):
     for serialiser in (ANY, REQUEST):
         with pytest.raises(WireError):
             serialiser.load(HEAD + claim)

@@ -129,7 +129,7 @@ def count(agreement, params, **changes):
 # --- the introduction -----------------------------------------------------------------------------
 
 
-def test_an_introduction_has_statistics_of_features_and_no_cell_of_a_rare_level(tmp_path):
+def test_an_introduction_has_statistics_without_rare_levels(tmp_path):
     frame = stays(200, hospitals=("north",)).drop(columns="hospital")
     frame.loc[:2, "ward"] = "secret ward"
     frame.loc[:3, "race"] = "secret race"
@@ -148,7 +148,7 @@ def test_an_introduction_has_statistics_of_features_and_no_cell_of_a_rare_level(
     assert said.withhold_below == 5 and len(said.policy_sha256) == 64
 
 
-def test_columns_that_should_not_be_used_are_named_in_the_sites_log_only(tmp_path, caplog):
+def test_unsuitable_columns_are_named_in_the_sites_log_only(tmp_path, caplog):
     frame = stays(200, hospitals=("north",)).drop(columns="hospital")
     path = a_table(tmp_path, frame.assign(stay=range(200), outcome=frame["died"] + "!"))
     said = ask(Introduce(TERMS), path, tmp_path)
@@ -160,7 +160,7 @@ def test_columns_that_should_not_be_used_are_named_in_the_sites_log_only(tmp_pat
     assert not caplog.text
 
 
-def test_a_withheld_level_or_group_that_the_server_guesses_is_not_confirmed(tmp_path):
+def test_a_guessed_rare_level_or_group_is_not_confirmed(tmp_path):
     """Its feature is zero in every row, and its group has none, as if nobody had it."""
     frame = stays(200, hospitals=("north",)).drop(columns="hospital")
     frame["ward"] = np.where(np.arange(200) < 8, "secret ward", "er")
@@ -180,7 +180,7 @@ def test_a_withheld_level_or_group_that_the_server_guesses_is_not_confirmed(tmp_
     assert answer == Refusal("Column 'age' is a number here, not a category.")
 
 
-def test_a_number_few_rows_have_is_withheld(tmp_path):
+def test_a_number_known_in_few_rows_is_withheld(tmp_path):
     frame = stays(200, hospitals=("north",)).drop(columns="hospital")
     frame["rare"] = np.where(np.arange(200) < 4, 123456.5, np.nan)
     path = a_table(tmp_path, frame)
@@ -190,7 +190,7 @@ def test_a_number_few_rows_have_is_withheld(tmp_path):
     assert ask(Introduce(TERMS), path, tmp_path).statistics.columns["rare"].mean == 123456.5
 
 
-def test_rows_of_a_withheld_group_count_for_the_loss_and_belong_to_no_group(tmp_path):
+def test_rows_of_a_withheld_group_count_for_the_loss_only(tmp_path):
     frame = stays(400, hospitals=("north", "south"))
     frame.loc[:6, "race"] = "rare"
     files = hospitals(tmp_path, frame)
@@ -226,14 +226,14 @@ def test_statistics_are_those_of_training_rows_only(tmp_path):
         (lambda f: f.assign(age=np.inf), "Column 'age' has 140 infinite values"),
     ],
 )
-def test_a_site_whose_columns_do_not_fit_says_so(tmp_path, change, sentence):
+def test_a_site_whose_columns_do_not_fit_is_named(tmp_path, change, sentence):
     frame = stays(200, hospitals=("north",)).drop(columns="hospital")
     said = ask(Introduce(TERMS), a_table(tmp_path, change(frame)), tmp_path)
     assert isinstance(said, Refusal)
     assert sentence in said.sentence
 
 
-def test_what_a_refusal_says_has_no_cell_and_no_path(tmp_path):
+def test_a_refusal_has_no_cell_and_no_path(tmp_path):
     frame = stays(200, hospitals=("north",)).drop(columns="hospital")
     frame.loc[0, "died"] = "Jane Doe, born 1950"
     path = a_table(tmp_path, frame)
@@ -254,7 +254,7 @@ def test_what_a_refusal_says_has_no_cell_and_no_path(tmp_path):
         ("client 'north' is empty", "client 'north' is empty"),
     ],
 )
-def test_quoted_text_is_left_out_unless_it_is_a_known_name_or_a_column(sentence, told):
+def test_quoted_text_is_redacted_except_known_names_and_columns(sentence, told):
     assert without_cells(sentence, {"north"}) == told
 
 
@@ -269,21 +269,21 @@ def test_quoted_text_is_left_out_unless_it_is_a_known_name_or_a_column(sentence,
         ({"name": 7, "table": "/x.csv"}, "`name`"),
     ],
 )
-def test_a_node_config_that_does_not_fit_is_told(config, sentence):
+def test_a_node_config_that_does_not_fit_is_named(config, sentence):
     with pytest.raises(DataError, match=sentence):
         SiteSettings.from_node_config(config)
     answer = decode_answer(reply_to(encode_message(Introduce(TERMS)), config))
     assert isinstance(answer.content, Refusal)
 
 
-def test_bytes_that_are_no_question_are_refused(tmp_path):
+def test_bytes_that_are_no_question_are_rejected(tmp_path):
     config = config_of(a_table(tmp_path), tmp_path)
     hello = encode_message(Answer("server", Refusal("hello")))
     for message in (b"", b"nonsense", hello):
         assert isinstance(decode_answer(reply_to(message, config)).content, Refusal)
 
 
-def test_an_unforeseen_error_leaves_the_site_as_its_kind_only(tmp_path, monkeypatch):
+def test_an_unexpected_error_is_sent_as_its_type_only(tmp_path, monkeypatch):
     """No question is known that provokes one; should there be, its text stays at the site."""
 
     def fail(*_):
@@ -303,14 +303,14 @@ def test_a_question_that_does_not_fit_the_table_is_one_sentence(tmp_path):
     assert isinstance(answer, Refusal) and "has no column 'absent'" in answer.sentence
 
 
-def test_an_attribute_the_site_does_not_have_is_refused_without_its_name(tmp_path):
+def test_an_unknown_attribute_is_rejected_without_its_name(tmp_path):
     agreement = agreed(ask(Introduce(TERMS), a_table(tmp_path), tmp_path))
     strange = (RateId("selection", "secret attribute", "x"),)
     answer = ask(evaluate(agreement, rates=strange), a_table(tmp_path), tmp_path)
     assert answer == Refusal("Client 'north' has no attribute '…'; it has 'race'.")
 
 
-def test_a_site_answers_no_more_than_is_documented(tmp_path):
+def test_a_site_answers_documented_requests_only(tmp_path):
     """The messages have no such question; one that is made all the same is refused twice."""
     extra, path = DisclosedRows({"north": 5}), a_table(tmp_path)
     agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
@@ -331,7 +331,7 @@ def test_a_site_answers_no_more_than_is_documented(tmp_path):
     ],
     ids=str,
 )
-def test_local_training_without_end_is_rejected(tmp_path, training):
+def test_unbounded_local_training_is_rejected(tmp_path, training):
     path = a_table(tmp_path)
     agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
     question = evaluate(agreement, Point(start_of(agreement), extras=(training,)))
@@ -380,7 +380,7 @@ def test_malformed_leave_one_out_questions_are_rejected(tmp_path, change, senten
     assert isinstance(answer, Refusal) and sentence in answer.sentence
 
 
-def test_how_gradients_vary_is_told_like_curvature_and_only_where_that_is(tmp_path):
+def test_gradient_spread_is_sent_where_curvature_is(tmp_path):
     path = a_table(tmp_path)
     agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
     start = start_of(agreement)
@@ -406,7 +406,7 @@ def test_a_module_is_built_only_where_the_policy_lists_it(tmp_path):
             NamedModule(wrong, 3)
 
 
-def test_a_site_reports_on_linear_models_of_the_columns_agreed_on_only(tmp_path):
+def test_a_site_reports_on_linear_models_of_agreed_columns_only(tmp_path):
     path = a_table(tmp_path)
     agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
     wider = Linear(agreement.schema.n_features + 1)
@@ -427,7 +427,7 @@ def test_a_site_reports_on_linear_models_of_the_columns_agreed_on_only(tmp_path)
         encode_message(opaque)
 
 
-def test_a_short_question_does_not_make_a_very_long_answer(tmp_path):
+def test_the_size_of_an_answer_is_limited(tmp_path):
     path = a_table(tmp_path)
     agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
     start = start_of(agreement)
@@ -450,7 +450,7 @@ def test_the_size_of_an_answer_is_known_before_it_is_computed(tmp_path, want):
 # --- rows -----------------------------------------------------------------------------------------
 
 
-def test_a_column_whose_values_are_all_withheld_is_not_called_empty(tmp_path):
+def test_a_column_of_rare_values_is_not_called_empty(tmp_path):
     frame = stays(200, hospitals=("north",)).drop(columns="hospital")
     path = a_table(tmp_path, frame.assign(patient=[f"p{i}" for i in range(200)]))
     for withhold, said in ((2, True), (1, False)):
@@ -461,7 +461,7 @@ def test_a_column_whose_values_are_all_withheld_is_not_called_empty(tmp_path):
         assert any(note.startswith(sentence) for note in notes) == said
 
 
-def test_rows_must_not_change_half_way(tmp_path):
+def test_rows_must_not_change_during_a_run(tmp_path):
     path = a_table(tmp_path)
     agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
     assert are_reports(ask(evaluate(agreement), path, tmp_path))
@@ -471,7 +471,7 @@ def test_rows_must_not_change_half_way(tmp_path):
     assert "Put that one back and resume, or start a new run" in answer.sentence
 
 
-def test_encoded_rows_are_kept_privately_once_and_replaced_when_torn(tmp_path):
+def test_encoded_rows_are_cached_privately_and_replaced_when_torn(tmp_path):
     path = a_table(tmp_path)
     agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
     first = ask_anew(evaluate(agreement), path, tmp_path)
@@ -495,7 +495,7 @@ def test_encoded_rows_are_kept_privately_once_and_replaced_when_torn(tmp_path):
     assert len(list((tmp_path / "cache").glob("*.rows"))) == 1
 
 
-def test_a_process_that_lives_on_keeps_its_rows_but_no_policy(tmp_path):
+def test_a_long_lived_process_caches_rows_and_reads_its_policy_again(tmp_path):
     path, policy = a_table(tmp_path), a_policy(tmp_path)
     agreement = agreed(ask(Introduce(TERMS), path, tmp_path, policy=str(policy)))
     (first,) = ask(evaluate(agreement), path, tmp_path, policy=str(policy))
@@ -512,7 +512,7 @@ def test_a_process_that_lives_on_keeps_its_rows_but_no_policy(tmp_path):
 # --- policies -------------------------------------------------------------------------------------
 
 
-def test_the_server_cannot_loosen_a_policy(tmp_path):
+def test_rules_looser_than_the_policy_are_rejected(tmp_path):
     path, policy = a_table(tmp_path), str(a_policy(tmp_path, budget=0.05))
     said = ask(Introduce(TERMS), path, tmp_path, policy=policy)
     assert said.rules == (Difference("demographic_parity", "race", 0.05),)
@@ -563,7 +563,7 @@ def test_a_group_below_the_sites_own_threshold_is_neither_named_nor_reported(tmp
     assert hidden.group_counts[1] == 0
 
 
-def test_a_sites_policy_has_no_groups_and_no_other_site(tmp_path):
+def test_a_sites_policy_must_not_name_groups_or_other_sites(tmp_path):
     path = a_table(tmp_path)
     policy = tmp_path / "policy.toml"
     policy.write_text(
@@ -579,7 +579,7 @@ def test_a_sites_policy_has_no_groups_and_no_other_site(tmp_path):
     assert isinstance(answer, Refusal) and "`groups` belongs to the server" in answer.sentence
 
 
-def test_a_site_leaves_out_rows_without_a_label_if_the_run_asks_for_it(tmp_path):
+def test_drop_unlabelled_leaves_out_rows_without_a_label(tmp_path):
     frame = stays(200, hospitals=("north",)).drop(columns="hospital")
     frame.loc[::10, "died"] = None
     path = a_table(tmp_path, frame)

@@ -9,7 +9,7 @@ GIVEN = {"sites": "south, north", "label": "died", "sensitive": "race,sex", "out
 PRIVATE = {"privacy": "epsilon=2,delta=1e-6"}
 
 
-def test_defaults_are_those_of_the_list():
+def test_defaults_are_those_of_config():
     run = SitesConfig.from_run_config(GIVEN)
     assert run.sites == ("north", "south")
     assert run.experiment.sensitive == ("race", "sex")
@@ -19,7 +19,7 @@ def test_defaults_are_those_of_the_list():
     assert SitesConfig.from_run_config({k: d for k, (d, _) in CONFIG.items()} | GIVEN) == run
 
 
-def test_what_is_given_arrives():
+def test_given_values_reach_the_experiment_and_the_method():
     run = SitesConfig.from_run_config(
         GIVEN
         | {"budget": "0.05,north=0.1", "objective": "max", "l2": 0.01, "lookahead": "0.3"}
@@ -67,13 +67,13 @@ def test_what_is_given_arrives():
         ("methods", "sqp,afl", "`methods` .*'train'"),
     ],
 )
-def test_what_does_not_fit_is_told_by_its_key(key, value, sentence):
+def test_an_invalid_value_is_named_by_its_key(key, value, sentence):
     with pytest.raises(ValueError, match=sentence):
         run = SitesConfig.from_run_config(GIVEN | {key: value})
         run.make_method(run.experiment)
 
 
-def test_settings_may_be_left_to_cross_validation_at_the_sites():
+def test_l2_and_objective_may_be_auto():
     run = SitesConfig.from_run_config(GIVEN | {"l2": "auto", "objective": "auto"})
     assert run.experiment.open_settings.is_open
 
@@ -116,12 +116,12 @@ def test_a_module_is_named_by_its_import_path():
     ],
     ids=str,
 )
-def test_keys_that_do_not_fit_the_command_are_told(given, sentence):
+def test_keys_of_other_commands_are_named(given, sentence):
     with pytest.raises(ValueError, match=sentence):
         SitesConfig.from_run_config(GIVEN | given)
 
 
-def test_a_comparison_is_of_all_methods_that_sites_answer_each_with_its_own_rounds():
+def test_a_comparison_has_all_methods_over_sites_with_their_own_rounds():
     run = SitesConfig.from_run_config(GIVEN | {"command": "compare"})
     assert run.methods == FOR_SITES
     assert run.experiment.rounds is None and run.experiment.l2 == 0.003

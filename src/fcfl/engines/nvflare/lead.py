@@ -99,7 +99,8 @@ class Flare:
         for left in reversed(range(tries)):
             job_id = self.submit(sites, config)
             try:
-                return self.follow(job_id, sites, seconds, on_message)
+                self.follow(job_id, sites, seconds, on_message)
+                return
             except KeyboardInterrupt:
                 self.abort(job_id)
                 raise
