@@ -1,7 +1,7 @@
 """`FCFLClassifier`: one binary classifier for many clients, each with a disparity budget."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -21,12 +22,13 @@ from fcfl.client.counts import count_rows
 from fcfl.data.cells import cell_texts, look_alikes
 from fcfl.data.rows import as_pandas
 from fcfl.federation.federation import Federation
+from fcfl.methods.method import RoundInfo
 from fcfl.models.linear import Linear
 from fcfl.models.loss import HALF, Loss, as_loss
 from fcfl.models.model import Model, check_threshold
 from fcfl.models.rates import Thresholds, hard_selection
 from fcfl.policy import PrivacyBudget
-from fcfl.results.result import DataSource
+from fcfl.results.result import DataSource, Result
 from fcfl.rules import Rule, rates_needed
 from fcfl.training.margins import MAX_ACCURACY_LOSS, Pooling
 from fcfl.training.train import train
@@ -50,6 +52,23 @@ from .inputs import (
     warn_of_names,
 )
 from .saved import read_classifier, write_classifier
+
+_PASSED_ON = (
+    *("confidence", "max_accuracy_loss", "max_rate_shift", "pooling", "new_rows", "min_group_rows"),
+    *("starts", "thresholds", "verbose"),
+)
+"""Parameters that `fcfl.train` has by the same names."""
+
+
+def _has_probabilities(classifier: "FCFLClassifier") -> bool:
+    """Return whether scores are probabilities; otherwise raise `AttributeError`."""
+    loss = as_loss("loss", classifier.loss)
+    if not loss.has_probabilities:
+        raise AttributeError(
+            f"`predict_proba` needs a loss with probabilities, got loss={loss.name!r}: its scores "
+            "are not probabilities. Use `decision_function`."
+        )
+    return True
 
 
 @dataclass(repr=False, eq=False)  # scikit-learn's own are used
@@ -87,8 +106,8 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     rounds : int or (int, int), optional
         Most rounds, of each stage where the method has two.
     confidence : float, optional
-        How sure to be that each budget holds on new rows, as far as a client's rows allow: training
-        is held to tighter bounds. 0 trains with the budgets as they are. By default 0.9, 0 for a
+        Confidence that each budget holds on new rows, as far as a client's rows allow: training
+        uses tighter bounds. 0 trains with the budgets as they are. By default 0.9, 0 for a
         torch module, whose training would be repeated.
     max_accuracy_loss : float
         Accuracy on training rows that margins may cost beside the budgets.
@@ -116,8 +135,9 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         and `set_score_request`. The attribute is used for every decision, which may be unlawful:
         in the United States, for example, it may be disparate treatment in employment and credit.
     privacy : {"epsilon": E, "delta": D}, optional
-        Clients add noise to all they say, and the method is "private": see docs/privacy.md. The
-        scale of ``X``, classes and groups count as known; scale by constants, not by these rows.
+        Clients add noise to everything they report, and the method is "private": see
+        docs/privacy.md. The scale of ``X``, classes and groups count as public; scale by constants,
+        not by these rows.
     model : torch.nn.Module, optional
         A module with one logit, trained from the weights it has. It is copied, not changed.
     random_state : int, RandomState or None
@@ -137,7 +157,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     history_ : tuple of RoundInfo
         Worst loss and largest violation of every round.
     result_ : Result
-        Everything ``result.json`` of a run says; ``result_.selection`` is how settings were chosen.
+        The content of a run's ``result.json``; ``result_.selection`` is how settings were chosen.
     prices_ : tuple of Price
         What each budget costs: the fall of the objective per unit it is relaxed. For "sqp".
     thresholds_ : GroupThresholds or None
@@ -235,32 +255,22 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         l2, objective = open_settings_of(self)
         trained = train(
             Federation.from_rows(parts, privacy=privacy_of(self)),
-            self._untrained(X.shape[1]),
+            self._model_of(self.model, X.shape[1]),
             rules_of(self, list(sensitive), list(parts)),
             method=method,
             l2=l2,
             objective=objective,
-            confidence=self.confidence,
-            max_accuracy_loss=self.max_accuracy_loss,
-            max_rate_shift=self.max_rate_shift,
-            pooling=self.pooling,
-            new_rows=self.new_rows,
-            min_group_rows=self.min_group_rows,
-            starts=self.starts,
-            thresholds=self.thresholds,
             seed=int(seed),
-            verbose=self.verbose,
+            **{name: getattr(self, name) for name in _PASSED_ON},
         )
         self._take_params(trained.params)
         self.schema_ = None
         self.thresholds_ = trained.thresholds
         self._client_column = CLIENTS
-        self.clients_ = tuple(parts)
         self.rules_ = trained.rules
         self.levels_ = dict(next(iter(parts.values())).levels)
-        self.history_ = trained.history
         plain = (str, int, float, bool, tuple, Mapping)
-        self.result_ = trained.result(
+        result = trained.result(
             seed=int(seed),
             start="zero" if self.model is None else "module",
             settings={
@@ -269,12 +279,11 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 if value is not None and name not in ("model", "verbose")
             },
             data=DataSource(
-                "rows in memory", rows_checksum(parts) if trained.privacy is None else "not told"
+                "rows in memory", rows_checksum(parts) if trained.privacy is None else "withheld"
             ),
         )
-        self.prices_ = self.result_.prices
+        self._take_result(result, trained.history)
         self.audit_ = trained.evaluations.audits["train"]
-        self.n_iter_ = self.result_.n_rounds
         if trained.status != "converged" and self.rounds is None:
             warnings.warn(advice(trained.message, X), ConvergenceWarning, stacklevel=2)
         if trained.degenerate is not None:
@@ -299,31 +308,25 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return codes.astype(np.float64)
 
-    def _untrained(self, n_features: int) -> Model:
+    def _model_of(self, module: Any, n_features: int) -> Model:
+        """Return a linear model, or the module as a model."""
         loss = as_loss("loss", self.loss)
-        if self.model is None:
+        if module is None:
             return Linear(n_features, loss=loss, threshold=self.threshold)
-        if not hasattr(self.model, "state_dict"):
+        if not hasattr(module, "state_dict"):
             raise TypeError(
-                f"`model` must be None or a torch.nn.Module, got {type(self.model).__name__}."
+                f"`model` must be None or a torch.nn.Module, got {type(module).__name__}."
             )
         from fcfl.models.torch_module import TorchModule  # torch is imported when it is needed
 
-        return TorchModule(self.model, loss=loss, threshold=self.threshold)
+        return TorchModule(module, loss=loss, threshold=self.threshold)
 
     def _unenforced(self) -> str:
-        """Return a sentence if there are budgets and no groups that they compare, else nothing."""
-        everybody = [*self.result_.clients.values(), self.result_.overall]
-        bounded = [
-            found
-            for one in everybody
-            if one.train is not None
-            for found in one.train.disparities
-            if found.budget is not None
-        ]
-        if not bounded or any(found.value is not None for found in bounded):
+        """Return a warning if there are budgets and no groups that they compare, else nothing."""
+        bounded = [entry for _, entry in self.audit_.disparities() if entry.budget is not None]
+        if not bounded or any(entry.value is not None for entry in bounded):
             return ""
-        attributes = " or ".join(dict.fromkeys(repr(found.attribute) for found in bounded))
+        attributes = " or ".join(dict.fromkeys(repr(entry.attribute) for entry in bounded))
         return (
             f"No budget is enforced: no two groups of {attributes} have the rows that are compared "
             "at a client. Give other `sensitive_features`, a lower `min_group_rows`, or "
@@ -339,16 +342,18 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
             self.module_ = as_network(self.model).restored(params)
 
+    def _take_result(self, result: Result, history: tuple[RoundInfo, ...]) -> None:
+        self.result_, self.history_ = result, history
+        self.clients_, self.prices_ = tuple(result.clients), result.prices
+        self.n_iter_ = result.n_rounds
+
     def _trained(self) -> tuple[Model, Vector]:
         """Return the fitted model and its flat parameters."""
-        loss = as_loss("loss", self.loss)
         if self.model is None:
             params = np.append(self.coef_, self.intercept_)
-            return Linear(params.size - 1, loss=loss, threshold=self.threshold), params
-        from fcfl.models.torch_module import TorchModule
-
-        trained = TorchModule(self.module_, loss=loss, threshold=self.threshold)
-        return trained, trained.start()
+            return self._model_of(None, params.size - 1), params
+        model: Any = self._model_of(self.module_, 0)
+        return model, model.start()
 
     def decision_function(self, X: Any) -> Vector:
         """Return the logit of each row. `predict` compares it with the logit of ``threshold``."""
@@ -361,21 +366,11 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model, params = self._trained()
         return model.logits(params, X)
 
-    @property
-    def predict_proba(self) -> Callable[[Any], Any]:
-        """Return probabilities of both classes, as a function of X, if the loss has them."""
-        loss = as_loss("loss", self.loss)
-        if not loss.has_probabilities:
-            raise AttributeError(
-                f"`predict_proba` needs a loss with probabilities, got loss={loss.name!r}: its "
-                "scores are not probabilities. Use `decision_function`."
-            )
-
-        def predict_proba(X: Any) -> Any:
-            probability = loss.scores(self.decision_function(X))
-            return np.column_stack([1.0 - probability, probability])
-
-        return predict_proba
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Any:
+        """Return the probabilities of both classes, if the loss has them."""
+        probability = as_loss("loss", self.loss).scores(self.decision_function(X))
+        return np.column_stack([1.0 - probability, probability])
 
     def predict(self, X: Any, *, clients: Any = None, sensitive_features: Any = None) -> Any:
         """Return the class of each row.

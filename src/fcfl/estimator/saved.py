@@ -97,11 +97,7 @@ def read_classifier(cls: Any, folder: Path, model: Any) -> Any:
     own = folder / _FILE
     classifier = _from_own_file(cls, own, model) if own.exists() else _from_run(cls, run.result)
     classifier.classes_ = np.array(inputs.labels)
-    classifier.clients_ = tuple(run.result.clients)
-    classifier.history_ = run.history
-    classifier.result_ = run.result
-    classifier.prices_ = run.result.prices
-    classifier.n_iter_ = run.result.n_rounds
+    classifier._take_result(run.result, run.history)
     classifier.schema_ = None if inputs.is_plain else inputs.schema
     classifier.thresholds_, classifier._client_column = inputs.thresholds, inputs.client_column
     if classifier.schema_ is not None:
