@@ -9,14 +9,14 @@ from scipy import stats
 from fcfl._types import RateId
 from fcfl.methods.private import (
     DEVIATIONS,
-    DRIFT,
-    LONGEST,
-    MOST_ANSWER,
-    MOST_MARGIN,
+    DISTRUST,
+    MAX_MARGIN,
+    MAX_RESPONSE,
+    MAX_STEP,
     NEW_ROWS,
-    Answer,
-    Known,
+    NoisyRates,
     Private,
+    Response,
     cells_behind,
     curvature_estimate,
     deviations,
@@ -90,20 +90,23 @@ def test_slopes_are_drawn_to_each_other_as_far_as_they_are_noise():
 def test_decisions_that_answer_twice_as_much_are_learnt_as_far_as_noise_lets_them_be():
     """By the formula; without noise a few steps tell the factor, with much noise it stays one."""
     p = np.array([0.2, -0.2, 0.1])
-    assert Answer().factor == 1.0
-    one = Answer().learnt(p, 2 * p, np.full(3, 0.01))
-    weights = p**2 / (0.01 + DRIFT**2 * p**2)
+    assert Response().factor == 1.0
+    one = Response().updated(p, 2 * p, np.full(3, 0.01))
+    weights = p**2 / (0.01 + DISTRUST**2 * p**2)
     assert one.factor == pytest.approx(
-        (1 / DRIFT**2 + 2 * weights.sum()) / (1 / DRIFT**2 + weights.sum())
+        (1 / DISTRUST**2 + 2 * weights.sum()) / (1 / DISTRUST**2 + weights.sum())
     )
-    exact, noisy = Answer(), Answer()
+    exact, noisy = Response(), Response()
     for _ in range(20):
-        exact, noisy = exact.learnt(p, 2 * p, np.zeros(3)), noisy.learnt(p, 2 * p, np.full(3, 1e6))
+        exact, noisy = (
+            exact.updated(p, 2 * p, np.zeros(3)),
+            noisy.updated(p, 2 * p, np.full(3, 1e6)),
+        )
     assert exact.factor == pytest.approx(2.0, abs=0.02) and noisy.factor == pytest.approx(1.0)
-    nothing_before = Answer().learnt(p, 2 * p, np.full(3, np.inf))
-    assert nothing_before == Answer()
-    wild = Answer().learnt(p, 100 * p, np.zeros(3)), Answer().learnt(p, -100 * p, np.zeros(3))
-    assert [one.factor for one in wild] == [MOST_ANSWER, 1 / MOST_ANSWER]
+    nothing_before = Response().updated(p, 2 * p, np.full(3, np.inf))
+    assert nothing_before == Response()
+    wild = Response().updated(p, 100 * p, np.zeros(3)), Response().updated(p, -100 * p, np.zeros(3))
+    assert [one.factor for one in wild] == [MAX_RESPONSE, 1 / MAX_RESPONSE]
 
 
 def constraints(rule):
@@ -112,12 +115,12 @@ def constraints(rule):
 
 def test_margins_are_for_99_of_100_new_tables_but_never_the_whole_budget():
     rows = constraints(Difference("demographic_parity", "sex", 0.05))
-    known = Known(np.full(4, 0.2), np.full(4, 1e-3), np.full(4, 2e4), np.zeros(4))
+    known = NoisyRates(np.full(4, 0.2), np.full(4, 1e-3), np.full(4, 2e4), np.zeros(4))
     spread = noise_of_rows(rows, known.noise)
     assert spread == pytest.approx(np.full(4, np.sqrt(2) * 1e-3))
     expected = stats.norm.ppf(0.99) * np.sqrt(2 * 1e-6 + 4 * 2 * 0.16 / 2e4)
     assert margins(rows, known, spread) == pytest.approx(np.full(4, expected), rel=1e-3)
-    wanted, most = DEVIATIONS * np.sqrt(200 * 1e-6 + 4 * 2 * 0.16 / 2e4), MOST_MARGIN * 0.05
+    wanted, most = DEVIATIONS * np.sqrt(200 * 1e-6 + 4 * 2 * 0.16 / 2e4), MAX_MARGIN * 0.05
     assert wanted > most  # what no margin makes sure is kept the less free, the more it would take
     assert margins(rows, known, 10 * spread) == pytest.approx(np.full(4, most**2 / wanted))
     tight = constraints(Difference("demographic_parity", "sex", 0.0))
@@ -131,7 +134,7 @@ def test_new_rows_differ_by_noise_and_chance_as_much_as_is_said():
     new = rng.binomial(round(n * NEW_ROWS), rate, (100_000, 2)) / (n * NEW_ROWS)
     off = (new - told) @ np.array([1.0, -1.0])
     rows = constraints(Difference("demographic_parity", "sex", 0.2))
-    known = Known(np.full(4, rate), np.full(4, sd / n), np.full(4, float(n)), np.zeros(4))
+    known = NoisyRates(np.full(4, rate), np.full(4, sd / n), np.full(4, float(n)), np.zeros(4))
     said = deviations(rows, known, noise_of_rows(rows, known.noise))
     assert said == pytest.approx(np.full(4, off.std()), rel=0.02)
     kept = off <= margins(rows, known, noise_of_rows(rows, known.noise))[0]
@@ -140,9 +143,11 @@ def test_new_rows_differ_by_noise_and_chance_as_much_as_is_said():
 
 def test_small_groups_and_noisy_clients_are_not_held_to_budgets():
     rows = constraints(Ratio("demographic_parity", "sex", 0.8))
-    known = Known(np.full(4, 0.2), np.array([1e-3, 1e-3, 0.3, 0.3]), np.full(4, 1e4), np.zeros(4))
+    known = NoisyRates(
+        np.full(4, 0.2), np.array([1e-3, 1e-3, 0.3, 0.3]), np.full(4, 1e4), np.zeros(4)
+    )
     assert usable_rows(rows, known, 100.0).tolist() == [True, True, False, False]
-    few = Known(known.rates, np.full(4, 1e-3), np.array([1e4, 50, 1e4, 1e4]), np.zeros(4))
+    few = NoisyRates(known.rates, np.full(4, 1e-3), np.array([1e4, 50, 1e4, 1e4]), np.zeros(4))
     assert usable_rows(rows, few, 100.0).tolist() == [False, False, True, True]
 
 
@@ -151,7 +156,7 @@ def test_noise_of_counts_widens_margins_and_makes_clients_too_noisy():
     rng, n, rate, sd, count_sd = np.random.default_rng(0), 1000.0, 0.1, 5.0, 30.0
     sums = (rate - 0.5) * n + sd * rng.standard_normal(100_000)
     found = sums / (n + count_sd * rng.standard_normal(100_000)) + 0.5
-    known = Known(np.full(4, rate), np.full(4, sd / n), np.full(4, n), np.full(4, count_sd))
+    known = NoisyRates(np.full(4, rate), np.full(4, sd / n), np.full(4, n), np.full(4, count_sd))
     both = np.hypot(known.noise, known.by_counts)
     assert found.std() == pytest.approx(both[0], rel=0.02)
     rows = constraints(Difference("demographic_parity", "sex", 0.1))
@@ -176,7 +181,7 @@ def test_a_step_minimises_within_the_rows_and_is_never_too_long():
     bounded = private_step(B, g, np.array([[1.0, 0.0]]), np.array([-0.25]))
     assert bounded == pytest.approx([0.25, 1.0], abs=1e-6)
     far = private_step(1e-6 * B, g, none, np.zeros(0))
-    assert 0 < np.linalg.norm(far) <= LONGEST
+    assert 0 < np.linalg.norm(far) <= MAX_STEP
 
 
 @pytest.mark.parametrize(

@@ -81,14 +81,13 @@ def test_no_point_has_a_lower_mean_among_those_the_variant_allows(protects):
     assert ours == pytest.approx(reference.value, abs=1e-3)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_no_step_raises_the_largest_loss_or_the_mean_or_exceeds_a_budget(seed):
+def test_no_step_raises_the_largest_loss_or_the_mean_or_exceeds_a_budget():
     """Lemma 2, for all clients and for the worst."""
     rules = [Difference("demographic_parity", "race", 0.05)]
-    problem, runtime = pose(simulated_clients(seed), rules, l2=1e-2)
+    problem, runtime = pose(simulated_clients(0), rules, l2=1e-2)
     ends = {}
     for protects in ("all", "worst"):
-        method = TwoStage(rounds=(60, 150), protects=protects)
+        method = TwoStage(rounds=(40, 60), protects=protects)
         seen = train(method, problem, runtime, zeros_for(runtime))
         stage_2 = [p.state for p, _ in seen if p.state.stage == 2 and p.state.losses.size]
         largest = np.array([state.losses.max() for state in stage_2])

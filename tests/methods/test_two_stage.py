@@ -137,13 +137,11 @@ def assert_lemmas(rounds, problem, runtime):
 @pytest.mark.parametrize("start", ["zero", "random"])
 @pytest.mark.parametrize("rules", RULES)
 def test_the_lemmas_hold_on_every_iterate(rules, start):
-    for seed in range(3):
-        problem, runtime = simulated_problem(RULES[rules], seed)
-        params = simulated_start(start, runtime, seed)
-        method = TwoStage(step_size=1.0, rounds=(60, 40))
-        rounds = recorded(method, problem, runtime, params)
-        assert len(accepted(rounds, 1)) > 5
-        assert_lemmas(rounds, problem, runtime)
+    problem, runtime = simulated_problem(RULES[rules], 1)
+    params = simulated_start(start, runtime, 1)
+    rounds = recorded(TwoStage(step_size=1.0, rounds=(30, 20)), problem, runtime, params)
+    assert len(accepted(rounds, 1)) > 5
+    assert_lemmas(rounds, problem, runtime)
 
 
 @pytest.mark.parametrize("step_size", [0.01, 30.0])
@@ -167,7 +165,7 @@ def test_the_lemmas_hold_for_small_and_absurd_steps(step_size):
 )
 def test_the_lemmas_hold_under_other_options(options):
     problem, runtime = simulated_problem(RULES["by client"])
-    method = TwoStage(step_size=1.0, rounds=(40, 40), **options)
+    method = TwoStage(step_size=1.0, rounds=(20, 20), **options)
     rounds = recorded(method, problem, runtime, simulated_start("random", runtime, 1))
     assert_lemmas(rounds, problem, runtime)
 
@@ -180,11 +178,10 @@ def test_the_lemmas_hold_on_adult(sensitive, budget):
         pytest.skip(f"the Adult data are missing: {error}")
     rules = [Difference("demographic_parity", sensitive, budget)]
     problem, runtime = pose(federation.train, rules, l2=1e-3)
-    for params in (zeros_for(runtime), simulated_start("random", runtime, 0)):
-        method = TwoStage(step_size=1.0, rounds=(30, 30))
-        rounds = recorded(method, problem, runtime, params)
-        assert accepted(rounds, 1)
-        assert_lemmas(rounds, problem, runtime)
+    method = TwoStage(step_size=1.0, rounds=(20, 20))
+    rounds = recorded(method, problem, runtime, simulated_start("random", runtime, 0))
+    assert accepted(rounds, 1)
+    assert_lemmas(rounds, problem, runtime)
 
 
 def test_an_infeasible_start_becomes_feasible():
@@ -224,6 +221,7 @@ def test_met_budgets_stay_met_though_their_smooth_maximum_is_above_zero(rules, f
     assert_lemmas(rounds, problem, runtime)
 
 
+@pytest.mark.thorough
 def test_on_the_way_to_feasibility_one_budget_may_give_way_to_another():
     """Holding every budget fast would end such runs at their start, with budgets exceeded.
 

@@ -23,6 +23,7 @@ def _adult_is_here():
         pytest.skip(str(error))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", FIGURES)
 def test_the_authors_figures_are_met_with_their_options(name):
     """From one of two starts: after a thousand steps of .1 even rounding moves where a run ends.
@@ -33,6 +34,7 @@ def test_the_authors_figures_are_met_with_their_options(name):
     assert any(is_near(name, *one) for one in found), found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("share", [0.8, 0.5, 0.2])
 def test_own_budgets_are_kept_where_the_authors_code_breaks_them(share):
     """Budgets are the authors' own: shares of the disparities they measured without budgets."""
@@ -52,6 +54,7 @@ def test_own_budgets_are_kept_where_the_authors_code_breaks_them(share):
     assert end.losses.max() < 0.55
 
 
+@pytest.mark.thorough
 def test_both_temperatures_decay_and_the_worst_loss_comes_nearer_to_its_optimum():
     """Eq. 14 with our defaults: ten decays, and .472 where it was .503 after stage 1.
 

@@ -1,16 +1,21 @@
 r"""`method="private"`: the mean loss within every budget, from noisy sums in seven rounds.
 
-1. Counts, second moments and the gradient at zero give a model of the mean loss, and a first step
-   without budgets.
-2. Three rounds ask for the rates of decisions, for sums of scores, which with the gradient at zero
-   are the gradient, and with them for how smooth rates answer to the parameters; slopes of earlier
-   rounds count half as much with each round. How much more decisions answer than smooth rates is
-   learnt from what the steps did.
-3. The other rounds ask for rates only, and correct what the last step left.
+1. Counts, second moments and the gradient at zero give a quadratic model of the mean loss, and a
+   first step without budgets.
+2. Three rounds request the rates of decisions, and with them sums of scores. Those give the
+   gradient, together with that at zero, and the slopes of smooth rates; slopes of earlier rounds
+   weigh half as much with each round. The ratio of the decisions' response to that of smooth rates
+   is estimated from the effects of the steps (`Response`).
+3. The other rounds request rates only, and correct the remaining violations.
 
-Then decisions are counted, on training and on held-out rows. The noise is the clients' own: the
-server asks for noisy sums and is told nothing else. What a release costs is fixed beforehand by
-`Schedule`; of the noise it is known how large it is, so that bounds are tightened by it.
+At the end decisions are counted, on training and on held-out rows. The clients add the noise: the
+server requests noisy sums and receives nothing else. The cost of a release is fixed beforehand by
+`Schedule`. The size of the noise is known, so bounds are tightened by it. Every step solves
+
+.. math:: \min_s\; \tfrac12 s^T B s + g^T s + \rho \sum_j t_j \quad\text{s.t.}\quad
+          v_j + G_j s \le m_j + t_j,\; t \ge 0,\; |s| \le 3
+
+with v the estimated violations by decisions and m the negative margins.
 """
 
 import math
@@ -40,24 +45,24 @@ from fcfl.privacy import (
 from fcfl.problem.constraints import Constraints
 from fcfl.problem.evaluation import Problem
 
-DRIFT = 0.5  # share of a predicted change that is not believed
-MOST_ANSWER = 4.0  # times the smooth slopes; at least its inverse
+DISTRUST = 0.5  # relative standard deviation of a predicted change
+MAX_RESPONSE = 4.0  # factor on the smooth slopes; its inverse is the smallest
 PENALTY = 2.0  # nats of mean loss that a unit of disparity may cost
-LONGEST = 3.0  # step
-DEVIATIONS = 2.326  # of what new rows may differ by: 99 of 100 tables differ by less
+MAX_STEP = 3.0
+DEVIATIONS = 2.326  # standard deviations that 99 of 100 tables of new rows stay within
 NEW_ROWS = 1 / 3  # as many as there are rows of training: a quarter held out
-MOST_MARGIN = 0.62  # share of a budget up to which it is kept free
+MAX_MARGIN = 0.62  # largest margin, as a share of the budget
 
 
 def row_estimate(rates: Sequence[RateId], cells: Vector, kind: Kind = "counts") -> float:
-    """All rows of a client, at least one: each attribute's cells have them all."""
+    """Return the rows of a client, at least one: each attribute's cells contain them all."""
     return max(float(cells.sum()) / len(attributes_of(rates)), 1.0)
 
 
 def group_estimates(
     rates: Sequence[RateId], cells: Vector, kind: Kind = "counts", *, selected: bool = False
 ) -> Vector:
-    """Rows behind each rate, or those of them that are selected."""
+    """Return the rows behind each rate, or those of them that are selected."""
     known = cells_of(rates, kind)
     return np.array(
         [
@@ -72,7 +77,7 @@ def group_estimates(
 
 
 def cells_behind(rates: Sequence[RateId]) -> Vector:
-    """How many noisy cells the rows behind each rate are the sum of."""
+    """Return the number of noisy cells whose sum is the rows behind each rate."""
     return group_estimates(rates, np.ones(len(cells_of(rates))))
 
 
@@ -83,10 +88,10 @@ def _is_behind(cell: Cell, rate: RateId) -> bool:
 
 
 def curvature_estimate(moments: Vector, n_rows: float, noise: float, l2: float) -> Matrix:
-    r"""Curvature of the mean loss, at most: a quarter of the second moments, and L2.
+    r"""Return a bound on the curvature of the mean loss: a quarter of the second moments, and L2.
 
-    Eigenvalues below what ``noise``, the standard deviation of all clients' noise together, can
-    make are not known: they count as that, and so do not let a step follow the noise.
+    ``noise`` is the standard deviation of all clients' noise together. Eigenvalues that it may have
+    produced are raised to its size, so that steps do not follow the noise.
     """
     n = int((np.sqrt(8 * moments.size + 1) - 1) / 2)
     matrix = np.zeros((n, n))
@@ -99,10 +104,10 @@ def curvature_estimate(moments: Vector, n_rows: float, noise: float, l2: float) 
 
 
 def shrunk(slopes: Matrix, group_counts: Matrix, noise: Vector) -> Matrix:
-    r"""Slopes of rates, each drawn towards those of the same group at all clients.
+    r"""Return slopes of rates, each shrunk towards those of the same group at all clients.
 
-    Positive-part Stein estimates. ``slopes`` has shape (clients, rates, parameters), ``noise`` the
-    variance of each of its numbers, by client and rate.
+    These are positive-part Stein estimates. ``slopes`` has shape (clients, rates, parameters),
+    ``noise`` the variance of each of its numbers, by client and rate.
     """
     n_params = slopes.shape[2]
     if len(slopes) == 1:
@@ -116,42 +121,42 @@ def shrunk(slopes: Matrix, group_counts: Matrix, noise: Vector) -> Matrix:
 
 
 @dataclass(frozen=True)
-class Answer:
-    r"""How much more decisions answer to a step than smooth rates do: one factor for all rows.
+class Response:
+    r"""Ratio of the decisions' response to a step to that of smooth rates, for all rows.
 
-    Smooth rates bend with all rows, decisions with those on the line alone, which may be twice as
-    many as the smooth slopes say, or half. Seen changes c of violations, with noise of variance n,
-    are those that slopes predict, p, times the factor f. Of p a share `DRIFT` is not believed, nor
-    is f = 1 beforehand, so that f has the mean of a normal law:
+    Smooth rates depend on all rows, decisions on those at the decision boundary, of which there may
+    be twice as many as smooth slopes imply, or half. Observed changes c of violations, with noise
+    of variance n, are modelled as the predicted ones, p, times the factor f. With a standard
+    deviation D (`DISTRUST`) of p, relative to p, and of f around 1, the posterior mean of f is
 
     .. math:: f = \frac{1/D^2 + \sum pc/(n + D^2p^2)}{1/D^2 + \sum p^2/(n + D^2p^2)}
     """
 
-    seen: float = 1.0 / DRIFT**2
-    predicted: float = 1.0 / DRIFT**2
+    seen: float = 1.0 / DISTRUST**2
+    predicted: float = 1.0 / DISTRUST**2
 
     @property
     def factor(self) -> float:
-        """What slopes are multiplied by."""
-        return float(np.clip(self.seen / self.predicted, 1.0 / MOST_ANSWER, MOST_ANSWER))
+        """The factor on slopes."""
+        return float(np.clip(self.seen / self.predicted, 1.0 / MAX_RESPONSE, MAX_RESPONSE))
 
-    def learnt(self, predicted: Vector, seen: Vector, noise: Vector) -> "Answer":
-        """After one more step; rows of which nothing was known before say nothing."""
+    def updated(self, predicted: Vector, seen: Vector, noise: Vector) -> "Response":
+        """Return the estimate after one more step; rows without a finite noise are left out."""
         known = np.isfinite(noise)
         p, c = predicted[known], seen[known]
-        weights = 1.0 / np.maximum(noise[known] + (DRIFT * p) ** 2, 1e-12)
-        return Answer(
+        weights = 1.0 / np.maximum(noise[known] + (DISTRUST * p) ** 2, 1e-12)
+        return Response(
             self.seen + float(weights @ (p * c)), self.predicted + float(weights @ (p * p))
         )
 
 
 @dataclass(frozen=True)
-class Known:
-    """Rates as far as they are known, stacked client by client.
+class NoisyRates:
+    """Estimated rates, stacked client by client.
 
-    ``noise`` has the standard deviations that the noise of their own release gives the rates,
-    ``counts`` the rows behind them, ``count_noise`` the standard deviations of these, which were
-    released once and are the same in every round.
+    ``noise`` has the standard deviations of the rates by the noise of their own release, ``counts``
+    the rows behind them, ``count_noise`` the standard deviations of these, which were released once
+    and are the same in every round.
     """
 
     rates: Vector
@@ -161,27 +166,27 @@ class Known:
 
     @property
     def by_counts(self) -> Vector:
-        """What the noise of counts gives the rates: it scales what they are off one half."""
+        """Standard deviations of the rates by the noise of counts, which scales |rate − ½|."""
         return np.asarray(np.abs(self.rates - 0.5) * self.count_noise / self.counts)
 
 
 def allowances(constraints: Constraints) -> Vector:
-    """How much each row allows rates near one to differ: its budget, or one minus its ratio."""
+    """Return the difference that each row allows near one: its budget, or one minus its ratio."""
     return np.array(
         [row.budget if row.rule == "difference" else 1.0 - row.budget for row in constraints.rows]
     )
 
 
 def noise_of_rows(constraints: Constraints, noise: Vector) -> Vector:
-    """Standard deviations that noise in the rates gives the violations."""
+    """Return standard deviations of the violations by noise in the rates."""
     spread = np.zeros(len(constraints.rows))
     terms = (constraints.entry_value * noise[constraints.entry_column]) ** 2
     np.add.at(spread, constraints.entry_row, terms)
     return np.sqrt(spread)
 
 
-def usable_rows(constraints: Constraints, known: Known, least: float) -> NDArray[np.bool_]:
-    """Rows whose groups are large enough, and whose noise leaves something of the budget."""
+def usable_rows(constraints: Constraints, known: NoisyRates, least: float) -> NDArray[np.bool_]:
+    """Return the rows whose groups are large enough and whose noise is below the budget."""
     enough = np.ones(len(constraints.rows), dtype=bool)
     small = known.counts[constraints.entry_column] < least
     enough[constraints.entry_row[small]] = False
@@ -189,30 +194,30 @@ def usable_rows(constraints: Constraints, known: Known, least: float) -> NDArray
     return enough & (noise_of_rows(constraints, noise) < allowances(constraints))
 
 
-def deviations(constraints: Constraints, known: Known, spread: Vector) -> Vector:
-    """Standard deviations of what violations of new rows differ by from those that are known.
+def deviations(constraints: Constraints, known: NoisyRates, spread: Vector) -> Vector:
+    """Return standard deviations of the violations on new rows around the estimated ones.
 
-    ``spread`` is what the noise of all rounds gives violations; that of counts, the same in every
-    round, comes on top. So does chance, twice: which rows are trained on, and which are new.
+    ``spread`` is due to the noise of all rounds. Added to it are the noise of counts, the same in
+    every round, and the sampling error of the training rows and of the new rows.
     """
     chance = known.rates * (1.0 - known.rates) / np.maximum(known.counts, 1.0)
     both = known.by_counts**2 + chance * (1.0 + 1.0 / NEW_ROWS)
     return np.hypot(spread, noise_of_rows(constraints, np.sqrt(both)))
 
 
-def margins(constraints: Constraints, known: Known, spread: Vector) -> Vector:
-    """What is kept free of each budget, for 99 of 100 tables of new rows to keep it.
+def margins(constraints: Constraints, known: NoisyRates, spread: Vector) -> Vector:
+    """Return the margin of each budget with which 99 of 100 tables of new rows keep it.
 
-    Where this would be more than a share of the budget, no margin makes the budget sure, and each
-    costs accuracy: the more it would take, the less is kept free.
+    Where that exceeds `MAX_MARGIN` of the budget, no margin suffices and each costs accuracy: the
+    more would be needed, the smaller is the margin.
     """
     wanted = DEVIATIONS * deviations(constraints, known, spread)
-    most = np.maximum(MOST_MARGIN * allowances(constraints), 1e-12)
+    most = np.maximum(MAX_MARGIN * allowances(constraints), 1e-12)
     return np.asarray(np.minimum(wanted, most**2 / np.maximum(wanted, 1e-12)))
 
 
 def private_step(curvature: Matrix, gradient: Vector, slopes: Matrix, violations: Vector) -> Vector:
-    """The step, with as much damping as keeps it from being too long."""
+    """Return the step, damped until it is at most `MAX_STEP` long."""
     rows = np.vstack([gradient[None], slopes])
     upper = np.full(len(violations), PENALTY)
     damping = 0.0
@@ -221,15 +226,15 @@ def private_step(curvature: Matrix, gradient: Vector, slopes: Matrix, violations
         whitened = np.linalg.solve(factor, rows.T).T
         weights = solve_dual_qp(whitened, np.append(0.0, violations), 1, upper)
         step: Vector = -np.linalg.solve(factor.T, whitened.T @ weights)
-        if np.linalg.norm(step) <= LONGEST:
+        if np.linalg.norm(step) <= MAX_STEP:
             return step
         damping = max(2.0 * damping, 1e-3)
 
 
-SLOPE = 1.5  # of the smooth decisions whose slopes are asked for
-LEAST_ROWS = 100.0  # of a group, for it to be compared
-L2 = 3e-4  # weight of |params|²/2 in the loss, at least
-KEPT = 0.5  # share of its weight that a round of slopes has after the next one
+SLOPE = 1.5  # sharpness of the smooth rates whose slopes are requested
+MIN_ROWS = 100.0  # of a group that is compared
+L2 = 3e-4  # smallest weight of |params|²/2 in the loss
+SLOPE_MEMORY = 0.5  # factor on the weight of earlier slopes with each round
 
 # Shares of the privacy loss (of mu squared, see `fcfl.privacy`). They are fixed beforehand: they
 # depend on nobody's rows, and were chosen on other partitions than those in docs/privacy.md.
@@ -237,7 +242,7 @@ GRADIENT_ROUNDS = 3  # more of them share the same budget: noisier gradients
 EVALUATION = 0.06  # of the decisions on training rows, at the end
 _FIRST: dict[Kind, float] = {"counts": 0.05, "moments": 0.15, "gradient": 0.2}
 _FULL: dict[Kind, float] = {"scores": 0.1, "rates": 0.03}
-_CORRECTIONS = 0.12  # of all rounds that ask for rates only
+_CORRECTIONS = 0.12  # of all rounds that request rates only
 
 
 @dataclass(frozen=True)
@@ -248,7 +253,7 @@ class Schedule:
     rounds: int
 
     def releases(self, taken: int) -> tuple[Release, ...]:
-        """What is asked of every client after so many rounds."""
+        """Return the releases requested of every client after ``taken`` rounds."""
         if taken >= self.rounds:
             own = Release("evaluation", self.mu * math.sqrt(EVALUATION))
             return own, Release("held_out", self.mu)  # other rows: all of theirs is left
@@ -272,14 +277,13 @@ class Schedule:
 
 @dataclass(frozen=True)
 class PrivateState:
-    """The model and what noisy sums have said so far.
+    """The model and the estimates from noisy sums.
 
     ``violations`` are those of decisions before the last step, at the end after it, with variances
-    by noise; ``count_sd`` has the noise in the rows behind each rate; ``at_zero`` is the gradient
-    of the mean loss at zero, as it was told; ``slopes`` are those of the rates, ``slope_noise`` how
-    much of the last release's variance they have, ``answer`` how much more than these decisions
-    answered to steps.
-    ``evaluation`` and ``held_out`` are the cells counted at the end.
+    by noise; ``count_sd`` has the noise in the rows behind each rate; ``at_zero`` is the released
+    gradient of the mean loss at zero; ``slopes`` are those of the rates, ``slope_noise`` their
+    variance relative to that of the last release. ``evaluation`` and ``held_out`` are the cells
+    counted at the end.
     """
 
     problem: Problem
@@ -299,7 +303,7 @@ class PrivateState:
     slope_weight: float = 0.0
     slope_noise: float = 0.0
     slope_sd: float = 0.0
-    answer: Answer = field(default_factory=Answer)
+    response: Response = field(default_factory=Response)
     violations: Vector = field(default_factory=lambda: np.zeros(0))
     variances: Vector = field(default_factory=lambda: np.zeros(0))
     evaluation: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
@@ -323,7 +327,7 @@ class Private:
     epsilon: float = 1.0
     delta: float = 1e-6
     rounds: int = 7
-    least_rows: float = LEAST_ROWS
+    least_rows: float = MIN_ROWS
     name: str = "private"
     state_class: ClassVar[type[PrivateState]] = PrivateState
     objectives: ClassVar[tuple[str, ...]] = ("mean",)
@@ -337,44 +341,46 @@ class Private:
 
     @property
     def schedule(self) -> Schedule:
-        """What is asked in which round."""
+        """The releases of each round."""
         return Schedule(mu_of(self.epsilon, self.delta), self.rounds)
 
     def init(self, params: Vector, problem: Problem) -> PrivateState:
-        """Ask for counts, second moments and the gradient; it starts from zero."""
+        """Request counts, second moments and the gradient at zero, where training starts."""
         first = np.zeros(check_params(params).size)
         state = PrivateState(problem, first, Request(()), "running", "", (0,))
-        return self._asked(state)
+        return self._with_request(state)
 
-    def _asked(self, state: PrivateState) -> PrivateState:
+    def _with_request(self, state: PrivateState) -> PrivateState:
         extras = self.schedule.releases(state.rounds[0])
         point = Point(state.params, "values", extras=extras, sharpness=SLOPE)
         return replace(state, request=Request((point,)))
 
     def step(self, state: PrivateState, reports: Reports) -> tuple[PrivateState, RoundInfo]:
-        """Learn from the releases, and take the next step; after the last one, the decisions."""
+        """Update the estimates and take a step; after the last one, evaluate the decisions."""
         taken = state.rounds[0]
-        heard = _Heard(state, reports)
+        released = _Releases(state, reports)
         if taken >= self.rounds:
-            return self._ended(state, heard)
+            return self._finished(state, released)
         shown = -np.inf
         if taken == 0:
-            state = _met(state, heard)
+            state = _first_estimates(state, released)
             slopes, over = np.zeros((0, state.params.size)), np.zeros(0)
         else:
-            state, slopes, over = self._learnt(state, heard)
+            state, slopes, over = self._updated(state, released)
             shown = float(over.max(initial=-np.inf))
         step = private_step(state.curvature, state.gradient, slopes, over)
         state = replace(state, params=state.params + step, last_step=step, rounds=(taken + 1,))
-        return self._asked(state), _info(taken + 1, shown, float(np.linalg.norm(step)))
+        return self._with_request(state), _info(taken + 1, shown, float(np.linalg.norm(step)))
 
-    def _learnt(self, state: PrivateState, heard: "_Heard") -> tuple[PrivateState, Matrix, Vector]:
-        """Gradient, slopes and violations after one more round, and the rows of the next step."""
-        known = heard.rates()
+    def _updated(
+        self, state: PrivateState, released: "_Releases"
+    ) -> tuple[PrivateState, Matrix, Vector]:
+        """Update gradient, slopes and violations; return the rows of the next step as well."""
+        known = released.rates()
         before = _row_slopes(state)
-        if heard.has("scores"):
-            state = _with_slopes(state, heard)
-            scores = heard.total("scores")[0] / state.n_rows.sum()
+        if released.has("scores"):
+            state = _with_slopes(state, released)
+            scores = released.total("scores")[0] / state.n_rows.sum()
             gradient = state.at_zero + scores + self._l2(state) * state.params
         else:
             gradient = state.gradient + state.curvature @ state.last_step
@@ -384,13 +390,13 @@ class Private:
         moved = before @ state.last_step
         values, variances = _filtered(state, moved, measured, noise)
         usable = usable_rows(constraints, known, self.least_rows)
-        answer = state.answer.learnt(
-            moved[usable] / state.answer.factor,
+        response = state.response.updated(
+            moved[usable] / state.response.factor,
             (measured - state.violations)[usable],
             (state.variances + noise)[usable],
         )
         state = replace(
-            state, gradient=gradient, violations=values, variances=variances, answer=answer
+            state, gradient=gradient, violations=values, variances=variances, response=response
         )
         bounds = margins(constraints, known, np.sqrt(variances))
         return state, _row_slopes(state)[usable], (values + bounds)[usable]
@@ -398,12 +404,14 @@ class Private:
     def _l2(self, state: PrivateState) -> float:
         return max(state.problem.l2, L2)
 
-    def _ended(self, state: PrivateState, heard: "_Heard") -> tuple[PrivateState, RoundInfo]:
+    def _finished(
+        self, state: PrivateState, released: "_Releases"
+    ) -> tuple[PrivateState, RoundInfo]:
         message = (
             f"All {self.rounds} rounds taken, each client with epsilon {self.epsilon:g} and delta "
             f"{self.delta:g}."
         )
-        constraints, decided = state.problem.constraints, heard.decisions()
+        constraints, decided = state.problem.constraints, released.decisions()
         values, variances = _filtered(
             state,
             _row_slopes(state) @ state.last_step,
@@ -415,8 +423,8 @@ class Private:
             state,
             violations=values,
             variances=variances,
-            evaluation=heard.stacked("evaluation"),
-            held_out=heard.stacked("held_out"),
+            evaluation=released.stacked("evaluation"),
+            held_out=released.stacked("held_out"),
             status="converged",
             message=message,
             rounds=(state.rounds[0] + 1,),
@@ -424,12 +432,12 @@ class Private:
         return state, _info(state.rounds[0], float("nan"), 0.0)
 
     def fraction_done(self, state: PrivateState) -> float:
-        """The share of the exchanges that were made."""
+        """Return the share of the exchanges made."""
         return state.rounds[0] / (self.rounds + 1)
 
 
 @dataclass(frozen=True)
-class _Heard:
+class _Releases:
     """The releases of one round."""
 
     state: PrivateState
@@ -443,36 +451,36 @@ class _Heard:
         return any(extra.kind == kind for extra in self.point.extras)  # type: ignore[attr-defined]
 
     def stacked(self, kind: Kind) -> Matrix:
-        """One line per client."""
+        """Return one line per client."""
         problem = self.state.problem
-        said = [self.reports[client][0].extras[kind] for client in problem.clients]
+        found = [self.reports[client][0].extras[kind] for client in problem.clients]
         if kind in ("counts", "evaluation", "held_out"):
             expected = len(cells_of(problem.rates, kind))
-            for client, cells in zip(problem.clients, said, strict=True):
+            for client, cells in zip(problem.clients, found, strict=True):
                 if cells.size != expected:
                     raise ReportError(
                         f"Client {client!r} sent {cells.size} {kind}, expected {expected}."
                     )
-        return np.array(said)
+        return np.array(found)
 
     def total(self, kind: Kind) -> Vector:
         return np.asarray(self.stacked(kind).sum(axis=0))
 
     def noise(self, kind: Kind) -> float:
-        """Standard deviation of the noise of one client."""
+        """Return the standard deviation of one client's noise."""
         (release,) = (extra for extra in self.point.extras if extra.kind == kind)  # type: ignore[attr-defined]
         return float(release.noise_sd(self.state.problem.rates, self.point))  # type: ignore[attr-defined]
 
-    def rates(self) -> Known:
-        """Rates of decisions, stacked client by client."""
+    def rates(self) -> NoisyRates:
+        """Return the rates of decisions."""
         counts = np.maximum(self.state.group_counts, 1.0)
         rates = np.clip(self.stacked("rates") / counts + 0.5, 0.0, 1.0)
         noise = self.noise("rates") / counts
         count_noise = np.tile(self.state.count_sd, len(counts))
-        return Known(rates.ravel(), noise.ravel(), counts.ravel(), count_noise)
+        return NoisyRates(rates.ravel(), noise.ravel(), counts.ravel(), count_noise)
 
-    def decisions(self) -> Known:
-        """Rates of decisions by the cells that are counted at the end."""
+    def decisions(self) -> NoisyRates:
+        """Return the rates of decisions from the cells that are counted at the end."""
         rates, cells = self.state.problem.rates, self.stacked("evaluation")
         selected = np.array([group_estimates(rates, c, "evaluation", selected=True) for c in cells])
         behind = np.array([group_estimates(rates, c, "evaluation") for c in cells])
@@ -484,25 +492,25 @@ class _Heard:
         sd = self.noise("evaluation") * np.sqrt(n_cells)
         noise = sd * np.hypot(found, 1.0 - found) / counts
         count_noise = np.tile(self.state.count_sd, len(counts))
-        return Known(found.ravel(), noise.ravel(), counts.ravel(), count_noise)
+        return NoisyRates(found.ravel(), noise.ravel(), counts.ravel(), count_noise)
 
 
-def _met(state: PrivateState, heard: _Heard) -> PrivateState:
-    """Counts, and a model of the mean loss at zero."""
+def _first_estimates(state: PrivateState, released: _Releases) -> PrivateState:
+    """Set the counts, and a quadratic model of the mean loss at zero."""
     rates = state.problem.rates
-    cells = heard.stacked("counts")
+    cells = released.stacked("counts")
     n_rows = np.array([row_estimate(rates, line) for line in cells])
     counts = np.array([group_estimates(rates, line) for line in cells])
-    noise = heard.noise("moments") * np.sqrt(len(cells))
+    noise = released.noise("moments") * np.sqrt(len(cells))
     l2 = max(state.problem.l2, L2)
     n, rows = state.params.size, len(state.problem.constraints.rows)
-    gradient = heard.total("gradient") / n_rows.sum()
+    gradient = released.total("gradient") / n_rows.sum()
     return replace(
         state,
         n_rows=n_rows,
         group_counts=counts.reshape(len(cells), len(rates)),
-        count_sd=heard.noise("counts") * np.sqrt(cells_behind(rates)),
-        curvature=curvature_estimate(heard.total("moments"), n_rows.sum(), noise, l2),
+        count_sd=released.noise("counts") * np.sqrt(cells_behind(rates)),
+        curvature=curvature_estimate(released.total("moments"), n_rows.sum(), noise, l2),
         gradient=gradient,
         at_zero=gradient,
         slopes=np.zeros((len(cells), len(rates), n)),
@@ -511,44 +519,44 @@ def _met(state: PrivateState, heard: _Heard) -> PrivateState:
     )
 
 
-def _with_slopes(state: PrivateState, heard: _Heard) -> PrivateState:
-    """The mean of all rounds' slopes, in which earlier rounds count half as much each."""
+def _with_slopes(state: PrivateState, released: _Releases) -> PrivateState:
+    """Average the slopes of all rounds; a round weighs half as much after each later one."""
     counts = np.maximum(state.group_counts, 1.0)
     scale = SLOPE * np.sqrt(rates_of_a_row(state.problem.rates)) / 2.0
-    fresh = scale * heard.stacked("scores")[:, 1:] / counts[:, :, None]
-    weight = 1.0 + KEPT * state.slope_weight
+    fresh = scale * released.stacked("scores")[:, 1:] / counts[:, :, None]
+    weight = 1.0 + SLOPE_MEMORY * state.slope_weight
     old = (weight - 1.0) / weight
     return replace(
         state,
         slopes=old * state.slopes + fresh / weight,
         slope_weight=weight,
         slope_noise=old**2 * state.slope_noise + 1.0 / weight**2,
-        slope_sd=scale * heard.noise("scores"),
+        slope_sd=scale * released.noise("scores"),
     )
 
 
 def _row_slopes(state: PrivateState) -> Matrix:
-    """Gradients of all rows' violations."""
+    """Return the gradients of all rows' violations."""
     counts = np.maximum(state.group_counts, 1.0)
     noise = state.slope_noise * (state.slope_sd / counts) ** 2
     flat = shrunk(state.slopes, counts, noise).reshape(-1, state.params.size)
-    return np.asarray(state.answer.factor * (state.problem.constraints.matrix @ flat))
+    return np.asarray(state.response.factor * (state.problem.constraints.matrix @ flat))
 
 
 def _filtered(
     state: PrivateState, moved: Vector, measured: Vector, noise: Vector
 ) -> tuple[Vector, Vector]:
-    """Violations as measured, and as the last step should have made them: weighed by variance."""
+    """Average measured and predicted violations, weighted by inverse variance."""
     if not np.isfinite(state.variances).all():
         return measured, noise
     expected = state.violations + moved
-    variance = state.variances + (DRIFT * moved) ** 2 + 1e-5
+    variance = state.variances + (DISTRUST * moved) ** 2 + 1e-5
     gain = variance / (variance + noise)
     return expected + gain * (measured - expected), variance * (1.0 - gain)
 
 
 def _info(round: int, largest_violation: float, step: float) -> RoundInfo:
-    """Losses are not asked for: each would cost."""
+    """Describe a round without losses: each would cost privacy."""
     nan = float("nan")
     return RoundInfo(round, 1, "", nan, nan, largest_violation, step)
 
@@ -557,7 +565,7 @@ def _info(round: int, largest_violation: float, step: float) -> RoundInfo:
 
 SURE = 0.9  # chance that training rows keep a budget, as far as noise lets it be known
 AIMED_SHARE = 0.4  # of a budget: as far inside as rows with little noise end
-EVERYBODY = 1e9  # rows: which groups are too small is found out with noise
+ANY_GROUP = 1e9  # rows: which groups are too small is found out with noise
 
 
 def evaluated_rows(rates: Sequence[RateId], cells: Vector) -> tuple[Vector, Vector]:
@@ -567,7 +575,7 @@ def evaluated_rows(rates: Sequence[RateId], cells: Vector) -> tuple[Vector, Vect
     return rows, np.clip(selected, 0.0, rows)
 
 
-def _known_rates(method: Private, state: PrivateState) -> Known:
+def _noisy_rates(method: Private, state: PrivateState) -> NoisyRates:
     """Return decided rates with the noise of one round, and that of the counts."""
     point = replace(state.request.points[0], params=np.ones(state.params.size))
     releases = method.schedule.releases(min(1, method.rounds - 1))
@@ -576,18 +584,18 @@ def _known_rates(method: Private, state: PrivateState) -> Known:
     ended = [evaluated_rows(rates, cells) for cells in state.evaluation]
     decided = np.concatenate([selected / np.maximum(rows, 1.0) for rows, selected in ended])
     noise = asked.noise_sd(rates, point) / counts.ravel()
-    return Known(decided, noise, counts.ravel(), np.tile(state.count_sd, len(counts)))
+    return NoisyRates(decided, noise, counts.ravel(), np.tile(state.count_sd, len(counts)))
 
 
 def held_rows(method: Private, state: PrivateState) -> NDArray[np.bool_]:
     """Return which rows the model was held to."""
-    known = _known_rates(method, state)
+    known = _noisy_rates(method, state)
     return usable_rows(state.problem.constraints, known, method.least_rows)
 
 
 def violation_noise(method: Private, state: PrivateState) -> Vector:
     """Return standard deviations of violations by the noise of one round, and of counts."""
-    known = _known_rates(method, state)
+    known = _noisy_rates(method, state)
     noise = np.hypot(known.noise, known.by_counts)
     return noise_of_rows(state.problem.constraints, noise)
 
@@ -620,7 +628,7 @@ def unsure_budgets(method: Private, state: PrivateState) -> list[str]:
         said = f"is held, but not for sure: {kept}" if is_held else "is not held"
         if factor <= 1:
             way_out = "It is not the noise alone: more rounds may help, or a larger budget."
-        elif factor * n_rows > EVERYBODY:
+        elif factor * n_rows > ANY_GROUP:
             way_out = "A larger budget would do, no number of rows."
         else:
             wanted = float(f"{1.2 * factor * n_rows:.2g}")

@@ -13,7 +13,7 @@ from fcfl._types import ClientId, RateId, Report, Vector
 from fcfl.client.counts import Counts
 from fcfl.errors import DataError
 from fcfl.methods.private import (
-    EVERYBODY,
+    ANY_GROUP,
     Private,
     PrivateState,
     evaluated_rows,
@@ -95,7 +95,7 @@ def count_noise(found: Evaluations) -> float:
 def _problem(run: Run) -> Problem:
     """Return all comparisons of the rules; the method finds out which groups are too small."""
     rates = run.setup.rates
-    nobody = Report(EVERYBODY, 0.0, np.full(len(rates), EVERYBODY), np.zeros(len(rates)))
+    nobody = Report(ANY_GROUP, 0.0, np.full(len(rates), ANY_GROUP), np.zeros(len(rates)))
     pretended = dict.fromkeys(run.federation.names, (nobody,))
     return build_problem(run.setup.rules, rates, pretended, l2=run.l2)[0]
 
