@@ -28,3 +28,11 @@ def test_it_is_read_in_minutes_and_its_first_screen_in_seconds():
     first, *_ = README.split("\n## ")
     assert len(README.split()) < 1000
     assert len(re.sub(r"```.*?```", "", first, flags=re.DOTALL).split()) < 180
+
+
+def test_the_files_that_contributing_names_are_there():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([\w./]+\.(?:py|html|c|toml|md))`", text))
+    assert len(named) >= 30
+    places = (ROOT, ROOT / "src" / "fcfl")
+    assert not [name for name in named if not any((place / name).exists() for place in places)]
