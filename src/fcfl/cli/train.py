@@ -131,7 +131,7 @@ def demo(
         f"Client phd has {smallest.rows} test rows of group {smallest.group}: a "
         f"decision about one of them moves its disparity by {1 / smallest.rows:.2f}."
     )
-    out_console.print("", table, "", sentence, highlight=False)
+    out_console.print("", table, f"\n{sentence}", highlight=False)
     say(f"Written to {out}; open {page}")
 
 
