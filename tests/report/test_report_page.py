@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from fcfl.errors import DataError
-from fcfl.report.page import MOST_SHOWN, PAGE, write_comparison, write_page
+from fcfl.report.page import MAX_SHOWN, PAGE, write_comparison, write_page
 from fcfl.results import read_run, short_names
 from simulated import HISTORY, SWEEP, client, judged, result, two_clients, write
 
@@ -139,8 +139,8 @@ def test_many_clients_are_cut_in_the_picture_and_whole_in_the_table(tmp_path):
     }
     page = page_of(write_page(write(tmp_path, result(clients))))
     ids = {value for name, value in page.attributes if name == "id"}
-    assert f"strip-0-{MOST_SHOWN - 1}-title" in ids and f"strip-0-{MOST_SHOWN}-title" not in ids
-    assert f"The {MOST_SHOWN} worst of 200" in page.text
+    assert f"strip-0-{MAX_SHOWN - 1}-title" in ids and f"strip-0-{MAX_SHOWN}-title" not in ids
+    assert f"The {MAX_SHOWN} worst of 200" in page.text
     for name in clients:
         assert page.text.count(name) >= 3
 

@@ -30,7 +30,9 @@ SIZES = {  # rows of each group; "other" is left out everywhere, "asian" at two 
 LABEL_OF = {"true_positive": 1, "false_positive": 0}
 
 
-@pytest.fixture(scope="module", params=[0, 1, 2])
+@pytest.fixture(
+    scope="module", params=[0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (1, 2))]
+)
 def rows(request):
     """Predictions whose rates differ most in the groups that are too small to be compared."""
     rng = np.random.default_rng(request.param)

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from fcfl.data.builtin import ClientDescription, GroupDescription
 from fcfl.report.terminal import (
-    MOST_CLIENTS,
+    MAX_CLIENTS,
     comparison_table,
     federation_table,
     print_result,
@@ -179,9 +179,9 @@ def test_headings_say_ratio_where_a_ratio_is_compared():
 
 
 def test_many_clients_are_cut_and_counted():
-    clients = {f"client-{i}": (0.5, [entry(0.1, 0.2)]) for i in range(MOST_CLIENTS + 7)}
+    clients = {f"client-{i}": (0.5, [entry(0.1, 0.2)]) for i in range(MAX_CLIENTS + 7)}
     text = shown(simulated_result(clients))
-    assert text.count("client-") == MOST_CLIENTS + 1  # the headline names one
+    assert text.count("client-") == MAX_CLIENTS + 1  # the headline names one
     assert "… and 7 more clients in result.json" in text
 
 

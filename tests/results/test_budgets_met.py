@@ -17,12 +17,16 @@ def table(hospitals, rows):
     return stays(rows * len(hospitals), seed=1, hospitals=hospitals)
 
 
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.thorough)
+
+
 @pytest.mark.parametrize(
     ("hospitals", "rows", "options", "is_met"),
     [
-        (SMALL, 120, ("--budget", "0.1"), True),
-        (SMALL, 120, ("--budget", "0.001", "--max-rate-shift", "0"), False),  # few rows
-        (SMALL, 120, ("--budget", "0.05", "--pooling", "none"), None),
+        slow(SMALL, 120, ("--budget", "0.1"), True),
+        slow(SMALL, 120, ("--budget", "0.001", "--max-rate-shift", "0"), False),  # few rows
+        slow(SMALL, 120, ("--budget", "0.05", "--pooling", "none"), None),
         (("a", "b"), 600, ("--budget", "0.1", "--scope", "global"), True),
         (("a", "b"), 600, ("--budget", "0.1", "--thresholds", "group"), None),
         (("a", "b"), 600, ("--budget", "0.01", "--method", "fedavg", "--rounds", "3"), False),

@@ -11,7 +11,7 @@ from rich.table import Table as Grid
 
 from fcfl.data import BUILTIN, describe, table_files
 from fcfl.errors import FCFLError
-from fcfl.report.terminal import MOST_CLIENTS, comparison_table, federation_table
+from fcfl.report.terminal import MAX_CLIENTS, comparison_table, federation_table
 from fcfl.results import Result
 from fcfl.runs import Experiment
 from fcfl.runs.opening import check_columns_named, open_table
@@ -169,5 +169,5 @@ def _describe(settings: Experiment) -> None:
     title = f"{several} files" if several else settings.table
     out_console.print(federation_table(title, clients, out_console.width), "")
     features, label = federation.schema.n_features, federation.columns.label
-    more = f"{len(clients)} clients, " if len(clients) > MOST_CLIENTS else ""
+    more = f"{len(clients)} clients, " if len(clients) > MAX_CLIENTS else ""
     say(f"{more}{features} features, label {label}: {federation.labels[1]} counts as 1")

@@ -8,7 +8,7 @@ from fcfl.results.many_runs import ENOUGH, MAJORITY, MethodSummary, OverSeeds, S
 from .claims import part_called
 from .words import listed, number
 
-MOST_CLIENTS = 12  # that a sentence names, or with columns of their own
+MAX_CLIENTS = 12  # that a sentence names, or with columns of their own
 
 
 # --- a sweep --------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ def sweep_notes(points: Sequence[SweepPoint]) -> Iterator[str]:
             f"{last.n_budgets} budgets of clients with at least {ENOUGH} people in every group."
         )
     if last.too_small:
-        yield f"Too small to judge by: {listed(last.too_small, MOST_CLIENTS)}."
+        yield f"Too small to judge by: {listed(last.too_small, MAX_CLIENTS)}."
     exceeded = [budget_label(point) for point in points if not point.budgets_met]
     if exceeded:
         yield f"Not kept on the training rows: budget {', '.join(exceeded)}."
@@ -129,7 +129,7 @@ def too_small_sentence(comparison: Comparison) -> str:
     if not names:
         return ""
     return (
-        f"{listed(names, MOST_CLIENTS)} {'has' if len(names) == 1 else 'have'} fewer than {ENOUGH} "
+        f"{listed(names, MAX_CLIENTS)} {'has' if len(names) == 1 else 'have'} fewer than {ENOUGH} "
         "people in a group that is compared, or no two groups to compare: too few to judge by, and "
         "left out of lowest, median, largest and kept. They are in the table of clients."
     )

@@ -22,9 +22,9 @@ from fcfl.results.negotiation import Negotiation
 from . import claims, comparisons, figures, negotiation, words
 
 PAGE = "report.html"
-MOST_SHOWN = 40  # clients in a picture; tables have all
-MOST_CHANGES = 20  # lines of before and after
-MOST_RATES = 8  # clients with a picture of their groups
+MAX_SHOWN = 40  # clients in a picture; tables have all
+MAX_CHANGES = 20  # lines of before and after
+MAX_RATES = 8  # clients with a picture of their groups
 _SCRIPT = files("fcfl.report").joinpath("templates/negotiation.js")
 
 
@@ -102,8 +102,8 @@ def environment() -> Environment:
     found.globals |= {
         "claims": claims, "comparisons": comparisons, "figures": figures,
         "talks": negotiation, "words": words, "judge": judge, "findings_of": findings_of,
-        "ENOUGH": ENOUGH, "MOST_SHOWN": MOST_SHOWN, "MOST_CHANGES": MOST_CHANGES,
-        "MOST_RATES": MOST_RATES,
+        "ENOUGH": ENOUGH, "MAX_SHOWN": MAX_SHOWN, "MAX_CHANGES": MAX_CHANGES,
+        "MAX_RATES": MAX_RATES,
     }  # fmt: skip
     return found
 

@@ -37,11 +37,11 @@ from .words import (
 if TYPE_CHECKING:  # a report reads results; of a data set it only shows a description
     from fcfl.data.builtin import ClientDescription
 
-MOST_CLIENTS = 40  # rows shown; the rest is in result.json
-MOST_PRICES = 2
+MAX_CLIENTS = 40  # rows shown; the rest is in result.json
+MAX_PRICES = 2
 _COUNTED = {"met": "met", "ex-\nceeded": "exceeded", "undeter-\nmined": "undetermined"}
-LEAST_NAME = 12  # cells that a name keeps while there is another column to leave out
-FEWEST = 5  # cells that a name keeps in any case
+MIN_NAME = 12  # cells that a name keeps while there is another column to leave out
+MIN_SHORT_NAME = 5  # cells that a name keeps in any case
 EXTRA = 9  # rank of a column that is shown only where there is space for everything
 STYLES = {"met": "green", "exceeded": "bold red", "undetermined": "yellow"}
 
@@ -76,14 +76,14 @@ def fitted_table(title: str, columns: Sequence[Column], width: int, last: int = 
 
     Numbers and verdicts are always whole. Where names do not fit beside them, the space between
     columns is one cell instead of two; then columns of high rank are left out until a name has
-    `LEAST_NAME` cells; then names are shortened. The ``last`` lines stand apart.
+    `MIN_NAME` cells; then names are shortened. The ``last`` lines stand apart.
     """
     shown, gap = _chosen(columns, width)
     names = sorted(column.width for column in shown if column.is_name)
     left = width - sum(c.width for c in shown if not c.is_name) - gap * (len(shown) - 1)
-    most = FEWEST
+    most = MIN_SHORT_NAME
     for position, size in enumerate(names):  # what short names leave is for the longer ones
-        most = max(left // (len(names) - position), FEWEST)
+        most = max(left // (len(names) - position), MIN_SHORT_NAME)
         left -= min(size, most)
     table = Table(
         title=Text(plain(title)),
@@ -120,7 +120,7 @@ def _chosen(columns: Sequence[Column], width: int) -> tuple[list[Column], int]:
     if sum(column.width for column in shown) + 2 * (len(shown) - 1) > width:
         shown = [column for column in shown if column.rank < EXTRA]
     while True:
-        for gap, least in ((2, None), (1, None), (1, LEAST_NAME)):
+        for gap, least in ((2, None), (1, None), (1, MIN_NAME)):
             taken = sum(_least_width(column, least) for column in shown) + gap * (len(shown) - 1)
             if taken <= width:
                 return shown, gap
@@ -184,7 +184,7 @@ def _first(name: str, size: int) -> str:
 def result_tables(result: Result, width: int = 80) -> Iterator[Table]:
     """Yield one table of at most ``width`` cells for each rule, the worst-served client first."""
     part, n_clients, ranked = result.judged_part, len(result.clients), worst_served_first(result)
-    clients = ranked[: min(n_clients, MOST_CLIENTS)]
+    clients = ranked[: min(n_clients, MAX_CLIENTS)]
     lines = [*clients, *ranked[n_clients:]]
     every = [*clients[0][1].part(part).disparities, *result.overall.part(part).disparities]
     trained_as = result.method
@@ -251,8 +251,8 @@ def print_result(console: Console, result: Result) -> None:
         console.print(sentence, markup=False, highlight=False)
     for table in result_tables(result, console.width):
         console.print(table, "")
-    if len(result.clients) > MOST_CLIENTS:
-        more = len(result.clients) - MOST_CLIENTS
+    if len(result.clients) > MAX_CLIENTS:
+        more = len(result.clients) - MAX_CLIENTS
         console.print(f"… and {more} more clients in result.json", highlight=False)
     for sentence in summary_sentences(result):
         console.print(sentence, markup=False, highlight=False)
@@ -276,7 +276,7 @@ def summary_sentences(result: Result) -> list[str]:
     exchanges = exchanges_called(result)
     sentences += [
         steps_sentence(result),
-        prices_sentence(result, MOST_PRICES),
+        prices_sentence(result, MAX_PRICES),
         result.message,
         f"Exchanges with all clients: {exchanges}." if exchanges else "",
         *privacy_sentences(result),
@@ -341,7 +341,7 @@ def federation_table(name: str, clients: Sequence["ClientDescription"], width: i
     """Return rows and label rate of each client of a data set, and of each of its groups."""
     lines = [
         (client if position == 0 else None, group)
-        for client in clients[:MOST_CLIENTS]
+        for client in clients[:MAX_CLIENTS]
         for position, group in enumerate(client.groups)
     ]
 

@@ -20,9 +20,9 @@ from .claims import (
     rows_called,
 )
 
-MOST_LISTED = 12  # clients whose own rows exceed a budget
-MOST_NAMED = 3  # clients of the same privacy loss, or with the same next step
-MOST_STEPS = 3  # open claims with a step of their own
+MAX_LISTED = 12  # clients whose own rows exceed a budget
+MAX_NAMED = 3  # clients of the same privacy loss, or with the same next step
+MAX_STEPS = 3  # open claims with a step of their own
 Ends: TypeAlias = tuple[float | None, float | None]
 AMONG = {
     "selection": "",
@@ -84,7 +84,7 @@ def plain(name: str) -> str:
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in name)
 
 
-def listed(names: Sequence[str], most: int = MOST_LISTED) -> str:
+def listed(names: Sequence[str], most: int = MAX_LISTED) -> str:
     """Return the first names of several, and how many more there are."""
     left = len(names) - most
     shown = plain(", ".join(names[:most]))
@@ -317,7 +317,7 @@ def privacy_sentences(result: Result) -> Iterator[str]:
     for (epsilon, delta), names in losses.items():
         yield (
             f"Privacy: epsilon {epsilon:g} at delta {delta:g} for each of "
-            f"{listed(names, MOST_NAMED)}. Neighbouring tables differ by one row that is added or "
+            f"{listed(names, MAX_NAMED)}. Neighbouring tables differ by one row that is added or "
             f"removed ({result.privacy.neighbours}). All counts and rates here have noise, and "
             "intervals are wider accordingly."
         )
@@ -430,11 +430,11 @@ def next_steps(result: Result) -> list[str]:
     steps += _about_undetermined([c for c in claims if c.verdict == "undetermined"])
     exceeded = list(dict.fromkeys(c.client for c in claims if c.verdict == "exceeded"))
     if exceeded and result.method == "audit":
-        names = listed(exceeded, MOST_NAMED)
+        names = listed(exceeded, MAX_NAMED)
         steps.append(f"{names}: exceeded. Train with these budgets: fcfl train --help.")
     elif exceeded and result.judged_part == "test":
         steps.append(
-            f"{listed(exceeded, MOST_NAMED)}: exceeded on rows that training did not use. Train "
+            f"{listed(exceeded, MAX_NAMED)}: exceeded on rows that training did not use. Train "
             "with larger margins (--confidence), or agree on a larger budget with --budget."
         )
     has_global = any(claim.is_together for claim in claims)
@@ -453,10 +453,10 @@ def _about_undetermined(claims: Sequence[Claim]) -> Iterator[str]:
         needed = people_needed(claim)
         return needed if needed is not None else 0.0 if claim.is_near else math.inf
 
-    for claim in sorted(claims, key=order)[:MOST_STEPS]:
+    for claim in sorted(claims, key=order)[:MAX_STEPS]:
         yield f"{plain(claim.client)}: {_what_would_decide(claim)}"
-    if len(claims) > MOST_STEPS:
-        left = len(claims) - MOST_STEPS
+    if len(claims) > MAX_STEPS:
+        left = len(claims) - MAX_STEPS
         yield f"{left} more {'is' if left == 1 else 'are'} open; see the table of all verdicts."
 
 
