@@ -66,59 +66,43 @@ def forecast(
     ``new_rows`` those to come, by default as many, ``drifts`` by how much rates are expected to
     differ on them.
     """
-    come = rows if new_rows is None else new_rows
+    come, is_difference = rows if new_rows is None else new_rows, isinstance(rule, Difference)
     rng = np.random.default_rng(0)
-    parts = [
-        _drawn(rng, rule, smooth, decided, rows, come, drifts, groups, budget)
-        for groups in compared.columns.values()
-        if len(groups) >= 2
-    ]
+
+    def drawn(groups: list[int]) -> Vector:
+        """Draw disparities between some groups on many samples of new rows."""
+        n = np.minimum(rows[groups], _MAX_ROWS)
+        m = np.clip(np.rint(come[groups]), 1.0, _MAX_ROWS).astype(np.int64)
+        trust = n.min() / (n.min() + TRUSTED_ROWS)
+        rates = smooth[groups] + trust * (decided[groups] - smooth[groups])
+        shared = (n @ rates + 0.5) / (n.sum() + 1.0)
+        shrunk = (n * rates + SHARED_ROWS * shared) / (n + SHARED_ROWS)
+        variance = shrunk * (1.0 - shrunk) / n
+        if drifts is None:
+            centres = _apart(rates, variance)
+        else:
+            limit = np.sqrt(variance)
+            centres = rates + np.clip(drifts[groups], -limit, limit)
+        centres = np.clip(centres, 0.0, 1.0)
+        prior = _prior_rows(rule, budget, rates, variance, float(shared))
+        selected = n * centres + prior * shared
+        others = n * (1.0 - centres) + prior * (1.0 - shared)
+        samples = rng.binomial(m, rng.beta(selected, others, (_DRAWS, len(groups)))) / m
+        most, least = samples.max(axis=1), samples.min(axis=1)
+        if is_difference:
+            return np.asarray(most - least)
+        return np.asarray(least / np.where(most > 0, most, 1.0) + (most == 0))
+
+    parts = [drawn(groups) for groups in compared.columns.values() if len(groups) >= 2]
     if not parts:
         return None
-    worst = np.max(parts, axis=0) if isinstance(rule, Difference) else np.min(parts, axis=0)
+    worst = np.max(parts, axis=0) if is_difference else np.min(parts, axis=0)
     chance = None
     if budget is not None:
-        over = worst - budget if isinstance(rule, Difference) else budget - worst
-        kept = over <= _TIE
-        chance = float(kept.mean())
+        over = worst - budget if is_difference else budget - worst
+        chance = float((over <= _TIE).mean())
     low, high = np.quantile(worst, _COVERAGE)
     return Forecast(float(worst.mean()), float(low), float(high), chance)
-
-
-def _drawn(
-    rng: np.random.Generator,
-    rule: Rule,
-    smooth: Vector,
-    decided: Vector,
-    rows: Vector,
-    new_rows: Vector,
-    drifts: Vector | None,
-    groups: list[int],
-    budget: float | None,
-) -> Vector:
-    """Draw disparities between some groups on many samples of new rows."""
-    n = np.minimum(rows[groups], _MAX_ROWS)
-    m = np.clip(np.rint(new_rows[groups]), 1.0, _MAX_ROWS).astype(np.int64)
-    trust = n.min() / (n.min() + TRUSTED_ROWS)
-    rates = smooth[groups] + trust * (decided[groups] - smooth[groups])
-    shared = (n @ rates + 0.5) / (n.sum() + 1.0)
-    shrunk = (n * rates + SHARED_ROWS * shared) / (n + SHARED_ROWS)
-    variance = shrunk * (1.0 - shrunk) / n
-    if drifts is None:
-        centres = _apart(rates, variance)
-    else:
-        limit = np.sqrt(variance)
-        centres = rates + np.clip(drifts[groups], -limit, limit)
-    centres = np.clip(centres, 0.0, 1.0)
-    prior = _prior_rows(rule, budget, rates, variance, float(shared))
-    selected = n * centres + prior * shared
-    others = n * (1.0 - centres) + prior * (1.0 - shared)
-    true_rates = rng.beta(selected, others, (_DRAWS, len(groups)))
-    samples = rng.binomial(m, true_rates) / m
-    most, least = samples.max(axis=1), samples.min(axis=1)
-    if isinstance(rule, Difference):
-        return np.asarray(most - least)
-    return np.asarray(least / np.where(most > 0, most, 1.0) + (most == 0))
 
 
 def _prior_rows(

@@ -389,18 +389,15 @@ def _own_weight(means: Vector, variances: Vector) -> Vector:
 
 def _sentence(table: Sequence[SelectionLine], base: int, chosen: int, n_clients: int) -> str:
     line, mean = table[chosen], table[base]
-    objective = line.objective if isinstance(line.objective, str) else f"{line.objective:g}"
     said = (
-        f"Chose l2 {line.l2:g} and objective {objective} by leave-one-out losses: "
+        f"Chose l2 {line.l2:g} and objective {line.objective} by leave-one-out losses: "
         f"{line.mean_loss:.4f} over all rows"
     )
     if n_clients > 1 and (line.worst_loss > line.mean_loss or chosen != base):
         said += f", {line.worst_loss:.4f} for {line.worst_client!r}, the client served worst"
     if chosen != base:
-        said += (
-            f", which would have {mean.worst_loss:.4f} under the mean objective (standard error of "
-            f"the difference {line.standard_error_of_difference:.4f})"
-        )
+        error = line.standard_error_of_difference
+        said += f" ({mean.worst_loss:.4f} under the mean; standard error {error:.4f})"
     return f"{said}."
 
 

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from scipy.optimize import brentq
 from scipy.special import expit, logit
 
 from fcfl._types import ClientId, Vector
@@ -84,36 +83,31 @@ def threshold_selecting(
     log-odds of the share selected, which is nearly linear in those of the threshold. Return None
     if no count is within a fifth.
     """
-    tried, rarer = dict[float, int](), min(wanted, n_rows - wanted)
-
-    def excess(log_odds: float) -> float:
-        """Log-odds of the share selected, less those wanted; 0 if it is near enough."""
-        if abs(log_odds) >= _FARTHEST:
-            count = n_rows if log_odds < 0 else 0
-        else:
-            threshold = _typed(log_odds)
-            count = tried.get(threshold, -1)
-            if count < 0:
-                if len(tried) == MOST_COUNTS:
-                    return 0.0
-                count = tried[threshold] = select(threshold)
+    rarer, wanted_odds = min(wanted, n_rows - wanted), _odds(wanted, n_rows)
+    low = -_FARTHEST, _odds(n_rows, n_rows) - wanted_odds  # log-odds that select too many
+    high = _FARTHEST, _odds(0, n_rows) - wanted_odds  # and too few
+    at, step, best = float(logit(wanted / n_rows)), 1.0, (math.nan, -n_rows)
+    for tried in range(MOST_COUNTS):
+        threshold = _typed(at)
+        count = select(threshold)
+        if abs(count - wanted) < abs(best[1] - wanted):
+            best = threshold, count
         if abs(count - wanted) <= _NEAR * rarer:
-            return 0.0
-        shares = (count + 0.5) / (n_rows + 1.0), (wanted + 0.5) / (n_rows + 1.0)
-        return float(logit(shares[0]) - logit(shares[1]))
+            break
+        point = float(logit(threshold)), _odds(count, n_rows) - wanted_odds
+        low, high = (point, high) if count > wanted else (low, point)
+        if low[0] == -_FARTHEST or high[0] == _FARTHEST:  # not bracketed yet
+            at = point[0] + (step if count > wanted else -step)
+            at, step = min(max(at, 1.0 - _FARTHEST), _FARTHEST - 1.0), 2.0 * step
+        else:  # the secant; each third time a bisection, if that gains little
+            share = 0.5 if tried % 3 == 0 else low[1] / (low[1] - high[1])
+            at = low[0] + min(max(share, 0.05), 0.95) * (high[0] - low[0])
+    return best if abs(best[1] - wanted) <= _NEAR_ENOUGH * rarer else None
 
-    middle = float(logit(wanted / n_rows))
-    bracket = [middle - 1.0, middle + 1.0]
-    while excess(bracket[0]) < 0.0 and bracket[0] > -_FARTHEST:
-        bracket = [max(2.0 * bracket[0] - bracket[1], -_FARTHEST), bracket[0]]
-    while excess(bracket[1]) > 0.0 and bracket[1] < _FARTHEST:
-        bracket = [bracket[1], min(2.0 * bracket[1] - bracket[0], _FARTHEST)]
-    if excess(bracket[0]) * excess(bracket[1]) < 0.0:
-        brentq(excess, *bracket, maxiter=50, disp=False)
-    if not tried:
-        return None
-    best = min(tried, key=lambda threshold: abs(tried[threshold] - wanted))
-    return (best, tried[best]) if abs(tried[best] - wanted) <= _NEAR_ENOUGH * rarer else None
+
+def _odds(count: int, n_rows: int) -> float:
+    """Return the log-odds of a share of the rows, finite for all and for none."""
+    return float(logit((count + 0.5) / (n_rows + 1.0)))
 
 
 def _typed(log_odds: float) -> float:
