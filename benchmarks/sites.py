@@ -21,6 +21,7 @@ import numpy as np
 from benchmarks.many_sites import adult, simulated, write_tables
 from benchmarks.open_site import open_site
 from fcfl.client.client import Evaluate
+from fcfl.federation.session import Session
 from fcfl.models.linear import load_model
 from fcfl.results import Result, read_result
 from fcfl.runs import Experiment
@@ -31,7 +32,6 @@ from fcfl.sites.messages import Introduce, ToSite, decode_question
 from fcfl.sites.named_module import NamedModule
 from fcfl.sites.settings import Config
 from fcfl.sites.transport import InProcessTransport
-from fcfl.training.run import Session
 
 MODULE = "benchmarks.wide_network:wide"
 SETTINGS = {"label": "label", "sensitive": "group", "budget": "0.05"}

@@ -114,7 +114,7 @@ def weights_of(folder):
 def start_process(*arguments, checkpoint_seconds=0.05, **options):
     """Run a command in a process of its own that writes checkpoints often."""
     program = (
-        "import signal, sys; import fcfl.training.run as running\n"
+        "import signal, sys; import fcfl.federation.session as running\n"
         f"running.CHECKPOINT_SECONDS = {checkpoint_seconds}\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from fcfl.cli import main; main()"

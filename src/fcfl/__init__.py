@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from fcfl.errors import FCFLError as FCFLError
     from fcfl.estimator import FCFLClassifier as FCFLClassifier
     from fcfl.federation.federation import Federation as Federation
+    from fcfl.federation.session import Session as Session
     from fcfl.methods.baselines import AFL as AFL
     from fcfl.methods.baselines import QFFL as QFFL
     from fcfl.methods.baselines import FairReg as FairReg
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
     from fcfl.sites.site import reply_to as reply_to
     from fcfl.sites.transport import Reply as Reply
     from fcfl.sites.transport import Transport as Transport
-    from fcfl.training.run import Session as Session
     from fcfl.training.train import train as train
     from fcfl.training.trained import Trained as Trained
 
@@ -91,7 +91,7 @@ _HOME = {
     "fcfl.methods.sqp.sqp": ("SQP",),
     "fcfl.methods.two_stage": ("TwoStage",),
     "fcfl.training.train": ("train",),
-    "fcfl.training.run": ("Session",),
+    "fcfl.federation.session": ("Session",),
     "fcfl.training.trained": ("Trained",),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

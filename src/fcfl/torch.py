@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike
 from fcfl._types import ClientId
 from fcfl.client.client import LocalClient
 from fcfl.federation.federation import Federation
+from fcfl.federation.session import Session
 from fcfl.methods.method import RoundInfo
 from fcfl.methods.sqp import SQP
 from fcfl.models.loss import CROSS_ENTROPY, Loss, as_loss
@@ -40,7 +41,6 @@ from fcfl.models.torch_module import (
     write_module,
 )
 from fcfl.rules import Rule
-from fcfl.training.run import Session
 from fcfl.training.train import train
 from fcfl.training.trained import Trained
 

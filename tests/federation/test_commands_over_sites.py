@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from fcfl.errors import AbsentClientError
+from fcfl.federation.session import Session
 from fcfl.runs import Experiment
 from fcfl.runs.many_runs import run_comparison, run_sweep
 from fcfl.runs.site_run import serve
 from fcfl.sites.transport import InProcessTransport
-from fcfl.training.run import Session
 from hospital import stays, weights_of
 from in_one_process import BUDGET, hospitals, node_configs
 

@@ -12,12 +12,12 @@ from fcfl import Difference, FCFLClassifier
 from fcfl.errors import Interrupted
 from fcfl.federation.exchange_count import EXCHANGES, ExchangeCount, read_exchanges
 from fcfl.federation.federation import Federation
+from fcfl.federation.session import Session
 from fcfl.models.linear import Linear
 from fcfl.results import read_result
 from fcfl.runs import Experiment
 from fcfl.runs.many_runs import run_comparison, run_sweep
 from fcfl.sites.transport import InProcessTransport
-from fcfl.training.run import Session
 from fcfl.training.train import train
 from helpers import simulated_clients
 from hospital import stays

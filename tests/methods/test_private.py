@@ -8,10 +8,11 @@ from benchmarks.privacy import NO_NOISE, NoiselessClient
 
 from fcfl import Difference, Linear
 from fcfl.federation.federation import Federation
+from fcfl.federation.session import Session
 from fcfl.methods.private import Private
 from fcfl.privacy import NORM, Release
 from fcfl.training.private import _problem
-from fcfl.training.run import Session, prepare
+from fcfl.training.run import prepare
 from helpers import simulated_data
 
 RULES = (

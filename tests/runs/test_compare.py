@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from fcfl.errors import Interrupted
+from fcfl.federation.session import Session
 from fcfl.results.many_runs import OverSeeds
 from fcfl.runs.many_runs import (
     COMPARED,
@@ -15,7 +16,6 @@ from fcfl.runs.many_runs import (
 )
 from fcfl.runs.opening import open_table
 from fcfl.runs.settings import Experiment
-from fcfl.training.run import Session
 from hospital import COLUMNS, fcfl, only_error, result_of, stays, written
 
 MOST = [name for name in COMPARED if name != "two-stage"]  # its 2,300 rounds take too long

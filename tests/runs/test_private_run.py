@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from fcfl import FCFLClassifier
+from fcfl.federation.session import Session
 from fcfl.runs import Experiment
 from fcfl.runs.many_runs import run_comparison, run_sweep
-from fcfl.training.run import Session
 from hospital import fcfl, only_error, stays, written
 
 SCHEMA = """

@@ -7,12 +7,12 @@ import pytest
 
 from fcfl._files import read_json
 from fcfl.errors import Interrupted
+from fcfl.federation.session import Session
 from fcfl.results import read_run
 from fcfl.results.many_runs import Sweep
 from fcfl.runs import Experiment, run_experiment
 from fcfl.runs.many_runs import run_sweep
 from fcfl.training.choose import L2_GRID
-from fcfl.training.run import Session
 from fcfl.training.solve import _Solving
 from hospital import stays, written
 

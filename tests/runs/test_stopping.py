@@ -12,9 +12,9 @@ import pytest
 
 from fcfl.data import load_adult_frames
 from fcfl.errors import DataError, Interrupted
+from fcfl.federation import session as training
 from fcfl.federation.checkpoint import checkpoint_path, previous_path
 from fcfl.runs import Experiment, run_experiment
-from fcfl.training import run as training
 from hospital import (
     COLUMNS,
     SHORT,

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 import pytest
 
 from fcfl.cli import console
+from fcfl.federation.session import Session
 from fcfl.results import read_result
 from fcfl.runs import Experiment, run_experiment
 from fcfl.runs.many_runs import run_sweep
-from fcfl.training.run import Session
 from hospital import COLUMNS, fcfl, only_error, result_of, stays, weights_of, written
 
 TABLE = {"client": "hospital", "label": "died", "sensitive": ("race",), "min_group_rows": 1,

@@ -27,12 +27,12 @@ from fcfl import (
 from fcfl._types import Vector
 from fcfl.errors import CheckpointError, Interrupted, MethodError
 from fcfl.federation.checkpoint import checkpoint_path, load_checkpoint
+from fcfl.federation.session import FREE, may_change
 from fcfl.methods.method import Status, options_of
 from fcfl.methods.private import Private
 from fcfl.problem.evaluation import Problem
 from fcfl.runs import Experiment
 from fcfl.runs.run import is_same_run
-from fcfl.training.run import FREE, may_change
 from helpers import identical, simulated_clients
 
 RULE = Difference("demographic_parity", "race", 0.05)

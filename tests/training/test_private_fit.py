@@ -8,9 +8,9 @@ import pytest
 from fcfl import Difference, Federation, Linear, Ratio, train
 from fcfl.data.client_data import ClientData
 from fcfl.errors import DataError
+from fcfl.federation.session import Session
 from fcfl.methods.private import Private, held_rows, unsure_budgets, violation_noise
 from fcfl.policy import PrivacyBudget
-from fcfl.training.run import Session
 
 SEX = {"sex": ("f", "m")}
 RULE = Difference("demographic_parity", "sex", 0.05)

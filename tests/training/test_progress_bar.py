@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from fcfl.federation.progress import facts_of, phase_of, progress_bar
 from fcfl.methods.method import RoundInfo
-from fcfl.training.progress import facts_of, phase_of, progress_bar
 
 NAN = float("nan")
 FIT = """

@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from fcfl.federation.progress import OverPhases
+from fcfl.federation.session import Session
 from fcfl.methods.method import RoundInfo
 from fcfl.runs import Experiment, run_experiment
-from fcfl.training.progress import OverPhases
-from fcfl.training.run import Session
 from hospital import stays, written
 
 

@@ -6,8 +6,8 @@ from fcfl import Difference
 from fcfl.errors import Interrupted
 from fcfl.federation.exchange_count import ExchangeCount
 from fcfl.federation.federation import Federation
+from fcfl.federation.session import Session
 from fcfl.models.linear import Linear
-from fcfl.training.run import Session
 from fcfl.training.train import train
 from helpers import simulated_clients
 

@@ -12,6 +12,7 @@ from fcfl.client.client import Setup
 from fcfl.data.client_data import ClientData
 from fcfl.federation.federation import Federation
 from fcfl.federation.loop import Progress, run
+from fcfl.federation.session import Session
 from fcfl.models.linear import Linear
 from fcfl.problem.evaluation import build_problem
 from fcfl.results.result import DataSource, Start
@@ -24,7 +25,7 @@ from fcfl.training.choose import (
     best_of,
     run_together,
 )
-from fcfl.training.run import Run, Session
+from fcfl.training.run import Run
 from helpers import RACE, identical
 
 NAMES = ["unconstrained optimum", "first", "intercept +1", "intercept -1"]

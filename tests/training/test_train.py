@@ -11,10 +11,10 @@ from fcfl.client.client import LocalClient
 from fcfl.errors import AbsentClientError, CheckpointError, DataError
 from fcfl.federation.checkpoint import checkpoint_path
 from fcfl.federation.federation import Federation
+from fcfl.federation.session import FREE, Session
 from fcfl.methods.baselines import FedAvg
 from fcfl.models.linear import Linear
 from fcfl.results.result import objective_setting
-from fcfl.training.run import FREE, Session
 from fcfl.training.train import train
 from helpers import RACE, TWO_ATTRIBUTES, identical, simulated_clients
 

@@ -22,7 +22,7 @@ from rich.console import Console
 from fcfl.errors import FCFLError, Interrupted, ManyClients
 
 if TYPE_CHECKING:
-    from fcfl.training.run import OnRound, Session
+    from fcfl.federation.session import OnRound, Session
 
 FAILED, WRONG_USAGE, INFEASIBLE, GATE_FAILED = 1, 2, 3, 4
 
@@ -112,7 +112,7 @@ def progress_bar(title: str) -> Iterator["OnRound | None"]:
     if not err_console.is_terminal:
         yield None
         return
-    from fcfl.training.progress import terminal_bar
+    from fcfl.federation.progress import terminal_bar
 
     with terminal_bar(title, err_console) as on_round:
         yield on_round
@@ -127,8 +127,8 @@ def running(
     If the command is stopped, name the one that continues it: ``again``, by default the same with
     ``--resume``.
     """
+    from fcfl.federation.session import Session
     from fcfl.runs.run import SETTINGS
-    from fcfl.training.run import Session
 
     try:
         with progress_bar(title) as on_round:

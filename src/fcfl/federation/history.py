@@ -17,8 +17,10 @@ _NUMBERS = ("worst_loss", "mean_loss", "largest_violation", "step")
 class History:
     """Appends rounds to a file; use it in a ``with`` statement."""
 
-    def __init__(self, path: Path, *, rounds_kept: int = 0) -> None:
-        kept = read_history(path)[:rounds_kept] if rounds_kept and path.exists() else []
+    def __init__(self, path: Path, *, rounds_kept: int = 0, phase: str | None = None) -> None:
+        """Keep the first ``rounds_kept`` rounds, of one ``phase`` where a file holds several."""
+        kept = read_history(path) if rounds_kept and path.exists() else []
+        kept = [info for info in kept if phase in (None, info.phase)][:rounds_kept]
         replace_file(path, "".join(map(_as_line, kept)).encode())  # in one step: none is lost
         self._file: TextIO = open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed by __exit__
 

@@ -23,6 +23,7 @@ from fcfl.federation.checkpoint import checkpoint_path
 from fcfl.federation.exchange_count import read_exchanges
 from fcfl.federation.history import read_history
 from fcfl.federation.journal import Journal
+from fcfl.federation.session import Session
 from fcfl.methods.registry import METHODS, check_method
 from fcfl.negotiation.bargaining import Bargain
 from fcfl.negotiation.negotiating import Procedure, negotiate
@@ -56,7 +57,7 @@ from fcfl.runs.run import (
     writing,
 )
 from fcfl.runs.settings import Experiment
-from fcfl.training.run import Session, rules_in_force
+from fcfl.training.run import rules_in_force
 
 CONFIDENCE = 0.95  # of the intervals over seeds
 MIN_GROUP_ROWS = 30  # of a group that is compared in a negotiation

@@ -10,6 +10,8 @@ from fcfl._files import replace_file, write_json
 from fcfl._types import Vector
 from fcfl.errors import CheckpointError, FCFLError, Interrupted
 from fcfl.federation.checkpoint import checkpoint_path
+from fcfl.federation.progress import OverPhases
+from fcfl.federation.session import OnRound, Session, forget, may_change
 from fcfl.results import Result, read_result
 from fcfl.results.files import RESULT
 from fcfl.results.findings import exceeded_budgets
@@ -17,8 +19,7 @@ from fcfl.results.result import DataSource
 from fcfl.runs.opening import Opened, Opener, open_run
 from fcfl.runs.settings import Experiment
 from fcfl.training.choose import open_settings
-from fcfl.training.progress import OverPhases
-from fcfl.training.run import OnRound, Run, Session, forget, may_change
+from fcfl.training.run import Run
 from fcfl.training.train import train
 from fcfl.training.trained import Trained
 

@@ -11,6 +11,7 @@ from fcfl import __version__
 from fcfl._types import ClientId
 from fcfl.client.client import Introduction
 from fcfl.data.columns import label_note, without_advice
+from fcfl.federation.session import OnRound, Session
 from fcfl.methods.method import RoundInfo, traits_of
 from fcfl.models.linear import Linear
 from fcfl.models.loss import as_loss, loss_notes
@@ -30,7 +31,6 @@ from fcfl.sites.named_module import NamedModule
 from fcfl.sites.remote import RemoteFederation
 from fcfl.sites.settings import Config
 from fcfl.sites.transport import Transport
-from fcfl.training.run import OnRound, Session
 
 log = logging.getLogger("fcfl")
 # Of nine in ten runs of sqp with a linear model: `python -m benchmarks.exchanges`.

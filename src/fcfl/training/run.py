@@ -1,11 +1,7 @@
-"""What the fits of a run share: clients, rules, the folder, and the loop with its checkpoints."""
+"""What all fits of a run share: its clients and its rules, and how one fit is run."""
 
-import os
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,14 +10,13 @@ from fcfl._checks import first_of
 from fcfl._types import ClientId, Point, Reports, Request, Vector, brief_repr
 from fcfl.audit.verdicts import compare, disparity_value
 from fcfl.client.client import Introduction, Setup
-from fcfl.errors import AbsentClientError, CheckpointError, DataError, FCFLError, Interrupted
+from fcfl.errors import AbsentClientError, DataError
 from fcfl.extras import DisclosedRows
-from fcfl.federation import checkpoint, loop
-from fcfl.federation.exchange_count import EXCHANGES, ExchangeCount, Phase
+from fcfl.federation.exchange_count import Phase
 from fcfl.federation.federation import Bound, Federation
-from fcfl.federation.history import History, join_histories
+from fcfl.federation.history import join_histories
 from fcfl.federation.loop import Progress
-from fcfl.federation.serialise import same
+from fcfl.federation.session import HISTORY, Session, run_rounds
 from fcfl.methods import method as methods
 from fcfl.methods.method import RoundInfo, traits_of
 from fcfl.methods.registry import METHODS, check_method
@@ -32,62 +27,7 @@ from fcfl.problem.evaluation import Evaluation, Problem, build_problem, evaluate
 from fcfl.rules import LEAST_ROWS, Rule, check_budget_clients, rates_needed
 from fcfl.training.margins import Pooling, pooled_rows
 
-OnRound = Callable[[RoundInfo, float], None]
-
-HISTORY = "history.jsonl"
-FREE = "without-budgets"  # folder of the fit that a run with budgets begins with
-CHECKPOINT_SECONDS = 0.5  # between two checkpoints; the first follows the first round
 MAX_NOTES = 8  # sentences of one kind
-
-
-@dataclass(frozen=True)
-class Session:
-    """Where a run is stored, whether it resumes, and where it reports to.
-
-    Without a ``folder`` nothing is written. ``on_round`` is called after every round with its info
-    and the share done, ``on_message`` with sentences for a person. The last report of an absent
-    client stays in force for ``max_age`` rounds. ``on_met`` is called once, with the `Run`, when
-    all clients have reported their counts and nothing has been written yet.
-    """
-
-    folder: Path | None = None
-    resume: bool = False
-    on_round: OnRound | None = None
-    on_message: Callable[[str], None] = lambda sentence: None
-    max_age: int = 0
-    on_met: Callable[["Run"], None] = lambda run: None
-
-    def __post_init__(self) -> None:
-        if self.folder is not None:
-            object.__setattr__(self, "folder", Path(self.folder))
-
-    @property
-    def required_folder(self) -> Path:
-        """The folder, for a run that writes one."""
-        if self.folder is None:
-            raise ValueError("`folder` must be given: this run writes one.")
-        return self.folder
-
-    def part(self, low: float, high: float) -> "Session":
-        """Return the session of a part of the work, from one share of it to another."""
-        on_round = self.on_round
-        if on_round is None:
-            return self
-        return replace(
-            self, on_round=lambda info, share: on_round(info, low + (high - low) * share)
-        )
-
-    def quiet(self) -> "Session":
-        """Return the session without sentences, for one of many runs that would repeat them."""
-        return replace(self, on_message=lambda sentence: None)
-
-    def inside(self, name: str) -> "Session":
-        """Return the session of a folder in this one, which is made if it is missing."""
-        if self.folder is None:
-            return self
-        place = self.folder / name
-        place.mkdir(exist_ok=True)
-        return replace(self, folder=place, resume=self.resume and _has_checkpoint(place))
 
 
 @dataclass(frozen=True)
@@ -402,135 +342,3 @@ def with_references(
     reports = ask((Point(params, extras=(DisclosedRows(shares, seed),)),))
     rows = np.vstack([reports[client][0].extras["rows"] for client in problem.clients])
     return replace(problem, references=rows)
-
-
-# --- the loop with a folder -----------------------------------------------------------------------
-
-
-def forget(folder: Path) -> None:
-    """Remove what an earlier run left in this folder to resume from."""
-    for place in (folder, folder / FREE, *sorted(folder.glob("fit-*"))):
-        for path in (
-            place / HISTORY,
-            place / EXCHANGES,
-            checkpoint.checkpoint_path(place),
-            checkpoint.previous_path(place),
-        ):
-            path.unlink(missing_ok=True)
-
-
-def run_rounds(
-    method: Any, fresh: Progress[Any], clients: Any, session: Session, count: ExchangeCount
-) -> tuple[Progress[Any], tuple[RoundInfo, ...]]:
-    """Run rounds until the method ends; a stopped run leaves a checkpoint and can be resumed."""
-    folder, on_message = session.folder, session.on_message
-    progress, infos, done = fresh, [], 0.0
-    if session.resume and folder is not None:
-        progress = resumed(folder, method, fresh, on_message)
-    path = None if folder is None else folder / HISTORY
-    saved, is_warned = -CHECKPOINT_SECONDS, False
-
-    def save() -> None:
-        """Write a checkpoint; a full disk is reported once and does not stop training."""
-        nonlocal saved, is_warned
-        if folder is None:
-            return
-        saved = time.monotonic()
-        count.save()  # first: what is requested again on resuming counts again
-        try:
-            checkpoint.save_checkpoint(folder, progress)
-        except OSError as error:
-            if not is_warned:
-                on_message(f"Cannot write a checkpoint ({error.strerror}); training continues.")
-            is_warned = True
-
-    try:
-        kept = sum(progress.state.rounds)
-        with nullcontext() if path is None else History(path, rounds_kept=kept) as history:
-            rounds = loop.run(method, progress, clients, max_age=session.max_age)
-            for reached, info in rounds:
-                info = replace(info, exchange=count.total, phase=count.phase)
-                infos.append(info)
-                if history is not None:  # first: on resuming, a line too many is cut
-                    history.append(info)
-                progress = reached
-                if history is not None and time.monotonic() - saved >= CHECKPOINT_SECONDS:
-                    history.flush()
-                    save()
-                done = max(done, method.fraction_done(progress.state))  # residuals rise at times
-                if session.on_round is not None:
-                    session.on_round(info, done)
-    except BaseException as error:
-        if isinstance(error, OSError) and path is not None and path.exists():
-            os.truncate(path, path.read_bytes().rfind(b"\n") + 1)  # whole lines; needs no space
-        if isinstance(error, (KeyboardInterrupt, FCFLError, OSError)):
-            save()
-        if isinstance(error, KeyboardInterrupt):
-            done_rounds = sum(progress.state.rounds)
-            raise Interrupted(f"Stopped after round {done_rounds}.") from None
-        raise
-    save()
-    return progress, tuple(infos)
-
-
-def may_change(method: Any) -> tuple[str, ...]:
-    """Return the options that may change on resume: those that only limit the number of rounds.
-
-    With noise there are none: epsilon is shared out over the rounds.
-    """
-    return () if traits_of(method).is_private else ("rounds",)
-
-
-def _has_checkpoint(folder: Path) -> bool:
-    paths = checkpoint.checkpoint_path(folder), checkpoint.previous_path(folder)
-    return any(path.exists() for path in paths)
-
-
-def resumed(
-    folder: Path, method: Any, fresh: Progress[Any], on_message: Callable[[str], None]
-) -> Progress[Any]:
-    """Return the checkpoint's progress if it is of the same run; without one, the beginning."""
-    if not _has_checkpoint(folder):
-        on_message(
-            "No checkpoint was written before the run stopped; it starts from the beginning."
-        )
-        return fresh
-    try:
-        loaded = checkpoint.load_checkpoint(folder, method.state_class)
-    except checkpoint.OtherMethodError:
-        raise
-    except CheckpointError as error:
-        on_message(f"{error} Starting from the beginning.")
-        return fresh
-    if loaded.warning:
-        on_message(loaded.warning)
-    before, after = loaded.progress.options, fresh.options
-    differs = [
-        f"`{name}` was {before.get(name, 'not there')} and is {after.get(name, 'not there')}"
-        for name in sorted({*before, *after} - {*may_change(method)})
-        if before.get(name) != after.get(name)
-    ]
-    was, now = loaded.progress.state.problem, fresh.state.problem
-    differs = (
-        differs
-        or [
-            f"its {what} differ"
-            for part, what in (
-                ("clients", "clients"),
-                ("n_rows", "numbers of rows"),
-                ("l2", "L2 weights"),
-                ("rates", "groups, attributes or metrics"),
-                ("comparisons", "metrics"),
-                ("constraints", "budgets, margins or rows behind them"),
-                ("references", "reference rows"),
-            )
-            if not same(getattr(was, part), getattr(now, part))
-        ][:1]
-    )
-    if differs:
-        raise CheckpointError(
-            f"The checkpoint in {str(folder)!r} is of another run: {', and '.join(differs)}. "
-            "Continue with what it was, or start again: in another folder, or in this one without "
-            "`resume`."
-        )
-    return replace(loaded.progress, options=fresh.options)

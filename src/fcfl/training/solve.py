@@ -22,6 +22,7 @@ from fcfl._types import ClientId, Matrix, Point, Vector
 from fcfl.audit.forecast import OPTIMISM
 from fcfl.errors import ReportError
 from fcfl.federation.loop import Progress
+from fcfl.federation.session import FREE
 from fcfl.methods.decisions import KEPT, RestoreDecisions, confusions
 from fcfl.methods.method import traits_of
 from fcfl.models.influence import GradientSpread
@@ -41,7 +42,7 @@ from fcfl.training.choose import (
     with_objective,
 )
 from fcfl.training.margins import RUNGS, Enforced, Tightened
-from fcfl.training.run import FREE, Run, Stage
+from fcfl.training.run import Run, Stage
 from fcfl.training.trained import Fitted
 
 FREE_TOLERANCE = 1e-3  # KKT residual of the fit without budgets

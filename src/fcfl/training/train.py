@@ -17,6 +17,8 @@ from fcfl import _checks as checks
 from fcfl._types import Vector
 from fcfl.errors import AbsentClientError
 from fcfl.federation.federation import Federation
+from fcfl.federation.progress import progress_bar
+from fcfl.federation.session import Session, forget
 from fcfl.methods.decisions import KEPT
 from fcfl.methods.method import traits_of
 from fcfl.models.model import Model, at_threshold
@@ -29,8 +31,7 @@ from fcfl.training.choose import objective_of, open_settings
 from fcfl.training.degenerate import find_degenerate, with_advice
 from fcfl.training.margins import MAX_ACCURACY_LOSS, Pooling
 from fcfl.training.private import check_private, count_noise, privacy_of, solve_privately
-from fcfl.training.progress import progress_bar
-from fcfl.training.run import Run, Session, forget, prepare
+from fcfl.training.run import Run, prepare
 from fcfl.training.solve import Demands, Solved, solve
 from fcfl.training.thresholds import check_thresholds, with_thresholds
 from fcfl.training.trained import Fitted, Trained

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from fcfl.federation.session import OnRound
 from fcfl.methods.method import RoundInfo
-from fcfl.training.run import OnRound
 
 if TYPE_CHECKING:
     from rich.console import Console
