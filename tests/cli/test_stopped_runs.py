@@ -53,7 +53,7 @@ def test_a_stopped_run_may_continue_for_more_rounds_but_not_otherwise(tmp_path):
     table = written(stays(), tmp_path / "stays.csv")
     names = {"client": "hospital", "label": "died", "sensitive": ("race",), "method": "fedavg"}
 
-    def stop_in_round_5(one, share):
+    def stop_early(one, share):
         if one.round == 5:
             raise KeyboardInterrupt
 
@@ -61,7 +61,7 @@ def test_a_stopped_run_may_continue_for_more_rounds_but_not_otherwise(tmp_path):
         run_experiment(
             Experiment(str(table), **names, l2=0.01, rounds=(20,)),
             tmp_path / "run",
-            on_round=stop_in_round_5,
+            on_round=stop_early,
         )
     with pytest.raises(FCFLError, match="other settings"):
         run_experiment(

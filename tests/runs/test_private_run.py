@@ -43,7 +43,7 @@ def test_a_private_run_states_its_epsilon_on_the_screen_the_page_and_in_the_resu
     result = json.loads((out / "result.json").read_text())
     assert result["privacy"]["clients"]["north"] == {"epsilon": 4.0, "delta": 1e-6}
     assert result["method"] == "private" and result["selection"] is None
-    assert result["data"]["sha256"] == "not told: the rows are private"
+    assert result["data"]["sha256"] == "withheld: the rows are private"
     assert result["settings"]["privacy"] == {"epsilon": 4.0, "delta": 1e-6}
     page = (out / "report.html").read_text()
     assert "<h3>Privacy</h3>" in page and "epsilon 4 at delta 1e-06" in page

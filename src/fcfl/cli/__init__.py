@@ -1,6 +1,6 @@
 """The command line: it reads options, calls the package, and turns errors into one line.
 
-Each command is a module of its name, imported when it is called (`fcfl.cli.commands`).
+Commands are imported when they are called (`fcfl.cli.commands`).
 """
 
 import signal

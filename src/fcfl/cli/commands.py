@@ -25,7 +25,7 @@ COMMANDS = {
     "form.",
     "sweep": "Train under one budget after another: what each tightening costs.",
     "compare": "Run several methods on the same rows, from the same start, with the same model.",
-    "negotiate": "Which budgets could all clients live with? Try combinations, and vote.",
+    "negotiate": "Find budgets that all clients could accept: try combinations, and vote.",
     "nvflare": "Train where rows never leave their owner, over NVIDIA FLARE.",
     "flower": "Write the app with which a Flower SuperLink trains over its sites.",
     "site": "A site's own side: what it was asked, and what that has cost of its privacy.",

@@ -41,7 +41,7 @@ command_line: list[str] = []
 
 
 def remember_arguments(app: Any, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """Keep the arguments of the command that is about to run; the library calls this."""
+    """Store the arguments of the command that is about to run; cyclopts calls this."""
     _running[:] = arguments
 
 
@@ -51,7 +51,7 @@ def flag(help: str) -> Parameter:
 
 
 def was_given(name: str) -> bool:
-    """Whether an option of the running command was given, not left at its default."""
+    """Return whether an option of the running command was given."""
     return any(one.field_info.name == name and one.tokens for one in _running)
 
 

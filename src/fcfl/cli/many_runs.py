@@ -157,7 +157,7 @@ def negotiate(
     resume: Resume = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Which budgets could all clients live with? Try combinations, and vote.
+    """Find budgets that all clients could accept: try combinations, and vote.
 
     Trains combinations of budgets, leaves out what another one dominates for
     everybody, and lets every client vote by its own preference between accuracy and

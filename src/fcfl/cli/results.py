@@ -1,4 +1,4 @@
-"""fcfl predict, audit, report, export and card: what is done with a model and with results."""
+"""fcfl predict, audit, report, export and card: commands that use a model or results."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""fcfl train, demo and data: one model for all clients of a table, and what the table has."""
+"""fcfl train, demo and data: train on a table, or describe it."""
 
 from collections.abc import Sequence
 from dataclasses import replace

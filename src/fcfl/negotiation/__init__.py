@@ -1,1 +1,1 @@
-"""Which budgets clients could agree on: combinations tried, ballots cast, votes counted."""
+"""Negotiation of budgets: train combinations, request ballots, count votes."""

@@ -1,10 +1,11 @@
-"""Which combinations of budgets to train: there are budgets ** clients of them.
+"""Choose which combinations of budgets to train: there are budgets ** clients of them.
 
-Few combinations are all trained. Otherwise exploration begins with the same budget for all, with
-budgets relative to each client's own disparity, and with one client loose or tight alone. Then it
-repeats: predict what the other combinations may give, hold a vote on trained and predicted offers,
-and train those predicted ones that are among the best few by any rule. It ends when all of these
-are trained: no combination left out is likely to win.
+1. If there are few combinations, train all of them.
+2. Otherwise begin with the same budget for all, with budgets relative to each client's own
+   disparity, and with one client loose or tight alone.
+3. Repeat: predict what the other combinations may give, hold a vote on trained and predicted
+   offers, and train those predicted ones that are among the best few by any rule. Stop when all of
+   these are trained: no combination left out is likely to win.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ _RIDGE = 1e-3
 
 
 class Exploration:
-    """Trains combinations on a ladder of budgets, and stores their offers.
+    """Trains combinations of budgets and stores their offers.
 
     Parameters
     ----------

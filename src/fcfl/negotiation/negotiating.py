@@ -1,4 +1,4 @@
-"""From clients to an agreement: explore budgets, request ballots, count votes."""
+"""Negotiate budgets: explore combinations, request ballots, count votes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -58,8 +58,8 @@ def caps_of(
     """Return the budgets that clients insist on; they are offered no looser ones."""
     negotiated = {(rule.metric, rule.attribute) for rule in rules}
     caps: dict[ClientId, float] = {}
-    for client, said in introductions.items():
-        for rule in said.rules:
+    for client, introduction in introductions.items():
+        for rule in introduction.rules:
             if isinstance(rule, Difference) and (rule.metric, rule.attribute) in negotiated:
                 budget = rule.budget_of(client)
                 if budget is not None:
@@ -80,7 +80,7 @@ def negotiate(
     ----------
     bargain : clients, a model and what is compared; ``l2`` and ``objective`` may be open
     procedure : which budgets are combined, how many combinations, and which rule decides
-    table : how the rows are called
+    table : the name of the rows in the result
     """
     bargain, free = bargain.settled()
     caps = caps_of(bargain.federation.introduce(), bargain.rules)

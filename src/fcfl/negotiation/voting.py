@@ -1,4 +1,4 @@
-"""Which offers are voted on, how clients vote, and three ways to count the ballots.
+"""Select the offers on the ballot, request votes, and count them by three rules.
 
 No client votes on an offer that another one dominates for everybody, or on two that are alike.
 All three rules count the same ballots; none sees a preference.

@@ -56,7 +56,7 @@ class AuditedTable:
 
 @dataclass(frozen=True)
 class AuditSettings(ComparedRates, AuditedTable):
-    """What is audited and how; every field has the name of its command-line option."""
+    """Settings of an audit; every field has the name of its command-line option."""
 
     GROUP: ClassVar = "Audit"
 

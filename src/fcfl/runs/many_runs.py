@@ -413,7 +413,7 @@ def _over_seeds(method: str, runs: Sequence[MethodRun]) -> MethodSummary:
 
 
 def over_seeds(values: Sequence[float | None]) -> OverSeeds:
-    """Mean, and the ends of Student's interval for it where there are two values or more."""
+    """Return the mean, with Student's interval if there are two values or more."""
     known = np.array([value for value in values if value is not None], dtype=np.float64)
     if known.size == 0:
         return OverSeeds()

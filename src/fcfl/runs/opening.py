@@ -1,4 +1,4 @@
-"""From settings to what is trained: clients, a model and rules, wherever the rows are."""
+"""Open a run: turn settings into clients, a model and rules, wherever the rows are."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -73,7 +73,7 @@ class Opened:
 
 
 Opener = Callable[[Experiment], Opened]
-"""From settings to clients, wherever their rows are."""
+"""Turns settings into clients, wherever their rows are."""
 
 
 def rules_of(

@@ -182,7 +182,7 @@ def chosen(settings: type, *names: str) -> dict[str, Setting]:
 
 
 def _taken_apart(hint: Any) -> tuple[list[Any], list[Any]]:
-    """Return the types that a hint allows, and what is annotated anywhere in it."""
+    """Return the types that a hint allows, and all annotations inside it."""
     if get_origin(hint) is Annotated:
         types, extras = _taken_apart(hint.__origin__)
         return types, [*hint.__metadata__, *extras]

@@ -147,7 +147,7 @@ def _result(trained: Trained, experiment: Experiment, opened: Opened) -> Result:
     """Return what is written of the run, with the settings that were chosen."""
     checksum = opened.checksum
     if experiment.privacy is not None:  # it would confirm a guess of all rows
-        checksum = "not told: the rows are private"
+        checksum = "withheld: the rows are private"
     result = trained.result(
         seed=experiment.seed,
         start=experiment.start,

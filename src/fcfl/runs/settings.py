@@ -1,4 +1,4 @@
-"""What a run is made of, as one frozen value that is also a TOML file.
+"""Settings of a run, as one frozen value that is also a TOML file.
 
 A class for each group of settings, and `Experiment`, which has them all. A field is an option of
 the command line with its docstring as help, and a key of the file: see ``fcfl.runs.options``.
@@ -157,7 +157,7 @@ class ComparedRates:
 
 @dataclass(frozen=True)
 class BudgetSettings(ComparedRates):
-    """Where budgets hold, and how sure to be.
+    """Scope and confidence of budgets, and limits on what they may cost.
 
     ``relative_budget`` w gives every client w times the disparity it has without budgets.
     """
