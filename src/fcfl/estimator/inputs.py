@@ -230,26 +230,33 @@ def advice(message: str, X: Any) -> str:
 
 
 def method_of(classifier: Any, seed: int) -> Any:
-    """The method as an object, or its name where it has no option set."""
-    privacy = privacy_of(classifier)
+    """Return the method as an object, with ``rounds`` and ``seed`` if it takes them."""
+    method, rounds, privacy = classifier.method, classifier.rounds, privacy_of(classifier)
+    options: dict[str, Any] = {}
     if privacy is not None:
-        return _private_method(classifier, privacy)
-    if not isinstance(classifier.method, str):
-        if classifier.rounds is not None:
+        if method not in ("sqp", "private"):
+            raise ValueError(
+                f"`method` must be left out or 'private' with `privacy`, got {method!r}."
+            )
+        check_private(classifier)
+        options = {"least_rows": classifier.min_group_rows, "rounds": rounds}
+        given = {name: value for name, value in options.items() if value is not None}
+        return Private(privacy.epsilon, privacy.delta, **given)
+    if not isinstance(method, str):
+        if rounds is not None:
             raise ValueError("`rounds` is an option of the method object: leave it out here.")
-        return classifier.method
-    registered = METHODS[check_method("method", classifier.method)]
-    options: dict[str, object] = {"seed": seed} if "seed" in registered.options else {}
-    if classifier.rounds is not None:
-        counts = (
-            (classifier.rounds,) if isinstance(classifier.rounds, int) else tuple(classifier.rounds)
-        )
+        return method
+    registered = METHODS[check_method("method", method)]
+    if "seed" in registered.options:
+        options["seed"] = seed
+    if rounds is not None:
+        counts = (rounds,) if isinstance(rounds, int) else tuple(rounds)
         options["rounds"] = registered.stage_rounds(counts)
     return registered.method(**options)
 
 
 def privacy_of(classifier: Any) -> PrivacyBudget | None:
-    """Epsilon and delta of each client, where noise is asked for."""
+    """Return epsilon and delta of each client, or None without `privacy`."""
     given: Any = classifier.privacy
     if given is None or isinstance(given, PrivacyBudget):
         return given
@@ -260,38 +267,24 @@ def privacy_of(classifier: Any) -> PrivacyBudget | None:
     return PrivacyBudget(**given)
 
 
-def _private_method(classifier: Any, privacy: PrivacyBudget) -> Private:
-    if classifier.method not in ("sqp", "private"):
-        raise ValueError(
-            f"`method` must be left out or 'private' with `privacy`, got {classifier.method!r}."
-        )
-    check_private(classifier)
-    least = {} if classifier.min_group_rows is None else {"least_rows": classifier.min_group_rows}
-    rounds = {} if classifier.rounds is None else {"rounds": classifier.rounds}
-    return Private(privacy.epsilon, privacy.delta, **least, **rounds)
-
-
 def open_settings_of(classifier: Any) -> tuple[Any, Any]:
-    """``l2`` and ``objective``; by its name a method leaves what is not given open."""
-    l2, objective = classifier.l2, classifier.objective
+    """Return ``l2`` and ``objective``, "auto" where a method given by name leaves them open."""
+    l2, objective, method = classifier.l2, classifier.objective, classifier.method
     if classifier.privacy is not None:
         return l2, objective
-    by_name = isinstance(classifier.method, str)
-    if classifier.model is not None:
-        if "auto" in (l2, objective):
-            raise ValueError(
-                "`l2` and `objective` must be numbers (or 'max') for a torch module: they are "
-                "not chosen for it."
-            )
-        if objective is None and by_name and METHODS[classifier.method].traits.is_cross_validated:
-            objective = NETWORK_OBJECTIVE
-    elif by_name and objective is None:
-        objective = "auto" if METHODS[classifier.method].traits.is_cross_validated else None
+    if classifier.model is not None and "auto" in (l2, objective):
+        raise ValueError(
+            "`l2` and `objective` must be numbers (or 'max') for a torch module: they are not "
+            "chosen for it."
+        )
+    is_open = isinstance(method, str) and METHODS[method].traits.is_cross_validated
+    if objective is None and is_open:
+        objective = "auto" if classifier.model is None else NETWORK_OBJECTIVE
     return l2, objective
 
 
 def rules_of(classifier: Any, attributes: list[str], clients: list[ClientId]) -> tuple[Rule, ...]:
-    """What is compared, and how much may differ."""
+    """Return the rules: which rates are compared, and how much they may differ."""
     budget: Any = classifier.budget
     if budget is not None and not attributes:
         raise ValueError("`budget` needs `sensitive_features` in `fit`: the groups to compare.")

@@ -1,7 +1,7 @@
-"""A fitted classifier as a folder, the same as a run's: model, result, rounds.
+"""A fitted classifier as a folder like a run's: model, result, rounds.
 
-Beside them ``classifier.json`` has what only a classifier knows. A run's folder is read without
-it: then the table's columns are encoded as the run did, and `FCFLClassifier.audit_` is not there.
+``classifier.json`` holds the rest. The folder of a run has no such file: then the table's columns
+are encoded as in the run, and `FCFLClassifier.audit_` is not set.
 """
 
 import json
@@ -41,11 +41,11 @@ _LEARNED = ("rules_", "levels_", "audit_", "n_features_in_")
 
 
 def write_classifier(classifier: Any, folder: Path) -> None:
-    """Write everything but the architecture of a module."""
+    """Write the classifier, without the architecture of a module."""
     settings = {**classifier.get_params(deep=False), "model": None}
     if isinstance(settings["budget"], list):
         settings["budget"] = tuple(settings["budget"])
-    if type(settings["method"]) not in (str, *_STATE.classes.values()):  # of the caller's own
+    if type(settings["method"]) not in (str, *_STATE.classes.values()):  # the caller's own class
         settings["method"] = settings["method"].name
     loss = as_loss("loss", settings["loss"])
     if type(loss) not in LOSSES.values():
@@ -69,7 +69,7 @@ def write_classifier(classifier: Any, folder: Path) -> None:
 
 
 def _inputs_of(classifier: Any) -> Inputs:
-    """What the model takes: numbers as they are, or the columns of the run it was read from."""
+    """Return the inputs: numbers as they are, or the columns of the run that was read."""
     negative, positive = classifier.classes_.tolist()
     names = getattr(classifier, "feature_names_in_", None)
     if classifier.schema_ is not None:
@@ -83,7 +83,7 @@ def _inputs_of(classifier: Any) -> Inputs:
 
 
 def read_classifier(cls: Any, folder: Path, model: Any) -> Any:
-    """Build the classifier again; a module's architecture comes from ``model``."""
+    """Read the classifier; a module's architecture comes from ``model``."""
     path = folder / MODEL
     if not path.exists():
         raise DataError(f"There is no classifier in {str(folder)!r}: it has no {MODEL}.")
@@ -146,7 +146,7 @@ def _from_own_file(cls: Any, path: Path, model: Any) -> Any:
 
 
 def _from_run(cls: Any, result: Result) -> Any:
-    """A classifier with the settings of a run of the command line."""
+    """Return a classifier with the settings of a run of the command line."""
     rules = tuple(rules_of_result(result))
     classifier = cls(
         budget=rules or None,
@@ -163,7 +163,7 @@ def _from_run(cls: Any, result: Result) -> Any:
 
 
 def rules_of_result(result: Result) -> Iterator[Rule]:
-    """The rules that a result speaks of, with every client's budget."""
+    """Yield the rules of a result, with every client's budget."""
     kinds: dict[str, type[Difference] | type[Ratio]] = {"difference": Difference, "ratio": Ratio}
     budgets: dict[tuple[str, str, str], dict[str, float]] = {}
     for name, client in result.clients.items():
