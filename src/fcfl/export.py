@@ -23,19 +23,15 @@ OPSET, ML_OPSET, IR_VERSION = 18, 3, 9  # supported by runtimes of the last year
 def model_as(model: SavedModel, form: Literal["onnx", "skops", "csv"]) -> bytes:
     """Return the content of the file."""
     model.check_decides_by_score()
-    content: bytes
     if form == "csv":
-        content = coefficient_table(model).to_csv(index=False).encode()
-        return content
+        return bytes(coefficient_table(model).to_csv(index=False).encode())
     if find_spec(form) is None:
         raise FCFLError(f"`--to {form}` needs {form}. Install it: pip install 'fcfl[export]'.")
     if form == "onnx":
-        content = onnx_model(model).SerializeToString()
-        return content
+        return bytes(onnx_model(model).SerializeToString())
     from skops.io import dumps
 
-    content = dumps(sklearn_pipeline(model))
-    return content
+    return bytes(dumps(sklearn_pipeline(model)))
 
 
 # --- a table --------------------------------------------------------------------------------------
@@ -170,7 +166,7 @@ def onnx_model(model: SavedModel) -> Any:
 
 
 class _Graph:
-    """Nodes as they are added; every value but inputs and outputs has a name that no column has."""
+    """A graph under construction; values inside have names that no column has."""
 
     def __init__(self, onnx: Any) -> None:
         self.onnx, self.kinds = onnx, onnx.TensorProto

@@ -44,7 +44,7 @@ _UNREADABLE = (
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a CSV file is written, and the names in its header.
+    """How a CSV file is written, and the names of its columns, unnamed ones as in pandas.
 
     ``is_plain`` is false where Arrow misreads the file: Arrow takes an empty first line for the
     header, keeps spaces after a separator, and takes a quote that is never closed for text.
@@ -118,7 +118,7 @@ def read_as_written(path: Path) -> tuple[Frame, Dialect]:
         mixed = [name for name in frame if infer_dtype(frame[name], skipna=True)[:5] == "mixed"]
         return frame.assign(**{n: frame[n].map(str, na_action="ignore") for n in mixed}), Dialect()
     dialect = dialect_of(path)
-    as_text = dict.fromkeys(_column_names(dialect), pa.string())
+    as_text = dict.fromkeys(dialect.names, pa.string())
     return arrow_to_pandas(_parse_csv(path, dialect, as_text, as_written=True)), dialect
 
 
@@ -224,7 +224,7 @@ def dialect_of(path: Path) -> Dialect:
         encoding,
         separator,
         "," if has_commas and separator != "," else ".",
-        tuple(name.strip() for name in rows[0]),
+        tuple(name.strip() or f"Unnamed: {place}" for place, name in enumerate(rows[0])),
         is_plain=bool(lines[0].strip()) and not has_spaces and n_quotes % 2 == 0,
         has_quotes=n_quotes > 0,
     )
@@ -313,7 +313,7 @@ def _parse_csv(
         return arrow_csv.read_csv(
             source,
             arrow_csv.ReadOptions(
-                column_names=_column_names(dialect), skip_rows_after_names=1, encoding=encoding
+                column_names=dialect.names, skip_rows_after_names=1, encoding=encoding
             ),
             arrow_csv.ParseOptions(
                 delimiter=dialect.separator, newlines_in_values=dialect.has_quotes
@@ -339,11 +339,6 @@ def _parse_csv(
             csv_rows(path, file, dialect.separator, spaces=as_written)
         )
     return parse(io.BytesIO(even.getvalue().encode()), "utf-8")
-
-
-def _column_names(dialect: Dialect) -> list[str]:
-    """Return the header's names; columns without one are named as pandas does."""
-    return [name or f"Unnamed: {place}" for place, name in enumerate(dialect.names)]
 
 
 # --- several files --------------------------------------------------------------------------------

@@ -203,16 +203,6 @@ def merge_numbers(parts: Iterable[NumberSummary]) -> NumberSummary:
     return reduce(merge_two, parts, NumberSummary())
 
 
-def merge_categories(parts: Iterable[CategorySummary]) -> CategorySummary:
-    """Return the summary of the pooled cells, levels sorted."""
-    counts: Counter[str] = Counter()
-    missing = 0
-    for part in parts:
-        counts.update(part.counts)
-        missing += part.missing
-    return CategorySummary(dict(sorted(counts.items())), missing)
-
-
 # --- all columns ----------------------------------------------------------------------------------
 
 
@@ -329,8 +319,10 @@ def _agree(
         return None, f"Column {name!r} {EMPTY} and was left out."
     has_missing = any(part.missing for part in parts.values())
     if isinstance(filled[0], CategorySummary):
-        categories = (part for part in filled if isinstance(part, CategorySummary))
-        return _category(name, merge_categories(categories).counts, has_missing, max_levels)
+        counts: Counter[str] = Counter()
+        for part in filled:
+            counts.update(part.counts if isinstance(part, CategorySummary) else {})
+        return _category(name, dict(sorted(counts.items())), has_missing, max_levels)
     total = merge_numbers(part for part in filled if isinstance(part, NumberSummary))
     scale = math.sqrt(total.m2 / total.n)
     if scale > 0:
