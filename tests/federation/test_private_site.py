@@ -152,7 +152,7 @@ def test_every_other_question_is_rejected_and_costs_nothing(sites):
     questions = {
         "exact counts": Ask(agreement, Count(setup, zero)),
         "only noisy sums": Ask(agreement, Evaluate(setup, Request((Point(zero),)))),
-        "not say gradients": Ask(
+        "not report gradients": Ask(
             agreement, Evaluate(setup, Request((Point(zero, "gradients", extras=(release,)),)))
         ),
         "that its schema declares": Ask(

@@ -433,7 +433,7 @@ def test_the_size_of_an_answer_is_limited(tmp_path):
     start = start_of(agreement)
     weights = {"north": CurvatureWeights(1.0, np.zeros(2))}
     many = [Point(start, "curvature", weights)] * 300_000
-    with pytest.raises(DataError, match=r"an answer of \d+ MB; this site sends at most 128 MB"):
+    with pytest.raises(DataError, match=r"\d+ MB; this site sends at most 128 MB"):
         check_question(evaluate(agreement, *many).question, agreement, Limits())
 
 
