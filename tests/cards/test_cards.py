@@ -12,6 +12,7 @@ import pytest
 from fcfl.cards.card import facts_template, fields_of, make_card, read_facts
 from fcfl.results import read_result
 from hospital import fcfl, only_error, stays, written
+from simulated import two_clients, write
 
 SCHEMA = Path(__file__).parents[3] / "shared" / "data" / "chai" / "schema-v0.2.xsd"
 TODAY = date(2026, 1, 2)
@@ -219,3 +220,8 @@ def test_bad_facts_and_folders_get_one_sentence(audited, tmp_path):
     assert "There is no result in" in only_error(fcfl("card", tmp_path, "--kind", "chai"))
     assert "Name the folder" in only_error(fcfl("card", "--kind", "chai"), 2)
     assert "has no model.json" in only_error(fcfl("card", audited, "--kind", "skops"))
+
+
+def test_the_chai_card_of_a_built_in_table_names_no_label_column(tmp_path):
+    card = make_card(write(tmp_path, two_clients(threshold=0.5)), "chai", {}, 0, TODAY)
+    assert "Probability of the positive label" in card

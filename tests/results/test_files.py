@@ -129,6 +129,7 @@ def test_a_file_of_another_kind_is_rejected(tmp_path, content):
         read_json(tmp_path / "result.json", Result)
 
 
+@pytest.mark.thorough
 def test_a_comparison_is_read_as_it_was_written(tmp_path):
     table = written(stays(), tmp_path / "stays.csv")
     command = ("compare", table, *COLUMNS, "--methods", "fedavg,afl", "--seeds", "2")
