@@ -205,7 +205,7 @@ def check_report(
 
 
 def _parts_wanted(point: Point, n_rates: int) -> dict[str, tuple[int, ...]]:
-    """The arrays a report on ``point`` must have, and their shapes."""
+    """Return the arrays that a report on ``point`` must have, and their shapes."""
     n_params = point.params.size
     parts: dict[str, tuple[int, ...]] = {"group_counts": (n_rates,), "rates": (n_rates,)}
     if point.wants_gradients:
@@ -231,7 +231,7 @@ def part_missing(report: Report, points: Iterable[Point]) -> str | None:
 
 
 def _check_part(client: ClientId, part: str, array: object, shape: tuple[int, ...]) -> None:
-    """Refuse what is not an array of finite numbers of this shape."""
+    """Raise `ReportError` unless a part is an array of finite numbers of this shape."""
     if array is None:
         raise ReportError(f"Client {client!r} sent no `{part}`, which was asked for.")
     if not isinstance(array, np.ndarray):
@@ -255,13 +255,13 @@ def _check_part(client: ClientId, part: str, array: object, shape: tuple[int, ..
 
 
 def _fits(found: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """Whether a shape is as wanted; -1 stands for any size."""
+    """Return whether a shape is as wanted; -1 stands for any size."""
     sizes = zip(found, wanted, strict=False)
     return len(found) == len(wanted) and all(want in (-1, size) for size, want in sizes)
 
 
 def check_curvature_sum(matrix: Matrix) -> None:
-    """Refuse a curvature of one client, or the sum of all, in which some part cannot be."""
+    """Raise `ReportError` for a curvature that cannot be one client's, or the sum of all."""
     if not (np.abs(matrix) <= LARGEST).all():
         raise ReportError(
             "The clients' curvatures have a number that is not finite or above "
@@ -272,7 +272,7 @@ def check_curvature_sum(matrix: Matrix) -> None:
 
 
 def _check_symmetric(client: ClientId, curvature: Matrix | None) -> None:
-    """Refuse second derivatives that depend on their order by more than rounding does."""
+    """Raise `ReportError` if second derivatives depend on their order beyond rounding."""
     if curvature is None:
         return
     off = _asymmetry(curvature)
@@ -284,7 +284,7 @@ def _check_symmetric(client: ClientId, curvature: Matrix | None) -> None:
 
 
 def _asymmetry(matrix: Matrix) -> float:
-    """How far entries are from those across the diagonal; 0 where that is rounding."""
+    """Return how far entries are from those across the diagonal; 0 if that is rounding."""
     off = float(np.abs(matrix - matrix.T).max(initial=0.0))
     return off if off > _SYMMETRY * np.abs(matrix).max(initial=0.0) else 0.0
 
@@ -301,7 +301,7 @@ def _check_extras(client: ClientId, report: Report, wanted: Mapping[str, tuple[i
 
 
 def _check_shares(client: ClientId, report: Report) -> None:
-    """Refuse groups of fewer rows than none or more than all, and rates outside [0, 1]."""
+    """Raise `ReportError` for impossible group counts, and rates outside [0, 1]."""
     if (report.group_counts < 0).any():
         raise ReportError(f"Client {client!r} sent a negative group count.")
     most = float(report.group_counts.max(initial=0.0))

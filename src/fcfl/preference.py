@@ -84,7 +84,7 @@ class Preference(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
         return self.disparity_per_accuracy * given.accuracy - given.disparity
 
     def allows(self, given: Figures) -> bool:
-        """Whether the hard limits are kept."""
+        """Return whether the hard limits are kept."""
         within = self.max_disparity is None or given.disparity <= self.max_disparity
         return within and (self.min_accuracy is None or given.accuracy >= self.min_accuracy)
 
@@ -107,7 +107,7 @@ class Preference(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
         )
 
     def gain_over(self, alone: Figures, offer: Figures) -> float:
-        """By how much the client prefers what it is offered to what it has alone.
+        """Return by how much the client prefers an offer to the model it has alone.
 
         Where alone it breaks a hard limit of its own it has no acceptable model to walk away to,
         and anything within the limits is a gain: it counts from the worst model there is.
@@ -117,7 +117,7 @@ class Preference(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
 
 
 def places(values: Vector) -> Vector:
-    """The place of each value, 1 for the largest; equal ones share the mean of their places."""
+    """Return the place of each value, 1 for the largest; equal ones share the mean of theirs."""
     above = (values[None, :] > values[:, None]).sum(axis=1)
     level = (values[None, :] == values[:, None]).sum(axis=1)
     return np.asarray(above + (level + 1) / 2)

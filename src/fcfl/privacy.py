@@ -65,7 +65,7 @@ _LARGEST_MU = 100.0
 
 
 def delta_of(epsilon: float, mu: float) -> float:
-    r"""The smallest :math:`\delta` with which releases of :math:`\mu` in all are private."""
+    r"""Return the smallest :math:`\delta` with which releases of :math:`\mu` in all are private."""
     if mu == 0:
         return 0.0
     below, above = -epsilon / mu + mu / 2, -epsilon / mu - mu / 2
@@ -79,7 +79,7 @@ def discrete_part(epsilon: float) -> float:
 
 
 def epsilon_of(mu: float, delta: float) -> float:
-    r"""The smallest :math:`\epsilon` that releases of :math:`\mu` in all have at ``delta``."""
+    r"""Return the smallest :math:`\epsilon` that releases of :math:`\mu` have at ``delta``."""
     if mu == 0:
         return 0.0
     if delta_of(0.0, mu) <= delta:
@@ -91,13 +91,13 @@ def epsilon_of(mu: float, delta: float) -> float:
 
 
 def mu_of(epsilon: float, delta: float) -> float:
-    r"""The largest :math:`\mu` in all with which releases are private."""
+    r"""Return the largest :math:`\mu` in all with which releases are private."""
     check_privacy(epsilon, delta)
     return _root(lambda mu: delta_of(epsilon, mu) - delta, _LARGEST_MU, xtol=1e-15, rtol=1e-14)
 
 
 def _root(of: Callable[[float], float], most: float, **tolerances: float) -> float:
-    """Where a function is zero between 0 and ``most``."""
+    """Return where a function is zero between 0 and ``most``."""
     from scipy.optimize import brentq  # a site over Flower pays for imports with every message
 
     return float(brentq(of, 0.0, most, **tolerances))
@@ -141,7 +141,7 @@ class Release(Extra):
     norm: float = NORM
 
     def answer(self, rows: Any, point: Point) -> Mapping[str, Matrix]:
-        """The sum with its noise, by the kind's name."""
+        """Return the sum with its noise, by the kind's name."""
         if not hasattr(rows, "release"):
             raise DataError(
                 "This client has no privacy budget and releases nothing: it would add no noise."
@@ -149,7 +149,7 @@ class Release(Extra):
         return {self.kind: rows.release(self, point)}
 
     def shapes(self, point: Point, n_rates: int) -> Mapping[str, tuple[int, ...]]:
-        """One entry for each cell, parameter, pair of parameters or rate."""
+        """Return one entry for each cell, parameter, pair of parameters or rate."""
         n = point.params.size
         shapes: dict[str, tuple[int, ...]] = {
             "moments": (n * (n + 1) // 2,),
@@ -185,7 +185,7 @@ class Release(Extra):
         return math.sqrt(m) * point.sharpness * self.norm / 4
 
     def noise_sd(self, rates: Sequence[RateId], point: Point, cut: float = 0.0) -> float:
-        """Standard deviation of the noise in each number; not of the diagonal of ``moments``."""
+        """Return the noise's standard deviation; on the diagonal of ``moments`` it is larger."""
         return self.sensitivity(rates, point, cut) / self.mu
 
 
@@ -200,18 +200,18 @@ class Cell:
 
 
 def attributes_of(rates: Sequence[RateId]) -> tuple[str, ...]:
-    """The attributes behind the rates, each once; a row is in one cell for each of them."""
+    """Return the attributes behind the rates; a row is in one cell for each of them."""
     return tuple(dict.fromkeys(rate.attribute for rate in rates)) or ("",)
 
 
 def rates_of_a_row(rates: Sequence[RateId]) -> int:
-    """The most rates that a row is behind: of each attribute one by all rows, one by its label."""
+    """Return the most rates that a row is behind: per attribute one of all rows, one by label."""
     by_label = {(rate.attribute, rate.kind == "selection") for rate in rates}
     return max(len(by_label), 1)
 
 
 def cells_of(rates: Sequence[RateId], kind: Kind = "counts") -> tuple[Cell, ...]:
-    """The cells that a release counts, in order."""
+    """Return the cells that a release counts, in order."""
     all_labels = kind != "counts" or any(rate.kind != "selection" for rate in rates)
     labels = (0, 1) if all_labels else (None,)
     decisions = (None,) if kind == "counts" else (False, True)

@@ -142,7 +142,7 @@ class Traits:
 
 
 def traits_of(method: Any) -> Traits:
-    """The traits of a method or of its class; those that it does not state have the defaults.
+    """Return the traits of a method or of its class; those it does not state have the defaults.
 
     The one place where a method is asked for an attribute that it may not have.
     """
@@ -154,7 +154,7 @@ def traits_of(method: Any) -> Traits:
 def describe_round(
     evaluation: Evaluation, *, round: int, stage: int, step: float, note: str = ""
 ) -> RoundInfo:
-    """The `RoundInfo` of a round in which ``evaluation`` was the point of interest."""
+    """Return the `RoundInfo` of a round in which ``evaluation`` was the point of interest."""
     losses = evaluation.losses
     worst = int(np.argmax(losses))
     return RoundInfo(
@@ -173,7 +173,7 @@ def describe_round(
 
 
 def check_method(method: Any) -> None:
-    """Refuse what is no method, before anybody is asked anything."""
+    """Raise `TypeError` unless ``method`` is a method, before any client receives a request."""
     if isinstance(method, type):
         raise TypeError(
             f"`method` must be a method as an object, got the class {method.__name__!r}: write "
@@ -219,14 +219,14 @@ def check_method(method: Any) -> None:
 
 
 def first_state(method: Method[S], params: Vector, problem: Problem) -> S:
-    """What ``init`` gives, if a run can begin with it."""
+    """Return the state of ``init`` after checking it."""
     state = method.init(params, problem)
     _check_state(method, "init", state, params.shape)
     return state
 
 
 def next_state(method: Method[S], state: S, reports: Reports) -> tuple[S, RoundInfo]:
-    """What ``step`` gives, if a run can go on with it."""
+    """Return the state and the description of ``step`` after checking them."""
     given: Any = method.step(state, reports)
     if not (isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], RoundInfo)):
         got = [_short(part) for part in given] if isinstance(given, tuple) else [_short(given)]
@@ -245,7 +245,7 @@ def next_state(method: Method[S], state: S, reports: Reports) -> tuple[S, RoundI
 
 
 def _check_state(method: Any, by: str, state: Any, shape: tuple[int, ...]) -> None:
-    """Refuse a state that nobody could be asked about, or that no checkpoint could hold."""
+    """Raise `MethodError` for a state whose request or parameters cannot be used."""
     what = f"`{by}` of method {method.name!r}"
     if not isinstance(state, method.state_class):
         raise MethodError(
@@ -286,7 +286,7 @@ def _check_params(what: str, where: str, params: Any, shape: tuple[int, ...]) ->
 
 
 def _short(value: Any) -> str:
-    """What something is, in few words."""
+    """Describe a value in few words."""
     if value is None or isinstance(value, (bool, int, float, str, tuple, list)):
         return reprlib.repr(value)
     return repr(value.__name__) if isinstance(value, type) else f"a {type(value).__name__}"
@@ -296,7 +296,7 @@ def _short(value: Any) -> str:
 
 
 def options_of(method: Any) -> dict[str, str]:
-    """The name of a method and its options, each as text: equal texts, equal results.
+    """Return a method's name and options, each as text: equal texts mean equal results.
 
     The options are the fields of its dataclass, but for those with ``compare=False``: that is how
     one says that nothing depends on them. Of another class they are its public attributes.
@@ -310,7 +310,7 @@ def options_of(method: Any) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    """The value as text: short, the same in every process, and exact."""
+    """Return a value as text that is short, exact, and the same in every process."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, np.ndarray):

@@ -49,7 +49,7 @@ class Registered:
         return tuple(field.name for field in fields(self.method) if field.name != "name")
 
     def stage_rounds(self, rounds: Sequence[int]) -> int | tuple[int, ...]:
-        """Counts as the option ``rounds`` takes them: one for each stage."""
+        """Return counts as the option ``rounds`` takes them: one for each stage."""
         if len(rounds) != self.traits.n_stages:
             wanted = "one count" if self.traits.n_stages == 1 else "two counts"
             given = ",".join(map(str, rounds))

@@ -36,7 +36,7 @@ _VARIABLES = ("FCFL_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 def n_threads() -> int:
-    """As many as ``FCFL_NUM_THREADS`` or ``OMP_NUM_THREADS`` say, else the cores one may use."""
+    """Return ``FCFL_NUM_THREADS`` or ``OMP_NUM_THREADS``, else the number of usable cores."""
     for name in _VARIABLES:
         given = os.environ.get(name, "")
         if given.isdecimal() and int(given) > 0:
@@ -100,7 +100,7 @@ _FOUND = _load()
 
 
 def kernels() -> Any:
-    """The compiled module; None where there is none, or ``FCFL_COMPILED`` is 0."""
+    """Return the compiled module; None if there is none, or ``FCFL_COMPILED`` is 0."""
     return None if os.environ.get(_VARIABLE) == "0" else _FOUND
 
 

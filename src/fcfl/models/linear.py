@@ -65,11 +65,11 @@ class Linear:
         return self.n_features + 1
 
     def neutral_start(self) -> Vector:
-        """Zero weights, where every group is treated alike; the intercept is the cut."""
+        """Return zero weights, where every group is treated alike; the intercept is the cut."""
         return np.append(np.zeros(self.n_features), self.cut)
 
     def start(self) -> Vector:
-        """The first parameters."""
+        """Return the first parameters."""
         first = self.neutral_start()
         if self.first == "uniform":
             spread = 1.0 / np.sqrt(max(self.n_features, 1))
@@ -77,7 +77,7 @@ class Linear:
         return first
 
     def other_starts(self, count: int, seed: int) -> dict[str, Vector]:
-        """The intercept up and down, from which other optima are found; then random ones."""
+        """Shift the intercept up and down, which leads to other optima; then draw at random."""
         shifts = {"intercept +1": 1.0, "intercept -1": -1.0}
         neutral = self.neutral_start()
         starts = {name: np.append(neutral[:-1], neutral[-1] + by) for name, by in shifts.items()}
@@ -87,7 +87,7 @@ class Linear:
         return dict(list(starts.items())[: max(count, 0)])
 
     def rows(self, client: ClientId, data: ClientData, rates: Sequence[RateId]) -> LinearRows:
-        """A client's rows, ready to be reported on."""
+        """Return a client's rows, ready for reports."""
         return linear_rows(client, data, rates, self.loss, self.cut)
 
     def logits(self, params: Vector, X: Any) -> Vector:
@@ -95,7 +95,7 @@ class Linear:
         return linear_logits(X, params)
 
     def adapt_method(self, method: M) -> M:
-        """A linear model can afford whatever a method asks by default."""
+        """Return the method unchanged: a linear model can afford its defaults."""
         return method
 
     def write(self, params: Vector, folder: Path, inputs: Inputs | None) -> None:
@@ -111,7 +111,7 @@ class Linear:
 
     @classmethod
     def read(cls, content: Mapping[str, Any], path: Path) -> "tuple[Linear, Vector]":
-        """The model in the content of ``model.json``, and its parameters."""
+        """Return the model in the content of ``model.json``, and its parameters."""
         if content["kind"] != KIND:
             raise DataError(f"{str(path)!r} holds a model of unknown kind {content['kind']!r}.")
         with whole_model(path):
@@ -127,7 +127,7 @@ class Linear:
 
 
 def linear_logits(X: Any, params: Vector) -> Vector:
-    """Logits :math:`z = X w + b` for ``params = [w, b]``."""
+    """Return logits :math:`z = X w + b` for ``params = [w, b]``."""
     logits: Vector = X @ params[:-1] + params[-1]
     return logits
 
@@ -147,16 +147,16 @@ class SavedModel:
         return self.model.logits(self.params, self.inputs.schema.transform(frame))
 
     def scores(self, frame: Any) -> Vector:
-        """Probability of the positive label for each row; the logit where the loss has none."""
+        """Return the probability of the positive label for each row; the logit if there is none."""
         return self.model.loss.scores(self.logits(frame))
 
     def answers(self, logits: Vector, cuts: Vector | float | None = None) -> NDArray[Any]:
-        """The label of each row: the positive one from a logit of ``cuts`` on, or the model's."""
+        """Return the label of each row: the positive one from a logit of ``cuts`` on."""
         selected = hard_selection(logits, self.model.cut if cuts is None else cuts)
         return np.array(self.inputs.labels, dtype=object)[selected.astype(np.intp)]
 
     def check_decides_by_score(self) -> None:
-        """Refuse to write elsewhere a model that decides by more than its score."""
+        """Raise `DataError` if the model decides by more than its score."""
         if self.inputs.thresholds is not None:
             raise DataError(
                 "This model decides by client and group, which other formats have no place for: "
@@ -180,7 +180,7 @@ def load_model(place: Path) -> SavedModel:
 
 
 def cells_of(inputs: Inputs, frame: Any) -> dict[str, NDArray[Any]]:
-    """Each column's cells as any other program takes them.
+    """Return each column's cells as other programs take them.
 
     Numbers are floats, NaN where a cell is empty; levels of a category are text without spaces
     around it, empty where the cell is empty. For all levels that training never saw stands one

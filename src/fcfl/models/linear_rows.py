@@ -276,7 +276,7 @@ class LinearRows:
         return self.products.matrix
 
     def with_groups_of(self, least: float) -> "LinearRows":
-        """The same rows, in which a group of fewer than ``least`` rows has none."""
+        """Return the same rows, in which a group of fewer than ``least`` rows has none."""
         kept = self.group_counts >= least
         if kept.all():
             return self

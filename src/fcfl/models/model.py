@@ -46,12 +46,12 @@ class Inputs:
 
     @classmethod
     def plain(cls, names: Iterable[str], labels: tuple[Label, Label]) -> "Inputs":
-        """Columns of numbers that are used as they are."""
+        """Return inputs of numbers that are used as they are."""
         columns = tuple(Number(name, 0.0, 1.0) for name in names)
         return cls(Schema(columns), labels, None, True)
 
     def to_json(self) -> dict[str, object]:
-        """The part of the file that speaks of inputs."""
+        """Return the entries of the file that describe inputs."""
         written: dict[str, object] = {
             "label": self.label_column,
             "labels": list(self.labels),
@@ -93,7 +93,7 @@ def write_model_file(
 
 
 def model_path(place: Path) -> Path:
-    """The file of a model: in a folder, or the file itself."""
+    """Return the file of a model: in a folder, or the file itself."""
     path = place / MODEL if place.is_dir() else place
     if not path.exists():
         raise DataError(f"There is no model at {str(path)!r}. Train one with `fcfl train … --out`.")
@@ -101,7 +101,7 @@ def model_path(place: Path) -> Path:
 
 
 def read_model_file(path: Path) -> dict[str, Any]:
-    """The content of ``model.json``."""
+    """Return the content of ``model.json``."""
     with whole_model(path):
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content["kind"], str):
@@ -111,7 +111,7 @@ def read_model_file(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def whole_model(path: Path) -> Iterator[None]:
-    """Say of whatever is missing or wrong in a model's file that the file is not whole."""
+    """Raise `DataError` that the file is not whole, whatever is missing or wrong in it."""
     try:
         yield
     except FCFLError:
@@ -125,7 +125,7 @@ def whole_model(path: Path) -> Iterator[None]:
 
 
 def distinct_names(names: Iterable[str]) -> list[str]:
-    """The names, a number added where one has occurred before: level ``b=c`` of column ``a``."""
+    """Return the names, numbered if one has occurred before: level ``b=c`` of column ``a``."""
     apart: dict[str, None] = {}
     for name in names:
         unused, count = name, 1

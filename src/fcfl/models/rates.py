@@ -20,23 +20,23 @@ from fcfl.models.loss import sigmoid
 
 
 def smooth_selection(logits: Vector, cut: Vector | float, sharpness: float = SHARPNESS) -> Vector:
-    r"""Smooth selection score :math:`\sigma(10 (z - c))`, in [0, 1]."""
+    r"""Return the smooth selection score :math:`\sigma(10 (z - c))`, in [0, 1]."""
     score: Vector = sigmoid(sharpness * (logits - cut))
     return score
 
 
 def smooth_selection_slope(score: Vector, sharpness: float = SHARPNESS) -> Vector:
-    """Derivative of the smooth score with respect to the logit, from the score itself."""
+    """Return the derivative of the smooth score with respect to the logit, from the score."""
     return sharpness * score * (1.0 - score)
 
 
 def smooth_selection_bend(score: Vector, sharpness: float = SHARPNESS) -> Vector:
-    """Second derivative of the smooth score with respect to the logit."""
+    """Return the second derivative of the smooth score with respect to the logit."""
     return sharpness**2 * score * (1.0 - score) * (1.0 - 2.0 * score)
 
 
 def selection_score(logits: Vector, point: Point, cut: float) -> Vector:
-    """What a row counts for in the rates that are asked for: smooth, or the decision itself."""
+    """Return each row's score in the requested rates: smooth, or the decision itself."""
     if point.want == "decisions":
         return hard_selection(logits, cut).astype(np.float64)
     return smooth_selection(logits, cut, point.sharpness)
@@ -63,7 +63,7 @@ def confusion_of(selected: Vector, row_counts: Vector, positive_counts: Vector) 
 def rate_members(
     data: ClientData, rates: Sequence[RateId], client: ClientId | None = None
 ) -> Matrix:
-    """Which rows each rate averages over: 0/1, one column per rate, shape (rows, rates).
+    """Return 0/1 for the rows that each rate averages over, shape (rows, rates).
 
     A group that only other clients have has no rows here.
     """
@@ -107,12 +107,12 @@ class GroupThresholds:
     by_client: Mapping[ClientId, Mapping[str, float]]
 
     def for_client(self, name: ClientId) -> "GroupThresholds":
-        """Without the thresholds of others."""
+        """Return the thresholds of one client only."""
         own = self.by_client.get(name)
         return GroupThresholds(self.attribute, {} if own is None else {name: own})
 
     def of_data(self, name: ClientId, data: ClientData) -> Vector:
-        """The threshold of each row of one client."""
+        """Return the threshold of each row of one client."""
         own = self.by_client.get(name, {})
         levels = [own.get(level, 0.0) for level in data.levels[self.attribute]]
         thresholds: Vector = np.array([*levels, 0.0])[data.groups[self.attribute]]  # -1: no group
@@ -121,7 +121,7 @@ class GroupThresholds:
     def of_rows(
         self, clients: Sequence[ClientId | None], groups: Sequence[str | None]
     ) -> tuple[Vector, NDArray[np.bool_]]:
-        """The threshold of each row, and for which rows there is none: they have 0."""
+        """Return the threshold of each row, and for which rows there is none: they have 0."""
         found = [
             None if client is None or group is None else self._of(client, group)
             for client, group in zip(clients, groups, strict=True)
@@ -147,6 +147,6 @@ class GroupThresholds:
         return cls(str(content["attribute"]), by_client)
 
     def to_json(self) -> dict[str, object]:
-        """As ``model.json`` has them."""
+        """Return the entry of ``model.json``."""
         by_client = {client: dict(own) for client, own in self.by_client.items()}
         return {"attribute": self.attribute, "by_client": by_client}

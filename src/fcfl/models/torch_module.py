@@ -61,7 +61,7 @@ def write_module(
 
 
 def read_module(module: Any, folder: Path) -> Any:
-    """A copy of ``module`` with the weights of a folder, in evaluation mode."""
+    """Return a copy of ``module`` with the weights of a folder, in evaluation mode."""
     path = folder / MODEL
     if not path.exists():
         raise DataError(f"There is no model at {str(path)!r}. Write one with `save_module`.")
@@ -83,7 +83,7 @@ Groups = ArrayLike | Mapping[str, ArrayLike]
 
 
 def as_features(X: Any) -> Any:
-    """A tensor or a dense, sparse or coded array of finite entries, rows along its first axis."""
+    """Return a tensor or a dense, sparse or coded array of finite entries, rows first."""
     features: Any
     if isinstance(X, Tensor):
         features, finite = X.detach(), bool(torch.isfinite(X).all())
@@ -111,7 +111,7 @@ def torch_data(
     levels: Mapping[str, Sequence[str]],
     weights: ArrayLike | None,
 ) -> ClientData:
-    """Rows of any shape with their labels, groups and weights, checked as those of any client."""
+    """Return rows of any shape with labels, groups and weights, checked as those of any client."""
     named = groups if isinstance(groups, Mapping) else {"group": groups}
     unknown = [name for name in levels if name not in named]
     if unknown:
@@ -133,7 +133,7 @@ def torch_data(
 def _coded(
     attribute: str, values: ArrayLike, given: Sequence[str] | None
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    """Codes of the rows' groups, -1 for none, and the names they stand for."""
+    """Return codes of the rows' groups, -1 for none, and the names they stand for."""
     array = np.asarray(values.cpu() if isinstance(values, Tensor) else values)
     if array.ndim != 1:
         raise DataError(
@@ -200,13 +200,13 @@ class TorchModule:
         return self.network.n_params
 
     def start(self) -> Vector:
-        """The module's own weights."""
+        """Return the module's own weights."""
         return self.network.first_params()
 
     neutral_start = start
 
     def other_starts(self, count: int, seed: int) -> dict[str, Vector]:
-        """Fresh random weights, as the module's own layers draw them."""
+        """Return fresh random weights, as the module's own layers draw them."""
         starts = {}
         for index in range(count):
             drawn = deepcopy(self.module)
@@ -220,15 +220,15 @@ class TorchModule:
         return starts
 
     def rows(self, client: ClientId, data: ClientData, rates: Sequence[RateId]) -> TorchRows:
-        """A client's rows, ready to be reported on."""
+        """Return a client's rows, ready for reports."""
         return TorchRows(client, data, rates, self.network, self.loss, self.batch_rows, self.cut)
 
     def logits(self, params: Vector, X: Any) -> Vector:
-        """The logit of each row of ``X``."""
+        """Return the logit of each row of ``X``."""
         return self.network.logits(params, X, self.batch_rows)
 
     def adapt_method(self, method: M) -> M:
-        """The method with what a network can afford, where the choice was left open.
+        """Return the method with its unset options set to what a network can afford.
 
         A linear model's Hessian costs one product, a network's one backward pass per parameter:
         its curvature is learnt. A second point with gradients costs as much as the first. In
@@ -262,7 +262,7 @@ class TorchModule:
 
 
 def build_named(path: str, n_features: int, options: Mapping[str, Any], seed: int) -> TorchModule:
-    """The module that ``package.module:function`` makes for so many features, in float64.
+    """Return the module that ``package.module:function`` makes, in float64.
 
     It is called as ``function(n_features, **options)`` with torch's random numbers seeded, so that
     everybody starts from the same weights.

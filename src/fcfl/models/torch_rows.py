@@ -65,11 +65,11 @@ class Network:
         return [own[name] for name in self.names]
 
     def first_params(self) -> Vector:
-        """The module's own weights, flattened: where training starts."""
+        """Return the module's own weights, flattened: training starts there."""
         return np.concatenate([to_numpy(leaf).ravel() for leaf in self._leaves()])
 
     def restored(self, params: Vector) -> nn.Module:
-        """A copy of the module with these weights, in evaluation mode, on the module's device."""
+        """Return a copy of the module with these weights, in evaluation mode, on its device."""
         trained = copy.deepcopy(self.module).eval()
         own = dict(trained.named_parameters())
         with torch.no_grad():
@@ -88,14 +88,14 @@ class Network:
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def leaves(self, params: Vector, *, differentiable: bool = False) -> tuple[Tensor, ...]:
-        """The parameters as tensors of the module's own types, where they are computed with."""
+        """Return the parameters as tensors of the module's own types, on its device."""
         return tuple(
             torch.tensor(part, dtype=leaf.dtype, device=self.device, requires_grad=differentiable)
             for part, leaf in zip(self._split(params), self._leaves(), strict=True)
         )
 
     def leaves_of(self, flat: Tensor) -> tuple[Tensor, ...]:
-        """The same from one flat tensor, through which torch may differentiate."""
+        """Return the same from one flat tensor, through which torch may differentiate."""
         leaves = self._leaves()
         parts = torch.split(flat, [leaf.numel() for leaf in leaves])
         return tuple(
@@ -115,7 +115,7 @@ class Network:
         return [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
 
     def rows(self, X: Any, which: slice | NDArray[np.intp]) -> Tensor:
-        """Rows of an array, a sparse matrix or a tensor, dense, where and as the module wants them.
+        """Return rows of an array, a sparse matrix or a tensor, dense, as the module takes them.
 
         A tensor of whole numbers stays one: they may be indices.
         """
@@ -126,7 +126,7 @@ class Network:
         return part.to(self.device, self.dtype if part.is_floating_point() else part.dtype)
 
     def forward(self, leaves: Sequence[Tensor], rows: Tensor) -> Tensor:
-        """One logit per row, shape (rows,)."""
+        """Return one logit per row, shape (rows,)."""
         trained = dict(zip(self.names, leaves, strict=True))
         with _evaluating(self.module):
             logits: Any = functional_call(self.module, (self._fixed(), trained), (rows,))
@@ -141,7 +141,7 @@ class Network:
         return flat
 
     def _fixed(self) -> dict[str, Tensor]:
-        """Everything that is not trained, on the device of the computation."""
+        """Return everything that is not trained, on the device of the computation."""
         fixed: dict[str, Tensor] = dict(self.module.named_buffers())
         fixed |= {k: v for k, v in self.module.named_parameters() if k not in self.names}
         return {name: tensor.detach().to(self.device) for name, tensor in fixed.items()}
@@ -196,7 +196,7 @@ def as_network(module: nn.Module, device: str | torch.device | None = None) -> N
 
 @contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; every part is then put back as it was."""
+    """Set evaluation mode temporarily, and restore every part afterwards."""
     training = [part for part in module.modules() if part.training]
     module.eval()
     try:
@@ -207,13 +207,13 @@ def _evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def to_numpy(tensor: Tensor) -> Vector:
-    """The same numbers in float64, on the host."""
+    """Return the same numbers in float64, on the host."""
     array: Vector = tensor.detach().to("cpu", torch.float64).numpy()
     return array
 
 
 def state_arrays(module: nn.Module) -> dict[str, NDArray[Any]]:
-    """All weights and buffers by name, in their own types."""
+    """Return all weights and buffers by name, in their own types."""
     return {
         name: np.array(tensor.detach().cpu().numpy(), order="C")
         for name, tensor in module.state_dict().items()
@@ -221,7 +221,7 @@ def state_arrays(module: nn.Module) -> dict[str, NDArray[Any]]:
 
 
 def load_state(module: nn.Module, arrays: Mapping[str, NDArray[Any]], source: str) -> nn.Module:
-    """A copy of the module with these weights and buffers, in evaluation mode."""
+    """Return a copy of the module with these weights and buffers, in evaluation mode."""
     own = module.state_dict()
     for name in (*own, *arrays):
         if name not in own or name not in arrays:
@@ -273,7 +273,7 @@ class TorchRows:
         self._batches = _batches_of_alike(members > 0, self.batch_rows)
 
     def with_groups_of(self, least: float) -> "TorchRows":
-        """The same rows, in which a group of fewer than ``least`` rows has none."""
+        """Return the same rows, in which a group of fewer than ``least`` rows has none."""
         kept = self.group_counts >= least
         if kept.all():
             return self
@@ -310,14 +310,14 @@ class TorchRows:
         return self.network.logits(params, self.data.X, self.batch_rows)
 
     def slope_squares(self, params: Vector, weights: Matrix, spread: GradientSpread) -> Vector:
-        """Weighted sums of ``|factor.T @ gradient|**2`` over rows, one per column of weights."""
+        """Return weighted sums of ``|factor.T @ gradient|**2`` over rows, one per column."""
         total = np.zeros(weights.shape[1])
         for direction in spread.factor.T:
             total += self._logit_slopes(params, direction) ** 2 @ weights
         return total
 
     def _logit_slopes(self, params: Vector, direction: Vector) -> Vector:
-        """The derivative of each row's logit along ``direction``."""
+        """Return the derivative of each row's logit along ``direction``."""
         network, slopes = self.network, np.empty(self.data.n_rows)
         flat, along = (torch.tensor(one, device=network.device) for one in (params, direction))
         for first in range(0, self.data.n_rows, self.batch_rows):
@@ -331,7 +331,7 @@ class TorchRows:
         return slopes
 
     def report(self, point: Point) -> Report:
-        """Loss and smooth rates at ``point``, with gradients and whatever else it wants."""
+        """Report loss and smooth rates at ``point``, with gradients and extras as requested."""
         self._check_wants(point)
         wants_grads = point.wants_gradients
         leaves = self.network.leaves(point.params, differentiable=wants_grads)
@@ -421,7 +421,7 @@ class TorchRows:
         return seed_of_rows(chain(features, (self.row_counts, self.data.y)))
 
     def _curvature(self, point: Point, weights: CurvatureWeights) -> Matrix:
-        r"""Hessian of :math:`\lambda l + \sum_q w_q r_q`, forward over reverse, by batches.
+        r"""Return the Hessian of :math:`\lambda l + \sum_q w_q r_q`, forward over reverse.
 
         At one point a function f of the logits has the Hessian of its quadratic model
         :math:`\sum_i f'_i z_i + \tfrac12 f''_i (z_i - \bar z_i)^2`, so that loss and score need no
@@ -454,7 +454,7 @@ class TorchRows:
 
 
 def _batches_of_alike(members: NDArray[np.bool_], most: int) -> list[Items]:
-    """Batches of rows that count for the same rates, in order; rows of rare kinds together.
+    """Return batches of rows that count for the same rates, in order; rare kinds together.
 
     A batch then needs a backward pass for the loss and for its own rates, not for all of them.
     """

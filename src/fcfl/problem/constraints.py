@@ -138,20 +138,20 @@ class Constraints:
         )
 
     def apply(self, rates: Vector) -> Vector:
-        """``matrix @ rates``: the rows' left-hand sides, or their change with the rates."""
+        """Return ``matrix @ rates``: the rows' left-hand sides, or their change with the rates."""
         left: Vector = self.matrix @ rates
         if self.pooled is not None:
             left = left + self.pooled.weights @ (self.pooled.averages @ rates)
         return left
 
     def violations(self, rates: Vector) -> Vector:
-        """``matrix @ rates - bounds``, feasible where ``<= 0``."""
+        """Return ``matrix @ rates - bounds``, feasible where ``<= 0``."""
         return self.apply(rates) - self.bounds
 
     def gradients(
         self, rate_grad: Callable[[int], Vector], rows: NDArray[np.int64], n_params: int
     ) -> Matrix:
-        """Gradients of the chosen rows, of shape (rows chosen, n_params).
+        """Return gradients of the chosen rows, of shape (rows chosen, n_params).
 
         ``rate_grad(column)`` gives the gradient of one rate; it is called only for those that the
         rows touch.
@@ -172,14 +172,14 @@ class Constraints:
         return gradients
 
     def weigh_rates(self, row_weights: Vector) -> Vector:
-        """``matrix.T @ row_weights``: the net weight of each rate in a sum of rows."""
+        """Return ``matrix.T @ row_weights``: the net weight of each rate in a sum of rows."""
         weights: Vector = self.matrix.T @ row_weights
         if self.pooled is not None:
             weights = weights + self.pooled.averages.T @ (self.pooled.weights.T @ row_weights)
         return weights
 
     def worst_rows(self, violations: Vector) -> NDArray[np.int64]:
-        """For each block the row with the largest violation, the first of equals."""
+        """Return for each block the row with the largest violation, the first of equals."""
         if len(self.rows) == 0:
             return np.zeros(0, dtype=np.int64)
         largest = np.maximum.reduceat(violations, self.block_starts)
@@ -204,7 +204,7 @@ class _Population:
 def _populations(
     rule: Rule, clients: Sequence[ClientId], group_counts: Matrix
 ) -> Iterator[_Population]:
-    """Whose rates a rule compares: each client's own, or for scope "global" those of all rows."""
+    """Yield whose rates a rule compares: each client's own, or for scope "global" all rows'."""
     if rule.scope == "global":
         total = group_counts.sum(axis=0)
         shares = group_counts / np.where(total > 0, total, 1.0)
@@ -221,7 +221,7 @@ def build_constraints(
     group_counts: Matrix,
     min_group_rows: float | None = 1.0,
 ) -> tuple[Constraints, tuple[str, ...]]:
-    """Rows of all rules, and a sentence for every group that has too few rows to be compared.
+    """Return the rows of all rules, and a sentence for every group that has too few rows.
 
     ``group_counts`` has one row per client and one column per rate. Each rule makes one block per
     client with a budget, or one over all clients, with a row for every ordered pair of groups of
@@ -277,7 +277,7 @@ def no_rows(n_columns: int) -> Constraints:
 
 
 def _too_few(client: ClientId | None, rate: RateId, n_rows: float) -> str:
-    """A sentence about a group that is left out."""
+    """Return a sentence about a group that is left out."""
     who = "The clients together have" if client is None else f"Client {client!r} has"
     return (
         f"{who} {n_rows:g} {'row' if n_rows == 1 else 'rows'}{with_label(rate.kind)} of "

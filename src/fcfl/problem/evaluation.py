@@ -57,7 +57,7 @@ def build_problem(
 
 
 def compared_rates(rules: Sequence[Rule], rates: Sequence[RateId]) -> tuple[tuple[int, ...], ...]:
-    """Positions of the rates that some rule compares with each other, each comparison once."""
+    """Return the positions of the rates that some rule compares, each comparison once."""
     kinds = dict.fromkeys((kind, rule.attribute) for rule in rules for kind in rule.kinds)
     return tuple(
         tuple(i for i, rate in enumerate(rates) if (rate.kind, rate.attribute) == key)
@@ -114,7 +114,7 @@ class Evaluation:
         return self.violations[self.worst_rows]
 
     def violation_grads(self, rows: NDArray[np.int64]) -> Matrix:
-        """Gradients of the violations of ``rows``; only the rates they touch are gathered."""
+        """Return gradients of the violations of ``rows``; only the rates they touch are read."""
         return self.problem.constraints.gradients(self._rate_grad, rows, self.params.size)
 
     def _rate_grad(self, column: int) -> Vector:
@@ -126,14 +126,14 @@ class Evaluation:
         return gradient
 
     def loss_grad(self, client: int) -> Vector:
-        """Gradient of one client's loss."""
+        """Return the gradient of one client's loss."""
         grad = self.reports[client].loss_grad
         if grad is None:
             raise ValueError("This point was asked for values only; it has no gradients.")
         return grad + self.problem.l2 * self.params
 
     def slopes(self, direction: Vector) -> tuple[Vector, Vector]:
-        """Derivatives of all losses and of all violations along ``direction``.
+        """Return derivatives of all losses and of all violations along ``direction``.
 
         Without the gradients of the rows themselves: one product per client, however many rows.
         """
@@ -163,7 +163,7 @@ class Evaluation:
 def evaluate_point(
     problem: Problem, params: Vector, reports: Reports, index: int = 0
 ) -> Evaluation:
-    """What the reports say about point ``index`` of the request."""
+    """Return the evaluation of point ``index`` of the request from the reports."""
     own = tuple(reports[client][index] for client in problem.clients)
     return Evaluation(problem, params, own, curvature_sum(reports, index))
 

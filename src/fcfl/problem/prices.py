@@ -36,7 +36,7 @@ class Price:
 
 
 def budget_prices(at: Evaluation, row_weights: Vector) -> list[Price]:
-    """Prices of all budgets, the most expensive first; budgets that cost nothing have price 0.
+    """Return the prices of all budgets, the most expensive first; those without a price have 0.
 
     ``row_weights`` are the multipliers of all rows at the optimum ``at``, of shape (rows,).
     """
@@ -52,7 +52,7 @@ def budget_prices(at: Evaluation, row_weights: Vector) -> list[Price]:
 
 
 def _bound_slope(at: Evaluation, index: int, row: Row) -> float:
-    """How fast a row is loosened as its budget is relaxed: 1, or the rate the ratio multiplies."""
+    """Return how fast a row is loosened as its budget is relaxed: 1, or the multiplied rate."""
     if row.rule != "ratio" or row.budget == 0:
         return 1.0
     constraints = at.problem.constraints
@@ -63,7 +63,7 @@ def _bound_slope(at: Evaluation, index: int, row: Row) -> float:
 
 
 def to_relax(at: Evaluation) -> list[tuple[Row, float]]:
-    """Rows exceeded at a point of least total violation, and by how much, the largest first.
+    """Return the exceeded rows at a point of least total violation, and by how much.
 
     The total is a sum of absolute violations, not of squares: like an L1 penalty it concentrates
     on few rows, so that few budgets need to be relaxed.
@@ -75,14 +75,14 @@ def to_relax(at: Evaluation) -> list[tuple[Row, float]]:
 
 
 def holding_against(at: Evaluation, row_weights: Vector) -> list[Row]:
-    """Rows that are met, but have a positive weight: without them the others could be lower."""
+    """Return rows that are met but have a positive weight: they conflict with exceeded ones."""
     rows = at.problem.constraints.rows
     met = at.violations <= FEASIBILITY_TOLERANCE
     return [rows[i] for i in np.flatnonzero(met & (row_weights > FEASIBILITY_TOLERANCE))]
 
 
 def conflict_sentence(at: Evaluation, row_weights: Vector) -> str:
-    """A sentence for people: the budgets to relax, by how much, and those they conflict with.
+    """Return a sentence on the budgets to relax, by how much, and those they conflict with.
 
     At most five of each; ``row_weights`` are the multipliers at the point.
     """

@@ -64,7 +64,7 @@ class _Dual:
         return bool(self.c.size > max(_REDUCE, _CROWDED * self.W.shape[1]))
 
     def tidy(self, x: Vector) -> Vector:
-        """The nearest feasible point, nearly: clipped, and summing to one on the simplex."""
+        """Return a nearby feasible point: clipped, and summing to one on the simplex."""
         x = np.clip(x, 0.0, self.upper)
         on = self.on_simplex
         total = x[on].sum()
@@ -72,7 +72,7 @@ class _Dual:
         return x
 
     def pull(self, x: Vector) -> tuple[Vector, float]:
-        """Gradient of the objective (positive: wants to grow), and the simplex's level.
+        """Return the gradient of the objective, and the level of the simplex.
 
         Scaled by the size of its terms, so that rounding stays near 1e-16 however they cancel.
         """
@@ -82,14 +82,14 @@ class _Dual:
         return (q - level * self.on_simplex) / scale, level
 
     def residual(self, x: Vector) -> float:
-        """Largest natural residual: zero exactly at a solution."""
+        """Return the largest natural residual: zero exactly at a solution."""
         pull, _ = self.pull(x)
         bounded = np.clip(-pull, x - self.upper, x)
         return float(np.abs(np.where(self.on_simplex, np.minimum(x, -pull), bounded)).max())
 
 
 def solve_dual_qp(W: Matrix, c: Vector, n_simplex: int, upper: Vector) -> Vector:
-    """Weights of the objectives (on the simplex) and of the constraints (within ``upper``).
+    """Return weights of the objectives (on the simplex) and of the constraints (up to ``upper``).
 
     Raises `SolverError` when no solver reaches a scaled KKT residual of 1e-4.
     """
@@ -119,7 +119,7 @@ def solve_dual_qp(W: Matrix, c: Vector, n_simplex: int, upper: Vector) -> Vector
 
 
 def _pose(W: Matrix, c: Vector, n_simplex: int, upper: Vector) -> _Dual:
-    """The programme in few columns; its solutions depend on W through inner products only."""
+    """Reduce the programme to few columns; solutions depend on W through inner products only."""
     m, n = W.shape
     if n > m and m <= _REDUCE:
         W = np.asarray(np.linalg.qr(W.T, mode="r")).T  # the same inner products in fewer columns
@@ -131,7 +131,7 @@ def _pose(W: Matrix, c: Vector, n_simplex: int, upper: Vector) -> _Dual:
 
 
 def _attempts(dual: _Dual) -> list[Callable[[_Dual], Vector]]:
-    """Solvers in the order in which they are tried."""
+    """Return the solvers in the order in which they are tried."""
     typical = max(float(np.median(dual.lengths**2)), np.abs(dual.c).max(), _TINY)
     active_set = [lambda d: _by_daqp(d, 1e-14), lambda d: _by_daqp(d, 3e-13)]
     interior = [lambda d: _by_clarabel(d, typical), lambda d: _by_clarabel(d, 1.0)]
@@ -141,7 +141,7 @@ def _attempts(dual: _Dual) -> list[Callable[[_Dual], Vector]]:
 
 
 def _by_daqp(dual: _Dual, dual_tolerance: float) -> Vector:
-    """Active set on the dense dual, constraint rows brought to the objective rows' length.
+    """Solve the dense dual by active sets, constraint rows scaled to the objective rows' length.
 
     DAQP's default tolerance ends its proximal loop too early on a scaled singular form and reports
     success; 1e-14 to 3e-13 is where it is right. Rows of length zero do not bend the form and are
@@ -164,7 +164,7 @@ def _by_daqp(dual: _Dual, dual_tolerance: float) -> Vector:
 def _daqp_of_curved(
     dual: _Dual, c: Vector, rows: NDArray[np.bool_], dual_tolerance: float, *, fills: bool
 ) -> Vector:
-    """Weights of rows that bend; they fill the simplex, or sum to at most one on it."""
+    """Return weights of rows of positive length; they fill the simplex, or sum to at most one."""
     on, lengths, c = dual.on_simplex[rows], dual.lengths[rows], c[rows]
     longest = lengths[on].max(initial=0.0) or lengths.max()
     largest = np.abs(c).max()
@@ -189,7 +189,7 @@ def _daqp_of_curved(
 
 
 def _by_clarabel(dual: _Dual, objective: float) -> Vector:
-    """Interior point on the primal (step, level, slacks), whose multipliers are the solution."""
+    """Solve the primal (step, level, slacks) by interior points; return its multipliers."""
     W, on = dual.W, dual.on_simplex
     m, r = W.shape
     n_others = int((~on).sum())
@@ -210,7 +210,7 @@ def _by_clarabel(dual: _Dual, objective: float) -> Vector:
 
 
 def _polish(dual: _Dual, x: Vector) -> Vector:
-    """Up to three Newton steps on the free variables, while the residual falls."""
+    """Take up to three Newton steps on the free variables, while the residual falls."""
     residual = dual.residual(x)
     for _ in range(3):
         if residual <= _EXACT:
