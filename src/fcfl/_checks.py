@@ -157,7 +157,7 @@ def check_curvature_weights(client: ClientId, point: Point) -> CurvatureWeights:
     return given[client]
 
 
-_ROUNDING = 1e-9  # share by which a count may exceed another that it is part of
+_COUNT_ROUNDING = 1e-9  # share by which a count may exceed another that it is part of
 _SYMMETRY = 1e-6  # share of its largest entry by which a curvature may be off its transpose
 LARGEST = 1e50  # magnitude of any number in a report: products of three of them stay finite
 
@@ -181,7 +181,9 @@ def check_report(
             _check_part(client, part, unasked, shape)
     if report.confusion is not None:
         _check_part(client, "confusion", report.confusion, (4,))
-        if (report.confusion < 0).any() or report.confusion.sum() > report.n_rows * (1 + _ROUNDING):
+        if (report.confusion < 0).any() or report.confusion.sum() > report.n_rows * (
+            1 + _COUNT_ROUNDING
+        ):
             raise ReportError(f"Client {client!r} sent a `confusion` that its rows cannot have.")
     _check_extras(client, report, _extras_wanted(point, n_rates))
     if not is_number(report.loss):
@@ -305,7 +307,7 @@ def _check_shares(client: ClientId, report: Report) -> None:
     if (report.group_counts < 0).any():
         raise ReportError(f"Client {client!r} sent a negative group count.")
     most = float(report.group_counts.max(initial=0.0))
-    if most > report.n_rows * (1 + _ROUNDING):
+    if most > report.n_rows * (1 + _COUNT_ROUNDING):
         raise ReportError(
             f"Client {client!r} sent a group count of {most!r}, more than its {report.n_rows!r} "
             "rows."

@@ -59,7 +59,7 @@ class GradientSpread(Extra):
 
 
 MOST_ROWS = 20_000  # distinct rows of one client; more would not change a choice
-_BLOCK = 2_048  # rows whose products with H^-1 are in memory at once
+_LEVERAGE_ROWS = 2_048  # rows whose products with H^-1 are in memory at once
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,8 @@ def _leverages(features: Any, inverse: Matrix) -> Vector:
     """Return :math:`x^T H^{-1} x` of each row, with a 1 for the intercept appended."""
     inner, border, corner = inverse[:-1, :-1], inverse[:-1, -1], inverse[-1, -1]
     found = np.empty(features.shape[0])
-    for first in range(0, found.size, _BLOCK):
-        some = slice(first, first + _BLOCK)
+    for first in range(0, found.size, _LEVERAGE_ROWS):
+        some = slice(first, first + _LEVERAGE_ROWS)
         X = features[some]
         product = X @ inner
         squares = X.multiply(product).sum(axis=1) if sparse.issparse(X) else (X * product).sum(1)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from fcfl.errors import DataError
 from fcfl.models.linear_rows import LinearRows, linear_rows
 from fcfl.models.loss import CROSS_ENTROPY, HALF, Loss, loss_from_json, loss_to_json
 from fcfl.models.model import (
+    AnyMethod,
     Inputs,
     check_threshold,
     distinct_names,
@@ -26,7 +27,6 @@ from fcfl.models.model import (
 )
 from fcfl.models.rates import hard_selection
 
-M = TypeVar("M")
 KIND = "fcfl-linear-1"
 
 
@@ -94,7 +94,7 @@ class Linear:
         """The logit of each row of ``X``."""
         return linear_logits(X, params)
 
-    def adapt_method(self, method: M) -> M:
+    def adapt_method(self, method: AnyMethod) -> AnyMethod:
         """Return the method unchanged: a linear model can afford its defaults."""
         return method
 

@@ -137,7 +137,7 @@ def distinct_names(names: Iterable[str]) -> list[str]:
 
 
 PARAMS = "params.txt"
-M = TypeVar("M")
+AnyMethod = TypeVar("AnyMethod")
 T = TypeVar("T")
 
 
@@ -213,7 +213,7 @@ class Model(Protocol):
         """Return the logit of each row of ``X``; a row is selected from `cut` on."""
         ...
 
-    def adapt_method(self, method: M) -> M:
+    def adapt_method(self, method: AnyMethod) -> AnyMethod:
         """Return the method with its unset options set to what this model can afford."""
         ...
 
@@ -293,7 +293,7 @@ class Opaque:
         """Raise `TypeError`: only a client can evaluate this model."""
         raise TypeError("This model has no logits: it is known to its clients only.")
 
-    def adapt_method(self, method: M) -> M:
+    def adapt_method(self, method: AnyMethod) -> AnyMethod:
         """Return the method unchanged."""
         return method
 

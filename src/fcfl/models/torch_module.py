@@ -11,7 +11,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -30,6 +30,7 @@ from fcfl.errors import DataError
 from fcfl.models.loss import CROSS_ENTROPY, HALF, Loss, loss_to_json
 from fcfl.models.model import (
     MODEL,
+    AnyMethod,
     Inputs,
     check_threshold,
     read_model_file,
@@ -158,8 +159,6 @@ ROUGH_TOLERANCE = (
     1e-5  # KKT residual in float32, whose gradients are not known well enough for 1e-6
 )
 
-M = TypeVar("M")
-
 
 @dataclass(frozen=True, eq=False)
 class TorchModule:
@@ -227,7 +226,7 @@ class TorchModule:
         """Return the logit of each row of ``X``."""
         return self.network.logits(params, X, self.batch_rows)
 
-    def adapt_method(self, method: M) -> M:
+    def adapt_method(self, method: AnyMethod) -> AnyMethod:
         """Return the method with its unset options set to what a network can afford.
 
         A linear model's Hessian costs one product, a network's one backward pass per parameter:
@@ -244,7 +243,7 @@ class TorchModule:
         tolerance = options.tolerance
         if tolerance is None and not self.network.is_double:
             tolerance = ROUGH_TOLERANCE
-        adapted: M = replace(
+        adapted: AnyMethod = replace(
             options, curvature=curvature, n_full_points=n_full_points, tolerance=tolerance
         )
         return adapted

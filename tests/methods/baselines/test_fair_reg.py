@@ -47,6 +47,7 @@ def test_without_a_penalty_it_minimises_the_sum_of_the_losses():
     np.testing.assert_allclose(state.params, lowest_sum(runtime, 1e-2, np.ones(3)), atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_a_heavier_penalty_buys_less_disparity_for_more_loss():
     datas = simulated_clients(2, levels=RACE)
     losses, gaps = [], []

@@ -32,6 +32,7 @@ def test_it_ends_at_the_optimum_of_the_powers():
     assert np.abs(losses**2 @ grads).max() < 1e-8
 
 
+@pytest.mark.thorough
 def test_a_larger_q_comes_nearer_to_the_smallest_worst_loss():
     datas = different_clients(2)
     worst = []

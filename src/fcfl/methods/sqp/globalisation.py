@@ -42,7 +42,7 @@ _STRICT = 1e-2
 _LEAST_STIFFNESS = 0.1
 
 # By how much equal merits may differ: sums of a few thousand float64 numbers of size one.
-_ROUNDING, _ROUNDING_OF_DECREASE = 1e-12, 1e-11
+_MERIT_ROUNDING, _DECREASE_ROUNDING = 1e-12, 1e-11
 
 # A penalty above the multiplier makes the merit exact: its minimiser solves the constrained
 # problem. Twice the multiplier allows for one that still grows.
@@ -101,7 +101,7 @@ class Search:
         worst = max(weigh(before, self.penalties) for before in self.merits)
         limit = worst - _ARMIJO * self.lengths[index] * self._predicted_decrease()
         merit = weigh(merit_of_rows(rows), self.penalties)
-        return merit <= limit + _ROUNDING * max(abs(worst), 1.0)
+        return merit <= limit + _MERIT_ROUNDING * max(abs(worst), 1.0)
 
     def ratio(self, index: int, rows: Rows) -> float:
         """Return the decrease since the last iterate as a share of the predicted one.
@@ -153,7 +153,7 @@ class Search:
         length, merit = self.lengths[index], merit_of_rows(rows)
         actual = weigh(self.merits[-1], self.penalties) - weigh(merit, self.penalties)
         predicted = length * self._predicted_decrease() - length**2 * self.bend
-        return _ratio(actual, predicted, 10 * _ROUNDING)
+        return _ratio(actual, predicted, 10 * _MERIT_ROUNDING)
 
     def _augmented_ratio(self, index: int, rows: Rows) -> float:
         """Return 0 where the step begins or ends far from the budgets, or the largest loss rises.
@@ -168,7 +168,7 @@ class Search:
         a, b = (h + length * (p - h) for h, p in zip(self.here, self.predicted, strict=True))
         predicted = here - self.augmented((a, b)) - length**2 * self.bend
         actual = here - self.augmented(rows)
-        return _ratio(actual, predicted, _ROUNDING_OF_DECREASE * max(abs(here), 1.0))
+        return _ratio(actual, predicted, _DECREASE_ROUNDING * max(abs(here), 1.0))
 
 
 def _ratio(actual: float, predicted: float, rounding: float) -> float:

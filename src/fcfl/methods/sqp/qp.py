@@ -40,7 +40,7 @@ _BETTER = 1e-12  # the same where a second solver costs nothing: up to _REDUCE v
 # clients left 1.2e-6 with 520 variables. The line search judges such a step like any other, and its
 # multipliers cannot pass for optimal: a run's own residual is computed from them.
 _USABLE = 1e-4
-_EXACT = 1e-13  # scaled KKT residual that is rounding: no polishing improves it
+_POLISHED = 1e-13  # scaled KKT residual that is rounding: no polishing improves it
 _TINY = 1e-300  # keeps a division by a zero row's length finite
 
 
@@ -213,7 +213,7 @@ def _polish(dual: _Dual, x: Vector) -> Vector:
     """Take up to three Newton steps on the free variables, while the residual falls."""
     residual = dual.residual(x)
     for _ in range(3):
-        if residual <= _EXACT:
+        if residual <= _POLISHED:
             break
         y = dual.tidy(_newton_step(dual, x))
         if not dual.residual(y) < residual:

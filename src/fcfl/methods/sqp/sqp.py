@@ -77,10 +77,10 @@ _GAP, _GAP_OF_SLACK = 3e-6, 0.06
 # Defaults of the options that differ between exact curvature and L-BFGS. The limits on rounds are
 # several times what converging runs take. With L-BFGS many full steps are rejected, so that shorter
 # ones are requested beside them.
-_EXACT: Mapping[str, Any] = {
+_EXACT_OPTIONS: Mapping[str, Any] = {
     "rounds": (200, 200), "lookahead": (), "n_full_points": 1, "patience": 6,
 }  # fmt: skip
-_LBFGS: Mapping[str, Any] = {
+_LBFGS_OPTIONS: Mapping[str, Any] = {
     "rounds": (1000, 1000), "lookahead": (0.5, 0.2, 0.05, 0.01), "n_full_points": 2, "patience": 10,
 }  # fmt: skip
 
@@ -246,7 +246,7 @@ class SQP:
     def resolved(self, n_params: int) -> "Options":
         """Return the options with every default resolved for a model of ``n_params`` parameters."""
         exact = self.is_exact(n_params)
-        defaults = _EXACT if exact else _LBFGS
+        defaults = _EXACT_OPTIONS if exact else _LBFGS_OPTIONS
         open_to = {name: getattr(self, name) for name in defaults}
         given = {name: value for name, value in open_to.items() if value is not None}
         temperature: float | None = None

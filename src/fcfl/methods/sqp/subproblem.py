@@ -38,7 +38,7 @@ _FIRST_ROWS = 64
 _ROW_TOLERANCE = 1e-10
 
 # A multiplier below this is rounding: the dual solver leaves residuals of at most about 1e-9.
-_ROUNDING = 1e-8
+_ZERO_WEIGHT = 1e-8
 
 # Factor by which a penalty grows at a time, and the penalty at which a budget that is still
 # exceeded, with no step that helps, counts as infeasible.
@@ -317,13 +317,13 @@ def active_grads(multipliers: Multipliers, target: Target, at: Evaluation) -> Ma
     maximum, the differences from their mean.
     """
     weights = multipliers.losses
-    held = [at.violation_grads(np.flatnonzero(multipliers.rows > _ROUNDING))]
+    held = [at.violation_grads(np.flatnonzero(multipliers.rows > _ZERO_WEIGHT))]
     if target.temperature is None:
-        worst = np.flatnonzero(weights > _ROUNDING)
+        worst = np.flatnonzero(weights > _ZERO_WEIGHT)
         losses = np.array([at.loss_grad(int(k)) for k in worst])
         held.append(losses - weights[worst] @ losses / weights[worst].sum())
     elif target.caps.size:
-        capped = np.flatnonzero(weights > 1.0 / weights.size + _ROUNDING)
+        capped = np.flatnonzero(weights > 1.0 / weights.size + _ZERO_WEIGHT)
         held.extend(at.loss_grad(int(k))[None] for k in capped)
     return np.vstack(held)
 
