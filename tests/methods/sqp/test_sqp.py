@@ -67,11 +67,6 @@ ADULT = {
     "race, odds": ("race", ODDS, 0.05, 1e-3, "phd"),
     "twelve occupations": ("sex", DP, 0.05, 1e-3, "occupation"),
 }
-MOST_ROUNDS = {
-    "exact": {"race": 25, "twelve occupations": 25},
-    "lbfgs": {"race": 120, "twelve occupations": 150},
-}
-OTHERWISE = {"exact": 35, "lbfgs": 180}
 
 
 def federation_of(case):
