@@ -9,14 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from cyclopts import (
-    Argument,
-    ArgumentCollection,
-    CoercionError,
-    CycloptsError,
-    MissingArgumentError,
-    Parameter,
-)
+import cyclopts
 from rich.console import Console
 
 from fcfl.errors import FCFLError, Interrupted, ManyClients
@@ -34,20 +27,22 @@ class WrongUsage(Exception):
 out_console = Console()
 err_console = Console(stderr=True)
 
-_running: list[Argument] = []  # arguments of the running command
+_running: list[cyclopts.Argument] = []  # arguments of the running command
 _OF_A_FILE = re.compile(r"^(In |The settings|The key|Unknown key) |` in schema ")
 command_line: list[str] = []
 """The words of the running command, without ``fcfl``."""
 
 
-def remember_arguments(app: Any, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+def remember_arguments(
+    app: Any, commands: tuple[str, ...], arguments: cyclopts.ArgumentCollection
+) -> None:
     """Store the arguments of the command that is about to run; cyclopts calls this."""
     _running[:] = arguments
 
 
-def flag(help: str) -> Parameter:
+def flag(help: str) -> cyclopts.Parameter:
     """Return an option that is true where it is given."""
-    return Parameter(help=help, show_default=False)
+    return cyclopts.Parameter(help=help, show_default=False)
 
 
 def was_given(name: str) -> bool:
@@ -170,11 +165,12 @@ def one_line_errors(words: Sequence[str], debug: bool) -> Iterator[None]:
         _fail("Stopped.", FAILED)
     except WrongUsage as error:
         _fail(str(error), WRONG_USAGE)
-    except MissingArgumentError as error:
+    except cyclopts.MissingArgumentError as error:
         given, named = error.keyword, error.keyword or (error.argument and error.argument.name)
         _fail(f"`{named}` needs a value." if given else f"`{named}` is missing.", WRONG_USAGE)
-    except CycloptsError as error:
-        own = error.msg if isinstance(error, CoercionError) else None  # of the option's reader
+    except cyclopts.CycloptsError as error:
+        is_ours = isinstance(error, cyclopts.CoercionError)  # of the option's reader
+        own = error.msg if is_ours else None
         _fail(str(own) if own else " ".join(str(error).split()), WRONG_USAGE)
     except Exception as error:
         if debug:

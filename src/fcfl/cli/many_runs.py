@@ -15,20 +15,8 @@ from fcfl.runs.opening import Opened, open_run
 from fcfl.runs.options import chosen
 from fcfl.runs.settings import DATA
 
+from . import settings as options
 from .console import WrongUsage, run_folder, running, usage
-from .settings import (
-    NOTHING,
-    OPTIONS,
-    AtLeastOne,
-    Given,
-    Overwrite,
-    Resume,
-    Tables,
-    not_both,
-    numbers,
-    out_folder,
-    takes,
-)
 from .show import finish
 from .train import experiment_of
 
@@ -50,27 +38,27 @@ negotiate_app = App(
     "  fcfl negotiate a.csv --client site --label died --sensitive race --budgets 0.2,0.1,0.05 "
     "--policies wishes/",
 )
-_VALUES = (OPTIONS, not_both("values"))
+_VALUES = (options.OPTIONS, options.not_both("values"))
 _SHARES = "Shares of the disparity each client has without budgets."
 _LADDER = "Budgets to combine. Default: shares of the largest disparity without budgets."
 _POLICIES = "Clients' policy files, each CLIENT.toml: its preference, and budgets insisted on."
 
 
 @sweep_app.default
-@takes(
+@options.takes(
     *(Experiment, DATA, "metric", "confidence", "max_accuracy_loss", "max_rate_shift"),
     *("pooling", "new_rows", "min_group_rows", "method", "l2", "objective", "threshold", "starts"),
 )
 def sweep(
-    *table: Tables,
-    given: Given = NOTHING,
+    *table: options.Tables,
+    given: options.Given = options.NOTHING,
     budgets: Annotated[
-        tuple[float, ...] | None, numbers("Budgets to train under.", *_VALUES)
+        tuple[float, ...] | None, options.numbers("Budgets to train under.", *_VALUES)
     ] = None,
-    relative: Annotated[tuple[float, ...] | None, numbers(_SHARES, *_VALUES)] = None,
-    out: Annotated[Path | None, out_folder("TABLE-sweep")] = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
+    relative: Annotated[tuple[float, ...] | None, options.numbers(_SHARES, *_VALUES)] = None,
+    out: Annotated[Path | None, options.out_folder("TABLE-sweep")] = None,
+    resume: options.Resume = False,
+    overwrite: options.Overwrite = False,
 ) -> None:
     """Train under one budget after another: what each tightening costs.
 
@@ -96,26 +84,26 @@ def sweep(
 
 
 @compare_app.default
-@takes(
+@options.takes(
     Experiment, DATA, "metric", "budget", "confidence", "min_group_rows", "l2", "threshold", "start"
 )
 def compare(
-    *table: Tables,
-    given: Given = NOTHING,
+    *table: options.Tables,
+    given: options.Given = options.NOTHING,
     methods: Annotated[
         str | None,
         Parameter(metavar="NAME,…", help=f"Of {', '.join(COMPARED)}. Default: all of them."),
     ] = None,
     seeds: Annotated[
-        AtLeastOne,
+        options.AtLeastOne,
         Parameter(
             help="Runs of each method, with seeds from --seed on; then means and intervals, and "
             "by default a uniform --start.",
         ),
     ] = 1,
-    out: Annotated[Path | None, out_folder("TABLE-compare")] = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
+    out: Annotated[Path | None, options.out_folder("TABLE-compare")] = None,
+    resume: options.Resume = False,
+    overwrite: options.Overwrite = False,
 ) -> None:
     """Run several methods on the same rows, from the same start, with the same model.
 
@@ -142,20 +130,20 @@ def compare(
 
 
 @negotiate_app.default
-@takes(Experiment, DATA, "metric", "loss", "l2", "objective", "threshold")
+@options.takes(Experiment, DATA, "metric", "loss", "l2", "objective", "threshold")
 def negotiate(
-    *table: Tables,
-    given: Given = NOTHING,
-    budgets: Annotated[tuple[float, ...] | None, numbers(_LADDER)] = None,
+    *table: options.Tables,
+    given: options.Given = options.NOTHING,
+    budgets: Annotated[tuple[float, ...] | None, options.numbers(_LADDER)] = None,
     policies: Annotated[Path | None, Parameter(metavar="FOLDER", help=_POLICIES)] = None,
     by: Annotated[VotingRule, Parameter(help="Rule whose winner is written.")] = "nash",
     most: Annotated[int, Parameter(metavar="N", help="Combinations trained at most.")] = MOST,
     min_group_rows: Annotated[
         int, Parameter(metavar="N", help="Groups with fewer rows are not compared.")
     ] = MIN_GROUP_ROWS,
-    out: Annotated[Path | None, out_folder("TABLE-negotiation")] = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
+    out: Annotated[Path | None, options.out_folder("TABLE-negotiation")] = None,
+    resume: options.Resume = False,
+    overwrite: options.Overwrite = False,
 ) -> None:
     """Find budgets that all clients could accept: try combinations, and vote.
 

@@ -421,8 +421,8 @@ def over_seeds(values: Sequence[float | None]) -> OverSeeds:
     if known.size == 1:
         return OverSeeds(mean)
     spread = float(known.std(ddof=1))
-    half = float(student.ppf(0.5 + CONFIDENCE / 2, known.size - 1)) * spread / math.sqrt(known.size)
-    return OverSeeds(mean, mean - half, mean + half, spread)
+    half = spread / math.sqrt(known.size) * student.ppf(0.5 + CONFIDENCE / 2, known.size - 1)
+    return OverSeeds(mean, mean - float(half), mean + float(half), spread)
 
 
 # --- a negotiation: many budgets, and a vote ------------------------------------------------------
@@ -506,15 +506,8 @@ def policy_text(negotiation: Negotiation) -> str:
     if negotiation.agreed is None:
         raise DataError("There is no agreement to write.")
     agreed = negotiation.offers[negotiation.agreed].budgets
-    rules = [
-        {
-            "metric": negotiation.metric,
-            "attribute": attribute,
-            "kind": "difference",
-            "clients": dict(agreed),
-        }
-        for attribute in negotiation.attributes
-    ]
+    rule = {"metric": negotiation.metric, "kind": "difference", "clients": dict(agreed)}
+    rules = [{"attribute": attribute, **rule} for attribute in negotiation.attributes]
     policy = {"min-group-rows": int(negotiation.min_group_rows), "rule": rules}
     head = f"# Budgets agreed on by the {negotiation.decided_by} rule of `fcfl negotiate`.\n\n"
     return head + tomli_w.dumps(policy)

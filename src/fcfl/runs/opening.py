@@ -4,18 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fcfl import data
 from fcfl._checks import did_you_mean
 from fcfl._types import ClientId
-from fcfl.data import (
-    BUILTIN,
-    Columns,
-    FederatedTable,
-    choose_columns,
-    federate,
-    load_builtin,
-    read_tables,
-    table_files,
-)
 from fcfl.data.builtin import ORIGINAL_SPLIT
 from fcfl.data.columns import check_roles, labelled_rows, on_command_line
 from fcfl.data.declared_rows import federate_declared, read_declared, split_by_content
@@ -144,19 +135,19 @@ def _open_synthetic(experiment: Experiment) -> Opened:
     )
 
 
-def open_table(settings: DataSettings) -> FederatedTable:
+def open_table(settings: DataSettings) -> data.FederatedTable:
     """Read a built-in set by name, else a table with the named columns."""
     table = settings.table
     if settings.schema is not None:
         raise DataError("`schema` belongs to `fcfl train --privacy`; leave it out here.")
-    if table in BUILTIN:
+    if table in data.BUILTIN:
         _check_builtin(settings)
         if settings.test_size != 0.3 and not settings.resplit and table in ORIGINAL_SPLIT:
             raise DataError(
                 f"`test_size` must be left out with {table!r}, which has a split of its own, got "
                 f"{settings.test_size:g}. Split its rows again with `--resplit`."
             )
-        return load_builtin(
+        return data.load_builtin(
             table,
             sensitive=settings.sensitive or None,
             seed=settings.seed,
@@ -165,15 +156,15 @@ def open_table(settings: DataSettings) -> FederatedTable:
         )
     if settings.resplit:
         raise DataError("`resplit` is for the built-in set adult; a table is always split.")
-    paths = table_files(table)
+    paths = data.table_files(table)
     if "." not in table and not paths[0].exists():
-        known = [*BUILTIN, SYNTHETIC]
+        known = [*data.BUILTIN, SYNTHETIC]
         raise DataError(
             f"There is no file and no built-in set {table!r}. {did_you_mean(table, known)}"
         )
     check_columns_named(settings)
     columns = replace(_columns(settings), client=settings.client or FILE)
-    frame = read_tables(
+    frame = data.read_tables(
         paths,
         text=(columns.client, *columns.sensitive, *settings.categorical),
         missing=settings.missing,
@@ -182,13 +173,13 @@ def open_table(settings: DataSettings) -> FederatedTable:
     check_roles(frame, columns)
     if settings.drop_unlabelled:
         frame = labelled_rows(frame, columns.label)
-    frame, columns = choose_columns(frame, columns, settings.choices)
+    frame, columns = data.choose_columns(frame, columns, settings.choices)
     count = frame[columns.client].nunique()
     if count > (settings.max_clients or MAX_CLIENTS):
         if settings.client is None:
             raise ManyClients(f"There are {count:,} files, whose names are the clients", count)
         raise ManyClients(f"Column {settings.client!r} names {count:,} clients", count)
-    federation = federate(
+    federation = data.federate(
         frame,
         columns,
         test_size=settings.test_size,
@@ -198,8 +189,8 @@ def open_table(settings: DataSettings) -> FederatedTable:
     return replace(federation, notes=tuple(map(on_command_line, federation.notes)))
 
 
-def _columns(settings: DataSettings) -> Columns:
-    return Columns(
+def _columns(settings: DataSettings) -> data.Columns:
+    return data.Columns(
         str(settings.client),
         str(settings.label),
         settings.sensitive,
@@ -210,9 +201,9 @@ def _columns(settings: DataSettings) -> Columns:
 
 def check_columns_named(settings: DataSettings) -> None:
     """Raise `ValueError` if a table is given without the columns it needs."""
-    if settings.table in (*BUILTIN, SYNTHETIC):
+    if settings.table in (*data.BUILTIN, SYNTHETIC):
         return
-    several = len(table_files(settings.table)) > 1
+    several = len(data.table_files(settings.table)) > 1
     needed = ("label", "sensitive") if several else ("client", "label", "sensitive")
     absent = [f"--{name}" for name in needed if not getattr(settings, name)]
     if absent:
@@ -224,14 +215,14 @@ def _check_builtin(settings: DataSettings) -> None:
     check_left_out(settings, _OF_TABLES, f"with the built-in set {settings.table!r}")
 
 
-def _open_private(settings: DataSettings) -> FederatedTable:
+def _open_private(settings: DataSettings) -> data.FederatedTable:
     """Read rows of which nothing is disclosed: columns are declared, each row is split by itself.
 
     Notes about the rows are left out.
     """
-    if settings.table in BUILTIN:
+    if settings.table in data.BUILTIN:
         _check_builtin(settings)
-        table = load_builtin(
+        table = data.load_builtin(
             settings.table,
             sensitive=settings.sensitive or None,
             seed=settings.seed,
@@ -240,10 +231,10 @@ def _open_private(settings: DataSettings) -> FederatedTable:
         )
     else:
         table = _declared_table(settings)
-    if not any(data.n_rows for data in table.test.values()):  # a split of its own is kept
+    if not any(rows.n_rows for rows in table.test.values()):  # a split of its own is kept
         parts = {
-            client: split_by_content(data, settings.test_size, settings.seed)
-            for client, data in table.train.items()
+            client: split_by_content(rows, settings.test_size, settings.seed)
+            for client, rows in table.train.items()
         }
         table = replace(
             table,
@@ -253,8 +244,8 @@ def _open_private(settings: DataSettings) -> FederatedTable:
     return replace(table, notes=())
 
 
-def _declared_table(settings: DataSettings) -> FederatedTable:
-    paths = table_files(settings.table)
+def _declared_table(settings: DataSettings) -> data.FederatedTable:
+    paths = data.table_files(settings.table)
     if len(paths) > 1:
         raise DataError(
             f"`privacy` takes a table in one file whose column `client` names the clients, got "

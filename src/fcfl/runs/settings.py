@@ -14,14 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import tomli_w
 
-from fcfl._checks import (
-    check_at_least_one,
-    check_confidence,
-    check_count,
-    check_keys,
-    check_positive,
-    check_share,
-)
+from fcfl import _checks
 from fcfl._types import ClientId
 from fcfl.data import BUILTIN, Choices
 from fcfl.data.builtin import ORIGINAL_SPLIT
@@ -91,17 +84,17 @@ class DataSettings:
     """Cells that count as empty, separated by commas. Default: ?, -, . and other usual marks."""
     drop_unlabelled: bool = False
     """Leave out rows without a label."""
-    max_levels: Annotated[int | None, check_at_least_one] = None
+    max_levels: Annotated[int | None, _checks.check_at_least_one] = None
     """Levels of a column that are used, the most frequent ones. Default: 100."""
-    max_clients: Annotated[int | None, check_at_least_one] = None
+    max_clients: Annotated[int | None, _checks.check_at_least_one] = None
     """Largest number of clients that needs no confirmation. Default: 1,000."""
     resplit: bool = False
     """Split the rows of adult again, by --seed and --test-size, not as they were published."""
     schema: Annotated[str | None, Written("FILE")] = None
     """File that declares labels, groups and columns; for --privacy, which reads none off rows."""
-    seed: Annotated[int, check_count] = 0
+    seed: Annotated[int, _checks.check_count] = 0
     """Seed of the split and of a random start."""
-    test_size: Annotated[float, Written("SHARE"), check_confidence] = 0.3
+    test_size: Annotated[float, Written("SHARE"), _checks.check_confidence] = 0.3
     """Share of each client's rows to hold out."""
 
     @property
@@ -128,7 +121,7 @@ class ComparedRates:
     ] = None
     """Largest difference of group rates: 0.05 or 5%; by client: north=0.05,south=0.1; for all
     but one: 0.05,south=0.1."""
-    ratio: Annotated[float | None, Written("RATIO"), check_share] = None
+    ratio: Annotated[float | None, Written("RATIO"), _checks.check_share] = None
     """Smallest ratio of group rates; 0.8 is the four-fifths rule."""
 
     @property
@@ -165,26 +158,26 @@ class BudgetSettings(ComparedRates):
     GROUP: ClassVar = BUDGETS
 
     _: KW_ONLY
-    relative_budget: Annotated[float | None, Written("SHARE"), check_positive] = None
+    relative_budget: Annotated[float | None, Written("SHARE"), _checks.check_positive] = None
     """Budgets as a share of the disparity each client has without budgets."""
     scope: Literal["client", "global", "both"] = "client"
     """client: budgets hold on each client's rows; global: on all rows together."""
     policy: Annotated[str | None, Written("FILE")] = None
     """TOML file with rules and budgets, instead of --metric, --budget, --ratio and --scope."""
-    confidence: Annotated[float | None, Written("SHARE"), check_confidence] = None
+    confidence: Annotated[float | None, Written("SHARE"), _checks.check_confidence] = None
     """How sure to be that each budget holds for new people, as far as a client's rows allow:
     training uses tighter bounds. 0 trains with the budgets as they are. Default: 0.9."""
-    max_accuracy_loss: Annotated[float, Written("X"), check_share] = MAX_ACCURACY_LOSS
+    max_accuracy_loss: Annotated[float, Written("X"), _checks.check_share] = MAX_ACCURACY_LOSS
     """Accuracy on training rows that margins may cost beside the budgets."""
-    max_rate_shift: Annotated[float | None, Written("X"), check_share] = None
+    max_rate_shift: Annotated[float | None, Written("X"), _checks.check_share] = None
     """How far the rate of all clients together may shift from the model without budgets.
     Default: 0.05; no limit with --confidence 0."""
     pooling: Literal["auto", "none"] = "auto"
     """auto: with eight clients or more, a client with few rows keeps its budget by an estimate
     that borrows from the others. none: always by its own rows."""
-    new_rows: Annotated[float | None, Written("N"), check_positive] = None
+    new_rows: Annotated[float | None, Written("N"), _checks.check_positive] = None
     """Keep budgets on samples of N rows of each client. Default: in its population."""
-    min_group_rows: Annotated[int | None, check_count] = None
+    min_group_rows: Annotated[int | None, _checks.check_count] = None
     """Rows that a group needs at a client to be compared there. Default: 30, more for a
     budget below 0.05, 100 at most."""
     thresholds: Thresholds = "common"
@@ -275,7 +268,7 @@ class TrainingSettings:
     """Whose loss the second stage may not raise: all clients' or the worst one's only."""
     start: Literal["zero", "uniform"] = "zero"
     """First parameters; uniform is random."""
-    starts: Annotated[int | None, check_at_least_one] = None
+    starts: Annotated[int | None, _checks.check_at_least_one] = None
     """How many starts to compare, for sqp: the best is kept. Default: 1; 2 if --l2 and
     --objective are given."""
     privacy: Annotated[
@@ -320,7 +313,7 @@ class TrainingSettings:
                 "its own for them: see fcfl train --help"
             )
         where = f"the options of method {self.method!r}"
-        check_keys(self.options or {}, registered.own_options, where)
+        _checks.check_keys(self.options or {}, registered.own_options, where)
 
     @property
     def open_settings(self) -> OpenSettings:
