@@ -23,7 +23,7 @@ SECTIONS = {
         "Federation", "RemoteFederation", "Client", "LocalClient", "ClientData", "Linear", "Model",
         "Opaque", "Loss", "CrossEntropy", "Hinge", "Squared",
     ),
-    "Our methods": ("SQP", "TwoStage"),
+    "Methods that keep budgets": ("SQP", "TwoStage"),
     "Baselines": ("FedAvg", "FairReg", "QFFL", "AFL"),
 }  # fmt: skip
 REST = "For methods, clients and transports of your own"

@@ -1,6 +1,6 @@
-"""The picture of the README: each client's disparity on held-out rows, before and after.
+"""Draw the picture of the README: each client's disparity on held-out rows, before and after.
 
-Made by::
+Run::
 
 fcfl train adult-5 --sensitive sex --method fedavg --out runs/before
 fcfl train adult-5 --sensitive sex --budget 0.05 --out runs/after

@@ -1,18 +1,18 @@
-"""The blocks of the documentation: run them, compare or rewrite what they print.
+"""Run the blocks of the documentation, and compare or rewrite their output.
 
-All blocks of a page are run in one empty folder, in order. What a fence is called says what it is:
+All blocks of a page are run in one empty folder, in order. The name of a fence is its kind:
 
 ``console``
-    A line that begins with ``$`` is a command (a backslash goes on in the next line); the lines
-    below it are what it prints.
+    A line that begins with ``$`` is a command (a backslash continues it in the next line); the
+    lines below it are its output.
 ``python``
-    One session a page. Lines with prompts show what they print, as doctests do; blocks without
-    prompts are run and print nothing that is shown.
+    One session per page. Lines with prompts show their output, as doctests do; blocks without
+    prompts are run, and their output is not shown.
 ``toml``
     A file; the comment in its first line is its name.
 
-``python -m tests.docs.page_blocks docs/start.md …`` writes the pages anew with what their blocks
-print now; with ``--check`` it compares instead, and names what differs.
+``python -m tests.docs.page_blocks docs/start.md …`` writes the current output into the pages; with
+``--check`` it compares instead, and prints the differences.
 """
 
 import contextlib
@@ -48,18 +48,19 @@ class Step:
 
 @dataclass
 class Session:
-    """What the blocks of a page leave to those below them."""
+    """The state that the blocks of a page share."""
 
     folder: Path
     last_code: int = 0
     names: dict[str, object] = field(default_factory=lambda: {"__name__": "__main__"})
 
     def printed_by(self, kind: str, step: Step) -> str:
-        """Run a step; what it prints."""
-        return {"console": self._typed, "python": self._said, "toml": self._kept}[kind](step)
+        """Run a step and return its output."""
+        run = {"console": self._command, "python": self._statement, "toml": self._file}[kind]
+        return run(step)
 
-    def _typed(self, step: Step) -> str:
-        """What a command prints, errors included."""
+    def _command(self, step: Step) -> str:
+        """Return the output of a command, errors included."""
         done = subprocess.run(
             ["bash", "-c", f"(exit {self.last_code}); {step.command[2:]}"],
             cwd=self.folder,
@@ -79,21 +80,21 @@ class Session:
         self.last_code = done.returncode
         return _trimmed(done.stdout)
 
-    def _said(self, step: Step) -> str:
-        """What a statement prints; warnings would not be seen and are errors."""
+    def _statement(self, step: Step) -> str:
+        """Return the output of a statement; warnings are errors."""
         typed = step.command.startswith(">>>")
         source = _PROMPT.sub("", step.command) if typed else step.command
-        said = io.StringIO()
+        output = io.StringIO()
         with (
             contextlib.chdir(self.folder),
-            contextlib.redirect_stdout(said),
+            contextlib.redirect_stdout(output),
             warnings.catch_warnings(action="error"),
         ):
             exec(compile(source, "<page>", "single" if typed else "exec"), self.names)
-        return _trimmed(said.getvalue())
+        return _trimmed(output.getvalue())
 
-    def _kept(self, step: Step) -> str:
-        """A file; it prints nothing."""
+    def _file(self, step: Step) -> str:
+        """Write a file; there is no output."""
         path = self.folder / step.command.splitlines()[0].removeprefix("# ")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(step.command, encoding="utf-8")
@@ -105,7 +106,7 @@ def _trimmed(text: str) -> str:
 
 
 def steps_of(kind: str, block: str) -> list[Step]:
-    """The commands or statements of a block's text."""
+    """Return the commands or statements of a block."""
     if kind == "console":
         return list(_commands(block.splitlines()))
     if kind == "python" and block.startswith(">>>"):
@@ -136,7 +137,7 @@ def _statements(block: str) -> Iterator[Step]:
 
 
 def folded(text: str) -> str:
-    """Lines as a page shows them: at most 100 characters, so that tables need not be wrapped."""
+    """Break lines of more than 100 characters, as a page shows them."""
     lines = (
         textwrap.wrap(line, WIDTH, break_on_hyphens=False) if len(line) > WIDTH else [line]
         for line in text.splitlines()
@@ -145,13 +146,13 @@ def folded(text: str) -> str:
 
 
 def comparable(text: str) -> str:
-    """Without what differs from run to run, or by machine: seconds, and the last of many digits."""
+    """Remove what differs between runs or machines: seconds, and the last of many digits."""
     shortened = _LONG_NUMBER.sub(lambda found: f"{float(found[0]):.8f}", folded(text))
     return _SECONDS.sub("… s", shortened).strip()
 
 
 def run_page(text: str, folder: Path) -> list[tuple[Step, str]]:
-    """Every step of a page with what it prints now."""
+    """Return every step of a page with its current output."""
     (folder / "examples").symlink_to(ROOT / "examples")  # as in the folder of a clone
     session = Session(folder)
     return [
@@ -162,7 +163,7 @@ def run_page(text: str, folder: Path) -> list[tuple[Step, str]]:
 
 
 def rewritten(text: str) -> str:
-    """The page with what its blocks print now."""
+    """Return the page with the current output of its blocks."""
     with tempfile.TemporaryDirectory() as folder:
         printed = iter(run_page(text, Path(folder)))
 
@@ -177,7 +178,7 @@ def rewritten(text: str) -> str:
 
 
 def differences(text: str) -> list[str]:
-    """Steps that print something else than the page shows."""
+    """Return the steps whose output differs from the page."""
     with tempfile.TemporaryDirectory() as folder:
         return [
             f"{step.command}\nshown:\n{step.shown}\nprinted:\n{printed}\n"
@@ -187,7 +188,7 @@ def differences(text: str) -> list[str]:
 
 
 def main(words: list[str]) -> int:
-    """Write pages anew, or compare them."""
+    """Rewrite pages, or compare them."""
     failed = False
     for name in (word for word in words if word != "--check"):
         page = Path(name)
@@ -198,8 +199,8 @@ def main(words: list[str]) -> int:
         began, found = time.process_time() + sum(os.times()[2:4]), differences(text)
         seconds = time.process_time() + sum(os.times()[2:4]) - began
         count = sum(len(steps_of(*block)) for block in FENCE.findall(text))
-        said = f"{name}: {count} steps, {seconds:.0f} s of CPU, {len(found)} differ"
-        print(said, *found, sep="\n", flush=True)  # noqa: T201 - a command
+        summary = f"{name}: {count} steps, {seconds:.0f} s of CPU, {len(found)} differ"
+        print(summary, *found, sep="\n", flush=True)  # noqa: T201 - a command
         failed = failed or bool(found)
     return int(failed)
 

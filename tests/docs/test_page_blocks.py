@@ -1,4 +1,4 @@
-"""Every block of Start and of the guides is run by a test, and prints what the page shows."""
+"""A test runs every block of Start and of the guides, and compares the output with the page."""
 
 import re
 import shlex
@@ -24,8 +24,7 @@ PAGES["readme"] = (ROOT / "README.md").read_text(encoding="utf-8")
 QUICK = ("start", "budgets", "gate")
 RUN = [name for name in PAGES if FENCE.search(PAGES[name])]
 
-# Blocks typed in by tests of their own, on machines that are folders: words they begin with, and
-# the test that has them.
+# Indented blocks that other tests run: how each begins, and the file of its test.
 GUIDES = "tests/engines/test_guides.py"
 HERE = "tests/docs/test_page_blocks.py"
 RELEASE = "benchmarks/release.py"  # `pip install` of the wheel, with every extra
@@ -65,7 +64,7 @@ FOLLOWED = {
 
 
 def indented(text):
-    """Indented blocks that follow a paragraph; deeper text of a list is none."""
+    """Return the indented blocks that follow a paragraph; deeper text of a list is none."""
     outside = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
     found = re.findall(r"(?:\A|\n\n)((?:    .*\n)+)", outside)
     return [re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in found]
@@ -74,13 +73,13 @@ def indented(text):
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.pages) for name in RUN]
 )
-def test_blocks_print_what_the_page_shows(name, tmp_path):
+def test_blocks_have_the_output_of_the_page(name, tmp_path):
     with sklearn.config_context():  # a page may change it
         for step, printed in run_page(PAGES[name], tmp_path):
             assert comparable(printed) == comparable(step.shown), step.command
 
 
-def test_no_block_is_left_out():
+def test_every_block_is_run():
     assert {*QUICK, "python", "cards", "networks", "negotiation", "privacy"} <= {*RUN}
     for name, text in PAGES.items():
         fences = re.findall(r"^```(\S+)", text, re.MULTILINE)
@@ -95,14 +94,14 @@ def test_no_block_is_left_out():
 
 
 @pytest.mark.parametrize("name", FOLLOWED)
-def test_what_is_said_to_be_followed_is_there(name):
+def test_blocks_that_other_tests_run_exist(name):
     blocks = indented(PAGES[name])
     for start, where in FOLLOWED[name].items():
         assert any(block.startswith(start) for block in blocks), start
         assert (ROOT / where).exists()
 
 
-def test_what_a_pipeline_runs_is_what_the_page_ran():
+def test_the_pipeline_runs_the_commands_of_the_page():
     (steps,) = re.findall(r"^```yaml\n(.*?)^```$", PAGES["gate"], re.MULTILINE | re.DOTALL)
     steps = re.sub(r"\n    (?=--)", " ", steps)
     typed = {step.command[2:].replace(" \\\n   ", "") for _, step in _steps("gate")}
@@ -110,7 +109,7 @@ def test_what_a_pipeline_runs_is_what_the_page_ran():
     assert ours and {*ours} <= typed
 
 
-def test_the_files_of_the_pages_are_read(tmp_path):
+def test_the_files_of_the_pages_can_be_read(tmp_path):
     readers = {"policy": read_policy, "north": read_policy, "schema": read_declared}
     read = set()
     for name in RUN:
