@@ -13,8 +13,8 @@ from fcfl.client.counts import Counts
 from fcfl.federation.federation import Federation
 from fcfl.models.linear import Linear
 from fcfl.results import read_result
+from fcfl.results.degenerate import MOST_COUNTS, find_degenerate, threshold_selecting
 from fcfl.results.result import Degenerate, DegenerateRows, degenerate_side
-from fcfl.training.degenerate import MOST_COUNTS, find_degenerate, threshold_selecting
 from hospital import fcfl
 
 CLIENTS = ("north", "south")

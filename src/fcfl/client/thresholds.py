@@ -22,12 +22,13 @@ disclose single rows' scores to that precision only.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fcfl._types import LABEL_OF, RateKind, Vector
+from fcfl._types import LABEL_OF, ClientId, RateKind, Vector
+from fcfl.problem.constraints import Constraints
 
 MAX_OF_TWO = 1200  # thresholds of all groups together where two kinds of rates are compared
 MAX_KINDS = 2
@@ -252,3 +253,22 @@ def _largest_between(values: Vector, first: Index, end: Index) -> tuple[Index, V
     right = padded[level, np.clip(end - 2**level, 0, size - 1)]
     places = np.where(values[right] > values[left], right, left)
     return places, np.where(is_empty, -np.inf, values[places])
+
+
+def windows_of(constraints: Constraints, bounds: Vector) -> dict[ClientId, tuple[RateWindow, ...]]:
+    """Return the windows of each client's rates: for every rule and kind one for all its groups.
+
+    ``bounds`` are those of the rows; of all pairs the lowest holds.
+    """
+    weights = np.zeros(len(constraints))
+    np.maximum.at(weights, constraints.entry_row, constraints.entry_value)
+    windows: dict[ClientId, dict[tuple[int, str], RateWindow]] = {}
+    lines = zip(constraints.rows, constraints.blocks, weights, bounds, strict=True)
+    for row, block, weight, bound in lines:
+        assert row.client is not None, "rules over all rows are rejected before"
+        kind: RateKind = row.kind  # type: ignore[assignment]
+        own, key = windows.setdefault(row.client, {}), (int(block), row.kind)
+        window = own.get(key, RateWindow(kind, (), float(weight), float(bound)))
+        groups = tuple(dict.fromkeys((*window.groups, row.group_a, row.group_b)))
+        own[key] = replace(window, groups=groups, bound=min(window.bound, float(bound)))
+    return {client: tuple(own.values()) for client, own in windows.items()}

@@ -6,16 +6,17 @@ Every key of the file has the name of a field; `Result.overall` alone is called 
 import math
 import platform
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, Literal, TypeAlias
 
 import msgspec
+import numpy as np
 
 from fcfl import __version__
 from fcfl._checks import first_of
-from fcfl._types import ClientId
+from fcfl._types import ClientId, Matrix, Vector
 from fcfl.audit.auditing import FailOn, Part, Simultaneous
 from fcfl.audit.verdicts import Disparity
 from fcfl.models.loss import HALF
@@ -135,6 +136,16 @@ class PriceStep:
     selected: float
     clients: Mapping[ClientId, Share]
 
+    @classmethod
+    def of(cls, clients: Sequence[ClientId], confusion: Matrix) -> "PriceStep":
+        """Return the shares of counts: negatives, false and true, then positives, by client."""
+        counts = np.vstack([confusion, confusion.sum(axis=0)])
+        n = np.maximum(counts.sum(axis=1), 1e-300)
+        accuracy = ((counts[:, 0] + counts[:, 3]) / n).tolist()
+        selected = ((counts[:, 1] + counts[:, 3]) / n).tolist()
+        shares = dict(zip(clients, map(Share, accuracy, selected), strict=False))
+        return cls(accuracy[-1], selected[-1], shares)
+
 
 @dataclass(frozen=True)
 class PriceOfBudgets:
@@ -163,6 +174,19 @@ class MarginSummary:
     confidence: float
     cut_to: float | None
     rows_short: Mapping[ClientId, float | None]
+
+    @classmethod
+    def of(
+        cls, confidence: float, reached: float, names: Sequence[ClientId], times: Vector
+    ) -> "MarginSummary":
+        """Return the largest factor of each name above 1, the largest first; infinite is None."""
+        needed: dict[ClientId, float] = {}
+        for name, factor in zip(names, times.tolist(), strict=True):
+            if factor > 1.0:
+                needed[name] = max(needed.get(name, 0.0), round(factor, 2))
+        ordered = sorted(needed.items(), key=lambda item: -item[1])
+        short = {name: factor if math.isfinite(factor) else None for name, factor in ordered}
+        return cls(confidence, reached if reached < confidence else None, short)
 
 
 @dataclass(frozen=True)

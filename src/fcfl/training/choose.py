@@ -19,17 +19,16 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from fcfl._checks import check_non_negative
-from fcfl._types import ClientId, CurvatureWeights, Matrix, Point, Reports, Vector, reports_on
+from fcfl._types import ClientId, Matrix, Point, Reports, Vector, reports_on
 from fcfl.errors import ReportError
 from fcfl.methods.method import RoundInfo, next_state, traits_of
 from fcfl.methods.sqp import SQPState
-from fcfl.methods.sqp.sqp import target_of
+from fcfl.methods.sqp.sqp import inverse_factor, loss_curvature, target_of
 from fcfl.models.influence import LeaveOneOut
 from fcfl.models.model import Model
-from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point
+from fcfl.problem.evaluation import Problem, evaluate_point
 from fcfl.results.result import Selection, SelectionLine, Start, objective_name
 from fcfl.training.run import Run, Stage, as_method
 
@@ -309,29 +308,6 @@ def _held_out(run: Run, states: Sequence[SQPState]) -> dict[ClientId, HeldOut] |
         client: HeldOut(float(own["loo_losses"][0]), own["loo_losses"][1:], own["loo_products"])
         for client, own in extras.items()
     }
-
-
-def loss_curvature(state: SQPState) -> Point:
-    """Return the point that asks for the Hessian of the losses, in the objective's weights."""
-    none = np.zeros(state.problem.n_rates)
-    weights = {
-        client: CurvatureWeights(float(weight), none)
-        for client, weight in zip(state.problem.clients, state.loss_weights, strict=True)
-    }
-    return Point(state.params, "curvature", weights)
-
-
-def inverse_factor(at: Evaluation, state: SQPState) -> Matrix | None:
-    """Return F with ``F @ F.T`` the inverse Hessian of the losses; None if that is indefinite.
-
-    ``at`` is the answer to `loss_curvature`.
-    """
-    ridge = at.problem.l2 * state.loss_weights.sum() * np.eye(at.params.size)
-    try:
-        root = np.linalg.cholesky(ridge + at.curvature)
-    except np.linalg.LinAlgError:
-        return None
-    return np.asarray(solve_triangular(root, np.eye(at.params.size), lower=True).T)
 
 
 def decide(candidates: Sequence[Candidate], found: Mapping[ClientId, HeldOut]) -> Selection:

@@ -25,6 +25,7 @@ from fcfl.federation.loop import Progress
 from fcfl.federation.session import FREE
 from fcfl.methods.decisions import KEPT, RestoreDecisions, confusions
 from fcfl.methods.method import traits_of
+from fcfl.methods.sqp.sqp import inverse_factor, loss_curvature
 from fcfl.models.influence import GradientSpread
 from fcfl.problem.constraints import FEASIBILITY_TOLERANCE, Constraints, exceeded_by
 from fcfl.problem.evaluation import Problem, evaluate_point
@@ -37,8 +38,6 @@ from fcfl.training.choose import (
     OpenSettings,
     best_start,
     choose,
-    inverse_factor,
-    loss_curvature,
     with_objective,
 )
 from fcfl.training.margins import RUNGS, Enforced, Tightened
@@ -302,7 +301,10 @@ class _Solving:
         exceeded = self._exceeded(model.hard)
         said, summary, pooling = list[str](), None, self._pooling_summary(model)
         if tight is not None:
-            summary = self._margin_summary(model, tight)
+            names = [row.client or "all clients together" for row in known.budgets.rows]
+            summary = results.MarginSummary.of(
+                self.demands.confidence, model.confidence, names, tight.rows_short
+            )
             kinds = {with_label(row.kind) for row in known.budgets.rows}  # type: ignore[arg-type]
             kind = kinds.pop() if len(kinds) == 1 else ""
             said += margin_notes(summary, kind, pools=known.pools)
@@ -491,19 +493,8 @@ class _Solving:
             return None
         clients = self.plain.stage.state.problem.clients
         lost = self._accuracy(steps[0]) - self._accuracy(steps[-1])
-        without, budgets, tight = (_price_step(clients, step) for step in steps)
+        without, budgets, tight = (results.PriceStep.of(clients, step) for step in steps)
         return results.PriceOfBudgets(without, budgets, tight, lost)
-
-    def _margin_summary(self, model: _Model, tight: Tightened) -> results.MarginSummary:
-        asked, needed = self.demands.confidence, dict[ClientId, float]()
-        for row, times in zip(self.known.budgets.rows, tight.rows_short, strict=True):
-            if times > 1.0:
-                name = "all clients together" if row.client is None else row.client
-                needed[name] = max(needed.get(name, 0.0), round(float(times), 2))
-        ordered = sorted(needed.items(), key=lambda item: -item[1])
-        short = {name: times if np.isfinite(times) else None for name, times in ordered}
-        cut_to = model.confidence if model.confidence < asked else None
-        return results.MarginSummary(asked, cut_to, short)
 
     def _pooling_summary(self, model: _Model) -> results.PoolingSummary | None:
         known, over = self.known, self.known.own.violations(model.hard) > KEPT
@@ -530,15 +521,3 @@ def _net_weights(stage: Stage) -> Vector:
     state = stage.state
     weights: Vector = state.problem.constraints.weigh_rates(state.row_weights)
     return weights
-
-
-def _price_step(clients: Sequence[ClientId], confusion: Matrix) -> results.PriceStep:
-    def shares(counts: Vector) -> tuple[float, float]:
-        true_negative, false_positive, _, true_positive = counts
-        n = max(float(counts.sum()), 1e-300)
-        right, selected = true_negative + true_positive, false_positive + true_positive
-        return float(right) / n, float(selected) / n
-
-    pairs = zip(clients, confusion, strict=True)
-    each = {client: results.Share(*shares(own)) for client, own in pairs}
-    return results.PriceStep(*shares(confusion.sum(axis=0)), each)

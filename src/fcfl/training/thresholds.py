@@ -11,15 +11,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fcfl._checks import check_choice, first_of
-from fcfl._types import ClientId, RateKind, Vector
+from fcfl._types import Vector
 from fcfl.client.client import Setup
 from fcfl.client.counts import pool_counts
-from fcfl.client.thresholds import MAX_KINDS, RateWindow
+from fcfl.client.thresholds import MAX_KINDS, windows_of
 from fcfl.federation.federation import Federation
 from fcfl.methods.decisions import KEPT
 from fcfl.models.rates import THRESHOLDS, GroupThresholds
 from fcfl.problem.constraints import exceeded_by
-from fcfl.problem.evaluation import Problem
 from fcfl.rules import Rule
 from fcfl.training import margins
 from fcfl.training.solve import Demands, Solved
@@ -78,7 +77,7 @@ def with_thresholds(solved: Solved, setup: Setup, demands: Demands) -> Solved:
 
     def choose(bounds: Vector) -> _Chosen:
         """Return the most accurate thresholds under bounds of the rows."""
-        windows = windows_of(problem, bounds)
+        windows = windows_of(constraints, bounds)
         with run.federation.phase("threshold"):
             chosen = run.federation.choose_thresholds(setup, solved.params, attribute, windows)
             listed = {client: dict(own) for client, own in chosen.items() if own}
@@ -121,23 +120,3 @@ def with_thresholds(solved: Solved, setup: Setup, demands: Demands) -> Solved:
         decisive=None,
         exceeded=exceeded_by(constraints, found.hard, KEPT),
     )
-
-
-def windows_of(problem: Problem, bounds: Vector) -> dict[ClientId, tuple[RateWindow, ...]]:
-    """Return the windows of each client's rates: for every rule and kind one for all its groups.
-
-    ``bounds`` are those of the rows; of all pairs the lowest holds.
-    """
-    constraints = problem.constraints
-    weights = np.zeros(len(constraints))
-    np.maximum.at(weights, constraints.entry_row, constraints.entry_value)
-    windows: dict[ClientId, dict[tuple[int, str], RateWindow]] = {}
-    lines = zip(constraints.rows, constraints.blocks, weights, bounds, strict=True)
-    for row, block, weight, bound in lines:
-        assert row.client is not None, "rules over all rows are rejected before"
-        kind: RateKind = row.kind  # type: ignore[assignment]
-        own, key = windows.setdefault(row.client, {}), (int(block), row.kind)
-        window = own.get(key, RateWindow(kind, (), float(weight), float(bound)))
-        groups = tuple(dict.fromkeys((*window.groups, row.group_a, row.group_b)))
-        own[key] = replace(window, groups=groups, bound=min(window.bound, float(bound)))
-    return {client: tuple(own.values()) for client, own in windows.items()}

@@ -15,20 +15,22 @@ import numpy as np
 
 from fcfl import _checks as checks
 from fcfl._types import Vector
-from fcfl.errors import AbsentClientError
+from fcfl.errors import AbsentClientError, FCFLError
 from fcfl.federation.federation import Federation
 from fcfl.federation.progress import progress_bar
 from fcfl.federation.session import Session, forget
 from fcfl.methods.decisions import KEPT
 from fcfl.methods.method import traits_of
+from fcfl.models.loss import HALF
 from fcfl.models.model import Model, at_threshold
 from fcfl.models.rates import Thresholds
 from fcfl.problem.constraints import FEASIBILITY_TOLERANCE, exceeded_by
 from fcfl.problem.evaluation import evaluate_point
+from fcfl.results.degenerate import find_degenerate, threshold_selecting
 from fcfl.results.evaluations import AuditTerms, Evaluations
+from fcfl.results.result import Degenerate
 from fcfl.rules import Rule
 from fcfl.training.choose import objective_of, open_settings
-from fcfl.training.degenerate import find_degenerate, with_advice
 from fcfl.training.margins import MAX_ACCURACY_LOSS, Pooling
 from fcfl.training.private import check_private, count_noise, privacy_of, solve_privately
 from fcfl.training.run import Run, prepare
@@ -215,7 +217,7 @@ def _trained(solved: Solved, found: Evaluations) -> Trained:
     notes, degenerate = solved.notes, find_degenerate(run.setup.model, found.train, noise)
     if degenerate is not None:
         if not is_private:
-            degenerate = with_advice(run, solved.params, degenerate)
+            degenerate = _with_advice(run, solved.params, degenerate)
         notes = (*notes, degenerate.in_python)
     reports = {client: (report,) for client, report in found.reports.items()}
     known = {part.name: getattr(solved, part.name) for part in fields(Fitted)}
@@ -233,6 +235,31 @@ def _trained(solved: Solved, found: Evaluations) -> Trained:
         thresholds=run.setup.thresholds,
         privacy=privacy_of(run.method, found.train) if is_private else None,
     )
+
+
+def _with_advice(run: Run, params: Vector, found: Degenerate) -> Degenerate:
+    """Return the finding with the threshold at which as many are selected as have the label."""
+    model = run.setup.model
+    named = [one.client for one in found.rows]
+    n_rows = sum(one.rows for one in found.rows)
+
+    def select(threshold: float) -> int:
+        setup = replace(run.setup, model=at_threshold(model, threshold))
+        with run.federation.phase("check"):
+            counted = run.federation.count(setup, params)
+        chosen = counted if None in named else {name: counted[name] for name in named if name}
+        return sum(said.train.n_selected for said in chosen.values())
+
+    if not (model.loss.has_probabilities and 0 < found.positives < n_rows):
+        return found
+    try:
+        at_threshold(model, HALF / 2)  # a model of one's own may have none
+        best = threshold_selecting(found.positives, n_rows, select)
+    except (FCFLError, ValueError):  # a site's limit on counts: the model is there all the same
+        return found
+    if best is None:
+        return found
+    return replace(found, advised_threshold=best[0], would_select=best[1])
 
 
 @contextmanager

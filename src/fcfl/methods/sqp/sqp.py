@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from fcfl._checks import (
     check_choice,
@@ -33,7 +34,16 @@ from fcfl._checks import (
     check_stage_rounds,
     is_number,
 )
-from fcfl._types import Point, Reports, Request, Vector, brief_repr, reports_on
+from fcfl._types import (
+    CurvatureWeights,
+    Matrix,
+    Point,
+    Reports,
+    Request,
+    Vector,
+    brief_repr,
+    reports_on,
+)
 from fcfl.methods.method import RoundInfo, Status, describe_round
 from fcfl.methods.sqp.curvature import Damping, LimitedMemory, first_damping, no_memory
 from fcfl.methods.sqp.globalisation import (
@@ -681,3 +691,29 @@ def _end_infeasible(state: SQPState, at: Evaluation) -> SQPState:
         return _cut_short(state)
     message = conflict_sentence(at, state.row_weights)
     return replace(state, status="infeasible", message=message, worst_weights=state.loss_weights)
+
+
+# --- the curvature of the losses alone ------------------------------------------------------------
+
+
+def loss_curvature(state: SQPState) -> Point:
+    """Return the point that asks for the Hessian of the losses, in the objective's weights."""
+    none = np.zeros(state.problem.n_rates)
+    weights = {
+        client: CurvatureWeights(float(weight), none)
+        for client, weight in zip(state.problem.clients, state.loss_weights, strict=True)
+    }
+    return Point(state.params, "curvature", weights)
+
+
+def inverse_factor(at: Evaluation, state: SQPState) -> Matrix | None:
+    """Return F with ``F @ F.T`` the inverse Hessian of the losses; None if that is indefinite.
+
+    ``at`` is the answer to `loss_curvature`.
+    """
+    ridge = at.problem.l2 * state.loss_weights.sum() * np.eye(at.params.size)
+    try:
+        root = np.linalg.cholesky(ridge + at.curvature)
+    except np.linalg.LinAlgError:
+        return None
+    return np.asarray(solve_triangular(root, np.eye(at.params.size), lower=True).T)

@@ -6,17 +6,14 @@ and only where the model is degenerate. Nothing else leaves a client than the us
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from scipy.special import expit, logit
 
-from fcfl._types import ClientId, Vector
+from fcfl._types import ClientId
 from fcfl.client.counts import Counts, pool_counts
-from fcfl.errors import FCFLError
-from fcfl.models.loss import HALF
-from fcfl.models.model import Model, at_threshold
-from fcfl.results.result import Degenerate, DegenerateRows, degenerate_side
-from fcfl.training.run import Run
+from fcfl.models.model import Model
+
+from .result import Degenerate, DegenerateRows, degenerate_side
 
 MOST_COUNTS = 10  # thresholds tried
 _NEAR = 0.02  # of the rarer label's rows: near enough to stop
@@ -47,31 +44,6 @@ def _judged(client: ClientId | None, counts: Counts, noise: float) -> Degenerate
     n_rows, positives, selected = counts.n_rows, counts.n_positive, counts.n_selected
     side = degenerate_side(selected, positives, n_rows, noise)
     return None if side is None else DegenerateRows(client, side, n_rows, positives, selected)
-
-
-def with_advice(run: Run, params: Vector, found: Degenerate) -> Degenerate:
-    """Return the finding with the threshold at which as many are selected as have the label."""
-    model = run.setup.model
-    named = [one.client for one in found.rows]
-    n_rows = sum(one.rows for one in found.rows)
-
-    def select(threshold: float) -> int:
-        setup = replace(run.setup, model=at_threshold(model, threshold))
-        with run.federation.phase("check"):
-            counted = run.federation.count(setup, params)
-        chosen = counted if None in named else {name: counted[name] for name in named if name}
-        return sum(said.train.n_selected for said in chosen.values())
-
-    if not (model.loss.has_probabilities and 0 < found.positives < n_rows):
-        return found
-    try:
-        at_threshold(model, HALF / 2)  # a model of one's own may have none
-        best = threshold_selecting(found.positives, n_rows, select)
-    except (FCFLError, ValueError):  # a site's limit on counts: the model is there all the same
-        return found
-    if best is None:
-        return found
-    return replace(found, advised_threshold=best[0], would_select=best[1])
 
 
 def threshold_selecting(
