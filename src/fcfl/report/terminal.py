@@ -30,7 +30,6 @@ from .words import (
     short_interval,
     steps_sentence,
     trained_sentence,
-    unknown_worst,
     verdict_sentence,
 )
 
@@ -268,7 +267,7 @@ def leading_sentences(result: Result) -> list[str]:
 
 def summary_sentences(result: Result) -> list[str]:
     """Return the sentences of the page's first screen, the cost, and how the run ended."""
-    served, first = served_sentence(result) or unknown_worst(result), first_claim(result)
+    served, first = served_sentence(result), first_claim(result)
     is_met = not exceeded_budgets(result)
     sentences = [f"{served} {trained_sentence(result)}".strip() if is_met else served]
     if first is not None and any(claim.verdict in STYLES for claim in claims_of(result)):

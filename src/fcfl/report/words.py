@@ -189,10 +189,13 @@ def claim_sentence(claim: Claim) -> str:
 
 
 def served_sentence(result: Result) -> str:
-    """Return the client served worst, empty if it is not known."""
+    """Return the client served worst, or why it is not known."""
     worst = result.worst_client
     if worst.name is None:
-        return ""
+        why = "without labels"
+        if result.privacy is not None:
+            why = "because clients that add noise report no losses"
+        return f"The client served worst is not known {why}."
     facts = [plain(worst.name)]
     if worst.train_loss is not None:
         facts.append(f"training loss {number(worst.train_loss)}")
@@ -200,13 +203,6 @@ def served_sentence(result: Result) -> str:
         rows = "accuracy" if result.method == "audit" else "test accuracy"
         facts.append(f"{rows} {number(worst.test_accuracy)}")
     return f"Worst served: {', '.join(facts)}."
-
-
-def unknown_worst(result: Result) -> str:
-    """Return why no client is named as served worst."""
-    if result.privacy is not None:
-        return "The client served worst is not known: clients that add noise report no losses."
-    return "The client served worst is not known without labels."
 
 
 def threshold_sentence(result: Result) -> str:
