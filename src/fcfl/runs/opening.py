@@ -141,7 +141,7 @@ def open_table(settings: DataSettings) -> data.FederatedTable:
     if settings.schema is not None:
         raise DataError("`schema` belongs to `fcfl train --privacy`; leave it out here.")
     if table in data.BUILTIN:
-        _check_builtin(settings)
+        check_left_out(settings, _OF_TABLES, f"with the built-in set {settings.table!r}")
         if settings.test_size != 0.3 and not settings.resplit and table in ORIGINAL_SPLIT:
             raise DataError(
                 f"`test_size` must be left out with {table!r}, which has a split of its own, got "
@@ -211,17 +211,13 @@ def check_columns_named(settings: DataSettings) -> None:
         raise ValueError(f"A table needs {options}: the names of its columns.")
 
 
-def _check_builtin(settings: DataSettings) -> None:
-    check_left_out(settings, _OF_TABLES, f"with the built-in set {settings.table!r}")
-
-
 def _open_private(settings: DataSettings) -> data.FederatedTable:
     """Read rows of which nothing is disclosed: columns are declared, each row is split by itself.
 
     Notes about the rows are left out.
     """
     if settings.table in data.BUILTIN:
-        _check_builtin(settings)
+        check_left_out(settings, _OF_TABLES, f"with the built-in set {settings.table!r}")
         table = data.load_builtin(
             settings.table,
             sensitive=settings.sensitive or None,

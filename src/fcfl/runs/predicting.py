@@ -18,7 +18,7 @@ from fcfl.data.columns import without_advice
 from fcfl.data.rows import FILE, Dialect, client_of, read_as_written
 from fcfl.errors import DataError
 from fcfl.models.linear import SavedModel, load_model
-from fcfl.models.model import Inputs, at_threshold
+from fcfl.models.model import at_threshold
 from fcfl.runs.opening import open_table
 from fcfl.runs.run import ROWS, SETTINGS
 from fcfl.runs.settings import Experiment
@@ -116,7 +116,10 @@ def predict_file(folder: Path, table: Path, threshold: float | None = None) -> P
     folder's run was trained on, a column marks those that were held out.
     """
     model = load_model(folder)
-    schema, by_group = model.inputs.schema, _by_group(model.inputs)
+    schema = model.inputs.schema
+    by_group: tuple[str, ...] = ()  # columns that decisions depend on
+    if model.inputs.thresholds is not None and model.inputs.client_column is not None:
+        by_group = (model.inputs.client_column, model.inputs.thresholds.attribute)
     as_text = [  # ``01`` stays ``01``; truth values are no text
         column.name
         for column in schema.columns
@@ -155,13 +158,6 @@ def predict_file(folder: Path, table: Path, threshold: float | None = None) -> P
 
 
 # --- from which logit on a row is positive --------------------------------------------------------
-
-
-def _by_group(inputs: Inputs) -> tuple[str, ...]:
-    """Return the columns of client and group if decisions depend on them."""
-    if inputs.thresholds is None or inputs.client_column is None:
-        return ()
-    return inputs.client_column, inputs.thresholds.attribute
 
 
 def _cuts(
@@ -214,11 +210,10 @@ def parts_of_rows(folder: Path, table: Path) -> tuple[NDArray[np.str_] | None, t
     if experiment.client is not None and len(files) <= 1:
         return _parts_of_table(replace(experiment, table=str(table)), checksum), ()
     places = [path.resolve() for path in files]
-    if table.resolve() in places:  # one of several files that were trained on together
-        parts = _parts_of_table(experiment, checksum)
-        if parts is not None:
-            ends = np.cumsum([len(read_table(path)) for path in files])
-            return np.split(parts, ends[:-1])[places.index(table.resolve())], ()
+    parts = _parts_of_table(experiment, checksum) if table.resolve() in places else None
+    if parts is not None:  # one of several files that were trained on together
+        ends = np.cumsum([len(read_table(path)) for path in files])
+        return np.split(parts, ends[:-1])[places.index(table.resolve())], ()
     if len(files) > 1 and client_of(table) not in map(client_of, files):
         return None, ()  # another table
     return None, (

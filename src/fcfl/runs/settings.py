@@ -212,8 +212,7 @@ class BudgetSettings(ComparedRates):
                 raise ValueError(f"{what} scope 'client', got {self.scope!r}.")
 
 
-def _methods_help() -> str:
-    return " ".join(f"{name}: {one.help}." for name, one in METHODS.items())
+_METHODS_HELP = " ".join(f"{name}: {one.help}." for name, one in METHODS.items())
 
 
 def _check_privacy(name: str, value: Any) -> None:
@@ -235,7 +234,7 @@ class TrainingSettings:
     GROUP: ClassVar = TRAINING
 
     _: KW_ONLY
-    method: Annotated[str, one_of(METHODS, help=_methods_help()), check_method] = "sqp"
+    method: Annotated[str, one_of(METHODS, help=_METHODS_HELP), check_method] = "sqp"
     """The method."""
     published: bool = False
     """Run two-stage as the authors' code does."""
