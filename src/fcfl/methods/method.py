@@ -1,4 +1,4 @@
-"""The shape of every method: ``init`` makes a state, ``step`` turns reports into the next one.
+"""The contract of methods: ``init`` returns a state, ``step`` the next one from reports.
 
 Methods of users are checked where they are called, so that an error names the method, not a client.
 """
@@ -27,15 +27,15 @@ _WHOLE = 2.0**53  # below it a float without a fraction is that whole number
 
 
 class State(Protocol):
-    """What the next round needs; plain data, so that a checkpoint is the state written down.
+    """All that the next round needs, as plain data: a checkpoint is the state, written to a file.
 
-    A frozen dataclass of numbers, text, arrays, tuples, mappings with text keys, and other such
-    dataclasses. The type hints of its fields must mention every dataclass that they may hold:
-    these are the classes that a checkpoint may build again.
+    A state is a frozen dataclass of numbers, text, arrays, tuples, mappings with text keys, and
+    other such dataclasses. The type hints of its fields must mention every dataclass that they may
+    hold: these are the classes that a checkpoint may build again.
 
-    ``params`` is the model that the run would end with now, ``request`` what is asked of all
-    clients next, and ``rounds`` the exchanges so far, by stage. The loop goes on while ``status``
-    is "running"; at the end ``message`` says why, in a sentence.
+    ``params`` is the model with which the run would end now, ``request`` the next request to all
+    clients, and ``rounds`` the exchanges so far, by stage. The loop continues while ``status`` is
+    "running"; at the end ``message`` gives the reason, in a sentence.
     """
 
     @property
@@ -57,14 +57,14 @@ S = TypeVar("S", bound=State)
 
 @dataclass(frozen=True, slots=True)
 class RoundInfo:
-    """What a person wants to see of a round; never read back by the algorithm.
+    """The description of a round for people; the algorithm never reads it.
 
     ``round`` counts from 1 over both stages. The losses and ``largest_violation`` (smooth, minus
     infinity without budgets) are those of the point that was evaluated, on training rows.
-    ``step`` is the step length or step size, 0 when none was accepted; ``note`` says in a word what
-    became of the round, such as "refused". ``loss_gap`` and ``violation_gap`` say how far the
-    smooth maxima lie above the maxima, for a method that uses them. ``exchange`` is the number of
-    exchanges of the run so far, ``phase`` what they were made for; training sets both.
+    ``step`` is the step length or step size, 0 when none was accepted; ``note`` is the outcome in a
+    word, such as "refused". ``loss_gap`` and ``violation_gap`` are the distances of the smooth
+    maxima above the maxima, for a method that uses them. ``exchange`` is the number of exchanges of
+    the run so far, ``phase`` their purpose; training sets both.
     """
 
     round: int
@@ -82,15 +82,15 @@ class RoundInfo:
 
 
 class Method(Protocol[S]):
-    """A way to train: two pure functions, and how far a state has come.
+    """A training method: two pure functions, and the progress of a state.
 
     ``init`` makes the first state, with the first request. ``step`` takes a state and the reports
     on its request to the next state; the same arguments always give the same result, so that a run
     can be replayed and resumed. ``fraction_done`` is between 0 and 1, for progress bars.
 
     ``state_class`` is the class of its states, from which checkpoints are read. A report with an
-    ``age`` above 0 is stale: it is about an earlier point, because its client did not answer.
-    What else the package may want to know of a method is optional: see `Traits`.
+    ``age`` above 0 is stale: it is about an earlier point, because its client did not reply.
+    Further properties are optional: see `Traits`.
     """
 
     state_class: ClassVar[type[Any]]
@@ -104,7 +104,7 @@ class Method(Protocol[S]):
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What the rest of the package asks of a method, so that it need not know which one it is.
+    """Properties of a method that the rest of the package reads instead of comparing names.
 
     A method states what differs from these defaults as class attributes of the same names; it
     needs no base class. `traits_of` reads them.
@@ -128,7 +128,7 @@ class Traits:
     over_sites
         Whether sites over a network answer all that it requests.
     is_private
-        Whether it asks for noisy sums only: nothing else is then asked of clients, before or after.
+        Whether it requests noisy sums only: nothing else is then requested, before or after.
     """
 
     enforces_budgets: bool = True
@@ -144,7 +144,7 @@ class Traits:
 def traits_of(method: Any) -> Traits:
     """Return the traits of a method or of its class; those it does not state have the defaults.
 
-    The one place where a method is asked for an attribute that it may not have.
+    Only here is an attribute read that a method may not have.
     """
     names = Traits.__dataclass_fields__
     stated = {name: getattr(method, name) for name in names if hasattr(method, name)}

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from msgspec import MsgspecError
+
 from fcfl._checks import is_number
 from fcfl._files import replace_file
 from fcfl._types import ClientId, Point, RateId, Report, Vector
@@ -116,7 +118,7 @@ def whole_model(path: Path) -> Iterator[None]:
         yield
     except FCFLError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OSError, MsgspecError) as error:
         why = f"no {error}" if isinstance(error, KeyError) else error
         if isinstance(error, json.JSONDecodeError):
             why = "cut off, or not JSON"

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -123,14 +124,11 @@ class GroupThresholds:
     ) -> tuple[Vector, NDArray[np.bool_]]:
         """Return the threshold of each row, and for which rows there is none: they have 0."""
         found = [
-            None if client is None or group is None else self._of(client, group)
+            None if client is None or group is None else self.by_client.get(client, {}).get(group)
             for client, group in zip(clients, groups, strict=True)
         ]
         unknown = np.array([value is None for value in found], dtype=bool)
         return np.array([value or 0.0 for value in found], dtype=np.float64), unknown
-
-    def _of(self, client: ClientId, group: str) -> float | None:
-        return self.by_client.get(client, {}).get(group)
 
     @property
     def sentence(self) -> str:
@@ -140,13 +138,8 @@ class GroupThresholds:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "GroupThresholds":
         """Read what `to_json` wrote."""
-        by_client = {
-            str(client): {str(group): float(value) for group, value in own.items()}
-            for client, own in content["by_client"].items()
-        }
-        return cls(str(content["attribute"]), by_client)
+        return msgspec.convert(content, cls)
 
     def to_json(self) -> dict[str, object]:
         """Return the entry of ``model.json``."""
-        by_client = {client: dict(own) for client, own in self.by_client.items()}
-        return {"attribute": self.attribute, "by_client": by_client}
+        return dict(msgspec.to_builtins(self))
