@@ -36,7 +36,7 @@ from fcfl.methods.sqp import SQP, SQPState
 from fcfl.models.linear import Linear
 from fcfl.problem.evaluation import build_problem
 from fcfl.rules import Difference
-from fcfl.sites.exchange import checked
+from fcfl.sites.exchange import check_content
 from fcfl.sites.messages import Ask, Introduce, Terms, decode_answer, encode_message
 from fcfl.sites.remote import agree
 from fcfl.sites.site import reply_to
@@ -165,7 +165,7 @@ def fuzz_messages(folder: Path, count: int, seed: int, figures: Figures) -> None
 
     def file(message: bytes, check: Any) -> str:
         try:
-            checked(check, "north", decode_answer(message).content)
+            check_content(check, "north", decode_answer(message).content)
         except FCFLError as error:
             return f"answer: {type(error).__name__}"
         return "answer: accepted"

@@ -236,7 +236,7 @@ class Exchange:
             if not isinstance(content, Introduction):
                 raise ReportError(f"Client {name!r} sent no introduction.")
             if current.is_meeting:
-                _check_content(check, name, content)
+                check_content(check, name, content)
                 if name in self.introductions:
                     raise FCFLError(_two_of(name))
                 self.introductions[name] = content
@@ -244,7 +244,7 @@ class Exchange:
                 current.due.pop(sent.node)
                 current.asked.discard(sent.node)
         else:
-            _check_content(check, name, content)
+            check_content(check, name, content)
             if name in current.answers:
                 raise FCFLError(_two_of(name))
             current.answers[name] = content
@@ -274,7 +274,7 @@ class Exchange:
         )
 
 
-def _check_content(check: Check, name: ClientId, content: Any) -> None:
+def check_content(check: Check, name: ClientId, content: Any) -> None:
     """Check an answer; turn errors of unforeseen types into `ReportError`."""
     try:
         check(name, content)
