@@ -33,24 +33,7 @@ from fcfl.rules import Rule, rates_needed
 from fcfl.training.margins import MAX_ACCURACY_LOSS, Pooling
 from fcfl.training.train import train
 
-from .inputs import (
-    CLIENTS,
-    ONLY_CLIENT,
-    advice,
-    check_labelled,
-    check_sizes,
-    client_column,
-    features_of,
-    method_of,
-    open_settings_of,
-    privacy_of,
-    row_weights,
-    rows_checksum,
-    rules_of,
-    sensitive_columns,
-    split_by_client,
-    warn_of_names,
-)
+from . import inputs
 from .saved import read_classifier, write_classifier
 
 _PASSED_ON = (
@@ -238,25 +221,27 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sample_weight : array of shape (n_rows,), optional
             How many rows each stands for, in losses and in rates.
         """
-        X, y = features_of(X), as_pandas(y)
-        check_labelled(y)
+        X, y = inputs.features_of(X), as_pandas(y)
+        inputs.check_labelled(y)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
-        check_sizes(X, getattr(self, "feature_names_in_", None))
+        inputs.check_sizes(X, getattr(self, "feature_names_in_", None))
         labels = self._encode_labels(y)
-        weights = row_weights(sample_weight, X, labels)
-        sensitive = sensitive_columns(sensitive_features, len(labels))
-        parts = split_by_client(X, labels, client_column(clients, len(labels)), sensitive, weights)
-        warn_of_names(self.classes_, parts)
+        weights = inputs.row_weights(sample_weight, X, labels)
+        sensitive = inputs.sensitive_columns(sensitive_features, len(labels))
+        parts = inputs.split_by_client(
+            X, labels, inputs.client_column(clients, len(labels)), sensitive, weights
+        )
+        inputs.warn_of_names(self.classes_, parts)
         seed = self.random_state
         if not isinstance(seed, (int, np.integer)):
             seed = check_random_state(seed).randint(2**31)
         check_count("random_state", int(seed))
-        method = method_of(self, int(seed))
-        l2, objective = open_settings_of(self)
+        method = inputs.method_of(self, int(seed))
+        l2, objective = inputs.open_settings_of(self)
         trained = train(
-            Federation.from_rows(parts, privacy=privacy_of(self)),
+            Federation.from_rows(parts, privacy=inputs.privacy_of(self)),
             self._model_of(self.model, X.shape[1]),
-            rules_of(self, list(sensitive), list(parts)),
+            inputs.rules_of(self, list(sensitive), list(parts)),
             method=method,
             l2=l2,
             objective=objective,
@@ -266,7 +251,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._take_params(trained.params)
         self.schema_ = None
         self.thresholds_ = trained.thresholds
-        self._client_column = CLIENTS
+        self._client_column = inputs.CLIENTS
         self.rules_ = trained.rules
         self.levels_ = dict(next(iter(parts.values())).levels)
         plain = (str, int, float, bool, tuple, Mapping)
@@ -279,13 +264,14 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 if value is not None and name not in ("model", "verbose")
             },
             data=DataSource(
-                "rows in memory", rows_checksum(parts) if trained.privacy is None else "withheld"
+                "rows in memory",
+                inputs.rows_checksum(parts) if trained.privacy is None else "withheld",
             ),
         )
         self._take_result(result, trained.history)
         self.audit_ = trained.evaluations.audits["train"]
         if trained.status != "converged" and self.rounds is None:
-            warnings.warn(advice(trained.message, X), ConvergenceWarning, stacklevel=2)
+            warnings.warn(inputs.advice(trained.message, X), ConvergenceWarning, stacklevel=2)
         if trained.degenerate is not None:
             warnings.warn(trained.degenerate.in_python, UserWarning, stacklevel=2)
         if unenforced := self._unenforced():
@@ -359,7 +345,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the logit of each row. `predict` compares it with the logit of ``threshold``."""
         check_is_fitted(self)
         if self.schema_ is None:
-            X = features_of(X)
+            X = inputs.features_of(X)
             X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         else:
             X = self.schema_.transform(as_pandas(X))
@@ -394,7 +380,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.thresholds_ is None:
             return 0.0
         given = {"sensitive_features": sensitive_features}
-        if self.clients_ != (ONLY_CLIENT,):
+        if self.clients_ != (inputs.ONLY_CLIENT,):
             given["clients"] = clients
         for name, value in given.items():
             if value is None:
@@ -403,8 +389,8 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     "with thresholds='group' and decides by client and group."
                 )
         attribute = self.thresholds_.attribute
-        groups = sensitive_columns(sensitive_features, n_rows, [attribute])[attribute]
-        owners = cell_texts(client_column(clients, n_rows))
+        groups = inputs.sensitive_columns(sensitive_features, n_rows, [attribute])[attribute]
+        owners = cell_texts(inputs.client_column(clients, n_rows))
         found: Vector = self.thresholds_.of_rows(owners, cell_texts(groups))[0]
         return found
 
@@ -437,11 +423,11 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             strange = str(np.asarray(y)[~found][0])
             raise ValueError(f"`y` must hold the classes of `fit`, got {strange!r}.")
         labels = (np.asarray(y) == self.classes_[1]).astype(np.float64)
-        sensitive = sensitive_columns(sensitive_features, labels.size, self.levels_)
-        parts = split_by_client(
+        sensitive = inputs.sensitive_columns(sensitive_features, labels.size, self.levels_)
+        parts = inputs.split_by_client(
             logits[:, None],
             labels,
-            client_column(clients, labels.size),
+            inputs.client_column(clients, labels.size),
             sensitive,
             levels=self.levels_,
         )
