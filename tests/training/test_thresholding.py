@@ -205,7 +205,7 @@ def test_what_thresholds_cannot_keep_is_refused_before_training():
     sex = replace(PARITY, attribute="sex")
     refused = {
         "needs a budget": [replace(PARITY, budget=None)],
-        "scope 'global'": [replace(PARITY, scope="global")],
+        "not 'global'": [replace(PARITY, scope="global")],
         "one attribute, got 'race', 'sex'": [PARITY, sex],
         "at most 2 kinds of rates": [PARITY, replace(PARITY, metric="equalized_odds")],
     }

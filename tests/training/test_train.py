@@ -207,9 +207,9 @@ def apart():
     [
         (one_group, "client", {}, "'race' .* groups are 'white'.*`--sensitive`"),
         (one_group, "global", {}, "'race' .* groups are 'white'.*`--sensitive`"),
-        (apart, "client", {}, "No client .* 'race' .*`--scope global`"),
-        (federation, "client", {"min_group_rows": 1000}, "No client .*`--min-group-rows`"),
-        (federation, "global", {"min_group_rows": 1000}, "clients together .*`--min-group-rows`"),
+        (apart, "client", {}, "'race' .*`--scope global`"),
+        (federation, "client", {"min_group_rows": 1000}, "`--min-group-rows`"),
+        (federation, "global", {"min_group_rows": 1000}, "`--min-group-rows`"),
     ],
 )
 def test_budgets_that_bind_nobody_are_refused_and_noted_by_train(clients, scope, options, sentence):

@@ -13,12 +13,13 @@ from fcfl.client.counts import Counts, count_rows, count_scores
 from fcfl.client.thresholds import RateWindow, best_thresholds, decision_weights
 from fcfl.data import Schema, Statistics
 from fcfl.data.client_data import ClientData
+from fcfl.errors import DataError
 from fcfl.models.kernels import CurvatureSum
 from fcfl.models.model import Model, ModelRows, at_threshold
 from fcfl.models.rates import GroupThresholds, rate_members, smooth_selection
-from fcfl.policy import Policy, PrivacyBudget, check_rules_kept
+from fcfl.policy import Policy, PrivacyBudget, check_rules_kept, stricter
 from fcfl.preference import Ballot, Choices, Preference
-from fcfl.rules import Rule
+from fcfl.rules import Rule, check_budget_clients
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,39 @@ class Introduction:
     privacy: PrivacyBudget | None = None
     schema: Schema | None = None
     sends_spread: bool = True
+
+
+def rules_in_force(
+    rules: Sequence[Rule], introductions: Mapping[ClientId, Introduction]
+) -> tuple[Rule, ...]:
+    """Return the stricter of the run's rules and each client's own."""
+    names = list(introductions)
+    check_budget_clients(rules, names)
+    merged = tuple(rules)
+    for name, said in introductions.items():
+        own: list[Rule] = []
+        for rule in said.rules:
+            if rule.attribute not in said.levels:
+                known = ", ".join(map(repr, said.levels))
+                raise DataError(
+                    f"Client {name!r} has a policy on {rule.attribute!r}, which must be one of the "
+                    f"run's sensitive columns, got {known}."
+                )
+            if rule.scope != "global":  # binds this client and nobody else
+                budget = rule.budget_of(name)
+                rule = replace(rule, budget=None if budget is None else {name: budget})
+            own.append(rule)
+        merged = stricter(merged, tuple(own), names)
+    return merged
+
+
+def all_levels(introductions: Mapping[ClientId, Introduction]) -> dict[str, tuple[str, ...]]:
+    """Return the groups of each attribute at all clients, in the order in which they are met."""
+    found: dict[str, dict[str, None]] = {}
+    for said in introductions.values():
+        for attribute, levels in said.levels.items():
+            found.setdefault(attribute, {}).update(dict.fromkeys(levels))
+    return {attribute: tuple(levels) for attribute, levels in found.items()}
 
 
 @dataclass(frozen=True)

@@ -180,9 +180,9 @@ def _excess(problem: Problem, rates: Vector) -> float:
 
 
 def _ended(state: DecisionState) -> DecisionState:
-    rounds, excess = state.rounds[0], state.excess
+    excess, after = state.excess, f"after {state.rounds[0]} rounds."
     if excess <= 0:
-        message = f"Decisions are within all budgets after {rounds} rounds."
+        message = f"Decisions are within all budgets {after}"
         return replace(state, status="converged", message=message)
-    message = f"Decisions exceed budgets by {excess:.4f} in all after {rounds} rounds."
+    message = f"Decisions exceed budgets by {excess:.4f} in all {after}"
     return replace(state, status="stopped", message=message)

@@ -16,7 +16,7 @@ from scipy.stats import t as student
 from fcfl._checks import did_you_mean
 from fcfl._files import replace_file, write_json
 from fcfl._types import ClientId
-from fcfl.client.client import Setup
+from fcfl.client.client import Setup, rules_in_force
 from fcfl.client.counts import Counts
 from fcfl.errors import AbsentClientError, CheckpointError, DataError, FCFLError, Interrupted
 from fcfl.federation.checkpoint import checkpoint_path
@@ -57,7 +57,6 @@ from fcfl.runs.run import (
     writing,
 )
 from fcfl.runs.settings import Experiment
-from fcfl.training.run import rules_in_force
 
 CONFIDENCE = 0.95  # of the intervals over seeds
 MIN_GROUP_ROWS = 30  # of a group that is compared in a negotiation

@@ -95,22 +95,17 @@ def check_open_settings(
 ) -> None:
     """Raise `ValueError` for settings that the method does not have."""
     traits = traits_of(method)
-    kind = objective if isinstance(objective, str) else "temperature"
     if isinstance(l2, str):
-        if l2 != "auto":
-            raise ValueError(f"`l2` must be a number or 'auto', got {l2!r}.")
-        if not traits.is_cross_validated:
-            raise ValueError(f"`l2` 'auto' belongs to method 'sqp', got {method.name!r}.")
+        if l2 != "auto" or not traits.is_cross_validated:
+            raise ValueError(f"`l2` must be a number, or 'auto' with method 'sqp', got {l2!r}.")
     elif l2 is not None:
         check_non_negative("l2", l2)
-    if kind not in ("max", "mean", "auto", "temperature"):
-        raise ValueError(
-            f"`objective` must be 'max', 'mean', 'auto' or a positive number, got {objective!r}."
-        )
+    kind = objective if isinstance(objective, str) else "temperature"
     known = (*traits.objectives, *(("auto",) if traits.is_cross_validated else ()))
     if objective is not None and kind not in known:
         raise ValueError(
-            f"`objective` belongs to method 'sqp', got {objective!r} for {method.name!r}."
+            "`objective` must be 'max', 'mean', 'auto' or a positive number, with method 'sqp', "
+            f"got {objective!r} for {method.name!r}."
         )
 
 
@@ -380,16 +375,9 @@ def _sentence(table: Sequence[SelectionLine], base: int, chosen: int, n_clients:
 def _unchosen(settings: OpenSettings, n_candidates: int) -> Selection:
     """Return a moderate choice where nothing can be compared, and why."""
     l2, objective = settings.first
-    objective = objective if settings.objective == "auto" else settings.objective
-    why = (
-        "leave-one-out losses need exact curvature, which a model with this many parameters or "
-        "these clients do not have"
-    )
+    name: Any = objective_name(objective if settings.objective == "auto" else settings.objective)
+    why = "leave-one-out losses need exact curvature, which this model or these clients do not have"
     if n_candidates == 1:
         why = "one client has only one objective"
-    name: Any = objective_name(objective)
-    return Selection(
-        l2=l2,
-        objective=name,
-        sentence=f"Trained with l2 {l2:g} and objective {name}, without a comparison: {why}.",
-    )
+    sentence = f"Trained with l2 {l2:g} and objective {name}, without a comparison: {why}."
+    return Selection(l2=l2, objective=name, sentence=sentence)

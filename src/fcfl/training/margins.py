@@ -320,21 +320,19 @@ def pooled_rows(constraints: Constraints, pooling: Pooling) -> NDArray[np.bool_]
     is_pooled = np.zeros(len(constraints), dtype=bool)
     if pooling == "none":
         return is_pooled
-    pairs, clients = _pairs(constraints), dict[object, set[ClientId | None]]()
-    for rows in pairs.values():
-        names = clients.setdefault(_rule_of(constraints.rows[rows[0]]), set())
-        names.update(constraints.rows[i].client for i in rows)
-    for rows in pairs.values():
-        n_clients = len(clients[_rule_of(constraints.rows[rows[0]])])
+    pairs, clients = _pairs(constraints).values(), dict[object, set[ClientId | None]]()
+    rules = [_rule_of(row) for row in constraints.rows]
+    for i, row in enumerate(constraints.rows):
+        clients.setdefault(rules[i], set()).add(row.client)
+    for rows in pairs:
+        n_clients = len(clients[rules[rows[0]]] - {None})
         is_pooled[rows] = len(rows) >= LEAST_POOLED and n_clients >= POOLED_FROM
     return is_pooled
 
 
 def _least_rows(row: Row, rules: Sequence[Rule], given: float | None) -> float:
-    if given is not None:
-        return given
     least = [
-        rule.least_rows(row.client)
+        rule.least_rows(row.client, given)
         for rule in rules
         if (rule.name, rule.metric, rule.attribute) == _rule_of(row)
         and (rule.scope == "global") == (row.client is None)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from fcfl._checks import first_of
 from fcfl._types import ClientId, Point, Reports, Request, Vector, brief_repr
 from fcfl.audit.verdicts import compare, disparity_value
-from fcfl.client.client import Introduction, Setup
+from fcfl.client.client import Introduction, Setup, all_levels, rules_in_force
 from fcfl.errors import AbsentClientError, DataError
 from fcfl.extras import DisclosedRows
 from fcfl.federation.exchange_count import Phase
@@ -21,10 +22,9 @@ from fcfl.methods import method as methods
 from fcfl.methods.method import RoundInfo, traits_of
 from fcfl.methods.registry import METHODS, check_method
 from fcfl.models.model import Model
-from fcfl.policy import stricter
 from fcfl.problem.constraints import no_rows
 from fcfl.problem.evaluation import Evaluation, Problem, build_problem, evaluate_point
-from fcfl.rules import LEAST_ROWS, Rule, check_budget_clients, rates_needed
+from fcfl.rules import LEAST_ROWS, Rule, rates_needed
 from fcfl.training.margins import Pooling, pooled_rows
 
 MAX_NOTES = 8  # sentences of one kind
@@ -130,16 +130,14 @@ class Run:
         attribute, metric = bounded[0].attribute, bounded[0].metric
         present = [said.present.get(attribute, ()) for said in self.introductions.values()]
         named = sorted({group for groups in present for group in groups})
-        is_own = all(rule.scope == "client" for rule in bounded)
         ways = ["name another column with `--sensitive`, or leave the budget out"]
-        if is_own and len(named) > 1:
+        if len(named) > 1 and all(rule.scope == "client" for rule in bounded):
             ways.insert(0, "compare all rows together with `--scope global`")
         if any(len(groups) > 1 for groups in present):
             ways.insert(0, "compare smaller groups with a lower `--min-group-rows`")
         raise DataError(
-            f"{'No client with a budget has' if is_own else 'The clients together do not have'} "
-            f"two groups of {attribute!r} with the training rows that {metric} compares; the "
-            f"groups are {first_of(map(repr, named))}. To train, {'; '.join(ways)}."
+            f"There are no two groups of {attribute!r} with the training rows that {metric} "
+            f"compares; the groups are {first_of(map(repr, named))}. To train, {'; '.join(ways)}."
         )
 
     def build(
@@ -174,13 +172,8 @@ class Run:
             ))  # fmt: skip
         if traits.n_references:
             with self.federation.phase("disclose"):
-                problem = with_references(
-                    problem,
-                    first,
-                    traits.n_references,
-                    self.seed,
-                    lambda points: self.ask(points, "which rows are reference points"),
-                )
+                ask = partial(self.ask, what="which rows are reference points")
+                problem = with_references(problem, first, traits.n_references, self.seed, ask)
             said = f"{len(problem.references)} training rows are reference points: "  # type: ignore[arg-type]
             notes += self.noted((f"{said}the server sees them.",))
         return problem, notes
@@ -288,39 +281,6 @@ def prepare(
 def as_method(method: Any) -> Any:
     """Return a method by its name with its default options, or the object that is given."""
     return METHODS[check_method("method", method)].method() if isinstance(method, str) else method
-
-
-def rules_in_force(
-    rules: Sequence[Rule], introductions: Mapping[ClientId, Introduction]
-) -> tuple[Rule, ...]:
-    """Return the stricter of the run's rules and each client's own."""
-    names = list(introductions)
-    check_budget_clients(rules, names)
-    merged = tuple(rules)
-    for name, said in introductions.items():
-        own: list[Rule] = []
-        for rule in said.rules:
-            if rule.attribute not in said.levels:
-                known = ", ".join(map(repr, said.levels))
-                raise DataError(
-                    f"Client {name!r} has a policy on {rule.attribute!r}, which must be one of the "
-                    f"run's sensitive columns, got {known}."
-                )
-            if rule.scope != "global":  # binds this client and nobody else
-                budget = rule.budget_of(name)
-                rule = replace(rule, budget=None if budget is None else {name: budget})
-            own.append(rule)
-        merged = stricter(merged, tuple(own), names)
-    return merged
-
-
-def all_levels(introductions: Mapping[ClientId, Introduction]) -> dict[str, tuple[str, ...]]:
-    """Return the groups of each attribute at all clients, in the order in which they are met."""
-    found: dict[str, dict[str, None]] = {}
-    for said in introductions.values():
-        for attribute, levels in said.levels.items():
-            found.setdefault(attribute, {}).update(dict.fromkeys(levels))
-    return {attribute: tuple(levels) for attribute, levels in found.items()}
 
 
 def with_references(

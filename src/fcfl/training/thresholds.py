@@ -36,18 +36,9 @@ def check_thresholds(
     kinds = {kind: None for rule in bounded for kind in rule.kinds}
     for is_wrong, needs in (
         (not bounded, "a budget: what the thresholds are to keep"),
-        (
-            any(rule.scope == "global" for rule in bounded),
-            "rules of scope 'client', got one of scope 'global': every client chooses its own",
-        ),
-        (
-            len(attributes) > 1,
-            f"budgets on one attribute, got {first_of(map(repr, attributes))}",
-        ),
-        (
-            len(kinds) > MAX_KINDS,
-            f"rules that compare at most {MAX_KINDS} kinds of rates, got {first_of(kinds)}",
-        ),
+        (any(rule.scope == "global" for rule in bounded), "rules of scope 'client', not 'global'"),
+        (len(attributes) > 1, f"budgets on one attribute, got {first_of(map(repr, attributes))}"),
+        (len(kinds) > MAX_KINDS, f"at most {MAX_KINDS} kinds of rates, got {first_of(kinds)}"),
     ):
         if is_wrong:
             raise ValueError(f"`thresholds` 'group' needs {needs}.")
@@ -93,9 +84,8 @@ def with_thresholds(solved: Solved, setup: Setup, demands: Demands) -> Solved:
     if asked > 0 and len(constraints):
         counts = np.concatenate([report.group_counts for (report,) in run.counts.values()])
         known = margins.enforced(constraints, setup.rules, counts, plain.hard, "none", 0.0)
-        limits = None
-        if demands.shift is not None:
-            limits = margins.rate_limits(known, plain.hard, demands.shift)
+        shift = demands.shift
+        limits = None if shift is None else margins.rate_limits(known, plain.hard, shift)
         new = margins.rows_per_new_row(problem, known.budgets.rows, demands.new_rows)
         unbiased = np.zeros(len(known.budgets))
         for confidence in sorted({asked, *(r for r in margins.RUNGS if r < asked)}, reverse=True):

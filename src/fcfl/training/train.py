@@ -268,9 +268,6 @@ def _naming_absent(federation: Federation) -> Iterator[None]:
     try:
         yield
     except AbsentClientError as error:
-        why = [
-            f"Client {name!r}: {said}"
-            for name, said in federation.failures.items()
-            if said not in str(error)
-        ]
+        failures = federation.failures.items()
+        why = [f"Client {name!r}: {said}" for name, said in failures if said not in str(error)]
         raise AbsentClientError(" ".join([str(error), *why])) from None
