@@ -267,9 +267,9 @@ def costs_of(points: Sequence[Point]) -> dict[Part, float]:
     for point in points:
         releases = [extra for extra in point.extras if isinstance(extra, Release)]
         if not releases or len(releases) != len(point.extras):
-            raise _refusal("loss, rates or gradients")
+            raise _rejection("loss, rates or gradients")
         if point.want != "values":
-            raise _refusal("gradients or curvature")
+            raise _rejection("gradients or curvature")
         if len({one.kind for one in releases}) != len(releases):
             raise DataError("A release must be requested once at each point.")
         if not (is_finite(point.sharpness) and point.sharpness > 0):
@@ -323,7 +323,7 @@ class PrivateClient:
 
     def count(self, setup: Setup, params: Vector) -> Counted:
         """Raise `DataError`: exact counts are not released."""
-        raise _refusal("exact counts")
+        raise _rejection("exact counts")
 
     def _released(self, setup: Setup, point: Point) -> Report:
         """Return a report with releases and placeholders: one row, no group, no loss."""
@@ -349,7 +349,7 @@ def _check_model(model: object) -> None:
         )
 
 
-def _refusal(what: str) -> DataError:
+def _rejection(what: str) -> DataError:
     return DataError(
         f"A client with a privacy budget does not report {what}, only noisy sums: train with "
         "method 'private' (`--privacy epsilon=E,delta=D`)."
