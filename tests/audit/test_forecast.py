@@ -115,7 +115,7 @@ def drawn(rng, n_groups):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("n_groups", [2, 3])
+@pytest.mark.parametrize("n_groups", [2, pytest.param(3, marks=pytest.mark.thorough)])
 def test_on_rows_drawn_by_a_coin_it_covers_nine_in_ten_and_its_chances_come_true(
     n_groups, monkeypatch
 ):

@@ -21,6 +21,7 @@ def run(folder, *, resume=False):
     return train(clients, Linear(4), RULES, min_group_rows=1, session=session)
 
 
+@pytest.mark.thorough
 def test_a_run_stopped_at_any_exchange_ends_with_the_same_bits(tmp_path, monkeypatch):
     whole, stopped_in = run(tmp_path / "whole"), set()
     real = ExchangeCount.add
