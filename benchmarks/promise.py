@@ -42,7 +42,7 @@ from benchmarks.promise_tasks import MAIN, QUICK, SMALL, TASKS, Task
 from fcfl import Federation, train
 from fcfl.models.linear import Linear
 from fcfl.rules import Difference, without_budgets
-from fcfl.training.settings import MAX_ACCURACY_LOSS, MAX_RATE_SHIFT
+from fcfl.training.margins import MAX_ACCURACY_LOSS, MAX_RATE_SHIFT
 
 RESULTS = Path(__file__).parent / "results"
 RECORDED = (RESULTS / "promise-today.jsonl", RESULTS / "promise-today-small.jsonl")
@@ -198,9 +198,12 @@ class Recorded:
 
 
 def supported(recorded: Recorded, found: Record, part: str) -> list[bool]:
-    """Kept or not, at clients whose rows support the confidence asked for."""
+    """Kept or not, at clients whose rows support the confidence that margins were made for.
+
+    A run that reports a lower confidence (`cut_to`) does not count.
+    """
     free = recorded.free(found)
-    if free is None or not found["confidence"]:
+    if free is None or not found["confidence"] or "cut_to" in found:
         return []
     even, sides, values = (
         values_of(*of) for of in ((free, "even"), (free, "sides"), (found, part))
