@@ -34,7 +34,7 @@ from fcfl.federation.loop import Progress
 from fcfl.federation.serialise import seal
 from fcfl.methods.sqp import SQP, SQPState
 from fcfl.models.linear import Linear
-from fcfl.problem.evaluation import build_problem
+from fcfl.problem import build_problem
 from fcfl.rules import Difference
 from fcfl.sites.exchange import check_content
 from fcfl.sites.messages import Ask, Introduce, Terms, decode_answer, encode_message

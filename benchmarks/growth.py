@@ -17,7 +17,7 @@ import numpy as np
 
 from fcfl import SQP, Difference
 from fcfl._types import Report, Reports
-from fcfl.problem.evaluation import build_problem
+from fcfl.problem import build_problem
 from fcfl.rules import rates_needed
 
 

@@ -22,7 +22,7 @@ from fcfl.federation.loop import Progress, run
 from fcfl.methods.sqp import SQP
 from fcfl.models.linear import Linear, load_model
 from fcfl.models.loss import LOSSES
-from fcfl.problem.evaluation import Evaluation, Problem, build_problem, evaluate_point
+from fcfl.problem import Evaluation, Problem, build_problem, evaluate_point
 from fcfl.results.evaluations import row_sections
 from fcfl.rules import Difference, rates_needed
 from fcfl.runs import Experiment, run_experiment

@@ -33,7 +33,7 @@ from fcfl.models.linear import linear_logits
 from fcfl.models.linear_rows import linear_rows
 from fcfl.models.torch_module import BATCH_ROWS
 from fcfl.models.torch_rows import as_network
-from fcfl.problem.evaluation import build_problem
+from fcfl.problem import build_problem
 from fcfl.rules import rates_needed
 from fcfl.torch import TorchClient, train_module
 

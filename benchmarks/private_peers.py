@@ -22,7 +22,7 @@ from fcfl.methods.private import (
 )
 from fcfl.methods.two_stage import TwoStage
 from fcfl.privacy import NORM, Release, mu_of
-from fcfl.problem.evaluation import build_problem
+from fcfl.problem import build_problem
 
 COUNTS = 0.06  # of all that is released
 LONGEST_LOSS = 4.0  # of a row: sums of losses need a bound

@@ -17,7 +17,7 @@ from fcfl.federation.loop import Progress, run
 from fcfl.methods.two_stage import TwoStage
 from fcfl.models.linear import linear_logits
 from fcfl.models.linear_rows import linear_rows
-from fcfl.problem.evaluation import build_problem
+from fcfl.problem import build_problem
 from fcfl.rules import Difference, rates_needed
 
 CLIENTS = ("phd", "non-phd")

@@ -14,7 +14,7 @@ from fcfl.data import adult
 from fcfl.federation.loop import Progress, admit
 from fcfl.methods.two_stage import TwoStage
 from fcfl.models.linear_rows import linear_rows
-from fcfl.problem.evaluation import build_problem
+from fcfl.problem import build_problem
 from fcfl.rules import Difference, rates_needed
 
 RULE = Difference("demographic_parity", "race", 0.05)

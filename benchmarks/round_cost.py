@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.growth import simulated_reports
 from fcfl.methods.two_stage import TwoStage
-from fcfl.problem.evaluation import build_problem
+from fcfl.problem import build_problem
 from fcfl.rules import Difference, rates_needed
 
 RULES = [Difference("demographic_parity", "group", 0.05)]

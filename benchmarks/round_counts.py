@@ -34,7 +34,7 @@ from fcfl.data import adult, adult_5
 from fcfl.data.client_data import ClientData
 from fcfl.federation.loop import Progress, run
 from fcfl.models.linear_rows import linear_rows
-from fcfl.problem.evaluation import Evaluation, Problem, build_problem, evaluate_point
+from fcfl.problem import Evaluation, Problem, build_problem, evaluate_point
 from fcfl.rules import Rule, rates_needed
 
 DP, EO, ODDS = "demographic_parity", "equal_opportunity", "equalized_odds"

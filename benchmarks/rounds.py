@@ -21,7 +21,7 @@ from fcfl.federation.loop import Progress, run
 from fcfl.methods.sqp.curvature import no_memory
 from fcfl.methods.sqp.subproblem import Target, kkt_residual, solve_step
 from fcfl.models.linear_rows import linear_rows
-from fcfl.problem.evaluation import Problem, build_problem, evaluate_point
+from fcfl.problem import Problem, build_problem, evaluate_point
 from fcfl.rules import rates_needed
 
 METHODS: dict[str, Any] = {

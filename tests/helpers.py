@@ -11,8 +11,7 @@ from fcfl._types import Point, RateId, Request
 from fcfl.data.client_data import ClientData, FeatureLayout, code_cells
 from fcfl.federation.loop import Progress, run
 from fcfl.models.linear_rows import linear_rows
-from fcfl.problem.constraints import Constraints, Row
-from fcfl.problem.evaluation import build_problem
+from fcfl.problem import Constraints, Row, build_problem
 from fcfl.rules import Difference, rates_needed
 
 RACE = {"race": ("black", "white")}

@@ -22,7 +22,7 @@ from fcfl.federation.loop import Progress, run
 from fcfl.methods.baselines import AFL, QFFL, FedAvg
 from fcfl.models.linear import linear_logits
 from fcfl.models.linear_rows import linear_rows
-from fcfl.problem.evaluation import Problem, build_problem
+from fcfl.problem import Problem, build_problem
 from fcfl.rules import rates_needed
 from fcfl_paper.baselines import MMPF
 

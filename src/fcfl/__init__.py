@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from fcfl.models.loss import Squared as Squared
     from fcfl.models.model import Model as Model
     from fcfl.models.model import Opaque as Opaque
-    from fcfl.problem.evaluation import Evaluation as Evaluation
-    from fcfl.problem.evaluation import Problem as Problem
-    from fcfl.problem.evaluation import evaluate_point as evaluate_point
+    from fcfl.problem import Evaluation as Evaluation
+    from fcfl.problem import Problem as Problem
+    from fcfl.problem import evaluate_point as evaluate_point
     from fcfl.results import Result as Result
     from fcfl.rules import Difference as Difference
     from fcfl.rules import Ratio as Ratio
@@ -87,7 +87,7 @@ _HOME = {
     "fcfl.rules": ("Difference", "Ratio"),
     "fcfl.methods.baselines": ("AFL", "FairReg", "FedAvg", "QFFL"),
     "fcfl.methods.method": ("RoundInfo", "Status", "describe_round"),
-    "fcfl.problem.evaluation": ("Evaluation", "Problem", "evaluate_point"),
+    "fcfl.problem": ("Evaluation", "Problem", "evaluate_point"),
     "fcfl.methods.sqp.sqp": ("SQP",),
     "fcfl.methods.two_stage": ("TwoStage",),
     "fcfl.training.train": ("train",),

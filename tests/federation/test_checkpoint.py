@@ -29,8 +29,7 @@ from fcfl.methods.sqp.curvature import LimitedMemory
 from fcfl.methods.sqp.globalisation import Search
 from fcfl.methods.sqp.sqp import SQP, SQPState
 from fcfl.methods.two_stage import TwoStage, TwoStageState
-from fcfl.problem.constraints import Constraints, Row
-from fcfl.problem.evaluation import Problem, evaluate_point
+from fcfl.problem import Constraints, Problem, Row, evaluate_point
 from fcfl.rules import Difference
 from helpers import RACE, identical, pose, simulated_clients, train, zeros_for
 

@@ -9,7 +9,7 @@ from fcfl import SQP, Difference, Ratio
 from fcfl._types import CurvatureWeights, Point, Request
 from fcfl.data.client_data import ClientData
 from fcfl.methods.decisions import _LENGTHS, RestoreDecisions
-from fcfl.problem.evaluation import evaluate_point
+from fcfl.problem import evaluate_point
 from helpers import RACE, identical, pose, train, zeros_for
 
 PARITY = Difference("demographic_parity", "race", 0.03)

@@ -29,7 +29,7 @@ from fcfl.methods.private import (
     usable_rows,
 )
 from fcfl.privacy import cells_of, mu_of
-from fcfl.problem.constraints import build_constraints
+from fcfl.problem import build_constraints
 from fcfl.rules import Difference, Ratio
 
 RATES = tuple(

@@ -10,8 +10,7 @@ import pytest
 from by_slsqp import solve_by_slsqp
 from fcfl._types import Point, Report, Request
 from fcfl.methods.two_stage import TwoStage
-from fcfl.problem.constraints import Constraints
-from fcfl.problem.evaluation import Problem, evaluate_point
+from fcfl.problem import Constraints, Problem, evaluate_point
 from fcfl.rules import Difference
 from helpers import pose, simulated_clients, train, zeros_for
 

@@ -12,7 +12,7 @@ from fcfl._types import Point, Request
 from fcfl.data.builtin import adult
 from fcfl.errors import DataError
 from fcfl.methods.two_stage import TwoStage, descent_weights, two_gradient_weights
-from fcfl.problem.evaluation import evaluate_point, smooth_max
+from fcfl.problem import evaluate_point, smooth_max
 from fcfl.rules import Difference, Ratio
 from helpers import (
     RACE,

@@ -11,7 +11,7 @@ from fcfl.errors import DataError
 from fcfl.federation.loop import Progress, run
 from fcfl.methods.two_stage import TwoStage
 from fcfl.models.linear_rows import linear_rows
-from fcfl.problem.evaluation import build_problem, evaluate_point
+from fcfl.problem import build_problem, evaluate_point
 from fcfl.rules import Difference, rates_needed
 
 

@@ -25,7 +25,7 @@ from fcfl.models.loss import (
     loss_to_json,
 )
 from fcfl.models.torch_module import TorchModule
-from fcfl.problem.evaluation import build_problem, evaluate_point
+from fcfl.problem import build_problem, evaluate_point
 from fcfl.rules import Difference, rates_needed
 from helpers import (
     RACE,

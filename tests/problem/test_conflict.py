@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from fcfl._types import Report
-from fcfl.problem.evaluation import build_problem, evaluate_point
-from fcfl.problem.prices import conflict_sentence, holding_against, to_relax
+from fcfl.problem import build_problem, conflict_sentence, evaluate_point, holding_against, to_relax
 from fcfl.rules import Difference, rates_needed
 from helpers import RACE
 

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from fcfl import problem as problem_module
 from fcfl._types import Point, RateId, Request
-from fcfl.problem import constraints as constraints_module
-from fcfl.problem.constraints import Pooled, build_constraints
-from fcfl.problem.evaluation import evaluate_point
+from fcfl.problem import Pooled, build_constraints, evaluate_point
 from fcfl.rules import RATE_KINDS, Difference, Ratio, rates_needed
 from helpers import TWO_ATTRIBUTES, assert_derivative, bound_rate, pose, simulated_clients
 
@@ -86,7 +85,7 @@ def test_a_difference_block_is_the_papers_absolute_disparity_minus_budget():
 @pytest.mark.parametrize("entries", [100_000, 0], ids=["dense", "sparse"])
 def test_every_row_is_its_own_name_in_numbers(entries, monkeypatch):
     """Each row's violation is what its name says, for stacked rules of all kinds."""
-    monkeypatch.setattr(constraints_module, "_DENSE_ENTRIES", entries)
+    monkeypatch.setattr(problem_module, "_DENSE_ENTRIES", entries)
     rules = [
         Difference("equalized_odds", "race", {"north": 0.1, "west": 0.2}),
         Ratio("equal_opportunity", "sex", 0.8),
@@ -162,7 +161,7 @@ def test_without_rules_there_are_no_rows_and_no_notes():
 @pytest.mark.parametrize("kind", RULES)
 def test_gradients_are_the_derivatives_of_the_violations(kind, metric, scope, entries, monkeypatch):
     """The chain rule through the reports of real clients, forwards, along a line and backwards."""
-    monkeypatch.setattr(constraints_module, "_DENSE_ENTRIES", entries)
+    monkeypatch.setattr(problem_module, "_DENSE_ENTRIES", entries)
     rules = [kind(metric, attribute, 0.3, scope) for attribute in TWO_ATTRIBUTES]
     datas = simulated_clients(1, levels=TWO_ATTRIBUTES)
     problem, runtime = pose(datas, rules)
@@ -335,7 +334,7 @@ def pooled_rows(seed=0, n_clients=5, n_params=4):
 
 @pytest.mark.parametrize("entries", [100_000, 0], ids=["dense", "sparse"])
 def test_rows_with_averages_are_the_product_written_out(entries, monkeypatch):
-    monkeypatch.setattr(constraints_module, "_DENSE_ENTRIES", entries)
+    monkeypatch.setattr(problem_module, "_DENSE_ENTRIES", entries)
     pooled, dense, rng = pooled_rows()
     r, mu = rng.random(pooled.n_columns), rng.random(len(pooled))
     np.testing.assert_allclose(pooled.apply(r), dense @ r)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fcfl._types import Point, Request
-from fcfl.problem.evaluation import evaluate_point
+from fcfl.problem import evaluate_point
 from fcfl.rules import Difference
 from helpers import RACE, TWO_ATTRIBUTES, assert_derivative, pose, simulated_clients
 

@@ -5,8 +5,7 @@ import pytest
 
 from fcfl._types import Point, Request
 from fcfl.methods.sqp.sqp import SQP
-from fcfl.problem.evaluation import evaluate_point
-from fcfl.problem.prices import budget_prices
+from fcfl.problem import budget_prices, evaluate_point
 from fcfl.rules import Difference, Ratio
 from helpers import pose, simulated_clients, train, zeros_for
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fcfl.problem.evaluation import smooth_max
+from fcfl.problem import smooth_max
 from helpers import assert_derivative
 
 SCALES = [1e-8, 1e-4, 1.0, 1e4, 1e8]

@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 
 from fcfl._types import CurvatureWeights, Point
 from fcfl.methods.two_stage import TwoStage
-from fcfl.problem.evaluation import Problem
+from fcfl.problem import Problem
 from fcfl.runs.synthetic import SYNTHETIC, SyntheticClient, constrained_optimum, start
 from helpers import SYNTHETIC_RATE, assert_derivative, bound_rate, train
 

@@ -7,8 +7,7 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from fcfl import Difference, Ratio
-from fcfl.problem.constraints import build_constraints
-from fcfl.problem.evaluation import Problem
+from fcfl.problem import Problem, build_constraints
 from fcfl.rules import rates_needed
 from fcfl.training.margins import (
     ODD,

@@ -30,7 +30,7 @@ from fcfl.federation.checkpoint import checkpoint_path, load_checkpoint
 from fcfl.federation.session import FREE, may_change
 from fcfl.methods.method import Status, options_of
 from fcfl.methods.private import Private
-from fcfl.problem.evaluation import Problem
+from fcfl.problem import Problem
 from fcfl.runs import Experiment
 from fcfl.runs.run import is_same_run
 from helpers import identical, simulated_clients

@@ -14,7 +14,7 @@ from fcfl.federation.federation import Federation
 from fcfl.federation.loop import Progress, run
 from fcfl.federation.session import Session
 from fcfl.models.linear import Linear
-from fcfl.problem.evaluation import build_problem
+from fcfl.problem import build_problem
 from fcfl.results.result import DataSource, Start
 from fcfl.rules import rates_needed
 from fcfl.training.choose import (

@@ -8,7 +8,7 @@ from on_rows import different_clients, odd_clients, pose_for
 
 from fcfl._types import Point, Request
 from fcfl.models.rates import rate_members
-from fcfl.problem.evaluation import evaluate_point
+from fcfl.problem import evaluate_point
 from fcfl.rules import Difference
 from fcfl_paper.baselines.fairfed import (
     FairFed,

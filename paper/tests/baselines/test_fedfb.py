@@ -6,7 +6,7 @@ from on_rows import finish, lowest_sum, pose_for
 
 from fcfl._types import Point, Request
 from fcfl.data.client_data import ClientData
-from fcfl.problem.evaluation import evaluate_point
+from fcfl.problem import evaluate_point
 from fcfl_paper.baselines.fedfb import FedFB, cell_sums, lean
 from fcfl_paper.baselines.questions import LossesByLabel
 from helpers import RACE, simulated_clients, train, zeros_for

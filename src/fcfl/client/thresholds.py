@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcfl._types import LABEL_OF, ClientId, RateKind, Vector
-from fcfl.problem.constraints import Constraints
+from fcfl.problem import Constraints
 
 MAX_OF_TWO = 1200  # thresholds of all groups together where two kinds of rates are compared
 MAX_KINDS = 2

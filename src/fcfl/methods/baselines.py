@@ -13,7 +13,7 @@ from fcfl._checks import check_count, check_non_negative, check_params, check_po
 from fcfl._types import Matrix, Point, Reports, Request, Vector
 from fcfl.extras import LocalTraining, check_batch_rows
 from fcfl.methods.method import RoundInfo, Status, describe_round
-from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point
+from fcfl.problem import Evaluation, Problem, evaluate_point
 
 _DIVERGED = 10.0  # mean loss in nats that suggests a smaller step; zero parameters have log 2
 _STEADY = 50  # rounds until steps of FairReg shrink: at the kink of |D| a fixed step oscillates

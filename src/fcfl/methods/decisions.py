@@ -21,7 +21,7 @@ from fcfl._types import CurvatureWeights, Matrix, Point, Reports, Request, Vecto
 from fcfl.methods.method import RoundInfo, Status, describe_round
 from fcfl.methods.sqp.curvature import Exact, no_memory
 from fcfl.methods.sqp.subproblem import Target, find_step
-from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point
+from fcfl.problem import Evaluation, Problem, evaluate_point
 
 KEPT = 1e-9  # decisions are counts: beyond rounding there is no tolerance
 

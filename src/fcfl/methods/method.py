@@ -16,7 +16,7 @@ import numpy as np
 from fcfl._checks import is_count
 from fcfl._types import ClientId, Point, RateKind, Reports, Request, Vector
 from fcfl.errors import MethodError
-from fcfl.problem.evaluation import Evaluation, Problem
+from fcfl.problem import Evaluation, Problem
 
 Status = Literal["running", "converged", "stopped", "infeasible", "failed"]
 

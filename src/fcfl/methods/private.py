@@ -42,8 +42,7 @@ from fcfl.privacy import (
     mu_of,
     rates_of_a_row,
 )
-from fcfl.problem.constraints import Constraints
-from fcfl.problem.evaluation import Problem
+from fcfl.problem import Constraints, Problem
 
 DISTRUST = 0.5  # relative standard deviation of a predicted change
 MAX_RESPONSE = 4.0  # factor on the smooth slopes; its inverse is the smallest

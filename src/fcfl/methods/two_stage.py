@@ -38,8 +38,7 @@ from fcfl._checks import (
 from fcfl._types import Matrix, Point, Reports, Request, Vector, brief_repr
 from fcfl.errors import SolverError
 from fcfl.methods.method import RoundInfo, Status, describe_round
-from fcfl.problem.constraints import FEASIBILITY_TOLERANCE
-from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point, smooth_max
+from fcfl.problem import FEASIBILITY_TOLERANCE, Evaluation, Problem, evaluate_point, smooth_max
 
 FeasibleBy = Literal["smooth", "hard"]
 ParetoRows = Literal["all", "one"]

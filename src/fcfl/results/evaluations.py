@@ -11,7 +11,7 @@ from fcfl.audit.auditing import Audit, Counted, Part, Simultaneous, audit_client
 from fcfl.audit.forecast import forecast
 from fcfl.audit.verdicts import compare, disparity_value
 from fcfl.client.counts import Counts
-from fcfl.problem.prices import Price
+from fcfl.problem import Price
 from fcfl.rules import Rule
 
 from .result import (

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fcfl._checks import first_of
 from fcfl._types import ClientId
 from fcfl.audit.verdicts import Disparity
-from fcfl.problem.constraints import FEASIBILITY_TOLERANCE, Row, name_of
+from fcfl.problem import FEASIBILITY_TOLERANCE, Row, name_of
 
 from .result import MarginSummary, PoolingSummary, Result
 

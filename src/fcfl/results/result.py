@@ -21,7 +21,7 @@ from fcfl.audit.auditing import FailOn, Part, Simultaneous
 from fcfl.audit.verdicts import Disparity
 from fcfl.models.loss import HALF
 from fcfl.models.rates import GroupThresholds
-from fcfl.problem.prices import Price
+from fcfl.problem import Price
 
 from .many_runs import SweepPoint
 

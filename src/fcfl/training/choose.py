@@ -28,7 +28,7 @@ from fcfl.methods.sqp import SQPState
 from fcfl.methods.sqp.sqp import inverse_factor, loss_curvature, target_of
 from fcfl.models.influence import LeaveOneOut
 from fcfl.models.model import Model
-from fcfl.problem.evaluation import Problem, evaluate_point
+from fcfl.problem import Problem, evaluate_point
 from fcfl.results.result import Selection, SelectionLine, Start, objective_name
 from fcfl.training.run import Run, Stage, as_method
 

@@ -47,8 +47,7 @@ from scipy.special import ndtr, ndtri
 
 from fcfl._types import ClientId, Vector
 from fcfl.audit.forecast import SHARED_ROWS, TRUSTED_ROWS
-from fcfl.problem.constraints import SHIFT, Constraints, Pooled, Row, no_rows
-from fcfl.problem.evaluation import Problem
+from fcfl.problem import SHIFT, Constraints, Pooled, Problem, Row, no_rows
 from fcfl.rules import LEAST_ROWS, RATE_KINDS, Rule
 
 Pooling: TypeAlias = Literal["auto", "none"]

@@ -21,8 +21,7 @@ from fcfl.methods.private import (
     unsure_budgets,
 )
 from fcfl.privacy import attributes_of, cells_of
-from fcfl.problem.constraints import exceeded_by
-from fcfl.problem.evaluation import Problem, build_problem
+from fcfl.problem import Problem, build_problem, exceeded_by
 from fcfl.results.evaluations import AuditTerms, Evaluations
 from fcfl.results.result import Privacy, PrivacyLoss
 from fcfl.rules import Rule

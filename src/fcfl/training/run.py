@@ -22,8 +22,7 @@ from fcfl.methods import method as methods
 from fcfl.methods.method import RoundInfo, traits_of
 from fcfl.methods.registry import METHODS, check_method
 from fcfl.models.model import Model
-from fcfl.problem.constraints import no_rows
-from fcfl.problem.evaluation import Evaluation, Problem, build_problem, evaluate_point
+from fcfl.problem import Evaluation, Problem, build_problem, evaluate_point, no_rows
 from fcfl.rules import LEAST_ROWS, Rule, rates_needed
 from fcfl.training.margins import Pooling, pooled_rows
 

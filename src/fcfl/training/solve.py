@@ -27,8 +27,7 @@ from fcfl.methods.decisions import KEPT, RestoreDecisions, confusions
 from fcfl.methods.method import traits_of
 from fcfl.methods.sqp.sqp import inverse_factor, loss_curvature
 from fcfl.models.influence import GradientSpread
-from fcfl.problem.constraints import FEASIBILITY_TOLERANCE, Constraints, exceeded_by
-from fcfl.problem.evaluation import Problem, evaluate_point
+from fcfl.problem import FEASIBILITY_TOLERANCE, Constraints, Problem, evaluate_point, exceeded_by
 from fcfl.results import result as results
 from fcfl.results.findings import margin_notes, pooling_notes
 from fcfl.rules import Rule, with_label, without_budgets

@@ -18,7 +18,7 @@ from fcfl.client.thresholds import MAX_KINDS, windows_of
 from fcfl.federation.federation import Federation
 from fcfl.methods.decisions import KEPT
 from fcfl.models.rates import THRESHOLDS, GroupThresholds
-from fcfl.problem.constraints import exceeded_by
+from fcfl.problem import exceeded_by
 from fcfl.rules import Rule
 from fcfl.training import margins
 from fcfl.training.solve import Demands, Solved

@@ -24,8 +24,7 @@ from fcfl.methods.method import traits_of
 from fcfl.models.loss import HALF
 from fcfl.models.model import Model, at_threshold
 from fcfl.models.rates import Thresholds
-from fcfl.problem.constraints import FEASIBILITY_TOLERANCE, exceeded_by
-from fcfl.problem.evaluation import evaluate_point
+from fcfl.problem import FEASIBILITY_TOLERANCE, evaluate_point, exceeded_by
 from fcfl.results.degenerate import find_degenerate, threshold_selecting
 from fcfl.results.evaluations import AuditTerms, Evaluations
 from fcfl.results.result import Degenerate

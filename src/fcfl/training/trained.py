@@ -14,8 +14,7 @@ from fcfl.federation.loop import sum_tallies
 from fcfl.methods.method import RoundInfo
 from fcfl.models.model import Model
 from fcfl.models.rates import GroupThresholds
-from fcfl.problem.evaluation import Evaluation
-from fcfl.problem.prices import Price, budget_prices
+from fcfl.problem import Evaluation, Price, budget_prices
 from fcfl.results import result as results
 from fcfl.results.evaluations import Evaluations, row_sections
 from fcfl.rules import Rule

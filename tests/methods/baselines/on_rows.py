@@ -9,7 +9,7 @@ from fcfl.data.client_data import ClientData
 from fcfl.methods.method import traits_of
 from fcfl.methods.registry import METHODS
 from fcfl.models.linear_rows import linear_rows
-from fcfl.problem.evaluation import build_problem
+from fcfl.problem import build_problem
 from fcfl.rules import Difference, rates_needed
 from fcfl.training.run import with_references
 from helpers import RACE, simulated_clients, simulated_data, train, zeros_for

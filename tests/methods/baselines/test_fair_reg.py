@@ -4,7 +4,7 @@ from on_rows import finish, lowest_sum, pose_for
 
 from fcfl._types import Point, Request
 from fcfl.methods.baselines import FairReg, penalised_loss
-from fcfl.problem.evaluation import evaluate_point
+from fcfl.problem import evaluate_point
 from fcfl.rules import Difference
 from helpers import RACE, TWO_ATTRIBUTES, assert_derivative, simulated_clients
 

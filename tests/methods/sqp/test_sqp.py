@@ -19,8 +19,7 @@ from fcfl.data.client_data import ClientData
 from fcfl.errors import DataError
 from fcfl.methods.baselines import FedAvg
 from fcfl.methods.sqp.sqp import SQP, target_of
-from fcfl.problem.constraints import Constraints, Row
-from fcfl.problem.evaluation import Problem, evaluate_point
+from fcfl.problem import Constraints, Problem, Row, evaluate_point
 from fcfl.rules import Difference, Ratio
 from fcfl.runs.synthetic import SYNTHETIC, SyntheticClient
 from helpers import (

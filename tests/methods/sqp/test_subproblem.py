@@ -12,7 +12,7 @@ from fcfl.methods.sqp import subproblem
 from fcfl.methods.sqp.curvature import Exact, no_memory
 from fcfl.methods.sqp.globalisation import merit_of_rows
 from fcfl.methods.sqp.subproblem import Target, kkt_residual, solve_step
-from fcfl.problem.evaluation import Problem, build_problem, evaluate_point
+from fcfl.problem import Problem, build_problem, evaluate_point
 from fcfl.rules import Difference, rates_needed
 from fcfl.runs.synthetic import SYNTHETIC, SyntheticClient
 from helpers import RACE, SYNTHETIC_RATE, assert_derivative, bound_rate, pose, simulated_clients

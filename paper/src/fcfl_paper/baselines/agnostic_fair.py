@@ -15,7 +15,7 @@ from fcfl._types import Matrix, Point, RateKind, Reports, Request, Vector
 from fcfl.errors import SolverError
 from fcfl.methods.baselines import Iterate, after_round, check_steps
 from fcfl.methods.method import RoundInfo, describe_round
-from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point
+from fcfl.problem import Evaluation, Problem, evaluate_point
 
 from .questions import KernelSums
 

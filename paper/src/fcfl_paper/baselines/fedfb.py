@@ -20,7 +20,7 @@ from fcfl.methods.baselines import (
     row_shares,
 )
 from fcfl.methods.method import RoundInfo, describe_round
-from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point
+from fcfl.problem import Evaluation, Problem, evaluate_point
 
 from .questions import LossesByLabel, WeightedTraining, cells
 

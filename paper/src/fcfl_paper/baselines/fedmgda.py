@@ -15,7 +15,7 @@ from fcfl._types import Matrix, Point, Reports, Request, Vector
 from fcfl.errors import SolverError
 from fcfl.methods.baselines import Iterate, after_round, check_steps, row_shares
 from fcfl.methods.method import RoundInfo, describe_round
-from fcfl.problem.evaluation import Problem, evaluate_point
+from fcfl.problem import Problem, evaluate_point
 
 _SHORTEST = 1e-10  # a step below this share of `step_size` counts as none
 _ARMIJO = 1e-4  # share of the predicted decrease that a step must achieve

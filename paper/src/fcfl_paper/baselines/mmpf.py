@@ -14,7 +14,7 @@ from fcfl._types import Point, Reports, Request, Vector
 from fcfl.methods.baselines import Iterate, check_steps
 from fcfl.methods.method import RoundInfo, describe_round
 from fcfl.methods.sqp.curvature import LimitedMemory, no_memory
-from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point
+from fcfl.problem import Evaluation, Problem, evaluate_point
 
 _ARMIJO = 1e-4  # share of the predicted decrease that a step must achieve
 _SHORTEST = 1e-8  # share of a quasi-Newton step below which a fit counts as done

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from fcfl._types import ClientId, Extra, Matrix, Point, Vector, client_seed
 from fcfl.extras import Items, LocalTraining, train_locally
-from fcfl.problem.evaluation import Problem
+from fcfl.problem import Problem
 
 Positions: TypeAlias = NDArray[np.int64]
 

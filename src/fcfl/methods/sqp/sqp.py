@@ -68,9 +68,13 @@ from fcfl.methods.sqp.subproblem import (
     model_gap,
     step_within_slack,
 )
-from fcfl.problem.constraints import FEASIBILITY_TOLERANCE
-from fcfl.problem.evaluation import Evaluation, Problem, evaluate_point
-from fcfl.problem.prices import conflict_sentence
+from fcfl.problem import (
+    FEASIBILITY_TOLERANCE,
+    Evaluation,
+    Problem,
+    conflict_sentence,
+    evaluate_point,
+)
 
 # A client's part of the Hessian is n × n: with 2,000 parameters 32 MB for each point of a request.
 _EXACT_PARAMS = 2000

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from fcfl._types import ClientId, CurvatureWeights, Matrix, Vector
 from fcfl.methods.sqp.curvature import Curvature, Exact, LimitedMemory
 from fcfl.methods.sqp.qp import solve_dual_qp
-from fcfl.problem.constraints import FEASIBILITY_TOLERANCE
-from fcfl.problem.evaluation import Evaluation, Problem, smooth_max
+from fcfl.problem import FEASIBILITY_TOLERANCE, Evaluation, Problem, smooth_max
 
 Rows: TypeAlias = tuple[Vector, Vector]
 """Objective rows and constraint rows at a point."""

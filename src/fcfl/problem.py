@@ -1,10 +1,23 @@
-r"""Rules become linear rows over group rates; reports become violations and their gradients.
+r"""The problem a method solves, one point of it as the server sees it, and the prices of budgets.
+
+Rules become linear rows over group rates (`build_constraints`); reports of clients become losses,
+violations and their gradients (`Evaluation`):
 
 .. math:: v = A r - b \le 0
 
 over the stacked rates r of all clients, in the order client by client. Rows that bound the same
 disparity (both signs, all pairs of groups) form a *block*; a block's violation is its largest row,
 which is the paper's :math:`|D_k| - \epsilon_k`.
+
+At an optimum the multipliers of the rows give the shadow price of every budget (`budget_prices`):
+
+.. math:: \text{price} = -\frac{\partial f^*}{\partial \epsilon}
+          = \sum_j \mu_j \frac{\partial b_j}{\partial \epsilon}
+
+with :math:`f^*` the optimum, :math:`\epsilon` the budget, and :math:`\mu_j` and :math:`b_j` the
+multipliers and bounds of the rows it occurs in. This holds where the optimum is differentiable in
+the budget, and to first order: a budget relaxed by more may stop being active. Where budgets cannot
+be met together, `conflict_sentence` names those to relax.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,10 +27,10 @@ from itertools import permutations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from fcfl._types import ClientId, Matrix, RateId, Vector, brief_repr
+from fcfl._types import ClientId, Matrix, RateId, Report, Reports, Vector, brief_repr, curvature_sum
 from fcfl.rules import Rule, with_label
 
 FEASIBILITY_TOLERANCE = 1e-6  # a smooth violation up to this counts as met
@@ -325,3 +338,252 @@ class _Builder:
             entry_value=triples[:, 2].copy(),
             n_columns=self.n_columns,
         )
+
+
+@dataclass(frozen=True)
+class Problem:
+    r"""Clients, their row counts, the constraints, and the L2 weight added to every loss.
+
+    What a method solves is built of these: minimise some function of the losses
+    :math:`l_k(\theta) + \frac{\lambda}{2} |\theta|^2` subject to :math:`A r(\theta) \le b`.
+
+    ``comparisons`` are the positions of rates that some rule compares with each other, budget or
+    not. ``references`` are rows disclosed to the server, for the one method that needs them.
+    """
+
+    clients: tuple[ClientId, ...]
+    n_rows: Vector
+    n_rates: int
+    constraints: Constraints
+    l2: float = 0.0
+    rates: tuple[RateId, ...] = ()
+    comparisons: tuple[tuple[int, ...], ...] = ()
+    references: Matrix | None = None
+
+    __repr__ = brief_repr
+
+
+def build_problem(
+    rules: Sequence[Rule],
+    rates: Sequence[RateId],
+    reports: Reports,
+    *,
+    l2: float = 0.0,
+    min_group_rows: float | None = 1.0,
+) -> tuple[Problem, tuple[str, ...]]:
+    """Build the problem from the rules and one report per client (only its counts are used).
+
+    Also returns a sentence for every group that is left out because it has too few rows.
+    """
+    clients = tuple(reports)
+    counts = np.array([reports[client][0].group_counts for client in clients])
+    counts = counts.reshape(len(clients), len(rates))
+    constraints, notes = build_constraints(rules, clients, rates, counts, min_group_rows)
+    n_rows = np.array([reports[client][0].n_rows for client in clients])
+    rates, compared = tuple(rates), compared_rates(rules, rates)
+    return Problem(clients, n_rows, len(rates), constraints, l2, rates, compared), notes
+
+
+def compared_rates(rules: Sequence[Rule], rates: Sequence[RateId]) -> tuple[tuple[int, ...], ...]:
+    """Return the positions of the rates that some rule compares, each comparison once."""
+    kinds = dict.fromkeys((kind, rule.attribute) for rule in rules for kind in rule.kinds)
+    return tuple(
+        tuple(i for i, rate in enumerate(rates) if (rate.kind, rate.attribute) == key)
+        for key in kinds
+    )
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """All clients' losses, violations and, if they were asked for, gradients at one point.
+
+    ``reports`` are in the order of ``problem.clients``. Everything is computed when it is first
+    used and kept: a method reads the same losses many times, and often no gradient at all.
+    ``curvature_sum`` is there if the clients' curvatures were added up on the way.
+    """
+
+    problem: Problem
+    params: Vector
+    reports: tuple[Report, ...]
+    curvature_sum: Matrix | None = None
+
+    __repr__ = brief_repr
+
+    @cached_property
+    def losses(self) -> Vector:
+        """Loss of each client, the L2 term included."""
+        losses = np.array([report.loss for report in self.reports])
+        losses += 0.5 * self.problem.l2 * (self.params @ self.params)
+        return losses
+
+    @cached_property
+    def loss_grads(self) -> Matrix:
+        """Gradient of each client's loss, of shape (clients, params)."""
+        return np.array([self.loss_grad(client) for client in range(len(self.reports))])
+
+    @cached_property
+    def rates(self) -> Vector:
+        """Smooth rates of all clients, stacked client by client: (clients · rates,)."""
+        return np.concatenate([report.rates for report in self.reports])
+
+    @cached_property
+    def violations(self) -> Vector:
+        """Violation of every row, of shape (rows,), feasible where ``<= 0``."""
+        return self.problem.constraints.violations(self.rates)
+
+    @cached_property
+    def worst_rows(self) -> NDArray[np.int64]:
+        """The row that decides each block."""
+        return self.problem.constraints.worst_rows(self.violations)
+
+    @property
+    def block_violations(self) -> Vector:
+        """Violation of each block: the paper's disparity minus budget."""
+        return self.violations[self.worst_rows]
+
+    def violation_grads(self, rows: NDArray[np.int64]) -> Matrix:
+        """Return gradients of the violations of ``rows``; only the rates they touch are read."""
+        return self.problem.constraints.gradients(self._rate_grad, rows, self.params.size)
+
+    def _rate_grad(self, column: int) -> Vector:
+        client, rate = divmod(column, self.problem.n_rates)
+        grads = self.reports[client].rate_grads
+        if grads is None:
+            raise ValueError("This point was asked for values only; it has no gradients.")
+        gradient: Vector = grads[rate]
+        return gradient
+
+    def loss_grad(self, client: int) -> Vector:
+        """Return the gradient of one client's loss."""
+        grad = self.reports[client].loss_grad
+        if grad is None:
+            raise ValueError("This point was asked for values only; it has no gradients.")
+        return grad + self.problem.l2 * self.params
+
+    def slopes(self, direction: Vector) -> tuple[Vector, Vector]:
+        """Return derivatives of all losses and of all violations along ``direction``.
+
+        Without the gradients of the rows themselves: one product per client, however many rows.
+        """
+        losses = np.array([report.loss_grad @ direction for report in self.reports])  # type: ignore[operator]
+        losses += self.problem.l2 * (self.params @ direction)
+        rates = np.concatenate([report.rate_grads @ direction for report in self.reports])  # type: ignore[operator]
+        return losses, self.problem.constraints.apply(rates)
+
+    @property
+    def curvature(self) -> Matrix:
+        """The sum of the clients' parts of the Lagrangian's Hessian, of shape (params, params)."""
+        if self.curvature_sum is not None:
+            return self.curvature_sum
+        total = np.zeros((self.params.size, self.params.size))
+        for report in self.reports:
+            if report.curvature is None:
+                raise ValueError("This point was asked for no curvature; it has none.")
+            total += report.curvature
+        return total
+
+    @property
+    def largest_violation(self) -> float:
+        """The largest violation, minus infinity without constraints."""
+        return float(self.violations.max()) if self.violations.size else -np.inf
+
+
+def evaluate_point(
+    problem: Problem, params: Vector, reports: Reports, index: int = 0
+) -> Evaluation:
+    """Return the evaluation of point ``index`` of the request from the reports."""
+    own = tuple(reports[client][index] for client in problem.clients)
+    return Evaluation(problem, params, own, curvature_sum(reports, index))
+
+
+def smooth_max(values: ArrayLike, temperature: float) -> tuple[float, Vector]:
+    r"""Return the smooth maximum of ``values`` (eq. 10 of the paper) and its gradient.
+
+    .. math:: \hat m_\delta(v) = \delta \log \sum_i e^{v_i / \delta}
+              \in [\max_i v_i,\; \max_i v_i + \delta \log n]
+
+    The gradient is ``softmax(values / temperature)``, a point on the simplex. The maximum of no
+    values is minus infinity.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    if values.size == 0:
+        return -np.inf, np.zeros(0)
+    largest = values.max()
+    terms = np.exp((values - largest) / temperature)  # at most 1, so nothing overflows
+    total = terms.sum()
+    return float(largest + temperature * np.log(total)), terms / total
+
+
+_NOTHING = 1e-9  # a multiplier below this is rounding: the dual solver's own residual
+
+
+@dataclass(frozen=True)
+class Price:
+    """How much the objective falls per unit by which one budget is relaxed.
+
+    For a difference rule relaxing means a larger budget, for a ratio rule a smaller one. ``client``
+    is ``None`` for a budget over all clients' rows together.
+    """
+
+    client: ClientId | None
+    rule: str
+    metric: str
+    attribute: str
+    value: float
+
+
+def budget_prices(at: Evaluation, row_weights: Vector) -> list[Price]:
+    """Return the prices of all budgets, the most expensive first; those without a price have 0.
+
+    ``row_weights`` are the multipliers of all rows at the optimum ``at``, of shape (rows,).
+    """
+    totals: dict[tuple[ClientId | None, str, str, str], float] = {}
+    for index, row in enumerate(at.problem.constraints.rows):
+        if row.rule == SHIFT:
+            continue
+        key = (row.client, row.rule, row.metric, row.attribute)
+        weight = float(row_weights[index]) if row_weights[index] > _NOTHING else 0.0
+        totals[key] = totals.get(key, 0.0) + weight * _bound_slope(at, index, row)
+    listed = [Price(*key, value) for key, value in totals.items()]
+    return sorted(listed, key=lambda price: -price.value)
+
+
+def _bound_slope(at: Evaluation, index: int, row: Row) -> float:
+    """Return how fast a row is loosened as its budget is relaxed: 1, or the multiplied rate."""
+    if row.rule != "ratio" or row.budget == 0:
+        return 1.0
+    constraints = at.problem.constraints
+    entries = constraints.entry_row == index
+    multiplied = entries & (constraints.entry_value > 0)
+    weights = constraints.entry_value[multiplied]
+    return float(np.average(at.rates[constraints.entry_column[multiplied]], weights=weights))
+
+
+def to_relax(at: Evaluation) -> list[tuple[Row, float]]:
+    """Return the exceeded rows at a point of least total violation, and by how much.
+
+    The total is a sum of absolute violations, not of squares: like an L1 penalty it concentrates
+    on few rows, so that few budgets need to be relaxed.
+    """
+    rows = at.problem.constraints.rows
+    over = np.flatnonzero(at.violations > FEASIBILITY_TOLERANCE)
+    listed = [(rows[i], float(at.violations[i])) for i in over]
+    return sorted(listed, key=lambda item: -item[1])
+
+
+def holding_against(at: Evaluation, row_weights: Vector) -> list[Row]:
+    """Return rows that are met but have a positive weight: they conflict with exceeded ones."""
+    rows = at.problem.constraints.rows
+    met = at.violations <= FEASIBILITY_TOLERANCE
+    return [rows[i] for i in np.flatnonzero(met & (row_weights > FEASIBILITY_TOLERANCE))]
+
+
+def conflict_sentence(at: Evaluation, row_weights: Vector) -> str:
+    """Return a sentence on the budgets to relax, by how much, and those they conflict with.
+
+    At most five of each; ``row_weights`` are the multipliers at the point.
+    """
+    relax = ", ".join(f"{name_of(row)} by {amount:.3g}" for row, amount in to_relax(at)[:5])
+    against = list(dict.fromkeys(name_of(row) for row in holding_against(at, row_weights)))[:5]
+    why = f", which conflicts with {', '.join(against)}" if against else ""
+    return f"The budgets cannot be met together near this model. Relax {relax}{why}."
