@@ -66,7 +66,7 @@ def test_the_server_needs_neither_tables_nor_a_client():
 
 
 def test_reading_a_checkpoint_needs_no_tables():
-    modules = ["fcfl.federation.loop", "fcfl.federation.checkpoint", "fcfl.federation.history"]
+    modules = ["fcfl.federation.loop", "fcfl.federation.checkpoint"]
     import_without(["pandas", "pyarrow", "torch", "flwr", "fcfl.data"], modules, bare=True)
 
 

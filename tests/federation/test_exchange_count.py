@@ -10,8 +10,8 @@ import pytest
 
 from fcfl import Difference, FCFLClassifier
 from fcfl.errors import Interrupted
-from fcfl.federation.exchange_count import EXCHANGES, ExchangeCount, read_exchanges
 from fcfl.federation.federation import Federation
+from fcfl.federation.loop import EXCHANGES, ExchangeCount, read_exchanges
 from fcfl.federation.session import Session
 from fcfl.models.linear import Linear
 from fcfl.results import read_result

@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from fcfl.federation.history import History, join_histories, read_history
+from fcfl.federation.checkpoint import History, join_histories, read_history
 from fcfl.methods.method import RoundInfo
 
 

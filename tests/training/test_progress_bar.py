@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from fcfl.federation.progress import facts_of, phase_of, progress_bar
+from fcfl.federation.session import facts_of, phase_of, progress_bar
 from fcfl.methods.method import RoundInfo
 
 NAN = float("nan")

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from fcfl.federation.progress import OverPhases
-from fcfl.federation.session import Session
+from fcfl.federation.session import OverPhases, Session
 from fcfl.methods.method import RoundInfo
 from fcfl.runs import Experiment, run_experiment
 from hospital import stays, written

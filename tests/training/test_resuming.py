@@ -4,8 +4,8 @@ import pytest
 
 from fcfl import Difference
 from fcfl.errors import Interrupted
-from fcfl.federation.exchange_count import ExchangeCount
 from fcfl.federation.federation import Federation
+from fcfl.federation.loop import ExchangeCount
 from fcfl.federation.session import Session
 from fcfl.models.linear import Linear
 from fcfl.training.train import train

@@ -107,7 +107,7 @@ def progress_bar(title: str) -> Iterator["OnRound | None"]:
     if not err_console.is_terminal:
         yield None
         return
-    from fcfl.federation.progress import terminal_bar
+    from fcfl.federation.session import terminal_bar
 
     with terminal_bar(title, err_console) as on_round:
         yield on_round

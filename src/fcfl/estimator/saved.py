@@ -16,7 +16,7 @@ from fcfl._files import replace_file, write_json
 from fcfl.audit.auditing import Audit, GroupScores, Part
 from fcfl.audit.verdicts import Disparity, Forecast, GroupCount
 from fcfl.errors import DataError
-from fcfl.federation.history import History
+from fcfl.federation.checkpoint import History
 from fcfl.federation.serialise import Serialiser, plain
 from fcfl.methods.method import RoundInfo
 from fcfl.methods.registry import METHODS

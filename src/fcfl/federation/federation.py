@@ -41,7 +41,7 @@ from fcfl.federation.arrivals import (
     check_reports,
     check_thresholds,
 )
-from fcfl.federation.exchange_count import ExchangeCount, Phase
+from fcfl.federation.loop import ExchangeCount, Phase
 from fcfl.models.kernels import CurvatureSum
 from fcfl.policy import Policy, PrivacyBudget
 from fcfl.preference import Ballot, Choices

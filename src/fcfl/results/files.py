@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fcfl._files import read_json
 from fcfl.errors import DataError
-from fcfl.federation.history import read_history
+from fcfl.federation.checkpoint import read_history
 from fcfl.methods.method import RoundInfo
 
 from .many_runs import Comparison, Sweep, SweepPoint

@@ -19,10 +19,9 @@ from fcfl._types import ClientId
 from fcfl.client.client import Setup, rules_in_force
 from fcfl.client.counts import Counts
 from fcfl.errors import AbsentClientError, CheckpointError, DataError, FCFLError, Interrupted
-from fcfl.federation.checkpoint import checkpoint_path
-from fcfl.federation.exchange_count import read_exchanges
-from fcfl.federation.history import read_history
+from fcfl.federation.checkpoint import checkpoint_path, read_history
 from fcfl.federation.journal import Journal
+from fcfl.federation.loop import read_exchanges
 from fcfl.federation.session import Session
 from fcfl.methods.registry import METHODS, check_method
 from fcfl.negotiation.bargaining import Bargain

@@ -10,8 +10,7 @@ from fcfl._files import replace_file, write_json
 from fcfl._types import Vector
 from fcfl.errors import CheckpointError, FCFLError, Interrupted
 from fcfl.federation.checkpoint import checkpoint_path
-from fcfl.federation.progress import OverPhases
-from fcfl.federation.session import OnRound, Session, forget, may_change
+from fcfl.federation.session import OnRound, OverPhases, Session, forget, may_change
 from fcfl.results import Result, read_result
 from fcfl.results.files import RESULT
 from fcfl.results.findings import exceeded_budgets

@@ -8,7 +8,7 @@ from typing import Any
 from fcfl._types import ClientId
 from fcfl.client.client import Introduction
 from fcfl.errors import AbsentClientError, FCFLError, ReportError
-from fcfl.federation.exchange_count import ExchangeCount
+from fcfl.federation.loop import ExchangeCount
 from fcfl.federation.serialise import WireError
 from fcfl.sites.messages import (
     Answer,

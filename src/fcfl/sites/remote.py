@@ -13,8 +13,8 @@ from fcfl.data.columns import label_pair
 from fcfl.data.schema import EMPTY
 from fcfl.errors import DataError, FCFLError
 from fcfl.federation.arrivals import KnownCounts, check_site_introduction
-from fcfl.federation.exchange_count import ExchangeCount
 from fcfl.federation.federation import Check, CheckReports, Federation
+from fcfl.federation.loop import ExchangeCount
 from fcfl.sites.exchange import Exchange, Traffic
 from fcfl.sites.messages import EXTRAS, Agreement, Ask, Terms
 from fcfl.sites.transport import Transport

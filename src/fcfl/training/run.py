@@ -13,10 +13,9 @@ from fcfl.audit.verdicts import compare, disparity_value
 from fcfl.client.client import Introduction, Setup, all_levels, rules_in_force
 from fcfl.errors import AbsentClientError, DataError
 from fcfl.extras import DisclosedRows
-from fcfl.federation.exchange_count import Phase
+from fcfl.federation.checkpoint import join_histories
 from fcfl.federation.federation import Bound, Federation
-from fcfl.federation.history import join_histories
-from fcfl.federation.loop import Progress
+from fcfl.federation.loop import Phase, Progress
 from fcfl.federation.session import HISTORY, Session, run_rounds
 from fcfl.methods import method as methods
 from fcfl.methods.method import RoundInfo, traits_of

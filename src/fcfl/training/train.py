@@ -17,8 +17,7 @@ from fcfl import _checks as checks
 from fcfl._types import Vector
 from fcfl.errors import AbsentClientError, FCFLError
 from fcfl.federation.federation import Federation
-from fcfl.federation.progress import progress_bar
-from fcfl.federation.session import Session, forget
+from fcfl.federation.session import Session, forget, progress_bar
 from fcfl.methods.decisions import KEPT
 from fcfl.methods.method import traits_of
 from fcfl.models.loss import HALF

@@ -20,7 +20,7 @@ import pandas as pd
 from fcfl._files import replace_file
 from fcfl.data import BUILTIN, load_adult_frames
 from fcfl.errors import DataError, FCFLError, Interrupted
-from fcfl.federation.history import read_history
+from fcfl.federation.checkpoint import read_history
 from fcfl.results import Part, Result
 from fcfl.runs.run import run_experiment
 from fcfl.runs.settings import Experiment
