@@ -1,8 +1,9 @@
 """Train a combination of budgets, or one client alone, and return what every client gets.
 
-Everything goes through `fcfl.training.train`, with plain budgets; ``l2`` and ``objective`` are
-chosen once, without budgets. Every training starts from the model without budgets: with budgets
-there are several optima, and an offer must not depend on what was trained before.
+`fcfl.training.train` trains every model with ``confidence=0``: no margin tightens the budgets.
+``l2`` and ``objective`` are chosen once, without budgets. Every training starts from the model
+without budgets: with budgets there are several optima, and an offer must not depend on what was
+trained before.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,10 +28,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Free:
-    """The model without budgets, and with which settings it was trained.
+    """The model trained without budgets, and its settings.
 
-    ``own`` is each client's disparity on training rows; ``part``, the rows that offers are judged
-    by.
+    ``own`` is each client's disparity under this model on training rows. ``part`` names the rows
+    on which offers are compared.
     """
 
     l2: float
@@ -42,7 +43,10 @@ class Free:
 
 @dataclass(frozen=True)
 class Alone:
-    """A client's own model, on the rows that offers are judged by, and on its training rows."""
+    """The model that a client trains without the others.
+
+    ``view`` is measured on the rows on which offers are compared, ``trained`` on training rows.
+    """
 
     client: ClientId
     budget: float | None
@@ -54,7 +58,8 @@ class Alone:
 class Bargain:
     """Clients, a model and rules: all that an offer depends on except its budgets.
 
-    Models in the ``journal`` are not trained again. Its file must be of the same rows and settings.
+    Models in the ``journal`` are not trained again. A journal is only valid for the rows and
+    settings that it was written with.
     """
 
     federation: Federation
@@ -67,7 +72,7 @@ class Bargain:
     journal: Journal = field(default_factory=Journal)
 
     def settled(self) -> tuple["Bargain", Free]:
-        """Return the same with ``l2`` and ``objective`` chosen, and the model without budgets."""
+        """Train without budgets; return a copy with the chosen settings, and the model."""
 
         def train_free() -> Free:
             trained = self._train(self.federation, None, None)
@@ -91,7 +96,7 @@ class Bargain:
             return Offer(dict(budgets), views_of(trained), prices, trained.budgets_met, found_by)
 
         found = self._once(Offer, lambda one: one.budgets == budgets, train_offer)
-        return replace(found, found_by=found_by)  # this time
+        return replace(found, found_by=found_by)  # why it was tried now, not in the stored run
 
     def alone(self, client: ClientId, budget: float | None, free: Free) -> Alone:
         """Return a client's own model, with a budget or without one."""
@@ -129,7 +134,7 @@ class Bargain:
             min_group_rows=self.min_group_rows,
             seed=self.seed,
             start=start,
-            verbose=False,  # one of many
+            verbose=False,  # a negotiation trains many models
         )
 
 

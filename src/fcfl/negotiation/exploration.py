@@ -1,8 +1,9 @@
 """Choose which combinations of budgets to train: there are budgets ** clients of them.
 
 1. If there are few combinations, train all of them.
-2. Otherwise begin with the same budget for all, with budgets relative to each client's own
-   disparity, and with one client loose or tight alone.
+2. Otherwise begin with three kinds of combinations: the same budget for all; budgets relative to
+   each client's own disparity; one client with the loosest budget and all others with the
+   tightest, or the reverse.
 3. Repeat: predict what the other combinations may give, hold a vote on trained and predicted
    offers, and train those predicted ones that are among the best few by any rule. Stop when all of
    these are trained: no combination left out is likely to win.
@@ -24,8 +25,8 @@ Levels = tuple[int, ...]
 SHARES = (0.75, 0.5, 0.25)  # of the disparity that a client has without budgets
 AT_ONCE = 4  # trained before the next vote
 CANDIDATES = 500  # predicted at a time; sites vote on at most 1,000 offers
-_LENGTH = 1.5  # steps of the ladder over which figures stay alike
-_NOISE = 0.5  # of the variance: figures jump if a fit has several optima
+_LENGTH = 1.5  # length scale of the Gaussian process, in steps of the ladder
+_NOISE = 0.5  # noise variance / process variance; a fit with several optima is not smooth
 _RIDGE = 1e-3
 
 
@@ -35,9 +36,9 @@ class Exploration:
     Parameters
     ----------
     clients, ladder : clients, and budgets with the loosest first
-    train : from a combination, and why it is tried, to its offer
+    train : function of a combination and the reason for trying it; returns the offer
     vote : positions of the best few offers by each rule, the best first
-    most : combinations trained at most; if there are no more, all are trained
+    most : largest number of combinations to train; up to this number, all are trained
     caps : budgets that a client insists on; it never gets a looser one
     """
 
@@ -94,7 +95,7 @@ class Exploration:
         return [unknown[position] for position in positions if position >= 0]
 
     def _candidates(self) -> Iterator[Levels]:
-        """Yield untrained combinations; of very many, the neighbours of the best."""
+        """Yield untrained combinations; above `CANDIDATES` only neighbours of the best offers."""
         if self.n_combinations <= CANDIDATES:
             found: Iterator[Levels] = self._every()
         else:
@@ -149,8 +150,8 @@ def optimistic(
 ) -> list[Offer]:
     """Return predicted offers, a standard deviation better than the mean for every client.
 
-    Every figure of every client is modelled as a linear function of the levels plus a Gaussian
-    process with the scale of the residuals.
+    Each client's accuracy and disparity are modelled as a linear function of the levels plus a
+    Gaussian process. The variance of the process is estimated from the residuals.
     """
     clients = tuple(next(iter(known.values())).views)
     at, wanted = np.array(list(known), float), np.array(unknown, float)

@@ -21,9 +21,9 @@ MOST = 64  # combinations trained
 class Procedure:
     """The settings of a negotiation.
 
-    ``budgets`` are combined, by default shares of the largest disparity without budgets. ``by`` is
-    the rule whose winner is agreed on; if "nash" has none, "approval" decides. At most ``most``
-    combinations are trained.
+    ``budgets`` are those that a client may get, by default shares of the largest disparity without
+    budgets. ``by`` is the rule whose winner is agreed on; if "nash" has none, "approval" decides.
+    At most ``most`` combinations are trained.
     """
 
     budgets: tuple[float, ...] | None = None
@@ -39,7 +39,7 @@ class Procedure:
 
 
 def default_ladder(own: Mapping[ClientId, float]) -> tuple[float, ...]:
-    """Return four budgets from the largest disparity without budgets downwards."""
+    """Return four budgets: `LADDER_SHARES` of the largest disparity without budgets."""
     largest = max(max(own.values()), 0.01)
     return tuple(float(f"{min(share * largest, 1.0):.2g}") for share in LADDER_SHARES)
 
@@ -78,9 +78,9 @@ def negotiate(
 
     Parameters
     ----------
-    bargain : clients, a model and what is compared; ``l2`` and ``objective`` may be open
+    bargain : clients, model and rules; ``l2`` and ``objective`` may still be "auto"
     procedure : which budgets are combined, how many combinations, and which rule decides
-    table : the name of the rows in the result
+    table : name of the table, stored in the result
     """
     bargain, free = bargain.settled()
     caps = caps_of(bargain.federation.introduce(), bargain.rules)
@@ -138,7 +138,7 @@ def _notes(exploration: Exploration, most: int, outcome: Outcome) -> tuple[str, 
         )
     elif outcome.winner("nash") is None:
         notes.append(
-            "Under every combination a client has less than alone: there is no bargaining solution."
+            "No bargaining solution: every combination leaves a client worse off than alone."
         )
     return tuple(notes)
 
@@ -148,7 +148,8 @@ def costs_around(
 ) -> tuple[Cost, ...]:
     """Return what changes for all clients if one of them has the next looser budget.
 
-    Only for combinations that were trained, which a looser budget without effect may not be.
+    A client has no entry if that combination was not trained, for example because the looser
+    budget would have no effect.
     """
     here, costs = offers[position], []
     for client, budget in here.budgets.items():

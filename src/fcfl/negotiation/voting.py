@@ -1,6 +1,7 @@
 """Select the offers on the ballot, request votes, and count them by three rules.
 
-No client votes on an offer that another one dominates for everybody, or on two that are alike.
+An offer is not on the ballot if another one is at least as good for every client and better for
+one. Of several offers that are nearly equal, one is on the ballot.
 All three rules count the same ballots; none sees a preference.
 """
 
@@ -16,7 +17,7 @@ from fcfl.negotiation.bargaining import Alone, Bargain, Free
 from fcfl.preference import Ballot, Choices
 from fcfl.results.negotiation import VOTING_RULES, Election, Offer, View, VotingRule
 
-ALIKE = 0.0025  # offers that differ by no more for any client count as one
+ALIKE = 0.0025  # offers are nearly equal if no figure of any client differs by more
 LEADERS = 8  # offers of each rule that must be trained, not predicted
 _TIE = 1e-12
 
@@ -44,7 +45,7 @@ def dominated(merit: Matrix) -> NDArray[np.bool_]:
 
 
 def worth_a_vote(offers: Sequence[Offer]) -> tuple[int, ...]:
-    """Return positions of undominated offers that keep their budgets, one of those alike.
+    """Return positions of undominated offers that meet their budgets, without near-duplicates.
 
     If a budget does not bind, a looser one gives nearly the same model. Such clones on the ballot
     would decide a vote by ranks, so only the one with the tightest budgets stays. Which one stays,
@@ -121,7 +122,7 @@ def elect_by_all(ballots: Mapping[ClientId, Ballot]) -> tuple[Election, ...]:
 
 
 def leaders(ballots: Mapping[ClientId, Ballot], count: int) -> tuple[int, ...]:
-    """Return the best ``count`` offers by each rule, each once."""
+    """Return the positions of the best ``count`` offers by each rule, without duplicates."""
     cast = list(ballots.values())
     points = borda_scores(cast)
     found: list[int] = []
@@ -145,7 +146,7 @@ class Outcome:
         return next(one.winner for one in self.elections if one.rule == rule)
 
     def agreed(self, by: VotingRule) -> tuple[VotingRule, int | None]:
-        """Return the rule that decides, approval if ``by`` elects none, and its winner."""
+        """Return the deciding rule and its winner: ``by``, or approval if ``by`` has no winner."""
         decided_by: VotingRule = "approval" if self.winner(by) is None else by
         winner = self.winner(decided_by)
         return decided_by, None if winner is None else self.positions[winner]
@@ -165,7 +166,7 @@ class Voters:
 
     @classmethod
     def meet(cls, bargain: Bargain, ladder: Sequence[float], free: Free) -> "Voters":
-        """Train every client's own model with each budget, its alternative to an agreement."""
+        """Train the models each client could have alone: without a budget and with each budget."""
         alone = {
             client: tuple(bargain.alone(client, budget, free) for budget in (None, *ladder))
             for client in bargain.federation.names
@@ -187,5 +188,5 @@ class Voters:
         return Outcome(positions, ballots, elect_by_all(ballots))
 
     def walk_away(self, ballots: Mapping[ClientId, Ballot]) -> dict[ClientId, View]:
-        """Return what each client would have alone, by its own choice."""
+        """Return each client's figures under the model it would choose without an agreement."""
         return {client: self.alone[client][b.walks_to].view for client, b in ballots.items()}
