@@ -155,7 +155,7 @@ def test_every_other_question_is_rejected_and_costs_nothing(sites):
         "not report gradients": Ask(
             agreement, Evaluate(setup, Request((Point(zero, "gradients", extras=(release,)),)))
         ),
-        "that its schema declares": Ask(
+        "that this site's schema declares": Ask(
             other, Evaluate(setup, Request((Point(zero, extras=(release,)),)))
         ),
     }
@@ -217,7 +217,7 @@ def test_privacy_adds_up_over_all_states_of_a_table(tmp_path):
     record(journal, Entry("before", "", "old", "introduce", 1))
     for table in ("one", "two"):
         entry = Entry(table, "run", f"of {table}", "evaluate", 1, privacy=(half, 0.0))
-        with pytest.raises(ValueError, match="1 answers without noise"):
+        with pytest.raises(ValueError, match="1 responses without noise"):
             record(journal, entry, budget)
         record(journal, entry, budget, after_exact=True)
     assert spent_in(tmp_path).epsilon(1e-6) == pytest.approx(1.0, rel=1e-6)
@@ -295,7 +295,7 @@ def test_noisy_answers_after_exact_ones_need_the_policys_consent(sites, tmp_path
     exact = asked(config | {"policy": open_policy(tmp_path)}, Introduce(TERMS))
     assert exact.statistics is not None
     said = asked(config, Introduce(TERMS))
-    assert isinstance(said, Refusal) and "has given 1 answers without noise" in said.sentence
+    assert isinstance(said, Refusal) and "has sent 1 responses without noise" in said.sentence
     shown = " ".join(fcfl("site", "status", site_file).output.split())
     assert "1 answers before had no noise; no epsilon covers them" in shown
     private.write_text(private.read_text() + "after-exact-answers = true\n")
@@ -311,4 +311,6 @@ def test_noisy_answers_after_exact_ones_need_the_policys_consent(sites, tmp_path
 def test_a_private_site_needs_a_ledger_outside_its_cache(sites):
     config = {key: value for key, value in sites[0].items() if key != "ledger"}
     said = asked(config, Introduce(TERMS))
-    assert isinstance(said, Refusal) and said.sentence.startswith("`ledger` must be in this site's")
+    assert isinstance(said, Refusal) and said.sentence.startswith(
+        "`ledger` must be set in the site's"
+    )

@@ -177,7 +177,7 @@ def test_a_guessed_rare_level_or_group_is_not_confirmed(tmp_path):
         assert (report.group_counts[0] > 0) == (least == 1)
     as_text = agreed(said, schema=Schema((Category("age", ("60.0", "61.0")),)))
     answer = ask(evaluate(as_text, Point(np.zeros(3))), path, tmp_path, policy=policy)
-    assert answer == Refusal("Column 'age' is a number here, not a category.")
+    assert answer == Refusal("Column 'age' is a number at this site, not a category.")
 
 
 def test_a_number_known_in_few_rows_is_withheld(tmp_path):
@@ -292,7 +292,7 @@ def test_an_unexpected_error_is_sent_as_its_type_only(tmp_path, monkeypatch):
     agreement = agreed(ask(Introduce(TERMS), a_table(tmp_path), tmp_path))
     monkeypatch.setattr(site, "answer", fail)
     answer = ask(evaluate(agreement), a_table(tmp_path), tmp_path)
-    assert answer == Refusal("Unexpected AttributeError; the site's log has the rest.")
+    assert answer == Refusal("Unexpected AttributeError; see the site's log for details.")
 
 
 def test_a_question_that_does_not_fit_the_table_is_one_sentence(tmp_path):
@@ -411,8 +411,8 @@ def test_a_site_reports_on_linear_models_of_agreed_columns_only(tmp_path):
     agreement = agreed(ask(Introduce(TERMS), path, tmp_path))
     wider = Linear(agreement.schema.n_features + 1)
     sentence = (
-        "A site reports on linear models, and on modules it has installed, of the columns agreed "
-        "on."
+        "The model must be linear or a module installed at the site, and its features must be "
+        "those of the agreed columns."
     )
     for question in (
         evaluate(agreement, Point(wider.start()), model=wider),
@@ -468,7 +468,7 @@ def test_rows_must_not_change_during_a_run(tmp_path):
     a_table(tmp_path, stays(201, hospitals=("north",)).drop(columns="hospital"))
     answer = ask(evaluate(agreement), path, tmp_path)
     assert isinstance(answer, Refusal)
-    assert "Put that one back and resume, or start a new run" in answer.sentence
+    assert "Restore the original table and resume, or start a new run" in answer.sentence
 
 
 def test_encoded_rows_are_cached_privately_and_replaced_when_torn(tmp_path):

@@ -105,7 +105,7 @@ def test_an_invalid_report_is_rejected_by_name(files, tmp_path, changes, reason)
     sites = asked_once(spoiled(files, tmp_path, from_answer(3, with_report(changes))))
     answers = sites.report(*a_request(sites))
     assert set(answers) == {"north"} and set(sites.failures) == {"south"}
-    assert re.match(f"its answer was refused: .*{reason}", sites.failures["south"])
+    assert re.match(f"its response was rejected: .*{reason}", sites.failures["south"])
 
 
 def asked_once(transport):
@@ -124,7 +124,9 @@ def a_request(sites):
 
 def test_a_run_with_an_invalid_answer_stops_by_name_and_resumes(files, tmp_path, undisturbed):
     transport = spoiled(files, tmp_path, from_answer(5, with_report({"loss": float("nan")})))
-    with pytest.raises(AbsentClientError, match=r"'south'.*: its answer was refused: .*non-finite"):
+    with pytest.raises(
+        AbsentClientError, match=r"'south'.*: its response was rejected: .*non-finite"
+    ):
         train(transport, tmp_path / "out", NAMES)
     whole = InProcessTransport(node_configs(files, tmp_path))
     train(whole, tmp_path / "out", NAMES, resume=True)
@@ -134,7 +136,10 @@ def test_a_run_with_an_invalid_answer_stops_by_name_and_resumes(files, tmp_path,
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda answer: replace(answer, name="north"), "of site 'south' answered as 'north'"),
+        (
+            lambda answer: replace(answer, name="north"),
+            "of site 'south' sent a response named 'north'",
+        ),
         (lambda answer: replace(answer, name=5), "$.name"),
         (lambda answer: b"nonsense", "was not written by fcfl"),
         (lambda answer: replace(answer, content=()), "sent 0 reports for a request of"),
@@ -290,7 +295,7 @@ def test_a_site_whose_columns_differ_stops_the_run_by_name(files, tmp_path, chan
 def test_two_sites_with_one_name_are_rejected(files, tmp_path):
     configs = node_configs(files, tmp_path)
     configs[7] = configs[1] | {"table": str(files["north"])}
-    with pytest.raises(FCFLError, match="Two nodes call themselves 'south'"):
+    with pytest.raises(FCFLError, match="Two nodes have the same `name`, 'south'"):
         train(InProcessTransport(configs), tmp_path / "out", NAMES)
 
 
@@ -305,7 +310,7 @@ def test_a_second_site_with_the_same_name_is_rejected_during_the_run(files, tmp_
 
     given = {"sites": "north,south", "out": str(tmp_path / "out")}
     given |= {"label": "died", "sensitive": "race", "budget": "0.05", **QUICK}
-    with pytest.raises(FCFLError, match="Two nodes call themselves 'south'"):
+    with pytest.raises(FCFLError, match="Two nodes have the same `name`, 'south'"):
         run_sites(transport, given, on_round=on_round, on_message=lambda sentence: None)
 
 
@@ -313,7 +318,7 @@ def test_an_unknown_site_is_left_out_with_a_message(files, tmp_path, undisturbed
     configs = node_configs(files, tmp_path)
     configs[7] = configs[0] | {"name": "east"}
     _, told = train(InProcessTransport(configs), tmp_path / "out", NAMES)
-    strangers = [line for line in told if "Node 7 is left out: it calls itself 'east'" in line]
+    strangers = [line for line in told if "Node 7 is left out: it reports the name 'east'" in line]
     assert len(strangers) == 1
     assert weights_of(tmp_path / "out") == undisturbed
 
@@ -329,7 +334,7 @@ def test_a_known_name_at_an_unbound_node_is_left_out(files, tmp_path):
         nodes={"north": 0, "south": 1},
         on_message=told.append,
     )
-    assert told == ["Node 7 is left out: its key is bound to no site of this run."]
+    assert told == ["Node 7 is left out: its key is not bound to a site of this run."]
     sites.report(*a_request(sites))
     assert sites.traffic["south"].messages == 2 and not sites.failures
 
@@ -337,7 +342,9 @@ def test_a_known_name_at_an_unbound_node_is_left_out(files, tmp_path):
 def test_a_bound_node_with_another_sites_name_is_rejected(files, tmp_path):
     configs = node_configs(files, tmp_path)
     configs[1] = configs[1] | {"name": "north"}
-    with pytest.raises(ReportError, match=r"'south' cannot take part: .*node calls itself 'north'"):
+    with pytest.raises(
+        ReportError, match=r"'south' cannot take part: .*node reports the name 'north'"
+    ):
         RemoteFederation(
             InProcessTransport(configs),
             NAMES,
@@ -369,7 +376,7 @@ class Unreliable(InProcessTransport):
 
 def test_a_site_slower_than_the_timeout_is_absent_by_name(files, tmp_path):
     transport = Unreliable(node_configs(files, tmp_path), away=(5, 6))
-    sentence = "Client 'south' did not (answer|say).* it did not answer within 0.5 s"
+    sentence = "Client 'south' did not (answer|say).* it did not respond within 0.5 s"
     with pytest.raises(AbsentClientError, match=sentence):
         train(transport, tmp_path / "out", NAMES, **{"site-timeout": 0.5})
 
@@ -394,7 +401,7 @@ def test_an_unanswered_message_is_sent_again_once(files, tmp_path, undisturbed):
     train(transport, tmp_path / "out", NAMES, **{"site-timeout": 1.0})
     assert weights_of(tmp_path / "out") == undisturbed
     transport = Unreliable(node_configs(files, tmp_path), away=range(4, 99))
-    with pytest.raises(AbsentClientError, match="did not answer within 1 s"):
+    with pytest.raises(AbsentClientError, match="did not respond within 1 s"):
         train(transport, tmp_path / "gone", NAMES, **{"site-timeout": 1.0})
     assert transport.messages == 5
 

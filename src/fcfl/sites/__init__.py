@@ -1,1 +1,1 @@
-"""Sites that keep their rows: messages, transports, what a site answers, and its journal."""
+"""Sites that keep their rows: messages, transports, checks of requests, and the journal."""

@@ -27,7 +27,7 @@ _LOOK = 1.0  # seconds between polls for connected nodes
 _RETRY = 3.0  # seconds until a lost message is sent again
 _RETRY_APP = 30.0  # seconds until a node whose app failed gets another introduction request
 _REMIND = 0.5  # share of the timeout after which an unanswered message is sent once more
-_LONGEST = 500  # characters of a site's sentence that are shown
+_LONGEST = 500  # largest number of characters of a site's message to show
 
 QuestionFor = Callable[[ClientId], ToSite]
 Check = Callable[[ClientId, Any], None]
@@ -36,7 +36,7 @@ OnMessage = Callable[[str], None]
 
 @dataclass
 class Traffic:
-    """The messages of one site, bytes each way, and its slowest answer."""
+    """Numbers of messages and bytes exchanged with one site, and its longest response time."""
 
     messages: int = 0
     bytes_to: int = 0
@@ -53,24 +53,27 @@ class _Sent:
 
 
 @dataclass
-class _Round:
-    """One exchange: when each node is due a message, answers by site, and failures by site."""
+class _Progress:
+    """Progress of one exchange.
+
+    ``due`` has the time of each node's next message. ``answers`` and ``failures`` are by site.
+    """
 
     deadline: float
     names: tuple[ClientId, ...]
     is_meeting: bool = False
     due: dict[int, float] = field(default_factory=dict)
-    asked: set[int] = field(default_factory=set)
+    contacted: set[int] = field(default_factory=set)
     answers: dict[ClientId, Any] = field(default_factory=dict)
     failures: dict[ClientId, str] = field(default_factory=dict)
 
 
 class Exchange:
-    """Messages to named sites; a name belongs to one node.
+    """Exchanges of requests and responses with named sites; each site has one node.
 
-    With ``nodes``, names are bound to nodes, and no other node is sent anything. A new node is sent
-    a request for its introduction. A lost message is sent again. A site that reconnects within
-    ``timeout`` seconds takes part in the exchange.
+    With ``nodes``, names are bound to nodes, and messages are sent to these nodes only. A new node
+    is sent a request for its introduction. A lost message is sent again. A site that reconnects
+    within ``timeout`` seconds takes part in the exchange.
     """
 
     def __init__(
@@ -100,12 +103,12 @@ class Exchange:
         self._looked_at = float("-inf")
 
     def meet(self, check: Check) -> dict[ClientId, Introduction]:
-        """Wait for every site's introduction; raise `ReportError` at the first refusal."""
-        meeting = self._new_round(is_meeting=True)
+        """Wait for every site's introduction; raise `ReportError` if a site rejects the request."""
+        meeting = self._begin(is_meeting=True)
         while not set(self.names) <= set(self.introductions):
             if time.monotonic() >= meeting.deadline:
-                raise self._never_came()
-            self._turn(meeting, None, check)
+                raise self._not_connected()
+            self._poll(meeting, None, check)
             for name, sentence in meeting.failures.items():
                 raise ReportError(f"Site {name!r} cannot take part: {sentence}")
         return {name: self.introductions[name] for name in self.names}
@@ -116,33 +119,33 @@ class Exchange:
         check: Check,
         only: Sequence[ClientId] | None = None,
     ) -> dict[ClientId, Any]:
-        """Return the answers that arrive before the deadline."""
-        current = self._new_round(only)
+        """Return the responses that arrive before the deadline."""
+        current = self._begin(only)
         while not self._is_settled(current) and time.monotonic() < current.deadline:
-            self._turn(current, question, check)
-        late = f"it did not answer within {self._timeout:g} s."
+            self._poll(current, question, check)
+        late = f"it did not respond within {self._timeout:g} s."
         missing = [name for name in current.names if name not in current.answers]
         self.failures = {name: current.failures.get(name, late) for name in missing}
         for name, sentence in self.failures.items():
             self._on_message(f"Site {name!r} is absent: {sentence}")
         return {name: current.answers[name] for name in self.names if name in current.answers}
 
-    def _new_round(
+    def _begin(
         self, only: Sequence[ClientId] | None = None, *, is_meeting: bool = False
-    ) -> _Round:
+    ) -> _Progress:
         self.exchanges.add()
         self._sent = {key: sent for key, sent in self._sent.items() if sent.is_hello}
         names = self.names if only is None else tuple(only)
-        return _Round(time.monotonic() + self._timeout, names, is_meeting)
+        return _Progress(time.monotonic() + self._timeout, names, is_meeting)
 
-    def _turn(self, current: _Round, question: QuestionFor | None, check: Check) -> None:
+    def _poll(self, current: _Progress, question: QuestionFor | None, check: Check) -> None:
         """Send messages that are due, and read replies."""
         now = time.monotonic()
         if now - self._looked_at >= _LOOK:
             self._online, self._looked_at = frozenset(self._transport.nodes()), now
         for node in sorted(self._online):
             if self._bound and node not in self._bound | dict.fromkeys(self._strangers):
-                self._leave_out(node, "its key is bound to no site of this run")
+                self._leave_out(node, "its key is not bound to a site of this run")
             if node not in self._strangers and now >= current.due.get(node, now):
                 self._write(node, current, question, now)
         replies = list(self._transport.receive(list(self._sent)))
@@ -152,7 +155,9 @@ class Exchange:
         if not replies:
             time.sleep(PAUSE)
 
-    def _write(self, node: int, current: _Round, question: QuestionFor | None, now: float) -> None:
+    def _write(
+        self, node: int, current: _Progress, question: QuestionFor | None, now: float
+    ) -> None:
         name = self._name_of.get(node)
         if name is None:
             content = self._hello
@@ -162,12 +167,12 @@ class Exchange:
             content = encode_message(question(name))
         message_id = self._transport.send(node, content, max(current.deadline - now, 1.0))
         self._sent[message_id] = _Sent(node, now, len(content), name is None)
-        is_reminder = node in current.asked
-        current.asked.add(node)
+        is_reminder = node in current.contacted
+        current.contacted.add(node)
         current.due[node] = float("inf") if is_reminder else now + _REMIND * self._timeout
 
-    def _take(self, reply: Reply, current: _Round, check: Check) -> None:
-        """Process a reply; its sender is the node to which the request was sent."""
+    def _take(self, reply: Reply, current: _Progress, check: Check) -> None:
+        """Process a reply, attributed to the node to which the request was sent."""
         sent = self._sent.pop(reply.message_id)
         name = self._name_of.get(sent.node)
         if reply.content is None:
@@ -180,9 +185,11 @@ class Exchange:
         try:
             answer = decode_answer(reply.content)
             if name is None:
-                name = self._learn_name(answer, sent.node)
+                name = self._bind_name(answer, sent.node)
             elif answer.name != name:
-                raise ReportError(f"The node of site {name!r} answered as {answer.name!r}.")
+                raise ReportError(
+                    f"The node of site {name!r} sent a response named {answer.name!r}."
+                )
             if name is not None:
                 self._count(name, sent, len(reply.content))
                 self._file(name, answer, sent, current, check)
@@ -191,33 +198,33 @@ class Exchange:
             if name is None or name not in self.names:
                 self._leave_out(sent.node, str(error))
             else:
-                current.failures[name] = f"its answer was refused: {error}"
+                current.failures[name] = f"its response was rejected: {error}"
 
     def _take_failure(
-        self, reply: Reply, node: int, name: ClientId | None, current: _Round
+        self, reply: Reply, node: int, name: ClientId | None, current: _Progress
     ) -> None:
         """Schedule a lost message again, or record why the site is absent."""
         whose = f"node {node}" if name is None else f"site {name!r}"
         if reply.can_retry:
-            current.asked.discard(node)
+            current.contacted.discard(node)
             current.due[node] = time.monotonic() + _RETRY
             self._on_message(f"A message to {whose} was lost: {reply.failure}")
         elif name is None:
-            current.asked.discard(node)
+            current.contacted.discard(node)
             current.due[node] = time.monotonic() + _RETRY_APP
             self._on_message(f"The app of {whose} failed: {reply.failure}")
         else:
             current.due[node] = float("inf")
             current.failures[name] = f"its app failed: {reply.failure}"
 
-    def _learn_name(self, answer: Answer, node: int) -> ClientId | None:
-        """Return a node's name; ignore a node that is no site of this run."""
+    def _bind_name(self, answer: Answer, node: int) -> ClientId | None:
+        """Return a node's name; ignore a node that is not a site of this run."""
         bound = self._bound.get(node)
         if bound is not None and bound != answer.name:
-            raise ReportError(f"Its node calls itself {_one_line(repr(answer.name))}.")
+            raise ReportError(f"Its node reports the name {_one_line(repr(answer.name))}.")
         if answer.name not in self.names:
             known = ", ".join(map(repr, self.names))
-            self._leave_out(node, f"it calls itself {answer.name!r}; sites are {known}")
+            self._leave_out(node, f"it reports the name {answer.name!r}; sites are {known}")
             return None
         self._name_of[node] = answer.name
         return answer.name
@@ -227,7 +234,7 @@ class Exchange:
         self._on_message(f"Node {node} is left out: {_one_line(why).rstrip('.')}.")
 
     def _file(
-        self, name: ClientId, answer: Answer, sent: _Sent, current: _Round, check: Check
+        self, name: ClientId, answer: Answer, sent: _Sent, current: _Progress, check: Check
     ) -> None:
         content = answer.content
         if isinstance(content, Refusal):
@@ -240,9 +247,9 @@ class Exchange:
                 if name in self.introductions:
                     raise FCFLError(_two_of(name))
                 self.introductions[name] = content
-            else:  # it is back, or another node claims its name: send the request to both
+            else:  # a site reconnected, or two nodes claim its name: resend to each
                 current.due.pop(sent.node)
-                current.asked.discard(sent.node)
+                current.contacted.discard(sent.node)
         else:
             check_content(check, name, content)
             if name in current.answers:
@@ -258,29 +265,29 @@ class Exchange:
         taken = time.monotonic() - sent.sent_at
         traffic.slowest_seconds = max(traffic.slowest_seconds, taken)
 
-    def _is_settled(self, current: _Round) -> bool:
-        """Whether all sites have answered or failed and no connected node has a request left."""
+    def _is_settled(self, current: _Progress) -> bool:
+        """Return whether all sites have responded or failed and no request is pending."""
         under_way = any(
             message.node in self._online and not message.is_hello for message in self._sent.values()
         )
         known = current.answers.keys() | current.failures.keys()
         return not under_way and set(current.names) <= known
 
-    def _never_came(self) -> AbsentClientError:
+    def _not_connected(self) -> AbsentClientError:
         missing = [repr(name) for name in self.names if name not in self.introductions]
         return AbsentClientError(
-            f"Not all sites came within {self._timeout:g} s; missing: {', '.join(missing)}. "
-            "Start the node there, and check the `name` in its file."
+            f"Not all sites connected within {self._timeout:g} s; missing: {', '.join(missing)}. "
+            "Start their nodes and check `name` in each site's file."
         )
 
 
 def check_content(check: Check, name: ClientId, content: Any) -> None:
-    """Check an answer; turn errors of unforeseen types into `ReportError`."""
+    """Check a response; raise `ReportError` in place of errors of other types."""
     try:
         check(name, content)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         kind = type(error).__name__
-        raise ReportError(f"Client {name!r} sent an invalid answer ({kind}).") from None
+        raise ReportError(f"Client {name!r} sent an invalid response ({kind}).") from None
 
 
 def _one_line(sentence: object) -> str:
@@ -291,6 +298,6 @@ def _one_line(sentence: object) -> str:
 
 def _two_of(name: ClientId) -> str:
     return (
-        f"Two nodes call themselves {name!r}. A site's name must be its own: change `name` in the "
-        "node config of one of them."
+        f"Two nodes have the same `name`, {name!r}. Names of sites must be unique: change `name` "
+        "in the node config of one of them."
     )

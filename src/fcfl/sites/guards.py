@@ -1,6 +1,7 @@
-"""What a site checks of a request before it answers: its policy, and work without bounds.
+"""Checks of a request at a site: against the site's policy, and for bounded work.
 
-Exact answers tell an inventive server single rows. These checks do not change that; noise does.
+From exact responses a malicious server can infer single rows, in spite of these checks. Only noise
+(a privacy budget) prevents this inference.
 """
 
 import math
@@ -24,20 +25,23 @@ MAX_EPOCHS = 100
 
 
 def check_vote(question: Vote, name: ClientId) -> None:
-    """Raise `DataError` unless a vote is on shares of this site's rows."""
+    """Raise `DataError` unless the choices are this site's and their figures lie in [0, 1]."""
     choices = question.choices.get(name)
     if choices is None or len(question.choices) != 1:
-        raise DataError("A site votes on what it is offered, not on what others are.")
+        raise DataError("`choices` must be those of this site only.")
     n_alone = len(choices.alone)
     if not choices.offers or n_alone == 0 or n_alone != len(choices.alone_trained):
-        raise DataError("A site votes on one offer or more, beside models of its own.")
+        raise DataError(
+            "A vote needs one or more `offers`, one or more models in `alone`, and as many in "
+            "`alone_trained`."
+        )
     for one in (*choices.offers, *choices.alone, *choices.alone_trained):
         if not (0 <= one.accuracy <= 1 and 0 <= one.disparity <= 1):
             raise DataError(f"`accuracy` and `disparity` must lie between 0 and 1, got {one}.")
 
 
 def check_policy(question: Question, agreement: Agreement, settings: SiteSettings) -> None:
-    """Raise `DataError` for what the site's policy does not answer."""
+    """Raise `DataError` if the site's policy does not allow the request."""
     if isinstance(question, Vote):
         check_vote(question, settings.name)
     else:
@@ -48,12 +52,16 @@ def check_policy(question: Question, agreement: Agreement, settings: SiteSetting
 def check_private_question(
     question: Question, agreement: Agreement, declared: Declared
 ) -> tuple[float, float]:
-    """Reject all but releases about declared columns; return what they cost both parts."""
+    """Return the privacy costs of training and held-out rows; reject all but noisy sums."""
     levels = {name: declared.levels.get(name) for name in agreement.terms.sensitive}
     if agreement.schema != declared.schema or agreement.labels != declared.labels:
-        raise DataError("This site answers about the columns and labels that its schema declares.")
+        raise DataError(
+            "`schema` and `labels` of the request must be those that this site's schema declares."
+        )
     if dict(agreement.levels) != levels:
-        raise DataError("This site answers about the groups that its schema declares.")
+        raise DataError(
+            "`levels` of the request must be the groups that this site's schema declares."
+        )
     if not isinstance(question, Evaluate):
         raise DataError(
             "A site with a privacy budget sends neither exact counts nor losses of held-out rows, "
@@ -64,15 +72,17 @@ def check_private_question(
 
 
 def check_question(question: OnRows, agreement: Agreement, limits: Limits) -> None:
-    """Raise `DataError` for what the policy closes, and for models of other columns."""
+    """Raise `DataError` if the limits do not allow the request or the model has other columns."""
     model, n_rates = question.setup.model, len(question.setup.rates)
     if question.setup.thresholds is not None:
-        raise DataError("A site counts decisions by one threshold, not by group.")
+        raise DataError(
+            "A site evaluates decisions at one common threshold, not at thresholds by group."
+        )
     known = isinstance(model, (Linear, NamedModule))
     if not known or model.n_features != agreement.schema.n_features:
         raise DataError(
-            "A site reports on linear models, and on modules it has installed, of the columns "
-            "agreed on."
+            "The model must be linear or a module installed at the site, and its features must be "
+            "those of the agreed columns."
         )
     if isinstance(model, NamedModule) and model.path not in limits.modules:
         raise DataError(
@@ -96,13 +106,13 @@ def check_question(question: OnRows, agreement: Agreement, limits: Limits) -> No
 
 
 def answer_size(point: Point, n_rates: int) -> int:
-    """Return the bytes of the arrays in a report on ``point``."""
+    """Return the size, in bytes, of the arrays in a report on ``point``."""
     n = point.params.size
     vectors = (1 + n_rates) * n if point.wants_gradients else 0
     vectors += sum(
         math.prod(shape) for e in point.extras for shape in e.shapes(point, n_rates).values()
     )
-    vectors += {"curvature": n * n, "decisions": 4}.get(point.want, 0)  # 4 counts of decisions
+    vectors += {"curvature": n * n, "decisions": 4}.get(point.want, 0)  # 4 counts of hard decisions
     return 8 * (2 * n_rates + vectors)
 
 
@@ -114,7 +124,7 @@ def _check_params(params: Vector, n_params: int) -> None:
 def _check_extra(extra: Extra, n: int, limits: Limits) -> None:
     if isinstance(extra, GradientSpread):
         if not limits.curvature:
-            raise DataError("This site sends neither curvature nor how gradients vary.")
+            raise DataError("This site sends neither curvature nor the spread of gradients.")
         _check_factor(extra.factor, n)
     if isinstance(extra, LeaveOneOut):
         _check_leave_one_out(extra, n, limits)
@@ -125,21 +135,21 @@ def _check_extra(extra: Extra, n: int, limits: Limits) -> None:
         raise DataError(f"A site trains for 1 to {MAX_EPOCHS} `epochs` with a finite `step_size`.")
 
 
-def _check_leave_one_out(asked: LeaveOneOut, n_params: int, limits: Limits) -> None:
+def _check_leave_one_out(extra: LeaveOneOut, n_params: int, limits: Limits) -> None:
     if not limits.curvature:
         raise DataError('This site sends no leave-one-out losses. Train with curvature = "lbfgs".')
-    n = len(asked.models)
-    if n == 0 or len(asked.factors) != n:
+    n = len(extra.models)
+    if n == 0 or len(extra.factors) != n:
         raise DataError(
             "Leave-one-out losses need `models` with a factor each, got "
-            f"{n} `models` and {len(asked.factors)} `factors`."
+            f"{n} `models` and {len(extra.factors)} `factors`."
         )
-    for model, factor in zip(asked.models, asked.factors, strict=True):
+    for model, factor in zip(extra.models, extra.factors, strict=True):
         _check_params(model, n_params)
         _check_factor(factor, n_params)
-    if len(asked.weights) != 1:
+    if len(extra.weights) != 1:
         raise DataError("`weights` must be those of this site only.")
-    for weights in asked.weights.values():
+    for weights in extra.weights.values():
         if weights.shape != (n,) or not np.isfinite(weights).all():
             raise DataError(f"`weights` must be {n} finite numbers.")
 

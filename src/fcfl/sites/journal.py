@@ -1,4 +1,4 @@
-"""A site's record of what it was asked, and what its answers have cost of its privacy budget."""
+"""A site's record of the requests it received and of the privacy budget that is spent."""
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -15,12 +15,12 @@ FILE = "journal.sqlite"
 
 @dataclass(frozen=True)
 class Entry:
-    """One request, recorded before its answer is computed.
+    """One request, recorded before its response is computed.
 
-    ``table`` and ``question`` are SHA-256; a ``run`` is one agreement on columns and encoding.
-    ``points`` is the number of models that are reported on. ``privacy`` has the squares of what
-    noisy sums cost training and held-out rows, within one way to ``split`` them; an answer without
-    noise has none.
+    ``table`` and ``question`` are SHA-256 of the files and of the message. ``run`` identifies the
+    agreement on columns and encoding. ``points`` is the number of models evaluated. ``privacy`` has
+    the squared ``mu`` spent on training and on held-out rows; it is None for a response without
+    noise. ``split`` identifies the assignment of rows to these two parts.
     """
 
     table: str
@@ -34,7 +34,7 @@ class Entry:
     at: str = ""
 
 
-@cache  # a process that lives on reads only what is new
+@cache  # a long-running process reads new entries only
 def open_journal(folder: Path) -> Journal:
     """Return the journal in a folder."""
     return Journal(folder / FILE)
@@ -47,10 +47,10 @@ def record(
     *,
     after_exact: bool = False,
 ) -> None:
-    """Append a request; raise `DataError` if it would pass the privacy budget.
+    """Append a request; raise `DataError` if it would exceed the privacy budget.
 
-    With a budget, raise `DataError` also if exact answers were given before, which no epsilon
-    covers, unless the policy allows that (``after_exact``).
+    With a budget, also raise `DataError` if earlier responses were exact, because no epsilon bounds
+    their disclosure. ``after_exact`` (set in the policy) skips this check.
     """
     with journal.locked():
         if budget is not None:
@@ -58,9 +58,9 @@ def record(
             exact = exact_answers(entries)
             if exact and not after_exact:
                 raise DataError(
-                    f"This site has given {exact} answers without noise, which no epsilon "
-                    "covers. Its owner can set `after-exact-answers = true` under [privacy], or "
-                    "begin with other rows and a new `ledger`."
+                    f"This site has sent {exact} responses without noise; no epsilon bounds what "
+                    "they disclosed. Its owner can set `after-exact-answers = true` under "
+                    "[privacy], or begin with other rows and a new `ledger`."
                 )
             privacy_spent([*entries, entry]).check_within(budget)
         at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -74,12 +74,15 @@ def entries_of(journal: Journal) -> list[Entry]:
 
 
 def exact_answers(entries: list[Entry]) -> int:
-    """Return the number of answers without noise, over all states of the table."""
+    """Return the number of responses without noise, over all versions of the table."""
     return sum(entry.privacy is None for entry in entries)
 
 
 def privacy_spent(entries: list[Entry]) -> PrivacySpent:
-    """Return what noisy sums have cost, over all states of the table: rows may be in several."""
+    """Return the privacy budget spent, summed over all versions of the table.
+
+    Versions are summed because a row may be in several of them.
+    """
     spent = PrivacySpent()
     for entry in entries:
         if entry.privacy is not None and any(entry.privacy):

@@ -1,4 +1,4 @@
-"""All messages between server and sites: requests and answers, as bytes."""
+"""All messages between server and sites: requests and responses, as bytes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class Terms:
 
     @property
     def columns(self) -> Columns:
-        """The part that each column plays in every site's table."""
+        """The role of each column in every site's table."""
         return Columns(SITE, self.label, self.sensitive, self.drop, self.positive)
 
 
@@ -64,7 +64,7 @@ class Introduce:
 
 @dataclass(frozen=True)
 class Ask:
-    """A request about the site's rows, encoded as agreed."""
+    """A request about rows that are encoded as ``agreement`` defines."""
 
     agreement: Agreement
     question: Question
@@ -72,7 +72,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Answer:
-    """A site's answer, with its name."""
+    """A site's response, with the site's name."""
 
     name: ClientId
     content: "Introduction | tuple[Report, ...] | Counted | Ballot | Refusal"
@@ -80,7 +80,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Refusal:
-    """The reason why a site does not answer."""
+    """The reason why a site rejects a request."""
 
     sentence: str
 
@@ -88,7 +88,7 @@ class Refusal:
 ToSite: TypeAlias = Introduce | Ask
 
 EXTRAS = (LocalTraining, GradientSpread, LeaveOneOut, Release)
-"""Requests that sites answer besides losses, rates and curvature: sums over many rows."""
+"""Extras that sites support beside losses, rates and curvature; each is a sum over many rows."""
 
 _QUESTIONS = Serialiser(Introduce | Ask, also=(Linear, NamedModule, *EXTRAS, *LOSSES.values()))
 _ANSWERS = Serialiser(Answer)
@@ -106,11 +106,11 @@ def decode_question(message: bytes) -> ToSite:
 
 
 def decode_answer(message: bytes) -> Answer:
-    """Return a site's answer, whose parts have their types but are not checked otherwise."""
+    """Return a site's response; its types are checked, its values are not."""
     answer: Answer = _ANSWERS.load(message)
     return answer
 
 
 def claimed_name(message: bytes) -> ClientId | None:
-    """Return the name in an answer that cannot be read otherwise, to report its sender."""
+    """Return the name in a response that cannot be decoded, so that errors can name the site."""
     return peek(message, "name")

@@ -1,6 +1,6 @@
-"""A network that every site has installed: it travels as a name, never as code.
+"""A network that every site has installed; messages contain its name, never its code.
 
-Nothing here imports torch: a message about a linear model must not pay for it.
+This file imports torch only on use, to save its import time if the model is linear.
 """
 
 from collections.abc import Mapping
@@ -19,11 +19,11 @@ Option: TypeAlias = bool | int | float | str
 
 @dataclass(frozen=True)
 class NamedModule:
-    """The torch module that ``path``, as ``package.module:function``, makes.
+    """The torch module that the function at ``path`` (``package.module:function``) returns.
 
-    The function is called as ``function(n_features, **options)``; ``seed`` draws its first
-    weights. A row is selected from a probability of ``threshold`` on. A site builds the module only
-    where its policy lists the path under ``modules``.
+    The function is called as ``function(n_features, **options)``; ``seed`` is the random seed of
+    its initial weights. A row is selected if its probability is at least ``threshold``. A site
+    builds the module only if its policy lists the path under ``modules``.
     """
 
     path: str
@@ -40,7 +40,7 @@ class NamedModule:
 
     @cached_property
     def model(self) -> Model:
-        """The module itself."""
+        """The torch module as a model, built on first use."""
         try:
             from fcfl.models.torch_module import build_named
         except ImportError:
@@ -49,13 +49,13 @@ class NamedModule:
         return at_threshold(made, self.threshold)
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the module itself: this class is a `Model` by what it names."""
-        if name.startswith("_"):  # of pickle and copy, before there are fields
+        """Return an attribute of the torch module, so that this class implements `Model`."""
+        if name.startswith("_"):  # pickle and copy look these up before fields are set
             raise AttributeError(name)
         return getattr(self.model, name)
 
     def write(self, params: Vector, folder: Path, inputs: Inputs | None) -> None:
-        """Write the weights, and what they are of."""
+        """Write the weights and a description of the module."""
         from fcfl.models.torch_module import write_module
 
         network: Any = self.model

@@ -1,4 +1,4 @@
-"""A federation of sites, which are sent the same requests as messages."""
+"""A federation whose clients are sites, to which requests are sent as messages."""
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,8 +27,8 @@ class RemoteFederation(Federation):
 
     A site without a valid response is left out of an exchange, and ``failures`` has the reason. The
     constructor waits for the introductions of all sites and agrees on one encoding of their rows.
-    ``nodes`` binds names to the transport's nodes; otherwise the first node that claims a name has
-    it.
+    ``nodes`` binds names to the transport's nodes; otherwise a name is bound to the first node that
+    reports it.
     """
 
     clients_have_rows: ClassVar[bool] = True
@@ -58,17 +58,17 @@ class RemoteFederation(Federation):
 
     @property
     def traffic(self) -> Mapping[ClientId, Traffic]:
-        """The messages, bytes and slowest answer of each site."""
+        """The messages, bytes and longest response time of each site."""
         return self._exchange.traffic
 
     @property
     def exchanges(self) -> ExchangeCount:
-        """Requests that have left for the sites, by phase; copies count together."""
+        """The number of exchanges by phase; all messages of one exchange count once."""
         return self._exchange.exchanges
 
     @property
     def failures(self) -> Mapping[ClientId, str]:
-        """Why sites were left out of the last exchange."""
+        """The reasons why sites were left out of the last exchange."""
         return self._exchange.failures
 
     def introduce(self) -> dict[ClientId, Introduction]:
@@ -77,7 +77,10 @@ class RemoteFederation(Federation):
         return {name: replace(self.introductions[name], levels=levels) for name in self.names}
 
     def _evaluate_curved(self, question: Evaluate, check: CheckReports) -> Reports:
-        """Return every site's reports with its own curvature, as a stand-in needs it later."""
+        """Return every site's reports with its own curvature matrix, not only the sum.
+
+        The matrices are stored to approximate sites that are absent later.
+        """
         return self._ask(question, check)
 
     def _ask(self, question: Question, check: Check) -> dict[ClientId, Any]:
@@ -85,7 +88,7 @@ class RemoteFederation(Federation):
             _check_extras(question)
 
         def for_site(name: ClientId) -> Ask:
-            own = {name: self.agreement.checksums[name]}  # without those of the others
+            own = {name: self.agreement.checksums[name]}  # omits the checksums of other sites
             return Ask(replace(self.agreement, checksums=own), question.for_client(name))
 
         return self._exchange.ask(for_site, check, self._only)
@@ -94,24 +97,24 @@ class RemoteFederation(Federation):
         """Raise `FCFLError`: sites choose no thresholds yet."""
         raise FCFLError(
             "`thresholds` must be 'common' in a run over sites, got 'group': sites choose no "
-            "thresholds yet. Train where the rows are in one process, or leave it out."
+            "thresholds yet. Train in-process, or omit `thresholds`."
         )
 
     def only(self, name: ClientId) -> "RemoteFederation":
-        """The same exchange with one site alone."""
+        """Return a federation of this site alone, over the same connection."""
         alone = copy.copy(self)
         alone._only = (name,)
         return alone
 
 
 def _check_extras(question: Evaluate) -> None:
-    """Raise `FCFLError` for requests of the method that no site answers."""
+    """Raise `FCFLError` if the method requests an extra that sites do not support."""
     for point in question.request.points:
         for extra in point.extras:
             if not isinstance(extra, EXTRAS):
                 raise FCFLError(
-                    f"The method requests `{type(extra).__name__}`, which discloses too much of "
-                    "single rows: sites do not answer it. Choose another method."
+                    f"The method requests `{type(extra).__name__}`, which discloses too much "
+                    "about single rows: sites reject it. Choose another method."
                 )
 
 
@@ -120,14 +123,14 @@ def _check_extras(question: Evaluate) -> None:
 
 def agree(terms: Terms, introductions: Mapping[ClientId, Introduction]) -> Agreement:
     """Return one encoding for all rows, and the groups that any site named."""
-    declared = {name: said for name, said in introductions.items() if said.schema is not None}
+    declared = {name: one for name, one in introductions.items() if one.schema is not None}
     if declared:
         return _declared(terms, introductions, declared)
     statistics = {n: s.statistics for n, s in introductions.items() if s.statistics is not None}
     schema = Schema.from_statistics(statistics)
     levels = _levels(terms, introductions.values())
     notes = list(schema.notes)
-    if any(said.withhold_below > 1 for said in introductions.values()):
+    if any(one.withhold_below > 1 for one in introductions.values()):
         notes = [note.replace(EMPTY, _TOO_RARE) for note in notes]
     for attribute, groups in levels.items():
         notes += alike_notes(f"Column {attribute!r}: groups", groups)
@@ -138,7 +141,7 @@ def agree(terms: Terms, introductions: Mapping[ClientId, Introduction]) -> Agree
         labels=_labels(terms, introductions),
         levels=levels,
         schema=replace(schema, notes=tuple(notes)),
-        checksums={name: said.checksum for name, said in introductions.items()},
+        checksums={name: one.checksum for name, one in introductions.items()},
     )
 
 
@@ -147,31 +150,30 @@ def _declared(
     introductions: Mapping[ClientId, Introduction],
     declared: Mapping[ClientId, Introduction],
 ) -> Agreement:
-    """Return the agreement that sites with a privacy budget have declared alike."""
+    """Return the encoding that all sites declare; raise `DataError` if the declarations differ."""
     first = next(iter(declared.values()))
-    for name, said in introductions.items():
-        same = (said.schema, said.labels, said.levels) == (
+    for name, one in introductions.items():
+        same = (one.schema, one.labels, one.levels) == (
             first.schema,
             first.labels,
             first.levels,
         )
-        if said.schema is None or not same:
+        if one.schema is None or not same:
             raise DataError(
                 f"Sites {first.name!r} and {name!r} must declare the same labels, groups and "
-                "columns, and all sites must where one has a privacy budget."
+                "columns. If one site has a privacy budget, every site must declare a schema."
             )
-    checksums = {name: said.checksum for name, said in introductions.items()}
+    checksums = {name: one.checksum for name, one in introductions.items()}
     negative, positive = first.labels
     schema = first.schema or Schema(())
     return Agreement(terms, (negative, positive), first.levels, schema, checksums)
 
 
 def _labels(terms: Terms, introductions: Mapping[ClientId, Introduction]) -> tuple[str, str]:
-    values = sorted({value for said in introductions.values() for value in said.labels})
+    values = sorted({value for one in introductions.values() for value in one.labels})
     if len(values) > 2:
         by_site = ", ".join(
-            f"{name!r} {' and '.join(map(repr, said.labels))}"
-            for name, said in introductions.items()
+            f"{name!r} {' and '.join(map(repr, one.labels))}" for name, one in introductions.items()
         )
         alike = look_alikes(values)
         raise DataError(
@@ -181,10 +183,10 @@ def _labels(terms: Terms, introductions: Mapping[ClientId, Introduction]) -> tup
     return label_pair(tuple(values), terms.columns)
 
 
-def _levels(terms: Terms, said: Iterable[Introduction]) -> dict[str, tuple[str, ...]]:
-    """Groups of each sensitive column, sorted as text."""
+def _levels(terms: Terms, introductions: Iterable[Introduction]) -> dict[str, tuple[str, ...]]:
+    """Return the groups of each sensitive column, sorted as text."""
     named: dict[str, set[str]] = {attribute: set() for attribute in terms.sensitive}
-    for introduction in said:
+    for introduction in introductions:
         for attribute, groups in named.items():
             groups.update(introduction.levels.get(attribute, ()))
     for attribute, groups in named.items():

@@ -1,6 +1,6 @@
-"""A site's encoded rows, cached on its disk: every message is answered by a fresh process.
+"""A site's encoded rows, cached on its disk: a new process handles each message.
 
-That process pays for what it imports, so nothing of the server is imported here.
+Imports add to its start-up time, so this file imports no server code.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from fcfl.sites.messages import Agreement, Terms
 from fcfl.sites.settings import SiteSettings
 
 Stored = dict[str, dict[str, Array]]
-"""The arrays of each part's rows."""
+"""Arrays by name, for training (``train``) and held-out rows (``test``)."""
 
 _STORED = Serialiser(Stored)
 
@@ -53,12 +53,12 @@ def open_rows(settings: SiteSettings, terms: Terms) -> OwnTable:
 
 
 def named_groups(table: OwnTable, settings: SiteSettings) -> dict[str, tuple[str, ...]]:
-    """Return the groups that the site names: those of fewer rows are not compared."""
+    """Return the groups that the site reports: those with enough rows for the policy."""
     return table.groups(max(_thresholds(settings)))
 
 
 def declared_columns(settings: SiteSettings) -> Declared:
-    """Return what the schema of a site with a privacy budget declares."""
+    """Return the declared columns of a site with a privacy budget."""
     schema = settings.read_policy.schema
     assert schema is not None  # a policy with [privacy] has one
     return read_declared(schema)
@@ -67,10 +67,10 @@ def declared_columns(settings: SiteSettings) -> Declared:
 def encoded_rows(
     settings: SiteSettings, agreement: Agreement, checksum: str
 ) -> tuple[ClientData, ClientData]:
-    """Return training and held-out rows as agreed, from the cache if they are whole there.
+    """Return encoded training and held-out rows, from the cache if its file is intact.
 
-    A site with a privacy budget encodes each row by itself. It holds out the rows of its second
-    file or, without one, splits by each row's content.
+    A site with a privacy budget encodes each row independently of the others. The site holds out
+    the rows of its second file or, without one, splits by each row's content.
     """
     folder = settings.cache_folder
     whose = hashlib.sha256(repr((settings.name, str(settings.table))).encode()).hexdigest()[:12]
@@ -100,13 +100,13 @@ def _thresholds(settings: SiteSettings) -> tuple[int, int]:
 
 
 def _encode(settings: SiteSettings, agreement: Agreement) -> tuple[ClientData, ClientData]:
-    """Return the rows as agreed, without levels and groups that too few rows here have.
+    """Return the encoded rows, without levels and groups that have too few rows at this site.
 
-    They were not named to the server; one that it guessed must not be confirmed.
+    These levels were withheld from the server; encoding them would confirm a server's guess.
     """
-    table, least = open_rows(settings, agreement.terms), settings.read_policy.withhold_below
+    table, min_rows = open_rows(settings, agreement.terms), settings.read_policy.withhold_below
     federation = table.encode(agreement.schema, agreement.levels, agreement.labels)
-    named = named_features(agreement.schema, withhold(table.statistics(), least))
+    named = named_features(agreement.schema, withhold(table.statistics(), min_rows))
     groups = named_groups(table, settings)
 
     def withheld(rows: ClientData) -> ClientData:
@@ -115,7 +115,7 @@ def _encode(settings: SiteSettings, agreement: Agreement) -> tuple[ClientData, C
             for attribute, known in groups.items()
             for own in [rows.groups[attribute]]
         }
-        return replace(rows, X=rows.X if least == 1 else _only(named, rows.X), groups=codes)
+        return replace(rows, X=rows.X if min_rows == 1 else _only(named, rows.X), groups=codes)
 
     return withheld(federation.train[table.name]), withheld(federation.test[table.name])
 
@@ -138,35 +138,36 @@ def _absent(levels: Sequence[str], named: Sequence[str]) -> list[int]:
     return [code for code, level in enumerate(levels) if level not in named]
 
 
-def withhold(statistics: Statistics, least: int) -> Statistics:
-    """Return the statistics without what fewer than ``least`` rows stand behind.
+def withhold(statistics: Statistics, min_rows: int) -> Statistics:
+    """Return the statistics without counts from fewer than ``min_rows`` rows.
 
-    Rarer levels are not named. A number that fewer rows have counts as unknown in all rows. If
-    fewer cells of a number are empty, they count as if they held the mean.
+    1. Levels with fewer rows are omitted.
+    2. A numeric column with fewer values is reported as missing in all rows.
+    3. Missing cells of a numeric column, if fewer, are counted as values equal to the mean.
     """
     kept: dict[str, Summary] = {}
     for name, one in statistics.columns.items():
-        is_common = one.missing >= least or not one.missing
+        is_common = one.missing >= min_rows or not one.missing
         if isinstance(one, CategorySummary):
-            counts = {level: count for level, count in one.counts.items() if count >= least}
+            counts = {level: count for level, count in one.counts.items() if count >= min_rows}
             kept[name] = CategorySummary(counts, one.missing if is_common else 0)
-        elif one.n < least:
+        elif one.n < min_rows:
             kept[name] = NumberSummary(missing=one.n + one.missing)
         else:
             kept[name] = one if is_common else replace(one, n=one.n + one.missing, missing=0)
     return Statistics(kept)
 
 
-def named_features(schema: Schema, said: Statistics) -> NDArray[np.bool_]:
-    """Return which features of an encoding are of levels and numbers that the site has named."""
+def named_features(schema: Schema, statistics: Statistics) -> NDArray[np.bool_]:
+    """Return a mask of the features whose level or number is in the site's statistics."""
     features: list[bool] = []
     for column in schema.columns:
-        summary = said.columns.get(column.name)
+        summary = statistics.columns.get(column.name)
         if summary is None:
-            raise DataError(f"Column {column.name!r} is no feature here.")
+            raise DataError(f"Column {column.name!r} is not a feature at this site.")
         if summary.n and summary.kind != column.kind:
             raise DataError(
-                f"Column {column.name!r} is a {summary.kind} here, not a {column.kind}."
+                f"Column {column.name!r} is a {summary.kind} at this site, not a {column.kind}."
             )
         if isinstance(column, Category):
             known = summary.counts if isinstance(summary, CategorySummary) else {}
@@ -179,7 +180,7 @@ def named_features(schema: Schema, said: Statistics) -> NDArray[np.bool_]:
 
 
 def _only(named: NDArray[np.bool_], X: Any) -> Any:
-    """Return the features with those that are not named set to zero."""
+    """Return a copy of the features, zero where ``named`` is False."""
     if named.all():
         return X
     return X.without(~named) if isinstance(X, CodedFeatures) else np.where(named, X, 0.0)
@@ -205,7 +206,7 @@ def _part(stored: dict[str, Array], agreement: Agreement) -> ClientData:
 
 
 def _read(path: Path) -> Stored | None:
-    """Return the arrays of a whole file, or None."""
+    """Return the arrays of a file, or None if it is missing or damaged."""
     try:
         content = unseal(path.read_bytes())
         return None if content is None else _STORED.load(content)

@@ -17,7 +17,7 @@ from fcfl.rules import Rule
 
 ConfigValue: TypeAlias = bool | int | float | str
 Config: TypeAlias = Mapping[str, ConfigValue]
-"""A node config or a run config, as Flower carries it."""
+"""The type of Flower's node config and run config."""
 
 
 class SiteSettings(
@@ -34,22 +34,24 @@ class SiteSettings(
 
     def __post_init__(self) -> None:
         if not self.name.strip() or self.name != self.name.strip():
-            raise ValueError(f"`name` must be the site's name, got {self.name!r}.")
+            raise ValueError(
+                f"`name` must be non-empty, without spaces at its ends, got {self.name!r}."
+            )
 
     @classmethod
     def from_node_config(cls, config: Config) -> "SiteSettings":
-        """Read what ``--node-config`` gave to the SuperNode."""
+        """Read the node config that was passed to the SuperNode as ``--node-config``."""
         return read_table(cls, dict(config), "the site's node config")
 
     @classmethod
     def from_file(cls, path: Path) -> "SiteSettings":
-        """Read a site's file, the one that is given to the node."""
+        """Read the TOML file with the settings of a site."""
         where = f"the site's file {str(path)!r}"
         return read_table(cls, parse_toml(path.read_bytes(), where), where)
 
     @cached_property
     def read_policy(self) -> Policy:
-        """The site's policy; without a file, and where the file sets nothing, it is closed."""
+        """The site's policy; its defaults withhold rare levels and small groups."""
         if self.policy is None:
             return Policy()
         policy = read_policy(self.policy, of_site=True)
@@ -67,7 +69,7 @@ class SiteSettings(
 
     @property
     def privacy(self) -> PrivacyBudget | None:
-        """With a budget the site answers with noisy sums and nothing else."""
+        """The site's privacy budget; with a budget the site sends noisy sums only."""
         return self.read_policy.privacy
 
     @property
@@ -77,8 +79,9 @@ class SiteSettings(
             return self.ledger
         if self.privacy is not None:
             raise DataError(
-                "`ledger` must be in this site's file beside [privacy] in its policy: who clears a "
-                "cache must not clear what was spent. Example: ledger = '/srv/fcfl/ledger'"
+                "`ledger` must be set in the site's file if its policy has [privacy], so that "
+                "clearing a cache does not delete the record of the budget spent. Example: "
+                "ledger = '/srv/fcfl/ledger'"
             )
         if self.cache is not None:
             return self.cache / "ledger"

@@ -1,4 +1,4 @@
-"""A site: it answers a request from its own rows, or returns why not."""
+"""Replies of a site: a response computed from its rows, or the reason for rejecting a request."""
 
 import hashlib
 import hmac
@@ -40,35 +40,35 @@ from fcfl.sites.settings import Config, SiteSettings
 log = logging.getLogger("fcfl")
 _QUOTED = re.compile(r"(?<!\w)'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _EXPECTED = (FCFLError, ValueError, TypeError, OSError, MemoryError)
-_KEPT: dict[tuple[object, ...], LocalClient] = {}  # encoded rows of a process that lives on
+_KEPT: dict[tuple[object, ...], LocalClient] = {}  # encoded rows, for the process's next requests
 _MAX_KEPT = 4
 
 
 def reply_to(message: bytes, config: Config) -> bytes:
-    """Answer a request. Errors are logged in full, and sent with cell values redacted."""
+    """Return the reply to a request. Errors are logged in full and sent without cell values."""
     name = str(config.get("name", "?"))
     terms: Terms | None = None
     content: Any
     try:
         settings = SiteSettings.from_node_config(config)
-        asked = decode_question(message)
-        terms = asked.terms if isinstance(asked, Introduce) else asked.agreement.terms
-        content = _answer(_Received(asked, terms, settings, message))
+        request = decode_question(message)
+        terms = request.terms if isinstance(request, Introduce) else request.agreement.terms
+        content = _answer(_Received(request, terms, settings, message))
     except _EXPECTED as error:
         sentence = _sentence(error)
         log.error("Site %r: %s", name, sentence)
         content = Refusal(without_cells(sentence, _public_names(terms, config)))
-    except Exception as error:  # its text, which may hold cells, must not leave
+    except Exception as error:  # not sent: its text may contain cell values
         log.exception("Site %r: unexpected", name)
-        content = Refusal(f"Unexpected {type(error).__name__}; the site's log has the rest.")
+        content = Refusal(f"Unexpected {type(error).__name__}; see the site's log for details.")
     return encode_message(Answer(name, content))
 
 
 @dataclass(frozen=True)
 class _Received:
-    """A request, and what its guards, its record and its answer need."""
+    """A request, its terms and the settings of the site that received it."""
 
-    asked: ToSite
+    request: ToSite
     terms: Terms
     settings: SiteSettings
     message: bytes
@@ -80,9 +80,10 @@ class _Received:
 
     @cached_property
     def checksum(self) -> str:
-        """Identifies the rows and their split.
+        """A checksum of the rows and their split.
 
-        Of private rows it is keyed: a hash without a key would confirm a guess of all rows.
+        With a privacy budget it is keyed (HMAC); a plain hash would let the server test a guess of
+        the whole table.
         """
         checksum = digest((self.terms, self.table))
         if self.settings.privacy is None:
@@ -94,17 +95,17 @@ class _Received:
 
 
 def _answer(received: _Received) -> Any:
-    """Check the request, record it, and answer: the record is on the disk before the answer."""
-    asked, settings = received.asked, received.settings
+    """Check the request, record it in the journal, then compute the response."""
+    request, settings = received.request, received.settings
     is_private = settings.privacy is not None
-    if isinstance(asked, Introduce):
-        _record(received, (0.0, 0.0) if is_private else None)  # what is declared costs nothing
+    if isinstance(request, Introduce):
+        _record(received, (0.0, 0.0) if is_private else None)  # declared columns cost no privacy
         return _introduce_privately(received) if is_private else _introduce(received)
-    question, agreement = asked.question, asked.agreement
+    question, agreement = request.question, request.agreement
     if agreement.checksums.get(settings.name) != received.checksum:
         raise DataError(
-            "This site's table is not the one the run began with. Put that one back and resume, or "
-            "start a new run."
+            "This site's table has changed since the run began. Restore the original table and "
+            "resume, or start a new run."
         )
     check_policy(question, agreement, settings)
     if is_private:
@@ -118,19 +119,20 @@ def _answer(received: _Received) -> Any:
 def _record(
     received: _Received, costs: tuple[float, float] | None, agreement: Agreement | None = None
 ) -> None:
-    """Write the request into the journal, with what its answer costs of the privacy budget."""
-    settings, asked = received.settings, received.asked
-    question = None if isinstance(asked, Introduce) else asked.question
+    """Append the request to the journal, with the privacy cost of its response."""
+    settings, request = received.settings, received.request
+    question = None if isinstance(request, Introduce) else request.question
     split = ""
-    if agreement is not None and costs is not None:  # all that decides which part a row is in
-        moved = received.table if settings.test_table is not None else ""  # between two files
+    if agreement is not None and costs is not None:  # whatever assigns a row to a part
+        # with two files, rows can move between them: then the split includes their checksum
+        files = received.table if settings.test_table is not None else ""
         columns = agreement.schema.columns
-        split = digest((received.terms, moved, agreement.labels, agreement.levels, columns))
+        split = digest((received.terms, files, agreement.labels, agreement.levels, columns))
     entry = Entry(
         table=received.table,
         run="" if agreement is None else digest(agreement),
         question=hashlib.sha256(received.message).hexdigest(),
-        purpose=type(asked if question is None else question).__name__.lower(),
+        purpose=type(request if question is None else question).__name__.lower(),
         size=len(received.message),
         points=len(question.request.points) if isinstance(question, Evaluate) else 0,
         split=split,
@@ -144,8 +146,8 @@ def _client(received: _Received, question: Question, agreement: Agreement) -> Lo
     """Return the site's rows as a client, cached while rows, agreement and policy are the same."""
     settings, policy = received.settings, received.settings.read_policy
     setup = getattr(question, "setup", None)
-    least = max(policy.min_group_rows, 1 if setup is None else int(setup.min_group_rows))
-    key = (settings, policy.sha256, digest(agreement), least)
+    min_rows = max(policy.min_group_rows, 1 if setup is None else int(setup.min_group_rows))
+    key = (settings, policy.sha256, digest(agreement), min_rows)
     if key not in _KEPT:
         while len(_KEPT) >= _MAX_KEPT:
             del _KEPT[next(iter(_KEPT))]
@@ -153,7 +155,7 @@ def _client(received: _Received, question: Question, agreement: Agreement) -> Lo
             settings.name,
             *encoded_rows(settings, agreement, received.checksum),
             rules=settings.rules,
-            min_group_rows=least,
+            min_group_rows=min_rows,
             sends_scores=False,
             preference=policy.preference or Preference(),
         )
@@ -161,7 +163,7 @@ def _client(received: _Received, question: Question, agreement: Agreement) -> Lo
 
 
 def _answer_privately(received: _Received, question: Question, agreement: Agreement) -> Any:
-    """Return noisy sums over the rows. Errors with rows are only in the site's log."""
+    """Return noisy sums over the rows. Log errors at the site only, as they may contain cells."""
     settings = received.settings
     assert settings.privacy is not None
     try:
@@ -172,18 +174,20 @@ def _answer_privately(received: _Received, question: Question, agreement: Agreem
         return answer(client, question)
     except (DataError, ValueError, TypeError, MemoryError) as error:
         log.error("Site %r: %s", settings.name, error)
-        raise DataError("This site could not answer from its rows; its log says why.") from error
+        raise DataError(
+            "This site could not process its rows; see the site's log for details."
+        ) from error
 
 
 # --- introductions --------------------------------------------------------------------------------
 
 
 def _introduce(received: _Received) -> Introduction:
-    """Return the site's columns and groups, without levels and groups of few rows."""
+    """Return the site's columns and groups, without levels and groups that have few rows."""
     settings, policy = received.settings, received.settings.read_policy
     table = open_rows(settings, received.terms)
     groups = named_groups(table, settings)
-    said = Introduction(
+    introduction = Introduction(
         name=settings.name,
         levels=groups,
         present=groups,
@@ -197,12 +201,12 @@ def _introduce(received: _Received) -> Introduction:
         sends_spread=policy.limits.curvature,
     )
     for sentence in table.unsuitable():
-        log.warning("Site %r: %s", settings.name, sentence)  # not sent: it is about the rows
-    return said
+        log.warning("Site %r: %s", settings.name, sentence)  # not sent: it describes cell values
+    return introduction
 
 
 def _introduce_privately(received: _Received) -> Introduction:
-    """Return what the site's file declares; no row is read."""
+    """Return the columns and groups that the site's schema declares, without reading rows."""
     settings, declared = received.settings, declared_columns(received.settings)
     for name in received.terms.sensitive:
         if name not in declared.levels:
@@ -231,7 +235,7 @@ def _sentence(error: BaseException) -> str:
 
 
 def _public_names(terms: Terms | None, config: Config) -> set[str]:
-    """Return the names in the request and the site's own, which need no redaction."""
+    """Return names that need no redaction: those in the request, the site's name, its options."""
     known = {str(config.get("name", "")), *config}
     if terms is not None:
         known |= {terms.label, *terms.sensitive, *terms.drop, terms.positive or ""}
@@ -241,7 +245,7 @@ def _public_names(terms: Terms | None, config: Config) -> set[str]:
 def without_cells(sentence: str, known: Iterable[str]) -> str:
     """Return the sentence without quoted text, which may be a cell or a path.
 
-    Names in ``known``, and names of columns, which follow the word, are kept.
+    Names in ``known`` are kept, and names that follow the word "column" or "columns".
     """
     kept = set(known)
 

@@ -1,4 +1,4 @@
-"""Transports of messages: bytes to nodes, and their replies."""
+"""Transports, which send messages to nodes as bytes and receive the replies."""
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -37,9 +37,9 @@ class Transport(Protocol):
 
 @dataclass
 class InProcessTransport:
-    """All sites in this process: the same messages, without a network.
+    """Run all sites in this process and pass them the messages of a network run.
 
-    ``configs`` has each node's config. Tests replace ``answer`` by functions that misbehave.
+    ``configs`` has each node's config. Tests replace ``answer`` to simulate failures.
     """
 
     configs: Mapping[int, Config]
@@ -52,11 +52,11 @@ class InProcessTransport:
         return self.configs.keys()
 
     def send(self, node: int, content: bytes, seconds: float) -> str:
-        """Answer at once."""
+        """Compute the reply at once and store it for `receive`."""
         message_id = str(next(self._ids))
         self._replies[message_id] = Reply(message_id, self.answer(content, self.configs[node]))
         return message_id
 
     def receive(self, message_ids: Collection[str]) -> Iterable[Reply]:
-        """Return the answers."""
+        """Return the replies to these messages."""
         return [self._replies.pop(key) for key in message_ids if key in self._replies]
