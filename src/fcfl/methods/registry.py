@@ -1,22 +1,20 @@
 """All methods by name: the class, one line of help, and what the rest of the package may ask.
 
-To add a method, write its module, import its class and add it to the list. A method of one's own
-that is passed as an object needs no entry. Another distribution adds a method as an entry point of
-the group ``fcfl.methods``: a class with a class attribute ``help``.
+To add a method, write its module and add its class to the list by its place: a module is imported
+when the method is chosen. A method of one's own that is passed as an object needs no entry. Another
+distribution adds a method as an entry point of the group ``fcfl.methods``: a class with a class
+attribute ``help``.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib.metadata import entry_points
+from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import Any
 
 from fcfl._checks import check_choice
-from fcfl.methods.baselines import AFL, QFFL, FairReg, FedAvg
 from fcfl.methods.method import Traits, traits_of
-from fcfl.methods.private import Private
-from fcfl.methods.sqp.sqp import SQP
-from fcfl.methods.two_stage import TwoStage
 
 # Options that a run has under the same name for every method, and the name itself.
 _SHARED_OPTIONS = ("step_size", "rounds", "objective", "curvature", "protects", "name")
@@ -24,19 +22,22 @@ _SHARED_OPTIONS = ("step_size", "rounds", "objective", "curvature", "protects", 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A method's class, and one line of help: what it minimises and whether it enforces budgets.
+    """A method's name, the place of its class, and one line of help.
 
-    All options of the class must have defaults. What else may be asked is read off the class, so
-    that nobody has to compare names or classes: its `Traits`, and the names of its options.
+    The help says what it minimises and whether it enforces budgets. All options of the class must
+    have defaults. What else may be asked is read off the class, so that nobody has to compare names
+    or classes: its `Traits`, and the names of its options.
     """
 
-    method: type[Any]
+    name: str
+    place: str
     help: str
 
     @property
-    def name(self) -> str:
-        """The name by which it is chosen."""
-        return str(self.method.name)
+    def method(self) -> type[Any]:
+        """The class, imported when it is first asked for."""
+        method: type[Any] = resolve_name(self.place)
+        return method
 
     @property
     def traits(self) -> Traits:
@@ -69,28 +70,41 @@ class Registered:
 
 _ALL = (
     Registered(
-        SQP,
+        "sqp",
+        "fcfl.methods.sqp.sqp:SQP",
         "the worst client's loss within every budget, in few rounds and with prices; budgets hold "
         "on training rows, on new ones only nearly (default)",
     ),
     Registered(
-        TwoStage, "the same by the gradient steps of FCFL (Cui et al., 2021), thousands of rounds"
+        "two-stage",
+        "fcfl.methods.two_stage:TwoStage",
+        "the same by the gradient steps of FCFL (Cui et al., 2021), thousands of rounds",
     ),
     Registered(
-        Private,
+        "private",
+        "fcfl.methods.private:Private",
         "the mean loss within every budget from noisy sums, with an epsilon for each client; "
         "chosen by --privacy",
     ),
-    Registered(FedAvg, "the mean loss over all rows; does not enforce budgets"),
     Registered(
-        FairReg,
+        "fedavg",
+        "fcfl.methods.baselines:FedAvg",
+        "the mean loss over all rows; does not enforce budgets",
+    ),
+    Registered(
+        "fair-reg",
+        "fcfl.methods.baselines:FairReg",
         "the sum of the clients' losses and disparities; a penalty, so it does not enforce budgets",
     ),
     Registered(
-        QFFL, "losses to the power 6, so that clients become more alike; does not enforce budgets"
+        "q-ffl",
+        "fcfl.methods.baselines:QFFL",
+        "losses to the power 6, so that clients become more alike; does not enforce budgets",
     ),
     Registered(
-        AFL, "the worst mixture of clients, by descent and ascent; does not enforce budgets"
+        "afl",
+        "fcfl.methods.baselines:AFL",
+        "the worst mixture of clients, by descent and ascent; does not enforce budgets",
     ),
 )
 
@@ -100,8 +114,7 @@ _PAPER = ("mmpf", "agnostic-fair", "fedmgda", "fairfed", "fedfb")  # in a distri
 def _installed() -> Iterator[Registered]:
     """Return the methods that other distributions add."""
     for entry in entry_points(group="fcfl.methods"):
-        method = entry.load()
-        yield Registered(method, method.help)
+        yield Registered(entry.name, entry.value, entry.load().help)
 
 
 METHODS: Mapping[str, Registered] = MappingProxyType(

@@ -298,9 +298,9 @@ class TrainingSettings:
             )
         check_open_settings(registered.method, self.l2, self.objective)
         for name in ("curvature", "protects", "step_size", "published"):
-            owners = [one.name for one in METHODS.values() if hasattr(one.method, name)]
             default = settings_of(TrainingSettings)[name].default
-            if self.method not in owners and getattr(self, name) != default:
+            if getattr(self, name) != default and not hasattr(registered.method, name):
+                owners = [one.name for one in METHODS.values() if hasattr(one.method, name)]
                 raise ValueError(
                     f"`{name}` belongs to method {' or '.join(owners)}, got {self.method!r}."
                 )
