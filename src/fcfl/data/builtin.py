@@ -18,7 +18,7 @@ from fcfl._checks import check_choice, check_positive
 from fcfl._types import ClientId, Vector
 from fcfl.errors import DataError
 
-from .cells import Frame
+from .cells import Frame, Kind
 from .client_data import Index
 from .columns import Columns
 from .declared_rows import read_declared
@@ -93,10 +93,10 @@ def load_builtin(
 # --- the Adult census data ------------------------------------------------------------------------
 
 
-def adult_schema(without: Sequence[str] = ()) -> Schema:
-    """Return the paper's encoding: categorical columns only, 99 features, no missing ones."""
-    categories = (one for one in ADULT.schema.columns if one.kind == "category")
-    return Schema(tuple(one for one in categories if one.name not in without))
+def adult_schema(without: Sequence[str] = (), kinds: Sequence[Kind] = ("category",)) -> Schema:
+    """Return the declared columns; by default the paper's: categories only, 99 features."""
+    columns = (one for one in ADULT.schema.columns if one.kind in kinds)
+    return Schema(tuple(one for one in columns if one.name not in without))
 
 
 def adult(
@@ -117,30 +117,19 @@ def adult(
     """
     sensitive = _check_sensitive(sensitive)
     check_choice("clients", clients, ("phd", "occupation"))
-    train, test = (_with_groups(frame, sensitive) for frame in load_adult_frames())
+    frames = [_with_groups(frame, sensitive) for frame in load_adult_frames()]
     if clients == "phd":
-        name = "client"
-        train, test = (
-            frame.assign(client=np.where(frame["education"] == "Doctorate", "phd", "non-phd"))
-            for frame in (train, test)
-        )
+        client = "client"
+        for frame in frames:
+            frame[client] = np.where(frame["education"] == "Doctorate", "phd", "non-phd")
     else:
-        name = "occupation"
-        largest = train[name].value_counts().index[:N_OCCUPATIONS]
-        train, test = (frame[frame[name].isin(largest)] for frame in (train, test))
-    test_size, seed = resplit or (0.0, 0)
-    if resplit:
-        train, test = pd.concat([train, test], ignore_index=True), None
-    return federate(
-        train,
-        Columns(name, "income", sensitive, positive=ADULT.labels[1]),
-        test_size=test_size,
-        seed=seed,
-        test_frame=test,
-        schema=adult_schema((*sensitive, name)),
-        levels=GROUPS,
-        labels=ADULT.labels,
-    )
+        client = "occupation"
+        largest = frames[0][client].value_counts().index[:N_OCCUPATIONS]
+        frames = [frame[frame[client].isin(largest)] for frame in frames]
+    schema = adult_schema((*sensitive, client))
+    if resplit is None:
+        return _federate(frames[0], client, sensitive, schema, (0.0, 0), frames[1])
+    return _federate(pd.concat(frames, ignore_index=True), client, sensitive, schema, resplit)
 
 
 def adult_5(
@@ -157,16 +146,25 @@ def adult_5(
     """
     sensitive = _check_sensitive(sensitive)
     pooled = _with_groups(pd.concat(load_adult_frames(), ignore_index=True), sensitive)
-    dealt = dirichlet_clients(pooled[sensitive[0]], n_clients, 0.5, seed)
-    schema = None
-    if declared:
-        columns = (one for one in ADULT.schema.columns if one.name not in sensitive)
-        schema = Schema(tuple(columns))
+    pooled["client"] = dirichlet_clients(pooled[sensitive[0]], n_clients, 0.5, seed)
+    schema = adult_schema(sensitive, ("number", "category")) if declared else None
+    return _federate(pooled, "client", sensitive, schema, (test_size, seed))
+
+
+def _federate(
+    frame: Frame,
+    client: str,
+    sensitive: tuple[str, ...],
+    schema: Schema | None,
+    split: tuple[float, int],
+    test_frame: Frame | None = None,
+) -> FederatedTable:
     return federate(
-        pooled.assign(client=dealt),
-        Columns("client", "income", sensitive, positive=ADULT.labels[1]),
-        test_size=test_size,
-        seed=seed,
+        frame,
+        Columns(client, "income", sensitive, positive=ADULT.labels[1]),
+        test_size=split[0],
+        seed=split[1],
+        test_frame=test_frame,
         schema=schema,
         levels=GROUPS,
         labels=ADULT.labels,
@@ -323,16 +321,15 @@ def describe(federation: FederatedTable) -> list[ClientDescription]:
     def rate(y: Vector) -> float | None:
         return float(y.mean()) if y.size else None
 
-    found = []
-    for client in federation.clients:
-        parts = federation.train[client], federation.test[client]
-        y = np.concatenate([part.y for part in parts])
+    def describe_client(client: ClientId) -> ClientDescription:
+        train, test = federation.train[client], federation.test[client]
+        y = np.append(train.y, test.y)
         groups = []
         for attribute, levels in federation.levels.items():
-            codes = np.concatenate([part.groups[attribute] for part in parts])
+            codes = np.append(train.groups[attribute], test.groups[attribute])
             for code, level in enumerate(levels):
                 labels = y[codes == code]
                 groups.append(GroupDescription(attribute, level, labels.size, rate(labels)))
-        n_train, n_test = (part.n_rows for part in parts)
-        found.append(ClientDescription(client, n_train, n_test, rate(y), tuple(groups)))
-    return found
+        return ClientDescription(client, train.n_rows, test.n_rows, rate(y), tuple(groups))
+
+    return [describe_client(client) for client in federation.clients]

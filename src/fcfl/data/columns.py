@@ -8,7 +8,6 @@ import shlex
 from ast import literal_eval
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -240,12 +239,9 @@ def label_pair(values: tuple[str, ...], columns: Columns) -> tuple[str, str]:
 
 def ordered_pair(values: Sequence[str]) -> tuple[str, str]:
     """Return two values, the positive one last: by meaning, else by size, else by letters."""
-
-    def size_and_letters(value: str) -> tuple[float, str]:
-        number = float(parsed([value])[0])
-        return (0.0 if np.isnan(number) else number), value
-
-    negative, positive = pair_by_meaning(values) or sorted(values, key=size_and_letters)
+    sizes = dict(zip(values, np.nan_to_num(parsed(values)), strict=True))
+    in_order = sorted(values, key=lambda value: (sizes[value], value))
+    negative, positive = pair_by_meaning(values) or in_order
     return negative, positive
 
 
@@ -373,18 +369,18 @@ def choose_columns(frame: Frame, columns: Columns, choices: Choices) -> tuple[Fr
     if choices.features:
         left_out = [name for name in candidates if name not in choices.features]
         return frame, replace(columns, drop=(*columns.drop, *left_out))
-    unsuitable, likely = _unsuitable(frame, columns)
+    *certain, likely = _unsuitable(frame, columns).items()
     notes, left_out = [], []
-    for what, names in unsuitable.items():
+    for what, names in certain:
         if gone := [name for name in names if name not in choices.keep]:
             notes.append(f"Left out as {what}: {_quoted(gone)} (`keep={gone}` uses them).")
             left_out += gone
-    if likely:
+    if likely[1]:
         notes.append(
-            f"The label {columns.label!r} is given away in nearly every row by each of "
-            f"{_quoted(likely)}. Leave out what is not known when deciding (`drop={likely}`)."
+            f"Used although they are {likely[0]}: {_quoted(likely[1])}. Leave out what is not "
+            f"known when deciding (`drop={likely[1]}`)."
         )
-    decided = {*choices.categorical, *choices.numeric, *chain(*unsuitable.values())}
+    decided = {*choices.categorical, *choices.numeric}.union(*(names for _, names in certain))
     codes = [name for name in candidates if name not in decided and may_be_codes(frame[name])]
     if codes:
         notes.append(
@@ -402,32 +398,30 @@ def choose_columns(frame: Frame, columns: Columns, choices: Choices) -> tuple[Fr
 
 def unsuitable_columns(frame: Frame, columns: Columns) -> tuple[str, ...]:
     """Return warnings of columns that `choose_columns` would leave out or name, if all are used."""
-    unsuitable, likely = _unsuitable(frame, columns)
-    nearly = f"columns that give the label {columns.label!r} away in nearly every row"
     return tuple(
         f"Used as features although they are {what}: {_quoted(names)}. A run over sites leaves "
         "out only the columns in its `drop`."
-        for what, names in {**unsuitable, nearly: likely}.items()
+        for what, names in _unsuitable(frame, columns).items()
         if names
     )
 
 
-def _unsuitable(frame: Frame, columns: Columns) -> tuple[dict[str, list[str]], list[str]]:
-    """Return unsuitable columns by what they are, and those that nearly give the label away."""
-    candidates = feature_columns(frame, columns)
-    identifiers = [name for name in candidates if _is_identifier(frame[name])]
-    dates = [name for name in candidates if _is_date(frame[name])]
+def _unsuitable(frame: Frame, columns: Columns) -> dict[str, list[str]]:
+    """Return columns by what they are; those of the last kind are used, the others left out."""
+    identifiers, dates = "identifiers, with another value in every row", "dates"
+    gives = f"columns that give the label {columns.label!r} away in"
+    giveaways = {"certain": f"{gives} every row", "likely": f"{gives} nearly every row"}
+    found: dict[str, list[str]] = {kind: [] for kind in (identifiers, dates, *giveaways.values())}
     y = _binary_label(frame, columns)
-    given: dict[str | None, list[str]] = {"certain": [], "likely": [], None: []}
-    for name in candidates:
-        if y is not None and name not in (*identifiers, *dates):
-            given[giveaway(_few_values_as_text(frame[name]), y)].append(name)
-    unsuitable = {
-        "identifiers, with another value in every row": identifiers,
-        "dates": dates,
-        f"columns that give the label {columns.label!r} away in every row": given["certain"],
-    }
-    return unsuitable, given["likely"]
+    for name in feature_columns(frame, columns):
+        column = frame[name]
+        if _is_identifier(column):
+            found[identifiers].append(name)
+        elif _is_date(column):
+            found[dates].append(name)
+        elif y is not None and (certainty := giveaway(_few_values_as_text(column), y)):
+            found[giveaways[certainty]].append(name)
+    return found
 
 
 def _quoted(names: Sequence[str]) -> str:

@@ -17,6 +17,7 @@ from fcfl._types import ClientId, Vector
 from fcfl.errors import DataError
 
 from .cells import (
+    Column,
     Frame,
     Kind,
     Texts,
@@ -60,9 +61,9 @@ class Number:
         """Names of the features that this column becomes."""
         return (self.name, f"{self.name} missing")[: 1 + self.has_missing]
 
-    def cells(self, frame: Frame, known: Vector | Texts | None = None) -> Cells:
-        """Return the column as numbers, NaN where empty; ``known`` is used if it has numbers."""
-        return known if isinstance(known, np.ndarray) else numbers(frame[self.name])
+    def read(self, column: Column) -> Cells:
+        """Return the cells as numbers, NaN where empty."""
+        return numbers(column)
 
     @property
     def coded(self) -> tuple[tuple[int, int], ...]:
@@ -91,18 +92,11 @@ class Category:
         names = [f"{self.name}={level}" for level in self.levels]
         return (*names, f"{self.name} missing") if self.has_missing else tuple(names)
 
-    def cells(self, frame: Frame, known: Vector | Texts | None = None) -> Cells:
-        """Return the position of each cell in the block of features, -1 for none of them.
-
-        ``known`` is used if it has text.
-        """
-        if isinstance(known, Texts):
-            found = known
-        else:
-            kind_of(frame[self.name])  # raises on dates
-            found = texts(frame[self.name])
+    def read(self, column: Column) -> Cells:
+        """Return the position of each cell in the block of features, -1 for none of them."""
+        kind_of(column)  # raises on dates
         empty = len(self.levels) if self.has_missing else -1
-        return found.codes_in(map(text_of, self.levels), empty)
+        return texts(column).codes_in(map(text_of, self.levels), empty)
 
     @property
     def coded(self) -> tuple[tuple[int, int], ...]:
@@ -273,13 +267,11 @@ class Schema:
         """Encode a table: as codes where most entries are zero, else an ndarray."""
         return self.encode(self.read(frame), len(frame))
 
-    def read(
-        self, frame: Frame, known: Mapping[str, Vector | Texts] | None = None
-    ) -> tuple[Cells, ...]:
-        """Read the columns from a table, before scaling; ``known`` has columns read already."""
+    def read(self, frame: Frame) -> list[Cells]:
+        """Read the columns from a table, before scaling."""
         frame = named_columns(frame)
         check_columns(frame, [column.name for column in self.columns])
-        return tuple(column.cells(frame, (known or {}).get(column.name)) for column in self.columns)
+        return [column.read(frame[column.name]) for column in self.columns]
 
     def encode(self, cells: Sequence[Cells], n_rows: int) -> Features:
         """Turn cells into features."""

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcfl._types import ClientId, Vector, client_seed
+from fcfl._types import ClientId, client_seed
 from fcfl.errors import DataError
 
-from .cells import NOTES, Frame, Texts, cells_of, named_columns, texts
+from .cells import NOTES, Column, Frame, Texts, cells_of, named_columns, texts
 from .client_data import ClientData, Index, stable_order, stratified_split
 from .columns import (
     UNNAMED,
@@ -68,23 +68,6 @@ class FederatedTable:
         return tuple(self.train)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Training or test rows, ordered by client; client i has rows ``bounds[i]:bounds[i+1]``."""
-
-    rows: Index
-    bounds: Index
-
-    @classmethod
-    def of(cls, roles: Roles, rows: Index) -> "_Part":
-        codes = roles.client.codes[rows]
-        sizes = np.bincount(codes, minlength=len(roles.client.levels))
-        return cls(rows[stable_order(codes)], np.append(0, np.cumsum(sizes)))
-
-    def of_client(self, code: int) -> Index:
-        return self.rows[self.bounds[code] : self.bounds[code + 1]]
-
-
 def federate(
     frame: Frame,
     columns: Columns,
@@ -119,24 +102,21 @@ def federate(
     for part in frames:
         check_roles(part, columns)
     notes = [note for part in frames for note in part.attrs.get(NOTES, ())]
-    roles_frame = pd.concat([part[columns.names] for part in frames], ignore_index=True)
-    roles = read_roles(roles_frame, columns, levels, labels)
+    with_roles = pd.concat([part[columns.names] for part in frames], ignore_index=True)
+    roles = read_roles(with_roles, columns, levels, labels)
     in_test = np.arange(roles.y.size) >= len(frames[0])
     if test_frame is None:
         in_test |= _held_out(roles, test_size, seed)
-    train = _Part.of(roles, np.flatnonzero(~in_test))
-    test = _Part.of(roles, np.flatnonzero(in_test))
-    idle = np.flatnonzero(np.diff(train.bounds) == 0)
-    if idle.size:
+    train, test = (_rows_of_clients(roles, np.flatnonzero(part)) for part in (~in_test, in_test))
+    train_rows = np.array(list(map(len, train)))
+    if not train_rows.all():
         raise DataError(
-            f"Client {roles.client.levels[idle[0]]!r} has test rows but no training rows. "
-            "Remove it from the test table or add training rows."
+            f"Client {roles.client.levels[train_rows.argmin()]!r} has test rows but no training "
+            "rows. Remove it from the test table or add training rows."
         )
-    known: dict[str, Vector | Texts] = {}
     if schema is None:
         names = feature_columns(frames[0], columns)
-        known = {name: cells_of(frames[0][name]) for name in names}
-        statistics = Statistics({name: _summary(name, known[name], train) for name in names})
+        statistics = Statistics({name: _summary(frames[0][name], train) for name in names})
         schema = Schema.from_statistics({"all clients": statistics}, max_levels)
         if not schema.columns:
             raise DataError(
@@ -144,10 +124,11 @@ def federate(
                 f"label, sensitive and dropped columns, got {names or 'none'}."
             )
     check_one_role([*columns.roles(), *(("schema", column.name) for column in schema.columns)])
-    parts = [schema.read(frames[0], known), *map(schema.read, frames[1:])]
-    del known
-    cells = parts[0] if len(parts) == 1 else tuple(map(np.concatenate, zip(*parts, strict=True)))
-    notes += data_notes(roles, columns, np.diff(train.bounds), ~in_test)
+    cells = schema.read(frames[0])
+    if test_frame is not None:
+        pairs = zip(cells, schema.read(frames[1]), strict=True)
+        cells = [np.concatenate(pair) for pair in pairs]
+    notes += data_notes(roles, columns, train_rows, ~in_test)
     unnamed = [name for name in frames[0].columns if UNNAMED.fullmatch(name)]
     notes += [f"Column {name!r} has no name in the file and was left out." for name in unnamed]
     return FederatedTable(
@@ -163,12 +144,18 @@ def federate(
     )
 
 
+def _rows_of_clients(roles: Roles, rows: Index) -> list[Index]:
+    """Return each client's rows among these, in order."""
+    codes = roles.client.codes[rows]
+    ends = np.cumsum(np.bincount(codes, minlength=len(roles.client.levels)))
+    return np.split(rows[stable_order(codes)], ends[:-1])
+
+
 def _held_out(roles: Roles, test_size: float, seed: int) -> NDArray[np.bool_]:
     """Mark each client's share of test rows."""
     marked = np.zeros(roles.y.size, dtype=bool)
-    strata, everyone = _strata(roles), _Part.of(roles, np.arange(roles.y.size))
-    for code, client in enumerate(roles.client.levels):
-        rows = everyone.of_client(code)
+    strata, of_clients = _strata(roles), _rows_of_clients(roles, np.arange(roles.y.size))
+    for client, rows in zip(roles.client.levels, of_clients, strict=True):
         _, held_out = stratified_split(strata[rows], test_size, client_seed(seed, client))
         marked[rows[held_out]] = True
     return marked
@@ -182,43 +169,45 @@ def _strata(roles: Roles) -> Index:
     return code
 
 
-def _summary(name: str, cells: Vector | Texts, train: _Part) -> Summary:
+def _summary(column: Column, train: Sequence[Index]) -> Summary:
     """Summarise all clients' cells; numbers client by client, as sites would send them."""
+    cells = cells_of(column)
     if isinstance(cells, Texts):
-        return summarise_cells(name, Texts(cells.codes[train.rows], cells.levels))
-    values = cells[train.rows]
-    sizes = zip(train.bounds[:-1], train.bounds[1:], strict=True)
-    summaries = [summarise_cells(name, values[first:last]) for first, last in sizes]
+        return summarise_cells(column.name, Texts(cells.codes[np.concatenate(train)], cells.levels))
+    summaries = [summarise_cells(column.name, cells[rows]) for rows in train]
     return merge_numbers(part for part in summaries if isinstance(part, NumberSummary))
 
 
 def _client_data(
-    roles: Roles, cells: Sequence[Cells], schema: Schema, part: _Part
+    roles: Roles, cells: Sequence[Cells], schema: Schema, parts: Sequence[Index]
 ) -> dict[ClientId, ClientData]:
-    X = schema.encode([column[part.rows] for column in cells], part.rows.size)
-    clients = {}
-    for code, client in enumerate(roles.client.levels):
-        rows = part.of_client(code)
+    """Return each client's rows; all features are encoded at once."""
+    every = np.concatenate(parts)
+    X = schema.encode([column[every] for column in cells], every.size)
+    clients, first = {}, 0
+    for client, rows in zip(roles.client.levels, parts, strict=True):
         groups = {name: codes[rows] for name, codes in roles.groups.items()}
-        within = slice(part.bounds[code], part.bounds[code + 1])
-        clients[client] = ClientData(X[within], roles.y[rows], groups, roles.levels)
+        own = X[first : first + rows.size]
+        clients[client] = ClientData(own, roles.y[rows], groups, roles.levels)
+        first += rows.size
     return clients
 
 
 def _checksum(
-    roles: Roles, cells: Sequence[Cells], schema: Schema, parts: tuple[_Part, _Part]
+    roles: Roles, cells: Sequence[Cells], schema: Schema, splits: Sequence[Sequence[Index]]
 ) -> str:
     """Hash the cells before scaling, whose last digit may differ between machines."""
     names = [column.feature_names for column in schema.columns]
     head = (names, roles.client.levels, roles.labels, sorted(roles.levels.items()))
     digest = hashlib.sha256(repr(head).encode())
     groups = [codes for _, codes in sorted(roles.groups.items())]
-    for part in parts:
-        digest.update(part.bounds.astype("<i8").tobytes())
+    for parts in splits:
+        digest.update(np.cumsum([0, *map(len, parts)]).astype("<i8").tobytes())
+        rows = np.concatenate(parts)
         columns: list[Cells] = [roles.y, *groups, *cells]
         for column in columns:
             kind = "<f8" if column.dtype.kind == "f" else "<i8"
-            digest.update((column[part.rows] + 0).astype(kind, copy=False).data)
+            digest.update((column[rows] + 0).astype(kind, copy=False).data)
     return digest.hexdigest()
 
 
