@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 from test_negotiation_page import CLIENTS, LADDER, simulated
 from test_page import browse, console, pytestmark  # noqa: F401 - the same conditions
 
-from fcfl.report.page import render_negotiation
+from fcfl.report.negotiation import render_negotiation
 
 MOVE = """
 <script>

@@ -13,8 +13,7 @@ from fcfl.negotiation.negotiating import costs_around
 from fcfl.negotiation.voting import elect_by_all, worth_a_vote
 from fcfl.policy import read_policy
 from fcfl.preference import Choices, Preference
-from fcfl.report.negotiation import headline
-from fcfl.report.page import render_negotiation
+from fcfl.report.negotiation import headline, render_negotiation
 from fcfl.results.negotiation import Negotiation, Offer, View
 from fcfl.rules import Difference
 from fcfl.runs.many_runs import policy_text

@@ -8,7 +8,8 @@ from scipy.optimize import minimize
 from fcfl._types import CurvatureWeights, Point
 from fcfl.methods.two_stage import TwoStage
 from fcfl.problem import Problem
-from fcfl.runs.synthetic import SYNTHETIC, SyntheticClient, constrained_optimum, start
+from fcfl.runs.settings import SYNTHETIC
+from fcfl.runs.synthetic import SyntheticClient, constrained_optimum, start
 from helpers import SYNTHETIC_RATE, assert_derivative, bound_rate, train
 
 BUDGETS = [0.2, 0.4, 0.6, 0.8]

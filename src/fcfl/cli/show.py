@@ -7,14 +7,12 @@ from rich.table import Table as Grid
 
 from fcfl._files import read_json
 from fcfl.report import comparisons, page, terminal
-from fcfl.report.negotiation import headline
 from fcfl.report.terminal import Column, fitted_table
 from fcfl.report.words import number, plain
 from fcfl.results import read_comparison, read_run
 from fcfl.results.files import COMPARISON, NEGOTIATION
 from fcfl.results.findings import findings_of
 from fcfl.results.many_runs import SweepPoint
-from fcfl.results.negotiation import Negotiation
 
 from .console import FAILED, INFEASIBLE, note, out_console, say
 
@@ -35,9 +33,7 @@ def show_folder(folder: Path, out: Path | None = None) -> tuple[Path, int]:
     if (folder / COMPARISON).exists():
         return _show_comparison(folder, out)
     if (folder / NEGOTIATION).exists():
-        found = read_json(folder / NEGOTIATION, Negotiation)
-        show_negotiation(found)
-        return page.write_negotiation_page(found, out or folder / page.PAGE), 0
+        return _show_negotiation(folder, out)
     run = read_run(folder)
     if run.sweep:
         code = _show_curve(run.sweep)
@@ -100,13 +96,18 @@ def _curve_table(points: Sequence[SweepPoint]) -> Grid:
     return fitted_table("trade-off", columns, out_console.width)
 
 
-def show_negotiation(found: Negotiation) -> None:
+def _show_negotiation(folder: Path, out: Path | None) -> tuple[Path, int]:
     """Print the winners and what each client gets of the agreement."""
-    say(headline(found))
+    from fcfl.report import negotiation
+    from fcfl.results.negotiation import Negotiation
+
+    found = read_json(folder / NEGOTIATION, Negotiation)
+    written = negotiation.write_negotiation_page(found, out or folder / page.PAGE)
+    say(negotiation.headline(found))
     for sentence in found.notes:
         note(sentence)
     if found.agreed is None:
-        return
+        return written, 0
     offer = found.offers[found.agreed]
     grid = Grid(box=None, title="what everybody gets", title_justify="left")
     grid.add_column("client", overflow="fold")
@@ -119,3 +120,4 @@ def show_negotiation(found: Negotiation) -> None:
         grid.add_row(plain(client), budget, *(number(figure, 3) for figure in figures))
     out_console.print(grid)
     say(f"Train it with: {found.command}")
+    return written, 0

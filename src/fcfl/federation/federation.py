@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from fcfl._checks import check_curvature_sum
@@ -29,7 +30,6 @@ from fcfl.client.client import (
     add_own,
 )
 from fcfl.client.counts import Counts
-from fcfl.client.private import PrivateClient
 from fcfl.client.thresholds import RateWindow
 from fcfl.data.client_data import ClientData
 from fcfl.errors import AbsentClientError, FCFLError
@@ -79,13 +79,13 @@ class Federation:
 
         With a ``privacy`` budget, the same for each, they add noise to all they report.
         """
-        held_out, clients = test or {}, dict[ClientId, Client]()
-        for name, rows in train.items():
-            if privacy is None:
-                clients[name] = LocalClient(name, rows, held_out.get(name))
-            else:
-                clients[name] = PrivateClient(name, rows, held_out.get(name), privacy=privacy)
-        return cls(clients)
+        make: Callable[..., Client] = LocalClient
+        if privacy is not None:
+            from fcfl.client.private import PrivateClient
+
+            make = partial(PrivateClient, privacy=privacy)
+        held_out = test or {}
+        return cls({name: make(name, rows, held_out.get(name)) for name, rows in train.items()})
 
     @property
     def names(self) -> tuple[ClientId, ...]:

@@ -1,19 +1,50 @@
-"""The headline and the figures of a negotiation, and the data of its sliders."""
+"""The page of a negotiation: its headline, its figures, and the data of its sliders."""
 
+import base64
+import hashlib
+import sys
 from collections.abc import Iterable
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
+
+from markupsafe import Markup
 
 from fcfl._types import ClientId
 from fcfl.results.negotiation import Negotiation, Offer, VotingRule
 
+from . import page
 from .figures import Dot, Plot, scatter
 from .words import plain
+
+_SCRIPT = files("fcfl.report").joinpath("templates/negotiation.js")
 
 RULE_NAMES: dict[VotingRule, str] = {
     "approval": "Approval",
     "borda": "Borda",
     "nash": "Nash bargaining",
 }
+
+
+def write_negotiation_page(found: Negotiation, path: Path) -> Path:
+    """Write the page of a negotiation."""
+    return page.write(path, render_negotiation(found))
+
+
+def render_negotiation(found: Negotiation) -> str:
+    """Return the page of a negotiation.
+
+    A small script inside the file moves the sliders; without it all numbers are in tables.
+    """
+    script = _SCRIPT.read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return page.render(
+        "negotiation.html",
+        negotiation=found,
+        talks=sys.modules[__name__],
+        script=Markup(script),  # it is ours, not data
+        script_hash=digest,
+    )
 
 
 def headline(negotiation: Negotiation) -> str:

@@ -1,15 +1,11 @@
-"""Self-contained HTML pages of runs, sweeps, comparisons and negotiations."""
+"""Self-contained HTML pages of runs, sweeps and comparisons."""
 
-import base64
-import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from fcfl._files import replace_file
 from fcfl.errors import DataError
@@ -17,20 +13,18 @@ from fcfl.results import Comparison, RunFolder, read_comparison, read_results, r
 from fcfl.results.files import COMPARISON
 from fcfl.results.findings import findings_of
 from fcfl.results.many_runs import ENOUGH, judge
-from fcfl.results.negotiation import Negotiation
 
-from . import claims, comparisons, figures, negotiation, words
+from . import claims, comparisons, figures, words
 
 PAGE = "report.html"
 MAX_SHOWN = 40  # clients in a picture; tables have all
 MAX_CHANGES = 20  # lines of before and after
 MAX_RATES = 8  # clients with a picture of their groups
-_SCRIPT = files("fcfl.report").joinpath("templates/negotiation.js")
 
 
 def write_page(folder: Path, out: Path | None = None) -> Path:
     """Write a run's page from its files beside them, or to ``out``."""
-    return _write(_page_at(out or folder), render_run(read_run(folder)))
+    return write(_page_at(out or folder), render_run(read_run(folder)))
 
 
 def write_comparison_page(folder: Path, out: Path | None = None) -> Path:
@@ -48,37 +42,21 @@ def write_comparison(
     ``comparison`` has the results of a comparison of methods over all seeds.
     """
     results = read_results(folders)
-    page = _render("comparison.html", results=results, comparison=comparison)
-    return _write(_page_at(out), page)
-
-
-def write_negotiation_page(found: Negotiation, path: Path) -> Path:
-    """Write the page of a negotiation."""
-    return _write(path, render_negotiation(found))
+    page = render("comparison.html", results=results, comparison=comparison)
+    return write(_page_at(out), page)
 
 
 def render_run(run: RunFolder) -> str:
     """Return the page of one folder."""
     if run.sweep:
-        return _render("sweep.html", points=run.sweep, result=run.result)
+        return render("sweep.html", points=run.sweep, result=run.result)
     if run.result is None:
         raise DataError(f"There is nothing to show in {str(run.folder)!r}: it has no points.")
-    return _render("run.html", result=run.result, plain_run=run.plain, history=run.history)
+    return render("run.html", result=run.result, plain_run=run.plain, history=run.history)
 
 
-def render_negotiation(found: Negotiation) -> str:
-    """Return the page of a negotiation.
-
-    A small script inside the file moves the sliders; without it all numbers are in tables.
-    """
-    script = _SCRIPT.read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return _render(
-        "negotiation.html", negotiation=found, script=Markup(script), script_hash=digest
-    )  # the script is ours, not data
-
-
-def _render(template: str, **content: object) -> str:
+def render(template: str, **content: object) -> str:
+    """Return a page of what a template shows."""
     return environment().get_template(template).render(**content)
 
 
@@ -101,7 +79,7 @@ def environment() -> Environment:
     }  # fmt: skip
     found.globals |= {
         "claims": claims, "comparisons": comparisons, "figures": figures,
-        "talks": negotiation, "words": words, "judge": judge, "findings_of": findings_of,
+        "words": words, "judge": judge, "findings_of": findings_of,
         "ENOUGH": ENOUGH, "MAX_SHOWN": MAX_SHOWN, "MAX_CHANGES": MAX_CHANGES,
         "MAX_RATES": MAX_RATES,
     }  # fmt: skip
@@ -133,7 +111,8 @@ def _page_at(out: Path) -> Path:
     return out if out.suffix.lower() in (".html", ".htm") else out / PAGE
 
 
-def _write(path: Path, content: str) -> Path:
+def write(path: Path, content: str) -> Path:
+    """Write a page; return where it is."""
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, content.encode())
     return path

@@ -21,8 +21,7 @@ from fcfl.models.model import Inputs, Model, Opaque
 from fcfl.policy import PrivacyBudget, read_policy
 from fcfl.results.result import Deployment
 from fcfl.rules import Rule
-from fcfl.runs.settings import MAX_CLIENTS, DataSettings, Experiment, check_left_out
-from fcfl.runs.synthetic import RULE, SYNTHETIC, SyntheticParty, start
+from fcfl.runs.settings import MAX_CLIENTS, SYNTHETIC, DataSettings, Experiment, check_left_out
 
 _OF_TABLES = dict.fromkeys(
     (
@@ -122,14 +121,16 @@ def _open_synthetic(experiment: Experiment) -> Opened:
     check_left_out(experiment, _OF_ROWS, "with the synthetic problem")
     if isinstance(experiment.budget, Mapping):
         raise DataError("`budget` must be one number for the synthetic problem, which is a client.")
+    from fcfl.runs import synthetic
+
     traits = traits_of(experiment.make_method())
     if traits.rate_kinds or traits.n_references:
         raise DataError(f"The synthetic problem has no rows, which {experiment.method!r} needs.")
-    first = start(feasible=experiment.start == "zero", seed=experiment.seed)
+    first = synthetic.start(feasible=experiment.start == "zero", seed=experiment.seed)
     return Opened(
-        federation=Federation({SYNTHETIC: SyntheticParty()}),
+        federation=Federation({SYNTHETIC: synthetic.SyntheticParty()}),
         model=Opaque(first),
-        rules=(replace(RULE, budget=experiment.budget),),
+        rules=(replace(synthetic.RULE, budget=experiment.budget),),
         checksum=SYNTHETIC,
         min_group_rows=1,  # its rate is that of a formula, not of rows
     )

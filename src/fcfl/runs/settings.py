@@ -41,6 +41,7 @@ from fcfl.training.choose import OpenSettings, check_open_settings, open_setting
 from fcfl.training.margins import MAX_ACCURACY_LOSS
 
 DATA, BUDGETS, TRAINING = "Data", "Budgets", "Training"  # headings in --help
+SYNTHETIC = "synthetic"  # in place of a table: the problem without rows (`runs.synthetic`)
 MAX_CLIENTS = 1000
 
 Column = Annotated[str, Written("COLUMN")]

@@ -16,8 +16,8 @@ from fcfl.methods.method import RoundInfo, traits_of
 from fcfl.models.linear import Linear
 from fcfl.models.loss import as_loss, loss_notes
 from fcfl.models.model import Inputs
-from fcfl.report.negotiation import headline
-from fcfl.report.page import PAGE, write_comparison_page, write_negotiation_page, write_page
+from fcfl.report.negotiation import headline, write_negotiation_page
+from fcfl.report.page import PAGE, write_comparison_page, write_page
 from fcfl.results.findings import findings_of
 from fcfl.results.negotiation import Negotiation
 from fcfl.results.result import Deployment, SiteDeployment

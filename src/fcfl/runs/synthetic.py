@@ -18,8 +18,8 @@ from fcfl._types import CurvatureWeights, Matrix, Point, Report, Vector
 from fcfl.client.client import Counted, Introduction, Setup
 from fcfl.client.counts import Counts
 from fcfl.rules import Difference
+from fcfl.runs.settings import SYNTHETIC
 
-SYNTHETIC = "synthetic"
 ATTRIBUTE, GROUPS = "objective", ("l2", "zero")
 RULE = Difference("demographic_parity", ATTRIBUTE)
 

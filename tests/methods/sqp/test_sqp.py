@@ -21,7 +21,8 @@ from fcfl.methods.baselines import FedAvg
 from fcfl.methods.sqp.sqp import SQP, target_of
 from fcfl.problem import Constraints, Problem, Row, evaluate_point
 from fcfl.rules import Difference, Ratio
-from fcfl.runs.synthetic import SYNTHETIC, SyntheticClient
+from fcfl.runs.settings import SYNTHETIC
+from fcfl.runs.synthetic import SyntheticClient
 from helpers import (
     RACE,
     SYNTHETIC_RATE,

@@ -14,7 +14,8 @@ from fcfl.methods.sqp.globalisation import merit_of_rows
 from fcfl.methods.sqp.subproblem import Target, kkt_residual, solve_step
 from fcfl.problem import Problem, build_problem, evaluate_point
 from fcfl.rules import Difference, rates_needed
-from fcfl.runs.synthetic import SYNTHETIC, SyntheticClient
+from fcfl.runs.settings import SYNTHETIC
+from fcfl.runs.synthetic import SyntheticClient
 from helpers import RACE, SYNTHETIC_RATE, assert_derivative, bound_rate, pose, simulated_clients
 
 RULES = [Difference("demographic_parity", "race", 0.05)]
