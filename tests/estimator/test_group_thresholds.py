@@ -92,8 +92,8 @@ def test_missing_arguments_are_named(fitted):
     with pytest.raises(ValueError, match="each of the 600 rows"):
         fitted.predict(X, clients=site[:-1], sensitive_features=sex)
     for options, sentence in (
-        ({"budget": None}, "needs a budget"),
-        ({"scope": "global"}, "scope 'global'"),
+        ({"budget": None}, "budget"),
+        ({"scope": "global"}, "scope"),
         ({"thresholds": "own"}, "`thresholds` must be"),
     ):
         model = FCFLClassifier(**{"budget": BUDGET, "thresholds": "group", **SETTLED, **options})

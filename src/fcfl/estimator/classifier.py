@@ -60,71 +60,73 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     A linear model by default (logistic regression with an L2 penalty), or any torch module with
     one logit. Training minimises the worst client's loss, or a smooth maximum of all clients'
-    losses, subject to the budgets; see docs/method.md.
+    losses, subject to the budgets (docs/method.md).
 
     Parameters
     ----------
     budget : float, mapping, rule or sequence of rules, optional
         The largest difference of group rates: one number for every client, or one per client,
-        where the key ``"*"`` stands for all others. Or rules, ``Difference(...)`` and
-        ``Ratio(...)``, which name metric, attribute and scope themselves. By default disparities
-        are measured, not bounded.
+        where the key ``"*"`` stands for all others. Rules, ``Difference(...)`` and ``Ratio(...)``,
+        have their own metric, attribute and scope. By default disparities are measured and not
+        bounded.
     metric : {"demographic_parity", "equal_opportunity", "equalized_odds"}
-        What a budget that is not a rule bounds, for every sensitive feature.
+        The rates that a number or a mapping as ``budget`` bounds, for every sensitive feature.
     scope : {"client", "global", "both"}
-        Whether such a budget holds on each client's rows, on all rows together, or both.
+        Whether a number or a mapping as ``budget`` holds on each client's rows, on all rows
+        together, or on both.
     method : str or method
-        How to train: "sqp", "two-stage" or a baseline, which ``fcfl train --help`` describes; or a
-        method as an object, ours with options such as ``SQP(tolerance=1e-4)``, or your own.
+        The training method: "sqp", "two-stage" or a baseline that ``fcfl train --help`` lists. A
+        method object sets options, such as ``SQP(tolerance=1e-4)``, or is of your own class.
     l2 : float or "auto", optional
-        Weight of ``|params|**2 / 2`` in every loss. By default chosen by leave-one-out losses
-        for a linear model trained by "sqp", 0.003 for a torch module, 0 with other methods.
+        Weight of ``|params|**2 / 2`` in every loss. The default is 0.003 for a torch module and 0
+        for methods other than "sqp"; for a linear model "sqp" chooses by leave-one-out losses.
     objective : float, "max", "mean" or "auto", optional
-        What is minimised over clients: their largest loss, their mean loss, or the smooth maximum
-        at this temperature (large is near the mean). By default that of a method object, else
-        chosen with ``l2``; 1 for a torch module.
+        The minimised function of the clients' losses: their maximum, their mean, or the smooth
+        maximum at this temperature (a large one is near the mean). The default is 1 for a torch
+        module and the objective of a method object; otherwise it is chosen together with ``l2``.
     loss : {"cross-entropy", "hinge", "squared"} or loss
-        Of a row. Hinge is smoothed over a width of 0.1, or as ``Hinge(width=0.05)`` says; its
-        scores are not probabilities, and there is no `predict_proba`.
+        The loss of a row. Hinge is smoothed over a width of 0.1; ``Hinge(width=0.05)`` sets
+        another. Its scores are not probabilities, so that there is no `predict_proba`.
     rounds : int or (int, int), optional
-        Most rounds, of each stage where the method has two.
+        Maximum number of rounds; a pair for a method with two stages.
     confidence : float, optional
-        Confidence that each budget holds on new rows, as far as a client's rows allow: training
-        uses tighter bounds. 0 trains with the budgets as they are. By default 0.9, 0 for a
-        torch module, whose training would be repeated.
+        Confidence that each budget holds on new rows. Training tightens the bounds as far as a
+        client's rows allow, which repeats training; 0 trains with the budgets themselves. The
+        default is 0.9, and 0 for a torch module.
     max_accuracy_loss : float
-        Accuracy on training rows that margins may cost beside the budgets.
+        Largest training accuracy that margins may cost, in addition to the cost of the budgets.
     max_rate_shift : float, optional
-        How far the rates of all clients together may shift from the model without budgets. By
-        default 0.05; no limit with ``confidence`` 0.
+        Largest shift of the pooled rates from the model without budgets. By default 0.05; no limit
+        with ``confidence`` 0.
     pooling : "auto" or "none"
-        With eight clients or more, one whose rows are few keeps its budget by an estimate that
-        borrows from the others; "none" always compares its own rows.
+        With "auto" and at least eight clients, the rates of a client with few rows are estimated
+        with help of the other clients' rows. "none" uses each client's own rows only.
     new_rows : float, optional
-        Keep budgets on samples of so many rows of each client, by default for its population.
+        Keep budgets on new samples of so many rows of each client. By default they are kept in the
+        population that the client's rows are drawn from.
     min_group_rows : float, optional
         Groups with fewer rows (by weight) at a client are not compared there. By default 30, more
         for a budget below 0.05, 100 at most.
     starts : int, optional
         How many starts are compared. By default 2 where ``l2`` and ``objective`` are given, else 1.
     threshold : float
-        The probability from which on a row is in the second class, by default 0.5. Group rates in
-        training, `predict` and `audit` are those of decisions at it. Lower it for a rare class: the
-        classifier warns where it selects nearly nobody, and names a threshold. Not for "hinge".
+        A row of at least this probability is in the second class. Training, `predict` and `audit`
+        use the same threshold. Lower it for a rare class: if nearly nobody is selected, a warning
+        suggests a threshold. It must be 0.5 for "hinge".
     thresholds : {"common", "group"}
-        With "group" one score is trained for everybody, without budgets, and every client has a
-        threshold for each group that keeps them. `predict` and `score` then need ``clients`` and
-        ``sensitive_features``; where metadata is routed, ask for them with `set_predict_request`
-        and `set_score_request`. The attribute is used for every decision, which may be unlawful:
-        in the United States, for example, it may be disparate treatment in employment and credit.
+        With "group" one score is trained without budgets. Thresholds by client and group then
+        keep the budgets. `predict` and `score` require ``clients`` and ``sensitive_features``; for
+        metadata routing, request them by `set_predict_request` and `set_score_request`. Every
+        decision then depends on the attribute, which may be unlawful: in the United States, for
+        example, it may be disparate treatment in employment and credit.
     privacy : {"epsilon": E, "delta": D}, optional
-        Clients add noise to everything they report, and the method is "private": see
-        docs/privacy.md. The scale of ``X``, classes and groups count as public; scale by constants,
-        not by these rows.
+        Clients add noise to everything they report, and the method is "private"; see
+        docs/privacy.md. The scale of ``X``, the classes and the groups are treated as public. Scale
+        ``X`` by constants, not by statistics of these rows.
     model : torch.nn.Module, optional
-        A module with one logit, trained from the weights it has. It is copied, not changed.
+        A module with one logit. A copy is trained, starting from the module's weights.
     random_state : int, RandomState or None
-        Draws further starts.
+        Seed of further random starts.
     verbose : bool, optional
         Whether to show a progress bar. By default only if stdout is a terminal or a notebook.
 
@@ -133,7 +135,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes_ : ndarray of shape (2,)
         The second one counts as selected.
     coef_, intercept_ : ndarray of shape (1, n_features) and (1,)
-        Of a linear model.
+        Parameters of a linear model.
     module_ : torch.nn.Module
         The trained copy of ``model``.
     clients_ : tuple of str
@@ -142,16 +144,17 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     result_ : Result
         The content of a run's ``result.json``; ``result_.selection`` is how settings were chosen.
     prices_ : tuple of Price
-        What each budget costs: the fall of the objective per unit it is relaxed. For "sqp".
+        The price of each budget: the decrease of the objective per unit of relaxation. Only "sqp"
+        has prices.
     thresholds_ : GroupThresholds or None
-        How far from ``threshold`` on the scale of the logits each ``by_client`` and group is cut.
+        Offset from the logit of ``threshold`` for each client and group, in ``by_client``.
     audit_ : Audit
         Rates, intervals and verdicts on the training rows. `audit` does the same for other rows.
     n_iter_ : int
         Rounds taken.
     schema_ : Schema or None
-        How the columns of a table become features, in a classifier that `load` read from a run of
-        the command line; its ``X`` are tables with the run's columns.
+        The encoding of a table's columns as features, if `load` has read a run of the command
+        line. ``X`` is then a table with the run's columns. None after `fit`.
 
     Examples
     --------
@@ -192,7 +195,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     random_state: Any = 0
     verbose: bool | None = None
 
-    # Only thresholds by group need these beyond `fit`: they are routed there on request.
+    # `predict` and `score` use these for thresholds by group only, so routing is off by default.
     __metadata_request__predict: ClassVar = {"clients": False, "sensitive_features": False}
     __metadata_request__score: ClassVar = {"clients": False, "sensitive_features": False}
 
@@ -214,7 +217,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             that speaks Arrow's protocol.
         y : array of shape (n_rows,) with two values
         clients : array of shape (n_rows,), optional
-            Whose row it is. By default all rows are one client's.
+            The client of each row. By default all rows belong to one client.
         sensitive_features : array, Series, DataFrame or mapping, optional
             The groups of each row; several columns are several attributes. A row with an empty
             cell counts for the loss and belongs to no group.
@@ -303,12 +306,12 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise TypeError(
                 f"`model` must be None or a torch.nn.Module, got {type(module).__name__}."
             )
-        from fcfl.models.torch_module import TorchModule  # torch is imported when it is needed
+        from fcfl.models.torch_module import TorchModule  # imported late: torch is optional
 
         return TorchModule(module, loss=loss, threshold=self.threshold)
 
     def _unenforced(self) -> str:
-        """Return a warning if there are budgets and no groups that they compare, else nothing."""
+        """Return a warning if no client has two groups that a budget compares, else empty text."""
         bounded = [entry for _, entry in self.audit_.disparities() if entry.budget is not None]
         if not bounded or any(entry.value is not None for entry in bounded):
             return ""
@@ -320,7 +323,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _take_params(self, params: Vector) -> None:
-        """Set what prediction uses from the flat parameters."""
+        """Set ``coef_`` and ``intercept_``, or ``module_``, from the flat parameters."""
         if self.model is None:
             self.coef_, self.intercept_ = params[None, :-1].copy(), params[-1:].copy()
         else:
@@ -361,10 +364,10 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any, *, clients: Any = None, sensitive_features: Any = None) -> Any:
         """Return the class of each row.
 
-        A row is in the second class from a probability of ``threshold`` on. With
-        ``thresholds="group"`` the logit from which on it is depends on the row's client and group,
-        as in `fit`. A client or group with too few training rows has the common threshold.
-        Otherwise both arguments are ignored.
+        A row is in the second class if its probability is at least ``threshold``. With
+        ``thresholds="group"`` the threshold depends on the row's client and group; a client or
+        group with too few training rows has the common threshold. Otherwise ``clients`` and
+        ``sensitive_features`` are ignored.
         """
         logits = self.decision_function(X)
         cuts = self._cut + self._row_thresholds(logits.size, clients, sensitive_features)
@@ -376,7 +379,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return check_threshold(self.threshold, as_loss("loss", self.loss))
 
     def _row_thresholds(self, n_rows: int, clients: Any, sensitive_features: Any) -> Vector | float:
-        """Return the threshold of each row above the cut, 0 for an unknown client or group."""
+        """Return the offset of each row's threshold, 0 for an unknown client or group."""
         if self.thresholds_ is None:
             return 0.0
         given = {"sensitive_features": sensitive_features}
@@ -403,7 +406,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         clients: Any = None,
         sensitive_features: Any = None,
     ) -> float:
-        """Return the share of rows whose class is predicted rightly; arguments as in `predict`."""
+        """Return the accuracy; ``clients`` and ``sensitive_features`` are those of `predict`."""
         predicted = self.predict(X, clients=clients, sensitive_features=sensitive_features)
         return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 
@@ -431,7 +434,7 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             sensitive,
             levels=self.levels_,
         )
-        rules = [  # without budgets of clients that have no rows here
+        rules = [  # leave out the budgets of clients without rows in `X`
             replace(rule, budget={c: rule.budget[c] for c in parts if c in rule.budget})
             if isinstance(rule.budget, Mapping)
             else rule
@@ -442,14 +445,15 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for client, data in parts.items():
             own = 0.0 if self.thresholds_ is None else self.thresholds_.of_data(client, data)
             counts[client] = count_rows(data.X[:, 0], data, rates, self._cut + own, loss)
-        # Intervals show what few rows support; a minimum is only for what steers training.
+        # The default minimum is for training. An audit compares small groups too: their intervals
+        # are wide.
         least = 1.0 if self.min_group_rows is None else self.min_group_rows
         return audit_clients(rules, rates, counts, confidence=confidence, min_group_rows=least)
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted classifier to a folder like a run's, without pickle.
+        """Write the fitted classifier to a folder with the files of a run, without pickle.
 
-        ``fcfl predict``, ``fcfl report`` and ``fcfl export`` read it, too.
+        ``fcfl predict``, ``fcfl report`` and ``fcfl export`` can read it.
         """
         check_is_fitted(self)
         write_classifier(self, Path(path))
@@ -458,8 +462,8 @@ class FCFLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def load(cls, path: str | Path, *, model: Any = None) -> Self:
         """Read a folder that `save` or ``fcfl train`` wrote.
 
-        ``model`` is a module of the same architecture, for a network. A classifier of a run of the
-        command line takes tables with the run's columns as ``X``, and has no ``audit_``.
+        For a network, ``model`` must be a module of the same architecture. A classifier read from a
+        run of the command line has no ``audit_``, and its ``X`` are tables with the run's columns.
         """
         classifier: Self = read_classifier(cls, Path(path), model)
         return classifier

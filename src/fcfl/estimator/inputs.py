@@ -1,4 +1,4 @@
-"""Arguments of the classifier: rows, clients, groups and weights of `fit`, and its parameters."""
+"""Check the classifier's arguments: rows, clients, groups and weights of `fit`; parameters."""
 
 import hashlib
 import warnings
@@ -27,22 +27,22 @@ from fcfl.runs.settings import BudgetSettings, check_private
 ONLY_CLIENT = "all rows"
 CLIENTS = "clients"
 UNNAMED = "sensitive_feature"
-NETWORK_OBJECTIVE = 1.0  # settings of a network are not chosen
-UNEVEN = 100.0  # ratio of the largest values of two columns from which on to advise scaling
+NETWORK_OBJECTIVE = 1.0  # default of a torch module, for which no settings are chosen
+UNEVEN = 100.0  # advise scaling if one column's largest value is so many times another's
 
 
 def features_of(X: Any) -> Any:
-    """Return a table as a frame of numbers, and other features as they are.
+    """Return a table as a frame of numbers, and other features unchanged.
 
-    Raise if a column of a table cannot be used: scikit-learn's errors do not name it.
+    Raise if a column of a table cannot be used. scikit-learn's own errors do not name the column.
     """
     X = as_pandas(X)
+    if isinstance(X, (list, tuple)):
+        try:
+            return np.asarray(X)
+        except ValueError:
+            raise ValueError("`X` must have rows of one length.") from None
     if not isinstance(X, pd.DataFrame):
-        if isinstance(X, (list, tuple)):
-            try:
-                np.shape(X)
-            except ValueError:
-                raise ValueError("`X` must have rows of one length.") from None
         return X
     if X.shape[1] == 0:
         raise ValueError("`X` must have at least one column, got none.")
@@ -64,7 +64,7 @@ def features_of(X: Any) -> Any:
 
 
 def check_sizes(X: Any, names: Sequence[str] | None) -> None:
-    """Raise if a feature is so large that its sum of squares exceeds what a report may hold."""
+    """Raise if a feature's sum of squares may exceed `LARGEST`, the limit of numbers in reports."""
     sizes = largest_values(X)
     worst = int(sizes.argmax())
     if X.shape[0] and sizes[worst] > np.sqrt(LARGEST / X.shape[0]):
@@ -76,7 +76,7 @@ def check_sizes(X: Any, names: Sequence[str] | None) -> None:
 
 
 def check_labelled(y: Any) -> None:
-    """Raise if a row has no label: scikit-learn accepts None among text."""
+    """Raise if a row has no label. scikit-learn's checks accept None among text labels."""
     n_empty = 0 if y is None else int(np.sum(pd.isna(y)))
     if n_empty:
         rows = "row" if n_empty == 1 else "rows"
@@ -87,7 +87,7 @@ def check_labelled(y: Any) -> None:
 
 
 def warn_of_names(classes: Any, parts: Mapping[ClientId, ClientData]) -> None:
-    """Warn of classes that are ordered against their meaning, and of names that look alike."""
+    """Warn if the class that means "no" counts as selected, and if names look alike."""
     notes = alike_notes("Clients", parts)
     for name, groups in next(iter(parts.values())).levels.items():
         notes += alike_notes(f"Groups of {name!r}:", groups)
@@ -104,9 +104,10 @@ def warn_of_names(classes: Any, parts: Mapping[ClientId, ClientData]) -> None:
 def sensitive_columns(
     given: Any, n_rows: int, names: Iterable[str] | None = None
 ) -> dict[str, pd.Series]:
-    """Return the sensitive features by name: a frame's columns, a series' name, or numbered ones.
+    """Return the sensitive features by name.
 
-    ``names`` are those of `fit`; none of them may be missing, and no other is returned.
+    Names are those of a table's columns or a series, else `UNNAMED`, with a number if there are
+    several. ``names`` are the features of `fit`: only these are returned, and all are required.
     """
     given = as_pandas(given)
     if given is None:
@@ -131,7 +132,7 @@ def sensitive_columns(
 
 
 def client_column(given: Any, n_rows: int) -> pd.Series:
-    """Return the client of each row; without ``clients`` all rows are one client's."""
+    """Return the client of each row; without ``clients``, all rows belong to `ONLY_CLIENT`."""
     if given is None:
         return pd.Series([ONLY_CLIENT] * n_rows, name=CLIENTS)
     given = as_pandas(given)
@@ -141,7 +142,7 @@ def client_column(given: Any, n_rows: int) -> pd.Series:
 
 
 def row_weights(given: Any, X: Any, labels: Vector) -> Vector | None:
-    """Return one weight per row, None without weights; both classes must keep some."""
+    """Return one weight per row, or None; raise if all rows of a class have weight zero."""
     if given is None:
         return None
     weights: Vector = _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
@@ -168,10 +169,9 @@ def split_by_client(
     weights: Vector | None = None,
     levels: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[ClientId, ClientData]:
-    """Return each client's rows, clients in sorted order; groups as codes into ``levels``.
+    """Return each client's rows, clients in sorted order, groups as codes into ``levels``.
 
-    Rows of weight zero are left out. The others' weights are scaled to one on average, so that
-    they count like rows.
+    Rows of weight zero are left out. The other weights are scaled to a mean of one.
     """
     try:
         owners = read_clients(clients)
@@ -218,7 +218,7 @@ def largest_values(X: Any) -> Vector:
 
 
 def advice(message: str, X: Any) -> str:
-    """Add to the reason of not converging what may help if columns differ much in size."""
+    """Return the message on convergence, with advice to scale if columns differ much in size."""
     sizes = largest_values(X)
     sizes = sizes[sizes > 0]
     if not sizes.size or sizes.max() <= UNEVEN * sizes.min():
@@ -232,23 +232,21 @@ def advice(message: str, X: Any) -> str:
 def method_of(classifier: Any, seed: int) -> Any:
     """Return the method as an object, with ``rounds`` and ``seed`` if it takes them."""
     method, rounds, privacy = classifier.method, classifier.rounds, privacy_of(classifier)
-    options: dict[str, Any] = {}
     if privacy is not None:
         if method not in ("sqp", "private"):
             raise ValueError(
                 f"`method` must be left out or 'private' with `privacy`, got {method!r}."
             )
         check_private(classifier)
-        options = {"least_rows": classifier.min_group_rows, "rounds": rounds}
-        given = {name: value for name, value in options.items() if value is not None}
-        return Private(privacy.epsilon, privacy.delta, **given)
+        given = {"least_rows": classifier.min_group_rows, "rounds": rounds}
+        chosen: Any = {name: value for name, value in given.items() if value is not None}
+        return Private(privacy.epsilon, privacy.delta, **chosen)
     if not isinstance(method, str):
         if rounds is not None:
             raise ValueError("`rounds` is an option of the method object: leave it out here.")
         return method
     registered = METHODS[check_method("method", method)]
-    if "seed" in registered.options:
-        options["seed"] = seed
+    options: dict[str, Any] = {"seed": seed} if "seed" in registered.options else {}
     if rounds is not None:
         counts = (rounds,) if isinstance(rounds, int) else tuple(rounds)
         options["rounds"] = registered.stage_rounds(counts)
@@ -268,7 +266,7 @@ def privacy_of(classifier: Any) -> PrivacyBudget | None:
 
 
 def open_settings_of(classifier: Any) -> tuple[Any, Any]:
-    """Return ``l2`` and ``objective``, "auto" where a method given by name leaves them open."""
+    """Return ``l2`` and ``objective``; "auto" means that they are chosen by cross-validation."""
     l2, objective, method = classifier.l2, classifier.objective, classifier.method
     if classifier.privacy is not None:
         return l2, objective
@@ -284,7 +282,7 @@ def open_settings_of(classifier: Any) -> tuple[Any, Any]:
 
 
 def rules_of(classifier: Any, attributes: list[str], clients: list[ClientId]) -> tuple[Rule, ...]:
-    """Return the rules: which rates are compared, and how much they may differ."""
+    """Return the rules that ``budget``, ``metric`` and ``scope`` describe."""
     budget: Any = classifier.budget
     if budget is not None and not attributes:
         raise ValueError("`budget` needs `sensitive_features` in `fit`: the groups to compare.")
@@ -292,12 +290,12 @@ def rules_of(classifier: Any, attributes: list[str], clients: list[ClientId]) ->
     if isinstance(budget, (Difference, Ratio)):
         return (budget,)
     if isinstance(budget, (list, tuple)):
-        strange = [rule for rule in budget if not isinstance(rule, (Difference, Ratio))]
-        if strange:
-            raise ValueError(
-                "`budget` must be a number, a mapping or rules such as Difference(...), got "
-                f"{strange[0]!r} in a sequence."
-            )
+        for rule in budget:
+            if not isinstance(rule, (Difference, Ratio)):
+                raise ValueError(
+                    "`budget` must be a number, a mapping or rules such as Difference(...), got "
+                    f"{rule!r} in a sequence."
+                )
         return tuple(budget)
     settings = BudgetSettings(metric=classifier.metric, budget=budget, scope=classifier.scope)
     check_fields(settings)

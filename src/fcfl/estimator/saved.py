@@ -1,7 +1,8 @@
-"""A fitted classifier as a folder like a run's: model, result, rounds.
+"""Write a fitted classifier to a folder with the files of a run, and read it.
 
-``classifier.json`` holds the rest. The folder of a run has no such file: then the table's columns
-are encoded as in the run, and `FCFLClassifier.audit_` is not set.
+``classifier.json`` holds what a run's files lack: parameters, rules, groups and audit. A run of the
+command line has no such file. A classifier read from its folder encodes tables as the run did and
+has no `FCFLClassifier.audit_`.
 """
 
 import json
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fcfl._files import replace_file, write_json
+from fcfl._types import ClientId
 from fcfl.audit.auditing import Audit, GroupScores, Part
 from fcfl.audit.verdicts import Disparity, Forecast, GroupCount
 from fcfl.errors import DataError
@@ -41,11 +43,11 @@ _LEARNED = ("rules_", "levels_", "audit_", "n_features_in_")
 
 
 def write_classifier(classifier: Any, folder: Path) -> None:
-    """Write the classifier, without the architecture of a module."""
+    """Write the classifier; of a torch module only the weights, not the architecture."""
     settings = {**classifier.get_params(deep=False), "model": None}
     if isinstance(settings["budget"], list):
         settings["budget"] = tuple(settings["budget"])
-    if type(settings["method"]) not in (str, *_STATE.classes.values()):  # the caller's own class
+    if type(settings["method"]) not in (str, *_STATE.classes.values()):  # a class of the caller
         settings["method"] = settings["method"].name
     loss = as_loss("loss", settings["loss"])
     if type(loss) not in LOSSES.values():
@@ -53,11 +55,8 @@ def write_classifier(classifier: Any, folder: Path) -> None:
     learned = {name: getattr(classifier, name) for name in _LEARNED if hasattr(classifier, name)}
     names = getattr(classifier, "feature_names_in_", None)
     state = plain({"settings": settings, "learned": learned}, _STATE.classes)
-    content = {
-        "kind": _KIND,
-        "feature_names": None if names is None else names.tolist(),
-        "state": state,
-    }
+    feature_names = None if names is None else names.tolist()
+    content = {"kind": _KIND, "feature_names": feature_names, "state": state}
     folder.mkdir(parents=True, exist_ok=True)
     model, params = classifier._trained()
     model.write(params, folder, _inputs_of(classifier))
@@ -65,25 +64,24 @@ def write_classifier(classifier: Any, folder: Path) -> None:
         for info in classifier.history_:
             rounds.append(info)
     replace_file(folder / _FILE, (json.dumps(content, indent=1) + "\n").encode())
-    write_json(folder / RESULT, classifier.result_)  # last, as a run does
+    write_json(folder / RESULT, classifier.result_)  # written last: it marks the folder as complete
 
 
 def _inputs_of(classifier: Any) -> Inputs:
-    """Return the inputs: numbers as they are, or the columns of the run that was read."""
+    """Return the description of `X`: plain numbers, or the columns of the run read by `load`."""
     negative, positive = classifier.classes_.tolist()
-    names = getattr(classifier, "feature_names_in_", None)
     if classifier.schema_ is not None:
         inputs = Inputs(classifier.schema_, (negative, positive))
     else:
-        if names is None:
-            names = [f"x{i}" for i in range(classifier.n_features_in_)]
+        numbered = [f"x{i}" for i in range(classifier.n_features_in_)]
+        names = getattr(classifier, "feature_names_in_", numbered)
         inputs = Inputs.plain(map(str, names), (negative, positive))
-    decided_by = classifier.thresholds_, classifier._client_column
-    return replace(inputs, thresholds=decided_by[0], client_column=decided_by[1])
+    column = classifier._client_column
+    return replace(inputs, thresholds=classifier.thresholds_, client_column=column)
 
 
 def read_classifier(cls: Any, folder: Path, model: Any) -> Any:
-    """Read the classifier; a module's architecture comes from ``model``."""
+    """Read a classifier; ``model`` provides the architecture of a torch module."""
     path = folder / MODEL
     if not path.exists():
         raise DataError(f"There is no classifier in {str(folder)!r}: it has no {MODEL}.")
@@ -118,6 +116,7 @@ def read_classifier(cls: Any, folder: Path, model: Any) -> Any:
 
 
 def _check_module(content: dict[str, Any], folder: Path, model: Any) -> None:
+    """Raise unless ``model`` is given for a network, and only for a network."""
     is_network = content["kind"] == "fcfl-torch-1"
     where = f"The classifier in {str(folder)!r}"
     if is_network and model is None:
@@ -146,7 +145,7 @@ def _from_own_file(cls: Any, path: Path, model: Any) -> Any:
 
 
 def _from_run(cls: Any, result: Result) -> Any:
-    """Return a classifier with the settings of a run of the command line."""
+    """Return a classifier with the settings of a run by the command line."""
     rules = tuple(rules_of_result(result))
     classifier = cls(
         budget=rules or None,
@@ -165,24 +164,19 @@ def _from_run(cls: Any, result: Result) -> Any:
 def rules_of_result(result: Result) -> Iterator[Rule]:
     """Yield the rules of a result, with every client's budget."""
     kinds: dict[str, type[Difference] | type[Ratio]] = {"difference": Difference, "ratio": Ratio}
-    budgets: dict[tuple[str, str, str], dict[str, float]] = {}
-    for name, client in result.clients.items():
-        for entry in client.train.disparities:
-            found = budgets.setdefault(_rule_key(entry), {})
+    budgets: dict[tuple[str, str, str], dict[ClientId | None, float]] = {}
+    for client, part in (*result.clients.items(), (None, result.overall)):
+        for entry in part.train.disparities:
+            found = budgets.setdefault((entry.rule, entry.metric, entry.attribute), {})
             if entry.budget is not None:
-                found[name] = entry.budget
-    together = {_rule_key(entry): entry.budget for entry in result.overall.train.disparities}
-    for key in dict.fromkeys((*budgets, *together)):
-        kind, metric, attribute = key
+                found[client] = entry.budget
+    for (kind, metric, attribute), found in budgets.items():
         rule: Any = kinds[kind]
-        if budgets.get(key) or together.get(key) is None:
-            yield rule(metric, attribute, budgets.get(key) or None)
-        if together.get(key) is not None:
-            yield rule(metric, attribute, together[key], "global")
-
-
-def _rule_key(entry: Disparity) -> tuple[str, str, str]:
-    return entry.rule, entry.metric, entry.attribute
+        of_all_rows = found.pop(None, None)
+        if found or of_all_rows is None:
+            yield rule(metric, attribute, found or None)
+        if of_all_rows is not None:
+            yield rule(metric, attribute, of_all_rows, "global")
 
 
 def _levels(result: Result) -> dict[str, tuple[str, ...]]:
