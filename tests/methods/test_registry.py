@@ -82,7 +82,7 @@ def test_an_entry_point_adds_a_method(monkeypatch):
         help = "a method of another distribution"
 
     monkeypatch.setattr(sys.modules[__name__], "Own", Own, raising=False)
-    entry = SimpleNamespace(name="own", value=f"{__name__}:Own", load=lambda: Own)
+    entry = SimpleNamespace(name="own", value=f"{__name__}:Own")
     monkeypatch.setattr(registry, "entry_points", lambda group: [entry])
     (added,) = registry._installed()
     assert (added.name, added.method, added.help) == ("own", Own, Own.help)

@@ -24,14 +24,19 @@ _SHARED_OPTIONS = ("step_size", "rounds", "objective", "curvature", "protects", 
 class Registered:
     """A method's name, the place of its class, and one line of help.
 
-    The help says what it minimises and whether it enforces budgets. All options of the class must
-    have defaults. What else may be asked is read off the class, so that nobody has to compare names
-    or classes: its `Traits`, and the names of its options.
+    ``summary`` says what it minimises and whether it enforces budgets. All options of the class
+    must have defaults. What else may be asked is read off the class, so that nobody has to compare
+    names or classes: its `Traits`, and the names of its options.
     """
 
     name: str
     place: str
-    help: str
+    summary: str = ""
+
+    @property
+    def help(self) -> str:
+        """One line; that of another distribution is an attribute of its class."""
+        return self.summary or str(self.method.help)
 
     @property
     def method(self) -> type[Any]:
@@ -114,7 +119,7 @@ _PAPER = ("mmpf", "agnostic-fair", "fedmgda", "fairfed", "fedfb")  # in a distri
 def _installed() -> Iterator[Registered]:
     """Return the methods that other distributions add."""
     for entry in entry_points(group="fcfl.methods"):
-        yield Registered(entry.name, entry.value, entry.load().help)
+        yield Registered(entry.name, entry.value)
 
 
 METHODS: Mapping[str, Registered] = MappingProxyType(

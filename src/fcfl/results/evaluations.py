@@ -11,6 +11,7 @@ from fcfl.audit.auditing import Audit, Counted, Part, Simultaneous, audit_client
 from fcfl.audit.forecast import forecast
 from fcfl.audit.verdicts import compare, disparity_value
 from fcfl.client.counts import Counts
+from fcfl.privacy import attributes_of, cells_of
 from fcfl.problem import Price
 from fcfl.rules import Rule
 
@@ -75,6 +76,15 @@ class Evaluations:
     drifts: Mapping[ClientId, Vector] | None = None
 
     __repr__ = brief_repr
+
+    @property
+    def count_noise(self) -> float:
+        """How far a client's count of selected training rows may be off: 3 standard deviations."""
+        sd = self.terms.noise_sd.get("train", 0.0)
+        if sd == 0.0:
+            return 0.0
+        n_cells = len(cells_of(self.rates, "evaluation"))
+        return float(3.0 * sd * np.sqrt(n_cells / 2) / len(attributes_of(self.rates)))
 
     @cached_property
     def audits(self) -> Mapping[PartName, Audit]:

@@ -213,7 +213,7 @@ class BudgetSettings(ComparedRates):
                 raise ValueError(f"{what} scope 'client', got {self.scope!r}.")
 
 
-_METHODS_HELP = " ".join(f"{name}: {one.help}." for name, one in METHODS.items())
+_METHODS_HELP = " ".join(f"{one.name}: {one.summary}." for one in METHODS.values() if one.summary)
 
 
 def _check_privacy(name: str, value: Any) -> None:

@@ -74,21 +74,15 @@ def solve_privately(run: Run, first: Vector) -> tuple[Solved, Evaluations]:
         notes=notes,
         rules=run.setup.rules,
         exceeded=exceeded_by(held, hard, 0.0),
+        privacy=_privacy_of(run.method, found.train),
     )
     return solved, found
 
 
-def privacy_of(method: Private, clients: Iterable[ClientId]) -> Privacy:
+def _privacy_of(method: Private, clients: Iterable[ClientId]) -> Privacy:
     """Return what the run disclosed of a row, at most, and what that does not cover."""
     loss = PrivacyLoss(method.epsilon, method.delta)
     return Privacy(dict.fromkeys(clients, loss), NEIGHBOURS, NOT_COVERED)
-
-
-def count_noise(found: Evaluations) -> float:
-    """Return how far a client's count of selected rows may be off: three standard deviations."""
-    n_cells = len(cells_of(found.rates, "evaluation"))
-    sd = found.terms.noise_sd["train"] * np.sqrt(n_cells / 2)
-    return float(3.0 * sd / len(attributes_of(found.rates)))
 
 
 def _problem(run: Run) -> Problem:

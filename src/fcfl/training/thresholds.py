@@ -10,27 +10,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fcfl._checks import check_choice, first_of
+from fcfl._checks import first_of
 from fcfl._types import Vector
 from fcfl.client.client import Setup
 from fcfl.client.counts import pool_counts
 from fcfl.client.thresholds import MAX_KINDS, windows_of
 from fcfl.federation.federation import Federation
 from fcfl.methods.decisions import KEPT
-from fcfl.models.rates import THRESHOLDS, GroupThresholds
+from fcfl.models.rates import GroupThresholds
 from fcfl.problem import exceeded_by
 from fcfl.rules import Rule
 from fcfl.training import margins
 from fcfl.training.solve import Demands, Solved
 
 
-def check_thresholds(
-    thresholds: str, rules: Sequence[Rule], federation: Federation, *, relative: bool
-) -> None:
+def check_thresholds(rules: Sequence[Rule], federation: Federation, *, relative: bool) -> None:
     """Raise `ValueError`, before training, for what thresholds by group cannot keep."""
-    check_choice("thresholds", thresholds, THRESHOLDS)
-    if thresholds == "common":
-        return
     bounded = [rule for rule in rules if rule.budget is not None or relative]
     attributes = {rule.attribute: None for rule in bounded}
     kinds = {kind: None for rule in bounded for kind in rule.kinds}

@@ -22,7 +22,7 @@ from fcfl.methods.decisions import KEPT
 from fcfl.methods.method import traits_of
 from fcfl.models.loss import HALF
 from fcfl.models.model import Model, at_threshold
-from fcfl.models.rates import Thresholds
+from fcfl.models.rates import THRESHOLDS, Thresholds
 from fcfl.problem import FEASIBILITY_TOLERANCE, evaluate_point, exceeded_by
 from fcfl.results.degenerate import find_degenerate, threshold_selecting
 from fcfl.results.evaluations import AuditTerms, Evaluations
@@ -30,10 +30,8 @@ from fcfl.results.result import Degenerate
 from fcfl.rules import Rule
 from fcfl.training.choose import objective_of, open_settings
 from fcfl.training.margins import MAX_ACCURACY_LOSS, Pooling
-from fcfl.training.private import check_private, count_noise, privacy_of, solve_privately
 from fcfl.training.run import Run, prepare
 from fcfl.training.solve import Demands, Solved, solve
-from fcfl.training.thresholds import check_thresholds, with_thresholds
 from fcfl.training.trained import Fitted, Trained
 
 
@@ -132,13 +130,21 @@ def train(
     run = prepare(federation, model, rules, method, groups, min_group_rows, session)
     settings = open_settings(method, model, l2, objective)
     relative, by_group = relative_budget is not None, thresholds == "group"
-    check_thresholds(thresholds, run.setup.rules, federation, relative=relative)
+    checks.check_choice("thresholds", thresholds, THRESHOLDS)
+    if by_group:
+        from fcfl.training.thresholds import check_thresholds, with_thresholds
+
+        check_thresholds(run.setup.rules, federation, relative=relative)
     is_private = traits_of(run.method).is_private
     if is_private and (relative or by_group or {confidence, starts} != {None}):
         raise ValueError(
             "`confidence`, `starts`, `relative_budget` and `thresholds` must be "
             "left out with method 'private', which has none of them."
         )
+    if is_private:
+        from fcfl.training.private import check_private, solve_privately
+
+        check_private(run, run.setup.rules)
     demands = Demands(
         confidence=model.default_confidence if confidence is None else confidence,
         max_accuracy_loss=max_accuracy_loss,
@@ -166,9 +172,7 @@ def train(
 def _begun(run: Run, first: Vector, verbose: bool | None) -> Iterator[Run]:
     """Meet the clients, open the folder, count exchanges and show progress until the run ends."""
     session, folder = run.session, run.session.folder
-    if traits_of(run.method).is_private:
-        check_private(run, run.setup.rules)
-    else:
+    if not traits_of(run.method).is_private:
         run = run.met(first)
     session.on_met(run)
     if folder is not None:
@@ -210,11 +214,10 @@ def _counted(solved: Solved) -> tuple[Solved, Evaluations]:
 def _trained(solved: Solved, found: Evaluations) -> Trained:
     """Return what a run ends with, and advice where its model is of no use."""
     run, state = solved.run, solved.state
-    is_private = traits_of(run.method).is_private
-    noise = count_noise(found) if is_private else 0.0
-    notes, degenerate = solved.notes, find_degenerate(run.setup.model, found.train, noise)
+    notes = solved.notes
+    degenerate = find_degenerate(run.setup.model, found.train, found.count_noise)
     if degenerate is not None:
-        if not is_private:
+        if solved.privacy is None:
             degenerate = _with_advice(run, solved.params, degenerate)
         notes = (*notes, degenerate.in_python)
     reports = {client: (report,) for client, report in found.reports.items()}
@@ -231,7 +234,6 @@ def _trained(solved: Solved, found: Evaluations) -> Trained:
         exchanges=dict(run.federation.exchanges.by_phase),
         degenerate=degenerate,
         thresholds=run.setup.thresholds,
-        privacy=privacy_of(run.method, found.train) if is_private else None,
     )
 
 

@@ -46,6 +46,7 @@ class Fitted:
     price: results.PriceOfBudgets | None = None
     margins: results.MarginSummary | None = None
     pooling: results.PoolingSummary | None = None
+    privacy: results.Privacy | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +70,6 @@ class Trained(Fitted):
     objective: float | Literal["max", "mean"] | None
     exchanges: Mapping[str, int]
     thresholds: GroupThresholds | None = None
-    privacy: results.Privacy | None = None
     degenerate: results.Degenerate | None = None
 
     def __repr__(self) -> str:
