@@ -129,7 +129,7 @@ def test_sites_reject_thresholds_for_now():
     with pytest.raises(FCFLError, match="'common' in a run over sites"):
         sites.check_chooses_thresholds()
     by_group = Setup(Linear(1), (), thresholds=GroupThresholds("race", {}))
-    with pytest.raises(DataError, match="by one threshold, not by group"):
+    with pytest.raises(DataError, match="one common threshold"):
         check_question(Count(by_group, np.zeros(2)), None, Limits())
 
 
