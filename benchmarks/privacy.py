@@ -3,7 +3,6 @@
 `python -m benchmarks.privacy [PART …] [--quick] [--first SEED] [--seeds N]`, parts:
 
 partitions   adult-5, five clients that add their own noise, by epsilon
-peers        FairReg and two-stage by noisy sums of the same epsilon, beside it
 pooled       all rows one client, split 75/25, budget .03, by epsilon; beside RaCO-DP's figure
 others       race, equal opportunity, and a simulated table with codes and unequal clients
 sizes        five simulated clients of 10³, 10⁴ and 10⁵ rows
@@ -27,7 +26,6 @@ import numpy as np
 from scipy import stats
 
 from benchmarks.private_neighbours import largest_shares
-from benchmarks.private_peers import gradient_noise, private_fair_reg, private_two_stage
 from fcfl import Difference, Federation, Linear, train
 from fcfl._types import Point, RateId, Report
 from fcfl.client.discrete_gaussian import discrete_gaussian
@@ -37,7 +35,7 @@ from fcfl.data.client_data import ClientData
 from fcfl.data.declared_rows import split_by_content
 from fcfl.methods.private import Private
 from fcfl.policy import PrivacyBudget
-from fcfl.privacy import NORM, Release, epsilon_of
+from fcfl.privacy import Release, epsilon_of
 from fcfl.rules import RATE_KINDS
 
 EPSILONS = (math.inf, 8.0, 4.0, 2.0, 1.0, 0.5)
@@ -233,31 +231,6 @@ def partitions(first: int, seeds: int, quick: bool) -> None:
     by_epsilon(tables, 1e-6, (math.inf, 2.0, 1.0) if quick else EPSILONS)
 
 
-def peers(first: int, seeds: int, quick: bool) -> None:
-    """FairReg and two-stage by noisy sums; few partitions, one where there are 2,300 rounds."""
-    print("other methods under the same accountant, adult-5, budget .05, delta 1e-6")
-    runs: list[tuple[str, Callable[..., Any], int, int]] = [
-        ("FairReg", private_fair_reg, 30, 10),
-        ("FairReg", private_fair_reg, 100, 10),
-        ("two-stage", private_two_stage, 30, 10),
-        ("two-stage", private_two_stage, 100, 10),
-        ("two-stage", private_two_stage, 2300, 1),
-    ]
-    for name, fit_privately, rounds, most in runs[::2] if quick else runs:
-        tables = [adult_table(seed) for seed in range(first, first + min(seeds, most))]
-        for epsilon in (2.0,) if quick else (2.0, 1.0):
-            sd = gradient_noise(tables[0], epsilon, 1e-6, rounds)
-            began = time.process_time()
-            found = [
-                score(fit_privately(table, epsilon, 1e-6, rounds=rounds), table) for table in tables
-            ]
-            label = f"{name} {rounds}, {epsilon:g}"
-            print(line(label, found, time.process_time() - began))
-            print(
-                f"{'':>24}noise in a mean gradient of 7,000 rows, in length: {sd:.2f}", flush=True
-            )
-
-
 def pooled(first: int, seeds: int, quick: bool) -> None:
     print(f"one client, 75/25, budget .03, delta 1e-5, seeds {first}–{first + seeds - 1}")
     print("RaCO-DP (ICLR 2026, central, epsilon 1) reports .831 at .030")
@@ -335,7 +308,7 @@ def _empirical_epsilon(
 ) -> float:
     point = Point(np.array([8.0, -6.0, 4.0, 2.0]))
     release = Release(kind, mu)
-    parts = [private_rows(part, rates, NORM) for part in (table, table.take(np.arange(1, 30)))]
+    parts = [private_rows(part, rates) for part in (table, table.take(np.arange(1, 30)))]
     sums = [part.exact_sum(release, point) for part in parts]
     direction = (sums[0][0] - sums[1][0]).astype(float) * sums[0][1]
     direction /= np.linalg.norm(direction)
@@ -364,7 +337,7 @@ def _projections(
 ) -> Any:
     """What so many releases look like along one direction; their noise is drawn at once."""
     total, unit = rows.exact_sum(release, point)
-    sd = release.noise_sd(rows.rates, point) / unit
+    sd = release.noise_sd(rows.rates) / unit
     drawn = with_noise(np.tile(total.ravel(), (runs, 1)), sd) * unit
     return drawn @ direction.ravel()
 
@@ -405,7 +378,7 @@ def accountant(first: int, seeds: int, quick: bool) -> None:
 
 
 PARTS: dict[str, Callable[[int, int, bool], None]] = {
-    "partitions": partitions, "peers": peers, "pooled": pooled, "others": others, "sizes": sizes,
+    "partitions": partitions, "pooled": pooled, "others": others, "sizes": sizes,
     "neighbours": neighbours, "distinguish": distinguish, "noise": noise, "accountant": accountant,
 }  # fmt: skip
 

@@ -6,9 +6,9 @@ from fcfl._types import Point
 from fcfl.client.private import private_rows
 from fcfl.data.client_data import ClientData
 from fcfl.methods.private import SLOPE
-from fcfl.privacy import NORM, Release
+from fcfl.privacy import Release
 
-KINDS = ("counts", "moments", "gradient", "rates", "jacobian", "scores", "evaluation")
+KINDS = ("counts", "moments", "gradient", "rates", "scores", "evaluation")
 
 
 def random_row(rng, n_features, levels):
@@ -34,12 +34,12 @@ def joined(table, row):
 
 def change(kind, parts, rates, params, slope=SLOPE):
     """How far the releases of two neighbours are apart, and the sensitivity."""
-    release, point = Release(kind, 1.0, NORM), Point(params, sharpness=slope)
+    release, point = Release(kind, 1.0), Point(params, sharpness=slope)
     (more, unit), (less, _) = (part.exact_sum(release, point) for part in parts)
     off = (more - less).astype(float) * unit
     if kind == "moments":  # the noise of the diagonal is √2 as large
         off[np.equal(*np.triu_indices(params.size))] /= np.sqrt(2)
-    return float(np.linalg.norm(off)), release.sensitivity(rates, point)
+    return float(np.linalg.norm(off)), release.sensitivity(rates)
 
 
 def largest_shares(seed, n_pairs, rates, levels, n_features=6, n_rows=6):
@@ -55,7 +55,7 @@ def largest_shares(seed, n_pairs, rates, levels, n_features=6, n_rows=6):
             levels,
         )
         params = rng.standard_normal(n_features + 1) * rng.choice([0.0, 0.01, 1.0, 30.0])
-        both = [private_rows(part, rates, NORM) for part in (joined(table, rows[0]), table)]
+        both = [private_rows(part, rates) for part in (joined(table, rows[0]), table)]
         for kind in KINDS:
             off, most = change(kind, both, rates, params)
             found[kind] = max(found[kind], off / most)

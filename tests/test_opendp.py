@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fcfl._types import Point, RateId
+from fcfl._types import RateId
 from fcfl.client.discrete_gaussian import discrete_gaussian
 from fcfl.methods.private import Private
 from fcfl.privacy import epsilon_of
@@ -15,30 +15,29 @@ dp = pytest.importorskip("opendp.prelude")
 dp.enable_features("contrib")
 
 RATES = (RateId("selection", "sex", "f"), RateId("selection", "sex", "m"))
-POINT = Point(np.ones(4), sharpness=2.5)
 SPACE = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T=float)
 
 
 def theirs(release):
     """OpenDP's discrete Gaussian with the noise of a release, in steps of a fine lattice."""
-    return dp.m.make_gaussian(*SPACE, scale=release.noise_sd(RATES, POINT) * 2.0**20)
+    return dp.m.make_gaussian(*SPACE, scale=release.noise_sd(RATES) * 2.0**20)
 
 
 def all_releases():
     method = Private(1.0, 1e-6)
-    asked = [one for taken in range(method.rounds + 1) for one in method.schedule.releases(taken)]
+    asked = [one for taken in range(method.rounds + 1) for one in method.releases(taken)]
     return [one for one in asked if one.part == "train"]
 
 
 def test_a_release_costs_what_they_say():
     for one in all_releases():
-        row = one.sensitivity(RATES, POINT) * 2.0**20
+        row = one.sensitivity(RATES) * 2.0**20
         assert theirs(one).map(row) == pytest.approx(one.mu**2 / 2, rel=1e-9)
 
 
 def test_the_whole_run_has_an_epsilon_within_what_they_allow():
     """Their concentrated divergence adds up alike; its epsilon is a bound, ours is exact."""
-    rho = sum(theirs(one).map(one.sensitivity(RATES, POINT) * 2.0**20) for one in all_releases())
+    rho = sum(theirs(one).map(one.sensitivity(RATES) * 2.0**20) for one in all_releases())
     mu = math.sqrt(sum(one.mu**2 for one in all_releases()))
     assert rho == pytest.approx(mu**2 / 2, rel=1e-9)
     together = dp.m.make_gaussian(*SPACE, scale=2.0**20 / mu)

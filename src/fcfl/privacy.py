@@ -8,28 +8,28 @@ kind           sum over the rows of                                            s
 =============  ==============================================================  ====================
 ``counts``     1 in the row's cell (group, and label where rates need it)      :math:`\sqrt a`
 ``moments``    :math:`x_i x_j`; the diagonal has :math:`\sqrt 2` × the noise   :math:`R^2/\sqrt 2`
-``gradient``   :math:`(\sigma(\theta x) - y) x`                                R; R/2 at zero
+``gradient``   :math:`(½ - y) x`, the gradient of the loss at zero             R/2
 ``rates``      (decision − ½) behind each of the row's rates                   :math:`\sqrt m / 2`
-``jacobian``   :math:`k s(1-s) x` behind each rate, s the score of slope k     :math:`\sqrt m k R/4`
-``scores``     :math:`(\sigma(\theta x) - ½) x`, and below it, for each rate,  R/2 (k ≥ 1)
+``scores``     :math:`(\sigma(\theta x) - ½) x`, and below it, for each rate,  R/2
                :math:`2 s(1-s) x/\sqrt m` of the rows behind it
 ``evaluation`` 1 in the row's cell by group, label and decision                :math:`\sqrt a`
 ``held_out``   the same of held-out rows                                       :math:`\sqrt a`
 =============  ==============================================================  ====================
 
-in length, with a attributes and m the most rates that one row is behind.
+in length, with a attributes, m the most rates that one row is behind, and s the smooth decision of
+slope k ≥ 1, the point's ``sharpness``.
 
 With a decision threshold other than ½ a decision is that of :math:`z \ge c`, and s is the score of
 :math:`z - c`. Only ``scores`` then has another sensitivity, :math:`\sqrt 2` times that above, the
 sum of the bounds of its two parts.
 
-``scores`` releases two sums at the sensitivity of one. A row is far from the decision boundary, or
-near it: with z its logit, :math:`\sigma(z) - ½ = ½\tanh(z/2)` and
+``scores`` releases two sums at the sensitivity of one, because a row is either far from the
+decision boundary or near it: with z its logit, :math:`\sigma(z) - ½ = ½\tanh(z/2)` and
 :math:`2 s(1-s) = ½\,\mathrm{sech}^2(kz/2)`, and for k ≥ 1
 
 .. math:: \tanh^2(z/2) + \mathrm{sech}^4(kz/2) \le \tanh^2(z/2) + \mathrm{sech}^2(z/2) = 1.
 
-With the gradient at zero, which has the labels, the first line is the gradient of the loss.
+The first line plus ``gradient`` is the gradient of the loss.
 
 **Accounting.** A release whose noise has the standard deviation :math:`\Delta/\mu`, with
 :math:`\Delta` its sensitivity, is as private as telling N(0, 1) from N(:math:`\mu`, 1) is hard
@@ -55,6 +55,7 @@ from typing import Any, Literal, TypeAlias
 
 from scipy.special import log_ndtr
 
+from fcfl._checks import is_finite
 from fcfl._types import Extra, Matrix, Point, RateId
 from fcfl.errors import DataError
 
@@ -80,12 +81,10 @@ def discrete_part(epsilon: float) -> float:
 
 def epsilon_of(mu: float, delta: float) -> float:
     r"""Return the smallest :math:`\epsilon` that releases of :math:`\mu` have at ``delta``."""
-    if mu == 0:
-        return 0.0
     if delta_of(0.0, mu) <= delta:
         return 0.0
     most = math.log(delta / DIFFERENCE / 2)  # beyond it the lattice alone takes half of delta
-    if not 0 < mu < _LARGEST_MU or delta_of(most, mu) > delta:
+    if mu >= _LARGEST_MU or delta_of(most, mu) > delta:
         return math.inf
     return _root(lambda epsilon: delta_of(epsilon, mu) - delta, most, xtol=1e-12)
 
@@ -105,13 +104,11 @@ def _root(of: Callable[[float], float], most: float, **tolerances: float) -> flo
 
 def check_privacy(epsilon: float, delta: float) -> None:
     """Raise `ValueError` for an invalid privacy loss, or one that lattice noise cannot reach."""
-    for name, value in (("epsilon", epsilon), ("delta", delta)):
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ValueError(f"`{name}` must be a positive number, got {value!r}.")
-    if not 0 < epsilon <= 20:
-        raise ValueError(f"`epsilon` must be above 0 and at most 20, got {epsilon!r}.")
-    if not 0 < delta < 0.1:
-        raise ValueError(f"`delta` must be above 0 and below 0.1, got {delta!r}.")
+    for name, value, most in (("epsilon", epsilon, 20), ("delta", delta, 0.1)):
+        if not (is_finite(value) and 0 < value <= most):
+            raise ValueError(
+                f"`{name}` must be a number above 0 and at most {most}, got {value!r}."
+            )
     if discrete_part(epsilon) > delta / 2:
         raise ValueError(
             f"`delta` must be at least {2 * discrete_part(epsilon):.1e} with epsilon {epsilon:g}, "
@@ -120,25 +117,22 @@ def check_privacy(epsilon: float, delta: float) -> None:
 
 
 Kind: TypeAlias = Literal[
-    "counts", "moments", "gradient", "rates", "jacobian", "scores", "evaluation", "held_out"
+    "counts", "moments", "gradient", "rates", "scores", "evaluation", "held_out"
 ]
 Part: TypeAlias = Literal["train", "test"]
 
 NORM = 3.0  # of a row; chosen on other partitions than those reported in docs/privacy.md
-_PER_CELL = ("counts", "evaluation", "held_out")
 
 
 @dataclass(frozen=True)
 class Release(Extra):
     r"""One noisy sum. The client adds noise with :math:`\Delta/\mu` as its standard deviation.
 
-    What it costs is ``mu``, squares of which add up; see `fcfl.privacy`. The slope of
-    ``jacobian`` and ``scores`` is the point's ``sharpness``.
+    What it costs is ``mu``, squares of which add up; see `fcfl.privacy`.
     """
 
     kind: Kind
     mu: float
-    norm: float = NORM
 
     def answer(self, rows: Any, point: Point) -> Mapping[str, Matrix]:
         """Return the sum with its noise, by the kind's name."""
@@ -155,7 +149,6 @@ class Release(Extra):
             "moments": (n * (n + 1) // 2,),
             "gradient": (n,),
             "rates": (n_rates,),
-            "jacobian": (n_rates, n),
             "scores": (1 + n_rates, n),
         }
         return {self.kind: shapes.get(self.kind, (-1,))}
@@ -165,28 +158,23 @@ class Release(Extra):
         """Whose rows it is about; no row is in both parts, so their costs do not add up."""
         return "test" if self.kind == "held_out" else "train"
 
-    def sensitivity(self, rates: Sequence[RateId], point: Point, cut: float = 0.0) -> float:
+    def sensitivity(self, rates: Sequence[RateId], cut: float = 0.0) -> float:
         """Return the most that one row changes the sum, in length: the table above.
 
         ``cut`` is the model's; only that of ``scores`` depends on it.
         """
-        a, m = len(attributes_of(rates)), rates_of_a_row(rates)
-        if self.kind in _PER_CELL:
-            return math.sqrt(a)
-        if self.kind == "moments":
-            return self.norm**2 / math.sqrt(2)
-        if self.kind == "gradient":
-            return self.norm if point.params.any() else self.norm / 2
-        if self.kind == "rates":
-            return math.sqrt(m) / 2
-        if self.kind == "scores":
-            is_bounded = point.sharpness >= 1 and cut == 0.0
-            return self.norm / 2 * (1.0 if is_bounded else math.sqrt(2))
-        return math.sqrt(m) * point.sharpness * self.norm / 4
+        of_cells = math.sqrt(len(attributes_of(rates)))
+        others = {
+            "moments": NORM**2 / math.sqrt(2),
+            "gradient": NORM / 2,
+            "rates": math.sqrt(rates_of_a_row(rates)) / 2,
+            "scores": NORM / 2 if cut == 0.0 else NORM / math.sqrt(2),
+        }
+        return others.get(self.kind, of_cells)
 
-    def noise_sd(self, rates: Sequence[RateId], point: Point, cut: float = 0.0) -> float:
+    def noise_sd(self, rates: Sequence[RateId], cut: float = 0.0) -> float:
         """Return the noise's standard deviation; on the diagonal of ``moments`` it is larger."""
-        return self.sensitivity(rates, point, cut) / self.mu
+        return self.sensitivity(rates, cut) / self.mu
 
 
 @dataclass(frozen=True)

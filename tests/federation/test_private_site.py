@@ -152,7 +152,7 @@ def test_every_other_question_is_rejected_and_costs_nothing(sites):
     questions = {
         "exact counts": Ask(agreement, Count(setup, zero)),
         "only noisy sums": Ask(agreement, Evaluate(setup, Request((Point(zero),)))),
-        "not report gradients": Ask(
+        "losses, rates or gradients": Ask(
             agreement, Evaluate(setup, Request((Point(zero, "gradients", extras=(release,)),)))
         ),
         "that this site's schema declares": Ask(
@@ -182,10 +182,10 @@ def test_a_killed_answer_counts_and_its_repetition_counts_again(sites, monkeypat
         with pytest.raises(KeyboardInterrupt):
             asked(config, question)
     folder = SiteSettings.from_node_config(config).ledger_folder
-    assert squares_of(folder)["train"] == pytest.approx(0.04)
+    assert squares_of(folder)[0] == pytest.approx(0.04)
     first, second = (asked(config, question)[0].extras["counts"] for _ in range(2))
     assert not np.array_equal(first, second)
-    assert squares_of(folder)["train"] == pytest.approx(0.12)
+    assert squares_of(folder)[0] == pytest.approx(0.12)
 
 
 def test_a_site_with_a_torn_journal_answers_nothing(sites):

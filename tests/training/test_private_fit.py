@@ -167,8 +167,8 @@ def test_noise_of_counts_is_part_of_how_well_a_difference_is_known():
     federation, _, _ = private_federation((6000,))
     trained = train(federation, Linear(4), [RULE], method=Private(epsilon=2.0))
     state = trained.state
-    counts = Private(epsilon=2.0).schedule.releases(0)[0]
-    sd = counts.noise_sd(state.problem.rates, state.request.points[0])
+    counts = Private(epsilon=2.0).releases(0)[0]
+    sd = counts.noise_sd(state.problem.rates)
     assert state.count_sd == pytest.approx([sd, sd])
     known = violation_noise(trained.method, state)
     without = violation_noise(trained.method, replace(state, count_sd=np.zeros(2)))

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from fcfl._checks import is_finite
 from fcfl._types import ClientId, Matrix, Point, RateId, Report, Vector
 from fcfl.client.client import Counted, Introduction, Setup
 from fcfl.client.discrete_gaussian import Integers, discrete_gaussian
-from fcfl.data.client_data import ClientData, row_blocks
+from fcfl.data.client_data import ClientData, dense, row_blocks
 from fcfl.errors import DataError
 from fcfl.models.linear import Linear
 from fcfl.models.loss import CROSS_ENTROPY
@@ -21,6 +21,7 @@ from fcfl.models.rates import hard_selection, rate_members
 from fcfl.policy import PrivacyBudget, check_rules_kept
 from fcfl.privacy import (
     LEAST_SCALE,
+    NORM,
     Part,
     Release,
     attributes_of,
@@ -39,23 +40,34 @@ _LARGEST_FEATURE = 64.0
 _LOGIT_BITS, _LARGEST_LOGIT = 10, 16  # residuals and slopes are looked up on this grid
 _BLOCK = 4096  # rows; sums over a block stay below 2**53, so that floats are exact
 _LARGEST_PARAMS = 1e5
+_ROUNDING = 1e-9  # relative tolerance of a sum of squares
+
+ONLY_SUMS = (
+    "A client with a privacy budget reports neither exact counts nor losses, rates or gradients, "
+    "only noisy sums: train with method 'private' (`--privacy epsilon=E,delta=D`)."
+)
+Costs: TypeAlias = tuple[float, float]
+"""Squared ``mu`` that was released of training rows, and of held-out rows."""
 
 
 @dataclass(frozen=True, eq=False)
 class PrivateRows:
-    """Rows of one part, prepared for releases; features are integers, in grid steps."""
+    """Rows of one part, prepared for releases: features are integers, in grid steps.
+
+    ``groups`` are those of each attribute; a row of no compared group has None.
+    """
 
     features: NDArray[np.int16]
     labels: Vector
     members: Matrix
-    groups: NDArray[np.int32]
+    groups: Mapping[str, NDArray[np.object_]]
     rates: tuple[RateId, ...]
     cut: float = 0.0
 
     def release(self, release: Release, point: Point) -> Matrix:
         """Return the requested sum, with noise of the release's standard deviation."""
         total, unit = self.exact_sum(release, point)
-        sd = release.noise_sd(self.rates, point, self.cut) / unit
+        sd = release.noise_sd(self.rates, self.cut) / unit
         if release.kind != "moments":
             return with_noise(total, sd) * unit
         on_diagonal = np.equal(*np.triu_indices(self.features.shape[1]))
@@ -66,78 +78,61 @@ class PrivateRows:
 
     def exact_sum(self, release: Release, point: Point) -> tuple[Integers, float]:
         """Return the sum without noise, as integers and their unit; it never leaves the client."""
-        if release.kind in ("counts", "evaluation", "held_out"):
-            return self._cell_counts(release, point), 1.0
         if release.kind == "moments":
-            return self._moments(), 2.0 ** (-2 * GRID_BITS)
+            upper = np.triu_indices(self.features.shape[1])
+            return self._weighted_sums(self.features)[upper], 2.0 ** (-2 * GRID_BITS)
+        if release.kind == "gradient":
+            signs = 1.0 - 2.0 * self.labels
+            return self._weighted_sums(signs[:, None])[0], 2.0 ** (-GRID_BITS - 1)
         if release.kind == "rates":
             ups = np.where(self._selected(point), 1.0, -1.0)
             return _whole(ups @ self.members), 0.5
-        unit = 2.0 ** (-GRID_BITS - _WEIGHT_BITS)
-        logits = self._logits(point)
-        if release.kind == "gradient":
-            residuals = _looked_up(logits, expit) - self.labels * 2.0**_WEIGHT_BITS
-            return self._pulled(residuals[:, None])[0], unit
         if release.kind == "scores":
-            return self._pulled(self._scores(point)), unit
-        slopes = _looked_up(logits, self._slope(point.sharpness, point.sharpness))
-        return self._pulled(slopes[:, None] * self.members), unit
+            return self._weighted_sums(self._scores(point)), 2.0 ** (-GRID_BITS - _WEIGHT_BITS)
+        return self._cell_counts(release, point), 1.0
 
     def _scores(self, point: Point) -> Matrix:
         """Return scores less ½, and slopes behind each rate, rounded towards zero."""
-        logits = self._logits(point)
-        above = _looked_up(logits, lambda z: expit(z) - 0.5)
         factor = 2.0 / math.sqrt(rates_of_a_row(self.rates))
-        slopes = _looked_up(logits, self._slope(point.sharpness, factor))
-        return np.column_stack([above, slopes[:, None] * self.members])
-
-    def _slope(self, sharpness: float, factor: float) -> Callable[[Vector], Vector]:
-        """Return the function of logits ``factor * s * (1 - s)``, s the smooth decision."""
 
         def slope(z: Vector) -> Vector:
-            score = expit(sharpness * (z - self.cut))
+            score = expit(point.sharpness * (z - self.cut))
             return np.asarray(factor * score * (1.0 - score))
 
-        return slope
+        logits = self._logits(point)
+        above = _looked_up(logits, lambda z: expit(z) - 0.5)
+        return np.column_stack([above, _looked_up(logits, slope)[:, None] * self.members])
 
     def _logits(self, point: Point) -> Vector:
         """Return logits in grid steps times parameter steps: exact in any order of addition."""
-        params = np.rint(point.params * 2.0**_PARAM_BITS)
         if np.linalg.norm(point.params) > _LARGEST_PARAMS:
             raise DataError(f"`params` must be no longer than {_LARGEST_PARAMS:g}.")
-        return np.concatenate([block @ params for block in self._blocks()] or [np.zeros(0)])
+        params = np.rint(point.params * 2.0**_PARAM_BITS)
+        logits = np.empty(len(self.features))
+        for rows, block in self._blocks():
+            logits[rows] = block @ params
+        return logits
 
     def _selected(self, point: Point) -> NDArray[np.bool_]:
         """Return decisions; the cut is in the same steps as the logits."""
         return hard_selection(self._logits(point), self.cut * 2.0 ** (GRID_BITS + _PARAM_BITS))
 
-    def _blocks(self) -> Iterator[Matrix]:
+    def _blocks(self) -> Iterator[tuple[slice, Matrix]]:
         for rows in row_blocks(len(self.features), _BLOCK):
-            yield self.features[rows].astype(np.float64)
+            yield rows, self.features[rows].astype(np.float64)
 
-    def _pulled(self, weights: Matrix) -> Integers:
+    def _weighted_sums(self, weights: NDArray[Any]) -> Integers:
         """Return features summed by each column of ``weights``, in blocks, without rounding."""
         total = np.zeros((weights.shape[1], self.features.shape[1]), dtype=np.int64)
-        for rows, block in zip(row_blocks(len(self.features), _BLOCK), self._blocks(), strict=True):
+        for rows, block in self._blocks():
             total += _whole(weights[rows].T @ block)
         return total
 
-    def _moments(self) -> Integers:
-        """Return the sums of products of features, the upper triangle."""
-        n = self.features.shape[1]
-        total = np.zeros((n, n), dtype=np.int64)
-        for block in self._blocks():
-            total += _whole(block.T @ block)
-        return total[np.triu_indices(n)]
-
     def _cell_counts(self, release: Release, point: Point) -> Integers:
-        selected = self._selected(point) if release.kind != "counts" else None
-        names = attributes_of(self.rates)
+        selected = None if release.kind == "counts" else self._selected(point)
         counts = []
         for cell in cells_of(self.rates, release.kind):
-            compared = _compared(self.rates, cell.attribute)
-            code = -1 if cell.group is None else compared.index(cell.group)
-            inside = self.groups[:, names.index(cell.attribute)] == code
+            inside: NDArray[np.bool_] = self.groups[cell.attribute] == cell.group
             if cell.label is not None:
                 inside = inside & (self.labels == cell.label)
             if selected is not None:
@@ -146,32 +141,29 @@ class PrivateRows:
         return np.array(counts, dtype=np.int64)
 
 
-def private_rows(
-    data: ClientData, rates: Sequence[RateId], norm: float, cut: float = 0.0
-) -> PrivateRows:
-    """Return a client's rows, shortened to ``norm``; a row is selected from logit ``cut`` on."""
+def private_rows(data: ClientData, rates: Sequence[RateId], cut: float = 0.0) -> PrivateRows:
+    """Return a client's rows, shortened to `NORM`; a row is selected from logit ``cut`` on."""
     if data.weights is not None:
         raise DataError("Rows must not be weighted where they are private; leave weights out.")
-    parts = [whole_features(_dense(data.X[rows]), norm) for rows in row_blocks(data.n_rows, _BLOCK)]
+    parts = [whole_features(dense(data.X[rows])) for rows in row_blocks(data.n_rows, _BLOCK)]
     none = np.zeros((0, data.n_features + 1), dtype=np.int16)
-    columns = [_group_codes(data, rates, attribute) for attribute in attributes_of(rates)]
     return PrivateRows(
         np.concatenate([none, *parts]),
         data.y,
         rate_members(data, rates),
-        np.column_stack(columns),
+        {attribute: _compared(data, rates, attribute) for attribute in attributes_of(rates)},
         tuple(rates),
         cut,
     )
 
 
-def whole_features(X: Matrix, norm: float) -> NDArray[np.int16]:
-    """Return features and a constant in grid steps, shortened to ``norm`` and rounded to zero."""
+def whole_features(X: Matrix) -> NDArray[np.int16]:
+    """Return features and a constant in grid steps, shortened to `NORM` and rounded to zero."""
     clipped = np.clip(X, -_LARGEST_FEATURE, _LARGEST_FEATURE)
     fine = np.rint(np.column_stack([clipped, np.ones(len(X))]) * 2.0**_FINE_BITS)
     squares = np.square(fine.astype(np.int64)).sum(axis=1)
-    shorter = np.minimum(1.0, norm * 2.0**_FINE_BITS / np.sqrt(squares.astype(np.float64)))
-    most = math.floor(norm**2 * 4.0**GRID_BITS)
+    shorter = np.minimum(1.0, NORM * 2.0**_FINE_BITS / np.sqrt(squares.astype(np.float64)))
+    most = math.floor(NORM**2 * 4.0**GRID_BITS)
     while True:
         whole = np.trunc(fine * shorter[:, None] * 2.0 ** (GRID_BITS - _FINE_BITS))
         whole = whole.astype(np.int64)
@@ -191,22 +183,13 @@ def with_noise(total: Integers, sd: float) -> Vector:
     return ((total << finer) + noise) / 2.0**finer
 
 
-def _dense(X: object) -> Matrix:
-    return X.toarray() if hasattr(X, "toarray") else np.asarray(X)
-
-
-def _compared(rates: Sequence[RateId], attribute: str) -> list[str]:
-    """Return the groups that some rate compares."""
-    return list(dict.fromkeys(rate.group for rate in rates if rate.attribute == attribute))
-
-
-def _group_codes(data: ClientData, rates: Sequence[RateId], attribute: str) -> NDArray[np.int32]:
-    """Return positions among the compared groups, -1 for a row of none of them."""
+def _compared(data: ClientData, rates: Sequence[RateId], attribute: str) -> NDArray[np.object_]:
+    """Return the group of each row, None unless some rate compares it."""
     if attribute not in data.levels:
-        return np.full(data.n_rows, -1, dtype=np.int32)
-    position = {group: code for code, group in enumerate(_compared(rates, attribute))}
-    lookup = [position.get(level, -1) for level in data.levels[attribute]]
-    return np.array([*lookup, -1], dtype=np.int32)[data.groups[attribute]]
+        return np.full(data.n_rows, None)
+    named = {rate.group for rate in rates if rate.attribute == attribute}
+    groups = [level if level in named else None for level in data.levels[attribute]]
+    return np.array([*groups, None], dtype=object)[data.groups[attribute]]
 
 
 def _whole(values: Matrix) -> Integers:
@@ -222,9 +205,6 @@ def _looked_up(logits: Vector, function: Callable[[Vector], Vector]) -> Vector:
     return np.asarray(table[np.clip(steps, -last, last).astype(np.int64) + last])
 
 
-_ROUNDING = 1e-9  # relative tolerance of a sum of squares
-
-
 @dataclass
 class PrivacySpent:
     """Sums of squared ``mu`` released of each part's rows, by the split of the rows.
@@ -233,19 +213,17 @@ class PrivacySpent:
     that the costs of splits add up.
     """
 
-    splits: dict[str, dict[Part, float]] = field(default_factory=dict)
+    splits: Mapping[str, Costs] = field(default_factory=dict)
 
-    def plus(self, costs: Mapping[Part, float], split: str = "") -> "PrivacySpent":
+    def plus(self, costs: Costs, split: str = "") -> "PrivacySpent":
         """Return the sums after one more answer about the rows in this split."""
-        before = self.splits.get(split, {})
-        parts: tuple[Part, Part] = ("train", "test")
-        after = {part: before.get(part, 0.0) + costs.get(part, 0.0) for part in parts}
-        return PrivacySpent({**self.splits, split: after})
+        train, test = self.splits.get(split, (0.0, 0.0))
+        return PrivacySpent({**self.splits, split: (train + costs[0], test + costs[1])})
 
     @property
     def mu(self) -> float:
         """The total ``mu``: in each split the part of which more was released counts."""
-        return math.sqrt(sum(max(squares.values()) for squares in self.splits.values()))
+        return math.sqrt(sum(map(max, self.splits.values())))
 
     def epsilon(self, delta: float) -> float:
         """Return the epsilon spent so far, at this delta."""
@@ -261,29 +239,24 @@ class PrivacySpent:
             )
 
 
-def costs_of(points: Sequence[Point]) -> dict[Part, float]:
+def costs_of(points: Sequence[Point]) -> Costs:
     """Return the sum of squared ``mu`` of each part; raise unless all requests are releases."""
-    costs: dict[Part, float] = {}
+    costs: dict[Part, float] = {"train": 0.0, "test": 0.0}
     for point in points:
         releases = [extra for extra in point.extras if isinstance(extra, Release)]
-        if not releases or len(releases) != len(point.extras):
-            raise _rejection("loss, rates or gradients")
-        if point.want != "values":
-            raise _rejection("gradients or curvature")
+        if not releases or len(releases) != len(point.extras) or point.want != "values":
+            raise DataError(ONLY_SUMS)
         if len({one.kind for one in releases}) != len(releases):
             raise DataError("A release must be requested once at each point.")
-        if not (is_finite(point.sharpness) and point.sharpness > 0):
-            raise DataError(f"`sharpness` must be a positive number, got {point.sharpness!r}.")
+        if not (is_finite(point.sharpness) and point.sharpness >= 1):
+            raise DataError(f"`sharpness` must be a number from 1 on, got {point.sharpness!r}.")
         if not np.isfinite(point.params).all():
             raise DataError("`params` must be finite numbers.")
         for one in releases:
-            if not (is_finite(one.mu) and 0 < one.mu <= 10 and 0.1 <= one.norm <= 16):
-                raise DataError(
-                    f"A release must have a `mu` from 0 to 10 and a `norm` from 0.1 to 16, got "
-                    f"{one.mu!r} and {one.norm!r}."
-                )
-            costs[one.part] = costs.get(one.part, 0.0) + one.mu**2
-    return costs
+            if not (is_finite(one.mu) and 0 < one.mu <= 10):
+                raise DataError(f"`mu` of a release must be from 0 to 10, got {one.mu!r}.")
+            costs[one.part] += one.mu**2
+    return costs["train"], costs["test"]
 
 
 class PrivateClient:
@@ -297,12 +270,11 @@ class PrivateClient:
         *,
         privacy: PrivacyBudget,
         rules: Sequence[Rule] = (),
-        spent: PrivacySpent | None = None,
     ) -> None:
         self.name, self.privacy, self.rules = name, privacy, tuple(rules)
-        self._data: dict[Part, ClientData] = {"train": train}
-        self._data["test"] = train.take([]) if test is None else test
-        self.spent = PrivacySpent() if spent is None else spent
+        self.spent = PrivacySpent()
+        held_out = train.take([]) if test is None else test
+        self._data: dict[Part, ClientData] = {"train": train, "test": held_out}
         self._rows: dict[Part, tuple[Any, PrivateRows]] = {}
 
     def introduce(self) -> Introduction:
@@ -313,7 +285,11 @@ class PrivateClient:
     def report(self, setup: Setup, points: Sequence[Point]) -> tuple[Report, ...]:
         """Return releases; their cost is recorded before they are computed."""
         check_rules_kept(self.name, self.rules, setup.rules)
-        _check_model(setup.model)
+        if not isinstance(setup.model, Linear) or setup.model.loss != CROSS_ENTROPY:
+            raise DataError(
+                "A client with a privacy budget reports on linear models with cross-entropy only: "
+                "the sensitivities of others are not known."
+            )
         if len(set(setup.rates)) != len(setup.rates):  # a row would count as often as it is named
             raise DataError("A rate must be requested once.")
         spent = self.spent.plus(costs_of(points))
@@ -323,7 +299,7 @@ class PrivateClient:
 
     def count(self, setup: Setup, params: Vector) -> Counted:
         """Raise `DataError`: exact counts are not released."""
-        raise _rejection("exact counts")
+        raise DataError(ONLY_SUMS)
 
     def _released(self, setup: Setup, point: Point) -> Report:
         """Return a report with releases and placeholders: one row, no group, no loss."""
@@ -335,22 +311,7 @@ class PrivateClient:
         return Report(1.0, 0.0, nothing, nothing, extras=found)
 
     def _part(self, setup: Setup, release: Release) -> PrivateRows:
-        key = (setup.rates, release.norm, setup.model.cut)
+        key = (setup.rates, setup.model.cut)
         if release.part not in self._rows or self._rows[release.part][0] != key:
             self._rows[release.part] = key, private_rows(self._data[release.part], *key)
         return self._rows[release.part][1]
-
-
-def _check_model(model: object) -> None:
-    if not isinstance(model, Linear) or model.loss != CROSS_ENTROPY:
-        raise DataError(
-            "A client with a privacy budget reports on linear models with cross-entropy only: the "
-            "sensitivities of others are not known."
-        )
-
-
-def _rejection(what: str) -> DataError:
-    return DataError(
-        f"A client with a privacy budget does not report {what}, only noisy sums: train with "
-        "method 'private' (`--privacy epsilon=E,delta=D`)."
-    )

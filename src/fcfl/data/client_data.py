@@ -355,6 +355,11 @@ def _some_ones(size: int) -> Vector:
     return np.ones(size)
 
 
+def dense(X: Any) -> Matrix:
+    """Return features as a plain array."""
+    return np.asarray(X.toarray() if hasattr(X, "toarray") else X)
+
+
 def row_blocks(n_rows: int, size: int) -> Iterator[slice]:
     """Yield slices of at most ``size`` rows, in order."""
     for first in range(0, n_rows, size):

@@ -38,7 +38,7 @@ from fcfl._types import ClientId
 from fcfl.errors import DataError
 
 from .cells import Column, Frame, check_columns, text_of
-from .client_data import ClientData, row_blocks
+from .client_data import ClientData, dense, row_blocks
 from .columns import Columns, labelled_rows
 from .rows import csv_rows, open_bytes, separator_of
 from .schema import Category, Number, Schema
@@ -131,10 +131,10 @@ def split_by_content(
     key = hashlib.sha256(f"split {seed}".encode()).hexdigest()[:16]
     hashed = np.zeros(data.n_rows, dtype=np.uint64)
     for rows in row_blocks(data.n_rows, _BLOCK):
-        X = data.X[rows]
-        dense = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
         codes = [codes[rows] for _, codes in sorted(data.groups.items())]
-        lines = np.column_stack([dense, data.y[rows], *codes]) + 0.0  # no negative zero
+        lines = (
+            np.column_stack([dense(data.X[rows]), data.y[rows], *codes]) + 0.0
+        )  # no negative zero
         texts = np.ascontiguousarray(lines).view(f"V{8 * lines.shape[1]}").ravel()
         content = np.array([one.tobytes() for one in texts], dtype=object)
         hashed[rows] = pd.util.hash_array(content, hash_key=key, categorize=False)

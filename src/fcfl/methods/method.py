@@ -210,7 +210,7 @@ def check_method(method: Any) -> None:
     for trait, stated, part in (
         ("objectives", len(traits.objectives) > 1, "objective"),
         ("is_cross_validated", traits.is_cross_validated, "restart"),  # of SQP
-        ("is_private", traits.is_private, "schedule"),  # of method "private"
+        ("is_private", traits.is_private, "releases"),  # of method "private"
     ):
         if stated and not hasattr(method, part):
             raise TypeError(

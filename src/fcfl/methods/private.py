@@ -21,7 +21,7 @@ with v the estimated violations by decisions and m the negative margins.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,6 @@ from fcfl.errors import ReportError
 from fcfl.methods.method import RoundInfo, Status
 from fcfl.methods.sqp.qp import solve_dual_qp
 from fcfl.privacy import (
-    Cell,
     Kind,
     Release,
     attributes_of,
@@ -53,37 +52,22 @@ NEW_ROWS = 1 / 3  # as many as there are rows of training: a quarter held out
 MAX_MARGIN = 0.62  # largest margin, as a share of the budget
 
 
-def row_estimate(rates: Sequence[RateId], cells: Vector, kind: Kind = "counts") -> float:
-    """Return the rows of a client, at least one: each attribute's cells contain them all."""
-    return max(float(cells.sum()) / len(attributes_of(rates)), 1.0)
+def cells_behind(
+    rates: Sequence[RateId], kind: Kind = "counts", *, selected: bool = False
+) -> Matrix:
+    """Return the cells that add up to the rows behind each rate, or to the selected ones, as ones.
 
-
-def group_estimates(
-    rates: Sequence[RateId], cells: Vector, kind: Kind = "counts", *, selected: bool = False
-) -> Vector:
-    """Return the rows behind each rate, or those of them that are selected."""
-    known = cells_of(rates, kind)
-    return np.array(
-        [
-            sum(
-                count
-                for cell, count in zip(known, cells, strict=True)
-                if _is_behind(cell, rate) and (cell.selected or not selected)
-            )
-            for rate in rates
-        ]
-    )
-
-
-def cells_behind(rates: Sequence[RateId]) -> Vector:
-    """Return the number of noisy cells whose sum is the rows behind each rate."""
-    return group_estimates(rates, np.ones(len(cells_of(rates))))
-
-
-def _is_behind(cell: Cell, rate: RateId) -> bool:
-    label = LABEL_OF[rate.kind]
-    same = (cell.attribute, cell.group) == (rate.attribute, rate.group)
-    return same and (label is None or cell.label == label)
+    The shape is (rates, cells).
+    """
+    cells = cells_of(rates, kind)
+    behind = np.zeros((len(rates), len(cells)))
+    for place, rate in enumerate(rates):
+        label = LABEL_OF[rate.kind]
+        for at, cell in enumerate(cells):
+            same = (cell.attribute, cell.group) == (rate.attribute, rate.group)
+            fits = same and (label is None or cell.label == label)
+            behind[place, at] = fits and (bool(cell.selected) or not selected)
+    return behind
 
 
 def curvature_estimate(moments: Vector, n_rows: float, noise: float, l2: float) -> Matrix:
@@ -168,6 +152,11 @@ class NoisyRates:
         """Standard deviations of the rates by the noise of counts, which scales |rate − ½|."""
         return np.asarray(np.abs(self.rates - 0.5) * self.count_noise / self.counts)
 
+    @property
+    def all_noise(self) -> Vector:
+        """Standard deviations of the rates by both."""
+        return np.hypot(self.noise, self.by_counts)
+
 
 def allowances(constraints: Constraints) -> Vector:
     """Return the difference that each row allows near one: its budget, or one minus its ratio."""
@@ -178,19 +167,14 @@ def allowances(constraints: Constraints) -> Vector:
 
 def noise_of_rows(constraints: Constraints, noise: Vector) -> Vector:
     """Return standard deviations of the violations by noise in the rates."""
-    spread = np.zeros(len(constraints.rows))
-    terms = (constraints.entry_value * noise[constraints.entry_column]) ** 2
-    np.add.at(spread, constraints.entry_row, terms)
-    return np.sqrt(spread)
+    return np.asarray(np.sqrt(constraints.matrix**2 @ noise**2))
 
 
 def usable_rows(constraints: Constraints, known: NoisyRates, least: float) -> NDArray[np.bool_]:
     """Return the rows whose groups are large enough and whose noise is below the budget."""
-    enough = np.ones(len(constraints.rows), dtype=bool)
-    small = known.counts[constraints.entry_column] < least
-    enough[constraints.entry_row[small]] = False
-    noise = np.hypot(known.noise, known.by_counts)
-    return enough & (noise_of_rows(constraints, noise) < allowances(constraints))
+    too_small = (constraints.matrix != 0) @ (known.counts < least)
+    noise = noise_of_rows(constraints, known.all_noise)
+    return np.asarray(~too_small & (noise < allowances(constraints)))
 
 
 def deviations(constraints: Constraints, known: NoisyRates, spread: Vector) -> Vector:
@@ -244,34 +228,13 @@ _FULL: dict[Kind, float] = {"scores": 0.1, "rates": 0.03}
 _CORRECTIONS = 0.12  # of all rounds that request rates only
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """The releases of each round: the last exchange, after ``rounds``, counts decisions."""
-
-    mu: float
-    rounds: int
-
-    def releases(self, taken: int) -> tuple[Release, ...]:
-        """Return the releases requested of every client after ``taken`` rounds."""
-        if taken >= self.rounds:
-            own = Release("evaluation", self.mu * math.sqrt(EVALUATION))
-            return own, Release("held_out", self.mu)  # other rows: all of theirs is left
-        shares = self._shares(taken)
-        scale = (1.0 - EVALUATION) / self._total
-        return tuple(
-            Release(kind, self.mu * math.sqrt(scale * share)) for kind, share in shares.items()
-        )
-
-    def _shares(self, taken: int) -> dict[Kind, float]:
-        if taken == 0:
-            return _FIRST
-        if taken <= GRADIENT_ROUNDS:
-            return _FULL
-        return {"rates": _CORRECTIONS / (self.rounds - 1 - GRADIENT_ROUNDS)}
-
-    @property
-    def _total(self) -> float:
-        return sum(sum(self._shares(taken).values()) for taken in range(self.rounds))
+def _shares(taken: int, rounds: int) -> dict[Kind, float]:
+    """Return the shares of a round's releases, before they are scaled to the whole."""
+    if taken == 0:
+        return _FIRST
+    if taken <= GRADIENT_ROUNDS:
+        return _FULL
+    return {"rates": _CORRECTIONS / (rounds - 1 - GRADIENT_ROUNDS)}
 
 
 @dataclass(frozen=True)
@@ -279,10 +242,10 @@ class PrivateState:
     """The model and the estimates from noisy sums.
 
     ``violations`` are those of decisions before the last step, at the end after it, with variances
-    by noise; ``count_sd`` has the noise in the rows behind each rate; ``at_zero`` is the released
-    gradient of the mean loss at zero; ``slopes`` are those of the rates, ``slope_noise`` their
-    variance relative to that of the last release. ``evaluation`` and ``held_out`` are the cells
-    counted at the end.
+    by noise; ``group_counts`` are the rows behind each client's rates, at least one, with noise of
+    ``count_sd``; ``at_zero`` is the released gradient of the mean loss at zero; ``slopes`` are
+    those of the rates, ``slope_noise`` their variance relative to that of the last release.
+    ``evaluation`` and ``held_out`` are the cells counted at the end.
     """
 
     problem: Problem
@@ -338,19 +301,30 @@ class Private:
         if self.rounds < 2:
             raise ValueError(f"`rounds` must be 2 or more for method 'private', got {self.rounds}.")
 
-    @property
-    def schedule(self) -> Schedule:
-        """The releases of each round."""
-        return Schedule(mu_of(self.epsilon, self.delta), self.rounds)
+    def releases(self, taken: int) -> tuple[Release, ...]:
+        """Return the releases requested of every client after ``taken`` rounds.
+
+        The last exchange, after all ``rounds``, counts decisions.
+        """
+        mu = mu_of(self.epsilon, self.delta)
+        if taken >= self.rounds:
+            own = Release("evaluation", mu * math.sqrt(EVALUATION))
+            return own, Release("held_out", mu)  # other rows: all of theirs is left
+        shares = [_shares(round, self.rounds) for round in range(self.rounds)]
+        scale = (1.0 - EVALUATION) / sum(sum(one.values()) for one in shares)
+        return tuple(
+            Release(kind, mu * math.sqrt(scale * share)) for kind, share in shares[taken].items()
+        )
 
     def init(self, params: Vector, problem: Problem) -> PrivateState:
         """Request counts, second moments and the gradient at zero, where training starts."""
         first = np.zeros(check_params(params).size)
+        problem = replace(problem, l2=max(problem.l2, L2))
         state = PrivateState(problem, first, Request(()), "running", "", (0,))
         return self._with_request(state)
 
     def _with_request(self, state: PrivateState) -> PrivateState:
-        extras = self.schedule.releases(state.rounds[0])
+        extras = self.releases(state.rounds[0])
         point = Point(state.params, "values", extras=extras, sharpness=SLOPE)
         return replace(state, request=Request((point,)))
 
@@ -377,10 +351,10 @@ class Private:
         """Update gradient, slopes and violations; return the rows of the next step as well."""
         known = released.rates()
         before = _row_slopes(state)
-        if released.has("scores"):
+        if "scores" in released.asked:
             state = _with_slopes(state, released)
             scores = released.total("scores")[0] / state.n_rows.sum()
-            gradient = state.at_zero + scores + self._l2(state) * state.params
+            gradient = state.at_zero + scores + state.problem.l2 * state.params
         else:
             gradient = state.gradient + state.curvature @ state.last_step
         constraints = state.problem.constraints
@@ -399,9 +373,6 @@ class Private:
         )
         bounds = margins(constraints, known, np.sqrt(variances))
         return state, _row_slopes(state)[usable], (values + bounds)[usable]
-
-    def _l2(self, state: PrivateState) -> float:
-        return max(state.problem.l2, L2)
 
     def _finished(
         self, state: PrivateState, released: "_Releases"
@@ -443,11 +414,9 @@ class _Releases:
     reports: Reports
 
     @property
-    def point(self) -> Point:
-        return self.state.request.points[0]
-
-    def has(self, kind: Kind) -> bool:
-        return any(extra.kind == kind for extra in self.point.extras)  # type: ignore[attr-defined]
+    def asked(self) -> dict[Kind, Release]:
+        releases: Any = self.state.request.points[0].extras
+        return {release.kind: release for release in releases}
 
     def stacked(self, kind: Kind) -> Matrix:
         """Return one line per client."""
@@ -467,49 +436,46 @@ class _Releases:
 
     def noise(self, kind: Kind) -> float:
         """Return the standard deviation of one client's noise."""
-        (release,) = (extra for extra in self.point.extras if extra.kind == kind)  # type: ignore[attr-defined]
-        return float(release.noise_sd(self.state.problem.rates, self.point))  # type: ignore[attr-defined]
+        return self.asked[kind].noise_sd(self.state.problem.rates)
 
     def rates(self) -> NoisyRates:
         """Return the rates of decisions."""
-        counts = np.maximum(self.state.group_counts, 1.0)
-        rates = np.clip(self.stacked("rates") / counts + 0.5, 0.0, 1.0)
-        noise = self.noise("rates") / counts
-        count_noise = np.tile(self.state.count_sd, len(counts))
-        return NoisyRates(rates.ravel(), noise.ravel(), counts.ravel(), count_noise)
+        rates = np.clip(self.stacked("rates") / self.state.group_counts + 0.5, 0.0, 1.0)
+        return _noisy(self.state, rates, self.noise("rates"))
 
     def decisions(self) -> NoisyRates:
         """Return the rates of decisions from the cells that are counted at the end."""
         rates, cells = self.state.problem.rates, self.stacked("evaluation")
-        selected = np.array([group_estimates(rates, c, "evaluation", selected=True) for c in cells])
-        behind = np.array([group_estimates(rates, c, "evaluation") for c in cells])
-        found = np.clip(selected / np.maximum(behind, 1.0), 0.0, 1.0)
+        behind = cells_behind(rates, "evaluation")
+        chosen = cells_behind(rates, "evaluation", selected=True)
+        found = np.clip(cells @ chosen.T / np.maximum(cells @ behind.T, 1.0), 0.0, 1.0)
         # A rate differs by the noise of its selected cells and by that of the others.
-        one_kind = np.ones(cells.shape[1])
-        n_cells = group_estimates(rates, one_kind, "evaluation", selected=True)
-        counts = np.maximum(self.state.group_counts, 1.0)
-        sd = self.noise("evaluation") * np.sqrt(n_cells)
-        noise = sd * np.hypot(found, 1.0 - found) / counts
-        count_noise = np.tile(self.state.count_sd, len(counts))
-        return NoisyRates(found.ravel(), noise.ravel(), counts.ravel(), count_noise)
+        sd = self.noise("evaluation") * np.sqrt(chosen.sum(axis=1))
+        return _noisy(self.state, found, sd * np.hypot(found, 1.0 - found))
+
+
+def _noisy(state: PrivateState, rates: Matrix, sd: Matrix | float) -> NoisyRates:
+    """Return rates by client, whose sums have noise of these standard deviations."""
+    counts = state.group_counts
+    count_noise = np.tile(state.count_sd, len(counts))
+    return NoisyRates(rates.ravel(), (sd / counts).ravel(), counts.ravel(), count_noise)
 
 
 def _first_estimates(state: PrivateState, released: _Releases) -> PrivateState:
     """Set the counts, and a quadratic model of the mean loss at zero."""
     rates = state.problem.rates
-    cells = released.stacked("counts")
-    n_rows = np.array([row_estimate(rates, line) for line in cells])
-    counts = np.array([group_estimates(rates, line) for line in cells])
+    cells, behind = released.stacked("counts"), cells_behind(rates)
+    n_rows = np.maximum(cells.sum(axis=1) / len(attributes_of(rates)), 1.0)
     noise = released.noise("moments") * np.sqrt(len(cells))
-    l2 = max(state.problem.l2, L2)
-    n, rows = state.params.size, len(state.problem.constraints.rows)
+    moments, n = released.total("moments"), state.params.size
+    rows = len(state.problem.constraints.rows)
     gradient = released.total("gradient") / n_rows.sum()
     return replace(
         state,
         n_rows=n_rows,
-        group_counts=counts.reshape(len(cells), len(rates)),
-        count_sd=released.noise("counts") * np.sqrt(cells_behind(rates)),
-        curvature=curvature_estimate(released.total("moments"), n_rows.sum(), noise, l2),
+        group_counts=np.maximum(cells @ behind.T, 1.0),
+        count_sd=released.noise("counts") * np.sqrt(behind.sum(axis=1)),
+        curvature=curvature_estimate(moments, n_rows.sum(), noise, state.problem.l2),
         gradient=gradient,
         at_zero=gradient,
         slopes=np.zeros((len(cells), len(rates), n)),
@@ -520,9 +486,8 @@ def _first_estimates(state: PrivateState, released: _Releases) -> PrivateState:
 
 def _with_slopes(state: PrivateState, released: _Releases) -> PrivateState:
     """Average the slopes of all rounds; a round weighs half as much after each later one."""
-    counts = np.maximum(state.group_counts, 1.0)
     scale = SLOPE * np.sqrt(rates_of_a_row(state.problem.rates)) / 2.0
-    fresh = scale * released.stacked("scores")[:, 1:] / counts[:, :, None]
+    fresh = scale * released.stacked("scores")[:, 1:] / state.group_counts[:, :, None]
     weight = 1.0 + SLOPE_MEMORY * state.slope_weight
     old = (weight - 1.0) / weight
     return replace(
@@ -536,7 +501,7 @@ def _with_slopes(state: PrivateState, released: _Releases) -> PrivateState:
 
 def _row_slopes(state: PrivateState) -> Matrix:
     """Return the gradients of all rows' violations."""
-    counts = np.maximum(state.group_counts, 1.0)
+    counts = state.group_counts
     noise = state.slope_noise * (state.slope_sd / counts) ** 2
     flat = shrunk(state.slopes, counts, noise).reshape(-1, state.params.size)
     return np.asarray(state.response.factor * (state.problem.constraints.matrix @ flat))
@@ -567,36 +532,30 @@ AIMED_SHARE = 0.4  # of a budget: as far inside as rows with little noise end
 ANY_GROUP = 1e9  # rows: which groups are too small is found out with noise
 
 
-def evaluated_rows(rates: Sequence[RateId], cells: Vector) -> tuple[Vector, Vector]:
+def evaluated_rows(rates: Sequence[RateId], cells: Matrix) -> tuple[Matrix, Matrix]:
     """Return the rows behind each rate and those selected, as whole numbers, from noisy cells."""
-    rows = np.maximum(np.rint(group_estimates(rates, cells, "evaluation")), 0.0)
-    selected = np.rint(group_estimates(rates, cells, "evaluation", selected=True))
-    return rows, np.clip(selected, 0.0, rows)
+    behind = cells_behind(rates, "evaluation")
+    chosen = cells_behind(rates, "evaluation", selected=True)
+    rows = np.maximum(np.rint(cells @ behind.T), 0.0)
+    return rows, np.clip(np.rint(cells @ chosen.T), 0.0, rows)
 
 
-def _noisy_rates(method: Private, state: PrivateState) -> NoisyRates:
+def _ended(method: Private, state: PrivateState) -> NoisyRates:
     """Return decided rates with the noise of one round, and that of the counts."""
-    point = replace(state.request.points[0], params=np.ones(state.params.size))
-    releases = method.schedule.releases(min(1, method.rounds - 1))
-    (asked,) = (one for one in releases if one.kind == "rates")
-    rates, counts = state.problem.rates, np.maximum(state.group_counts, 1.0)
-    ended = [evaluated_rows(rates, cells) for cells in state.evaluation]
-    decided = np.concatenate([selected / np.maximum(rows, 1.0) for rows, selected in ended])
-    noise = asked.noise_sd(rates, point) / counts.ravel()
-    return NoisyRates(decided, noise, counts.ravel(), np.tile(state.count_sd, len(counts)))
+    rates = state.problem.rates
+    (asked,) = (one for one in method.releases(1) if one.kind == "rates")
+    rows, selected = evaluated_rows(rates, state.evaluation)
+    return _noisy(state, selected / np.maximum(rows, 1.0), asked.noise_sd(rates))
 
 
 def held_rows(method: Private, state: PrivateState) -> NDArray[np.bool_]:
     """Return which rows the model was held to."""
-    known = _noisy_rates(method, state)
-    return usable_rows(state.problem.constraints, known, method.least_rows)
+    return usable_rows(state.problem.constraints, _ended(method, state), method.least_rows)
 
 
 def violation_noise(method: Private, state: PrivateState) -> Vector:
     """Return standard deviations of violations by the noise of one round, and of counts."""
-    known = _noisy_rates(method, state)
-    noise = np.hypot(known.noise, known.by_counts)
-    return noise_of_rows(state.problem.constraints, noise)
+    return noise_of_rows(state.problem.constraints, _ended(method, state).all_noise)
 
 
 def unsure_budgets(method: Private, state: PrivateState) -> list[str]:
@@ -620,7 +579,7 @@ def unsure_budgets(method: Private, state: PrivateState) -> list[str]:
         if is_held and chance >= SURE:
             continue
         worst = min(rows, key=lambda i: (usable[i], chances[i]))
-        few = method.least_rows / max(float(np.maximum(state.group_counts, 1.0)[place].min()), 1.0)
+        few = method.least_rows / float(state.group_counts[place].min())
         factor, n_rows = max(float(needed[worst]), few), float(state.n_rows[place])
         row = constraints.rows[worst]
         kept = f"the chance that its training rows keep it is {np.floor(100 * chance) / 100:.2f}"

@@ -10,7 +10,7 @@ import numpy as np
 
 from fcfl._types import ClientId, Extra, Matrix, Point, Vector
 from fcfl.client.client import Evaluate, OnRows, Question, Vote
-from fcfl.client.private import costs_of
+from fcfl.client.private import ONLY_SUMS, Costs, costs_of
 from fcfl.data.declared_rows import Declared
 from fcfl.errors import DataError
 from fcfl.extras import LocalTraining
@@ -49,9 +49,7 @@ def check_policy(question: Question, agreement: Agreement, settings: SiteSetting
         check_question(question, agreement, settings.read_policy.limits)
 
 
-def check_private_question(
-    question: Question, agreement: Agreement, declared: Declared
-) -> tuple[float, float]:
+def check_private_question(question: Question, agreement: Agreement, declared: Declared) -> Costs:
     """Return the privacy costs of training and held-out rows; reject all but noisy sums."""
     levels = {name: declared.levels.get(name) for name in agreement.terms.sensitive}
     if agreement.schema != declared.schema or agreement.labels != declared.labels:
@@ -63,12 +61,8 @@ def check_private_question(
             "`levels` of the request must be the groups that this site's schema declares."
         )
     if not isinstance(question, Evaluate):
-        raise DataError(
-            "A site with a privacy budget sends neither exact counts nor losses of held-out rows, "
-            "only noisy sums: train with `privacy`."
-        )
-    costs = costs_of(question.request.points)
-    return costs.get("train", 0.0), costs.get("test", 0.0)
+        raise DataError(ONLY_SUMS)
+    return costs_of(question.request.points)
 
 
 def check_question(question: OnRows, agreement: Agreement, limits: Limits) -> None:

@@ -86,6 +86,5 @@ def privacy_spent(entries: list[Entry]) -> PrivacySpent:
     spent = PrivacySpent()
     for entry in entries:
         if entry.privacy is not None and any(entry.privacy):
-            train, test = entry.privacy
-            spent = spent.plus({"train": train, "test": test}, entry.split)
+            spent = spent.plus(entry.privacy, entry.split)
     return spent

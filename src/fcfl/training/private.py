@@ -20,7 +20,7 @@ from fcfl.methods.private import (
     held_rows,
     unsure_budgets,
 )
-from fcfl.privacy import attributes_of, cells_of
+from fcfl.privacy import attributes_of
 from fcfl.problem import Problem, build_problem, exceeded_by
 from fcfl.results.evaluations import AuditTerms, Evaluations
 from fcfl.results.result import Privacy, PrivacyLoss
@@ -95,31 +95,29 @@ def _problem(run: Run) -> Problem:
 
 def _evaluations(run: Run, state: PrivateState) -> Evaluations:
     rates, clients = run.setup.rates, state.problem.clients
-    train = {c: _counts(rates, n) for c, n in zip(clients, state.evaluation, strict=True)}
-    test = {c: _counts(rates, n) for c, n in zip(clients, state.held_out, strict=True)}
+    train, test = (
+        {client: _counts(rates, one) for client, one in zip(clients, cells, strict=True)}
+        for cells in (state.evaluation, state.held_out)
+    )
     # Losses and smooth rates were not told: reports have the rates of decisions.
     nan = float("nan")
     reports = {
-        client: Report(float(counts.n_rows), nan, np.zeros(len(rates)), _rates_of(counts))
+        client: Report(
+            float(counts.n_rows),
+            nan,
+            np.zeros(len(rates)),
+            counts.group_selected / np.maximum(counts.group_counts, 1.0),
+        )
         for client, counts in train.items()
     }
-    point = state.request.points[0]
-    extras: tuple[Any, ...] = point.extras
-    sds = [extra.noise_sd(rates, point) for extra in extras]
-    noise_sd: Any = dict(zip(("train", "test"), sds, strict=True))
+    releases: Any = state.request.points[0].extras
+    noise_sd = {release.part: release.noise_sd(rates) for release in releases}
     terms = AuditTerms(min_group_rows=run.method.least_rows, noise_sd=noise_sd)
     return Evaluations(rates, run.setup.rules, train, test, reports, terms)
 
 
-def _rates_of(counts: Counts) -> Vector:
-    return counts.group_selected / np.maximum(counts.group_counts, 1.0)
-
-
 def _counts(rates: Sequence[RateId], cells: Vector) -> Counts:
     """Return sums of noisy cells as counts: whole numbers that are not negative."""
-    share = 1.0 / len(attributes_of(rates))
-    sums = {(label, selected): 0.0 for label in (0, 1) for selected in (False, True)}
-    for cell, count in zip(cells_of(rates, "evaluation"), cells, strict=True):
-        sums[cell.label, cell.selected] += share * count  # type: ignore[index]
-    tn, fp, fn, tp = (max(round(total), 0) for total in sums.values())
+    sums = cells.reshape(-1, 4).sum(axis=0) / len(attributes_of(rates))  # as `cells_of` has them
+    tn, fp, fn, tp = (max(round(total), 0) for total in sums)
     return Counts(tn, fp, fn, tp, float("nan"), *evaluated_rows(rates, cells))
