@@ -5,9 +5,8 @@ import pytest
 from scipy.stats import betabinom
 
 from fcfl import Difference, Ratio
-from fcfl.audit import forecast as forecasting
-from fcfl.audit.forecast import forecast
-from fcfl.audit.verdicts import compare
+from fcfl.audit import verdicts as forecasting
+from fcfl.audit.verdicts import compare, forecast
 from fcfl.rules import rates_needed
 
 LEVELS = {"race": ("black", "white", "other")}

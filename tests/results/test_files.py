@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from fcfl._files import read_json, to_json, write_json
-from fcfl.audit.forecast import Forecast
+from fcfl.audit.verdicts import Forecast
 from fcfl.errors import DataError
 from fcfl.results import read_comparison, read_result
 from fcfl.results.result import (

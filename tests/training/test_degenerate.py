@@ -13,7 +13,7 @@ from fcfl.client.counts import Counts
 from fcfl.federation.federation import Federation
 from fcfl.models.linear import Linear
 from fcfl.results import read_result
-from fcfl.results.degenerate import MOST_COUNTS, find_degenerate, threshold_selecting
+from fcfl.results.evaluations import MOST_COUNTS, find_degenerate, threshold_selecting
 from fcfl.results.result import Degenerate, DegenerateRows, degenerate_side
 from hospital import fcfl
 

@@ -22,8 +22,7 @@ from fcfl.models.linear import load_model
 from fcfl.models.model import MODEL
 from fcfl.report import words
 from fcfl.report.claims import claims_of, rows_called
-from fcfl.results import Result, read_run
-from fcfl.results.files import CELLS, RESULT
+from fcfl.results import CELLS, RESULT, Result, read_run
 
 from .rate_tables import FOUR_FIFTHS, RateTables, Sum, hidden_sums, rate_tables, tables_of_result
 

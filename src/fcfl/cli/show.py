@@ -9,8 +9,7 @@ from fcfl._files import read_json
 from fcfl.report import comparisons, page, terminal
 from fcfl.report.terminal import Column, fitted_table
 from fcfl.report.words import number, plain
-from fcfl.results import read_comparison, read_run
-from fcfl.results.files import COMPARISON, NEGOTIATION
+from fcfl.results import COMPARISON, NEGOTIATION, read_comparison, read_run
 from fcfl.results.findings import findings_of
 from fcfl.results.many_runs import SweepPoint
 

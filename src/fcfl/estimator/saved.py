@@ -25,8 +25,7 @@ from fcfl.methods.registry import METHODS
 from fcfl.models.linear import load_model
 from fcfl.models.loss import LOSSES, as_loss
 from fcfl.models.model import MODEL, Inputs, read_model_file, whole_model
-from fcfl.results import Result, read_run
-from fcfl.results.files import HISTORY, RESULT
+from fcfl.results import HISTORY, RESULT, Result, read_run
 from fcfl.rules import Difference, Ratio, Rule
 
 _KIND = "fcfl-classifier-4"

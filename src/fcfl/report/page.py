@@ -9,8 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fcfl._files import replace_file
 from fcfl.errors import DataError
-from fcfl.results import Comparison, RunFolder, read_comparison, read_results, read_run
-from fcfl.results.files import COMPARISON
+from fcfl.results import COMPARISON, Comparison, RunFolder, read_comparison, read_results, read_run
 from fcfl.results.findings import findings_of
 from fcfl.results.many_runs import ENOUGH, judge
 

@@ -21,9 +21,8 @@ from fcfl.audit.auditing import FailOn, Simultaneous
 from fcfl.audit.predictions import CellCounts
 from fcfl.data import read_table
 from fcfl.policy import Policy, read_policy
-from fcfl.results import ClientResult, Part, Result, RowCounts
+from fcfl.results import CELLS, RESULT, ClientResult, Part, Result, RowCounts
 from fcfl.results.evaluations import AuditTerms, RowSections
-from fcfl.results.files import CELLS, RESULT
 from fcfl.results.result import DataSource, WorstClient, versions
 from fcfl.rules import Rule, check_budget_clients
 from fcfl.runs.options import Written, check_fields

@@ -27,8 +27,18 @@ from fcfl.methods.registry import METHODS, check_method
 from fcfl.negotiation.bargaining import Bargain
 from fcfl.negotiation.negotiating import Procedure, negotiate
 from fcfl.policy import Policy, read_policy
-from fcfl.results import Comparison, Exchanges, Result, Sweep
-from fcfl.results.files import COMPARISON, HISTORY, NEGOTIATION, PLAIN, RESULT, SWEEP
+from fcfl.results import (
+    COMPARISON,
+    HISTORY,
+    NEGOTIATION,
+    PLAIN,
+    RESULT,
+    SWEEP,
+    Comparison,
+    Exchanges,
+    Result,
+    Sweep,
+)
 from fcfl.results.findings import exceeded_budgets, has_collapsed
 from fcfl.results.many_runs import (
     MAJORITY,

@@ -11,8 +11,7 @@ from fcfl._types import Vector
 from fcfl.errors import CheckpointError, FCFLError, Interrupted
 from fcfl.federation.checkpoint import checkpoint_path
 from fcfl.federation.session import OnRound, OverPhases, Session, forget, may_change
-from fcfl.results import Result, read_result
-from fcfl.results.files import RESULT
+from fcfl.results import RESULT, Result, read_result
 from fcfl.results.findings import exceeded_budgets
 from fcfl.results.result import DataSource
 from fcfl.runs.opening import Opened, Opener, open_run

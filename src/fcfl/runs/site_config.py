@@ -12,7 +12,7 @@ from fcfl._types import ClientId
 from fcfl.errors import FCFLError
 from fcfl.methods.registry import METHODS
 from fcfl.negotiation.negotiating import MOST, Procedure
-from fcfl.results.files import COMPARISON, NEGOTIATION, RESULT
+from fcfl.results import COMPARISON, NEGOTIATION, RESULT
 from fcfl.results.negotiation import VotingRule
 from fcfl.runs.many_runs import COMPARED, check_compared, check_sweep
 from fcfl.runs.options import (

@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from fcfl._types import ClientId, Vector
-from fcfl.audit.forecast import SHARED_ROWS, TRUSTED_ROWS
+from fcfl.audit.verdicts import SHARED_ROWS, TRUSTED_ROWS
 from fcfl.problem import SHIFT, Constraints, Pooled, Problem, Row, no_rows
 from fcfl.rules import LEAST_ROWS, RATE_KINDS, Rule
 

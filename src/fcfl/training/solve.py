@@ -19,7 +19,7 @@ import numpy as np
 
 from fcfl._checks import first_of
 from fcfl._types import ClientId, Matrix, Point, Vector
-from fcfl.audit.forecast import OPTIMISM
+from fcfl.audit.verdicts import OPTIMISM
 from fcfl.errors import ReportError
 from fcfl.federation.loop import Progress
 from fcfl.federation.session import FREE

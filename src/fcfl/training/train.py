@@ -24,8 +24,7 @@ from fcfl.models.loss import HALF
 from fcfl.models.model import Model, at_threshold
 from fcfl.models.rates import THRESHOLDS, Thresholds
 from fcfl.problem import FEASIBILITY_TOLERANCE, evaluate_point, exceeded_by
-from fcfl.results.degenerate import find_degenerate, threshold_selecting
-from fcfl.results.evaluations import AuditTerms, Evaluations
+from fcfl.results.evaluations import AuditTerms, Evaluations, find_degenerate, threshold_selecting
 from fcfl.results.result import Degenerate
 from fcfl.rules import Rule
 from fcfl.training.choose import objective_of, open_settings
