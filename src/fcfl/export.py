@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from fcfl._types import Vector
-from fcfl.data.schema import Category, Number
+from fcfl.data.cells import Category, Number
 from fcfl.errors import FCFLError
 from fcfl.models.linear import SavedModel
 from fcfl.models.model import Label, distinct_names

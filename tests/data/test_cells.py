@@ -13,8 +13,8 @@ from fcfl.data.cells import (
     numbers,
     text_of,
     texts,
-    written_numbers,
 )
+from fcfl.data.rows import written_numbers
 from fcfl.errors import DataError
 
 

@@ -10,7 +10,7 @@ import pytest
 from fcfl._types import CurvatureWeights, Point, RateId, Report, Request
 from fcfl.client.client import Count, Counted, Evaluate, Introduction, LocalClient, Setup
 from fcfl.data import Schema
-from fcfl.data.schema import Category
+from fcfl.data.cells import Category
 from fcfl.errors import DataError
 from fcfl.extras import DisclosedRows, LocalTraining
 from fcfl.federation.serialise import Serialiser, same

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fcfl.data import Schema, Statistics
-from fcfl.data.schema import Category, CategorySummary, NumberSummary
+from fcfl.data.cells import Category, CategorySummary, NumberSummary
 from fcfl.sites.rows import named_features, withhold
 
 

@@ -18,11 +18,10 @@ from fcfl._checks import check_choice, check_positive
 from fcfl._types import ClientId, Vector
 from fcfl.errors import DataError
 
-from .cells import Frame, Kind
+from .cells import Frame, Kind, Schema
 from .client_data import Index
 from .columns import Columns
 from .declared_rows import read_declared
-from .schema import Schema
 from .table import FederatedTable, federate
 
 BUILTIN = {

@@ -1,48 +1,48 @@
-"""The cells of a table: every column is numbers or text, whatever its pandas type.
+"""The columns of a table: their cells, numbers or text, and the features that they become.
 
-`interpret` reads cells as people write them: marks for "unknown", numbers with ``%`` or ``1,000``.
-Every column is judged by its distinct values, so reading is linear in the rows.
+Every column is judged by its distinct values, so reading is linear in the rows. The encoding of
+features is agreed among clients from summed statistics.
 """
 
+import math
 import numbers as abstract
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
+import msgspec
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from fcfl._checks import did_you_mean, first_of
-from fcfl._types import Vector
+from fcfl._checks import did_you_mean, first_of, is_count, is_finite
+from fcfl._types import ClientId, Vector
 from fcfl.errors import DataError
 
-from .client_data import Codes
+from .client_data import Codes, FeatureLayout, Features, code_cells
 
+Cells: TypeAlias = NDArray[Any]  # float64 numbers with NaN, or int32 positions in a block, or -1
 Kind = Literal["number", "category"]
 Frame: TypeAlias = Any  # a pandas.DataFrame; pandas is untyped
 Column: TypeAlias = Any  # a pandas.Series
 
 NOTES = "notes"  # key in a frame's `attrs`: sentences about how it was read
 UNKNOWN_IS_EMPTY = "Leave the cell empty if the value is unknown."
-MARKS = ("?", "??", "-", "--", ".", "..", "na", "n.a.", "N.A.", "#NULL!", "(null)", "missing")
-"""Marks of an empty cell beside those of pandas (NA, N/A, NaN, null, None …)."""
-
 _NUMBERS = {"integer", "floating", "mixed-integer-float", "decimal", "empty"}
 _TEXT = {"string", "boolean", "categorical", "mixed", "mixed-integer"}
 _WHOLE_FLOAT = re.compile(r"(-?\d+)\.0+")
-_BETWEEN = "'\u2019 \u00a0\u202f"  # between groups of three digits, beside the comma or the point
-_OTHER = {".": ",", ",": "."}
-_WRITTEN = {
-    decimal: re.compile(rf"[+-]?(\d+|\d{{1,3}}([{other}{_BETWEEN}]\d{{3}})+)([{decimal}]\d+)?")
-    for decimal, other in _OTHER.items()
-}
-_PLAIN = {
-    ".": str.maketrans("", "", _BETWEEN + ","),
-    ",": str.maketrans(",", ".", _BETWEEN + "."),
-}
+MAX_LEVELS = 100
+EMPTY = "is empty"  # in a note
+_MOSTLY = 0.9  # share of numbers from which on a text column may be one of numbers, and is noted
+_MIN_NUMBERS = 10  # numbers that such a column needs
+_MIN_DISTINCT = 3  # different numbers that it needs: fewer may be codes
+_NAMED = 5  # unused levels that a note names
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,116 +231,323 @@ def is_number(column: Column) -> bool:
     return bool(kinds.is_numeric_dtype(column) and not kinds.is_bool_dtype(column))
 
 
-# --- cells as people write them -------------------------------------------------------------------
+# --- one column -----------------------------------------------------------------------------------
 
 
-def interpret(
-    frame: Frame,
-    marks: Sequence[str] | None,
-    text: Sequence[str],
-    *,
-    decimal: str = ".",
-    is_typed: bool = False,
-) -> Frame:
-    """Return the table with marks as empty cells, and columns of written numbers as numbers.
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number, standardised; an empty cell becomes the mean and may set an indicator."""
 
-    Notes have the counts and an example of every way in which numbers are written.
+    kind: ClassVar[Kind] = "number"
+    name: str
+    mean: float
+    scale: float
+    has_missing: bool = False
 
-    Parameters
-    ----------
-    frame : DataFrame
-    marks : texts, optional
-        By default the usual ones, in columns of text. Given ones count in columns of numbers too.
-    text : names of columns that stay text
-    decimal : "." or ","
-        The decimal mark of the file.
-    is_typed : bool
-        The file declares plain numbers as such, so a column of text such as ``01`` stays text.
-    """
-    changed: dict[str, object] = {}
-    n_marks: dict[str, int] = {}
-    seen: set[str] = set()
-    written: dict[str, str] = {}
-    numeric_marks = [value for value in parsed(tuple(marks or ())) if np.isfinite(value)]
-    for name, column in frame.items():
-        if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_datetime64_any_dtype(column):
-            if (
-                numeric_marks
-                and is_number(column)
-                and (is_mark := column.isin(numeric_marks)).any()
-            ):
-                changed[name] = column.mask(is_mark)
-                seen |= {f"{float(value):g}" for value in column[is_mark].unique()}
-                n_marks[name] = int(is_mark.sum())
-            continue
-        try:
-            codes, uniques = factorize(column)
-        except DataError:
-            continue  # nested values: an error only if the column is used
-        found = Texts(codes, tuple(str(value).strip() for value in uniques))
-        known = set(MARKS if marks is None else marks)
-        if marks is None and "+" in found.levels:
-            known.discard("-")  # beside "+" it is a level
-        kept = [level for level in found.levels if level not in known]
-        codes = found.codes_in(kept)
-        has_marks = len(kept) < len(found.levels)
-        if has_marks:
-            seen |= known.intersection(found.levels)
-            n_marks[name] = int((codes < 0).sum() - (found.codes < 0).sum())
-        values, example = (None, None) if name in text else written_numbers(kept, decimal)
-        if example is not None:
-            written[name] = example
-        if values is not None and (example or has_marks or not is_typed):
-            changed[name] = np.append(values, np.nan)[codes]
-        elif has_marks:
-            if {level.lower() for level in kept} <= {"true", "false"}:
-                kept = [level.capitalize() for level in kept]
-            changed[name] = pd.Categorical(np.array([*kept, None], dtype=object)[codes])
-    if changed:
-        frame = frame.assign(**changed)
-    if n_marks:
-        listed = " or ".join(map(repr, sorted(seen)))
-        counts = first_of(f"{name!r} {count:,}" for name, count in n_marks.items())
-        add_note(frame, f"Cells with {listed} count as empty: {counts} (`missing=` names others).")
-    if written:
-        examples = first_of(f"{name!r} ({example})" for name, example in written.items())
-        add_note(
-            frame,
-            f"Read as numbers: {examples} (`categorical={list(written)}` keeps the text).",
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features that this column becomes."""
+        return (self.name, f"{self.name} missing")[: 1 + self.has_missing]
+
+    def read(self, column: Column) -> Cells:
+        """Return the cells as numbers, NaN where empty."""
+        return numbers(column)
+
+    @property
+    def coded(self) -> tuple[tuple[int, int], ...]:
+        """Offset and width of the codes among the column's features: the indicator, if any."""
+        return ((1, 1),) if self.has_missing else ()
+
+    def encode(self, cells: Cells) -> tuple[list[Cells], list[Vector]]:
+        """Return the codes, if any, and the standardised cells, 0 where they are empty."""
+        is_empty = np.isnan(cells)
+        standard = np.where(is_empty, 0.0, (cells - self.mean) / self.scale)
+        return [np.where(is_empty, 0, -1)] if self.has_missing else [], [standard]
+
+
+@dataclass(frozen=True, slots=True)
+class Category:
+    """A category, one feature per level; a level never seen in training gives all zeros."""
+
+    kind: ClassVar[Kind] = "category"
+    name: str
+    levels: tuple[str, ...]
+    has_missing: bool = False
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features that this column becomes."""
+        names = [f"{self.name}={level}" for level in self.levels]
+        return (*names, f"{self.name} missing") if self.has_missing else tuple(names)
+
+    def read(self, column: Column) -> Cells:
+        """Return the position of each cell in the block of features, -1 for none of them."""
+        kind_of(column)  # raises on dates
+        empty = len(self.levels) if self.has_missing else -1
+        return texts(column).codes_in(map(text_of, self.levels), empty)
+
+    @property
+    def coded(self) -> tuple[tuple[int, int], ...]:
+        """Offset and width of the codes among the column's features: all of them."""
+        return ((0, len(self.feature_names)),)
+
+    def encode(self, cells: Cells) -> tuple[list[Cells], list[Vector]]:
+        """Return the codes; there are no numbers."""
+        return [cells], []
+
+
+# --- what a client reports about its columns ------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NumberSummary:
+    """Count, mean and sum of squared deviations ``m2`` of the cells that hold a number."""
+
+    kind: ClassVar[Kind] = "number"
+    n: int = 0
+    mean: float = 0.0
+    m2: float = 0.0
+    missing: int = 0
+
+    def is_valid(self) -> bool:
+        """Return whether some cells could have this summary."""
+        counts = is_count(self.n) and is_count(self.missing)
+        return counts and is_finite(self.mean) and is_finite(self.m2) and self.m2 >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class CategorySummary:
+    """Counts of the levels."""
+
+    kind: ClassVar[Kind] = "category"
+    counts: Mapping[str, int]
+    missing: int = 0
+
+    @property
+    def n(self) -> int:
+        """Number of cells that hold a level."""
+        return sum(self.counts.values())
+
+    def is_valid(self) -> bool:
+        """Return whether some cells could have this summary."""
+        are_texts = all(isinstance(level, str) for level in self.counts)
+        return are_texts and all(map(is_count, (*self.counts.values(), self.missing)))
+
+
+Summary: TypeAlias = NumberSummary | CategorySummary
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """One client's summary of each column, in the order of its table."""
+
+    columns: Mapping[str, Summary]
+
+
+def summarise(frame: Frame, columns: Sequence[str]) -> Statistics:
+    """Summarise the named columns of one client's rows."""
+    frame = named_columns(frame)
+    check_columns(frame, columns)
+    return Statistics({name: summarise_cells(name, cells_of(frame[name])) for name in columns})
+
+
+def summarise_cells(name: str, cells: Vector | Texts) -> Summary:
+    """Summarise one column's cells."""
+    if isinstance(cells, Texts):
+        counts = {level: count for level, count in cells.counts().items() if count}
+        return CategorySummary(counts, int((cells.codes < 0).sum()))
+    known = cells[~np.isnan(cells)]
+    missing = cells.size - known.size
+    if not known.size:
+        return NumberSummary(missing=missing)
+    with np.errstate(over="ignore", invalid="ignore"):
+        # Taken from the first value, so that a constant column has m2 exactly 0.
+        shifted = known - known[0]
+        centre = shifted.mean()
+        m2 = float(np.square(shifted - centre).sum())
+    if not np.isfinite(m2):
+        raise DataError(f"Column {name!r} has values too large to standardise. Rescale or drop it.")
+    return NumberSummary(known.size, float(known[0] + centre), m2, missing)
+
+
+def merge_numbers(parts: Iterable[NumberSummary]) -> NumberSummary:
+    """Return the summary of the pooled cells (update of Chan, Golub and LeVeque)."""
+
+    def merge_two(a: NumberSummary, b: NumberSummary) -> NumberSummary:
+        missing = a.missing + b.missing
+        if a.n == 0 or b.n == 0:
+            return replace(b if a.n == 0 else a, missing=missing)
+        n = a.n + b.n
+        shift = b.mean - a.mean
+        m2 = a.m2 + b.m2 + shift * shift * (a.n * b.n / n)
+        return NumberSummary(n, a.mean + shift * (b.n / n), m2, missing)
+
+    return reduce(merge_two, parts, NumberSummary())
+
+
+# --- all columns ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The columns that become features, in order, and notes about them for the user."""
+
+    columns: tuple[Number | Category, ...]
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def from_statistics(
+        cls, statistics: Mapping[ClientId, Statistics], max_levels: int = MAX_LEVELS
+    ) -> "Schema":
+        """Agree on an encoding from each client's statistics.
+
+        The result does not depend on the order of the clients, and equals that of the pooled
+        table up to rounding.
+        """
+        if not statistics:
+            raise ValueError("`statistics` must hold at least one client, got none.")
+        clients = sorted(statistics)
+        names = list(statistics[clients[0]].columns)
+        for client in clients:
+            differing = sorted(set(names) ^ set(statistics[client].columns))
+            if differing:
+                raise DataError(
+                    f"Clients {clients[0]!r} and {client!r} must have the same columns, but only "
+                    f"one of them has {', '.join(map(repr, differing[:5]))}. Rename, add or drop "
+                    "columns."
+                )
+        columns, notes = [], []
+        for name in names:
+            parts = {client: statistics[client].columns[name] for client in clients}
+            column, note = _agree(name, parts, max_levels)
+            columns += [column] if column else []
+            notes += [note] if note else []
+            if isinstance(column, Category):
+                notes += alike_notes(f"Column {name!r}: levels", column.levels)
+        return cls(tuple(columns), tuple(notes))
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features, in order."""
+        return tuple(name for column in self.columns for name in column.feature_names)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return len(self.feature_names)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether most entries are zero: a column sets one of its features in each row."""
+        return 2 * len(self.columns) < self.n_features
+
+    @property
+    def layout(self) -> FeatureLayout:
+        """Places of the columns' codes and numbers among the features."""
+        starts = accumulate((len(column.feature_names) for column in self.columns), initial=0)
+        at = list(zip(self.columns, starts, strict=False))
+        coded = [(start + offset, width) for one, start in at for offset, width in one.coded]
+        firsts, widths = zip(*coded, strict=True) if coded else ((), ())
+        of_numbers = tuple(start for one, start in at if one.kind == "number")
+        return FeatureLayout(self.n_features, firsts, widths, of_numbers)
+
+    def transform(self, frame: Frame) -> Features:
+        """Encode a table: as codes where most entries are zero, else an ndarray."""
+        return self.encode(self.read(frame), len(frame))
+
+    def read(self, frame: Frame) -> list[Cells]:
+        """Read the columns from a table, before scaling."""
+        frame = named_columns(frame)
+        check_columns(frame, [column.name for column in self.columns])
+        return [column.read(frame[column.name]) for column in self.columns]
+
+    def encode(self, cells: Sequence[Cells], n_rows: int) -> Features:
+        """Turn cells into features."""
+        parts = [one.encode(values) for one, values in zip(self.columns, cells, strict=True)]
+        codes = [part for of_column, _ in parts for part in of_column]
+        standard = [part for _, of_column in parts for part in of_column]
+        X = code_cells(self.layout, codes, standard, n_rows)
+        return X if self.is_sparse else X.toarray()
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the schema as plain JSON values."""
+        columns = [{"kind": one.kind, **msgspec.to_builtins(one)} for one in self.columns]
+        return {"columns": columns, "notes": list(self.notes)}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> "Schema":
+        """Rebuild a schema from ``to_dict``."""
+        kinds: dict[str, type[Number | Category]] = {"number": Number, "category": Category}
+        columns: list[Number | Category] = [
+            msgspec.convert(entry, kinds[entry["kind"]]) for entry in plain["columns"]
+        ]
+        return cls(tuple(columns), tuple(plain.get("notes", ())))
+
+
+def _agree(
+    name: str, parts: Mapping[ClientId, Summary], max_levels: int
+) -> tuple[Number | Category | None, str | None]:
+    """Return a column's encoding, None if it is left out, and a note if there is one."""
+    first = {part.kind: client for client, part in reversed([*parts.items()]) if part.n}
+    if len(first) == 2:
+        raise DataError(
+            f"Column {name!r} is a number at client {first['number']!r} and text at client "
+            f"{first['category']!r}. Make it the same at both, or drop it."
         )
-    return frame
+    filled = [part for part in parts.values() if part.n]
+    if not filled:
+        return None, f"Column {name!r} {EMPTY} and was left out."
+    has_missing = any(part.missing for part in parts.values())
+    if isinstance(filled[0], CategorySummary):
+        counts: Counter[str] = Counter()
+        for part in filled:
+            counts.update(part.counts if isinstance(part, CategorySummary) else {})
+        return _category(name, dict(sorted(counts.items())), has_missing, max_levels)
+    total = merge_numbers(part for part in filled if isinstance(part, NumberSummary))
+    scale = math.sqrt(total.m2 / total.n)
+    if scale > 0:
+        return Number(name, total.mean, scale, has_missing), None
+    level = text_of(total.mean)
+    if not has_missing:
+        return None, _constant(name, level)
+    note = f"Column {name!r} is {level} or empty and is used as a category."
+    return Category(name, (level,), True), note
 
 
-def written_numbers(words: Sequence[str], decimal: str) -> tuple[Vector | None, str | None]:
-    """Return the numbers that all ``words`` are, and an example unless they are plain.
+def _category(
+    name: str, counts: Mapping[str, int], has_missing: bool, max_levels: int
+) -> tuple[Category | None, str | None]:
+    if len(counts) == 1 and not has_missing:
+        return None, _constant(name, next(iter(counts)))
+    mostly = _mostly_numbers(name, counts)
+    if len(counts) <= max_levels:
+        return Category(name, tuple(counts), has_missing), mostly
+    ordered = sorted(counts, key=lambda level: (-counts[level], level))
+    frequent, others = ordered[:max_levels], ordered[max_levels:]
+    rows, named = sum(counts[level] for level in others), first_of(map(repr, others), _NAMED)
+    note = (
+        f"Column {name!r} has {len(counts)} levels; the {max_levels} most frequent are used and "
+        f"the others count as unknown: {named}, in {rows} of {sum(counts.values())} "
+        "training rows."
+    )
+    advice = mostly or "Drop it if it is an identifier (`max_levels=` uses more levels)."
+    return Category(name, tuple(sorted(frequent)), has_missing), f"{note} {advice}"
 
-    A point or comma before three digits is a thousands mark unless it is the file's decimal mark.
-    """
-    is_percent = bool(words) and all(word.endswith("%") for word in words)
-    bare = [word[:-1].rstrip() for word in words] if is_percent else words
-    for spelled, is_plain in _spellings(bare, decimal):
-        values = parsed(spelled)
-        if not values.size or not np.isfinite(values).all():
-            continue
-        values = values / 100.0 if is_percent else values
-        if is_plain and not is_percent:
-            return values, None
-        longest = max(range(len(words)), key=lambda place: len(words[place]))
-        return values, f"{words[longest]!r} is {values[longest]:.12g}"
-    return None, None
+
+def _mostly_numbers(name: str, counts: Mapping[str, int]) -> str | None:
+    """Return a note if a few cells make text of what may be a column of numbers."""
+    values, cells = parsed(tuple(counts)), np.array(list(counts.values()))
+    known = np.isfinite(values)
+    n_known, n_cells = int(cells[known].sum()), int(cells.sum())
+    is_likely = n_known >= max(_MIN_NUMBERS, _MOSTLY * n_cells)
+    if known.all() or not is_likely or len(np.unique(values[known])) < _MIN_DISTINCT:
+        return None
+    others = [repr(level) for level, is_one in zip(counts, known, strict=True) if not is_one]
+    return (
+        f"Column {name!r} is taken as text because of {first_of(others, 1)}; {n_known} of "
+        f"{n_cells} cells are numbers. If it is a number, correct the others or leave them empty."
+    )
 
 
-def _spellings(words: Sequence[str], decimal: str) -> Iterator[tuple[Sequence[str], bool]]:
-    """Yield the words spelled as plain numbers, in each way that they may be written.
-
-    The second value is whether this is how the file writes plain numbers.
-    """
-    if decimal == ".":
-        yield words, True
-    elif not any("." in word for word in words):
-        yield [word.replace(",", ".") for word in words], True
-    for mark in (decimal, _OTHER[decimal]):
-        if all(map(_WRITTEN[mark].fullmatch, words)):
-            yield [word.translate(_PLAIN[mark]) for word in words], False
-        if mark == ",":
-            yield words, False
+def _constant(name: str, value: str) -> str:
+    return f"Column {name!r} is {value!r} in every training row and was left out."

@@ -18,22 +18,8 @@ from fcfl._checks import did_you_mean, first_of
 from fcfl._types import Vector
 from fcfl.errors import DataError
 
-from .cells import (
-    Column,
-    Frame,
-    Texts,
-    add_note,
-    alike_notes,
-    check_columns,
-    factorize,
-    is_number,
-    kind_of,
-    look_alikes,
-    numbers,
-    parsed,
-    text_of,
-    texts,
-)
+from . import cells
+from .cells import Column, Frame, Texts
 from .client_data import Codes, Index
 
 MAX_NUMERIC_GROUPS = 20
@@ -130,7 +116,7 @@ class Roles:
 def check_roles(frame: Frame, columns: Columns) -> None:
     """Raise `DataError` if the table lacks one of the named columns."""
     for role, name in columns.roles():
-        check_columns(frame, [name], role)
+        cells.check_columns(frame, [name], role)
 
 
 def read_roles(
@@ -140,7 +126,7 @@ def read_roles(
     labels: tuple[str, str] | None = None,
 ) -> Roles:
     """Read the columns with a role; ``levels`` and ``labels`` come from the cells unless given."""
-    client, label = read_clients(frame[columns.client]), texts(frame[columns.label])
+    client, label = read_clients(frame[columns.client]), cells.texts(frame[columns.label])
     if empty := rows_by_client(client, label.codes < 0):
         raise DataError(
             f"Label column {columns.label!r} is empty in rows of these clients: {empty}. Fill them "
@@ -165,7 +151,7 @@ def rows_by_client(client: Texts, rows: NDArray[np.bool_]) -> str:
 
 def read_clients(column: Column) -> Texts:
     """Read the client of each row; raise `DataError` if a cell is empty."""
-    clients = texts(column)
+    clients = cells.texts(column)
     empty = int((clients.codes < 0).sum())
     if empty:
         raise DataError(
@@ -187,13 +173,16 @@ def read_groups(
     codes: dict[str, Codes] = {}
     names: dict[str, tuple[str, ...]] = {}
     for name, column in columns.items():
-        kind_of(column)  # raises on dates
-        found = texts(column)
+        cells.kind_of(column)  # raises on dates
+        found = cells.texts(column)
         names[name] = found.levels if levels is None else tuple(levels[name])
         codes[name] = found.codes_in(names[name])
         if not names[name]:
             raise DataError(f"Sensitive column {name!r} is empty in every row. Choose another.")
-        if len(found.levels) > MAX_NUMERIC_GROUPS and not np.isnan(parsed(found.levels)).any():
+        if (
+            len(found.levels) > MAX_NUMERIC_GROUPS
+            and not np.isnan(cells.parsed(found.levels)).any()
+        ):
             raise DataError(
                 f"Sensitive column {name!r} is a number with {len(found.levels)} distinct values, "
                 f"more than {MAX_NUMERIC_GROUPS}. Bin it first, for example into age bands."
@@ -203,13 +192,13 @@ def read_groups(
 
 def labelled_rows(frame: Frame, label: str) -> Frame:
     """Return the rows with a label; a note has the number of the others."""
-    is_empty = texts(frame[label]).codes < 0
+    is_empty = cells.texts(frame[label]).codes < 0
     if not is_empty.any():
         return frame
     if is_empty.all():
         raise DataError(f"Label column {label!r} is empty in every row. Choose another.")
     kept = frame[~is_empty].reset_index(drop=True)
-    add_note(kept, f"Rows without a label {label!r}, left out: {is_empty.sum():,}.")
+    cells.add_note(kept, f"Rows without a label {label!r}, left out: {is_empty.sum():,}.")
     return kept
 
 
@@ -218,7 +207,7 @@ def labelled_rows(frame: Frame, label: str) -> Frame:
 
 def label_pair(values: tuple[str, ...], columns: Columns) -> tuple[str, str]:
     """Return the negative and the positive value of the label."""
-    alike = look_alikes(values)
+    alike = cells.look_alikes(values)
     if alike or len(values) != 2:
         what = alike or first_of(map(repr, values), 5)
         advice = "Write equal values alike" if alike else "Correct the cells or choose another"
@@ -228,7 +217,7 @@ def label_pair(values: tuple[str, ...], columns: Columns) -> tuple[str, str]:
         )
     if columns.positive is None:
         return ordered_pair(values)
-    positive = text_of(columns.positive)
+    positive = cells.text_of(columns.positive)
     if positive not in values:
         raise DataError(
             f"`positive` must be a value of label column {columns.label!r}, got "
@@ -239,7 +228,7 @@ def label_pair(values: tuple[str, ...], columns: Columns) -> tuple[str, str]:
 
 def ordered_pair(values: Sequence[str]) -> tuple[str, str]:
     """Return two values, the positive one last: by meaning, else by size, else by letters."""
-    sizes = dict(zip(values, np.nan_to_num(parsed(values)), strict=True))
+    sizes = dict(zip(values, np.nan_to_num(cells.parsed(values)), strict=True))
     in_order = sorted(values, key=lambda value: (sizes[value], value))
     negative, positive = pair_by_meaning(values) or in_order
     return negative, positive
@@ -294,9 +283,9 @@ def data_notes(
         names = [repr(clients[code]) for code in np.flatnonzero(flags)]
         return [f"{what}{'s' * (len(names) > 1)} {first_of(names)}."] if names else []
 
-    notes = [label_note(roles.labels, columns), *alike_notes("Client", clients)]
+    notes = [label_note(roles.labels, columns), *cells.alike_notes("Client", clients)]
     for name in columns.sensitive:
-        notes += alike_notes(f"Column {name!r}: groups", roles.levels[name])
+        notes += cells.alike_notes(f"Column {name!r}: groups", roles.levels[name])
         codes = roles.groups[name]
         if unknown := rows_by_client(roles.client, codes < 0):
             what = f"Rows without a value in {name!r} count for the loss and belong to no group"
@@ -313,7 +302,7 @@ def label_note(labels: tuple[str, str], columns: Columns) -> str:
     negative, positive = labels
     note = f"Label {columns.label!r}: {positive!r} is the positive value, {negative!r} the other"
     is_known = columns.positive is not None or pair_by_meaning(labels)
-    if is_known or np.isfinite(parsed(labels)).all():
+    if is_known or np.isfinite(cells.parsed(labels)).all():
         return f"{note}."
     return f"{note}, because it is the last in sorted order (`positive=` chooses)."
 
@@ -340,7 +329,7 @@ class Choices:
     def check(self, frame: Frame, columns: Columns) -> None:
         """Raise `DataError` if a name is not in the table, or has another role."""
         for option, names in vars(self).items():
-            check_columns(frame, names, option)
+            cells.check_columns(frame, names, option)
             check_one_role([*columns.roles(), *((option, name) for name in dict.fromkeys(names))])
         both = [name for name in self.categorical if name in self.numeric]
         if both:
@@ -363,7 +352,7 @@ def choose_columns(frame: Frame, columns: Columns, choices: Choices) -> tuple[Fr
     check_roles(frame, columns)
     choices.check(frame, columns)
     typed = {name: _as_text(frame[name]) for name in choices.categorical}
-    typed |= {name: numbers(frame[name]) for name in choices.numeric}
+    typed |= {name: cells.numbers(frame[name]) for name in choices.numeric}
     frame = frame.assign(**typed) if typed else frame
     candidates = feature_columns(frame, columns)
     if choices.features:
@@ -392,7 +381,7 @@ def choose_columns(frame: Frame, columns: Columns, choices: Choices) -> tuple[Fr
     if counts := [f"{name!r} {count:,}" for name, count in n_empty.items() if count]:
         notes.append(f"Empty cells: {first_of(counts)}. Whether a cell is empty becomes a feature.")
     for note in notes:
-        add_note(frame, note)
+        cells.add_note(frame, note)
     return frame, replace(columns, drop=(*columns.drop, *left_out))
 
 
@@ -429,21 +418,21 @@ def _quoted(names: Sequence[str]) -> str:
 
 
 def _as_text(column: Column) -> Column:
-    found = texts(column)
-    cells = pd.Categorical.from_codes(found.codes, list(found.levels))
-    return pd.Series(cells, index=column.index, name=column.name)
+    found = cells.texts(column)
+    categories = pd.Categorical.from_codes(found.codes, list(found.levels))
+    return pd.Series(categories, index=column.index, name=column.name)
 
 
 def _is_identifier(column: Column) -> bool:
     """Return whether no value occurs twice and they are text, row numbers, or named like ids."""
     if len(column) < _MIN_ID_ROWS or column.isna().any() or _is_date(column):
         return False
-    if is_number(column):
+    if cells.is_number(column):
         values = column.to_numpy(dtype=np.float64)
         counts_rows = column.dtype.kind in "iu" and np.ptp(values) == len(values) - 1
         if not (counts_rows or _is_named(column, _ID_NAMES)) or (values % 1 != 0).any():
             return False
-    return len(factorize(column)[1]) == len(column)
+    return len(cells.factorize(column)[1]) == len(column)
 
 
 def _is_named(column: Column, names: set[str]) -> bool:
@@ -453,9 +442,9 @@ def _is_named(column: Column, names: set[str]) -> bool:
 def _is_date(column: Column) -> bool:
     if pd.api.types.is_datetime64_any_dtype(column):
         return True
-    if is_number(column) or pd.api.types.is_bool_dtype(column):
+    if cells.is_number(column) or pd.api.types.is_bool_dtype(column):
         return False
-    values = factorize(column)[1]
+    values = cells.factorize(column)[1]
     return len(values) > 0 and all(map(_looks_like_date, values))
 
 
@@ -471,21 +460,21 @@ def may_be_codes(column: Column) -> bool:
     The values are few integers, or less than half of those in their range, and recur. Counts and
     ages fill their range; amounts hardly recur, or most of them are 0.
     """
-    if not is_number(column):
+    if not cells.is_number(column):
         return False
     if _is_named(column, _ID_NAMES | _CODE_NAMES):
         return True
-    cells = column.dropna().to_numpy(dtype=np.float64)
-    if (np.abs(cells) >= _EXACT).any() or (cells % 1 != 0).any():
+    known = column.dropna().to_numpy(dtype=np.float64)
+    if (np.abs(known) >= _EXACT).any() or (known % 1 != 0).any():
         return False
-    values, counts = np.unique(cells, return_counts=True)
-    if values.size <= 2 or cells.size < _MIN_CODE_ROWS * values.size:
+    values, counts = np.unique(known, return_counts=True)
+    if values.size <= 2 or known.size < _MIN_CODE_ROWS * values.size:
         return False
     if values.size <= _MAX_CODES:
         return True
-    if 2 * counts[values == 0].sum() > cells.size:
+    if 2 * counts[values == 0].sum() > known.size:
         return False
-    low, high = np.quantile(cells, [_TAIL, 1 - _TAIL])  # the range without outliers
+    low, high = np.quantile(known, [_TAIL, 1 - _TAIL])  # the range without outliers
     steps = np.diff(values[(values >= low) & (values <= high)]).astype(np.int64)
     n_places = steps.sum() / max(np.gcd.reduce(steps), 1) + 1
     return bool(steps.size > 1 and steps.size + 1 < _FILLED * n_places)
@@ -496,7 +485,7 @@ def may_be_codes(column: Column) -> bool:
 
 def _binary_label(frame: Frame, columns: Columns) -> Vector | None:
     """Return the label as 0 and 1, None if it has other than two values or empty cells."""
-    found = texts(frame[columns.label])
+    found = cells.texts(frame[columns.label])
     if len(found.levels) != 2 or (found.codes < 0).any():
         return None
     positive = found.levels.index(label_pair(found.levels, columns)[1])
@@ -505,9 +494,9 @@ def _binary_label(frame: Frame, columns: Columns) -> Vector | None:
 
 def _few_values_as_text(column: Column) -> Vector | Texts:
     """Return a column's cells, numbers with few distinct values as text."""
-    if not is_number(column):
-        return texts(column)
-    values = numbers(column)
+    if not cells.is_number(column):
+        return cells.texts(column)
+    values = cells.numbers(column)
     if len(pd.unique(values[:_SAMPLE])) > _MAX_CODES:
         return values
     codes, levels = pd.factorize(values)
@@ -516,7 +505,7 @@ def _few_values_as_text(column: Column) -> Vector | Texts:
     return Texts(codes.astype(np.int32), tuple(map(str, levels)))
 
 
-def giveaway(cells: Vector | Texts, y: Vector) -> Literal["certain", "likely"] | None:
+def giveaway(content: Vector | Texts, y: Vector) -> Literal["certain", "likely"] | None:
     """Return whether a column gives the label away: in every row, in nearly every row, or not.
 
     A row's text predicts its label by the other rows of its level, so an identifier gives nothing
@@ -527,25 +516,27 @@ def giveaway(cells: Vector | Texts, y: Vector) -> Literal["certain", "likely"] |
     if fewest < _MIN_LABEL_ROWS:
         return None
     some = slice(None, None, max(y.size // _SAMPLE, 1))
-    part = Texts(cells.codes[some], cells.levels) if isinstance(cells, Texts) else cells[some]
+    part = (
+        Texts(content.codes[some], content.levels) if isinstance(content, Texts) else content[some]
+    )
     if _errors(part, y[some])[0] > 2 * _NEARLY * min(y[some].sum(), (1 - y[some]).sum()) + 1:
         return None
-    errors, is_pure = _errors(cells, y)
+    errors, is_pure = _errors(content, y)
     if errors > _NEARLY * fewest:
         return None
     return "certain" if is_pure else "likely"
 
 
-def _errors(cells: Vector | Texts, y: Vector) -> tuple[int, bool]:
+def _errors(content: Vector | Texts, y: Vector) -> tuple[int, bool]:
     """Return the number of wrong predictions, and whether equal cells always have equal labels."""
-    if isinstance(cells, Texts):
-        codes = cells.codes + 1
+    if isinstance(content, Texts):
+        codes = content.codes + 1
         rows, ones = np.bincount(codes)[codes], np.bincount(codes, weights=y)[codes]
         alike = np.where(y == 1.0, ones, rows - ones)  # rows of the level with the row's label
         default = float(y.mean() >= 0.5)  # the prediction where a level has no other row
         wrong = np.where(rows == 1, y != default, alike - 1 <= rows - alike)  # without the row
         return int(wrong.sum()), bool((alike == rows).all())
-    values = np.where(np.isnan(cells), -np.inf, cells)
+    values = np.where(np.isnan(content), -np.inf, content)
     order = np.argsort(values, kind="stable")
     ranked = values[order]
     ends = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), y.size - 1)

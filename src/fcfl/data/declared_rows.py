@@ -37,11 +37,10 @@ from fcfl._files import parse_toml
 from fcfl._types import ClientId
 from fcfl.errors import DataError
 
-from .cells import Column, Frame, check_columns, text_of
+from .cells import Category, Column, Frame, Number, Schema, check_columns, text_of
 from .client_data import ClientData, dense, row_blocks
 from .columns import Columns, labelled_rows
 from .rows import csv_rows, open_bytes, separator_of
-from .schema import Category, Number, Schema
 from .table import SITE, FederatedTable, federate
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)

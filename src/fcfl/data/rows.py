@@ -25,9 +25,12 @@ import pandas as pd
 import pyarrow as pa
 from pandas.api.types import infer_dtype, union_categoricals
 
+from fcfl._checks import first_of
+from fcfl._types import Vector
 from fcfl.errors import DataError
 
-from .cells import NOTES, Frame, add_note, check_names, interpret, kind_of, named_columns
+from . import cells
+from .cells import NOTES, Frame, Texts
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet", ".xlsx")
 FILE = "(file)"  # the column that names the file of each row, where a file is a client
@@ -37,6 +40,18 @@ _MAX_CODES = 100_000  # distinct texts of a column; with more it is read as plai
 _HEAD = 1 << 16  # bytes from which separator and decimal mark are detected
 _LEGACY = "cp1252"
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+")
+MARKS = ("?", "??", "-", "--", ".", "..", "na", "n.a.", "N.A.", "#NULL!", "(null)", "missing")
+"""Marks of an empty cell beside those of pandas (NA, N/A, NaN, null, None …)."""
+_BETWEEN = "'\u2019 \u00a0\u202f"  # between groups of three digits, beside the comma or the point
+_OTHER = {".": ",", ",": "."}
+_WRITTEN = {
+    decimal: re.compile(rf"[+-]?(\d+|\d{{1,3}}([{other}{_BETWEEN}]\d{{3}})+)([{decimal}]\d+)?")
+    for decimal, other in _OTHER.items()
+}
+_PLAIN = {
+    ".": str.maketrans("", "", _BETWEEN + ","),
+    ",": str.maketrans(",", ".", _BETWEEN + "."),
+}
 _UNREADABLE = (
     *(OSError, ValueError, EOFError, KeyError, zlib.error, zipfile.BadZipFile, pa.ArrowException),
 )
@@ -101,7 +116,7 @@ def read_table(
         raise DataError(f"Cannot read {str(path)!r}: {_reason(error, path)}.") from error
     if not len(frame):
         raise DataError(f"The file {str(path)!r} has no rows, only a header.")
-    return named_columns(frame)
+    return cells.named_columns(frame)
 
 
 def read_as_written(path: Path) -> tuple[Frame, Dialect]:
@@ -112,7 +127,7 @@ def read_as_written(path: Path) -> tuple[Frame, Dialect]:
     """
     suffix = suffix_of(path)
     if suffix == ".parquet":
-        return named_columns(read_parquet(path)), Dialect()
+        return cells.named_columns(read_parquet(path)), Dialect()
     if suffix == ".xlsx":
         frame, _ = _read_sheet(path, keep_default_na=False, na_values=[""])
         mixed = [name for name in frame if infer_dtype(frame[name], skipna=True)[:5] == "mixed"]
@@ -138,7 +153,7 @@ def read_parquet(path: Path) -> Frame:
     from pyarrow import parquet  # here and below: `import fcfl` stays quick
 
     schema = parquet.read_schema(path)
-    check_names(schema.names, path)
+    cells.check_names(schema.names, path)
     texts = [
         field.name
         for field in schema
@@ -155,7 +170,9 @@ def _read_workbook(path: Path, text: Sequence[str], missing: Sequence[str] | Non
     words = [name for name in frame if infer_dtype(frame[name], skipna=True) == "string"]
     frame = interpret(frame.astype(dict.fromkeys(words, "category")), missing, text, is_typed=True)
     if len(sheets) > 1:
-        add_note(frame, f"The file {path.name!r} has {len(sheets)} sheets; {sheets[0]!r} was read.")
+        cells.add_note(
+            frame, f"The file {path.name!r} has {len(sheets)} sheets; {sheets[0]!r} was read."
+        )
     return frame
 
 
@@ -168,12 +185,12 @@ def _read_sheet(path: Path, text: Sequence[str] = (), **options: Any) -> tuple[F
             f"Reading {str(path)!r} needs openpyxl: pip install 'fcfl[xlsx]'. Or save it as CSV."
         ) from None
     with book:
-        cells = pd.read_excel(book, book.sheet_names[0], header=None, nrows=1)
-        header = [cell for row in cells.to_numpy(dtype=object) for cell in row if not pd.isna(cell)]
-        check_names(map(str, header), path)  # pandas would rename the second of two
+        first = pd.read_excel(book, book.sheet_names[0], header=None, nrows=1)
+        header = [cell for row in first.to_numpy(dtype=object) for cell in row if not pd.isna(cell)]
+        cells.check_names(map(str, header), path)  # pandas would rename the second of two
         as_text = {cell: str for cell in header if str(cell) in text}
         frame = pd.read_excel(book, book.sheet_names[0], dtype=as_text, **options)
-    return named_columns(frame), book.sheet_names
+    return cells.named_columns(frame), book.sheet_names
 
 
 def _reason(error: BaseException, path: Path) -> str:
@@ -251,22 +268,22 @@ def csv_rows(
     reader = csv.reader(file, delimiter=separator, skipinitialspace=not spaces, strict=True)
     n_columns = n_rows = line = 0
     try:
-        for cells in reader:
+        for row in reader:
             before, line = line, reader.line_num
-            if len(cells) < 2 and not any(cells):
+            if len(row) < 2 and not any(row):
                 continue
             if one_line and line > before + 1:
                 raise DataError(
                     f"Cannot read {str(path)!r}: line {before + 1} has a quote that does not end "
                     "there; close or remove it."
                 )
-            n_columns = n_columns or len(cells)
-            if len(cells) > n_columns:
+            n_columns = n_columns or len(row)
+            if len(row) > n_columns:
                 raise DataError(
-                    f"Cannot read {str(path)!r}: line {line} has {len(cells)} cells instead of "
+                    f"Cannot read {str(path)!r}: line {line} has {len(row)} cells instead of "
                     f"{n_columns}; a cell with a separator in it needs quotes."
                 )
-            yield cells + [""] * (n_columns - len(cells))
+            yield row + [""] * (n_columns - len(row))
             n_rows += 1
     except csv.Error:
         raise DataError(
@@ -277,7 +294,7 @@ def csv_rows(
 
 def _read_csv(path: Path, text: Sequence[str], missing: Sequence[str] | None) -> Frame:
     dialect = dialect_of(path)
-    check_names(dialect.names, path)
+    cells.check_names(dialect.names, path)
     as_text = {name: _CODES for name in text if name in dialect.names}
     table = _parse_csv(path, dialect, as_text)
     dates = [field.name for field in table.schema if pa.types.is_temporal(field.type)]
@@ -285,7 +302,7 @@ def _read_csv(path: Path, text: Sequence[str], missing: Sequence[str] | None) ->
         table = _parse_csv(path, dialect, as_text | dict.fromkeys(dates, _CODES))
     frame = interpret(arrow_to_pandas(table), missing, text, decimal=dialect.decimal)
     if dialect.encoding == _LEGACY:
-        add_note(
+        cells.add_note(
             frame,
             f"The file {path.name!r} is not UTF-8 and was read as Windows-1252. If names look "
             "wrong, save it as UTF-8.",
@@ -339,6 +356,123 @@ def _parse_csv(
             csv_rows(path, file, dialect.separator, spaces=as_written)
         )
     return parse(io.BytesIO(even.getvalue().encode()), "utf-8")
+
+
+# --- cells as people write them -------------------------------------------------------------------
+
+
+def interpret(
+    frame: Frame,
+    marks: Sequence[str] | None,
+    text: Sequence[str],
+    *,
+    decimal: str = ".",
+    is_typed: bool = False,
+) -> Frame:
+    """Return the table with marks as empty cells, and columns of written numbers as numbers.
+
+    Notes have the counts and an example of every way in which numbers are written.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    marks : texts, optional
+        By default the usual ones, in columns of text. Given ones count in columns of numbers too.
+    text : names of columns that stay text
+    decimal : "." or ","
+        The decimal mark of the file.
+    is_typed : bool
+        The file declares plain numbers as such, so a column of text such as ``01`` stays text.
+    """
+    changed: dict[str, object] = {}
+    n_marks: dict[str, int] = {}
+    seen: set[str] = set()
+    written: dict[str, str] = {}
+    numeric_marks = [value for value in cells.parsed(tuple(marks or ())) if np.isfinite(value)]
+    for name, column in frame.items():
+        if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_datetime64_any_dtype(column):
+            if (
+                numeric_marks
+                and cells.is_number(column)
+                and (is_mark := column.isin(numeric_marks)).any()
+            ):
+                changed[name] = column.mask(is_mark)
+                seen |= {f"{float(value):g}" for value in column[is_mark].unique()}
+                n_marks[name] = int(is_mark.sum())
+            continue
+        try:
+            codes, uniques = cells.factorize(column)
+        except DataError:
+            continue  # nested values: an error only if the column is used
+        found = Texts(codes, tuple(str(value).strip() for value in uniques))
+        known = set(MARKS if marks is None else marks)
+        if marks is None and "+" in found.levels:
+            known.discard("-")  # beside "+" it is a level
+        kept = [level for level in found.levels if level not in known]
+        codes = found.codes_in(kept)
+        has_marks = len(kept) < len(found.levels)
+        if has_marks:
+            seen |= known.intersection(found.levels)
+            n_marks[name] = int((codes < 0).sum() - (found.codes < 0).sum())
+        values, example = (None, None) if name in text else written_numbers(kept, decimal)
+        if example is not None:
+            written[name] = example
+        if values is not None and (example or has_marks or not is_typed):
+            changed[name] = np.append(values, np.nan)[codes]
+        elif has_marks:
+            if {level.lower() for level in kept} <= {"true", "false"}:
+                kept = [level.capitalize() for level in kept]
+            changed[name] = pd.Categorical(np.array([*kept, None], dtype=object)[codes])
+    if changed:
+        frame = frame.assign(**changed)
+    if n_marks:
+        listed = " or ".join(map(repr, sorted(seen)))
+        counts = first_of(f"{name!r} {count:,}" for name, count in n_marks.items())
+        cells.add_note(
+            frame, f"Cells with {listed} count as empty: {counts} (`missing=` names others)."
+        )
+    if written:
+        examples = first_of(f"{name!r} ({example})" for name, example in written.items())
+        cells.add_note(
+            frame,
+            f"Read as numbers: {examples} (`categorical={list(written)}` keeps the text).",
+        )
+    return frame
+
+
+def written_numbers(words: Sequence[str], decimal: str) -> tuple[Vector | None, str | None]:
+    """Return the numbers that all ``words`` are, and an example unless they are plain.
+
+    A point or comma before three digits is a thousands mark unless it is the file's decimal mark.
+    """
+    is_percent = bool(words) and all(word.endswith("%") for word in words)
+    bare = [word[:-1].rstrip() for word in words] if is_percent else words
+    for spelled, is_plain in _spellings(bare, decimal):
+        values = cells.parsed(spelled)
+        if not values.size or not np.isfinite(values).all():
+            continue
+        values = values / 100.0 if is_percent else values
+        if is_plain and not is_percent:
+            return values, None
+        longest = max(range(len(words)), key=lambda place: len(words[place]))
+        return values, f"{words[longest]!r} is {values[longest]:.12g}"
+    return None, None
+
+
+def _spellings(words: Sequence[str], decimal: str) -> Iterator[tuple[Sequence[str], bool]]:
+    """Yield the words spelled as plain numbers, in each way that they may be written.
+
+    The second value is whether this is how the file writes plain numbers.
+    """
+    if decimal == ".":
+        yield words, True
+    elif not any("." in word for word in words):
+        yield [word.replace(",", ".") for word in words], True
+    for mark in (decimal, _OTHER[decimal]):
+        if all(map(_WRITTEN[mark].fullmatch, words)):
+            yield [word.translate(_PLAIN[mark]) for word in words], False
+        if mark == ",":
+            yield words, False
 
 
 # --- several files --------------------------------------------------------------------------------
@@ -410,7 +544,7 @@ def read_tables(
 def _check_one_kind(files: Sequence[str], parts: Sequence[Any]) -> None:
     """Raise `DataError` if a column is a number in one file and text in another."""
     first = {
-        kind_of(part): file
+        cells.kind_of(part): file
         for file, part in reversed([*zip(files, parts, strict=True)])
         if part.notna().any()
     }

@@ -12,7 +12,19 @@ from numpy.typing import NDArray
 from fcfl._types import ClientId, client_seed
 from fcfl.errors import DataError
 
-from .cells import NOTES, Column, Frame, Texts, cells_of, named_columns, texts
+from . import cells
+from .cells import (
+    MAX_LEVELS,
+    NOTES,
+    Cells,
+    Column,
+    Frame,
+    NumberSummary,
+    Schema,
+    Statistics,
+    Summary,
+    Texts,
+)
 from .client_data import ClientData, Index, stable_order, stratified_split
 from .columns import (
     UNNAMED,
@@ -27,17 +39,6 @@ from .columns import (
     unsuitable_columns,
 )
 from .rows import read_table
-from .schema import (
-    MAX_LEVELS,
-    Cells,
-    NumberSummary,
-    Schema,
-    Statistics,
-    Summary,
-    merge_numbers,
-    summarise,
-    summarise_cells,
-)
 
 SITE = "(site)"  # the client column of a site's own table, which needs none of its own
 
@@ -98,7 +99,7 @@ def federate(
     max_levels : how many levels of a column become features, the most frequent ones
         Others count as unknown, which a note reports.
     """
-    frames = [named_columns(part) for part in (frame, test_frame) if part is not None]
+    frames = [cells.named_columns(part) for part in (frame, test_frame) if part is not None]
     for part in frames:
         check_roles(part, columns)
     notes = [note for part in frames for note in part.attrs.get(NOTES, ())]
@@ -124,22 +125,22 @@ def federate(
                 f"label, sensitive and dropped columns, got {names or 'none'}."
             )
     check_one_role([*columns.roles(), *(("schema", column.name) for column in schema.columns)])
-    cells = schema.read(frames[0])
+    encoded = schema.read(frames[0])
     if test_frame is not None:
-        pairs = zip(cells, schema.read(frames[1]), strict=True)
-        cells = [np.concatenate(pair) for pair in pairs]
+        pairs = zip(encoded, schema.read(frames[1]), strict=True)
+        encoded = [np.concatenate(pair) for pair in pairs]
     notes += data_notes(roles, columns, train_rows, ~in_test)
     unnamed = [name for name in frames[0].columns if UNNAMED.fullmatch(name)]
     notes += [f"Column {name!r} has no name in the file and was left out." for name in unnamed]
     return FederatedTable(
-        _client_data(roles, cells, schema, train),
-        _client_data(roles, cells, schema, test),
+        _client_data(roles, encoded, schema, train),
+        _client_data(roles, encoded, schema, test),
         schema,
         columns,
         roles.labels,
         dict(roles.levels),
         (*notes, *schema.notes),
-        _checksum(roles, cells, schema, (train, test)),
+        _checksum(roles, encoded, schema, (train, test)),
         in_test,
     )
 
@@ -171,19 +172,20 @@ def _strata(roles: Roles) -> Index:
 
 def _summary(column: Column, train: Sequence[Index]) -> Summary:
     """Summarise all clients' cells; numbers client by client, as sites would send them."""
-    cells = cells_of(column)
-    if isinstance(cells, Texts):
-        return summarise_cells(column.name, Texts(cells.codes[np.concatenate(train)], cells.levels))
-    summaries = [summarise_cells(column.name, cells[rows]) for rows in train]
-    return merge_numbers(part for part in summaries if isinstance(part, NumberSummary))
+    read = cells.cells_of(column)
+    if isinstance(read, Texts):
+        codes = read.codes[np.concatenate(train)]
+        return cells.summarise_cells(column.name, Texts(codes, read.levels))
+    summaries = [cells.summarise_cells(column.name, read[rows]) for rows in train]
+    return cells.merge_numbers(part for part in summaries if isinstance(part, NumberSummary))
 
 
 def _client_data(
-    roles: Roles, cells: Sequence[Cells], schema: Schema, parts: Sequence[Index]
+    roles: Roles, encoded: Sequence[Cells], schema: Schema, parts: Sequence[Index]
 ) -> dict[ClientId, ClientData]:
     """Return each client's rows; all features are encoded at once."""
     every = np.concatenate(parts)
-    X = schema.encode([column[every] for column in cells], every.size)
+    X = schema.encode([column[every] for column in encoded], every.size)
     clients, first = {}, 0
     for client, rows in zip(roles.client.levels, parts, strict=True):
         groups = {name: codes[rows] for name, codes in roles.groups.items()}
@@ -194,7 +196,7 @@ def _client_data(
 
 
 def _checksum(
-    roles: Roles, cells: Sequence[Cells], schema: Schema, splits: Sequence[Sequence[Index]]
+    roles: Roles, encoded: Sequence[Cells], schema: Schema, splits: Sequence[Sequence[Index]]
 ) -> str:
     """Hash the cells before scaling, whose last digit may differ between machines."""
     names = [column.feature_names for column in schema.columns]
@@ -204,7 +206,7 @@ def _checksum(
     for parts in splits:
         digest.update(np.cumsum([0, *map(len, parts)]).astype("<i8").tobytes())
         rows = np.concatenate(parts)
-        columns: list[Cells] = [roles.y, *groups, *cells]
+        columns: list[Cells] = [roles.y, *groups, *encoded]
         for column in columns:
             kind = "<f8" if column.dtype.kind == "f" else "<i8"
             digest.update((column[rows] + 0).astype(kind, copy=False).data)
@@ -231,7 +233,7 @@ class OwnTable:
 
     def statistics(self) -> Statistics:
         """Summarise the training rows' features."""
-        return summarise(self.train, feature_columns(self.train, self.columns))
+        return cells.summarise(self.train, feature_columns(self.train, self.columns))
 
     def unsuitable(self) -> tuple[str, ...]:
         """Return notes on identifiers, dates and columns that give the label away, for the site."""
@@ -286,8 +288,8 @@ def open_own_table(
             check_roles(frame, columns)
             frames.append(labelled_rows(frame, columns.label) if drop_unlabelled else frame)
     roles_frame = pd.concat([frame[columns.names] for frame in frames], ignore_index=True)
-    labels = texts(roles_frame[columns.label]).levels
-    levels = {column: texts(roles_frame[column]).counts() for column in columns.sensitive}
+    labels = cells.texts(roles_frame[columns.label]).levels
+    levels = {column: cells.texts(roles_frame[column]).counts() for column in columns.sensitive}
     if test_path is not None:
         return OwnTable(name, columns, frames[0], frames[1], labels, levels)
     # With one value here, which of the two it is does not matter to the split.

@@ -11,7 +11,7 @@ from fcfl.client.client import Counted, Introduction
 from fcfl.client.counts import Counts
 from fcfl.client.thresholds import RateWindow
 from fcfl.data import Schema, Statistics
-from fcfl.data.schema import Summary
+from fcfl.data.cells import Summary
 from fcfl.errors import ReportError
 from fcfl.policy import PrivacyBudget
 from fcfl.preference import Ballot, Choices, places

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcfl._types import ClientId, RateId, Vector
+from fcfl.data.cells import Category, Number
 from fcfl.data.client_data import ClientData
-from fcfl.data.schema import Category, Number
 from fcfl.errors import DataError
 from fcfl.models.linear_rows import LinearRows, linear_rows
 from fcfl.models.loss import CROSS_ENTROPY, HALF, Loss, loss_from_json, loss_to_json

@@ -17,8 +17,8 @@ from msgspec import MsgspecError
 from fcfl._checks import is_number
 from fcfl._files import replace_file
 from fcfl._types import ClientId, Point, RateId, Report, Vector
+from fcfl.data.cells import Number, Schema
 from fcfl.data.client_data import ClientData
-from fcfl.data.schema import Number, Schema
 from fcfl.errors import DataError, FCFLError
 from fcfl.models.loss import CROSS_ENTROPY, HALF, Loss
 from fcfl.models.rates import GroupThresholds

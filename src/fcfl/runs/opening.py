@@ -8,10 +8,10 @@ from fcfl import data
 from fcfl._checks import did_you_mean
 from fcfl._types import ClientId
 from fcfl.data.builtin import ORIGINAL_SPLIT
+from fcfl.data.cells import MAX_LEVELS
 from fcfl.data.columns import check_roles, labelled_rows, on_command_line
 from fcfl.data.declared_rows import federate_declared, read_declared, split_by_content
 from fcfl.data.rows import FILE
-from fcfl.data.schema import MAX_LEVELS
 from fcfl.errors import DataError, ManyClients
 from fcfl.federation.federation import Federation
 from fcfl.methods.method import traits_of

@@ -11,7 +11,7 @@ from fcfl.client.client import (
     Question,
 )
 from fcfl.data import Columns
-from fcfl.data.schema import Schema
+from fcfl.data.cells import Schema
 from fcfl.data.table import SITE
 from fcfl.extras import LocalTraining
 from fcfl.federation.serialise import Serialiser, peek

@@ -8,9 +8,8 @@ from typing import Any, ClassVar, NoReturn
 from fcfl._types import ClientId, Reports
 from fcfl.client.client import Evaluate, Introduction, Question
 from fcfl.data import Schema
-from fcfl.data.cells import alike_notes, look_alikes
+from fcfl.data.cells import EMPTY, alike_notes, look_alikes
 from fcfl.data.columns import label_pair
-from fcfl.data.schema import EMPTY
 from fcfl.errors import DataError, FCFLError
 from fcfl.federation.arrivals import KnownCounts, check_site_introduction
 from fcfl.federation.federation import Check, CheckReports, Federation

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcfl.data import ClientData, OwnTable, Schema, Statistics
+from fcfl.data.cells import Category, CategorySummary, NumberSummary, Summary
 from fcfl.data.client_data import CodedFeatures
 from fcfl.data.declared_rows import Declared, federate_declared, read_declared, split_by_content
-from fcfl.data.schema import Category, CategorySummary, NumberSummary, Summary
 from fcfl.data.table import open_own_table
 from fcfl.errors import DataError
 from fcfl.federation.serialise import WIRE, Array, Serialiser, WireError, digest, seal, unseal
