@@ -27,20 +27,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from fcfl import privacy
 from fcfl._checks import check_count, check_params
 from fcfl._types import LABEL_OF, Matrix, Point, RateId, Reports, Request, Vector
 from fcfl.errors import ReportError
 from fcfl.methods.method import RoundInfo, Status
 from fcfl.methods.sqp.qp import solve_dual_qp
-from fcfl.privacy import (
-    Kind,
-    Release,
-    attributes_of,
-    cells_of,
-    check_privacy,
-    mu_of,
-    rates_of_a_row,
-)
+from fcfl.privacy import Kind, Release
 from fcfl.problem import Constraints, Problem
 
 DISTRUST = 0.5  # relative standard deviation of a predicted change
@@ -59,7 +52,7 @@ def cells_behind(
 
     The shape is (rates, cells).
     """
-    cells = cells_of(rates, kind)
+    cells = privacy.cells_of(rates, kind)
     behind = np.zeros((len(rates), len(cells)))
     for place, rate in enumerate(rates):
         label = LABEL_OF[rate.kind]
@@ -124,12 +117,11 @@ class Response:
         return float(np.clip(self.seen / self.predicted, 1.0 / MAX_RESPONSE, MAX_RESPONSE))
 
     def updated(self, predicted: Vector, seen: Vector, noise: Vector) -> "Response":
-        """Return the estimate after one more step; rows without a finite noise are left out."""
-        known = np.isfinite(noise)
-        p, c = predicted[known], seen[known]
-        weights = 1.0 / np.maximum(noise[known] + (DISTRUST * p) ** 2, 1e-12)
+        """Return the estimate after one more step."""
+        weights = 1.0 / np.maximum(noise + (DISTRUST * predicted) ** 2, 1e-12)
         return Response(
-            self.seen + float(weights @ (p * c)), self.predicted + float(weights @ (p * p))
+            self.seen + float(weights @ (predicted * seen)),
+            self.predicted + float(weights @ predicted**2),
         )
 
 
@@ -228,13 +220,12 @@ _FULL: dict[Kind, float] = {"scores": 0.1, "rates": 0.03}
 _CORRECTIONS = 0.12  # of all rounds that request rates only
 
 
-def _shares(taken: int, rounds: int) -> dict[Kind, float]:
-    """Return the shares of a round's releases, before they are scaled to the whole."""
-    if taken == 0:
-        return _FIRST
-    if taken <= GRADIENT_ROUNDS:
-        return _FULL
-    return {"rates": _CORRECTIONS / (rounds - 1 - GRADIENT_ROUNDS)}
+def _shares(rounds: int) -> list[dict[Kind, float]]:
+    """Return the shares of each round's releases, before they are scaled to the whole."""
+    n_full = min(rounds - 1, GRADIENT_ROUNDS)
+    n_corrections = rounds - 1 - n_full
+    correction: dict[Kind, float] = {"rates": _CORRECTIONS / max(n_corrections, 1)}
+    return [_FIRST, *[_FULL] * n_full, *[correction] * n_corrections]
 
 
 @dataclass(frozen=True)
@@ -244,7 +235,7 @@ class PrivateState:
     ``violations`` are those of decisions before the last step, at the end after it, with variances
     by noise; ``group_counts`` are the rows behind each client's rates, at least one, with noise of
     ``count_sd``; ``at_zero`` is the released gradient of the mean loss at zero; ``slopes`` are
-    those of the rates, ``slope_noise`` their variance relative to that of the last release.
+    those of the rates, ``slope_noise`` the variance of their sums.
     ``evaluation`` and ``held_out`` are the cells counted at the end.
     """
 
@@ -262,9 +253,7 @@ class PrivateState:
     gradient: Vector = field(default_factory=lambda: np.zeros(0))
     last_step: Vector = field(default_factory=lambda: np.zeros(0))
     slopes: Matrix = field(default_factory=lambda: np.zeros((0, 0, 0)))
-    slope_weight: float = 0.0
     slope_noise: float = 0.0
-    slope_sd: float = 0.0
     response: Response = field(default_factory=Response)
     violations: Vector = field(default_factory=lambda: np.zeros(0))
     variances: Vector = field(default_factory=lambda: np.zeros(0))
@@ -296,7 +285,7 @@ class Private:
     is_private: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_privacy(self.epsilon, self.delta)
+        privacy.check_privacy(self.epsilon, self.delta)
         check_count("rounds", self.rounds)
         if self.rounds < 2:
             raise ValueError(f"`rounds` must be 2 or more for method 'private', got {self.rounds}.")
@@ -306,11 +295,11 @@ class Private:
 
         The last exchange, after all ``rounds``, counts decisions.
         """
-        mu = mu_of(self.epsilon, self.delta)
+        mu = privacy.mu_of(self.epsilon, self.delta)
         if taken >= self.rounds:
             own = Release("evaluation", mu * math.sqrt(EVALUATION))
             return own, Release("held_out", mu)  # other rows: all of theirs is left
-        shares = [_shares(round, self.rounds) for round in range(self.rounds)]
+        shares = _shares(self.rounds)
         scale = (1.0 - EVALUATION) / sum(sum(one.values()) for one in shares)
         return tuple(
             Release(kind, mu * math.sqrt(scale * share)) for kind, share in shares[taken].items()
@@ -334,72 +323,54 @@ class Private:
         released = _Releases(state, reports)
         if taken >= self.rounds:
             return self._finished(state, released)
-        shown = -np.inf
         if taken == 0:
             state = _first_estimates(state, released)
             slopes, over = np.zeros((0, state.params.size)), np.zeros(0)
         else:
             state, slopes, over = self._updated(state, released)
-            shown = float(over.max(initial=-np.inf))
         step = private_step(state.curvature, state.gradient, slopes, over)
         state = replace(state, params=state.params + step, last_step=step, rounds=(taken + 1,))
-        return self._with_request(state), _info(taken + 1, shown, float(np.linalg.norm(step)))
+        largest = float(over.max(initial=-np.inf))
+        return self._with_request(state), _info(taken + 1, largest, float(np.linalg.norm(step)))
 
     def _updated(
         self, state: PrivateState, released: "_Releases"
     ) -> tuple[PrivateState, Matrix, Vector]:
         """Update gradient, slopes and violations; return the rows of the next step as well."""
-        known = released.rates()
-        before = _row_slopes(state)
+        constraints, known = state.problem.constraints, released.rates()
+        usable = usable_rows(constraints, known, self.least_rows)
+        measured = _with_violations(state, known, usable)
         if "scores" in released.asked:
-            state = _with_slopes(state, released)
+            state = _with_slopes(measured, released)
             scores = released.total("scores")[0] / state.n_rows.sum()
             gradient = state.at_zero + scores + state.problem.l2 * state.params
         else:
+            state = measured
             gradient = state.gradient + state.curvature @ state.last_step
-        constraints = state.problem.constraints
-        measured = constraints.violations(known.rates)
-        noise = noise_of_rows(constraints, known.noise) ** 2
-        moved = before @ state.last_step
-        values, variances = _filtered(state, moved, measured, noise)
-        usable = usable_rows(constraints, known, self.least_rows)
-        response = state.response.updated(
-            moved[usable] / state.response.factor,
-            (measured - state.violations)[usable],
-            (state.variances + noise)[usable],
-        )
-        state = replace(
-            state, gradient=gradient, violations=values, variances=variances, response=response
-        )
-        bounds = margins(constraints, known, np.sqrt(variances))
-        return state, _row_slopes(state)[usable], (values + bounds)[usable]
+        state = replace(state, gradient=gradient)
+        over = state.violations + margins(constraints, known, np.sqrt(state.variances))
+        return state, _row_slopes(state)[usable], over[usable]
 
     def _finished(
         self, state: PrivateState, released: "_Releases"
     ) -> tuple[PrivateState, RoundInfo]:
-        message = (
-            f"All {self.rounds} rounds taken, each client with epsilon {self.epsilon:g} and delta "
-            f"{self.delta:g}."
-        )
         constraints, decided = state.problem.constraints, released.decisions()
-        values, variances = _filtered(
-            state,
-            _row_slopes(state) @ state.last_step,
-            constraints.violations(decided.rates),
-            noise_of_rows(constraints, decided.noise) ** 2,
-        )
-        variances = variances + noise_of_rows(constraints, decided.by_counts) ** 2
+        usable = usable_rows(constraints, decided, self.least_rows)
+        state = _with_violations(state, decided, usable)
+        by_counts = noise_of_rows(constraints, decided.by_counts)
         state = replace(
             state,
-            violations=values,
-            variances=variances,
+            variances=state.variances + by_counts**2,
             evaluation=released.stacked("evaluation"),
             held_out=released.stacked("held_out"),
             status="converged",
-            message=message,
-            rounds=(state.rounds[0] + 1,),
+            message=(
+                f"All {self.rounds} rounds taken, each client with epsilon {self.epsilon:g} and "
+                f"delta {self.delta:g}."
+            ),
+            rounds=(self.rounds + 1,),
         )
-        return state, _info(state.rounds[0], float("nan"), 0.0)
+        return state, _info(self.rounds + 1, float("nan"), 0.0)
 
     def fraction_done(self, state: PrivateState) -> float:
         """Return the share of the exchanges made."""
@@ -423,7 +394,7 @@ class _Releases:
         problem = self.state.problem
         found = [self.reports[client][0].extras[kind] for client in problem.clients]
         if kind in ("counts", "evaluation", "held_out"):
-            expected = len(cells_of(problem.rates, kind))
+            expected = len(privacy.cells_of(problem.rates, kind))
             for client, cells in zip(problem.clients, found, strict=True):
                 if cells.size != expected:
                     raise ReportError(
@@ -465,7 +436,7 @@ def _first_estimates(state: PrivateState, released: _Releases) -> PrivateState:
     """Set the counts, and a quadratic model of the mean loss at zero."""
     rates = state.problem.rates
     cells, behind = released.stacked("counts"), cells_behind(rates)
-    n_rows = np.maximum(cells.sum(axis=1) / len(attributes_of(rates)), 1.0)
+    n_rows = np.maximum(cells.sum(axis=1) / len(privacy.attributes_of(rates)), 1.0)
     noise = released.noise("moments") * np.sqrt(len(cells))
     moments, n = released.total("moments"), state.params.size
     rows = len(state.problem.constraints.rows)
@@ -486,37 +457,47 @@ def _first_estimates(state: PrivateState, released: _Releases) -> PrivateState:
 
 def _with_slopes(state: PrivateState, released: _Releases) -> PrivateState:
     """Average the slopes of all rounds; a round weighs half as much after each later one."""
-    scale = SLOPE * np.sqrt(rates_of_a_row(state.problem.rates)) / 2.0
+    scale = SLOPE * np.sqrt(privacy.rates_of_a_row(state.problem.rates)) / 2.0
     fresh = scale * released.stacked("scores")[:, 1:] / state.group_counts[:, :, None]
-    weight = 1.0 + SLOPE_MEMORY * state.slope_weight
+    weight = (1.0 - SLOPE_MEMORY ** state.rounds[0]) / (1.0 - SLOPE_MEMORY)
     old = (weight - 1.0) / weight
-    return replace(
-        state,
-        slopes=old * state.slopes + fresh / weight,
-        slope_weight=weight,
-        slope_noise=old**2 * state.slope_noise + 1.0 / weight**2,
-        slope_sd=scale * released.noise("scores"),
-    )
+    noise = (scale * released.noise("scores") / weight) ** 2
+    slopes = old * state.slopes + fresh / weight
+    return replace(state, slopes=slopes, slope_noise=old**2 * state.slope_noise + noise)
 
 
 def _row_slopes(state: PrivateState) -> Matrix:
     """Return the gradients of all rows' violations."""
-    counts = state.group_counts
-    noise = state.slope_noise * (state.slope_sd / counts) ** 2
-    flat = shrunk(state.slopes, counts, noise).reshape(-1, state.params.size)
+    noise = state.slope_noise / state.group_counts**2
+    slopes = shrunk(state.slopes, state.group_counts, noise)
+    flat = slopes.reshape(-1, state.params.size)
     return np.asarray(state.response.factor * (state.problem.constraints.matrix @ flat))
 
 
-def _filtered(
-    state: PrivateState, moved: Vector, measured: Vector, noise: Vector
-) -> tuple[Vector, Vector]:
-    """Average measured and predicted violations, weighted by inverse variance."""
-    if not np.isfinite(state.variances).all():
-        return measured, noise
+def _with_violations(
+    state: PrivateState, known: NoisyRates, usable: NDArray[np.bool_]
+) -> PrivateState:
+    """Average measured and predicted violations by inverse variance, and update the response."""
+    constraints = state.problem.constraints
+    measured = constraints.violations(known.rates)
+    noise = noise_of_rows(constraints, known.noise) ** 2
+    if not np.isfinite(state.variances).all():  # nothing was measured before
+        return replace(state, violations=measured, variances=noise)
+    moved = _row_slopes(state) @ state.last_step
+    response = state.response.updated(
+        moved[usable] / state.response.factor,
+        (measured - state.violations)[usable],
+        (state.variances + noise)[usable],
+    )
     expected = state.violations + moved
     variance = state.variances + (DISTRUST * moved) ** 2 + 1e-5
     gain = variance / (variance + noise)
-    return expected + gain * (measured - expected), variance * (1.0 - gain)
+    return replace(
+        state,
+        violations=expected + gain * (measured - expected),
+        variances=variance * (1.0 - gain),
+        response=response,
+    )
 
 
 def _info(round: int, largest_violation: float, step: float) -> RoundInfo:
