@@ -1,4 +1,4 @@
-"""Audits of any model's predictions: intervals and verdicts from counts."""
+"""Audit the predictions of any model: intervals and verdicts from counts."""
 
 from .auditing import Audit, Part, Selections, audit_clients, gate
 from .intervals import difference_interval

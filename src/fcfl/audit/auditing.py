@@ -1,6 +1,6 @@
-"""Audits: the counts of every client, and of all rows together, compared with every rule.
+"""Audit the counts of every client, and of all rows together, by every rule.
 
-An audit needs counts only, so it works where rows never leave their client.
+An audit requires counts only, so rows can stay at their client.
 """
 
 import math
@@ -21,12 +21,12 @@ from .verdicts import Disparity, compare, judge
 
 Simultaneous = Literal["bonferroni", "none"]
 FailOn = Literal["exceeded", "undetermined"]
-MAX_LINES = 20  # of an audit that is printed; `disparities` has all
+MAX_LINES = 20  # lines of a printed audit; `disparities` yields all of them
 
 
 @dataclass(frozen=True, slots=True)
 class Selections:
-    """Counts of rows without a label: all of them, and those behind each rate."""
+    """Counts of rows without labels: in total, and of each group (``group_counts``)."""
 
     n_rows: int
     n_selected: int
@@ -39,7 +39,7 @@ Counted: TypeAlias = Counts | Selections
 
 @dataclass(frozen=True)
 class GroupScores:
-    """Rows of a group with each label, by predicted probability in equal bins from 0 to 1."""
+    """Histograms of a group's predicted probabilities by label, in equal bins from 0 to 1."""
 
     attribute: str
     group: str
@@ -51,9 +51,9 @@ class GroupScores:
 class Part:
     """Performance and disparities on training rows or held-out rows; empty without rows.
 
-    ``disparities`` are in the order of the rules. ``selected`` and ``positives`` count rows that
-    the model selects and that have the positive label. ``scores`` are of all rows together, where
-    every client reports them.
+    ``disparities`` are in the order of the rules. ``selected`` counts the rows that the model
+    selects, ``positives`` the rows with the positive label. ``scores`` are given for all rows
+    together if every client reports them.
     """
 
     loss: float | None = None
@@ -72,8 +72,8 @@ class Audit:
     """Performance and verdicts of every client and of all rows together.
 
     ``client_rules`` apply to every client, ``global_rules`` to ``overall``. ``alpha`` is the
-    level of each comparison of clients, after the split. ``statement`` is a sentence on
-    method and simultaneity.
+    level of each client's comparison after the Bonferroni correction. ``statement`` describes the
+    method and whether the intervals hold simultaneously.
     """
 
     clients: Mapping[ClientId, Part]
@@ -85,13 +85,16 @@ class Audit:
     statement: str
 
     def disparities(self) -> Iterator[tuple[ClientId | None, Disparity]]:
-        """Yield every disparity with its client (``None``: all rows together)."""
+        """Yield (client, disparity) pairs; the client is None for all rows together."""
         for client, part in (*self.clients.items(), (None, self.overall)):
             for entry in part.disparities:
                 yield client, entry
 
     def __repr__(self) -> str:
-        """Return how many budgets are met, and a line for each; one client's rows are all rows."""
+        """Return the number of budgets met and a line for each disparity.
+
+        With a single client, omit the lines of all rows together that have no budget.
+        """
         shown = [
             (client, entry)
             for client, entry in self.disparities()
@@ -103,13 +106,13 @@ class Audit:
         return "\n".join([_counted(entry for _, entry in shown), *lines, *more])
 
     def notes(self) -> tuple[str, ...]:
-        """Return a sentence for every group that was left out, each once."""
-        found = {
+        """Return a sentence for every excluded group, without duplicates."""
+        notes = {
             f"{_subject(client)}: {note}": None
             for client, entry in self.disparities()
             for note in entry.notes
         }
-        return tuple(found)
+        return tuple(notes)
 
 
 def audit_clients(
@@ -123,16 +126,16 @@ def audit_clients(
     trained_counts: Mapping[ClientId, Vector] | None = None,
     noise_sd: float = 0.0,
 ) -> Audit:
-    """Compare every client's counts with the rules, and all counts together.
+    """Apply the rules to the counts of every client, and to the pooled counts.
 
-    With ``simultaneous="bonferroni"`` the intervals of all clients and rules hold together with
-    probability ``confidence``, and so do those over all rows together; with ``"none"`` each holds
-    on its own. Intervals of accuracies hold each on their own. Where no rule has the scope
-    ``"client"`` (or ``"global"``), the others are measured there without a budget.
+    With ``simultaneous="bonferroni"``, the intervals of all clients and rules hold simultaneously
+    with probability ``confidence``, and so do the intervals for all rows together. With ``"none"``,
+    each interval holds separately. Intervals of accuracies always hold separately. If no rule has
+    the scope ``"client"`` (or ``"global"``), the other rules are measured there without budgets.
 
-    Groups with fewer than ``min_group_rows`` rows are not compared, None leaves their number to the
-    rule; with ``trained_counts``, the clients' training rows of each group, those decide. Where
-    clients counted with noise, ``noise_sd`` is its standard deviation in each of their cells.
+    Groups with fewer than ``min_group_rows`` rows are not compared; None uses each rule's default.
+    If ``trained_counts`` gives each client's training rows by group, the minimum applies to them.
+    ``noise_sd`` is the standard deviation of the noise that clients add to each counted cell.
     """
     check_fraction("confidence", confidence)
     check_choice("simultaneous", simultaneous, ("bonferroni", "none"))
@@ -146,6 +149,7 @@ def audit_clients(
     def audited(
         who: ClientId | None, found: Counted, rules: Sequence[Rule], alpha: float, sd: float
     ) -> Part:
+        """Return the performance and disparities of one client, or of all rows together."""
         disparities = tuple(
             judge(
                 rule,
@@ -163,23 +167,24 @@ def audit_clients(
         return _part(found, disparities, 1 - confidence, with_scores=who is None)
 
     def n_compared(who: ClientId | None, found: Counted, rules: Sequence[Rule]) -> int:
-        """Return how many rules have two groups to compare."""
+        """Return the number of rules with at least two groups to compare."""
         return sum(
-            len(compare(rule, rates, found.group_counts, least, trained.get(who)).pairs) > 0
+            len(compare(rule, rates, found.group_counts, fewest, trained.get(who)).pairs) > 0
             for rule in rules
-            for least in (rule.least_rows(who, min_group_rows),)
+            for fewest in (rule.least_rows(who, min_group_rows),)
         )
 
     def level(count: int) -> float:
+        """Return alpha for each of ``count`` comparisons."""
         return (1 - confidence) / (max(count, 1) if simultaneous == "bonferroni" else 1)
 
     client_rules, global_rules = _rules_at(rules, "client"), _rules_at(rules, "global")
-    everybody, pooled_sd = pool(counts.values()), noise_sd * len(counts) ** 0.5
+    pooled, pooled_sd = pool(counts.values()), noise_sd * len(counts) ** 0.5
     count = sum(n_compared(who, found, client_rules) for who, found in counts.items())
-    alpha, global_alpha = level(count), level(n_compared(None, everybody, global_rules))
+    alpha, global_alpha = level(count), level(n_compared(None, pooled, global_rules))
     return Audit(
         {who: audited(who, one, client_rules, alpha, noise_sd) for who, one in counts.items()},
-        audited(None, everybody, global_rules, global_alpha, pooled_sd),
+        audited(None, pooled, global_rules, global_alpha, pooled_sd),
         client_rules,
         global_rules,
         confidence,
@@ -189,22 +194,25 @@ def audit_clients(
 
 
 def pool(counts: Iterable[Counted]) -> Counted:
-    """Return the counts of all clients together."""
-    every = list(counts)
-    if not any(isinstance(c, Selections) for c in every):
-        return pool_counts(cast(list[Counts], every))
+    """Return the sum of the counts of all clients."""
+    of_clients = list(counts)
+    if not any(isinstance(c, Selections) for c in of_clients):
+        return pool_counts(cast(list[Counts], of_clients))
     return Selections(
-        sum(c.n_rows for c in every),
-        sum(c.n_selected for c in every),
-        np.sum([c.group_counts for c in every], axis=0),
-        np.sum([c.group_selected for c in every], axis=0),
+        sum(c.n_rows for c in of_clients),
+        sum(c.n_selected for c in of_clients),
+        np.sum([c.group_counts for c in of_clients], axis=0),
+        np.sum([c.group_selected for c in of_clients], axis=0),
     )
 
 
 def _part(
     counts: Counted, disparities: tuple[Disparity, ...], alpha: float, *, with_scores: bool
 ) -> Part:
-    """Return disparities and performance; balanced accuracy is that of the only class if one."""
+    """Return disparities and performance.
+
+    If only one label has rows, balanced accuracy is the recall of that label.
+    """
     if not counts.n_rows:
         return Part(disparities=disparities)
     if isinstance(counts, Selections):
@@ -237,10 +245,10 @@ def _part(
 
 
 def gate(audit: Audit, fail_on: FailOn) -> tuple[str, ...]:
-    """Return a sentence for every verdict that fails; none when the gate is passed.
+    """Return a sentence for every failing verdict, and an empty tuple if none fails.
 
-    ``"exceeded"`` fails where a budget is shown to be exceeded, ``"undetermined"`` also where it
-    is not shown to be met. What has no budget never fails.
+    With ``"exceeded"``, budgets that are shown to be exceeded fail. ``"undetermined"`` also fails
+    budgets that are not shown to be met. Disparities without a budget never fail.
     """
     check_choice("fail_on", fail_on, ("exceeded", "undetermined"))
     failing = {"exceeded"} if fail_on == "exceeded" else {"exceeded", "undetermined"}
@@ -252,14 +260,15 @@ def gate(audit: Audit, fail_on: FailOn) -> tuple[str, ...]:
 
 
 def _rules_at(rules: Sequence[Rule], scope: Scope) -> tuple[Rule, ...]:
-    here = tuple(rule for rule in rules if rule.scope == scope)
-    return here or tuple(dict.fromkeys(without_budgets(rules)))
+    """Return the rules of a scope, or all rules without budgets if the scope has none."""
+    in_scope = tuple(rule for rule in rules if rule.scope == scope)
+    return in_scope or tuple(dict.fromkeys(without_budgets(rules)))
 
 
 def _check_counted(
     rules: Sequence[Rule], rates: Sequence[RateId], counts: Mapping[ClientId, Counted]
 ) -> None:
-    """Raise `ValueError` for an audit of no clients, or by rates that were not counted."""
+    """Raise `ValueError` if there are no clients or if the rates of a rule were not counted."""
     if not counts:
         raise ValueError("`counts` must have at least one client, got none.")
     counted = {(rate.kind, rate.attribute) for rate in rates}
@@ -278,16 +287,17 @@ def _check_counted(
 
 
 def _statement(confidence: float, simultaneous: Simultaneous, count: int, alpha: float) -> str:
+    """Return a sentence on the method and on simultaneous confidence."""
     head = f"Two-sided intervals ({METHOD})"
     if simultaneous == "none":
-        return f"{head}, each with {_percent(confidence)} confidence on its own, not together."
+        return f"{head}, each with {_percent(confidence)} confidence separately, not jointly."
     if not count:
         return f"{head} with {_percent(confidence)} confidence; no client has groups to compare."
     if count == 1:
         return f"{head} with {_percent(confidence)} confidence; there is one comparison."
     return (
-        f"{head} that hold together, with {_percent(confidence)} confidence, for all {count} "
-        f"comparisons of clients and rules (Bonferroni: each with {_percent(1 - alpha)})."
+        f"{head} that hold jointly with {_percent(confidence)} confidence for all {count} "
+        f"comparisons of clients and rules (Bonferroni: {_percent(1 - alpha)} for each)."
     )
 
 
@@ -296,9 +306,10 @@ def _percent(share: float) -> str:
 
 
 def _counted(found: Iterable[Disparity]) -> str:
+    """Return the number of budgets with each verdict, as a sentence."""
     counts = Counter(entry.verdict for entry in found if entry.budget is not None)
     if not counts:
-        return "Audit: no budget was set, disparities are measured and not judged."
+        return "Audit: no budget was set; disparities are measured, not judged."
     return (
         f"Audit: {counts['met']} of {counts.total()} budgets met, {counts['exceeded']} exceeded, "
         f"{counts['undetermined']} undetermined."
@@ -306,10 +317,11 @@ def _counted(found: Iterable[Disparity]) -> str:
 
 
 def _sentence(client: ClientId | None, entry: Disparity) -> str:
-    found = "cannot be measured"
+    """Return one disparity with its budget and verdict, as a sentence."""
+    measured = "cannot be measured"
     if entry.interval is not None:
-        found = f"is {entry.value:.3f} [{entry.low:.3f}, {entry.high:.3f}]"
-    stated = f"{_subject(client)}: {entry.metric} {entry.rule} by {entry.attribute} {found}"
+        measured = f"is {entry.value:.3f} [{entry.low:.3f}, {entry.high:.3f}]"
+    stated = f"{_subject(client)}: {entry.metric} {entry.rule} by {entry.attribute} {measured}"
     if entry.budget is None:
         return f"{stated}, no budget."
     bound = "at least" if entry.is_ratio else "at most"

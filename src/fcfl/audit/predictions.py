@@ -1,4 +1,4 @@
-"""Counts from a table of predictions of any model: all that an audit needs."""
+"""Count the predictions of any model by client and group, as input for an audit."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,22 +20,22 @@ from .auditing import Counted, Selections
 Codes = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-_KINDS: tuple[RateKind, ...] = tuple(LABEL_OF)  # those that need no label first
+_KINDS: tuple[RateKind, ...] = tuple(LABEL_OF)  # the first requires no label
 _OBVIOUS_PAIRS = (("0", "1"), ("False", "True"), ("false", "true"))
-_STAND_IN = "\0label"  # the column that stands in for the label where there is none
+_STAND_IN = "\0label"  # placeholder column if the table has no label
 
 
 @dataclass(frozen=True, slots=True)
 class PredictionColumns:
-    """The part each column of a table of predictions plays; all others are ignored.
+    """Roles of the columns in a table of predictions; other columns are ignored.
 
     Parameters
     ----------
-    client, prediction : names of columns
+    client, prediction : column names
     sensitive : names of the columns whose groups are compared
-    label : name of the column with the right answer, if there is one
-    positive : the value, of label and prediction, that counts as selected
-        By default the larger number, or the last text in sorted order.
+    label : name of the column with the true label, optional
+    positive : value of label and prediction that counts as selected
+        Default: the larger number, or the last text in sorted order.
     """
 
     client: str
@@ -48,7 +48,7 @@ class PredictionColumns:
         check_one_role(self.roles())
 
     def roles(self) -> Iterator[tuple[str, str]]:
-        """Yield (role, column)."""
+        """Yield each column as (role, name)."""
         yield "client", self.client
         if self.label is not None:
             yield "label", self.label
@@ -58,7 +58,7 @@ class PredictionColumns:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Rows of one client with one combination of groups, None where a group is not compared."""
+    """Counts of one client's rows with one combination of groups; None for excluded groups."""
 
     client: ClientId
     groups: tuple[str | None, ...]
@@ -68,9 +68,9 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class CellCounts:
-    """The content of ``cells.json``: rows by client and combination of groups.
+    """The content of ``cells.json``: counts by client and combination of groups.
 
-    ``attributes`` name the entries of each cell's ``groups``.
+    ``attributes`` are the sensitive columns, in the order of each cell's ``groups``.
     """
 
     attributes: tuple[str, ...]
@@ -79,11 +79,11 @@ class CellCounts:
 
 @dataclass(frozen=True, slots=True)
 class CountedPredictions:
-    """Every client's counts.
+    """Counts of the predictions of every client.
 
-    ``rates`` are what each entry of ``group_counts`` counts. ``labels`` are the negative and the
-    positive value, ``None`` for scores without a label. ``notes`` are sentences for the user.
-    ``cells`` count the same rows by client and combination of groups.
+    ``rates`` identify the entries of ``group_counts``. ``labels`` are the negative and the positive
+    value, ``None`` for scores without a label. ``notes`` are sentences for the user. ``cells``
+    count the same rows by client and combination of groups.
     """
 
     rates: tuple[RateId, ...]
@@ -107,11 +107,12 @@ def count_predictions(
     ----------
     frame : DataFrame
     columns : PredictionColumns
-        Without a label only selection rates can be compared, and there is no accuracy.
+        Without a label, only selection rates are counted, and no accuracy.
     threshold : number, optional
-        Predictions are scores, and those of at least the threshold are selected. Without it
-        they are classes, in the words of the label if there is one.
-    groups : mapping from attribute to the groups to compare, by default all
+        If given, predictions are scores, and scores of at least the threshold are selected.
+        Otherwise predictions are classes, with the same two values as the label.
+    groups : mapping from attribute to the groups to compare, optional
+        Default: all groups.
     """
     frame = named_columns(frame)
     for role, name in columns.roles():
@@ -139,7 +140,7 @@ def count_predictions(
     )
     compared = {name: _compared(roles, name, kept) for name, kept in levels.items()}
     if scores is not None and not ((scores >= 0) & (scores <= 1)).all():
-        scores = None  # no probabilities
+        scores = None  # not probabilities: cannot be binned
     return CountedPredictions(
         rates,
         levels,
@@ -153,7 +154,7 @@ def count_predictions(
 
 
 def _read_roles(frame: Frame, columns: PredictionColumns) -> Roles:
-    """Return clients, groups and, where there is one, the label."""
+    """Return clients, groups and the label if there is one."""
     if columns.label is not None:
         roles = Columns(columns.client, columns.label, columns.sensitive, (), columns.positive)
         return read_roles(frame, roles)
@@ -162,6 +163,7 @@ def _read_roles(frame: Frame, columns: PredictionColumns) -> Roles:
 
 
 def _check_complete(is_empty: Flags, client: Texts, name: str) -> None:
+    """Raise `DataError` for empty predictions."""
     empty = np.bincount(client.codes[is_empty], minlength=len(client.levels))
     if empty.any():
         worst = int(empty.argmax())
@@ -173,7 +175,7 @@ def _check_complete(is_empty: Flags, client: Texts, name: str) -> None:
 
 
 def _class_pair(values: tuple[str, ...], columns: PredictionColumns) -> tuple[str, str]:
-    """Return the negative and the positive value of predictions without a label."""
+    """Return the negative and the positive value if the table has no label."""
     name, positive = columns.prediction, columns.positive
     if positive is not None:
         positive = text_of(positive)
@@ -200,12 +202,12 @@ def _class_pair(values: tuple[str, ...], columns: PredictionColumns) -> tuple[st
 
 
 def _in_class(classes: Texts, pair: tuple[str, str], columns: PredictionColumns) -> Flags:
-    """Return which rows are predicted positive."""
-    strange = [value for value in classes.levels if value not in pair]
-    if strange:
+    """Return a mask of the rows predicted positive; raise for values other than the pair."""
+    unexpected = [value for value in classes.levels if value not in pair]
+    if unexpected:
         raise DataError(
             f"Prediction column {columns.prediction!r} must hold {pair[0]!r} or {pair[1]!r}, as "
-            f"label column {columns.label!r} does, got {strange[0]!r}. "
+            f"label column {columns.label!r} does, got {unexpected[0]!r}. "
             "If these are scores, pass `--threshold`."
         )
     is_positive = np.array([value == pair[1] for value in classes.levels], dtype=np.bool_)
@@ -213,7 +215,7 @@ def _in_class(classes: Texts, pair: tuple[str, str], columns: PredictionColumns)
 
 
 def _compared(roles: Roles, name: str, kept: Sequence[str]) -> Codes:
-    """Return codes into the groups that are compared, -1 for others."""
+    """Return each row's index into the groups to compare, -1 for other groups."""
     place = [kept.index(level) if level in kept else -1 for level in roles.levels[name]]
     return np.array([*place, -1], dtype=np.int64)[roles.groups[name]]
 
@@ -228,7 +230,7 @@ def _count(
     *,
     is_labelled: bool,
 ) -> dict[ClientId, Counted]:
-    """Return the counts of each client, with scores by group and label if they are given."""
+    """Return the counts of each client, with binned scores by group and label if given."""
     client, y = roles.client, roles.y.astype(np.int64)
     n_clients = len(client.levels)
     counted = np.zeros((2, n_clients, len(rates)))
@@ -242,20 +244,20 @@ def _count(
     cells = np.bincount((client.codes * 2 + y) * 2 + selected, minlength=4 * n_clients)
     confusion = cells.reshape(n_clients, 4)
     rows_of = np.split(np.argsort(client.codes, kind="stable"), confusion.sum(1).cumsum()[:-1])
-    found: dict[ClientId, Counted] = {}
-    for name, own, n, groups in zip(
+    by_client: dict[ClientId, Counted] = {}
+    for name, index, n, groups in zip(
         client.levels, rows_of, confusion.tolist(), counted.swapaxes(0, 1), strict=True
     ):
         if not is_labelled:
-            found[name] = Selections(n[0] + n[1], n[1], groups[0], groups[1])
+            by_client[name] = Selections(n[0] + n[1], n[1], groups[0], groups[1])
             continue
         binned: tuple[ScoreCounts, ...] = ()
         if scores is not None:
-            codes = {attribute: every[own] for attribute, every in compared.items()}
-            binned = count_scores(scores[own], roles.y[own], codes, levels)
+            codes = {attribute: of_all[index] for attribute, of_all in compared.items()}
+            binned = count_scores(scores[index], roles.y[index], codes, levels)
         tn, fp, fn, tp = n
-        found[name] = Counts(tn, fp, fn, tp, math.nan, groups[0], groups[1], binned)
-    return found
+        by_client[name] = Counts(tn, fp, fn, tp, math.nan, groups[0], groups[1], binned)
+    return by_client
 
 
 def _cells(
@@ -264,7 +266,7 @@ def _cells(
     levels: Mapping[str, Sequence[str]],
     compared: Mapping[str, Codes],
 ) -> Iterator[Cell]:
-    """Yield rows by client and combination of groups."""
+    """Yield the counts of each client and combination of groups."""
     codes = np.column_stack([roles.client.codes, *compared.values()])
     found, which = np.unique(codes, axis=0, return_inverse=True)
     rows = np.bincount(which.ravel(), minlength=len(found))
@@ -276,6 +278,7 @@ def _cells(
 
 
 def _unknown_groups(roles: Roles) -> Iterator[str]:
+    """Yield a note for each attribute with missing values."""
     for name, codes in roles.groups.items():
         unknown = int((codes < 0).sum())
         if unknown:

@@ -1,38 +1,37 @@
 r"""Verdicts on one rule from the counts of one client's rows, and forecasts for new rows.
 
-**Verdicts** (`judge`). A rule's value is the largest difference (or smallest ratio) over all pairs
-of groups and all its rates. Each of the m pairs gets its interval at level ``alpha / m``
-(Bonferroni), so all of them hold together with probability ``1 - alpha``; whenever they do, the
-value lies between the largest lower and the largest upper bound of the pairs' absolute differences
-(for a ratio: between the smallest lower and the smallest upper bound of the smaller-over-larger
-ratios).
+**Verdicts** (`judge`). The value of a rule is the largest difference (or smallest ratio) over all
+pairs of groups and all rates of the rule. Each of the m pairs has an interval at level
+``alpha / m`` (Bonferroni), so all intervals hold jointly with probability ``1 - alpha``. If they
+hold, the value lies between the largest lower and the largest upper bound of the absolute
+differences. For a ratio, it lies between the smallest lower and the smallest upper bound of the
+smaller-over-larger ratios.
 
-**Forecasts** (`forecast`) estimate a disparity on new rows, and the chance that it keeps its
-budget. As many new rows as training rows are selected at rates that the training rows determine in
-part:
+**Forecasts** (`forecast`) predict the disparity on new rows, and the probability that it meets its
+budget. They simulate new rows from a posterior distribution of the rates given the training rows:
 
 .. math:: p_g \sim \mathrm{Beta}\big(n_g r_g + S\,\bar r,\; n_g (1 - r_g) + S (1 - \bar r)\big),
           \qquad m_g\, r'_g \sim \mathrm{Binomial}(m_g, p_g)
 
-with :math:`n_g` training and :math:`m_g` new rows and :math:`\bar r` the rate of all compared
-groups. Counts replace normal deviates: of 45 people 43 or 44 are selected, and near 0 and 1 that
-law is not symmetric.
+where group g has :math:`n_g` training rows and :math:`m_g` new rows, and :math:`\bar r` is the
+pooled rate of the compared groups. The simulation draws counts rather than normal deviates,
+because rates of small groups are discrete, and skewed near 0 and 1.
 
-*Prior.* S is how many rows the common rate is worth: a model that was trained under a budget has
-similar rates in all groups. Independent rates of G groups with the variance
-:math:`\bar r (1 - \bar r) / S` have an expected range proportional to their deviation. S sets that
-range to two thirds of the budget, plus whatever training rows exceed the budget by beyond two
-standard deviations. With one budget in place of two thirds chances were too low (.64 stated, .69
-kept), with half of it too high (.71); 1,899 client-runs of ten tasks of `benchmarks.promise`, seeds
-10 to 19. Without a budget S is 10.
+*Prior.* S is the weight of the pooled rate, in rows: a model trained under a budget has similar
+rates in all groups. If rates of G groups are independent with variance
+:math:`\bar r (1 - \bar r) / S`, their expected range is proportional to their standard deviation. S
+sets this range to two thirds of the budget, plus the excess of the training rates over the budget
+beyond two standard deviations. A range of one budget predicted probabilities that were too low (.64
+predicted, .69 observed); half a budget predicted too much (.71). This was measured on 1,899
+client-runs of ten tasks of `benchmarks.promise`, seeds 10 to 19. Without a budget S is 10.
 
-*Rates.* In small groups a fit has moved single decisions across the threshold, which new rows do
-not repeat. So :math:`r_g` is the smooth rate moved towards the decided one by
-:math:`n / (n + 300)`, with n the rows of the smallest group.
+*Rates.* In small groups training overfits single decisions near the threshold. Therefore
+:math:`r_g` is a weighted mean of the hard rate, with weight :math:`n / (n + 300)`, and the smooth
+rate, where n is the number of rows of the smallest group.
 
-*Optimism.* A fit is optimistic about its own rows. Rates drift by the bias of `training.margins`,
-by one standard deviation at most. Where the bias is not known, the group selected most and the one
-selected least are moved apart by 0.3 standard deviations.
+*Optimism.* Disparities are smaller on training rows than on new rows. Rates are corrected by the
+bias that `training.margins` estimates, at most by one standard deviation. If no bias is estimated,
+the highest and the lowest group rate are moved apart by 0.3 standard deviations.
 """
 
 from collections.abc import Sequence
@@ -62,10 +61,10 @@ Verdict = Literal["met", "exceeded", "undetermined", "unconstrained"]
 
 @dataclass(frozen=True, slots=True)
 class GroupCount:
-    """Rows of one group, and how many of them the model selects.
+    """Number of rows of one group, and the number of them that the model selects.
 
-    A group that is not ``is_compared`` has too few rows: no value, interval or verdict depends on
-    it.
+    If ``is_compared`` is False, the group has too few rows and does not affect any value, interval
+    or verdict.
     """
 
     rate: str
@@ -76,13 +75,16 @@ class GroupCount:
 
     @property
     def interval(self) -> Interval | None:
-        """Wilson's interval of the share selected, None without rows."""
+        """Wilson's interval of the selected share, None if the group has no rows."""
         return proportion_interval(self.selected, self.rows)
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The mean disparity on new rows, a 90 % interval, and the chance that the budget is kept."""
+    """Predicted mean disparity on new rows, its 90 % interval, and the probability of the budget.
+
+    ``chance_kept`` is the probability that the budget is met, None without a budget.
+    """
 
     value: float
     low: float
@@ -92,15 +94,15 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Disparity:
-    """One rule on one client's rows, or on all rows together: value, interval, verdict.
+    """Value, interval and verdict of one rule, for one client or for all rows together.
 
-    ``value`` is of hard decisions. It, ``low`` and ``high`` are None where fewer than two groups
-    have enough rows. ``smallest_verifiable`` is the tightest budget that these group sizes could
-    show to be met: the far end of the interval if the groups were selected alike. ``notes`` name
-    the groups left out.
+    ``value`` is computed from hard decisions. ``value``, ``low`` and ``high`` are None if fewer
+    than two groups have enough rows. ``smallest_verifiable`` is the tightest budget that these
+    group sizes could verify: the far end of the interval if all groups had the same rate. ``notes``
+    name the excluded groups.
 
-    ``smooth`` is what training bounds; it and ``expected`` exist on training rows only. ``price``
-    is None where the method has no multipliers.
+    ``smooth`` is the value that training constrains. Only training rows have ``smooth`` and
+    ``expected``. ``price`` is None if the method has no multipliers.
     """
 
     metric: str
@@ -120,38 +122,38 @@ class Disparity:
 
     @property
     def trained(self) -> float | None:
-        """The value of decisions, or the smooth one if no rows were counted.
+        """The value of hard decisions, or the smooth value if no rows were counted.
 
-        The synthetic problem has no rows: training measures its rates by a formula.
+        The synthetic problem has no rows; its rates are given by a formula.
         """
         return self.smooth if self.value is None else self.value
 
     @property
     def title(self) -> str:
-        """The metric, rule and attribute that are compared."""
+        """Metric, rule and attribute, as a title."""
         return f"{self.metric.replace('_', ' ')} {self.rule}, {self.attribute}"
 
     @property
     def in_words(self) -> str:
-        """The same within a sentence."""
+        """Metric, rule and attribute, for use within a sentence."""
         return f"{self.metric.replace('_', ' ')} {self.rule} by {self.attribute}"
 
     @property
     def is_ratio(self) -> bool:
-        """Whether larger is better."""
+        """Whether the rule is a ratio, for which larger values are better."""
         return self.rule == "ratio"
 
     @property
     def interval(self) -> Interval | None:
-        """Both ends of the interval, None where there is none."""
+        """Lower and upper bound, None if there is no interval."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Which rates of one client, or of all rows together, are compared, by their positions.
+    """Indices of the rates that a rule compares for one client or for all rows together.
 
-    ``columns`` has the groups with enough rows for each kind of rate, ``too_few`` the others.
+    ``columns`` lists the groups with enough rows for each kind of rate, ``too_few`` the others.
     """
 
     columns: dict[RateKind, list[int]]
@@ -159,13 +161,13 @@ class Comparison:
 
     @property
     def pairs(self) -> NDArray[np.intp]:
-        """Every pair of groups of the same rate, shape (pairs, 2)."""
+        """All pairs of groups with the same kind of rate, shape (n_pairs, 2)."""
         found = [pair for groups in self.columns.values() for pair in combinations(groups, 2)]
         return np.array(found, dtype=np.intp).reshape(-1, 2)
 
     @property
     def is_partial(self) -> bool:
-        """Whether one of the rule's rates has no two groups to compare."""
+        """Whether some kind of rate has fewer than two groups to compare."""
         return any(len(groups) < 2 for groups in self.columns.values())
 
 
@@ -176,10 +178,10 @@ def compare(
     min_group_rows: float,
     trained_counts: Vector | None = None,
 ) -> Comparison:
-    """Find the groups that have rows, and at least ``min_group_rows`` of them.
+    """Return the groups that have rows, and at least ``min_group_rows`` of them.
 
-    With ``trained_counts`` those decide whether there are enough: held-out rows are compared where
-    training rows were.
+    If ``trained_counts`` is given, the minimum applies to training rows instead: held-out rows are
+    compared for the same groups as training rows.
     """
     deciding = group_counts if trained_counts is None else trained_counts
     columns: dict[RateKind, list[int]] = {kind: [] for kind in rule.kinds}
@@ -197,7 +199,7 @@ def compare(
 def disparity_value(
     rule: Rule, compared: Comparison, selected: Vector, rows: Vector
 ) -> float | None:
-    """Return the rule's value over the rates that have two groups to compare."""
+    """Return the value of the rule, None if no kind of rate has two groups to compare."""
     values = [
         rule.disparity([float(selected[i] / rows[i]) for i in groups])
         for groups in compared.columns.values()
@@ -211,13 +213,13 @@ def disparity_bounds(
 ) -> Bounds:
     """Return intervals of the rule's value, within [0, 1], one for each row of ``selected``.
 
-    A rate without two groups to compare could differ by anything, so it opens the interval
-    towards the worst value: nothing is called within budget because it could not be measured.
+    If some kind of rate has fewer than two groups to compare, its disparity is unknown. The
+    interval then extends to the worst value, so that the budget cannot be met.
     """
     pairs = compared.pairs
     used = np.unique(pairs)
-    found = rate_intervals(selected[..., used], rows[used], alpha / len(pairs))
-    first, second = (found.take(np.searchsorted(used, side)) for side in pairs.T)
+    intervals = rate_intervals(selected[..., used], rows[used], alpha / len(pairs))
+    first, second = (intervals.take(np.searchsorted(used, side)) for side in pairs.T)
     low, high = _worst_pair(rule, first, second)
     if not compared.is_partial:
         return low, high
@@ -226,6 +228,7 @@ def disparity_bounds(
 
 
 def _worst_pair(rule: Rule, first: RateIntervals, second: RateIntervals) -> Bounds:
+    """Return the interval of the largest difference or smallest ratio over all pairs."""
     if isinstance(rule, Difference):
         low, high = absolute_difference(difference_bounds(first, second))
         return low.max(axis=-1), high.max(axis=-1)
@@ -234,13 +237,13 @@ def _worst_pair(rule: Rule, first: RateIntervals, second: RateIntervals) -> Boun
 
 
 def absolute_difference(bounds: Bounds) -> Bounds:
-    """Return the interval of ``|d|`` from that of ``d``."""
+    """Return the interval of ``|d|``, given the interval of ``d``."""
     low, high = bounds
     return np.maximum(np.maximum(low, -high), 0.0), np.maximum(high, -low)
 
 
 def smaller_over_larger(bounds: Bounds) -> Bounds:
-    """Return the interval of ``min(r, 1/r)`` from that of ``r``."""
+    """Return the interval of ``min(r, 1/r)``, given the interval of ``r``."""
     low, high = bounds
     return np.minimum(low, 1.0 / high), np.minimum(high, 1.0) / np.maximum(low, 1.0)
 
@@ -260,18 +263,18 @@ def judge(
     trained_counts: Vector | None = None,
     noise_sd: float = 0.0,
 ) -> Disparity:
-    """Return the verdict on one client's counts by one rule.
+    """Apply one rule to the counts of one client.
 
     Parameters
     ----------
     rule : Difference or Ratio
-        Its budget is not read; ``budget`` is this client's.
-    rates : what each entry of ``group_counts`` and ``group_selected`` counts
+        The budget of the rule is ignored; pass the client's budget as ``budget``.
+    rates : identify the entries of ``group_counts`` and ``group_selected``
     budget : number or None
-    alpha : probability that the interval misses the true value
-    min_group_rows : groups with fewer rows are left out, and named in ``notes``
-    trained_counts : where training rows decide which groups have enough, those of each group
-    noise_sd : of the noise in each cell that was counted, which makes intervals wider
+    alpha : probability that the interval does not contain the true value
+    min_group_rows : groups with fewer rows are excluded and named in ``notes``
+    trained_counts : training rows of each group; if given, the minimum applies to them
+    noise_sd : standard deviation of the noise in each counted cell; widens intervals
     """
     compared = compare(rule, rates, group_counts, min_group_rows, trained_counts)
     used = np.unique(compared.pairs).tolist()
@@ -285,9 +288,9 @@ def judge(
     if used:
         value = disparity_value(rule, compared, group_selected, group_counts)
         if noise_sd > 0:
-            worth = _rows_worth(rates, group_counts, group_selected, noise_sd)
-            group_selected = group_selected * worth / np.maximum(group_counts, 1.0)
-            group_counts = worth
+            effective = _effective_rows(rates, group_counts, group_selected, noise_sd)
+            group_selected = group_selected * effective / np.maximum(group_counts, 1.0)
+            group_counts = effective
         both = np.array([group_selected, _selected_alike(compared, group_selected, group_counts)])
         lows, highs = disparity_bounds(rule, compared, both, group_counts, alpha)
         low, high = float(lows[0]), float(highs[0])
@@ -308,7 +311,7 @@ def judge(
 
 
 def verdict_of(rule: Rule, interval: Interval | None, budget: float | None) -> Verdict:
-    """Compare the whole interval with the budget; no interval leaves a budget undetermined."""
+    """Compare the interval with the budget; without an interval, return "undetermined"."""
     if budget is None:
         return "unconstrained"
     if interval is None:
@@ -322,7 +325,7 @@ def verdict_of(rule: Rule, interval: Interval | None, budget: float | None) -> V
 
 
 def _selected_alike(compared: Comparison, selected: Vector, rows: Vector) -> Vector:
-    """Return the counts if every compared group were selected at the pooled rate."""
+    """Return the selected counts that result if all compared groups have the pooled rate."""
     alike = np.zeros(len(rows))
     for groups in compared.columns.values():
         total = rows[groups].sum()
@@ -331,22 +334,23 @@ def _selected_alike(compared: Comparison, selected: Vector, rows: Vector) -> Vec
     return np.minimum(alike, rows)
 
 
-def _too_few(rate: RateId, n_rows: float, least: float) -> str:
-    fewer = f", fewer than {least:g}" if n_rows else ""
+def _too_few(rate: RateId, n_rows: float, min_rows: float) -> str:
+    """Return a note on an excluded group."""
+    fewer = f", fewer than {min_rows:g}" if n_rows else ""
     return (
         f"{n_rows:g} {'row' if n_rows == 1 else 'rows'}{with_label(rate.kind)} of "
         f"{rate.attribute} = {rate.group!r}{fewer}: that group is left out of the comparison."
     )
 
 
-def _rows_worth(
+def _effective_rows(
     rates: Sequence[RateId], group_counts: Vector, group_selected: Vector, noise_sd: float
 ) -> Vector:
-    r"""Return the rows of each group whose exact rate would be as uncertain as the noisy one.
+    r"""Return effective sample sizes: rows whose exact rate has the variance of the noisy rate.
 
-    A rate r of n rows varies by :math:`r(1-r)/n` by chance. Noise of the standard deviation
-    ``noise_sd`` in the counts of selected and of other rows, each the sum of c cells, adds
-    :math:`c s^2 ((1-r)^2 + r^2) / n^2`.
+    A rate r of n rows has the sampling variance :math:`r(1-r)/n`. The counts of selected and of
+    other rows are each the sum of c cells, and each cell has noise of standard deviation s
+    (``noise_sd``). The noise adds the variance :math:`c s^2 ((1-r)^2 + r^2) / n^2`.
     """
     cells = np.array([2.0 if rate.kind == "selection" else 1.0 for rate in rates])
     rate = (group_selected + 1.0) / (group_counts + 2.0)
@@ -356,18 +360,18 @@ def _rows_worth(
     return np.asarray(group_counts * by_chance / (by_chance + by_noise))
 
 
-_DRAWS = 2000  # chances to about a percent; the same stream for everybody
-_COVERAGE = (0.05, 0.95)
-_MAX_ROWS = 1e12  # more rows change nothing, and would be lost in rounding
-_TIE = 1e-9  # shares of whole people may be the budget itself, up to rounding
-_PRIOR_RANGE = 2.0 / 3.0  # expected disparity before any row is seen, as a share of the budget
+_DRAWS = 2000  # probabilities are accurate to about .01; all calls use the same seed
+_COVERAGE = (0.05, 0.95)  # quantiles of the interval
+_MAX_ROWS = 1e12  # larger counts change no result and exceed the precision of float64
+_TIE = 1e-9  # a ratio of counts may equal the budget up to rounding
+_PRIOR_RANGE = 2.0 / 3.0  # prior mean of the disparity, as a share of the budget
 
-OPTIMISM = 0.3  # standard deviations by which groups drift apart where the bias is not known
+OPTIMISM = 0.3  # correction in standard deviations if no bias is estimated
 
-# Of the gap between hard and smooth rates, new rows repeat about n / (n + 300): none of it below 50
-# rows, .16 up to 300, .80 up to 1,000, .98 above (measured on re-splits of Adult).
+# About n / (n + 300) of the gap between hard and smooth rates recurs on new rows. Measured on
+# re-splits of Adult: none below 50 rows, .16 up to 300, .80 up to 1,000, .98 above.
 TRUSTED_ROWS = 300.0
-SHARED_ROWS = 10.0  # rows that a common rate is worth where nothing else determines its weight
+SHARED_ROWS = 10.0  # smallest weight of the pooled rate, in rows
 
 
 def forecast(
@@ -380,19 +384,19 @@ def forecast(
     new_rows: Vector | None = None,
     drifts: Vector | None = None,
 ) -> Forecast | None:
-    """Estimate one rule on new rows; return None where there are no two groups to compare.
+    """Predict one rule on new rows; return None if fewer than two groups can be compared.
 
-    ``smooth`` and ``decided`` are rates of all groups on training rows, ``rows`` their counts,
-    ``new_rows`` those to come, by default as many, ``drifts`` by how much rates are expected to
-    differ on them.
+    ``smooth`` and ``decided`` are the smooth and hard rates of all groups on training rows.
+    ``rows`` and ``new_rows`` count the training rows and the new rows of each group; by default
+    both are equal. ``drifts`` are the expected changes of the rates on new rows.
     """
-    come, is_difference = rows if new_rows is None else new_rows, isinstance(rule, Difference)
+    n_new, is_difference = rows if new_rows is None else new_rows, isinstance(rule, Difference)
     rng = np.random.default_rng(0)
 
     def drawn(groups: list[int]) -> Vector:
-        """Draw disparities between some groups on many samples of new rows."""
+        """Return the disparity between the given groups in each simulated sample."""
         n = np.minimum(rows[groups], _MAX_ROWS)
-        m = np.clip(np.rint(come[groups]), 1.0, _MAX_ROWS).astype(np.int64)
+        m = np.clip(np.rint(n_new[groups]), 1.0, _MAX_ROWS).astype(np.int64)
         trust = n.min() / (n.min() + TRUSTED_ROWS)
         rates = smooth[groups] + trust * (decided[groups] - smooth[groups])
         shared = (n @ rates + 0.5) / (n.sum() + 1.0)
@@ -408,10 +412,10 @@ def forecast(
         selected = n * centres + prior * shared
         others = n * (1.0 - centres) + prior * (1.0 - shared)
         samples = rng.binomial(m, rng.beta(selected, others, (_DRAWS, len(groups)))) / m
-        most, least = samples.max(axis=1), samples.min(axis=1)
+        high, low = samples.max(axis=1), samples.min(axis=1)
         if is_difference:
-            return np.asarray(most - least)
-        return np.asarray(least / np.where(most > 0, most, 1.0) + (most == 0))
+            return np.asarray(high - low)
+        return np.asarray(low / np.where(high > 0, high, 1.0) + (high == 0))
 
     parts = [drawn(groups) for groups in compared.columns.values() if len(groups) >= 2]
     if not parts:
@@ -428,13 +432,13 @@ def forecast(
 def _prior_rows(
     rule: Rule, budget: float | None, rates: Vector, variance: Vector, shared: float
 ) -> float:
-    """Return S, the rows that the groups' common rate is worth."""
+    """Return S, the weight of the pooled rate in rows."""
     if budget is None:
         return SHARED_ROWS
     slack = budget if isinstance(rule, Difference) else (1.0 - budget) * shared
-    most, least = int(np.argmax(rates)), int(np.argmin(rates))
-    noise = 2.0 * np.sqrt(variance[most] + variance[least])
-    excess = max(float(rates[most] - rates[least] - slack - noise), 0.0)
+    high, low = int(np.argmax(rates)), int(np.argmin(rates))
+    noise = 2.0 * np.sqrt(variance[high] + variance[low])
+    excess = max(float(rates[high] - rates[low] - slack - noise), 0.0)
     deviation = (_PRIOR_RANGE * slack + excess) / _expected_range(len(rates))
     rows = shared * (1.0 - shared) / max(deviation, 1e-9) ** 2
     return float(np.clip(rows, SHARED_ROWS, _MAX_ROWS))
@@ -449,13 +453,13 @@ def _expected_range(n: int) -> float:
 
 
 def _apart(rates: Vector, variance: Vector) -> Vector:
-    """Move the largest and the smallest rate apart, each by its share of the variance."""
-    most, least = int(np.argmax(rates)), int(np.argmin(rates))
-    if most == least:  # all the same: neither is known to be favoured
+    """Move the largest and the smallest rate apart, in proportion to their variances."""
+    high, low = int(np.argmax(rates)), int(np.argmin(rates))
+    if high == low:  # all rates are equal
         return rates
-    both = variance[most] + variance[least]
+    both = variance[high] + variance[low]
     moved = rates.copy()
     by = OPTIMISM / np.sqrt(max(float(both), 1e-300))
-    moved[most] += by * variance[most]
-    moved[least] -= by * variance[least]
+    moved[high] += by * variance[high]
+    moved[low] -= by * variance[low]
     return moved
