@@ -23,7 +23,7 @@ from fcfl.models.linear import Linear
 from fcfl.negotiation.bargaining import Bargain
 from fcfl.negotiation.negotiating import Procedure, negotiate
 from fcfl.negotiation.voting import Voters, dominated, merits
-from fcfl.preference import Preference
+from fcfl.policy import Preference
 from fcfl.results.negotiation import VOTING_RULES, Negotiation, Offer
 from fcfl.rules import Difference
 

@@ -6,8 +6,7 @@ import pytest
 
 import fcfl.policy
 from fcfl.errors import DataError
-from fcfl.policy import Limits, compare_only, read_policy, stricter
-from fcfl.preference import Preference
+from fcfl.policy import Limits, Preference, compare_only, read_policy, stricter
 from fcfl.rules import Difference, Ratio
 
 RULE = '[[rule]]\nmetric = "demographic_parity"\nattribute = "race"\n'

@@ -8,8 +8,7 @@ from fcfl.errors import DataError, ReportError
 from fcfl.federation.arrivals import check_ballot
 from fcfl.federation.federation import Federation
 from fcfl.negotiation.negotiating import caps_of
-from fcfl.policy import read_policy
-from fcfl.preference import Ballot, Choices, Figures, Preference
+from fcfl.policy import Ballot, Choices, Figures, Preference, read_policy
 from fcfl.rules import Difference
 from fcfl.runs.many_runs import read_policies
 from helpers import simulated_data

@@ -8,7 +8,7 @@ from fcfl._files import read_json
 from fcfl.cli.show import finish
 from fcfl.client.client import Vote
 from fcfl.errors import AbsentClientError
-from fcfl.preference import Ballot, Choices, Figures
+from fcfl.policy import Ballot, Choices, Figures
 from fcfl.results.negotiation import Negotiation
 from fcfl.runs.site_config import CONFIG as WRITTEN
 from fcfl.runs.site_config import SitesConfig

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fcfl.negotiation.voting import approval_scores, borda_scores, elect, leaders, nash_scores
-from fcfl.preference import Ballot, Choices, Figures, Preference
+from fcfl.policy import Ballot, Choices, Figures, Preference
 
 
 def ballot(ranks=(), approves=None, gains=None):

@@ -11,8 +11,7 @@ import pytest
 from fcfl._files import read_json, write_json
 from fcfl.negotiation.negotiating import costs_around
 from fcfl.negotiation.voting import elect_by_all, worth_a_vote
-from fcfl.policy import read_policy
-from fcfl.preference import Choices, Preference
+from fcfl.policy import Choices, Preference, read_policy
 from fcfl.report.negotiation import headline, render_negotiation
 from fcfl.results.negotiation import Negotiation, Offer, View
 from fcfl.rules import Difference

@@ -17,8 +17,15 @@ from fcfl.errors import DataError
 from fcfl.models.kernels import CurvatureSum
 from fcfl.models.model import Model, ModelRows, at_threshold
 from fcfl.models.rates import GroupThresholds, rate_members, smooth_selection
-from fcfl.policy import Policy, PrivacyBudget, check_rules_kept, stricter
-from fcfl.preference import Ballot, Choices, Preference
+from fcfl.policy import (
+    Ballot,
+    Choices,
+    Policy,
+    Preference,
+    PrivacyBudget,
+    check_rules_kept,
+    stricter,
+)
 from fcfl.rules import Rule, check_budget_clients
 
 

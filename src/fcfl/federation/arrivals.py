@@ -13,8 +13,7 @@ from fcfl.client.thresholds import RateWindow
 from fcfl.data import Schema, Statistics
 from fcfl.data.cells import Summary
 from fcfl.errors import ReportError
-from fcfl.policy import PrivacyBudget
-from fcfl.preference import Ballot, Choices, places
+from fcfl.policy import Ballot, Choices, PrivacyBudget, places
 from fcfl.rules import Rule
 
 

@@ -43,8 +43,7 @@ from fcfl.federation.arrivals import (
 )
 from fcfl.federation.loop import ExchangeCount, Phase
 from fcfl.models.kernels import CurvatureSum
-from fcfl.policy import Policy, PrivacyBudget
-from fcfl.preference import Ballot, Choices
+from fcfl.policy import Ballot, Choices, Policy, PrivacyBudget
 
 Check = Callable[[ClientId, Any], None]
 CheckReports = Callable[..., None]

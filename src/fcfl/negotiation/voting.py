@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fcfl._types import ClientId, Matrix, Vector
 from fcfl.federation.federation import Federation
 from fcfl.negotiation.bargaining import Alone, Bargain, Free
-from fcfl.preference import Ballot, Choices
+from fcfl.policy import Ballot, Choices
 from fcfl.results.negotiation import VOTING_RULES, Election, Offer, View, VotingRule
 
 ALIKE = 0.0025  # offers are nearly equal if no figure of any client differs by more

@@ -6,7 +6,7 @@ from typing import Literal
 
 from fcfl._types import ClientId
 from fcfl.audit.intervals import Interval
-from fcfl.preference import Ballot, Figures
+from fcfl.policy import Ballot, Figures
 
 from .result import Objective, PartName
 

@@ -18,7 +18,7 @@ from fcfl.federation.serialise import Serialiser, peek
 from fcfl.models.influence import GradientSpread, LeaveOneOut
 from fcfl.models.linear import Linear
 from fcfl.models.loss import LOSSES
-from fcfl.preference import Ballot
+from fcfl.policy import Ballot
 from fcfl.privacy import Release
 from fcfl.sites.named_module import NamedModule
 

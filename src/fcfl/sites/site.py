@@ -14,7 +14,7 @@ from fcfl.client.private import PrivateClient
 from fcfl.errors import DataError, FCFLError
 from fcfl.federation.federation import answer
 from fcfl.federation.serialise import digest
-from fcfl.preference import Preference
+from fcfl.policy import Preference
 from fcfl.sites.guards import check_policy, check_private_question
 from fcfl.sites.journal import Entry, open_journal, record
 from fcfl.sites.messages import (
