@@ -71,7 +71,7 @@ def test_reading_a_checkpoint_needs_no_tables():
 
 
 def test_the_clients_sums_need_no_server():
-    modules = ["fcfl.models.rates", "fcfl.models.linear_rows", "fcfl.models.linear"]
+    modules = ["fcfl.models.model", "fcfl.models.linear_rows", "fcfl.models.linear"]
     import_without(
         ["torch", "flwr", "fcfl.problem", "fcfl.methods", "fcfl.federation"], modules, bare=True
     )

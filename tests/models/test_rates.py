@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fcfl.models.rates import (
+from fcfl.models.model import (
     hard_selection,
     rate_members,
     smooth_selection,

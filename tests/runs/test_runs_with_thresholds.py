@@ -9,7 +9,7 @@ from fcfl.client.client import Count, Setup
 from fcfl.errors import DataError, FCFLError
 from fcfl.export import model_as
 from fcfl.models.linear import load_model
-from fcfl.models.rates import GroupThresholds
+from fcfl.models.model import GroupThresholds
 from fcfl.policy import Limits
 from fcfl.report.page import write_page
 from fcfl.results import read_result

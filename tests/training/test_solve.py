@@ -15,7 +15,7 @@ from fcfl._types import Point, Request
 from fcfl.federation.federation import Federation
 from fcfl.federation.session import Session
 from fcfl.methods.decisions import RestoreDecisions
-from fcfl.models.rates import smooth_selection, smooth_selection_slope
+from fcfl.models.model import smooth_selection, smooth_selection_slope
 from fcfl.problem import evaluate_point
 from fcfl.training import solve as steps
 from fcfl.training.margins import MAX_RATE_SHIFT, RUNGS, enforced, tightened

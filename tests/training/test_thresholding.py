@@ -10,7 +10,7 @@ from fcfl import Difference, Linear, LocalClient, Ratio, train
 from fcfl.client.counts import count_rows
 from fcfl.errors import FCFLError, ReportError
 from fcfl.federation.federation import Federation
-from fcfl.models.rates import GroupThresholds
+from fcfl.models.model import GroupThresholds
 from helpers import TWO_ATTRIBUTES, simulated_clients
 
 PARITY = Difference("demographic_parity", "race", 0.05)

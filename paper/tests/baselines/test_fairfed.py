@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from on_rows import different_clients, odd_clients, pose_for
 
 from fcfl._types import Point, Request
-from fcfl.models.rates import rate_members
+from fcfl.models.model import rate_members
 from fcfl.problem import evaluate_point
 from fcfl.rules import Difference
 from fcfl_paper.baselines.fairfed import (

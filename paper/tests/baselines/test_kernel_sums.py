@@ -3,7 +3,7 @@ import pytest
 
 from fcfl._types import Point
 from fcfl.models.linear_rows import linear_rows
-from fcfl.models.rates import rate_members
+from fcfl.models.model import rate_members
 from fcfl_paper.baselines.questions import KernelSums, gaussian_kernel
 from helpers import RACE, all_rates, assert_derivative, simulated_data
 

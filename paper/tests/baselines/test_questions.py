@@ -7,7 +7,7 @@ from scipy.special import expit
 from fcfl._types import Point
 from fcfl.extras import LocalTraining
 from fcfl.models.linear_rows import linear_rows
-from fcfl.models.rates import rate_members
+from fcfl.models.model import rate_members
 from fcfl_paper.baselines.questions import KernelSums, LossesByLabel, WeightedTraining
 from helpers import RACE, all_rates, assert_derivative, simulated_data
 

@@ -15,8 +15,14 @@ from fcfl.data import Schema, Statistics
 from fcfl.data.client_data import ClientData
 from fcfl.errors import DataError
 from fcfl.models.kernels import CurvatureSum
-from fcfl.models.model import Model, ModelRows, at_threshold
-from fcfl.models.rates import GroupThresholds, rate_members, smooth_selection
+from fcfl.models.model import (
+    GroupThresholds,
+    Model,
+    ModelRows,
+    at_threshold,
+    rate_members,
+    smooth_selection,
+)
 from fcfl.policy import (
     Ballot,
     Choices,

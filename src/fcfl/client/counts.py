@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fcfl._types import RateId, Vector, brief_repr
 from fcfl.data.client_data import ClientData
 from fcfl.models.loss import CROSS_ENTROPY, Loss
-from fcfl.models.rates import hard_selection, rate_members
+from fcfl.models.model import hard_selection, rate_members
 
 N_BINS = 20
 

@@ -17,7 +17,7 @@ from fcfl.data.client_data import ClientData, dense, row_blocks
 from fcfl.errors import DataError
 from fcfl.models.linear import Linear
 from fcfl.models.loss import CROSS_ENTROPY
-from fcfl.models.rates import hard_selection, rate_members
+from fcfl.models.model import hard_selection, rate_members
 from fcfl.policy import PrivacyBudget, check_rules_kept
 from fcfl.privacy import (
     LEAST_SCALE,

@@ -25,8 +25,7 @@ from fcfl.federation.federation import Federation
 from fcfl.methods.method import RoundInfo
 from fcfl.models.linear import Linear
 from fcfl.models.loss import HALF, Loss, as_loss
-from fcfl.models.model import Model, check_threshold
-from fcfl.models.rates import Thresholds, hard_selection
+from fcfl.models.model import Model, Thresholds, check_threshold, hard_selection
 from fcfl.policy import PrivacyBudget
 from fcfl.results.result import DataSource, Result
 from fcfl.rules import Rule, rates_needed

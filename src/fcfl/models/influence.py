@@ -24,7 +24,7 @@ import numpy as np
 from scipy import sparse
 
 from fcfl._types import ClientId, Extra, Matrix, Point, Vector
-from fcfl.models.rates import smooth_selection, smooth_selection_slope
+from fcfl.models.model import smooth_selection, smooth_selection_slope
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,12 @@ from fcfl.models.model import (
     Inputs,
     check_threshold,
     distinct_names,
+    hard_selection,
     model_path,
     read_model_file,
     whole_model,
     write_model_file,
 )
-from fcfl.models.rates import hard_selection
 
 KIND = "fcfl-linear-1"
 

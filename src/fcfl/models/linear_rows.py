@@ -27,7 +27,7 @@ from fcfl.extras import Items, LocalTraining, seed_of_rows, train_locally
 from fcfl.models.influence import GradientSpread
 from fcfl.models.kernels import CurvatureSum, FusedColumns, fuse, kernels, run_all
 from fcfl.models.loss import CROSS_ENTROPY, CrossEntropy, Loss
-from fcfl.models.rates import (
+from fcfl.models.model import (
     confusion_of,
     rate_members,
     selection_score,

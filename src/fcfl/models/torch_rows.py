@@ -28,7 +28,7 @@ from fcfl.errors import DataError, ReportError
 from fcfl.extras import Items, LocalTraining, seed_of_rows, train_locally
 from fcfl.models.influence import GradientSpread
 from fcfl.models.loss import Loss
-from fcfl.models.rates import (
+from fcfl.models.model import (
     confusion_of,
     rate_members,
     selection_score,

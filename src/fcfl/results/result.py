@@ -20,7 +20,7 @@ from fcfl._types import ClientId, Matrix, Vector
 from fcfl.audit.auditing import FailOn, Part, Simultaneous
 from fcfl.audit.verdicts import Disparity
 from fcfl.models.loss import HALF
-from fcfl.models.rates import GroupThresholds
+from fcfl.models.model import GroupThresholds
 from fcfl.problem import Price
 
 from .many_runs import SweepPoint

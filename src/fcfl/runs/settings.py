@@ -20,8 +20,7 @@ from fcfl.data import BUILTIN, Choices
 from fcfl.data.builtin import ORIGINAL_SPLIT
 from fcfl.methods.registry import METHODS, check_method
 from fcfl.models.loss import HALF, LOSSES, CrossEntropy, as_loss
-from fcfl.models.model import check_threshold
-from fcfl.models.rates import Thresholds
+from fcfl.models.model import Thresholds, check_threshold
 from fcfl.privacy import check_privacy
 from fcfl.rules import RATE_KINDS, Difference, Ratio, Rule, Scope
 from fcfl.runs.options import (

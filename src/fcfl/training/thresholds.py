@@ -17,7 +17,7 @@ from fcfl.client.counts import pool_counts
 from fcfl.client.thresholds import MAX_KINDS, windows_of
 from fcfl.federation.federation import Federation
 from fcfl.methods.decisions import KEPT
-from fcfl.models.rates import GroupThresholds
+from fcfl.models.model import GroupThresholds
 from fcfl.problem import exceeded_by
 from fcfl.rules import Rule
 from fcfl.training import margins

@@ -21,8 +21,7 @@ from fcfl.federation.session import Session, forget, progress_bar
 from fcfl.methods.decisions import KEPT
 from fcfl.methods.method import traits_of
 from fcfl.models.loss import HALF
-from fcfl.models.model import Model, at_threshold
-from fcfl.models.rates import THRESHOLDS, Thresholds
+from fcfl.models.model import THRESHOLDS, Model, Thresholds, at_threshold
 from fcfl.problem import FEASIBILITY_TOLERANCE, evaluate_point, exceeded_by
 from fcfl.results.evaluations import AuditTerms, Evaluations, find_degenerate, threshold_selecting
 from fcfl.results.result import Degenerate

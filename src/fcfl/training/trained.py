@@ -12,8 +12,7 @@ from fcfl._types import ClientId, RateId, Vector
 from fcfl.client.counts import Counts
 from fcfl.federation.loop import sum_tallies
 from fcfl.methods.method import RoundInfo
-from fcfl.models.model import Model
-from fcfl.models.rates import GroupThresholds
+from fcfl.models.model import GroupThresholds, Model
 from fcfl.problem import Evaluation, Price, budget_prices
 from fcfl.results import result as results
 from fcfl.results.evaluations import Evaluations, row_sections
