@@ -21,8 +21,8 @@ def table(seed, n_rows=36, n_groups=2, decimals=1):
     return scores, labels, {g: codes == i for i, g in enumerate(GROUPS[:n_groups])}
 
 
-def windows(kinds, weight, bound, groups, **limits):
-    return [RateWindow(kind, groups, weight, bound, **limits) for kind in kinds]
+def windows(kinds, weight, bound, groups):
+    return [RateWindow(kind, groups, weight, bound) for kind in kinds]
 
 
 def rate(selected, labels, inside, kind):
@@ -130,19 +130,6 @@ def test_a_score_that_keeps_the_windows_best_is_left_as_it_is():
     members = {"a": np.arange(8) < 4, "b": np.arange(8) >= 4}
     asked = windows(("selection",), *DIFFERENCE, ("a", "b"))
     assert best_thresholds(scores, labels, members, asked) == {"a": 0.0, "b": 0.0}
-
-
-def test_the_rate_of_all_groups_together_stays_within_limits():
-    scores, labels, members = table(1, n_rows=500, decimals=6)
-    labels[:] = 1.0  # everybody would be selected
-    free = windows(("selection",), 1.0, 0.05, ("a", "b"))
-    assert decide(scores, members, best_thresholds(scores, labels, members, free)).all()
-    limited = windows(("selection",), 1.0, 0.05, ("a", "b"), least=0.4, most=0.5)
-    selected = decide(scores, members, best_thresholds(scores, labels, members, limited))
-    assert 0.4 <= selected.mean() <= 0.5 and is_kept(selected, labels, members, limited)
-    none = windows(("selection",), 1.0, 0.05, ("a", "b"), least=-1.0, most=-0.5)
-    nearest = decide(scores, members, best_thresholds(scores, labels, members, none))
-    assert nearest.mean() <= 0.05  # no window is inside: the nearest one
 
 
 def test_rows_count_by_their_weight_when_decisions_are_compared():

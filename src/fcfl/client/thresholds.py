@@ -43,17 +43,12 @@ Index = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class RateWindow:
-    """Rates of one kind that ``groups`` may have: ``weight * highest - lowest <= bound``.
-
-    ``least`` and ``most`` bound the pooled rate of these groups.
-    """
+    """Rates of one kind that ``groups`` may have: ``weight * highest - lowest <= bound``."""
 
     kind: RateKind
     groups: tuple[str, ...]
     weight: float
     bound: float
-    least: float = 0.0
-    most: float = 1.0
 
     def highest(self, lowest: Vector) -> Vector:
         """Return the highest rate allowed, given the lowest: ``(bound + lowest) / weight``."""
@@ -107,23 +102,18 @@ def decision_weights(labels: Vector, threshold: float, weights: Vector | None) -
 class _Options:
     """Thresholds of a group, from selecting nobody to selecting all of its rows.
 
-    ``selected`` are the selected rows by kind of rate, ``rows`` all rows by kind; ``gains`` are the
-    correct decisions beyond those of selecting nobody.
+    ``gains`` are the correct decisions beyond those of selecting nobody; ``rates`` of each kind
+    rise with the rows selected.
     """
 
     thresholds: Vector
     gains: Vector
-    selected: Mapping[RateKind, Vector]
-    rows: Mapping[RateKind, int]
-
-    def rates(self, kind: RateKind) -> Vector:
-        """Return the rate at each threshold, in rising order."""
-        return self.selected[kind] / max(self.rows[kind], 1)
+    rates: Mapping[RateKind, Vector]
 
     def take(self, index: Index) -> "_Options":
         """Return the options at these positions."""
-        selected = {kind: rows[index] for kind, rows in self.selected.items()}
-        return _Options(self.thresholds[index], self.gains[index], selected, self.rows)
+        rates = {kind: own[index] for kind, own in self.rates.items()}
+        return _Options(self.thresholds[index], self.gains[index], rates)
 
 
 def _digits(logits: Vector) -> int:
@@ -153,16 +143,12 @@ def _options(
         """Return sums over the rows that each threshold selects."""
         return np.asarray(values.sum() - np.concatenate([[0.0], np.cumsum(values)])[from_here])
 
-    belongs = {
-        kind: np.ones(labels.size) if label is None else (labels == label).astype(np.float64)
-        for kind, label in ((kind, LABEL_OF[kind]) for kind in kinds)
-    }
-    found = _Options(
-        thresholds,
-        beyond(weights * (2.0 * labels - 1.0)),
-        {kind: np.round(beyond(inside)) for kind, inside in belongs.items()},
-        {kind: int(inside.sum()) for kind, inside in belongs.items()},
-    )
+    def rates(label: int | None) -> Vector:
+        inside = np.ones(labels.size) if label is None else (labels == label).astype(np.float64)
+        return np.asarray(np.round(beyond(inside)) / max(inside.sum(), 1.0))
+
+    gains = beyond(weights * (2.0 * labels - 1.0))
+    found = _Options(thresholds, gains, {kind: rates(LABEL_OF[kind]) for kind in kinds})
     if most is None or thresholds.size <= most:
         return found
     shares = np.linspace(0, labels.size, most)
@@ -189,7 +175,7 @@ def _best(
 ) -> dict[str, int]:
     """Return the position of each group's threshold in the best window."""
     rates_of = {
-        kind: [options[g].rates(kind) for w in windows if w.kind == kind for g in w.groups]
+        kind: [options[g].rates[kind] for w in windows if w.kind == kind for g in w.groups]
         for kind in kinds
     }
     lowest = [np.unique(np.concatenate(rates)) for rates in rates_of.values()]
@@ -201,7 +187,7 @@ def _best(
             if name not in window.groups:
                 continue
             axis = kinds.index(window.kind)
-            low, rates = lowest[axis], own.rates(window.kind)
+            low, rates = lowest[axis], own.rates[window.kind]
             along = [1] * len(kinds)
             along[axis] = low.size
             start = np.searchsorted(rates, low, side="left").reshape(along)
@@ -211,25 +197,8 @@ def _best(
         values = own.gains - _TIE * nearness
         picked[name], value = _largest_between(values, first, end)
         total += value
-    outside = _outside(options, windows, picked)
-    feasible = np.where(np.isfinite(total), outside, np.inf)
-    total = np.where(outside <= feasible.min(), total, -np.inf)
     place = np.unravel_index(int(np.argmax(total)), shape)
     return {name: int(index[place]) for name, index in picked.items()}
-
-
-def _outside(
-    options: Mapping[str, _Options], windows: Sequence[RateWindow], picked: Mapping[str, Index]
-) -> Vector:
-    """Return by how much pooled rates are outside the limits of their windows."""
-    over = np.zeros(next(iter(picked.values())).shape)
-    for window in windows:
-        if window.least > 0.0 or window.most < 1.0:
-            selected = sum(options[g].selected[window.kind][picked[g]] for g in window.groups)
-            together = selected / max(sum(options[g].rows[window.kind] for g in window.groups), 1)
-            beyond = np.maximum(window.least - together, together - window.most)
-            over = np.maximum(over, np.where(beyond > _TOLERANCE, beyond, 0.0))
-    return over
 
 
 def _largest_between(values: Vector, first: Index, end: Index) -> tuple[Index, Vector]:
@@ -260,15 +229,13 @@ def windows_of(constraints: Constraints, bounds: Vector) -> dict[ClientId, tuple
 
     ``bounds`` are those of the rows; of all pairs the lowest holds.
     """
-    weights = np.zeros(len(constraints))
-    np.maximum.at(weights, constraints.entry_row, constraints.entry_value)
     windows: dict[ClientId, dict[tuple[int, str], RateWindow]] = {}
-    lines = zip(constraints.rows, constraints.blocks, weights, bounds, strict=True)
-    for row, block, weight, bound in lines:
+    for row, block, bound in zip(constraints.rows, constraints.blocks, bounds, strict=True):
         assert row.client is not None, "rules over all rows are rejected before"
         kind: RateKind = row.kind  # type: ignore[assignment]
+        weight = row.budget if row.rule == "ratio" else 1.0
         own, key = windows.setdefault(row.client, {}), (int(block), row.kind)
-        window = own.get(key, RateWindow(kind, (), float(weight), float(bound)))
+        window = own.get(key, RateWindow(kind, (), weight, float(bound)))
         groups = tuple(dict.fromkeys((*window.groups, row.group_a, row.group_b)))
         own[key] = replace(window, groups=groups, bound=min(window.bound, float(bound)))
     return {client: tuple(own.values()) for client, own in windows.items()}
