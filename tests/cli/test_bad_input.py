@@ -17,7 +17,7 @@ from hospital import (
 
 BOUNDED = ("--budget", "0.05")
 GLOBAL = ("--scope", "global")
-NO_TWO_GROUPS = "There are no two groups of 'race' with the training rows that "
+NO_TWO_GROUPS = "No two groups of 'race' have enough of the training rows that "
 
 
 def train_on(tmp_path, table, *options, columns=COLUMNS, rounds=SHORT, name="stays.csv"):

@@ -96,7 +96,7 @@ def test_a_private_run_over_sites_reports_what_each_site_spent(sites, tmp_path):
     assert {loss.epsilon for loss in result.privacy.clients.values()} == {2.0}
     shown = json.loads((tmp_path / "out" / "result.json").read_text())
     assert shown["privacy"]["neighbours"] == "add-remove"
-    assert any("if every question was asked once" in one for one in shown["privacy"]["not_covered"])
+    assert any("one response per request" in one for one in shown["privacy"]["not_covered"])
     rows = result.clients["north"].rows
     assert abs(rows.train + rows.test - 1000) < 200 and rows.test > 150
     for config in sites.values():

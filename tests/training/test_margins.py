@@ -43,11 +43,11 @@ def sampled(counts, rates, *rules, levels=RACE):
     return sample(constraints, n, np.ravel(rates))
 
 
-def M_of(room, deviation, confidence, tilt=1.0):
-    room = np.maximum(np.atleast_1d(np.asarray(room, float)), 0.0)
-    deviation = np.broadcast_to(np.asarray(deviation, float), room.shape)
-    confidence = np.broadcast_to(np.asarray(confidence, float), room.shape)
-    return margins(room, confidence, deviation, np.full(room.shape, tilt))
+def M_of(slack, deviation, confidence, tilt=1.0):
+    slack = np.maximum(np.atleast_1d(np.asarray(slack, float)), 0.0)
+    deviation = np.broadcast_to(np.asarray(deviation, float), slack.shape)
+    confidence = np.broadcast_to(np.asarray(confidence, float), slack.shape)
+    return margins(slack, confidence, deviation, np.full(slack.shape, tilt))
 
 
 # --- sampling of rows -----------------------------------------------------------------------------
@@ -66,10 +66,10 @@ def test_a_parity_models_value_varies_over_samples_as_it_says():
     opposite = found.tilt * found.deviation
     assert opposite[:2] == pytest.approx(found.deviation[:2])
     assert opposite[2:] == pytest.approx(found.deviation[[3, 2]])  # weights exchanged
-    assert found.room == pytest.approx([0.1, 0.1, 0.06, 0.06], abs=1e-3)  # (1 - .8) p
+    assert found.slack == pytest.approx([0.1, 0.1, 0.06, 0.06], abs=1e-3)  # (1 - .8) p
     assert (found.smaller == 120).all()
     difference, ratio = np.abs(a - b) <= 0.1, np.minimum(a / b, b / a) >= 0.8
-    kept = kept_chance(0.0, found.room, found.deviation, found.tilt)
+    kept = kept_chance(0.0, found.slack, found.deviation, found.tilt)
     assert kept[:2] == pytest.approx(difference.mean(), abs=0.02)
     assert kept[2:].mean() == pytest.approx(ratio.mean(), abs=0.02)
 
@@ -113,10 +113,10 @@ def test_own_rows_can_tell_if_parity_stays_within_in_nine_of_ten_samples():
 
 def test_the_chance_within_is_that_of_simulated_values():
     Z = np.random.default_rng(1).standard_normal(200_000)
-    for mean, room, s, opposite in ((0.03, 0.1, 0.05, 0.05), (0.0, 0.05, 0.05, 0.03)):
-        above = (mean + s * Z <= room).mean()
-        below = (mean + opposite * Z < -room).mean()
-        (found,) = kept_chance(*(np.array([v]) for v in (mean, room, s, opposite / s)))
+    for mean, slack, s, opposite in ((0.03, 0.1, 0.05, 0.05), (0.0, 0.05, 0.05, 0.03)):
+        above = (mean + s * Z <= slack).mean()
+        below = (mean + opposite * Z < -slack).mean()
+        (found,) = kept_chance(*(np.array([v]) for v in (mean, slack, s, opposite / s)))
         assert found == pytest.approx(above - below, abs=4e-3)
 
 
@@ -425,7 +425,7 @@ def test_bounds_keep_a_tenth_of_the_room_on_both_sides_of_parity(rows, rule):
         known, tight = bounds_of([[rows, rows]], smooth, hard, bias=bias, rule=rule)
         sampling = sample(known.own, known.counts, np.ravel(hard))
         parity = known.budgets.apply(np.repeat(sampling.parity[:1], 2))
-        assert np.all(tight.smooth - parity >= 0.1 * sampling.room * (1 - 1e-9))
+        assert np.all(tight.smooth - parity >= 0.1 * sampling.slack * (1 - 1e-9))
         assert np.all(tight.smooth <= known.budgets.bounds)
 
 
@@ -440,7 +440,7 @@ def test_bounds_fall_with_the_confidence_and_rows_asked_for_are_enough():
     known, tight = bounds_of([[90 * times, 50 * times]], rates, rates)
     assert tight.rows_short == pytest.approx([1, 1], abs=0.05)
     found = sample(known.own, known.counts, np.ravel(rates))
-    kept = kept_chance(0.0, found.room, found.deviation, found.tilt)
+    kept = kept_chance(0.0, found.slack, found.deviation, found.tilt)
     assert kept == pytest.approx([0.9] * 2, abs=0.01)  # of samples of a parity model
 
 

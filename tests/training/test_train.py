@@ -402,7 +402,7 @@ def test_a_method_that_enforces_no_budgets_says_so():
     method = FedAvg(rounds=2)
     options = {"method": method, "min_group_rows": 1}
     trained = train(federation(), Linear(4), (rule,), session=session, **options)
-    said = "Method 'fedavg' does not enforce budgets; its model is only measured against them."
+    said = "Method 'fedavg' does not enforce budgets; the model is only compared with them."
     assert told == [said] and trained.notes == (said,)
     assert train(federation(), Linear(4), (PARITY,), method=method).notes == ()
 
@@ -446,11 +446,11 @@ def test_who_is_absent_is_named_with_the_reason_once():
     with pytest.raises(AbsentClientError) as begun:
         trained_on(leaving(0), PARITY)
     assert str(begun.value) == (
-        "A run begins, or continues, with all its clients. Client 'client-1': it is offline."
+        "All clients must respond when a run starts or resumes. Client 'client-1': it is offline."
     )
     with pytest.raises(AbsentClientError) as begun:
         check_rules(leaving(0), Linear(4), [PARITY])
-    assert str(begun.value).endswith("with all its clients. Client 'client-1': it is offline.")
+    assert str(begun.value).endswith("starts or resumes. Client 'client-1': it is offline.")
     with pytest.raises(AbsentClientError) as under_way:
         trained_on(leaving(3), PARITY)
     assert str(under_way.value).startswith("Client 'client-1' did not answer")

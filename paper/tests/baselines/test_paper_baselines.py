@@ -66,7 +66,7 @@ def test_agnostic_fair_needs_reference_rows():
 def test_disclosed_rows_are_noted():
     trained = train(federation(), Linear(4), (PARITY,), method="agnostic-fair")
     count = trained.at.problem.references.shape[0]
-    assert f"{count} training rows are reference points: the server sees them." in trained.notes
+    assert f"{count} training rows are disclosed to the server." in trained.notes
 
 
 def test_only_methods_that_request_what_sites_send_run_over_sites():

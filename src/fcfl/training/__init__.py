@@ -1,1 +1,1 @@
-"""From questions to a trained model."""
+"""Training a model under budgets, from the first request to the result."""

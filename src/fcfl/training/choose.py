@@ -1,17 +1,16 @@
-"""Choose the L2 weight and the objective by leave-one-out losses inside the clients.
+"""Choose the L2 weight and the objective by leave-one-out losses computed by the clients.
 
-All candidates are trained in lock step from the fit without budgets, one exchange a round, under
-the budgets. Then each client sums what its rows would lose in a model trained without them
-(`fcfl.models.influence`), and:
+All candidates are trained together under the budgets, with one exchange per round, from a warm
+start at the fit without budgets. Then each client sums the leave-one-out losses of its rows
+(`fcfl.models.influence`), and two rules select the candidate:
 
-1. The L2 weight is the largest whose mean over all rows, under the objective nearest to the mean,
-   is within one paired standard error of the lowest.
-2. A more min-max objective is chosen only if it lowers the held-out loss of the client served
-   worst by more than one paired standard error. Clients' losses are shrunk towards the mean of all
-   rows by how well their rows determine them, so that a client of few rows does not decide by
-   chance.
+1. Under the objective nearest to the mean, take the largest L2 weight whose mean loss over all
+   rows is within one paired standard error of the lowest.
+2. Take another objective only if it lowers the held-out loss of the worst client by more than one
+   paired standard error. Clients' losses are first shrunk towards the mean over all rows, more for
+   clients with larger standard errors, so that chance in a small client does not decide.
 
-Starts are compared in lock step, too.
+Starting points are also compared by training from them together.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,37 +31,37 @@ from fcfl.problem import Problem, evaluate_point
 from fcfl.results.result import Selection, SelectionLine, Start, objective_name
 from fcfl.training.run import Run, Stage, as_method
 
-L2_GRID = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3)  # below, rates are overfitted for no more accuracy
+L2_GRID = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3)  # smaller weights overfit rates and gain no accuracy
 MIDDLE_L2 = 1e-2
 OBJECTIVES = (np.inf, 0.1)  # the mean, and near the maximum
 
-TOLERANCE = 1e-3  # KKT residual of a fit that is only compared
-ROUNDS = 12  # of a fit of candidate settings
-START_ROUNDS = 60  # of a fit from one of several starts
+TOLERANCE = 1e-3  # KKT residual of a fit used only for comparison
+ROUNDS = 12  # limit for the fit of a candidate
+START_ROUNDS = 60  # limit for the fit from a starting point
 CHOOSING = "choosing l2 and objective"
-BETTER = 1e-3  # share by which a later start must be lower to be preferred
+BETTER = 1e-3  # relative improvement required to prefer a later start
 
 K = TypeVar("K")
 Candidate = tuple[float, Any]
 
 
-# --- settings that are left open ------------------------------------------------------------------
+# --- settings to choose ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class OpenSettings:
-    """The L2 weight and the objective: ``"auto"``, or the value that is given."""
+    """The L2 weight and the objective: a given value, or ``"auto"`` to choose one."""
 
     l2: float | Literal["auto"]
     objective: float | Literal["max", "mean", "auto"]
 
     @property
     def is_open(self) -> bool:
-        """Whether anything is left to choose."""
+        """Whether the L2 weight or the objective is to be chosen."""
         return "auto" in (self.l2, self.objective)
 
     def candidates(self, n_clients: int) -> list[Candidate]:
-        """Return every combination; with one client all objectives are the same."""
+        """Return every combination; with one client all objectives are equal, so try only one."""
         weights = L2_GRID if self.l2 == "auto" else (float(self.l2),)
         objectives: Sequence[Any] = (self.objective,)
         if self.objective == "auto":
@@ -71,19 +70,19 @@ class OpenSettings:
 
     @property
     def first(self) -> Candidate:
-        """Settings of the fit without budgets from which everything starts."""
+        """Settings of the first fit, which has no budgets."""
         l2 = MIDDLE_L2 if self.l2 == "auto" else float(self.l2)
         return l2, np.inf if self.objective in ("auto", "max") else self.objective
 
 
 def objective_of(method: Any) -> Any:
-    """Return what a method minimises over clients, None where it is something of its own."""
+    """Return the objective of a method, or None if it is not a `Traits.objectives` value."""
     fixed = traits_of(method).objectives
     return getattr(method, "objective", fixed[0] if len(fixed) == 1 else None)
 
 
 def with_objective(method: Any, objective: Any) -> Any:
-    """Return the method with this objective, where it has a choice."""
+    """Return the method with this objective if the method has the option."""
     has_choice = is_dataclass(method) and "objective" in {field.name for field in fields(method)}
     return replace(method, objective=objective) if has_choice else method
 
@@ -93,7 +92,7 @@ def check_open_settings(
     l2: float | Literal["auto"] | None,
     objective: float | Literal["max", "mean", "auto"] | None,
 ) -> None:
-    """Raise `ValueError` for settings that the method does not have."""
+    """Raise `ValueError` for settings that the method does not support."""
     traits = traits_of(method)
     if isinstance(l2, str):
         if l2 != "auto" or not traits.is_cross_validated:
@@ -115,14 +114,15 @@ def open_settings(
     l2: float | Literal["auto"] | None,
     objective: float | Literal["max", "mean", "auto"] | None,
 ) -> OpenSettings:
-    """Return what is given, and what is left to choose; without a ``model``, for a linear one.
+    """Return the given settings, with ``"auto"`` or the default for each missing one.
 
-    A network has a default L2 weight: choosing needs the features of rows.
+    Without a ``model``, a linear model is assumed. A network uses its default L2 weight, because
+    the choice requires features of rows.
     """
     how = as_method(method)
     default_l2 = None if model is None else model.default_l2
     if default_l2 is not None and "auto" in (l2, objective):
-        raise ValueError("`l2` and `objective` 'auto' need a linear model: give numbers.")
+        raise ValueError("`l2` and `objective` 'auto' require a linear model; set both values.")
     check_open_settings(how, l2, objective)
     chooses = traits_of(how).is_cross_validated
     weight, target = l2, objective
@@ -134,12 +134,12 @@ def open_settings(
     return OpenSettings(weight, target)  # type: ignore[arg-type]
 
 
-# --- trainings in lock step -----------------------------------------------------------------------
+# --- fits trained together ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Lane:
-    """One of the trainings: its method and state, and the reports on its last request."""
+    """One of several fits trained together: method, state, and reports on the last request."""
 
     method: Any
     state: Any
@@ -147,7 +147,7 @@ class Lane:
 
 
 def run_together(lanes: Mapping[K, Lane], run: Run, what: str) -> dict[K, Lane]:
-    """Train all lanes to their ends; ``what`` they are for is reported with every exchange."""
+    """Train all lanes until each ends, with one exchange per round; report ``what`` as purpose."""
     reached, n_exchanges, done = dict(lanes), 0, 0.0
     while running := {k: lane for k, lane in reached.items() if lane.state.status == "running"}:
         requests = [lane.state.request.points for lane in running.values()]
@@ -160,24 +160,25 @@ def run_together(lanes: Mapping[K, Lane], run: Run, what: str) -> dict[K, Lane]:
             reached[key] = replace(lane, state=state, reports=reports)
         n_exchanges += 1
         if run.session.on_round is not None:
-            least = min(lane.method.fraction_done(lane.state) for lane in reached.values())
-            done = max(done, least)  # residuals rise at times
+            slowest = min(lane.method.fraction_done(lane.state) for lane in reached.values())
+            done = max(done, slowest)  # residuals may increase, progress must not decrease
             info = RoundInfo(n_exchanges, 0, "", np.nan, np.nan, np.nan, 0.0, what)
             run.session.on_round(info, done)
     return reached
 
 
 def _purpose(what: str) -> str:
-    return f"how models do, for {what}"
+    return f"the rates of models for {what}"
 
 
 def _quick(method: Any, rounds: int) -> Any:
+    """Return the method with loose tolerances and a limit on rounds."""
     return replace(method, rounds=(rounds, 0), tolerance=TOLERANCE, feasibility=TOLERANCE)
 
 
 @dataclass(frozen=True)
 class Screened:
-    """Where a start led to, the objective there, and by how much budgets are exceeded."""
+    """Result of a fit from one starting point: its objective and largest violation."""
 
     entry: Start
     state: SQPState
@@ -188,9 +189,9 @@ class Screened:
 def best_start(
     run: Run, method: Any, state: SQPState, others: Mapping[str, Vector]
 ) -> tuple[SQPState, tuple[Start, ...]]:
-    """Continue from the best of ``state`` and ``others``: the problem has local optima.
+    """Return the best start among ``state`` and ``others``, because the problem has local optima.
 
-    All are trained to a loose tolerance; the one that ends lowest within the budgets is kept.
+    Each start is trained to a loose tolerance. The one with the lowest feasible objective is kept.
     """
     quick, problem, what = _quick(method, START_ROUNDS), state.problem, "comparing starts"
     lanes = {"unconstrained optimum": Lane(quick, quick.restart(state, problem))}
@@ -210,15 +211,15 @@ def best_start(
 
 
 def best_of(screened: Sequence[Screened]) -> Screened:
-    """Return the lowest within the budgets, the earliest of those that are about the same.
+    """Return the first feasible result whose objective is within `BETTER` of the lowest.
 
-    Where none is within them, return the one that exceeds them least.
+    If no result is feasible, return the one with the smallest violation.
     """
-    inside = [one for one in screened if one.violation <= TOLERANCE]
-    if not inside:
-        return min(screened, key=lambda one: one.violation)
-    lowest = min(one.objective for one in inside)
-    return next(one for one in inside if one.objective <= lowest + BETTER * abs(lowest))
+    feasible = [fit for fit in screened if fit.violation <= TOLERANCE]
+    if not feasible:
+        return min(screened, key=lambda fit: fit.violation)
+    lowest = min(fit.objective for fit in feasible)
+    return next(fit for fit in feasible if fit.objective <= lowest + BETTER * abs(lowest))
 
 
 # --- the choice -----------------------------------------------------------------------------------
@@ -227,10 +228,10 @@ def best_of(screened: Sequence[Screened]) -> Screened:
 def choose(
     run: Run, problem: Problem, settings: OpenSettings, start: Stage
 ) -> tuple[Selection, Lane | None, Lane | None]:
-    """Train all candidates under the budgets; return the choice, its fit, and that without budgets.
+    """Train all candidates under the budgets and select one.
 
-    ``start`` is a fit without budgets. Beside the candidates one is trained at each of their L2
-    weights: budgets are compared with the model without them at the same weight.
+    Return the choice, its fit, and the fit without budgets at the same L2 weight, which is trained
+    together with the candidates. ``start`` is an earlier fit without budgets.
     """
     candidates = settings.candidates(len(problem.clients))
     if len(candidates) == 1 or not run.method.is_exact(start.params.size):
@@ -242,21 +243,24 @@ def choose(
         return Lane(quick, quick.restart(start.state, replace(problem, l2=l2), start.reports))
 
     free, nearest = start.state.problem, candidates[0][1]
-    lanes = {(True, one): lane(problem, one) for one in candidates}
+    lanes = {(True, candidate): lane(problem, candidate) for candidate in candidates}
     lanes |= {(False, (l2, nearest)): lane(free, (l2, nearest)) for l2, _ in candidates}
     with run.federation.phase("choose"):
         ended = run_together(lanes, run, CHOOSING)
-        found = _held_out(run, [ended[True, one].state for one in candidates])
-    if found is None:
+        held_out = _held_out(run, [ended[True, candidate].state for candidate in candidates])
+    if held_out is None:
         return _unchosen(settings, len(candidates)), None, None
-    selection = decide(candidates, found)
+    selection = decide(candidates, held_out)
     chosen = candidates[selection.table.index(selection.chosen)]
     return selection, ended[True, chosen], ended[False, (chosen[0], nearest)]
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Sums of one client's leave-one-out losses under all candidates, and of their products."""
+    """Sums of one client's leave-one-out losses under all candidates, and of their products.
+
+    ``sums`` has shape (candidates,), ``products`` (candidates, candidates).
+    """
 
     n_rows: float
     sums: Vector
@@ -264,11 +268,11 @@ class HeldOut:
 
     @property
     def means(self) -> Vector:
-        """Mean held-out loss under each candidate."""
+        """Mean leave-one-out loss under each candidate."""
         return self.sums / self.n_rows
 
     def variance(self, i: int, j: int | None = None) -> float:
-        """Variance of candidate i's mean loss, or of its difference from candidate j's."""
+        """Return the variance of candidate i's mean loss, or of its difference from candidate j."""
         square, shift = self.products[i, i], self.means[i]
         if j is not None:
             square = square - 2.0 * self.products[i, j] + self.products[j, j]
@@ -277,9 +281,9 @@ class HeldOut:
 
 
 def _held_out(run: Run, states: Sequence[SQPState]) -> dict[ClientId, HeldOut] | None:
-    """Return every client's sums, from the curvature of the losses and then the losses.
+    """Return every client's sums, using one exchange for curvature and one for the losses.
 
-    Return None where a Hessian is singular, or a client of your own does not send the sums.
+    Return None if a Hessian is singular or a user-defined client does not send the sums.
     """
     what, factors = _purpose(CHOOSING), []
     reports = run.ask([loss_curvature(state) for state in states], what)
@@ -293,41 +297,41 @@ def _held_out(run: Run, states: Sequence[SQPState]) -> dict[ClientId, HeldOut] |
         client: np.array([float(state.loss_weights[place]) for state in states])
         for place, client in enumerate(states[0].problem.clients)
     }
-    question = LeaveOneOut(tuple(state.params for state in states), tuple(factors), weights)
+    extra = LeaveOneOut(tuple(state.params for state in states), tuple(factors), weights)
     try:
-        reports = run.ask([Point(states[0].params, extras=(question,))], what)
+        reports = run.ask([Point(states[0].params, extras=(extra,))], what)
     except ReportError:
         return None
     extras = {client: report.extras for client, (report,) in reports.items()}
     return {
-        client: HeldOut(float(own["loo_losses"][0]), own["loo_losses"][1:], own["loo_products"])
-        for client, own in extras.items()
+        client: HeldOut(float(sums["loo_losses"][0]), sums["loo_losses"][1:], sums["loo_products"])
+        for client, sums in extras.items()
     }
 
 
-def decide(candidates: Sequence[Candidate], found: Mapping[ClientId, HeldOut]) -> Selection:
-    """Choose among candidates, the first objective being the one nearest to the mean."""
-    names, clients = list(found), list(found.values())
-    rows = np.array([one.n_rows for one in clients])
-    means = np.array([one.means for one in clients])
+def decide(candidates: Sequence[Candidate], held_out: Mapping[ClientId, HeldOut]) -> Selection:
+    """Select a candidate; the first objective must be the one nearest to the mean."""
+    names, clients = list(held_out), list(held_out.values())
+    rows = np.array([client.n_rows for client in clients])
+    means = np.array([client.means for client in clients])
     overall = rows @ means / rows.sum()
 
     def flattest(objective: Any) -> int:
-        """The largest L2 weight whose mean loss is near the lowest."""
-        own = [i for i, one in enumerate(candidates) if one[1] == objective]
-        lowest = min(own, key=lambda i: overall[i])
+        """Return the candidate with the largest L2 weight whose mean loss is near the lowest."""
+        places = [i for i, c in enumerate(candidates) if c[1] == objective]
+        lowest = min(places, key=lambda i: overall[i])
 
         def error(i: int) -> float:
-            variances = np.array([one.variance(i, lowest) for one in clients])
+            variances = np.array([client.variance(i, lowest) for client in clients])
             return float(np.sqrt(rows**2 @ variances) / rows.sum())
 
-        near = [i for i in own if overall[i] <= overall[lowest] + error(i)]
+        near = [i for i in places if overall[i] <= overall[lowest] + error(i)]
         return max(near, key=lambda i: candidates[i][0])
 
-    best = [flattest(objective) for objective in dict.fromkeys(one[1] for one in candidates)]
+    best = [flattest(objective) for objective in dict.fromkeys(c[1] for c in candidates)]
     base = best[0]
-    own = _own_weight(means[:, base], np.array([one.variance(base) for one in clients]))
-    shrunk = own[:, None] * means + (1.0 - own)[:, None] * overall
+    weights = _own_weight(means[:, base], np.array([client.variance(base) for client in clients]))
+    shrunk = weights[:, None] * means + (1.0 - weights)[:, None] * overall
     worst = int(np.argmax(shrunk[:, base]))
     errors = [np.sqrt(clients[worst].variance(i, base)) for i in range(len(candidates))]
     gains = shrunk[worst, base] - shrunk.max(axis=0)
@@ -351,7 +355,7 @@ def decide(candidates: Sequence[Candidate], found: Mapping[ClientId, HeldOut]) -
 
 
 def _own_weight(means: Vector, variances: Vector) -> Vector:
-    """Return how much of a client's mean loss is its own, not chance: 1 where rows abound."""
+    """Return shrinkage weights of clients' mean losses, 1 for a client without variance."""
     if means.size < 2:
         return np.ones(means.size)
     between = max(float(means.var(ddof=1)) - float(variances.mean()), 0.0)
@@ -359,25 +363,26 @@ def _own_weight(means: Vector, variances: Vector) -> Vector:
 
 
 def _sentence(table: Sequence[SelectionLine], base: int, chosen: int, n_clients: int) -> str:
+    """Return a sentence on the choice and its losses."""
     line, mean = table[chosen], table[base]
-    said = (
+    sentence = (
         f"Chose l2 {line.l2:g} and objective {line.objective} by leave-one-out losses: "
         f"{line.mean_loss:.4f} over all rows"
     )
     if n_clients > 1 and (line.worst_loss > line.mean_loss or chosen != base):
-        said += f", {line.worst_loss:.4f} for {line.worst_client!r}, the client served worst"
+        sentence += f", {line.worst_loss:.4f} for {line.worst_client!r}, the client served worst"
     if chosen != base:
         error = line.standard_error_of_difference
-        said += f" ({mean.worst_loss:.4f} under the mean; standard error {error:.4f})"
-    return f"{said}."
+        sentence += f" ({mean.worst_loss:.4f} under the mean; standard error {error:.4f})"
+    return f"{sentence}."
 
 
 def _unchosen(settings: OpenSettings, n_candidates: int) -> Selection:
-    """Return a moderate choice where nothing can be compared, and why."""
+    """Return the default choice with the reason why candidates were not compared."""
     l2, objective = settings.first
     name: Any = objective_name(objective if settings.objective == "auto" else settings.objective)
-    why = "leave-one-out losses need exact curvature, which this model or these clients do not have"
+    why = "leave-one-out losses require exact curvature from this model and all clients"
     if n_candidates == 1:
-        why = "one client has only one objective"
-    sentence = f"Trained with l2 {l2:g} and objective {name}, without a comparison: {why}."
+        why = "with one client all objectives are equal"
+    sentence = f"Used l2 {l2:g} and objective {name} without comparing candidates: {why}."
     return Selection(l2=l2, objective=name, sentence=sentence)

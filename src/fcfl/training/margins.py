@@ -1,40 +1,41 @@
-r"""What each budget needs beyond its training rows: estimates, margins and limits on rates.
+r"""Constraints of training for budgets on new rows: pooled estimates, margins and rate limits.
 
-A row :math:`a \cdot r \le b` of group rates compares two groups. Write :math:`p` for the rate of
-the groups compared, together; *parity* gives all of them the rate p, and is inside the bound by
-its *room*. Over samples the row's value has, near parity, the standard deviation
+A row :math:`a \cdot r \le b` of the constraints compares the rates of two groups. Let :math:`p` be
+the rate over all rows of the compared groups. At *parity* all of these groups have the rate p. The
+*slack* s of a row is its distance from the bound at parity. The sampling standard deviation of the
+row's value near parity is
 
-.. math:: s = \sqrt{p (1 - p) \sum_g a_g^2 / n_g}
+.. math:: s_D = \sqrt{p (1 - p) \sum_g a_g^2 / n_g}
 
-**Own rows.** A client's rows can tell a comparison if parity would stay within the budget by its
-own rows in nine of ten samples, :math:`P(|s Z| \le \epsilon) \ge .9`.
+**Own rows.** A client's own rows suffice for a comparison if a model at parity would satisfy the
+budget on them in nine of ten samples, :math:`P(|s_D Z| \le s) \ge .9`.
 
-**Pooling.** Where at least `POOLED_FROM` clients compare the same groups, a budget is about the
-estimate of empirical Bayes, which is linear in the rates:
+**Pooling.** If at least `POOLED_FROM` clients compare the same groups, the budget applies to the
+empirical Bayes estimate, which is linear in the rates:
 
 .. math:: w_k D_k + (1 - w_k) \sum_j o_j D_j \le b_k
 
-with the weights of `shrinkage`, from the spread :math:`\tau` of the federation's own differences.
-As rows grow, w tends to one: the paper's constraint.
+The weights are those of `shrinkage`, for the spread :math:`\tau` of the differences between
+clients. As the number of rows grows, w tends to one, which is the constraint of the paper.
 
-**Margin.** The value is trained to at most :math:`b - room + M`, where M is the largest mean whose
-estimate stays inside with the confidence c asked for, or, where rows are too few, gives away half
-of the miss that c allows beside parity:
+**Margin.** Training bounds the value by :math:`b - s + M`. M is the largest mean at which the
+estimate satisfies the budget with the requested confidence c. If too few rows make c unreachable,
+M may lower the probability at parity by half of the relative miss that c allows:
 
-.. math:: P(|M + \sigma Z| \le room) \ge \min(c', \tfrac12 (1 + c') P(|\sigma Z| \le room))
+.. math:: P(|M + \sigma Z| \le s) \ge \min(c', \tfrac12 (1 + c') P(|\sigma Z| \le s))
 
-Here :math:`\sigma` is s, or the estimate's standard deviation; c' shares the miss of c out over
-the pairs of groups and the kinds of rates.
+Here :math:`\sigma` is :math:`s_D` or the estimate's standard deviation. The confidence c' of a row
+divides the miss of c among the pairs of groups and the kinds of rates.
 
-**Bias.** A fit is optimistic about its own rows. Rate q is expected to differ on new rows by
+**Bias.** A fit is optimistic about its own rows. The expected change of rate q on new rows is
 :math:`d_q = \nu_q \operatorname{tr}(H^{-1} C_q)` with the net multiplier :math:`\nu = A^T \mu`
-(`fcfl.models.influence`). Decisions differ from smooth rates, too, which new rows repeat in
-large groups. Both are subtracted from the bound.
+(`fcfl.models.influence`). Hard rates also differ from smooth rates, and in large groups this
+difference persists on new rows. Both differences are subtracted from the bound.
 
-**Rate shift.** Selecting nobody satisfies every budget on equal rates. So the federation's rate may
-differ from that of the model without budgets by at most ``max_rate_shift``: two linear rows. The
-same limit at every client made many fits infeasible (adult-5 by sex, six splits: .69 of budgets
-kept at 71 exchanges, without it .88 at 42).
+**Rate shift.** A model that selects nobody satisfies every budget on equal rates. Therefore two
+linear rows limit the difference between the federation's rate and that of the model without budgets
+to ``max_rate_shift``. The same limit at every client made many fits infeasible (adult-5 by sex, six
+splits: .69 of budgets met in 71 exchanges with it, .88 in 42 without it).
 """
 
 from collections.abc import Callable, Sequence
@@ -53,42 +54,43 @@ from fcfl.rules import LEAST_ROWS, RATE_KINDS, Rule
 Pooling: TypeAlias = Literal["auto", "none"]
 Indices: TypeAlias = NDArray[np.int64]
 
-# Options of users, with their defaults.
-MAX_ACCURACY_LOSS = 0.02  # that margins may cost on training rows
+# Defaults of user options.
+MAX_ACCURACY_LOSS = 0.02  # training accuracy that margins may cost
 MAX_RATE_SHIFT = 0.05  # of the federation's rates, from the model without budgets
 
-# The promise: `docs/promise.md` defines which rows can tell and who is named.
-TELLS = 0.9  # chance at parity from which a client's own rows decide, whatever the confidence
-ODD = 0.025  # chance that a client like the others is named, over all comparisons
+# Constants of the guarantee in `docs/promise.md`.
+TELLS = 0.9  # probability at parity from which a client's own rows suffice, for every confidence
+ODD = 0.025  # probability of listing a client that does not differ, over all comparisons
 
-# Chosen in `benchmarks.promise`, on other seeds than those of its figures.
-POOLED_FROM = 8  # clients; with two or three the flat prior of the spread decides, not the data
-KEPT_SHARE = 0.1  # of the room: bounds leave as much on each side of parity
-RUNGS = (0.5, 0.8, 0.9, 0.95, 0.99)  # confidences to try where the one asked for costs too much
+# Chosen in `benchmarks.promise`, with other seeds than those of its figures.
+POOLED_FROM = 8  # clients; with two or three the flat prior would determine the spread
+KEPT_SHARE = 0.1  # share of the slack that bounds keep on each side of parity
+RUNGS = (0.5, 0.8, 0.9, 0.95, 0.99)  # confidences to try if the requested one costs too much
 
-LEAST_POOLED = 3  # clients: of two, a mean and a spread leave no degree of freedom
-SPREADS = np.arange(0.0, 0.4001, 0.002)  # the grid of the spread between clients, flat prior
-CERTAIN = float(np.nextafter(1.0, 0.0))  # the largest probability with a finite quantile
+LEAST_POOLED = 3  # clients; with two, a mean and a spread leave no degree of freedom
+SPREADS = np.arange(0.0, 0.4001, 0.002)  # grid of the spread between clients, flat prior
+CERTAIN = float(np.nextafter(1.0, 0.0))  # largest probability with a finite quantile
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """What samples of training rows tell about each row, at the rates of some model.
+    """Sampling distribution of each constraint row, at the rates of a given model.
 
-    ``deviation`` is that of the row's value at parity. Multiplied by ``tilt`` it is that of the
-    other tail, in which a ratio exchanges the weights of its groups. ``smaller`` has the rows of
-    the smaller group.
+    ``parity`` is the common rate at parity, ``slack`` the distance of the bound from parity.
+    ``deviation`` is the standard deviation of the row's value at parity. ``tilt`` times
+    ``deviation`` is that of the opposite tail, where a ratio exchanges the weights of its groups.
+    ``smaller`` is the number of rows in the smaller group.
     """
 
     parity: Vector
     deviation: Vector
     tilt: Vector
-    room: Vector
+    slack: Vector
     smaller: Vector
 
 
 def sample(constraints: Constraints, counts: Vector, rates: Vector) -> Sampling:
-    """Describe the sampling of each row; ``rates`` and ``counts`` are stacked by client."""
+    """Return the sampling distributions for ``rates`` and ``counts`` stacked by client."""
     row, column, value = constraints.entry_row, constraints.entry_column, constraints.entry_value
 
     def total(of_entries: Vector) -> Vector:
@@ -105,19 +107,19 @@ def sample(constraints: Constraints, counts: Vector, rates: Vector) -> Sampling:
         parity=parity,
         deviation=np.sqrt(parity * (1.0 - parity) * spread),
         tilt=np.sqrt(exchanged / spread),
-        room=constraints.bounds - parity * (weight_a - weight_b),
+        slack=constraints.bounds - parity * (weight_a - weight_b),
         smaller=np.minimum(rows_a, rows_b),
     )
 
 
 def _parity_rates(constraints: Constraints, counts: Vector, rates: Vector) -> Vector:
-    """Return the rate of all groups that each row's rule compares, at a client or overall.
+    """Return the rate over all groups that each row's rule compares, at its client or overall.
 
-    It counts `SHARED_ROWS` more rows at the federation's rate, so that it is never 0 or 1.
+    `SHARED_ROWS` rows at the federation's rate are added, so that the rate is never 0 or 1.
     """
 
     def total(*names: str) -> tuple[Vector, Vector]:
-        """Selected rows and all rows behind the rates that rows with equal names touch."""
+        """Return selected and all rows of each constraint, pooled over those with equal names."""
         numbers: dict[object, int] = {}
         keys = [tuple(getattr(row, name) for name in names) for row in constraints.rows]
         group = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
@@ -133,44 +135,47 @@ def _parity_rates(constraints: Constraints, counts: Vector, rates: Vector) -> Ve
     return np.asarray((selected + SHARED_ROWS * overall) / (n + SHARED_ROWS))
 
 
-def kept_chance(mean: Vector | float, room: Vector, deviation: Vector, tilt: Vector) -> Vector:
-    """Return the chance that a value ``mean`` above parity is within ``room`` on both sides."""
+def kept_chance(mean: Vector | float, slack: Vector, deviation: Vector, tilt: Vector) -> Vector:
+    """Return the probability that a value with this mean is within ``slack`` on both sides of 0."""
     scale = np.maximum(deviation, 1e-300)
-    return np.asarray(ndtr((room - mean) / scale) - ndtr(-(room + mean) / (tilt * scale)))
+    return np.asarray(ndtr((slack - mean) / scale) - ndtr(-(slack + mean) / (tilt * scale)))
 
 
-def margins(room: Vector, confidence: Vector, deviation: Vector, tilt: Vector) -> Vector:
-    """Return M: how far above parity each row may be trained; see the module."""
-    at_parity = kept_chance(0.0, room, deviation, tilt)
+def margins(slack: Vector, confidence: Vector, deviation: Vector, tilt: Vector) -> Vector:
+    """Return M, the largest distance above parity at which each row may be trained."""
+    at_parity = kept_chance(0.0, slack, deviation, tilt)
     target = np.minimum(confidence, 0.5 * (1.0 + confidence) * at_parity)
-    fits = kept_chance(room, room, deviation, tilt) >= target
-    low, high = np.where(fits, room, 0.0), room
+    fits = kept_chance(slack, slack, deviation, tilt) >= target
+    low, high = np.where(fits, slack, 0.0), slack
     for _ in range(50):
         middle = 0.5 * (low + high)
-        inside = kept_chance(middle, room, deviation, tilt) >= target
+        inside = kept_chance(middle, slack, deviation, tilt) >= target
         low, high = np.where(inside, middle, low), np.where(inside, high, middle)
     return low
 
 
 def shared_confidence(constraints: Constraints, confidence: float) -> Vector:
-    """Return c' of each row: a budget's miss is shared out over groups and kinds of rates."""
-    found = np.empty(len(constraints))
+    """Return c' of each row, dividing a budget's miss among its groups and kinds of rates."""
+    shared = np.empty(len(constraints))
     budgets = _grouped(constraints, lambda _, row: (row.client, *_rule_of(row)))
     for rows in budgets.values():
         groups = {constraints.rows[i].group_a for i in rows}
         kinds = len(RATE_KINDS[constraints.rows[rows[0]].metric])
-        found[rows] = 1.0 - (1.0 - confidence) * 2.0 / max(len(groups) * kinds, 2)
-    return found
+        shared[rows] = 1.0 - (1.0 - confidence) * 2.0 / max(len(groups) * kinds, 2)
+    return shared
 
 
-# --- estimates over clients -----------------------------------------------------------------------
+# --- pooled estimates -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Shrinkage:
-    """Weights of one comparison over clients: own, of the average, and what is left unknown.
+    """Empirical Bayes estimates of one comparison at several clients.
 
-    ``surprise`` is how many standard deviations a client is from what the others predict.
+    ``own`` is the weight of each client's own difference, ``average`` the weight of each client in
+    the average, ``deviation`` the standard deviation of each estimate, and ``spread`` the posterior
+    mean of the spread. ``surprise`` is each client's distance from the prediction of the others, in
+    standard deviations.
     """
 
     own: Vector
@@ -181,12 +186,12 @@ class Shrinkage:
 
 
 def shrinkage(differences: Vector, deviations: Vector) -> Shrinkage:
-    r"""Return empirical Bayes weights of clients' differences, integrated over their spread.
+    r"""Return empirical Bayes weights of clients' differences, integrated over the spread.
 
     .. math:: \pi(\tau) \propto \sqrt V \prod_k N(D_k; m, \tau^2 + s_k^2),
               \quad V = 1 / \sum_k (\tau^2 + s_k^2)^{-1}
 
-    with m the precision-weighted mean, on the grid `SPREADS` with a flat prior.
+    where m is the precision-weighted mean. The grid is `SPREADS`, with a flat prior.
     """
     D, s2 = differences, np.maximum(deviations**2, 1e-12)
     precision = 1.0 / (SPREADS[:, None] ** 2 + s2)
@@ -208,15 +213,16 @@ def shrinkage(differences: Vector, deviations: Vector) -> Shrinkage:
 
 
 def _posterior(V: Vector, log_precision: Vector, squares: Vector) -> Vector:
+    """Return the posterior probability of each spread in `SPREADS`."""
     log = 0.5 * (np.log(V) + log_precision - squares)
     share = np.exp(log - log.max(axis=0))
     return np.asarray(share / share.sum(axis=0))
 
 
 def _surprise(D: Vector, s2: Vector, precision: Vector) -> Vector:
-    """Return how far each client is from what the others predict, in standard deviations.
+    """Return each client's distance from the prediction of the others, in standard deviations.
 
-    All quantities of `shrinkage`, of every client's others at once: shape (spreads, clients).
+    Arrays have shape (spreads, clients). They are the quantities of `shrinkage` without the client.
     """
     P = precision.sum(axis=1, keepdims=True) - precision
     m = ((precision @ D)[:, None] - precision * D) / P
@@ -230,13 +236,13 @@ def _surprise(D: Vector, s2: Vector, precision: Vector) -> Vector:
 
 @dataclass(frozen=True)
 class Enforced:
-    """The rows that a run enforces, and what is known of them at the model without budgets.
+    """The constraint rows that a run enforces, with their statistics at the model without budgets.
 
-    Row j of ``budgets`` is an estimate for its client where ``is_pooled``; ``own`` are the same
-    comparisons on the client's own rows, which have the ``weight`` in the estimate. ``deviation``
-    and ``tilt`` are those of the estimate. ``trust`` is the share of the gap between hard and
-    smooth rates that new rows repeat. Where ``tells``, a client's own rows can tell. ``odd`` are
-    the clients that contradict the others.
+    Row j of ``budgets`` is an estimate if ``is_pooled[j]``. Row j of ``own`` is the same comparison
+    on the client's own rows, which have ``weight`` in the estimate. ``deviation`` and ``tilt`` are
+    those of the estimate. ``trust`` is the share of the gap between hard and smooth rates that
+    persists on new rows. ``tells`` is true where the client's own rows suffice. ``spread`` is the
+    estimated spread of each pooled comparison. ``odd`` lists clients that differ from the others.
     """
 
     budgets: Constraints
@@ -258,12 +264,12 @@ class Enforced:
 
     @property
     def telling(self) -> Constraints:
-        """The own rows of clients that can tell, where the budget is an estimate."""
+        """Pooled comparisons on own rows, for clients whose own rows suffice."""
         return self.own.take(np.flatnonzero(self.tells & self.is_pooled))
 
     @property
     def decisive(self) -> Constraints:
-        """What decisions must keep: own rows that can tell, else the estimates."""
+        """Constraints of decisions: own rows where they suffice, otherwise estimates."""
         kept = np.flatnonzero(~(self.tells & self.is_pooled))
         return self.budgets.take(kept).plus(self.telling)
 
@@ -276,38 +282,38 @@ def enforced(
     pooling: Pooling,
     min_group_rows: float | None,
 ) -> Enforced:
-    """Decide which rows are estimates over clients, at the rates of the model without budgets.
+    """Return the enforced rows, with pooled estimates where enough clients compare the same groups.
 
-    ``constraints`` has the rows of all groups with ``min_group_rows`` rows, if that is given, else
-    with any. Of comparisons that are not pooled, groups with too few rows for their rule are left
-    out.
+    ``constraints`` compares all groups with at least ``min_group_rows`` rows, by default 1. The
+    ``hard`` rates are those of the model without budgets. Comparisons that are not pooled are
+    dropped if a group has fewer rows than its rule requires.
     """
     is_pooled = pooled_rows(constraints, pooling)
-    least = np.array([_least_rows(row, rules, min_group_rows) for row in constraints.rows])
-    kept = np.flatnonzero(is_pooled | (sample(constraints, counts, hard).smaller >= least))
+    min_rows = np.array([_least_rows(row, rules, min_group_rows) for row in constraints.rows])
+    kept = np.flatnonzero(is_pooled | (sample(constraints, counts, hard).smaller >= min_rows))
     own, is_pooled = constraints.take(kept), is_pooled[kept]
     sampling, values = sample(own, counts, hard), own.apply(hard)
     weight, deviation = np.ones(len(own)), sampling.deviation.copy()
     trust = sampling.smaller / (sampling.smaller + TRUSTED_ROWS)
     pairs = [rows for rows in _pairs(own).values() if is_pooled[rows[0]]]
-    most = ndtri(1.0 - ODD / max(0.5 * sum(map(len, pairs)), 1.0))
+    limit = ndtri(1.0 - ODD / max(0.5 * sum(map(len, pairs)), 1.0))
     shares, averages = np.zeros((len(own), len(pairs))), np.zeros((len(own), len(pairs)))
     spread, odd = {}, dict[ClientId | None, None]()
     for j, rows in enumerate(pairs):
-        found = shrinkage(values[rows], sampling.deviation[rows])
-        weight[rows], deviation[rows] = found.own, found.deviation
-        shares[rows, j], averages[rows, j] = 1.0 - found.own, found.average
+        estimate = shrinkage(values[rows], sampling.deviation[rows])
+        weight[rows], deviation[rows] = estimate.own, estimate.deviation
+        shares[rows, j], averages[rows, j] = 1.0 - estimate.own, estimate.average
         together = sampling.smaller[rows].sum()
         trusted = together / (together + TRUSTED_ROWS)
-        trust[rows] = found.own * trust[rows] + (1.0 - found.own) * trusted
+        trust[rows] = estimate.own * trust[rows] + (1.0 - estimate.own) * trusted
         row = own.rows[rows[0]]
-        spread[f"{row.attribute}: {row.group_a} - {row.group_b} ({row.kind})"] = found.spread
-        odd |= dict.fromkeys(own.rows[i].client for i in rows[found.surprise > most])
+        spread[f"{row.attribute}: {row.group_a} - {row.group_b} ({row.kind})"] = estimate.spread
+        odd |= dict.fromkeys(own.rows[i].client for i in rows[estimate.surprise > limit])
     budgets = own
     if pairs:
         pooled = Pooled(shares, np.array([own.weigh_rates(average) for average in averages.T]))
         budgets = replace(own, entry_value=own.entry_value * weight[own.entry_row], pooled=pooled)
-    tells = kept_chance(0.0, sampling.room, sampling.deviation, sampling.tilt) >= TELLS
+    tells = kept_chance(0.0, sampling.slack, sampling.deviation, sampling.tilt) >= TELLS
     return Enforced(
         budgets, own, counts, weight, deviation, sampling.tilt, trust, tells, is_pooled, spread,
         tuple(client for client in odd if client is not None),
@@ -315,7 +321,7 @@ def enforced(
 
 
 def pooled_rows(constraints: Constraints, pooling: Pooling) -> NDArray[np.bool_]:
-    """Return which rows are estimates over clients, of those of all groups with any rows."""
+    """Return which rows become pooled estimates; ``constraints`` compares all non-empty groups."""
     is_pooled = np.zeros(len(constraints), dtype=bool)
     if pooling == "none":
         return is_pooled
@@ -330,20 +336,21 @@ def pooled_rows(constraints: Constraints, pooling: Pooling) -> NDArray[np.bool_]
 
 
 def _least_rows(row: Row, rules: Sequence[Rule], given: float | None) -> float:
-    least = [
+    """Return the minimum number of rows of a group in this comparison."""
+    minima = [
         rule.least_rows(row.client, given)
         for rule in rules
         if (rule.name, rule.metric, rule.attribute) == _rule_of(row)
         and (rule.scope == "global") == (row.client is None)
     ]
-    return max(least, default=LEAST_ROWS[0])
+    return max(minima, default=LEAST_ROWS[0])
 
 
 # --- bounds ---------------------------------------------------------------------------------------
 
 
-def rate_limits(known: Enforced, rates: Vector, most: float) -> Constraints:
-    """Return rows that keep the federation's rates within ``most`` of those given, two a rate."""
+def rate_limits(known: Enforced, rates: Vector, max_shift: float) -> Constraints:
+    """Return two rows per rate that keep it within ``max_shift`` of ``rates``, federation-wide."""
     own, counts = known.own, known.counts
     limits = no_rows(own.n_columns)
     kinds = _grouped(own, lambda _, row: (row.attribute, row.kind))
@@ -353,9 +360,9 @@ def rate_limits(known: Enforced, rates: Vector, most: float) -> Constraints:
         rate = float(shares @ rates[columns])
         limits = limits.plus(
             Constraints(
-                rows=(Row(None, SHIFT, SHIFT, attribute, kind, "", "", most),) * 2,
+                rows=(Row(None, SHIFT, SHIFT, attribute, kind, "", "", max_shift),) * 2,
                 blocks=np.arange(2),
-                bounds=np.array([rate + most, most - rate]),
+                bounds=np.array([rate + max_shift, max_shift - rate]),
                 entry_row=np.repeat([0, 1], columns.size),
                 entry_column=np.tile(columns, 2),
                 entry_value=np.append(shares, -shares),
@@ -367,11 +374,11 @@ def rate_limits(known: Enforced, rates: Vector, most: float) -> Constraints:
 
 @dataclass(frozen=True)
 class Tightened:
-    """Bounds of smooth rates, bounds of decisions, and by how much rows fall short, per row.
+    """Tightened bounds of smooth rates and of decisions, for each constraint row.
 
-    ``rows_short`` is how many times as many rows a confidence takes, infinite where no number is
-    enough: parity has no slack under a difference of 0 or a ratio of 1.
-    ``can_tell`` are the rows whose estimate would stay inside at parity in nine of ten samples.
+    ``rows_short`` is the factor by which the number of training rows would have to grow for the
+    confidence. It is infinite without slack at parity, as for a difference of 0 or a ratio of 1.
+    ``can_tell`` is true where the estimate of a model at parity is inside in nine of ten samples.
     """
 
     smooth: Vector
@@ -380,7 +387,7 @@ class Tightened:
     can_tell: NDArray[np.bool_]
 
     def where_rows_tell(self, plain: Vector) -> "Tightened":
-        """Return the same margins, left out of rows that cannot tell: those have plain bounds."""
+        """Return the bounds with ``plain`` in place of margins where not ``can_tell``."""
         return replace(
             self,
             smooth=np.where(self.can_tell, self.smooth, plain),
@@ -396,36 +403,37 @@ def tightened(
     confidence: float,
     per_new_row: Vector | float = 0.0,
 ) -> Tightened:
-    """Lower the bounds of the budgets for a confidence; see the module.
+    """Tighten the bounds of the budgets for a confidence; see the module.
 
-    ``smooth`` and ``hard`` are the rates of the model trained with the plain budgets, ``bias`` by
-    how much each row is expected to be larger on new rows. With ``per_new_row``, the training rows
-    of each row's client per new row, a sample is to keep the budgets, not the population.
+    ``smooth`` and ``hard`` are the rates of the model trained with the plain budgets, ``bias`` the
+    expected increase of each row's value on new rows. ``per_new_row`` is the number of training
+    rows per new row of each row's client. It is 0 if the population should satisfy the budgets.
     """
     sampling, b = sample(known.own, known.counts, hard), known.budgets.bounds
     deviation = np.sqrt(known.deviation**2 + per_new_row * sampling.deviation**2)
-    c, room = shared_confidence(known.budgets, confidence), np.maximum(sampling.room, 0.0)
-    M = margins(room, c, deviation, known.tilt)
+    c, slack = shared_confidence(known.budgets, confidence), np.maximum(sampling.slack, 0.0)
+    M = margins(slack, c, deviation, known.tilt)
     gap = known.trust * known.budgets.apply(hard - smooth)
-    width = np.maximum(M, KEPT_SHARE * room)
-    most = width - KEPT_SHARE * room
+    width = np.maximum(M, KEPT_SHARE * slack)
+    limit = width - KEPT_SHARE * slack
     z = ndtri(np.minimum(0.5 * (1.0 + c), CERTAIN))
-    short = np.full(room.size, np.inf)
-    np.divide(z * deviation, room, out=short, where=room > 0)
+    short = np.full(slack.size, np.inf)
+    np.divide(z * deviation, slack, out=short, where=slack > 0)
     return Tightened(
-        smooth=np.minimum(b, b - room + width - np.clip(bias + gap, -most, most)),
-        decided=b - known.trust * (1.0 - KEPT_SHARE) * (room - M),
+        smooth=np.minimum(b, b - slack + width - np.clip(bias + gap, -limit, limit)),
+        decided=b - known.trust * (1.0 - KEPT_SHARE) * (slack - M),
         rows_short=short**2,
-        can_tell=kept_chance(0.0, room, deviation, known.tilt) >= TELLS,
+        can_tell=kept_chance(0.0, slack, deviation, known.tilt) >= TELLS,
     )
 
 
 def rows_per_new_row(
     problem: Problem, rows: Sequence[Row], new_rows: float | None
 ) -> Vector | float:
-    """Return the training rows of each row's client, or the mean of all, per new row.
+    """Return the number of training rows per new row, of each constraint row's client.
 
-    ``new_rows`` is the number of new rows of each client. None stands for its population: 0.
+    ``new_rows`` is the number of new rows of each client, None for its population (returns 0). A
+    federation-wide constraint uses the clients' mean number of rows.
     """
     if new_rows is None:
         return 0.0
@@ -438,11 +446,12 @@ def rows_per_new_row(
 
 
 def _rule_of(row: Row) -> tuple[str, str, str]:
+    """Return the key of the rule that a row belongs to."""
     return row.rule, row.metric, row.attribute
 
 
 def _grouped(constraints: Constraints, key: Callable[[int, Row], Any]) -> dict[Any, Indices]:
-    """Return the positions of rows by a key, in the order in which keys are met, but for None."""
+    """Return the positions of rows by key, in order of first occurrence, without the key None."""
     found: dict[Any, list[int]] = {}
     for i, row in enumerate(constraints.rows):
         found.setdefault(key(i, row), []).append(i)
@@ -450,7 +459,7 @@ def _grouped(constraints: Constraints, key: Callable[[int, Row], Any]) -> dict[A
 
 
 def _pairs(constraints: Constraints) -> dict[Any, Indices]:
-    """Return rows of single clients that compare the same two groups by the same rule."""
+    """Return the positions of single clients' rows, by rule and pair of compared groups."""
     weight = np.zeros(len(constraints))
     np.maximum.at(weight, constraints.entry_row, constraints.entry_value)
 

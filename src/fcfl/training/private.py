@@ -1,7 +1,7 @@
-"""Training with clients that add noise: one stage, nothing chosen, no starts, no margins.
+"""Training with clients that add noise: one fit, without choices of settings, starts or margins.
 
-Nothing but the method's releases is requested of clients. What the result says of rows comes from
-the last releases, counts of decisions with noise; intervals are as much wider.
+Clients receive no request except for the method's noisy releases. The result is computed from the
+last releases, which are noisy counts of decisions. Its intervals include the noise.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,41 +30,41 @@ from fcfl.training.solve import Solved
 
 NEIGHBOURS = "add-remove"
 NOT_COVERED = (
-    "what is declared: column names, levels, ranges, groups, labels, and who takes part",
-    "answers that were given twice, after a stop or a reminder: the epsilon here holds if every "
-    "question was asked once; a site's journal counts what was",
-    "settings that somebody chose by looking at the rows, and other runs on the same rows, which "
-    "add up (a site's journal counts them)",
-    "one person with several rows, or with rows at several clients: each row counts",
-    "times and sizes of messages; rows on the machines of the clients themselves",
+    "the declared schema: column names, levels, ranges, groups, labels, and the list of clients",
+    "repeated responses after a restart or a retry: this epsilon assumes one response per request; "
+    "a site's journal records the privacy loss of all responses",
+    "settings chosen by inspecting the rows, and other runs on the same rows, whose privacy losses "
+    "add up (a site's journal records them)",
+    "one person with several rows, or with rows at several clients: the guarantee is per row",
+    "times and sizes of messages; rows stored on the clients' own machines",
 )
 
 
 def check_private(run: Run, rules: Sequence[Rule]) -> None:
-    """Raise `DataError` for clients without noise, and rules that noisy counts cannot weigh."""
-    for name, said in run.introductions.items():
-        if said.privacy is None:
+    """Raise `DataError` if a client has no privacy budget or a rule has scope "global"."""
+    for name, introduction in run.introductions.items():
+        if introduction.privacy is None:
             raise DataError(
-                f"Client {name!r} has no privacy budget, so that it would add no noise. Give it "
-                "one: `Federation.from_rows(train, test, privacy=PrivacyBudget(epsilon, delta))`, "
-                "or [privacy] in the policy of a site."
+                f"Client {name!r} has no privacy budget, so it would add no noise. Set one by "
+                "`Federation.from_rows(train, test, privacy=PrivacyBudget(epsilon, delta))`, "
+                "or by [privacy] in the policy of a site."
             )
     if any(rule.scope == "global" for rule in rules):
         raise DataError(
-            "`scope` must be 'client' with method 'private': a rule over all rows together needs "
-            "exact counts."
+            "`scope` must be 'client' with method 'private': a rule over all clients' rows "
+            "requires exact counts."
         )
 
 
 def solve_privately(run: Run, first: Vector) -> tuple[Solved, Evaluations]:
-    """Train by noisy sums alone; the last of them say what the model does on rows."""
+    """Train by noisy sums, and evaluate the model by the last of them."""
     problem = _problem(run)
     stage = run.first_fit(run.method, problem, first, "fit")
     state: PrivateState = stage.state
     unsure = tuple(unsure_budgets(run.method, state))
-    notes = run.noted(unsure, "clients have budgets that noise leaves unsure")
-    found, kept = _evaluations(run, state), held_rows(run.method, state)
-    hard = np.concatenate([found.reports[client].rates for client in problem.clients])
+    notes = run.noted(unsure, "clients have budgets that may be exceeded because of the noise")
+    evaluations, kept = _evaluations(run, state), held_rows(run.method, state)
+    hard = np.concatenate([evaluations.reports[client].rates for client in problem.clients])
     held = problem.constraints.take(np.flatnonzero(kept))
     solved = Solved(
         run=run,
@@ -74,19 +74,19 @@ def solve_privately(run: Run, first: Vector) -> tuple[Solved, Evaluations]:
         notes=notes,
         rules=run.setup.rules,
         exceeded=exceeded_by(held, hard, 0.0),
-        privacy=_privacy_of(run.method, found.train),
+        privacy=_privacy_of(run.method, evaluations.train),
     )
-    return solved, found
+    return solved, evaluations
 
 
 def _privacy_of(method: Private, clients: Iterable[ClientId]) -> Privacy:
-    """Return what the run disclosed of a row, at most, and what that does not cover."""
+    """Return the bound on each client's privacy loss, and what the bound does not cover."""
     loss = PrivacyLoss(method.epsilon, method.delta)
     return Privacy(dict.fromkeys(clients, loss), NEIGHBOURS, NOT_COVERED)
 
 
 def _problem(run: Run) -> Problem:
-    """Return all comparisons of the rules; the method finds out which groups are too small."""
+    """Return the problem with all comparisons; the method estimates which groups are too small."""
     rates = run.setup.rates
     nobody = Report(ANY_GROUP, 0.0, np.full(len(rates), ANY_GROUP), np.zeros(len(rates)))
     pretended = dict.fromkeys(run.federation.names, (nobody,))
@@ -94,12 +94,13 @@ def _problem(run: Run) -> Problem:
 
 
 def _evaluations(run: Run, state: PrivateState) -> Evaluations:
+    """Return the noisy counts of decisions as evaluations of training and test rows."""
     rates, clients = run.setup.rates, state.problem.clients
     train, test = (
-        {client: _counts(rates, one) for client, one in zip(clients, cells, strict=True)}
+        {client: _counts(rates, sums) for client, sums in zip(clients, cells, strict=True)}
         for cells in (state.evaluation, state.held_out)
     )
-    # Losses and smooth rates were not told: reports have the rates of decisions.
+    # Losses and smooth rates are unknown, so the reports contain the rates of decisions.
     nan = float("nan")
     reports = {
         client: Report(
@@ -117,7 +118,9 @@ def _evaluations(run: Run, state: PrivateState) -> Evaluations:
 
 
 def _counts(rates: Sequence[RateId], cells: Vector) -> Counts:
-    """Return sums of noisy cells as counts: whole numbers that are not negative."""
-    sums = cells.reshape(-1, 4).sum(axis=0) / len(attributes_of(rates))  # as `cells_of` has them
+    """Return sums of noisy cells as counts, rounded to non-negative integers."""
+    sums = cells.reshape(-1, 4).sum(axis=0) / len(
+        attributes_of(rates)
+    )  # in the order of `cells_of`
     tn, fp, fn, tp = (max(round(total), 0) for total in sums)
     return Counts(tn, fp, fn, tp, float("nan"), *evaluated_rows(rates, cells))

@@ -1,4 +1,4 @@
-"""What all fits of a run share: its clients and its rules, and how one fit is run."""
+"""A run: its clients and rules, shared by all fits, and the functions that run one fit."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,16 +25,16 @@ from fcfl.problem import Evaluation, Problem, build_problem, evaluate_point, no_
 from fcfl.rules import LEAST_ROWS, Rule, rates_needed
 from fcfl.training.margins import Pooling, pooled_rows
 
-MAX_NOTES = 8  # sentences of one kind
+MAX_NOTES = 8  # largest number of notes of one kind that are listed in full
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One fit under some bounds, and the reports on its last request where they are known."""
+    """One fit under given bounds, with the reports on its last request if they are known."""
 
     progress: Progress[Any]
     history: tuple[RoundInfo, ...] = ()
-    folder: str = ""  # inside that of the run
+    folder: str = ""  # relative to the folder of the run
     reports: Reports = field(default_factory=dict)
 
     __repr__ = brief_repr
@@ -46,14 +46,14 @@ class Stage:
 
     @property
     def params(self) -> Vector:
-        """Where the fit ended."""
+        """Parameters at the end of the fit."""
         params: Vector = self.progress.state.params
         return params
 
 
 @dataclass
 class _Recording:
-    """A runtime that keeps the last reports, from which another fit may begin."""
+    """A runtime that stores the last reports for a warm start of the next fit."""
 
     runtime: Bound
     last: Reports = field(default_factory=dict)
@@ -65,7 +65,7 @@ class _Recording:
 
 @dataclass(frozen=True)
 class Run:
-    """What all fits of a run share."""
+    """Settings and client data shared by all fits of a run."""
 
     federation: Federation
     setup: Setup
@@ -73,19 +73,19 @@ class Run:
     session: Session
     introductions: Mapping[ClientId, Introduction]
     min_group_rows: float | None = 1.0
-    counts: Reports = field(default_factory=dict)  # the reports on the first request
+    counts: Reports = field(default_factory=dict)  # reports on the first request
     l2: float = 0.0
     seed: int = 0
 
     @property
     def clients(self) -> Bound:
-        """The loop's runtime."""
+        """Runtime of the training loop."""
         return self.federation.bind(self.setup)
 
     def met(self, params: Vector) -> "Run":
         """Return the run with every client's counts, from the reports on a first request.
 
-        SQP begins with that request, so that it is sent once.
+        The request is the first one of SQP, so that it is sent only once.
         """
         request = Request((Point(params),))
         if traits_of(self.method).is_cross_validated:
@@ -95,11 +95,11 @@ class Run:
             request = methods.first_state(self.method, params, unmet).request
         counts = self.clients.evaluate(request)
         if self.federation.failures:
-            raise AbsentClientError("A run begins, or continues, with all its clients.")
+            raise AbsentClientError("All clients must respond when a run starts or resumes.")
         return replace(self, counts=counts)
 
     def ask(self, points: Sequence[Point], what: str) -> Reports:
-        """Evaluate some points outside a fit; all clients must answer."""
+        """Evaluate points outside a fit; raise `AbsentClientError` if a client does not respond."""
         reports = self.clients.evaluate(Request(tuple(points)))
         self.federation.check_all_answered(what)
         return reports
@@ -107,17 +107,17 @@ class Run:
     def decisions(self, problem: Problem, params: Vector) -> Evaluation:
         """Return the hard rates and confusion counts of a model."""
         with self.federation.phase("check"):
-            reports = self.ask((Point(params, "decisions"),), "how a model decides")
+            reports = self.ask((Point(params, "decisions"),), "a model's decisions")
         return evaluate_point(problem, params, reports)
 
     def check_comparable(self, *, relative: bool, pooling: Pooling = "none") -> None:
         """Raise `DataError` if no client has two groups that a budget compares.
 
-        Estimates over clients compare groups of any number of rows, unless a minimum is given.
+        Pooled estimates compare groups of any size unless a minimum number of rows is given.
         """
         rules = self.setup.rules
         bounded = tuple(rule for rule in rules if rule.budget is not None)
-        if relative:  # not measured yet: any number will do
+        if relative:  # budgets are not measured yet, so use a placeholder
             bounded = tuple(replace(rule, budget=1.0) for rule in rules)
         if traits_of(self.method).is_cross_validated:
             every, _ = self.build(bounded, self.min_group_rows or 1.0)
@@ -126,22 +126,22 @@ class Run:
         if not bounded or self.build(bounded)[0].constraints.rows:
             return
         attribute, metric = bounded[0].attribute, bounded[0].metric
-        present = [said.present.get(attribute, ()) for said in self.introductions.values()]
+        present = [client.present.get(attribute, ()) for client in self.introductions.values()]
         named = sorted({group for groups in present for group in groups})
-        ways = ["name another column with `--sensitive`, or leave the budget out"]
+        ways = ["name another column with `--sensitive`, or omit the budget"]
         if len(named) > 1 and all(rule.scope == "client" for rule in bounded):
             ways.insert(0, "compare all rows together with `--scope global`")
         if any(len(groups) > 1 for groups in present):
             ways.insert(0, "compare smaller groups with a lower `--min-group-rows`")
         raise DataError(
-            f"There are no two groups of {attribute!r} with the training rows that {metric} "
-            f"compares; the groups are {first_of(map(repr, named))}. To train, {'; '.join(ways)}."
+            f"No two groups of {attribute!r} have enough of the training rows that {metric} "
+            f"compares. The groups are {first_of(map(repr, named))}. To train, {'; '.join(ways)}."
         )
 
     def build(
         self, rules: Sequence[Rule], min_group_rows: float | None = None
     ) -> tuple[Problem, tuple[str, ...]]:
-        """Build the problem under ``rules``, and sentences on groups that are left out."""
+        """Return the problem under ``rules``, and a note on each excluded group."""
         least = self.min_group_rows if min_group_rows is None else min_group_rows
         return build_problem(rules, self.setup.rates, self.counts, l2=self.l2, min_group_rows=least)
 
@@ -150,7 +150,7 @@ class Run:
         notes: tuple[str, ...],
         what: str = "groups at clients are too small to be compared there",
     ) -> tuple[str, ...]:
-        """Report sentences and return them; of many only their number and the first."""
+        """Report notes and return them; replace a long list by its length and first note."""
         if len(notes) > MAX_NOTES:
             notes = (f"{len(notes)} {what}. The first: {notes[0]}",)
         for note in notes:
@@ -160,29 +160,29 @@ class Run:
     def plain_problem(
         self, rules: Sequence[Rule], first: Vector
     ) -> tuple[Problem, tuple[str, ...]]:
-        """Return what a fit without margins solves, and sentences on what is left out of it."""
+        """Return the problem of a fit without margins, and notes on its limitations."""
         problem, left_out = self.build(rules)
         notes, traits = self.noted(left_out), traits_of(self.method)
         if problem.constraints.rows and not traits.enforces_budgets:
             notes += self.noted((
-                f"Method {self.method.name!r} does not enforce budgets; its model is only "
-                "measured against them.",
+                f"Method {self.method.name!r} does not enforce budgets; the model is only "
+                "compared with them.",
             ))  # fmt: skip
         if traits.n_references:
             with self.federation.phase("disclose"):
-                ask = partial(self.ask, what="which rows are reference points")
+                ask = partial(self.ask, what="its reference points")
                 problem = with_references(problem, first, traits.n_references, self.seed, ask)
-            said = f"{len(problem.references)} training rows are reference points: "  # type: ignore[arg-type]
-            notes += self.noted((f"{said}the server sees them.",))
+            n_rows = len(problem.references)  # type: ignore[arg-type]
+            notes += self.noted((f"{n_rows} training rows are disclosed to the server.",))
         return problem, notes
 
     def fit(
         self, method: Any, state: Any, phase: Phase, folder: str = "", *, reports: bool = False
     ) -> Stage:
-        """Run a method from a state, in the run's folder or one inside it.
+        """Run a method from a state, in the folder of the run or the subfolder ``folder``.
 
-        With ``reports`` those on its last request are requested again where they are not known:
-        after resuming, and where the fit ended without a round.
+        With ``reports``, the last request is sent again if its reports are unknown, which happens
+        after resuming and if the fit ended without a round.
         """
         session = self.session.inside(folder) if folder else self.session
         runtime = _Recording(self.clients)
@@ -190,14 +190,14 @@ class Run:
         with self.federation.phase(phase):
             ended, infos = run_rounds(method, fresh, runtime, session, self.federation.exchanges)
             if reports and not runtime.last:
-                runtime.last = self.ask(ended.state.request.points, "how a fitted model does")
+                runtime.last = self.ask(ended.state.request.points, "the rates of a fitted model")
         return Stage(ended, infos, folder, runtime.last)
 
     def first_fit(
         self, method: Any, problem: Problem, first: Vector, phase: Phase, folder: str = "",
         *, reports: bool = False,
     ) -> Stage:  # fmt: skip
-        """Fit from the first parameters; the clients were met by the first request of SQP."""
+        """Fit from the initial parameters; SQP reuses the reports from `met`."""
         state = methods.first_state(method, first, problem)
         if traits_of(method).is_cross_validated:
             state, _ = methods.next_state(method, state, self.counts)
@@ -207,10 +207,10 @@ class Run:
     def relative_rules(
         self, rules: Sequence[Rule], decisions: Evaluation, share: float
     ) -> tuple[Rule, ...]:
-        """Give rules without budgets this share of each client's disparity without budgets.
+        """Set missing budgets to a share of each client's disparity without budgets.
 
-        ``decisions`` are those of the model without budgets. The stricter rules of clients are
-        merged with the result.
+        ``decisions`` are those of the model without budgets. Stricter rules of clients are merged
+        with the result.
         """
         relative: list[Rule] = []
         for rule in rules:
@@ -227,25 +227,25 @@ class Run:
         return rules_in_force(relative, self.introductions)
 
     def _disparities(self, rule: Rule, decisions: Evaluation) -> dict[ClientId, float]:
-        """Return each client's disparity, where it has one.
+        """Return the disparity of each client with at least two groups.
 
-        Only groups with enough rows are compared, as far as that is known before there are
-        budgets: the rate of a group of one row is 0 or 1, whatever the model.
+        Prefer groups with the default minimum number of rows, because the rate of a group of one
+        row is 0 or 1 for every model.
         """
         least = LEAST_ROWS[0] if self.min_group_rows is None else self.min_group_rows
-        found = {}
+        disparities = {}
         for client, report in zip(decisions.problem.clients, decisions.reports, strict=True):
             rows = report.group_counts
             compared = compare(rule, self.setup.rates, rows, least)
             if len(compared.pairs) == 0:
                 compared = compare(rule, self.setup.rates, rows, 1.0)
             value = disparity_value(rule, compared, report.rates * rows, rows)
-            if value is not None:  # one of 0 is known to one row of the smallest group
-                found[client] = value or 1.0 / float(rows[[*compared.pairs.ravel()]].min())
-        return found
+            if value is not None:  # replace 0 by the effect of one row of the smallest group
+                disparities[client] = value or 1.0 / float(rows[[*compared.pairs.ravel()]].min())
+        return disparities
 
     def write_history(self, stages: Sequence[Stage]) -> None:
-        """Write the rounds of all fits, each in a folder of its own, as those of one run."""
+        """Join the round histories of all fits in the folder of the run."""
         folder = self.session.folder
         if folder is not None and len(stages) > 1:
             parts = [(folder / s.folder / HISTORY, sum(s.progress.state.rounds)) for s in stages]
@@ -264,7 +264,7 @@ def prepare(
     min_group_rows: float | None,
     session: Session,
 ) -> Run:
-    """Ask clients to introduce themselves, and settle what is requested of them."""
+    """Collect the clients' introductions, and determine the rules in force and the rates."""
     method = as_method(method)
     methods.check_method(method)
     introductions = federation.introduce()
@@ -277,7 +277,7 @@ def prepare(
 
 
 def as_method(method: Any) -> Any:
-    """Return a method by its name with its default options, or the object that is given."""
+    """Return the method with default options for a name, or the given method object."""
     return METHODS[check_method("method", method)].method() if isinstance(method, str) else method
 
 
@@ -288,13 +288,13 @@ def with_references(
     seed: int,
     ask: Callable[[Sequence[Point]], Reports],
 ) -> Problem:
-    """Return the problem with about ``count`` training rows that its clients disclose.
+    """Return the problem with about ``count`` training rows disclosed by its clients.
 
-    Each client discloses rows in proportion to its number of rows, and at least one.
+    Each client discloses at least one row, in proportion to its number of rows.
     """
     total = problem.n_rows.sum()
     shares = {
-        client: max(round(count * rows / total), 1)  # a client with fewer rows gives all
+        client: max(round(count * rows / total), 1)  # a client with fewer rows discloses all
         for client, rows in zip(problem.clients, problem.n_rows, strict=True)
     }
     reports = ask((Point(params, extras=(DisclosedRows(shares, seed),)),))

@@ -1,14 +1,14 @@
-"""Train under budgets by SQP: choose, fit, tighten once, project once.
+"""Train under budgets by SQP: choose settings, fit, tighten once, project once.
 
-0. A fit without budgets, from which everything starts. It fixes which budgets are estimates over
-   clients, where rates may shift to, and what budgets cost (`margins.enforced`).
-1. The L2 weight and the objective are chosen under the budgets (`choose`).
-2. The fit with the plain budgets. From here on rates are limited, too: to near those of the model
-   without budgets at the same L2 weight, which was trained along with the candidates.
-3. Margins for the confidence asked for, by a formula from these (`margins.tightened`).
-4. A fit under the tightened bounds. Where it costs more accuracy than allowed, or does not
-   converge, the largest confidence among `RUNGS` for which it does.
-5. The smallest change of the model that brings its decisions within the bounds
+0. Fit without budgets, as the warm start of later fits. This fit determines which budgets are
+   pooled estimates (`margins.enforced`) and is the reference for rate shifts and accuracy.
+1. Choose the L2 weight and the objective under the budgets (`choose`).
+2. Fit with the plain budgets. This fit and all later ones limit the shift of rates from the model
+   without budgets at the same L2 weight, which was trained together with the candidates.
+3. Compute margins for the requested confidence from this fit (`margins.tightened`).
+4. Fit under the tightened bounds. If the fit costs too much accuracy or does not converge, use the
+   largest confidence in `RUNGS` with an acceptable fit.
+5. Project: apply the smallest change of the model that brings its decisions within the bounds
    (`methods.decisions`).
 """
 
@@ -44,18 +44,18 @@ from fcfl.training.run import Run, Stage
 from fcfl.training.trained import Fitted
 
 FREE_TOLERANCE = 1e-3  # KKT residual of the fit without budgets
-# KKT residual of a tightened fit, and the violation that it may leave to the projection. With
-# 2.5e-3 and 1e-6 runs on adult-5 take 44 and 41 exchanges in place of 39 and 38, at an accuracy
-# that is .0003 higher (`benchmarks.promise`, seeds 10 to 29).
+# KKT residual of a tightened fit, and the violation that remains for the projection. With 2.5e-3
+# and 1e-6, runs on adult-5 take 44 and 41 exchanges instead of 39 and 38, and accuracy is .0003
+# higher (`benchmarks.promise`, seeds 10 to 29).
 TIGHT_TOLERANCE, TIGHT_FEASIBILITY = 5e-3, 1e-3
-PLAIN_TOLERANCE = 1e-4  # of the fit that margins are made for
-MAX_PENALTY = 100.0  # of a tightened fit: no margin of .01 is worth a nat of loss
-TIGHT_ROUNDS = 25  # of a tightened fit: of 53 that converged the longest took 19
+PLAIN_TOLERANCE = 1e-4  # KKT residual of the fit from which margins are computed
+MAX_PENALTY = 100.0  # of a tightened fit: a margin of .01 may cost at most one nat of loss
+TIGHT_ROUNDS = 25  # of a tightened fit: the longest of 53 converged fits took 19 rounds
 
 
 @dataclass(frozen=True)
 class Demands:
-    """What a run asks for beyond its budgets."""
+    """Requirements of a run in addition to its budgets; see `fcfl.training.train.train`."""
 
     confidence: float = 0.9
     max_accuracy_loss: float = margins.MAX_ACCURACY_LOSS
@@ -67,7 +67,7 @@ class Demands:
 
     @property
     def shift(self) -> float | None:
-        """The limit on rate shifts; none with the plain budgets of the paper."""
+        """Limit on rate shifts, by default None with the plain budgets of the paper."""
         if self.max_rate_shift is not None:
             return self.max_rate_shift if self.max_rate_shift < 1.0 else None
         return margins.MAX_RATE_SHIFT if self.confidence > 0 else None
@@ -75,15 +75,15 @@ class Demands:
 
 @dataclass(frozen=True, kw_only=True)
 class Solved(Fitted):
-    """Where a run ended, and what is needed to count what its model does.
+    """Result of the fits of a run, before the decisions of its model are counted.
 
-    ``decisive`` are the rows that decisions must keep, None where ``exceeded`` is known already.
-    ``drifts`` are the biases of all rates.
+    ``decisive`` are the constraints that decisions must satisfy, or None if ``exceeded`` is already
+    known. ``biases`` are the expected changes of all rates on new rows, stacked by client.
     """
 
     run: Run
     decisive: Constraints | None = None
-    drifts: Vector | None = None
+    biases: Vector | None = None
 
 
 def solve(
@@ -92,18 +92,22 @@ def solve(
     settings: OpenSettings,
     demands: Demands,
     *,
-    asked: Sequence[Rule],
+    requested: Sequence[Rule],
     is_bounded: bool = True,
 ) -> Solved:
-    """Train under the rules of the run; see the module. If not ``is_bounded``, without budgets."""
+    """Train under the rules of the run; see the module.
+
+    Ignore the budgets unless ``is_bounded``. ``requested`` are the rules before clients' own rules
+    are merged.
+    """
     rules = run.setup.rules if is_bounded else without_budgets(run.setup.rules)
     has_budgets = demands.relative_budget is not None or any(r.budget is not None for r in rules)
     if traits_of(run.method).is_cross_validated and (has_budgets or settings.is_open):
         solving = _Solving(run, first, settings, demands)
-        solved = solving.solve(rules, asked, has_budgets)
+        solved = solving.solve(rules, requested, has_budgets)
         solved = replace(solved, turns=tuple(solving.stages), notes=tuple(solving.notes))
     else:
-        solved = _solve_once(run, first, settings, demands, rules, asked)
+        solved = _solve_once(run, first, settings, demands, rules, requested)
     run.write_history(solved.turns)
     return solved
 
@@ -114,25 +118,24 @@ def _solve_once(
     settings: OpenSettings,
     demands: Demands,
     rules: tuple[Rule, ...],
-    asked: Sequence[Rule],
+    requested: Sequence[Rule],
 ) -> Solved:
-    """Fit once, where nothing is chosen and there are no margins."""
+    """Fit once, without a choice of settings and without margins."""
     method = with_objective(run.method, settings.objective)
     run = replace(run, l2=float(settings.l2), method=method)
     stages = []
     if demands.relative_budget is not None:
-        run.session.on_message("Training without budgets first: budgets are relative to it.")
+        run.session.on_message("Training without budgets first, to measure relative budgets.")
         free, _ = run.plain_problem(without_budgets(rules), first)
         stages.append(run.first_fit(method, free, first, "reference", FREE))
         decided = run.decisions(free, stages[0].params)
-        rules = run.relative_rules(asked, decided, demands.relative_budget)
+        rules = run.relative_rules(requested, decided, demands.relative_budget)
     problem, notes = run.plain_problem(rules, first)
     stages.append(run.first_fit(method, problem, first, "fit"))
     if len(problem.constraints) and demands.confidence > 0 and traits_of(method).enforces_budgets:
         notes += run.noted((
-            f"Method {method.name!r} trains with the plain budgets: `confidence` "
-            f"{demands.confidence:g} has no margins there, and budgets may be exceeded on new "
-            "rows.",
+            f"Method {method.name!r} does not support margins, so `confidence` "
+            f"{demands.confidence:g} has no effect: budgets may be exceeded on new rows.",
         ))  # fmt: skip
     return Solved(
         run=run,
@@ -147,9 +150,9 @@ def _solve_once(
 
 @dataclass(frozen=True)
 class _Model:
-    """A model, the fit that it is from, and what it decides on training rows.
+    """A model, its fit, and its hard rates and confusion counts on training rows.
 
-    ``confidence`` is the one that its fit had margins for.
+    ``confidence`` is the confidence of the margins in its fit, 0 without margins.
     """
 
     params: Vector
@@ -160,14 +163,14 @@ class _Model:
 
 
 class _Solving:
-    """One run, step by step; each step adds to ``stages`` and ``notes``."""
+    """The steps of one run; each step appends to ``stages`` and ``notes``."""
 
-    known: Enforced  # the budgets in force, once the fit without them is there
+    known: Enforced  # the enforced budgets, set after the fit without budgets
     plain: _Model  # the fit with the plain budgets
     without: Matrix  # confusion counts of the model without budgets
-    limits: Constraints | None = None  # on hard rates
-    traces: Vector | None = None  # by which multipliers become biases
-    tolerance: float  # of hard rates: counts are exact
+    limits: Constraints | None = None  # limits on the shift of hard rates
+    traces: Vector | None = None  # factors that convert multipliers to biases
+    tolerance: float  # largest excess of a hard rate that counts as rounding
 
     def __init__(self, run: Run, first: Vector, settings: OpenSettings, demands: Demands) -> None:
         self.run, self.first, self.settings, self.demands = run, first, settings, demands
@@ -175,10 +178,12 @@ class _Solving:
         self.notes: list[str] = []
         self.is_exact = bool(run.method.is_exact(first.size))
 
-    def solve(self, rules: tuple[Rule, ...], asked: Sequence[Rule], has_budgets: bool) -> Solved:
+    def solve(
+        self, rules: tuple[Rule, ...], requested: Sequence[Rule], has_budgets: bool
+    ) -> Solved:
         """Run all steps."""
         free = self._fit_free()
-        problem, rules = self._bounded_problem(rules, asked, free, has_budgets)
+        problem, rules = self._bounded_problem(rules, requested, free, has_budgets)
         has_budgets = len(problem.constraints) > 0
         chosen, selection, free = self._choose(problem, free)
         problem = replace(problem, l2=self.run.l2)
@@ -205,6 +210,7 @@ class _Solving:
     # Steps 0 to 2: fit without budgets, choose, fit with the plain budgets
 
     def _fit_free(self) -> Stage:
+        """Fit without budgets under the first settings."""
         l2, objective = self.settings.first
         self.run = run = replace(self.run, l2=l2)
         method = with_objective(run.method, objective)
@@ -215,9 +221,9 @@ class _Solving:
         return free
 
     def _bounded_problem(
-        self, rules: tuple[Rule, ...], asked: Sequence[Rule], free: Stage, has_budgets: bool
+        self, rules: tuple[Rule, ...], requested: Sequence[Rule], free: Stage, has_budgets: bool
     ) -> tuple[Problem, tuple[Rule, ...]]:
-        """Return the problem under the budgets, and the rules with relative budgets measured."""
+        """Return the problem under the budgets, and the rules with values for relative budgets."""
         run, demands = self.run, self.demands
         if not has_budgets:
             problem, left_out = run.build(rules)
@@ -225,31 +231,32 @@ class _Solving:
             return problem, rules
         hard = run.decisions(free.state.problem, free.params)
         if demands.relative_budget is not None:
-            rules = run.relative_rules(asked, hard, demands.relative_budget)
+            rules = run.relative_rules(requested, hard, demands.relative_budget)
         problem, left_out = run.build(rules)
-        every, _ = run.build(rules, run.min_group_rows or 1.0)
+        comparisons, _ = run.build(rules, run.min_group_rows or 1.0)
         counts = np.concatenate([report.group_counts for report in hard.reports])
         self.known = margins.enforced(
-            every.constraints, rules, counts, hard.rates, demands.pooling, run.min_group_rows
+            comparisons.constraints, rules, counts, hard.rates, demands.pooling, run.min_group_rows
         )
         self.notes += run.noted(() if self.known.pools else left_out)
         return replace(problem, constraints=self.known.budgets), rules
 
     def _smooth_rates(self, stage: Stage) -> Vector:
-        """Return smooth rates where a fit ended, from the reports on its last request."""
+        """Return the smooth rates at the end of a fit, if possible from its last reports."""
         problem, params = stage.state.problem, stage.params
         for place, point in enumerate(stage.state.request.points):
             if stage.reports and np.array_equal(point.params, params):
                 return evaluate_point(problem, params, stage.reports, place).rates
-        reports = self.run.ask((Point(params),), "how a fitted model does")
+        reports = self.run.ask((Point(params),), "the rates of a fitted model")
         return evaluate_point(problem, params, reports).rates
 
     def _choose(
         self, problem: Problem, free: Stage
     ) -> tuple[Lane | None, results.Selection | None, Stage]:
-        """Settle what is left open.
+        """Choose the open settings.
 
-        Return the fit of the settings chosen, and the one without budgets at their L2 weight.
+        Return the fit under the chosen settings, the selection, and the fit without budgets at the
+        chosen L2 weight.
         """
         run, settings = self.run, self.settings
         if not settings.is_open:
@@ -267,7 +274,7 @@ class _Solving:
     def _fit_plain(
         self, problem: Problem, free: Stage, chosen: Lane | None
     ) -> tuple[Stage, tuple[results.Start, ...]]:
-        """Fit under the plain budgets, from the best of the starts that are compared."""
+        """Fit under the plain budgets from the best start; return also the compared starts."""
         run, method, compared = self.run, self.run.method, tuple[results.Start, ...]()
         if self.demands.confidence > 0 and len(problem.constraints):
             method = replace(method, tolerance=method.tolerance or PLAIN_TOLERANCE)
@@ -289,7 +296,7 @@ class _Solving:
     # Steps 3 to 5: margins, the tightened fit, decisions within the bounds
 
     def _enforce(self, solved: Solved, stage: Stage, free: Vector) -> Solved:
-        """Return the model that the run ends with, and what it does on training rows."""
+        """Tighten and project the fit; return the final model with its summaries."""
         known, on_message = self.known, self.run.session.on_message
         self.plain = model = self._look(stage, free)
         bounds, tight = known.budgets.bounds, None
@@ -298,7 +305,7 @@ class _Solving:
             bounds = tight.decided if model.confidence else bounds
         model = self._project(model, bounds)
         exceeded = self._exceeded(model.hard)
-        said, summary, pooling = list[str](), None, self._pooling_summary(model)
+        notes, summary, pooling = list[str](), None, self._pooling_summary(model)
         if tight is not None:
             names = [row.client or "all clients together" for row in known.budgets.rows]
             summary = results.MarginSummary.of(
@@ -306,34 +313,35 @@ class _Solving:
             )
             kinds = {with_label(row.kind) for row in known.budgets.rows}  # type: ignore[arg-type]
             kind = kinds.pop() if len(kinds) == 1 else ""
-            said += margin_notes(summary, kind, pools=known.pools)
+            notes += margin_notes(summary, kind, pools=known.pools)
         if pooling is not None:
-            said += pooling_notes(pooling)
-        for sentence in said:
+            notes += pooling_notes(pooling)
+        for sentence in notes:
             on_message(sentence)
-        if exceeded:  # the exit code and the ways out follow from it elsewhere
+        if exceeded:  # the exit code and the suggestions are derived from `exceeded` elsewhere
             listed = first_of((f"{name} by {by:.3g}" for name, by in exceeded.items()), 5)
-            said.append(
+            notes.append(
                 f"Decisions on training rows exceed {listed}. A larger budget, more rows, or "
                 "`--scope global` may help."
             )
-        self.notes += said
+        self.notes += notes
         return replace(
             solved,
             params=model.params,
             state=model.stage.state,
             decisive=None,
             exceeded=exceeded,
-            drifts=None if self.traces is None else _net_weights(model.stage) * self.traces,
+            biases=None if self.traces is None else _net_weights(model.stage) * self.traces,
             price=self._price(model),
             margins=summary,
             pooling=pooling,
         )
 
     def _look(self, stage: Stage, free: Vector) -> _Model:
-        """Ask how the plain model and the one without budgets decide, and what biases rates have.
+        """Measure decisions of the models with and without budgets, and traces for the biases.
 
-        Two exchanges: decisions with the curvature of the losses, then the traces.
+        This takes two exchanges: one for decisions and the curvature of the losses, one for the
+        traces.
         """
         problem, run = stage.state.problem, self.run
         points = [Point(stage.params, "decisions"), Point(free, "decisions")]
@@ -341,7 +349,7 @@ class _Solving:
         if has_traces:
             points.append(loss_curvature(stage.state))
         with run.federation.phase("check"):
-            reports = run.ask(points, "how models decide")
+            reports = run.ask(points, "the decisions of models")
         at = evaluate_point(problem, stage.params, reports)
         without = evaluate_point(problem, free, reports, 1)
         self.without, shift = confusions(without), self.demands.shift
@@ -349,26 +357,26 @@ class _Solving:
             self.limits = margins.rate_limits(self.known, without.rates, shift)
         is_counted = not np.isnan(at.reports[0].loss) and all(
             report.confusion is not None for report in at.reports
-        )  # or smooth rates stand in for counts, which are not exact
+        )  # otherwise reports have smooth rates instead of counts, which are not exact
         self.tolerance = KEPT if is_counted else FEASIBILITY_TOLERANCE
-        if has_traces and all(said.sends_spread for said in run.introductions.values()):
+        if has_traces and all(client.sends_spread for client in run.introductions.values()):
             factor = inverse_factor(evaluate_point(problem, stage.params, reports, 2), stage.state)
             self.traces = None if factor is None else self._bias_traces(stage, factor)
         return _Model(stage.params, stage, at.rates, confusions(at))
 
     def _bias_traces(self, stage: Stage, factor: Matrix) -> Vector | None:
         """Return tr(H⁻¹ C) of every rate, stacked by client."""
-        question = Point(stage.params, extras=(GradientSpread(factor),))
+        point = Point(stage.params, extras=(GradientSpread(factor),))
         try:
             with self.run.federation.phase("tighten"):
-                reports = self.run.ask((question,), "how much gradients of rates vary")
-        except ReportError:  # a client of your own need not answer this
+                reports = self.run.ask((point,), "the covariance of gradients")
+        except ReportError:  # optional for user-defined clients
             return None
         clients = stage.state.problem.clients
         return np.concatenate([reports[c][0].extras["gradient_spread"] for c in clients])
 
     def _tightened(self, confidence: float) -> Tightened:
-        """Return the bounds for a confidence; biases are those of the plain fit's multipliers."""
+        """Return the bounds for a confidence, with biases from the multipliers of the plain fit."""
         known, plain, stage = self.known, self.plain, self.plain.stage
         net = _net_weights(stage)
         if self.traces is not None:
@@ -382,34 +390,34 @@ class _Solving:
         return margins.tightened(known, smooth, plain.hard, bias, confidence, per_new_row)
 
     def _tighten(self) -> tuple[_Model, Tightened]:
-        """Return the model under the largest margins that it can bear, the whole ones first."""
+        """Return the model under the full margins, or else under the largest acceptable ones."""
         confidence, budgets, plain = self.demands.confidence, self.known.budgets.bounds, self.plain
         tight = self._tightened(confidence)
         if (budgets - tight.smooth).max(initial=0.0) <= KEPT:
             return replace(plain, confidence=confidence), tight
-        found = self._fit_tight(tight, confidence)
-        if found is not None or not self.is_exact:
-            return found or plain, tight
-        if not tight.can_tell.any():  # every rung would have the plain bounds
+        model = self._fit_tight(tight, confidence)
+        if model is not None or not self.is_exact:
+            return model or plain, tight
+        if not tight.can_tell.any():  # then every rung has the plain bounds
             return plain, tight
         rungs = [rung for rung in RUNGS if rung < confidence] + [confidence]
         best, low, high = (plain, tight), -1, len(rungs)
         middle = high - 1
-        if tight.can_tell.all():  # the last rung is the fit that failed
+        if tight.can_tell.all():  # then the last rung equals the fit that failed
             high = len(rungs) - 1
             middle = (low + high) // 2
         while high - low > 1:
             bounds = self._tightened(rungs[middle]).where_rows_tell(budgets)
-            found = self._fit_tight(bounds, rungs[middle])
-            if found is None:
+            model = self._fit_tight(bounds, rungs[middle])
+            if model is None:
                 high = middle
             else:
-                low, best = middle, (found, bounds)
+                low, best = middle, (model, bounds)
             middle = (low + high) // 2
         return best
 
     def _fit_tight(self, tight: Tightened, confidence: float) -> _Model | None:
-        """Fit under tightened bounds; None if that costs too much or does not converge."""
+        """Fit under tightened bounds; return None if it costs too much or does not converge."""
         run, plain, method = self.run, self.plain.stage, self.run.method
         problem: Problem = plain.state.problem
         constraints = problem.constraints
@@ -433,25 +441,29 @@ class _Solving:
         if violation > TIGHT_FEASIBILITY or not has_converged:
             return None
         at = run.decisions(problem, stage.params)
-        found = _Model(stage.params, stage, at.rates, confusions(at), confidence)
-        return None if self._costs_too_much(found) else found
+        model = _Model(stage.params, stage, at.rates, confusions(at), confidence)
+        return None if self._costs_too_much(model) else model
 
     def _costs_too_much(self, model: _Model) -> bool:
+        """Return whether a model loses more accuracy than allowed, compared with the plain fit."""
         lost = self._accuracy(self.plain.confusion) - self._accuracy(model.confusion)
         return bool(lost > self.demands.max_accuracy_loss)
 
     def _accuracy(self, confusion: Matrix) -> float:
-        """Share decided correctly; with a threshold P wrong decisions weigh as P and 1 - P."""
+        """Return the accuracy, with false positives weighted by 2 P and false negatives 2 (1 - P).
+
+        P is the model's threshold; at .5 this is the plain accuracy.
+        """
         P = float(self.run.setup.model.threshold)
         _, false_positive, false_negative, _ = confusion.sum(axis=0)
         weighted = (1.0 - P) * false_negative + P * false_positive
         return float(1.0 - 2.0 * weighted / confusion.sum())
 
     def _project(self, model: _Model, bounds: Vector) -> _Model:
-        """Bring decisions within ``bounds``; within the budgets at least."""
-        found = self._projected(model, bounds, "projected")
-        if found is not None and not self._costs_too_much(found):
-            model = found
+        """Project decisions onto ``bounds``; if they still exceed budgets, onto the budgets."""
+        projected = self._projected(model, bounds, "projected")
+        if projected is not None and not self._costs_too_much(projected):
+            model = projected
         excess = sum(self._exceeded(model.hard).values())
         if excess:
             again = self._projected(model, self.known.budgets.bounds, "within")
@@ -460,10 +472,10 @@ class _Solving:
         return model
 
     def _projected(self, model: _Model, bounds: Vector, name: str) -> _Model | None:
-        """Return the smallest change that brings decisions within bounds; None if none is needed.
+        """Return the model after the smallest change that satisfies all bounds by decisions.
 
-        Estimates are within ``bounds``, own rows that can tell within their budgets, and the
-        federation's rates within their limits.
+        Estimates must satisfy ``bounds``, own rows that suffice their budgets, and the federation's
+        rates their limits. Return None if no change is needed or none was found.
         """
         rows = self._limited(self.known.budgets.with_bounds(bounds).plus(self.known.telling))
         if (rows.violations(model.hard) <= KEPT).all():
@@ -478,15 +490,17 @@ class _Solving:
         return replace(model, params=state.params, hard=state.decided, confusion=state.confusion)
 
     def _exceeded(self, hard: Vector) -> dict[str, float]:
-        """Return what decisions exceed, by name: budgets that they must keep, limits on rates."""
+        """Return the excess of decisions over decisive budgets and rate limits, by name."""
         return exceeded_by(self._limited(self.known.decisive), hard, self.tolerance)
 
     def _limited(self, rows: Constraints) -> Constraints:
+        """Return the constraints together with the rate limits."""
         return rows if self.limits is None else rows.plus(self.limits)
 
-    # What is reported
+    # Summaries
 
     def _price(self, model: _Model) -> results.PriceOfBudgets | None:
+        """Return accuracies without budgets, with budgets and with margins, if counts are known."""
         steps = [self.without, self.plain.confusion, model.confusion]
         if any(np.isnan(step).any() for step in steps):
             return None
@@ -496,6 +510,7 @@ class _Solving:
         return results.PriceOfBudgets(without, budgets, tight, lost)
 
     def _pooling_summary(self, model: _Model) -> results.PoolingSummary | None:
+        """Return the weights and spreads of pooled comparisons, or None without any."""
         known, over = self.known, self.known.own.violations(model.hard) > KEPT
         if not known.pools:
             return None

@@ -1,8 +1,8 @@
-"""`train`: the one way from a federation and a model to a trained one.
+"""Train a model over a federation; every kind of run calls `train`.
 
 The command line, the estimator, `fcfl.torch`, sweeps, comparisons, the reproduction and runs over
-sites all come through here. Everything is requested of the federation, so that it works wherever
-the clients are.
+sites all use this function. It reads data only through requests to the federation, so it works
+in-process and over sites.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,51 +57,51 @@ def train(
     session: Session = Session(),  # noqa: B008 - frozen
     verbose: bool | None = None,
 ) -> Trained:
-    """Train one model for all clients, each within its budgets.
+    """Train one model for all clients under each client's budgets.
 
     Parameters
     ----------
     federation : the clients
-    model : what is trained
-    rules : `Difference` and `Ratio`, on attributes that the clients have
-        A client that insists on stricter rules of its own gets them.
-    method : a name, or a method of ours or yours as an object
+    model : the model to train
+    rules : `Difference` and `Ratio` rules on attributes of the clients
+        A client's own rules replace these for that client where they are stricter.
+    method : the name of a method, or a method object (built-in or user-defined)
     l2 : weight of ``|params|**2 / 2`` in every loss
         By default chosen by leave-one-out losses for a linear model trained by "sqp", the model's
-        own for a network trained by it, 0 for other methods.
-    objective : what is minimised over clients
-        "max" (the largest loss), "mean", a temperature between them, or "auto": chosen with
-        ``l2``. By default that of a method that is given as an object, else as for ``l2``.
-    confidence : how sure to be that each budget holds on new rows, as far as rows allow
-        Training is then held to tighter bounds by margins; 0 trains with the plain budgets. By
-        default 0.9 for a linear model, 0 for a network. Only "sqp" has margins.
-    max_accuracy_loss : how much accuracy on training rows margins may cost beside the budgets
-    max_rate_shift : how far rates may move from those of the model without budgets
-        Those of all clients together. By default 0.05; no limit with ``confidence`` 0.
-    pooling : "auto", or "none"
-        With eight clients or more, the budget of a client whose rows are few is kept by an
-        estimate that borrows from the other clients; "none" always compares its own rows.
-    new_rows : keep budgets on samples of so many rows of each client
-        By default for its population.
-    relative_budget : budgets as this share of the disparity each client has without budgets
-        They are given to the `Difference` rules that have none.
-    min_group_rows : groups with fewer rows at a client are not compared there
-        By default 30, more for a small budget (`Difference.least_rows`), and 1 where comparisons
-        are pooled.
-    starts : how many starts are compared; the best is kept
-        First the model's own start, then the model without budgets, then others. By default 2; 1
-        for a network, where ``start`` is given, and where settings are chosen, by fits of their
-        own.
-    threshold : the probability from which on a row is selected; by default the model's, .5
-        Group rates are taken there, smooth and hard. Lower it for a rare label:
-        `Trained.degenerate` says if nearly nobody is selected, and at which threshold not.
-    thresholds : "common", or "group": one score for everybody, decisions by client and group
-        The score is then trained without budgets, and every client chooses thresholds for its
-        groups that keep them; whoever uses the model needs each row's client and group.
-    groups : the groups to compare, by attribute; by default all that any client has
-    seed : draws further starts
-    start : first parameters, by default the model's own
-    session : the folder to write to, and who is told
+        default for a network trained by "sqp", and 0 for other methods.
+    objective : function of the clients' losses to minimise
+        "max" (the largest loss), "mean", a temperature between the two, or "auto" (chosen together
+        with ``l2``). By default the objective of a method object, otherwise as for ``l2``.
+    confidence : probability with which each budget should hold on new rows
+        Training tightens the budgets by margins, as far as the number of rows allows. With 0 it
+        uses the plain budgets. By default 0.9 for a linear model and 0 for a network. Only "sqp"
+        supports margins.
+    max_accuracy_loss : largest training accuracy that margins may cost in addition to the budgets
+    max_rate_shift : largest change of the federation's rates from the model without budgets
+        By default 0.05, or no limit with ``confidence`` 0.
+    pooling : "auto" or "none"
+        With "auto" and at least eight clients, the budget of a client with few rows applies to an
+        estimate that also uses the other clients' rates. "none" always compares its own rows only.
+    new_rows : number of new rows per client on which the budgets should hold
+        By default the budgets should hold for each client's population.
+    relative_budget : budget as a share of each client's disparity without budgets
+        Applied to the `Difference` rules that have no budget.
+    min_group_rows : minimum number of rows for a client's group to be compared
+        By default 30, more for a small budget (`Difference.least_rows`), and 1 for pooled
+        comparisons.
+    starts : number of starting points to compare; the best result is kept
+        They are the model's start, the model without budgets, then random points. By default 2.
+        The default is 1 for a network, with ``start``, and if ``l2`` or the objective is chosen.
+    threshold : smallest probability at which a row is selected, by default the model's (.5)
+        Smooth and hard group rates both use it. Lower it for a rare label: if the model selects
+        almost nobody, `Trained.degenerate` suggests a better threshold.
+    thresholds : "common", or "group" for one score with a threshold per client and group
+        With "group" the score is trained without budgets and every client chooses thresholds that
+        satisfy them. Predictions then require each row's client and group.
+    groups : groups to compare, by attribute; by default all groups of any client
+    seed : random seed of further starting points
+    start : initial parameters, by default the model's
+    session : output folder, callbacks and the choice to resume
     verbose : whether to show a progress bar
         By default only if stdout is a terminal or a notebook, and ``session`` has no ``on_round``.
     """
@@ -136,8 +136,8 @@ def train(
     is_private = traits_of(run.method).is_private
     if is_private and (relative or by_group or {confidence, starts} != {None}):
         raise ValueError(
-            "`confidence`, `starts`, `relative_budget` and `thresholds` must be "
-            "left out with method 'private', which has none of them."
+            "`confidence`, `starts`, `relative_budget` and `thresholds` are not supported by "
+            "method 'private'; omit them."
         )
     if is_private:
         from fcfl.training.private import check_private, solve_privately
@@ -156,7 +156,7 @@ def train(
     with _naming_absent(federation), _begun(run, first, verbose) as run:
         if is_private:
             return _trained(*solve_privately(replace(run, l2=float(settings.l2)), first))
-        solved = solve(run, first, settings, demands, asked=rules, is_bounded=not by_group)
+        solved = solve(run, first, settings, demands, requested=rules, is_bounded=not by_group)
         if by_group:
             run, setup = solved.run, solved.run.setup
             if relative_budget is not None:
@@ -168,7 +168,7 @@ def train(
 
 @contextmanager
 def _begun(run: Run, first: Vector, verbose: bool | None) -> Iterator[Run]:
-    """Meet the clients, open the folder, count exchanges and show progress until the run ends."""
+    """Count the clients' groups, open the folder, record exchanges and show progress."""
     session, folder = run.session, run.session.folder
     if not traits_of(run.method).is_private:
         run = run.met(first)
@@ -185,40 +185,40 @@ def _begun(run: Run, first: Vector, verbose: bool | None) -> Iterator[Run]:
 
 
 def _counted(solved: Solved) -> tuple[Solved, Evaluations]:
-    """Count what the model decides on every client's rows, and what it exceeds by these counts."""
+    """Return every client's counts of decisions, and the budgets that these counts exceed."""
     run, problem = solved.run, solved.state.problem
     with run.federation.phase("check"):
         counted = run.federation.count(run.setup, solved.params)
     if solved.decisive is not None:
         hard = np.concatenate([counted[client].rates for client in problem.clients])
-        is_counted = all(said.train.n_rows for said in counted.values())
+        is_counted = all(parts.train.n_rows for parts in counted.values())
         tolerance = KEPT if is_counted else FEASIBILITY_TOLERANCE
         solved = replace(solved, exceeded=exceeded_by(solved.decisive, hard, tolerance))
     drifts = None
-    if solved.drifts is not None:
-        parts = np.split(solved.drifts, len(problem.clients))
-        drifts = dict(zip(problem.clients, parts, strict=True))
+    if solved.biases is not None:
+        by_client = np.split(solved.biases, len(problem.clients))
+        drifts = dict(zip(problem.clients, by_client, strict=True))
     return solved, Evaluations(
         run.setup.rates,
         solved.rules,
-        {client: said.train for client, said in counted.items()},
-        {client: said.test for client, said in counted.items()},
-        {client: said.report for client, said in counted.items()},
+        {client: parts.train for client, parts in counted.items()},
+        {client: parts.test for client, parts in counted.items()},
+        {client: parts.report for client, parts in counted.items()},
         AuditTerms(min_group_rows=run.min_group_rows),
         drifts,
     )
 
 
-def _trained(solved: Solved, found: Evaluations) -> Trained:
-    """Return what a run ends with, and advice where its model is of no use."""
+def _trained(solved: Solved, evaluations: Evaluations) -> Trained:
+    """Return the result of a run, with advice if the model selects almost nobody or everybody."""
     run, state = solved.run, solved.state
     notes = solved.notes
-    degenerate = find_degenerate(run.setup.model, found.train, found.count_noise)
+    degenerate = find_degenerate(run.setup.model, evaluations.train, evaluations.count_noise)
     if degenerate is not None:
         if solved.privacy is None:
             degenerate = _with_advice(run, solved.params, degenerate)
         notes = (*notes, degenerate.in_python)
-    reports = {client: (report,) for client, report in found.reports.items()}
+    reports = {client: (report,) for client, report in evaluations.reports.items()}
     known = {part.name: getattr(solved, part.name) for part in fields(Fitted)}
     known["notes"] = tuple(dict.fromkeys(notes))
     return Trained(
@@ -226,7 +226,7 @@ def _trained(solved: Solved, found: Evaluations) -> Trained:
         model=run.setup.model,
         method=run.method,
         at=evaluate_point(state.problem, solved.params, reports),
-        evaluations=found,
+        evaluations=evaluations,
         l2=run.l2,
         objective=objective_of(run.method),
         exchanges=dict(run.federation.exchanges.by_phase),
@@ -235,37 +235,37 @@ def _trained(solved: Solved, found: Evaluations) -> Trained:
     )
 
 
-def _with_advice(run: Run, params: Vector, found: Degenerate) -> Degenerate:
-    """Return the finding with the threshold at which as many are selected as have the label."""
+def _with_advice(run: Run, params: Vector, degenerate: Degenerate) -> Degenerate:
+    """Add the threshold at which the number of selected rows equals that of positive labels."""
     model = run.setup.model
-    named = [one.client for one in found.rows]
-    n_rows = sum(one.rows for one in found.rows)
+    affected = [row.client for row in degenerate.rows]
+    n_rows = sum(row.rows for row in degenerate.rows)
 
     def select(threshold: float) -> int:
         setup = replace(run.setup, model=at_threshold(model, threshold))
         with run.federation.phase("check"):
             counted = run.federation.count(setup, params)
-        chosen = counted if None in named else {name: counted[name] for name in named if name}
-        return sum(said.train.n_selected for said in chosen.values())
+        chosen = counted if None in affected else {name: counted[name] for name in affected if name}
+        return sum(parts.train.n_selected for parts in chosen.values())
 
-    if not (model.loss.has_probabilities and 0 < found.positives < n_rows):
-        return found
+    if not (model.loss.has_probabilities and 0 < degenerate.positives < n_rows):
+        return degenerate
     try:
-        at_threshold(model, HALF / 2)  # a model of one's own may have none
-        best = threshold_selecting(found.positives, n_rows, select)
-    except (FCFLError, ValueError):  # a site's limit on counts: the model is there all the same
-        return found
+        at_threshold(model, HALF / 2)  # raises for a user-defined model without a threshold
+        best = threshold_selecting(degenerate.positives, n_rows, select)
+    except (FCFLError, ValueError):  # such as a site's limit on counts; the model remains valid
+        return degenerate
     if best is None:
-        return found
-    return replace(found, advised_threshold=best[0], would_select=best[1])
+        return degenerate
+    return replace(degenerate, advised_threshold=best[0], would_select=best[1])
 
 
 @contextmanager
 def _naming_absent(federation: Federation) -> Iterator[None]:
-    """Add to an error about absent clients why they were left out."""
+    """Add to an `AbsentClientError` the reason why each client is absent."""
     try:
         yield
     except AbsentClientError as error:
         failures = federation.failures.items()
-        why = [f"Client {name!r}: {said}" for name, said in failures if said not in str(error)]
-        raise AbsentClientError(" ".join([str(error), *why])) from None
+        reasons = [f"Client {name!r}: {why}" for name, why in failures if why not in str(error)]
+        raise AbsentClientError(" ".join([str(error), *reasons])) from None

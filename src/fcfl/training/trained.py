@@ -1,4 +1,4 @@
-"""What training leaves: the model, every round, and what the model does for each client."""
+"""Results of training: the model, its rounds, and its losses and rates at each client."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,19 +19,19 @@ from fcfl.results.evaluations import Evaluations, row_sections
 from fcfl.rules import Rule
 from fcfl.training.run import Stage
 
-WEIGHT_SHOWN = 1e-3  # share in the worst loss above which a client is named
+WEIGHT_SHOWN = 1e-3  # smallest weight in the worst loss at which a client is listed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fitted:
-    """Where a run ended.
+    """Result of the fits of a run.
 
-    ``turns`` are all fits, from the one without budgets to the projection; ``starts`` what became
-    of each start that was compared. ``state`` is the last one of the fit that ``params`` are from.
+    ``turns`` are all fits, from the one without budgets to the projection. ``starts`` has the
+    losses reached from each starting point. ``state`` is the final state of the fit that returned
+    ``params``.
 
-    ``exceeded`` says by how much decisions on training rows exceed what they must keep, by name:
-    budgets on the own rows of clients whose rows can tell, estimates of the others, and limits on
-    rate shifts.
+    ``exceeded`` maps names of budgets and rate limits to the excess of decisions on training rows.
+    With pooling, a client is judged by its own rows if they suffice, otherwise by its estimate.
     """
 
     params: Vector
@@ -50,15 +50,14 @@ class Fitted:
 
 @dataclass(frozen=True, kw_only=True)
 class Trained(Fitted):
-    """A trained model and how it came about.
+    """A trained model with its evaluation and the record of its training.
 
-    ``at`` is the problem it solved, evaluated at ``params`` on training rows with smooth rates;
-    ``evaluations`` has the hard counts of all rows, compared with the ``rules`` asked for.
+    ``at`` is the solved problem, evaluated at ``params`` with smooth rates of training rows.
+    ``evaluations`` has the hard counts of all rows and compares them with the ``rules``.
 
-    With ``thresholds`` decisions are by client and group. With ``privacy`` every count is noisy,
-    and no loss is known.
-    ``exchanges`` are the requests that all clients answered, by phase (`ExchangeCount`).
-    ``degenerate`` is set if the model selects nearly nobody or nearly everybody: it is of no use.
+    With ``thresholds``, decisions depend on a row's client and group. With ``privacy``, every count
+    is noisy and losses are unknown. ``exchanges`` is the number of completed exchanges by phase
+    (`ExchangeCount`). ``degenerate`` is set if the model selects almost nobody or almost everybody.
     """
 
     model: Model
@@ -72,11 +71,11 @@ class Trained(Fitted):
     degenerate: results.Degenerate | None = None
 
     def __repr__(self) -> str:
-        """Method, status, exchanges, and a line for each disparity of the first clients."""
+        """Return method, status, exchanges, and one line per disparity of the first clients."""
         return repr(self._shown)
 
     def _repr_html_(self) -> str:
-        """The same as a table, for notebooks."""
+        """Return the summary as an HTML table for notebooks."""
         return self._shown._repr_html_()
 
     @property
@@ -85,39 +84,39 @@ class Trained(Fitted):
 
     @property
     def history(self) -> tuple[RoundInfo, ...]:
-        """The rounds of this process, of all turns."""
+        """Rounds that this process ran, over all fits."""
         return tuple(info for turn in self.turns for info in turn.history)
 
     @property
     def status(self) -> str:
-        """How training ended: converged, stopped, infeasible or failed."""
+        """Final status: converged, stopped, infeasible or failed."""
         return str(self.state.status)
 
     @property
     def message(self) -> str:
-        """One sentence on how training ended."""
+        """Reason why training ended, in one sentence."""
         return str(self.state.message)
 
     @property
     def rounds(self) -> tuple[int, ...]:
-        """Rounds of each stage, of all turns."""
+        """Number of rounds in each stage, summed over all fits."""
         counts = [turn.progress.state.rounds for turn in self.turns]
         return tuple(map(sum, zip_longest(*counts, fillvalue=0)))
 
     @property
     def kkt(self) -> float | None:
-        """How far the model is from optimal, None for methods that do not say."""
+        """KKT residual of the model, or None for methods that do not compute one."""
         return getattr(self.state, "kkt", None)
 
     @property
     def losses(self) -> dict[ClientId, float]:
-        """Each client's mean training loss, the L2 term left out."""
+        """Each client's mean training loss without the L2 term."""
         clients = self.at.problem.clients
         return {c: report.loss for c, report in zip(clients, self.at.reports, strict=True)}
 
     @property
     def rates(self) -> tuple[RateId, ...]:
-        """What is compared, in the order of the counts."""
+        """Rates that are compared, in the order of the counts."""
         return self.evaluations.rates
 
     @property
@@ -127,19 +126,19 @@ class Trained(Fitted):
 
     @property
     def prices(self) -> tuple[Price, ...]:
-        """What each budget costs, the most expensive first; empty for methods without prices."""
+        """Price of each budget, the highest first; empty for methods without prices."""
         if not hasattr(self.state, "prices"):
             return ()
         return tuple(budget_prices(self.at, self.state.prices))
 
     @property
     def largest_violation(self) -> float:
-        """By how much a smooth rate of training rows exceeds what it was trained for, at most."""
+        """Largest excess of a smooth rate over its training bound, on training rows."""
         return self.at.largest_violation
 
     @property
     def budgets_met(self) -> bool:
-        """Whether decisions on training rows keep all that they must: nothing is ``exceeded``."""
+        """Whether decisions on training rows exceed no budget and no rate limit."""
         return not self.exceeded
 
     def result(
@@ -151,12 +150,13 @@ class Trained(Fitted):
         data: results.DataSource,
         notes: Sequence[str] = (),
     ) -> results.Result:
-        """Everything that ``result.json`` says; ``notes`` come before those of training."""
-        useless = None if self.degenerate is None else self.degenerate.in_python  # has its field
+        """Return the content of ``result.json``, with ``notes`` before the notes of training."""
+        # `degenerate` has a field of its own, so its note is omitted.
+        repeated = None if self.degenerate is None else self.degenerate.in_python
         prices, state = self.prices, self.state
         cost = sum_tallies(turn.progress.tally for turn in self.turns)
         rows = row_sections(self.evaluations, prices)
-        losses = [who.train.loss for who in rows.clients.values() if who.train.loss is not None]
+        losses = [c.train.loss for c in rows.clients.values() if c.train.loss is not None]
         only = results.Start(
             start, max(losses, default=None), sum(losses) / len(losses) if losses else None
         )
@@ -197,5 +197,5 @@ class Trained(Fitted):
             },
             data=data,
             versions=results.versions(),
-            notes=(*notes, *(note for note in self.notes if note != useless)),
+            notes=(*notes, *(note for note in self.notes if note != repeated)),
         )
