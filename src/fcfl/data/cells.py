@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -122,11 +121,6 @@ def alike_notes(whose: str, levels: Iterable[str]) -> list[str]:
 
 def kind_of(column: Column) -> Kind:
     """Return whether a column holds numbers or text; true-or-false columns count as text."""
-    dtype = column.dtype
-    if isinstance(dtype, pd.StringDtype) or pd.api.types.is_bool_dtype(dtype):
-        return "category"
-    if pd.api.types.is_numeric_dtype(dtype) and dtype.kind in "iuf":
-        return "number"
     content = pd.api.types.infer_dtype(column, skipna=True)
     if content in _NUMBERS:
         return "number"
@@ -141,6 +135,19 @@ def kind_of(column: Column) -> Kind:
         f"Column {column.name!r} holds {content} values, which cannot be used as they are. "
         "Convert it to numbers or text, or drop it."
     )
+
+
+def check_one_kind(name: str, kinds: Mapping[str, Kind], place: str) -> None:
+    """Raise `DataError` if a column has numbers at one client, or in one file, and text in another.
+
+    ``kinds`` are by client or file, and ``place`` is "at client" or "in file".
+    """
+    first = {kind: where for where, kind in reversed([*kinds.items()])}
+    if len(first) == 2:
+        raise DataError(
+            f"Column {name!r} is a number {place} {first['number']!r} and text {place} "
+            f"{first['category']!r}. Make it the same at both, or drop it."
+        )
 
 
 def text_of(value: object) -> str:
@@ -253,11 +260,6 @@ class Number:
         """Return the cells as numbers, NaN where empty."""
         return numbers(column)
 
-    @property
-    def coded(self) -> tuple[tuple[int, int], ...]:
-        """Offset and width of the codes among the column's features: the indicator, if any."""
-        return ((1, 1),) if self.has_missing else ()
-
     def encode(self, cells: Cells) -> tuple[list[Cells], list[Vector]]:
         """Return the codes, if any, and the standardised cells, 0 where they are empty."""
         is_empty = np.isnan(cells)
@@ -285,11 +287,6 @@ class Category:
         kind_of(column)  # raises on dates
         empty = len(self.levels) if self.has_missing else -1
         return texts(column).codes_in(map(text_of, self.levels), empty)
-
-    @property
-    def coded(self) -> tuple[tuple[int, int], ...]:
-        """Offset and width of the codes among the column's features: all of them."""
-        return ((0, len(self.feature_names)),)
 
     def encode(self, cells: Cells) -> tuple[list[Cells], list[Vector]]:
         """Return the codes; there are no numbers."""
@@ -444,12 +441,17 @@ class Schema:
     @property
     def layout(self) -> FeatureLayout:
         """Places of the columns' codes and numbers among the features."""
-        starts = accumulate((len(column.feature_names) for column in self.columns), initial=0)
-        at = list(zip(self.columns, starts, strict=False))
-        coded = [(start + offset, width) for one, start in at for offset, width in one.coded]
+        coded, numbers, start = [], [], 0
+        for column in self.columns:
+            is_number = column.kind == "number"
+            n_codes = len(column.feature_names) - is_number  # of a number: the indicator, if any
+            if is_number:
+                numbers.append(start)
+            if n_codes:
+                coded.append((start + is_number, n_codes))
+            start += is_number + n_codes
         firsts, widths = zip(*coded, strict=True) if coded else ((), ())
-        of_numbers = tuple(start for one, start in at if one.kind == "number")
-        return FeatureLayout(self.n_features, firsts, widths, of_numbers)
+        return FeatureLayout(start, firsts, widths, tuple(numbers))
 
     def transform(self, frame: Frame) -> Features:
         """Encode a table: as codes where most entries are zero, else an ndarray."""
@@ -488,12 +490,9 @@ def _agree(
     name: str, parts: Mapping[ClientId, Summary], max_levels: int
 ) -> tuple[Number | Category | None, str | None]:
     """Return a column's encoding, None if it is left out, and a note if there is one."""
-    first = {part.kind: client for client, part in reversed([*parts.items()]) if part.n}
-    if len(first) == 2:
-        raise DataError(
-            f"Column {name!r} is a number at client {first['number']!r} and text at client "
-            f"{first['category']!r}. Make it the same at both, or drop it."
-        )
+    check_one_kind(
+        name, {client: part.kind for client, part in parts.items() if part.n}, "at client"
+    )
     filled = [part for part in parts.values() if part.n]
     if not filled:
         return None, f"Column {name!r} {EMPTY} and was left out."

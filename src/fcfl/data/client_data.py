@@ -407,10 +407,7 @@ def coded_from_csr(X: Any) -> CodedFeatures | None:
     slots = np.tile((layout.slots[:-1] + widths).astype(np.int32), (n_rows, 1))
     columns = column_of[codes]
     slots[code_rows, columns] = layout.slots[columns] + codes - firsts[columns]
-    values = np.zeros((n_rows, numbers.size))
-    place = np.cumsum(is_number) - 1
-    values[rows[in_number], place[X.indices[in_number]]] = X.data[in_number]
-    return CodedFeatures(layout, slots, values)
+    return CodedFeatures(layout, slots, X[:, numbers].toarray())
 
 
 def _first_features(

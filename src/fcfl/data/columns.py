@@ -499,10 +499,8 @@ def _few_values_as_text(column: Column) -> Vector | Texts:
     values = cells.numbers(column)
     if len(pd.unique(values[:_SAMPLE])) > _MAX_CODES:
         return values
-    codes, levels = pd.factorize(values)
-    if len(levels) > _MAX_CODES:
-        return values
-    return Texts(codes.astype(np.int32), tuple(map(str, levels)))
+    found = cells.texts(column)
+    return values if len(found.levels) > _MAX_CODES else found
 
 
 def giveaway(content: Vector | Texts, y: Vector) -> Literal["certain", "likely"] | None:

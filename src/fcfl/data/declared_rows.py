@@ -157,9 +157,7 @@ def _read(path: Path, columns: Columns, declared: Declared) -> Frame:
                 rows = csv_rows(path, file, separator, one_line=True)
                 header = [name.strip() for name in next(rows, [])]
                 _check_header(path, header, wanted)
-                places = [header.index(name) for name in wanted]
-                cells = [[row[place] for place in places] for row in rows]
-            frame = pd.DataFrame(cells, columns=wanted, dtype=object)
+                frame = pd.DataFrame(list(rows), columns=header, dtype=object)[wanted]
             decimal = "," if separator == ";" else "."
         else:
             raise DataError(

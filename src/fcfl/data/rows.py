@@ -534,25 +534,13 @@ def read_tables(
         if all(isinstance(part.dtype, pd.CategoricalDtype) for part in parts):
             whole[name] = union_categoricals(parts)
         elif whole[name].dtype == object:
-            _check_one_kind(names, parts)
+            filled = {n: part for n, part in zip(names, parts, strict=True) if part.notna().any()}
+            kinds = {file: cells.kind_of(part) for file, part in filled.items()}
+            cells.check_one_kind(name, kinds, "in file")
     if are_clients:
         whole[FILE] = np.repeat(names, [len(frame) for frame in frames])
     whole.attrs[NOTES] = tuple(notes)
     return whole
-
-
-def _check_one_kind(files: Sequence[str], parts: Sequence[Any]) -> None:
-    """Raise `DataError` if a column is a number in one file and text in another."""
-    first = {
-        cells.kind_of(part): file
-        for file, part in reversed([*zip(files, parts, strict=True)])
-        if part.notna().any()
-    }
-    if len(first) == 2:
-        raise DataError(
-            f"Column {parts[0].name!r} is a number in file {first['number']!r} and text in file "
-            f"{first['category']!r}. Make it the same in both, or drop it."
-        )
 
 
 # --- tables in memory -----------------------------------------------------------------------------
@@ -573,15 +561,8 @@ def arrow_to_pandas(table: Any) -> Frame:
 
     Truth values with gaps and empty columns get types of their own: pandas would make objects.
     """
-    for place, field in enumerate(table.schema):
-        if pa.types.is_null(field.type):
-            empty = table.column(place).cast(pa.float64())
-            table = table.set_column(place, field.name, empty)
-    frame = table.to_pandas(
-        split_blocks=True,
-        self_destruct=True,
-        types_mapper={pa.bool_(): pd.BooleanDtype()}.get,
-    )
+    types = {pa.bool_(): pd.BooleanDtype(), pa.null(): pd.Float64Dtype()}
+    frame = table.to_pandas(split_blocks=True, self_destruct=True, types_mapper=types.get)
     del table
     pa.default_memory_pool().release_unused()
     return frame
