@@ -14,7 +14,7 @@ from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
 import fcfl
-from fcfl.cli.commands import COMMANDS, make_app
+from fcfl.cli import COMMANDS, make_app
 from fcfl.runs.site_config import CONFIG
 
 SECTIONS = {

@@ -7,7 +7,7 @@ from importlib import import_module
 
 import pytest
 
-from fcfl.cli.commands import COMMANDS, PLACES
+from fcfl.cli import COMMANDS, PLACES
 from hospital import fcfl as run
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from fcfl import __version__
-from fcfl.cli.commands import COMMANDS
+from fcfl.cli import COMMANDS
 from fcfl.models.linear import load_model
 from hospital import (
     COLUMNS,

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from tests.docs.page_blocks import ROOT
 
-from fcfl.cli.commands import COMMANDS, make_app
+from fcfl.cli import COMMANDS, make_app
 from fcfl.policy import read_policy
 from fcfl.sites.settings import SiteSettings
 

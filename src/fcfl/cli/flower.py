@@ -8,12 +8,12 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from fcfl import __version__
+from fcfl.cli import COMMANDS
 from fcfl.runs import Experiment
 from fcfl.runs.options import read_sites
 from fcfl.runs.site_config import config_text, run_config, write_app
 from fcfl.sites.settings import ConfigValue
 
-from .commands import COMMANDS
 from .console import flag, say, usage
 from .settings import NOTHING, Given, takes
 

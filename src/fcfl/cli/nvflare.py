@@ -9,6 +9,7 @@ from cyclopts import App, Parameter, validators
 from rich.table import Table
 
 from fcfl._files import parse_toml
+from fcfl.cli import COMMANDS
 from fcfl.errors import FCFLError, Interrupted
 from fcfl.runs import Experiment
 from fcfl.runs.options import read_pairs, read_sites
@@ -21,7 +22,6 @@ from fcfl.runs.site_config import (
 )
 from fcfl.sites.settings import ConfigValue
 
-from .commands import COMMANDS
 from .console import how_to_continue, out_console, say, usage
 from .flower import Folder, Replace, Sites, new_config
 from .settings import NOTHING, AtLeastOne, Given, Overwrite, Resume, takes

@@ -6,12 +6,12 @@ from typing import Annotated
 from cyclopts import App, Parameter
 from rich.table import Table
 
+from fcfl.cli import COMMANDS
 from fcfl.policy import PrivacyBudget
 from fcfl.sites.journal import Entry, entries_of, exact_answers, open_journal, privacy_spent
 from fcfl.sites.rows import table_checksum
 from fcfl.sites.settings import SiteSettings
 
-from .commands import COMMANDS
 from .console import out_console, say
 
 app = App(name="site", help=COMMANDS["site"])
