@@ -26,8 +26,8 @@ from fcfl.federation.serialise import TAG, WIRE, Serialiser, seal
 from fcfl.methods.baselines import FedAvg
 from fcfl.methods.method import Status, describe_round
 from fcfl.methods.sqp.curvature import LimitedMemory
-from fcfl.methods.sqp.globalisation import Search
 from fcfl.methods.sqp.sqp import SQP, SQPState
+from fcfl.methods.sqp.subproblem import Search
 from fcfl.methods.two_stage import TwoStage, TwoStageState
 from fcfl.problem import Constraints, Problem, Row, evaluate_point
 from fcfl.rules import Difference

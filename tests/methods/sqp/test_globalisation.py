@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from fcfl.methods.sqp.globalisation import Search, least_penalty, lowered_penalties, merit_of_rows
+from fcfl.methods.sqp.subproblem import Search, least_penalty, lowered_penalties, merit_of_rows
 
 STRICT = 1e-2
 NONE = np.zeros(2), np.zeros(2)

@@ -10,8 +10,7 @@ from scipy.optimize import minimize
 from fcfl._types import Point, Report, Request
 from fcfl.methods.sqp import subproblem
 from fcfl.methods.sqp.curvature import Exact, no_memory
-from fcfl.methods.sqp.globalisation import merit_of_rows
-from fcfl.methods.sqp.subproblem import Target, kkt_residual, solve_step
+from fcfl.methods.sqp.subproblem import Target, kkt_residual, merit_of_rows, solve_step
 from fcfl.problem import Problem, build_problem, evaluate_point
 from fcfl.rules import Difference, rates_needed
 from fcfl.runs.settings import SYNTHETIC

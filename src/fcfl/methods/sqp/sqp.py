@@ -9,7 +9,7 @@ weights are then positive, so its optimum is Pareto-optimal.
 A round, top-down:
 
 1. `SQP.step` evaluates the points of the request, takes the longest step that the search accepts
-   (`globalisation`), or requests shorter ones.
+   (`subproblem.Search`), or requests shorter ones.
 2. `_arrive` takes the curvature at the new iterate: the Lagrangian's Hessian, a sum over clients,
    or one more L-BFGS pair (`curvature`).
 3. The quadratic programme (`subproblem`, solved in its dual by `qp`) gives the next step and the
@@ -25,15 +25,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from fcfl._checks import (
-    check_choice,
-    check_count,
-    check_non_negative,
-    check_params,
-    check_positive,
-    check_stage_rounds,
-    is_number,
-)
+from fcfl import _checks as checks
 from fcfl._types import (
     CurvatureWeights,
     Matrix,
@@ -46,17 +38,12 @@ from fcfl._types import (
 )
 from fcfl.methods.method import RoundInfo, Status, describe_round
 from fcfl.methods.sqp.curvature import Damping, LimitedMemory, first_damping, no_memory
-from fcfl.methods.sqp.globalisation import (
-    Search,
-    least_penalty,
-    lowered_penalties,
-    merit_of_rows,
-)
 from fcfl.methods.sqp.subproblem import (
     PENALTY_GROWTH,
     PENALTY_LIMIT,
     Found,
     Multipliers,
+    Search,
     Target,
     active_grads,
     curvature_weights,
@@ -65,6 +52,9 @@ from fcfl.methods.sqp.subproblem import (
     kkt_residual,
     lagrangian_grad,
     lagrangian_hessian,
+    least_penalty,
+    lowered_penalties,
+    merit_of_rows,
     model_gap,
     step_within_slack,
 )
@@ -226,28 +216,28 @@ class SQP:
 
     def __post_init__(self) -> None:
         named = isinstance(self.objective, str) and self.objective in ("max", "mean")
-        if not named and not (is_number(self.objective) and self.objective > 0):
+        if not named and not (checks.is_number(self.objective) and self.objective > 0):
             raise ValueError(
                 "`objective` must be 'max', 'mean' or a positive number (a temperature), "
                 f"got {self.objective!r}."
             )
-        check_choice("curvature", self.curvature, ("auto", "exact", "lbfgs"))
+        checks.check_choice("curvature", self.curvature, ("auto", "exact", "lbfgs"))
         if self.tolerance is not None:
-            check_positive("tolerance", self.tolerance)
-        check_positive("feasibility", self.feasibility)
-        check_positive("penalty", self.penalty)
-        check_positive("max_penalty", self.max_penalty)
-        check_non_negative("slack", self.slack)
-        check_choice("protects", self.protects, ("all", "worst"))
+            checks.check_positive("tolerance", self.tolerance)
+        checks.check_positive("feasibility", self.feasibility)
+        checks.check_positive("penalty", self.penalty)
+        checks.check_positive("max_penalty", self.max_penalty)
+        checks.check_non_negative("slack", self.slack)
+        checks.check_choice("protects", self.protects, ("all", "worst"))
         for length in self.lookahead or ():
             if not 0 < length < 1:
                 raise ValueError(f"`lookahead` must hold lengths between 0 and 1, got {length!r}.")
         if self.rounds is not None:
-            check_stage_rounds("rounds", self.rounds)
+            checks.check_stage_rounds("rounds", self.rounds)
         counts = [1 if self.rounds is None else self.rounds[0]]
         for name in ("patience", "memory", "n_full_points"):
             if getattr(self, name) is not None:
-                counts.append(check_count(name, getattr(self, name)))
+                counts.append(checks.check_count(name, getattr(self, name)))
         if min(counts) < 1:
             raise ValueError(
                 "`rounds` of stage 1, `patience`, `memory` and `n_full_points` must be at least 1."
@@ -279,7 +269,7 @@ class SQP:
 
     def init(self, params: Vector, problem: Problem) -> SQPState:
         """Request everything at ``params``, with the same weight for every client."""
-        params = check_params(params)
+        params = checks.check_params(params)
         return _with_request(self.resolved(params.size), _first_state(params, problem, self))
 
     def restart(
